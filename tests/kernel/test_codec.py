@@ -30,7 +30,7 @@ class Stranger(Value):
 CODEC = Codec((Ping, Parcel))
 
 
-def test_a_value_comes_back_equal() -> None:
+def test_decoded_value_equals_the_encoded_one() -> None:
     for value in (
         Ping(3),
         Parcel(NodeId("a:1"), b"\x00\xff", {"x": [1]}, Parcel(NodeId("b:1"), b"", {})),
@@ -38,7 +38,7 @@ def test_a_value_comes_back_equal() -> None:
         assert CODEC.decode(CODEC.encode(value)) == value
 
 
-def test_a_value_survives_the_reuse_of_its_buffer() -> None:
+def test_decoded_value_survives_reuse_of_the_buffer() -> None:
     buffer = bytearray(CODEC.encode(Parcel(NodeId("a:1"), b"content", {})))
     value = CODEC.decode(memoryview(buffer))
     buffer[:] = bytes(len(buffer))
@@ -74,16 +74,16 @@ def test_a_value_survives_the_reuse_of_its_buffer() -> None:
         "a key that is a list",
     ],
 )
-def test_whatever_the_bytes_are_the_only_error_is_malformed(bytes_: bytes) -> None:
+def test_arbitrary_bytes_raise_only_malformed(bytes_: bytes) -> None:
     with pytest.raises(Malformed):
         CODEC.decode(bytes_)
 
 
-def test_malformed_is_an_error_of_the_network() -> None:
+def test_malformed_is_a_network_error() -> None:
     assert issubclass(Malformed, NetworkError)
 
 
-def test_two_types_with_the_same_tag_are_named_at_once() -> None:
+def test_codec_rejects_two_types_with_the_same_tag() -> None:
     other = types.new_class("Ping", (Value,), {}, lambda body: body.update(__module__="elsewhere"))
     with pytest.raises(
         TypeError, match=r"test_codec\.Ping and elsewhere\.Ping .* 'Ping'; give one another tag"
@@ -91,11 +91,11 @@ def test_two_types_with_the_same_tag_are_named_at_once() -> None:
         Codec((Ping, other))
 
 
-def test_a_type_may_be_given_twice() -> None:
+def test_type_can_be_listed_twice() -> None:
     assert Codec((Ping, Ping)).decode(b"\x92\xa4Ping\x01") == Ping(1)
 
 
-def test_a_field_that_would_point_into_the_buffer_is_turned_down() -> None:
+def test_codec_rejects_fields_that_are_views() -> None:
     class Window(Value):
         parts: tuple[dict[str, memoryview], ...]
 
@@ -107,6 +107,6 @@ def test_a_field_that_would_point_into_the_buffer_is_turned_down() -> None:
             Codec((kind,))
 
 
-def test_a_codec_without_types_knows_no_value() -> None:
+def test_codec_without_types_decodes_nothing() -> None:
     with pytest.raises(Malformed):
         Codec(()).decode(b"\x92\xa4Ping\x01")

@@ -111,20 +111,20 @@ def make() -> tuple[Stack, Wire, Notebook]:
     return Stack([wire, notebook]), wire, notebook
 
 
-def test_a_request_goes_down_and_an_event_goes_up_within_one_step() -> None:
+def test_request_and_event_pass_layers_within_one_step() -> None:
     stack, _, notebook = make()
     outputs = stack.receive(1.0, B, Ping("hello"))
     assert outputs == [Append(Noted("hello"), 1), Send(B, Ping("noted hello"), after=1)]
     assert notebook.texts == ["hello"]
 
 
-def test_the_effects_of_a_step_include_those_inside_the_node() -> None:
+def test_effects_of_a_step_include_internal_ones() -> None:
     stack, _, _ = make()
     stack.receive(1.0, B, Ping("hello"))
     assert [type(effect).__name__ for effect in stack.effects] == ["Emit", "Append", "Ask", "Send"]
 
 
-def test_a_lower_layer_that_heard_of_an_unsynced_record_waits_for_it_too() -> None:
+def test_lower_layer_waits_for_an_unsynced_record_it_learned_of() -> None:
     """What `wire` sends later, of its own accord, may depend on what it was asked before."""
     stack, wire, _ = make()
     stack.receive(1.0, B, Ping("hello"))
@@ -133,24 +133,24 @@ def test_a_lower_layer_that_heard_of_an_unsynced_record_waits_for_it_too() -> No
     assert stack.wake(2.0, Wake(2.0, Patience())) == [Send(B, Ping("Patience at 2"), after=1)]
 
 
-def test_what_depends_on_nothing_unsynced_says_so() -> None:
+def test_output_without_unsynced_records_waits_for_none() -> None:
     stack, _, notebook = make()
     notebook.append(Noted("earlier"))
     assert stack.request(1.0, Tell("now")) == [Send(B, Ping("now"), after=0)]
 
 
-def test_an_event_that_no_layer_observes_is_for_the_application() -> None:
+def test_unobserved_event_goes_to_the_application() -> None:
     alone = Stack([Wire(A, Random(1))])
     assert alone.receive(1.0, B, Ping("hello")) == [Emit(Said("hello"))]
 
 
-def test_an_unknown_message_is_ignored_and_counted() -> None:
+def test_unknown_message_is_ignored_and_counted() -> None:
     stack, _, _ = make()
     assert stack.receive(1.0, B, Tell("not a message")) == []
     assert stack.ignored == 1
 
 
-def test_records_are_numbered_on_from_what_was_restored() -> None:
+def test_record_numbers_continue_after_a_restore() -> None:
     stack, _, notebook = make()
     stack.restore(7, Notes(("one", "two")))
     stack.restore(8, Noted("three"))
@@ -158,7 +158,7 @@ def test_records_are_numbered_on_from_what_was_restored() -> None:
     assert stack.receive(0.0, B, Ping("four"))[0] == Append(Noted("four"), 9)
 
 
-def test_snapshot_and_trim_carry_the_number_they_stand_at() -> None:
+def test_snapshot_and_trim_carry_their_record_number() -> None:
     stack, _, notebook = make()
     stack.receive(1.0, B, Ping("one"))
     notebook.drain()
@@ -167,7 +167,7 @@ def test_snapshot_and_trim_carry_the_number_they_stand_at() -> None:
     assert notebook.drain() == [Snapshot(Notes(("one",)), 1), Trim("notebook", 2)]
 
 
-def test_two_owners_of_one_type_are_refused() -> None:
+def test_stack_rejects_two_owners_of_one_type() -> None:
     class Twin(Protocol):
         name = "twin"
         Message = Ping
@@ -197,21 +197,21 @@ class Alarmed:
 FIRED = [Send(B, Ping("Patience at 5"))]
 
 
-def test_a_timer_fires_at_its_time() -> None:
+def test_timer_fires_when_due() -> None:
     alarmed = Alarmed()
     assert alarmed.set(1.0, 4.0) == [Wake(5.0, Patience())]
     assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == FIRED
     assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == []
 
 
-def test_a_cancelled_timer_does_not_fire() -> None:
+def test_cancelled_timer_does_not_fire() -> None:
     alarmed = Alarmed()
     alarmed.set(1.0, 4.0)
     assert alarmed.cancel(2.0) == []
     assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == []
 
 
-def test_putting_a_timer_off_makes_no_new_appointment_until_the_old_one_has_come() -> None:
+def test_postponed_timer_gets_a_new_wake_up_call_only_after_the_old_one() -> None:
     alarmed = Alarmed()
     alarmed.set(1.0, 2.0)
     assert alarmed.set(2.0, 3.0) == []
@@ -219,7 +219,7 @@ def test_putting_a_timer_off_makes_no_new_appointment_until_the_old_one_has_come
     assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == FIRED
 
 
-def test_bringing_a_timer_forward_replaces_its_appointment() -> None:
+def test_earlier_timer_replaces_its_wake_up_call() -> None:
     alarmed = Alarmed()
     alarmed.set(1.0, 9.0)
     assert alarmed.set(1.0, 4.0) == [Wake(5.0, Patience())]
@@ -228,7 +228,7 @@ def test_bringing_a_timer_forward_replaces_its_appointment() -> None:
     assert alarmed.stack.wake(10.0, Wake(10.0, Patience())) == []
 
 
-def test_a_timer_set_again_after_a_cancel_fires_once() -> None:
+def test_timer_set_again_after_a_cancel_fires_once() -> None:
     alarmed = Alarmed()
     alarmed.set(1.0, 2.0)
     alarmed.cancel(1.0)
@@ -238,7 +238,7 @@ def test_a_timer_set_again_after_a_cancel_fires_once() -> None:
     assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == []
 
 
-def test_an_early_call_fires_nothing_and_makes_the_appointment_again() -> None:
+def test_early_wake_up_call_fires_nothing_and_is_repeated() -> None:
     """A clock that was slowed down, or a driver that rounds."""
     alarmed = Alarmed()
     alarmed.set(1.0, 4.0)
@@ -246,7 +246,7 @@ def test_an_early_call_fires_nothing_and_makes_the_appointment_again() -> None:
     assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == FIRED
 
 
-def test_a_timer_that_has_rung_is_forgotten() -> None:
+def test_fired_timer_is_forgotten() -> None:
     """There is one for every message that some protocols wait for."""
     alarmed = Alarmed()
     alarmed.set(1.0, 4.0)
@@ -254,7 +254,7 @@ def test_a_timer_that_has_rung_is_forgotten() -> None:
     assert not alarmed.stack._alarms
 
 
-def test_a_timer_that_sets_itself_again_keeps_ringing() -> None:
+def test_timer_that_sets_itself_again_keeps_firing() -> None:
     alarmed = Alarmed()
     alarmed.set(1.0, 4.0)
     wire = alarmed.wire
@@ -264,7 +264,7 @@ def test_a_timer_that_sets_itself_again_keeps_ringing() -> None:
     assert alarmed.stack.wake(9.0, Wake(9.0, Patience())) == [Wake(13.0, Patience())]
 
 
-def test_a_timer_that_is_set_again_and_cancelled_in_its_own_step_is_silent() -> None:
+def test_timer_set_and_cancelled_in_its_own_step_does_not_fire() -> None:
     alarmed = Alarmed()
     alarmed.set(1.0, 4.0)
     wire = alarmed.wire
@@ -331,7 +331,7 @@ class Watcher(Protocol):
         self.emit(Said(f"{peer} is gone"))
 
 
-def test_down_is_told_once_to_each_layer_that_watches() -> None:
+def test_each_watching_layer_gets_down_once() -> None:
     wire, watcher = Wire(A, Random(1)), Watcher(A, Random(1))
     stack = Stack([wire, watcher])
     wire.watch(B)
@@ -340,7 +340,7 @@ def test_down_is_told_once_to_each_layer_that_watches() -> None:
     assert stack.down(2.0, B) == []
 
 
-def test_a_link_is_given_up_when_the_last_layer_lets_go() -> None:
+def test_link_is_dropped_when_the_last_layer_unwatches_it() -> None:
     wire, watcher = Wire(A, Random(1)), Watcher(A, Random(1))
     stack = Stack([wire, watcher])
     wire.start = lambda: wire.watch(B)  # type: ignore[method-assign]

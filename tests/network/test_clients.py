@@ -62,7 +62,7 @@ def word(text: bytes) -> bytes:
     return frame(MESSAGE, WORDS.encode(Word(text)))
 
 
-def test_a_client_is_heard_and_answered_over_its_own_connection() -> None:
+def test_client_is_answered_over_its_own_connection() -> None:
     async def test() -> None:
         async with Host() as host, guest(host) as (ann, welcome):
             assert isinstance(welcome, Welcome)
@@ -77,7 +77,7 @@ def test_a_client_is_heard_and_answered_over_its_own_connection() -> None:
     drive(test())
 
 
-def test_whoever_brings_no_name_is_given_one_of_its_own() -> None:
+def test_client_without_a_name_gets_a_unique_one() -> None:
     """SVC-8"""
 
     async def test() -> None:
@@ -91,7 +91,7 @@ def test_whoever_brings_no_name_is_given_one_of_its_own() -> None:
     drive(test())
 
 
-def test_what_is_for_peers_is_not_taken_from_a_client() -> None:
+def test_client_cannot_send_messages_of_peers() -> None:
     async def test() -> None:
         async with Host() as host, guest(host) as (ann, _):
             ann.write(frame(MESSAGE, Codec((Murmur,)).encode(Murmur(b"psst"))), word(b"hello"))
@@ -101,7 +101,7 @@ def test_what_is_for_peers_is_not_taken_from_a_client() -> None:
     drive(test())
 
 
-def test_what_is_for_clients_is_not_taken_from_a_peer() -> None:
+def test_peer_cannot_send_messages_of_clients() -> None:
     async def test() -> None:
         async with Host() as host:
             raw = await Raw.dial(host.port)
@@ -115,7 +115,7 @@ def test_what_is_for_clients_is_not_taken_from_a_peer() -> None:
     drive(test())
 
 
-def test_a_newer_connection_of_the_same_name_takes_over_and_the_older_is_told() -> None:
+def test_new_connection_replaces_the_older_one_of_the_same_name() -> None:
     """SVC-8"""
 
     async def test() -> None:
@@ -137,7 +137,7 @@ def test_a_newer_connection_of_the_same_name_takes_over_and_the_older_is_told() 
     drive(test())
 
 
-def test_whoever_watches_a_client_hears_once_that_it_is_gone() -> None:
+def test_watcher_of_a_client_gets_down_once() -> None:
     async def test() -> None:
         async with Host() as host:
             async with guest(host) as (ann, _):
@@ -153,7 +153,7 @@ def test_whoever_watches_a_client_hears_once_that_it_is_gone() -> None:
     drive(test())
 
 
-def test_a_client_that_does_not_read_is_reset() -> None:
+def test_client_that_does_not_read_is_reset() -> None:
     async def test() -> None:
         async with Host(queue_bytes_max=100_000) as host, guest(host) as (ann, _):
             ann.write(word(b"hello"))
@@ -168,7 +168,7 @@ def test_a_client_that_does_not_read_is_reset() -> None:
     drive(test())
 
 
-def test_a_stop_says_goodbye_after_the_last_message() -> None:
+def test_stopping_node_sends_bye_after_the_last_message() -> None:
     async def test() -> None:
         async with AsyncExitStack() as stack:
             host = await stack.enter_async_context(Host())
@@ -198,7 +198,7 @@ def test_a_stop_says_goodbye_after_the_last_message() -> None:
         ("ann", {}, (), "unknown role 'client'"),
     ],
 )
-def test_a_client_that_cannot_be_let_in_is_told_why(
+def test_refused_client_gets_the_reason(
     name: str, how: dict[str, Any], clients: tuple[type[Value], ...], fact: str
 ) -> None:
     """SVC-7: a wrong version of client, among others."""

@@ -69,7 +69,7 @@ class Desk:
         self.connection.overdue(self.start + seconds)
 
 
-def test_what_is_sent_in_one_turn_leaves_in_one_write() -> None:
+def test_frames_of_one_turn_leave_in_one_write() -> None:
     async def test() -> None:
         desk = Desk()
         for n in range(100):
@@ -82,7 +82,7 @@ def test_what_is_sent_in_one_turn_leaves_in_one_write() -> None:
     drive(test())
 
 
-def test_a_large_turn_does_not_wait_for_its_end() -> None:
+def test_large_amount_is_written_before_the_end_of_the_turn() -> None:
     async def test() -> None:
         desk = Desk()
         for _ in range(5):
@@ -92,7 +92,7 @@ def test_a_large_turn_does_not_wait_for_its_end() -> None:
     drive(test())
 
 
-def test_a_full_queue_ends_it_and_one_large_message_does_not() -> None:
+def test_full_queue_ends_the_connection_but_one_large_message_does_not() -> None:
     async def test() -> None:
         desk = Desk(queue_bytes_max=1000)
         desk.transport.backlog = 1000
@@ -108,7 +108,7 @@ def test_a_full_queue_ends_it_and_one_large_message_does_not() -> None:
     drive(test())
 
 
-def test_what_is_sent_after_the_end_goes_nowhere() -> None:
+def test_frames_sent_after_the_end_are_dropped() -> None:
     async def test() -> None:
         desk = Desk()
         desk.connection.drop("over")
@@ -120,7 +120,7 @@ def test_what_is_sent_after_the_end_goes_nowhere() -> None:
     drive(test())
 
 
-def test_silence_ends_it() -> None:
+def test_silence_ends_the_connection() -> None:
     async def test() -> None:
         desk = Desk(keepalive=2.0)
         desk.look(6.0)
@@ -132,7 +132,7 @@ def test_silence_ends_it() -> None:
     drive(test())
 
 
-def test_a_backlog_that_moves_is_a_sign_of_life() -> None:
+def test_progress_of_a_backlog_is_a_sign_of_life() -> None:
     """A peer that reads slowly cannot answer a ping that waits behind megabytes."""
 
     async def test() -> None:
@@ -151,7 +151,7 @@ def test_a_backlog_that_moves_is_a_sign_of_life() -> None:
     drive(test())
 
 
-def test_what_the_kernel_takes_without_a_backlog_is_no_sign_of_life() -> None:
+def test_bytes_in_the_kernel_without_a_backlog_do_not_show_life() -> None:
     """The kernel of a stopped process takes a good deal before it is full."""
 
     async def test() -> None:
@@ -166,7 +166,7 @@ def test_what_the_kernel_takes_without_a_backlog_is_no_sign_of_life() -> None:
     drive(test())
 
 
-def test_a_frame_that_is_begun_must_be_finished_in_time() -> None:
+def test_unfinished_frame_times_out() -> None:
     async def test() -> None:
         desk = Desk(frame_timeout=10.0, keepalive=1000.0)
         desk.feed(PREAMBLE + frame(MESSAGE, b"whole") + frame(MESSAGE, b"cut")[:-1])
@@ -179,7 +179,7 @@ def test_a_frame_that_is_begun_must_be_finished_in_time() -> None:
     drive(test())
 
 
-def test_a_large_frame_that_moves_is_waited_for() -> None:
+def test_large_frame_that_makes_progress_does_not_time_out() -> None:
     """A slow link is not a dead one."""
 
     async def test() -> None:
@@ -195,7 +195,7 @@ def test_a_large_frame_that_moves_is_waited_for() -> None:
     drive(test())
 
 
-def test_what_the_kernel_holds_and_lets_go_is_a_sign_of_life(
+def test_progress_of_the_kernel_queue_is_a_sign_of_life(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On a slow link megabytes are in the kernel, and a ping waits behind them."""
@@ -214,7 +214,7 @@ def test_what_the_kernel_holds_and_lets_go_is_a_sign_of_life(
     drive(test())
 
 
-def test_while_we_do_not_read_the_silence_is_ours() -> None:
+def test_paused_connection_is_not_silent() -> None:
     async def test() -> None:
         desk = Desk(keepalive=2.0)
         desk.connection.pause()
@@ -226,7 +226,7 @@ def test_while_we_do_not_read_the_silence_is_ours() -> None:
     drive(test())
 
 
-def test_frames_behind_one_that_breaks_the_rules_are_not_heard() -> None:
+def test_frames_after_an_invalid_one_are_ignored() -> None:
     async def test() -> None:
         desk = Desk()
         desk.feed(PREAMBLE + frame(1, b"a") + frame(99) + frame(2, b"b"))
@@ -238,7 +238,7 @@ def test_frames_behind_one_that_breaks_the_rules_are_not_heard() -> None:
     drive(test())
 
 
-def test_the_end_is_told_once() -> None:
+def test_end_is_reported_once() -> None:
     async def test() -> None:
         desk = Desk()
         desk.connection.fail("hostile", "first")

@@ -82,19 +82,19 @@ def test_framers_that_share_buffers_do_not_mix(sizes: tuple[int, ...]) -> None:
     assert found == bodies
 
 
-def test_a_stranger_is_held_to_the_small_limit() -> None:
+def test_frames_before_the_handshake_have_a_small_limit() -> None:
     with pytest.raises(FrameTooLong, match=r"4,097 bytes long \(limit 4,096\).* frame_bytes_max"):
         feed(framer(trusted=False), [PREAMBLE, HEADER.pack(HELLO_BYTES_MAX + 1, 1)])
     fits = frame(1, bytes(HELLO_BYTES_MAX))
     assert feed(framer(trusted=False), [PREAMBLE + fits]) == [(1, bytes(HELLO_BYTES_MAX))]
 
 
-def test_a_length_beyond_the_limit_is_refused_before_its_body() -> None:
+def test_length_beyond_the_limit_is_refused_before_the_body() -> None:
     with pytest.raises(FrameTooLong):
         feed(framer(), [PREAMBLE, HEADER.pack(64 * MiB + 1, MESSAGE)])
 
 
-def test_an_announced_length_reserves_nothing() -> None:
+def test_announced_length_allocates_no_memory() -> None:
     made = framer()
     tracemalloc.start()
     try:
@@ -118,18 +118,18 @@ def test_an_announced_length_reserves_nothing() -> None:
         (b"\xf0onceXX", "not an oncecast connection"),
     ],
 )
-def test_a_foreign_greeting_is_known_by_its_first_bytes(greeting: bytes, told: str) -> None:
+def test_other_protocol_is_recognized_by_its_first_bytes(greeting: bytes, told: str) -> None:
     with pytest.raises(NotOncecast, match=told):
         feed(framer(), [greeting])
 
 
-def test_the_first_wrong_byte_of_a_preamble_ends_it() -> None:
+def test_first_wrong_byte_of_a_preamble_is_an_error() -> None:
     made = framer()
     assert feed(made, [PREAMBLE[:3]]) == []
     with pytest.raises(NotOncecast):
         feed(made, [b"?"])
 
 
-def test_another_format_is_told_from_another_protocol() -> None:
+def test_other_wire_format_has_its_own_error() -> None:
     with pytest.raises(WrongWireFormat, match="wire format 9, this node 1; upgrade"):
         feed(framer(), [PREAMBLE[:-1] + b"\x09"])

@@ -10,7 +10,7 @@ from tests.network.raw import Raw
 from tests.network.talk import LOOPS, drive, listening, port_of, reserve
 
 
-def test_a_port_open_to_the_world_needs_tls_or_a_word() -> None:
+def test_reachable_port_needs_tls_or_insecure() -> None:
     async def test() -> None:
         with pytest.raises(CannotListen, match=r"TLS is off; give this node a certificate, listen"):
             async with listening("0.0.0.0:0"):
@@ -22,7 +22,7 @@ def test_a_port_open_to_the_world_needs_tls_or_a_word() -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_port_in_use_is_named(loop: str) -> None:
+def test_port_in_use_is_named(loop: str) -> None:
     async def test() -> None:
         with reserve() as taken:
             taken.listen()
@@ -51,18 +51,18 @@ def test_localhost_is_loopback() -> None:
         ("localhost:0", "localhost", 0),
     ],
 )
-def test_an_address_has_a_host_and_a_port(address: str, host: str, port: int) -> None:
+def test_address_has_a_host_and_a_port(address: str, host: str, port: int) -> None:
     assert split(address) == (host, port)
 
 
 @pytest.mark.parametrize(
     "address", ["", "a", "a:", ":1", "a:b", "a:65536", "::1:1", "a b:1", "a:1\n"]
 )
-def test_anything_else_is_no_address(address: str) -> None:
+def test_other_texts_are_invalid_addresses(address: str) -> None:
     with pytest.raises(BadAddress, match=r'write "host:port"'):
         split(address)
 
 
-def test_only_loopback_is_loopback() -> None:
+def test_other_hosts_are_not_loopback() -> None:
     assert all(map(is_loopback, ["localhost", "127.0.0.1", "127.9.9.9", "::1"]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "localhost.example", ""]))

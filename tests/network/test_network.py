@@ -30,7 +30,7 @@ every_loop = pytest.mark.parametrize("loop", LOOPS)
 
 
 @every_loop
-def test_a_timer_rings_and_never_early(loop: str) -> None:
+def test_timer_never_fires_early(loop: str) -> None:
     async def test() -> None:
         async with Node() as a:
             for delay in (0.0, 0.001, 0.0123, 0.05):
@@ -43,7 +43,7 @@ def test_a_timer_rings_and_never_early(loop: str) -> None:
 
 
 @every_loop
-def test_timers_ring_in_the_order_of_their_time(loop: str) -> None:
+def test_timers_fire_in_order_of_time(loop: str) -> None:
     async def test() -> None:
         seen: list[object] = []
 
@@ -61,7 +61,7 @@ def test_timers_ring_in_the_order_of_their_time(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_a_node_hears_what_it_sends_to_itself() -> None:
+def test_node_receives_its_messages_to_itself() -> None:
     async def test() -> None:
         async with Node() as a:
             a.request(Tell(a.me, b"note to self"))
@@ -71,7 +71,7 @@ def test_a_node_hears_what_it_sends_to_itself() -> None:
     drive(test())
 
 
-def test_what_an_event_asks_for_is_done_after_its_step() -> None:
+def test_request_of_an_event_handler_runs_after_the_step() -> None:
     """An application answers in the middle of a step; the stack must not notice."""
 
     async def test() -> None:
@@ -92,7 +92,7 @@ def test_what_an_event_asks_for_is_done_after_its_step() -> None:
     drive(test())
 
 
-def test_a_trace_has_each_input_and_its_effects() -> None:
+def test_trace_has_each_input_and_its_effects() -> None:
     async def test() -> None:
         lines: list[tuple[str, object, list[Effect]]] = []
         times: list[float] = []
@@ -122,7 +122,7 @@ def test_a_trace_has_each_input_and_its_effects() -> None:
 
 
 @every_loop
-def test_a_bug_in_a_protocol_ends_the_node(loop: str) -> None:
+def test_bug_in_a_protocol_ends_the_node(loop: str) -> None:
     async def test() -> None:
         started = asyncio.Event()
         a = Node(trace=lambda *step: started.set())
@@ -135,7 +135,7 @@ def test_a_bug_in_a_protocol_ends_the_node(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_a_bug_ends_an_embedded_node_where_it_is_left() -> None:
+def test_bug_in_an_embedded_node_is_raised_at_its_exit() -> None:
     async def test() -> None:
         with pytest.raises(ZeroDivisionError):
             async with Node() as a:
@@ -148,7 +148,7 @@ def test_a_bug_ends_an_embedded_node_where_it_is_left() -> None:
 
 @every_loop
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly(number: int, loop: str) -> None:
+def test_signal_stops_the_node_cleanly(number: int, loop: str) -> None:
     async def test() -> None:
         started = asyncio.Event()
         running = asyncio.create_task(Node(trace=lambda *step: started.set()).run())
@@ -160,7 +160,7 @@ def test_a_signal_ends_it_cleanly(number: int, loop: str) -> None:
 
 
 @every_loop
-def test_what_was_sent_before_the_end_arrives(loop: str) -> None:
+def test_messages_sent_before_the_stop_arrive(loop: str) -> None:
     async def test() -> None:
         async with Node() as b:
             async with Node() as a:
@@ -174,7 +174,7 @@ def test_what_was_sent_before_the_end_arrives(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_a_peer_that_does_not_read_delays_the_end_for_a_bounded_time() -> None:
+def test_peer_that_does_not_read_delays_the_stop_for_a_limited_time() -> None:
     async def test() -> None:
         async with RawPeer() as peer, Node(drain_timeout=0.05) as a:
             a.request(Tell(peer.id, bytes(500_000)))
@@ -187,7 +187,7 @@ def test_a_peer_that_does_not_read_delays_the_end_for_a_bounded_time() -> None:
     drive(test())
 
 
-def test_after_the_end_nothing_is_taken() -> None:
+def test_stopped_node_ignores_inputs() -> None:
     async def test() -> None:
         async with Node() as a:
             a.stop()
@@ -204,7 +204,7 @@ def test_run_uses_uvloop() -> None:
     assert run(which()) == "uvloop"
 
 
-def test_run_does_without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_works_without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
     async def which() -> str:
         return type(asyncio.get_running_loop()).__module__
 

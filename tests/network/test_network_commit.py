@@ -102,7 +102,7 @@ def node(journal: FakeJournal, **options: Any) -> Node:
 
 
 @every_loop
-def test_what_depends_on_nothing_leaves_while_the_disk_works(loop: str) -> None:
+def test_independent_messages_leave_while_the_disk_is_busy(loop: str) -> None:
     async def test() -> None:
         journal = FakeJournal(blocked=True)
         async with Node() as b, node(journal, **THREAD) as a:
@@ -122,7 +122,7 @@ def test_what_depends_on_nothing_leaves_while_the_disk_works(loop: str) -> None:
 
 @every_loop
 @pytest.mark.parametrize("how", [INLINE, THREAD], ids=["inline", "thread"])
-def test_one_sync_serves_all_records_of_a_turn(loop: str, how: dict[str, int]) -> None:
+def test_records_of_a_turn_share_one_sync(loop: str, how: dict[str, int]) -> None:
     async def test() -> None:
         journal = FakeJournal()
         async with Node() as b, node(journal, **how) as a:
@@ -138,7 +138,7 @@ def test_one_sync_serves_all_records_of_a_turn(loop: str, how: dict[str, int]) -
     drive(test(), loop)
 
 
-def test_records_that_come_while_the_disk_works_share_the_next_sync() -> None:
+def test_records_that_arrive_during_a_sync_share_the_next_one() -> None:
     async def test() -> None:
         journal = FakeJournal(blocked=True)
         async with Node() as b, node(journal, **THREAD) as a:
@@ -155,7 +155,7 @@ def test_records_that_come_while_the_disk_works_share_the_next_sync() -> None:
     drive(test())
 
 
-def test_a_small_group_is_synced_inline_and_a_large_one_in_a_thread() -> None:
+def test_small_group_is_synced_inline_and_a_large_one_in_a_thread() -> None:
     async def test() -> None:
         journal = FakeJournal()
         async with node(journal, inline_bytes_max=1000) as a:
@@ -170,7 +170,7 @@ def test_a_small_group_is_synced_inline_and_a_large_one_in_a_thread() -> None:
 
 
 @every_loop
-def test_what_waits_for_nothing_is_written_before_an_inline_sync(loop: str) -> None:
+def test_independent_messages_are_written_before_an_inline_sync(loop: str) -> None:
     """The disk takes its time even when a group is small."""
 
     async def test() -> None:
@@ -197,7 +197,7 @@ def test_what_waits_for_nothing_is_written_before_an_inline_sync(loop: str) -> N
 
 
 @pytest.mark.parametrize("how", [INLINE, THREAD], ids=["inline", "thread"])
-def test_a_failed_sync_stops_the_node_and_nothing_held_leaves(how: dict[str, int]) -> None:
+def test_failed_sync_stops_the_node_and_drops_held_messages(how: dict[str, int]) -> None:
     """SVC-10"""
 
     async def test() -> None:
@@ -219,7 +219,7 @@ def test_a_failed_sync_stops_the_node_and_nothing_held_leaves(how: dict[str, int
 
 
 @pytest.mark.parametrize("more", [[], [b"not yet begun"]])
-def test_a_clean_stop_makes_everything_durable_and_sends_it(more: list[bytes]) -> None:
+def test_clean_stop_syncs_and_sends_everything(more: list[bytes]) -> None:
     async def test() -> None:
         journal = FakeJournal(blocked=True)
         async with Node() as b:
@@ -239,7 +239,7 @@ def test_a_clean_stop_makes_everything_durable_and_sends_it(more: list[bytes]) -
     drive(test())
 
 
-def test_a_sync_that_fails_during_a_clean_stop_is_raised() -> None:
+def test_failed_sync_during_a_clean_stop_is_raised() -> None:
     async def test() -> None:
         journal = FakeJournal(blocked=True, broken=True)
         async with Node() as b:
@@ -255,7 +255,7 @@ def test_a_sync_that_fails_during_a_clean_stop_is_raised() -> None:
     drive(test())
 
 
-def test_a_disk_that_cannot_keep_up_stops_the_reading() -> None:
+def test_slow_disk_pauses_reading() -> None:
     """What waits for the disk is bounded: the peers' kernels fill up instead of our memory."""
 
     async def test() -> None:
@@ -284,7 +284,7 @@ def test_a_disk_that_cannot_keep_up_stops_the_reading() -> None:
     drive(test())
 
 
-def test_a_journal_on_disk_gives_back_what_was_appended(tmp_path: Path) -> None:
+def test_journal_on_disk_restores_records(tmp_path: Path) -> None:
     """SVC-10"""
 
     async def life(texts: list[bytes]) -> list[bytes]:
@@ -316,7 +316,7 @@ def test_without_a_journal_nothing_waits() -> None:
     drive(test())
 
 
-def test_the_fake_keeps_the_journal_s_promises() -> None:
+def test_fake_journal_behaves_like_the_journal() -> None:
     """Lest these tests prove something about nothing."""
     names = {name for name in vars(FakeJournal) if not name.startswith("_")}
     assert names <= set(dir(Journal))

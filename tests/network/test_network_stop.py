@@ -68,7 +68,7 @@ def open_walker(path: Path, me: NodeId) -> tuple[Stack, Journal]:
     return stack, Journal.open(OsDisk(path), stack)
 
 
-def test_a_clean_stop_lets_go_what_the_node_still_says_to_itself(tmp_path: Path) -> None:
+def test_clean_stop_delivers_messages_of_the_node_to_itself(tmp_path: Path) -> None:
     events: list[Value] = []
 
     async def walk() -> None:
@@ -84,7 +84,7 @@ def test_a_clean_stop_lets_go_what_the_node_still_says_to_itself(tmp_path: Path)
     assert events == [Arrived()]
 
 
-def test_a_listener_that_fails_while_the_node_stops_is_told_and_the_files_are_let_go(
+def test_failing_listener_during_a_stop_is_raised_and_files_are_closed(
     tmp_path: Path,
 ) -> None:
     async def walk() -> None:
@@ -103,7 +103,7 @@ def test_a_listener_that_fails_while_the_node_stops_is_told_and_the_files_are_le
 
 
 @pytest.mark.long
-def test_an_idle_node_notes_that_its_log_is_synced(tmp_path: Path) -> None:
+def test_idle_node_marks_its_log_as_synced(tmp_path: Path) -> None:
     """After kill -9 a flipped bit in the last record is then named, not taken for a torn tail."""
 
     async def walk() -> bytes:

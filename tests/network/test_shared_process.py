@@ -60,7 +60,7 @@ class Secondary(Runtime):
 
 
 @pytest.mark.parametrize("node", ["a.example:1/g-3f2a", "[::1]:7400/x", "h:1/" + "a" * 64])
-def test_a_node_behind_a_door_has_the_address_of_the_door(node: str) -> None:
+def test_named_node_has_the_address_of_its_process(node: str) -> None:
     address, _, name = node.partition("/")
     assert (process_of(NodeId(node)), name_of(node)) == (address, name)
     assert split(node) == split(address)
@@ -69,7 +69,7 @@ def test_a_node_behind_a_door_has_the_address_of_the_door(node: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "A", "a/b", "a b", "a_b", "a\n", "ä", "a" * 65])
-def test_a_name_is_short_and_plain(name: str) -> None:
+def test_node_name_is_short_and_plain(name: str) -> None:
     with pytest.raises(BadAddress, match=r'write "host:port"'):
         split(f"127.0.0.1:7400/{name}")
 
@@ -78,7 +78,7 @@ def test_a_name_is_short_and_plain(name: str) -> None:
 
 
 @every_loop
-def test_peers_reach_each_stack_and_hear_which_one_speaks(loop: str) -> None:
+def test_peers_reach_each_stack_by_name(loop: str) -> None:
     async def test() -> None:
         async with (
             Node() as host,
@@ -95,7 +95,7 @@ def test_peers_reach_each_stack_and_hear_which_one_speaks(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_tenants_of_two_doors_reach_each_other() -> None:
+def test_secondary_nodes_of_two_processes_reach_each_other() -> None:
     async def test() -> None:
         async with Node() as one, Node() as two, Secondary(one, "g") as a, Secondary(two, "g") as b:
             a.request(Tell(b.me, b"hi"))
@@ -106,7 +106,7 @@ def test_tenants_of_two_doors_reach_each_other() -> None:
     drive(test())
 
 
-def test_a_client_is_let_in_where_it_has_dialled_and_may_use_one_name_at_several() -> None:
+def test_client_can_use_one_name_at_several_nodes() -> None:
     """SVC-8: who comes by the same name elsewhere behind the door does not oust it."""
 
     async def test() -> None:
@@ -136,7 +136,7 @@ def client_door(host: Runtime, name: str) -> Secondary:
 
 
 @pytest.mark.parametrize("role", ["peer", CLIENT])
-def test_a_name_that_nobody_has_here_is_refused_for_now(
+def test_unknown_node_name_is_refused_temporarily(
     role: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
@@ -160,7 +160,7 @@ def test_a_name_that_nobody_has_here_is_refused_for_now(
         ("127.0.0.1:1/B", "{host}/a", "'127.0.0.1:1/B' is not an address"),
     ],
 )
-def test_what_holds_among_nodes_holds_behind_a_door(sender: str, to: str, reason: str) -> None:
+def test_secondary_nodes_check_ids_of_peers(sender: str, to: str, reason: str) -> None:
     async def test() -> None:
         async with Node() as host, Secondary(host, "a"):
             raw = await Raw.dial(host.port)
@@ -174,7 +174,7 @@ def test_what_holds_among_nodes_holds_behind_a_door(sender: str, to: str, reason
     drive(test())
 
 
-def test_a_peer_comes_again_until_the_one_it_wants_is_there() -> None:
+def test_peer_retries_until_the_node_is_running() -> None:
     async def test() -> None:
         async with Node() as host, Node(backoff_min=0.001) as far:
             peer = NodeId(f"{host.me}/a")
@@ -193,7 +193,7 @@ def test_a_peer_comes_again_until_the_one_it_wants_is_there() -> None:
 
 
 @every_loop
-def test_one_that_closes_takes_its_own_connections_with_it_and_no_other(loop: str) -> None:
+def test_closing_a_node_closes_only_its_own_connections(loop: str) -> None:
     async def test() -> None:
         async with Node() as host, Node() as far, client_door(host, "b") as b:
             raw = await Raw.dial(host.port)
@@ -229,7 +229,7 @@ def test_one_that_closes_takes_its_own_connections_with_it_and_no_other(loop: st
     drive(test(), loop)
 
 
-def test_a_tenant_that_comes_back_is_reached_again() -> None:
+def test_restarted_secondary_node_is_reached_again() -> None:
     async def test() -> None:
         async with Node() as host, Node(backoff_min=0.001) as far:
             for _ in range(3):
@@ -242,7 +242,7 @@ def test_a_tenant_that_comes_back_is_reached_again() -> None:
     drive(test())
 
 
-def test_the_end_of_a_landlord_closes_its_tenants_first(tmp_path: Path) -> None:
+def test_stopping_the_primary_closes_secondary_nodes_first(tmp_path: Path) -> None:
     """SVC-10: what they had appended is on disk, and what waited for that has gone out."""
 
     async def test() -> None:
@@ -269,7 +269,7 @@ def test_the_end_of_a_landlord_closes_its_tenants_first(tmp_path: Path) -> None:
 
 
 @every_loop
-def test_a_bug_in_a_tenant_ends_its_landlord(loop: str) -> None:
+def test_bug_in_a_secondary_node_ends_the_primary(loop: str) -> None:
     async def test() -> None:
         started = asyncio.Event()
         host = Node(trace=lambda *step: started.set())
@@ -285,7 +285,7 @@ def test_a_bug_in_a_tenant_ends_its_landlord(loop: str) -> None:
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_a_disk_that_fails_a_tenant_at_its_end_fails_the_landlord(
+def test_disk_failure_of_a_stopping_secondary_node_ends_the_primary(
     tmp_path: Path, alone: bool
 ) -> None:
     async def test() -> None:
@@ -308,7 +308,7 @@ def test_a_disk_that_fails_a_tenant_at_its_end_fails_the_landlord(
         drive(test())
 
 
-def test_a_failure_that_is_spared_ends_the_tenant_alone() -> None:
+def test_tolerated_failure_ends_only_the_secondary_node() -> None:
     async def test() -> None:
         async with Node() as host, Secondary(host, "b") as b:
             with pytest.raises(ZeroDivisionError):
@@ -335,7 +335,7 @@ async def break_soon(secondary: Secondary) -> None:
 
 
 @every_loop
-def test_neighbours_hear_each_other_in_order_and_without_a_network(loop: str) -> None:
+def test_local_messages_arrive_in_order_without_a_network(loop: str) -> None:
     async def test() -> None:
         async with Node() as host, Secondary(host, "a") as a, Secondary(host, "b") as b:
             texts = [b"%d" % n for n in range(2000)]
@@ -355,7 +355,7 @@ def test_neighbours_hear_each_other_in_order_and_without_a_network(loop: str) ->
     drive(test(), loop)
 
 
-def test_what_a_neighbour_says_waits_for_its_disk(tmp_path: Path) -> None:
+def test_local_message_waits_for_the_disk_of_its_sender(tmp_path: Path) -> None:
     async def test() -> None:
         async with Node() as host, Secondary(host, "a", path=tmp_path) as a:
             a.request(TellDurably(host.me, b"kept"))
@@ -366,7 +366,7 @@ def test_what_a_neighbour_says_waits_for_its_disk(tmp_path: Path) -> None:
     drive(test())
 
 
-def test_a_neighbour_is_watched_from_its_start_to_its_end() -> None:
+def test_local_node_is_watched_from_its_start_to_its_end() -> None:
     async def test() -> None:
         async with Node() as host, Secondary(host, "b") as b:
             nobody = NodeId(f"{host.me}/a")
@@ -388,7 +388,7 @@ def test_a_neighbour_is_watched_from_its_start_to_its_end() -> None:
     drive(test())
 
 
-def test_what_was_for_an_earlier_life_is_not_heard_in_the_next() -> None:
+def test_restarted_local_node_gets_no_old_messages() -> None:
     async def test() -> None:
         async with Node() as host:
             async with Secondary(host, "a") as a:
@@ -403,7 +403,7 @@ def test_what_was_for_an_earlier_life_is_not_heard_in_the_next() -> None:
     drive(test())
 
 
-def test_only_so_much_waits_for_a_neighbour_that_takes_nothing(
+def test_queue_to_a_paused_local_node_is_limited(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As with a slow peer, the bound is the queue and one message on top of it."""
@@ -427,7 +427,7 @@ def test_only_so_much_waits_for_a_neighbour_that_takes_nothing(
     assert "slow peer=127.0.0.1:" in caplog.text
 
 
-def test_a_neighbour_that_catches_up_hears_all_that_waited() -> None:
+def test_resumed_local_node_gets_all_queued_messages() -> None:
     async def test() -> None:
         async with Node() as host, Secondary(host, "a") as a:
             a._transport.pause()
@@ -443,7 +443,7 @@ def test_a_neighbour_that_catches_up_hears_all_that_waited() -> None:
     drive(test())
 
 
-def test_the_way_to_a_neighbour_is_forgotten_when_nobody_uses_it() -> None:
+def test_unused_local_link_is_removed() -> None:
     async def test() -> None:
         async with Node() as host, Secondary(host, "a") as a, Secondary(host, "b") as b:
             host.request(Keep(b.me))
@@ -458,7 +458,7 @@ def test_the_way_to_a_neighbour_is_forgotten_when_nobody_uses_it() -> None:
     drive(test())
 
 
-def test_what_no_frame_holds_and_nobody_knows_is_not_heard_next_door_either() -> None:
+def test_local_link_rejects_long_and_unknown_messages() -> None:
     async def test() -> None:
         async with Node(frame_bytes_max=10_000) as host, Secondary(host, "a") as a:
             host.request(Tell(a.me, bytes(10_000)))
@@ -470,7 +470,7 @@ def test_what_no_frame_holds_and_nobody_knows_is_not_heard_next_door_either() ->
     drive(test())
 
 
-def test_a_stranger_may_not_speak_as_a_neighbour() -> None:
+def test_remote_peer_cannot_use_the_id_of_a_local_node() -> None:
     async def test() -> None:
         async with Node() as host, Secondary(host, "a") as a:
             raw = await Raw.dial(host.port)

@@ -63,7 +63,7 @@ def test_large_messages_pass_between_small_ones(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_a_message_longer_than_a_frame_is_reported_and_costs_no_link(
+def test_message_longer_than_a_frame_is_reported_and_keeps_the_link(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def test() -> None:
@@ -78,7 +78,7 @@ def test_a_message_longer_than_a_frame_is_reported_and_costs_no_link(
 
 
 @every_loop
-def test_a_peer_that_cannot_be_reached_is_down_once_a_watch(loop: str) -> None:
+def test_unreachable_peer_is_down_once_per_watch(loop: str) -> None:
     async def test() -> None:
         with reserve() as nobody:
             peer = NodeId(f"127.0.0.1:{nobody.getsockname()[1]}")
@@ -94,7 +94,7 @@ def test_a_peer_that_cannot_be_reached_is_down_once_a_watch(loop: str) -> None:
 @pytest.mark.parametrize(
     "peer", ["nowhere", "127.0.0.1:99999", "a b:1", "a" * 70 + ".x:1", ":1", "\x00:1"]
 )
-def test_an_id_that_is_no_address_is_a_peer_that_is_down(peer: str) -> None:
+def test_peer_with_an_invalid_address_is_down(peer: str) -> None:
     async def test() -> None:
         async with Node() as a:
             a.request(Keep(NodeId(peer)))
@@ -103,7 +103,7 @@ def test_an_id_that_is_no_address_is_a_peer_that_is_down(peer: str) -> None:
     drive(test())
 
 
-def test_the_end_of_a_peer_is_told_to_who_watches_it() -> None:
+def test_watcher_of_a_stopped_peer_gets_down() -> None:
     async def test() -> None:
         async with Node() as a:
             async with Node() as b, Node() as c:
@@ -118,7 +118,7 @@ def test_the_end_of_a_peer_is_told_to_who_watches_it() -> None:
     drive(test())
 
 
-def test_a_peer_no_longer_watched_goes_in_silence() -> None:
+def test_unwatched_peer_causes_no_down() -> None:
     async def test() -> None:
         async with Node() as a:
             async with Node() as b, Node() as c:
@@ -132,7 +132,7 @@ def test_a_peer_no_longer_watched_goes_in_silence() -> None:
     drive(test())
 
 
-def test_a_peer_that_comes_back_is_dialled_again() -> None:
+def test_restarted_peer_is_dialled_again() -> None:
     async def test() -> None:
         async with Node(backoff_min=0.001) as a:
             sock = reserve()
@@ -148,7 +148,7 @@ def test_a_peer_that_comes_back_is_dialled_again() -> None:
     drive(test())
 
 
-def test_a_peer_that_dials_us_need_not_be_waited_for() -> None:
+def test_peer_that_dials_us_is_dialled_at_once() -> None:
     """Else a node that comes back would stay alone for as long as its peers back off."""
 
     async def test() -> None:
@@ -166,7 +166,7 @@ def test_a_peer_that_dials_us_need_not_be_waited_for() -> None:
     drive(test())
 
 
-def test_a_watch_is_told_of_one_end_only() -> None:
+def test_watch_reports_one_loss_only() -> None:
     """Messages may be sent, and lost, long after it."""
 
     async def test() -> None:
@@ -186,7 +186,7 @@ def test_a_watch_is_told_of_one_end_only() -> None:
 
 
 @every_loop
-def test_a_peer_that_does_not_read_is_cut_off_and_reported(
+def test_peer_that_does_not_read_is_reset_and_reported(
     loop: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What it costs is bounded: the queue, and one write on top of it."""
@@ -208,7 +208,7 @@ def test_a_peer_that_does_not_read_is_cut_off_and_reported(
 
 
 @every_loop
-def test_a_peer_that_answers_no_ping_is_down(loop: str) -> None:
+def test_peer_that_answers_no_ping_is_down(loop: str) -> None:
     async def test() -> None:
         async with Node(keepalive=0.02) as a, RawPeer() as peer:
             a.request(Keep(peer.id))
@@ -220,7 +220,7 @@ def test_a_peer_that_answers_no_ping_is_down(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_a_peer_that_accepts_and_never_answers_stays_down() -> None:
+def test_peer_without_a_handshake_stays_down() -> None:
     """So it is with a stopped process: its kernel still accepts."""
 
     async def test() -> None:
@@ -233,7 +233,7 @@ def test_a_peer_that_accepts_and_never_answers_stays_down() -> None:
     drive(test())
 
 
-def test_a_peer_that_answers_its_pings_is_not_down() -> None:
+def test_peer_that_answers_pings_is_up() -> None:
     async def test() -> None:
         async with Node(keepalive=0.02) as a, RawPeer() as peer:
             a.request(Keep(peer.id))
@@ -246,7 +246,7 @@ def test_a_peer_that_answers_its_pings_is_not_down() -> None:
     drive(test())
 
 
-def test_only_a_little_waits_for_a_peer_that_is_not_connected() -> None:
+def test_queue_to_a_disconnected_peer_is_limited() -> None:
     async def test() -> None:
         async with Node(waiting_bytes_max=1000 * KB) as a, RawPeer() as peer:
             for letter in (b"a", b"b", b"c"):
@@ -260,7 +260,7 @@ def test_only_a_little_waits_for_a_peer_that_is_not_connected() -> None:
     drive(test())
 
 
-def test_what_waits_is_lost_with_the_attempt_it_waits_for() -> None:
+def test_failed_attempt_drops_the_queue() -> None:
     async def test() -> None:
         async with Node(handshake_timeout=0.05, backoff_min=0.001) as a, RawPeer() as peer:
             a.request(Keep(peer.id))
@@ -276,7 +276,7 @@ def test_what_waits_is_lost_with_the_attempt_it_waits_for() -> None:
     drive(test())
 
 
-def test_a_link_that_nobody_uses_is_closed() -> None:
+def test_unused_link_is_closed() -> None:
     async def test() -> None:
         async with Node(unused_after=0.05) as a, RawPeer() as peer, Node() as watched:
             a.request(Keep(watched.me))

@@ -14,7 +14,7 @@ from tests.network.talk import Gone, Heard, Keep, Node, drive
 from tests.network.test_transport import message
 
 
-def test_a_hello_is_answered_with_a_welcome() -> None:
+def test_hello_is_answered_with_a_welcome() -> None:
     async def test() -> None:
         async with Node() as a:
             raw = await Raw.dial(a.port)
@@ -40,7 +40,7 @@ def test_a_hello_is_answered_with_a_welcome() -> None:
         ({"sender": "nonsense"}, "'nonsense' is not an address; write"),
     ],
 )
-def test_a_hello_is_refused_with_a_reason(
+def test_hello_is_refused_with_a_reason(
     change: dict[str, str], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> str:
@@ -67,7 +67,7 @@ def test_a_hello_is_refused_with_a_reason(
     assert "refused peer=127.0.0.1:" in caplog.text
 
 
-def test_the_refused_side_logs_the_reason_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_side_logs_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         async with Node(cluster="red") as a, Node(cluster="blue") as b:
             a.request(Keep(b.me))
@@ -79,7 +79,7 @@ def test_the_refused_side_logs_the_reason_too(caplog: pytest.LogCaptureFixture) 
     assert caplog.text.count("belongs to cluster 'red'") == 2
 
 
-def test_a_node_that_dials_itself_under_another_name_is_told() -> None:
+def test_node_that_dials_itself_is_refused() -> None:
     async def test() -> None:
         async with Node() as a:
             alias = NodeId(f"localhost:{a.port}")
@@ -90,7 +90,7 @@ def test_a_node_that_dials_itself_under_another_name_is_told() -> None:
     drive(test())
 
 
-def test_an_answer_from_somebody_else_is_not_taken() -> None:
+def test_answer_of_another_node_is_refused() -> None:
     async def test() -> None:
         async with Node() as a, RawPeer() as peer:
             a.request(Keep(peer.id))
@@ -102,7 +102,7 @@ def test_an_answer_from_somebody_else_is_not_taken() -> None:
     drive(test())
 
 
-def test_a_peer_that_dials_anew_replaces_its_older_connection() -> None:
+def test_peer_that_dials_again_replaces_its_connection() -> None:
     async def test() -> None:
         async with Node() as a:
             older, newer = await Raw.dial(a.port), await Raw.dial(a.port)
@@ -117,7 +117,7 @@ def test_a_peer_that_dials_anew_replaces_its_older_connection() -> None:
     drive(test())
 
 
-def test_a_message_nobody_understands_is_counted_and_the_next_one_is_heard() -> None:
+def test_malformed_message_is_counted_and_the_link_stays() -> None:
     async def test() -> None:
         async with Node() as a:
             raw = await Raw.dial(a.port)
@@ -131,7 +131,7 @@ def test_a_message_nobody_understands_is_counted_and_the_next_one_is_heard() -> 
     drive(test())
 
 
-def test_two_connections_at_once_are_kept_apart() -> None:
+def test_concurrent_connections_are_independent() -> None:
     """They share one receive buffer."""
 
     async def test() -> None:
@@ -154,7 +154,7 @@ def test_two_connections_at_once_are_kept_apart() -> None:
     drive(test())
 
 
-def test_the_preamble_is_spoken_by_both_sides() -> None:
+def test_both_sides_send_the_preamble() -> None:
     async def test() -> None:
         async with Node() as a:
             raw = await Raw.dial(a.port)

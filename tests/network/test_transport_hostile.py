@@ -50,7 +50,7 @@ async def serves(node: Node) -> None:
 
 @every_loop
 @pytest.mark.parametrize("handshake", GREETINGS_OF_STRANGERS)
-def test_a_stranger_is_shown_out(
+def test_invalid_bytes_close_the_connection(
     handshake: str, loop: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     greeting, told = GREETINGS_OF_STRANGERS[handshake]
@@ -72,7 +72,7 @@ def test_a_stranger_is_shown_out(
 
 
 @pytest.mark.parametrize("begun", [b"", PREAMBLE[:3], PREAMBLE, HELLO[:-1]])
-def test_a_handshake_that_is_not_finished_is_ended(begun: bytes) -> None:
+def test_unfinished_handshake_times_out(begun: bytes) -> None:
     async def test() -> None:
         async with Node(handshake_timeout=0.05) as node:
             raw = await Raw.dial(node.port)
@@ -84,7 +84,7 @@ def test_a_handshake_that_is_not_finished_is_ended(begun: bytes) -> None:
     drive(test())
 
 
-def test_a_peer_that_does_not_finish_its_frame_is_ended() -> None:
+def test_peer_with_an_unfinished_frame_is_disconnected() -> None:
     async def test() -> None:
         async with Node(frame_timeout=0.05) as node:
             raw = await Raw.dial(node.port)
@@ -99,7 +99,7 @@ def test_a_peer_that_does_not_finish_its_frame_is_ended() -> None:
 
 
 @pytest.mark.parametrize("kind", [0, GREETING, 200])
-def test_a_peer_that_sends_what_peers_do_not_send_is_ended(kind: int) -> None:
+def test_peer_with_an_unexpected_frame_is_disconnected(kind: int) -> None:
     async def test() -> None:
         async with Node() as node:
             raw = await Raw.dial(node.port)
@@ -112,7 +112,7 @@ def test_a_peer_that_sends_what_peers_do_not_send_is_ended(kind: int) -> None:
     drive(test())
 
 
-def test_a_peer_that_announces_too_much_is_ended() -> None:
+def test_peer_that_announces_a_long_frame_is_disconnected() -> None:
     async def test() -> None:
         async with Node(frame_bytes_max=1000) as node:
             raw = await Raw.dial(node.port)
@@ -126,7 +126,7 @@ def test_a_peer_that_announces_too_much_is_ended() -> None:
 
 
 @every_loop
-def test_a_crowd_of_strangers_makes_way_for_a_peer(loop: str) -> None:
+def test_peer_can_connect_during_many_pending_handshakes(loop: str) -> None:
     """The one that has waited longest goes, so the door stays open."""
 
     async def test() -> None:
@@ -142,7 +142,7 @@ def test_a_crowd_of_strangers_makes_way_for_a_peer(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_there_is_a_limit_to_connections() -> None:
+def test_number_of_connections_is_limited() -> None:
     async def test() -> None:
         async with Node(connections_max=3) as node:
             raws = [await Raw.dial(node.port) for _ in range(3)]
@@ -160,7 +160,7 @@ def test_there_is_a_limit_to_connections() -> None:
     drive(test())
 
 
-def test_many_incidents_are_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_many_incidents_cause_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     stats, clock = Stats(), [0.0]
     incidents = Incidents(stats, clock=lambda: clock[0])
     for n in range(1000):
@@ -172,13 +172,13 @@ def test_many_incidents_are_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.records[-1].getMessage() == f"hostile peer=last left_out={1000 - LINES_AT_ONCE}"
 
 
-def test_a_stranger_cannot_write_lines_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+def test_remote_bytes_cannot_forge_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     Incidents(Stats()).report("hostile", reason='x"\nhostile peer=innocent \x1b[2J')
     assert caplog.records[-1].getMessage() == (
         'hostile reason="x\\"\\x0ahostile peer=innocent \\x1b[2J"'
     )
 
 
-def test_the_defaults_leave_room_for_files() -> None:
+def test_default_limits_leave_file_descriptors_for_the_log() -> None:
     """A journal needs descriptors too, and most systems give a process 1024."""
     assert Options().connections_max < 900

@@ -41,7 +41,7 @@ def tls(authority: Authority) -> Tls:
 
 
 @every_loop
-def test_nodes_of_one_authority_talk(loop: str, tls: Tls) -> None:
+def test_nodes_of_one_authority_can_communicate(loop: str, tls: Tls) -> None:
     async def test() -> None:
         async with Node(tls=tls) as a, Node(tls=tls) as b:
             a.request(Tell(b.me, b"x"))
@@ -55,7 +55,7 @@ def test_nodes_of_one_authority_talk(loop: str, tls: Tls) -> None:
 
 
 @every_loop
-def test_a_certificate_serves_all_behind_the_door_of_its_host(loop: str, tls: Tls) -> None:
+def test_certificate_is_valid_for_all_nodes_of_its_process(loop: str, tls: Tls) -> None:
     async def test() -> None:
         async with (
             Node(tls=tls) as one,
@@ -70,7 +70,7 @@ def test_a_certificate_serves_all_behind_the_door_of_its_host(loop: str, tls: Tl
 
 
 @every_loop
-def test_the_end_of_a_peer_is_noticed(loop: str, tls: Tls) -> None:
+def test_lost_tls_peer_is_noticed(loop: str, tls: Tls) -> None:
     async def test() -> None:
         async with Node(tls=tls) as a:
             async with Node(tls=tls) as b:
@@ -84,7 +84,7 @@ def test_the_end_of_a_peer_is_noticed(loop: str, tls: Tls) -> None:
 
 @every_loop
 @pytest.mark.parametrize("words", [b"GET / HTTP/1.1\r\n\r\n", b"\xf0once\r\n\x01", b""])
-def test_plain_bytes_are_shown_out(
+def test_plain_bytes_close_a_tls_connection(
     words: bytes, loop: str, tls: Tls, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
@@ -102,9 +102,7 @@ def test_plain_bytes_are_shown_out(
 
 
 @every_loop
-def test_a_certificate_of_another_authority_is_not_taken(
-    loop: str, tls: Tls, tmp_path: Path
-) -> None:
+def test_certificate_of_another_authority_is_refused(loop: str, tls: Tls, tmp_path: Path) -> None:
     foreign = Authority(tmp_path).issue("127.0.0.1")
 
     async def test() -> None:
@@ -118,7 +116,7 @@ def test_a_certificate_of_another_authority_is_not_taken(
     drive(test(), loop)
 
 
-def test_a_node_without_tls_and_one_with_it_tell_why_they_cannot_talk(
+def test_nodes_with_and_without_tls_log_the_reason(
     tls: Tls, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
@@ -132,7 +130,7 @@ def test_a_node_without_tls_and_one_with_it_tell_why_they_cannot_talk(
     assert "TLS handshake failed" in caplog.text
 
 
-def test_a_certificate_for_another_host_is_refused(
+def test_certificate_for_another_host_is_refused(
     authority: Authority, tls: Tls, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It may be of the right authority: a node must not speak in the name of another."""
@@ -148,13 +146,13 @@ def test_a_certificate_for_another_host_is_refused(
     assert "is for elsewhere.example; use one with 127.0.0.1" in caplog.text
 
 
-def test_other_spellings_of_a_host_are_the_same_host() -> None:
+def test_spellings_of_a_host_are_equivalent() -> None:
     shown = {"subjectAltName": (("IP Address", "0:0:0:0:0:0:0:1"), ("DNS", "Node.Example"))}
     check_certificate(shown, "::1", "[::1]:7400")
     check_certificate(shown, "node.example", "node.example:7400")
 
 
-def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
+def test_invalid_certificate_files_are_named(tmp_path: Path) -> None:
     broken = tmp_path / "broken.pem"
     broken.write_text("hello")
     with pytest.raises(TlsUnusable, match=r"broken\.pem.*use existing PEM files"):
@@ -164,7 +162,7 @@ def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
         Tls.from_files(certificate=missing, key=missing, ca=missing)
 
 
-def test_contexts_that_are_too_lax_are_turned_down(tls: Tls) -> None:
+def test_lax_tls_contexts_are_refused(tls: Tls) -> None:
     open_door = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with pytest.raises(TlsUnusable, match="server context accepts peers without a certificate"):
         Tls(open_door, tls.client)
@@ -174,7 +172,7 @@ def test_contexts_that_are_too_lax_are_turned_down(tls: Tls) -> None:
         Tls(tls.server, old)
 
 
-def test_with_tls_a_port_may_be_open_to_the_world(tls: Tls) -> None:
+def test_node_with_tls_can_listen_on_a_reachable_port(tls: Tls) -> None:
     async def test() -> None:
         async with listening("0.0.0.0:0", tls=tls):
             pass

@@ -18,7 +18,7 @@ from oncecast.node.derived import options_of, warn_of_batches
         (Settings(heartbeat=0.1, suspicion=0.5, batch_bytes_max=16 << 20), False),
     ],
 )
-def test_batches_that_may_outlast_the_suspicion_time_are_warned_of(
+def test_node_warns_of_batches_that_outlast_the_suspicion_time(
     settings: Settings, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "oncecast.node"):
@@ -26,7 +26,7 @@ def test_batches_that_may_outlast_the_suspicion_time_are_warned_of(
     assert ("long_batches" in caplog.text) is warned
 
 
-def test_a_frame_holds_the_largest_batch_and_a_queue_more_than_one_frame() -> None:
+def test_frame_and_queue_limits_fit_the_largest_batch() -> None:
     settings = Settings(batch_bytes_max=100 << 20)
     options = options_of(settings)
     assert options.frame_bytes_max > settings.batch_bytes_max

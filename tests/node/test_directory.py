@@ -22,7 +22,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return order
 
 
-def test_note_is_on_disk_with_its_name(tmp_path: Path, synced: list[Path]) -> None:
+def test_saved_members_are_durable(tmp_path: Path, synced: list[Path]) -> None:
     """SVC-10: a group that was joined must never be founded."""
     members = Members(NodeId("a:1"), (NodeId("a:1"), NodeId("b:1")))
     note(str(tmp_path), members)
@@ -30,7 +30,7 @@ def test_note_is_on_disk_with_its_name(tmp_path: Path, synced: list[Path]) -> No
     assert synced == [tmp_path / "members.tmp", tmp_path]
 
 
-def test_group_is_removed_when_its_new_name_is_on_disk(
+def test_group_is_deleted_after_its_rename_is_durable(
     tmp_path: Path, synced: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVC-10: or else a part of it could be found under the old one."""

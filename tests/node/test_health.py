@@ -90,7 +90,7 @@ def test_node_without_a_leader_is_not_ready(tmp_path: Path) -> None:
     node(tmp_path, then)
 
 
-def test_node_that_has_joined_nobody_yet_is_not_ready(tmp_path: Path) -> None:
+def test_node_that_has_not_joined_yet_is_not_ready(tmp_path: Path) -> None:
     """OPS-1"""
 
     async def then(server: Server) -> None:
@@ -100,7 +100,7 @@ def test_node_that_has_joined_nobody_yet_is_not_ready(tmp_path: Path) -> None:
     node(tmp_path, then, join="127.0.0.1:9")
 
 
-def test_node_that_stops_says_why(tmp_path: Path) -> None:
+def test_stopping_node_reports_the_reason(tmp_path: Path) -> None:
     """OPS-1 OPS-2"""
 
     async def then(server: Server) -> None:
@@ -111,7 +111,7 @@ def test_node_that_stops_says_why(tmp_path: Path) -> None:
     node(tmp_path, then)
 
 
-def test_node_that_has_failed_says_why(tmp_path: Path) -> None:
+def test_failed_node_reports_the_reason(tmp_path: Path) -> None:
     """OPS-1"""
     told: list[object] = []
 

@@ -33,7 +33,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         Replica, "health", "elif not quorum:", "elif False:",
     ),
     "failed taken for draining": (
-        pages.test_node_that_has_failed_says_why,
+        pages.test_failed_node_reports_the_reason,
         process, "ending", "if error is None:", "if True:",
     ),
     "member that is not heard taken for reachable": (

@@ -38,13 +38,13 @@ async def visit(request: bytes) -> bytes:
         (b"\xff\x00\r\n\r\n", b"400 Bad Request", b"bad request\n"),
     ],
 )
-def test_a_request_is_answered(request_: bytes, status: bytes, body: bytes) -> None:
+def test_request_is_answered(request_: bytes, status: bytes, body: bytes) -> None:
     head, _, found = asyncio.run(visit(request_)).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 " + status)
     assert found == body
 
 
 @pytest.mark.parametrize("request_", [b"", b"GET /health", b"x" * (4 * REQUEST_BYTES_MAX)])
-def test_what_is_unfinished_or_too_long_is_not_answered(request_: bytes) -> None:
+def test_unfinished_or_long_request_is_not_answered(request_: bytes) -> None:
     with contextlib.suppress(ConnectionError):
         assert asyncio.run(visit(request_)) == b""

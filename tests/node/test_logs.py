@@ -28,7 +28,7 @@ def test_facts_of_a_line_are_keys_and_numbers_stay_numbers() -> None:
     }
 
 
-def test_no_fact_takes_the_place_of_what_every_line_has() -> None:
+def test_facts_cannot_replace_standard_keys() -> None:
     assert entry(line("stopped", {"level": "none", "event": "other"})) == {
         "level": "info",
         "logger": "oncecast.node",

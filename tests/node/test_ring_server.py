@@ -76,7 +76,7 @@ def groups(path: Path) -> list[str]:
 # -- its own group --
 
 
-def test_it_founds_a_group_once_and_keeps_it(tmp_path: Path) -> None:
+def test_process_creates_its_group_once(tmp_path: Path) -> None:
     first = server(tmp_path)
     own = first.place.group
     assert first.place.first
@@ -95,7 +95,7 @@ def test_it_founds_a_group_once_and_keeps_it(tmp_path: Path) -> None:
     assert again.replicas[own].journal.log.last > 0
 
 
-def test_one_that_joins_a_ring_founds_its_group_but_not_the_ring(tmp_path: Path) -> None:
+def test_joining_process_creates_a_group_but_no_ring(tmp_path: Path) -> None:
     ring = server(tmp_path, join="127.0.0.1:1,127.0.0.1:2")
     ring.close()
     assert not ring.place.first
@@ -103,7 +103,7 @@ def test_one_that_joins_a_ring_founds_its_group_but_not_the_ring(tmp_path: Path)
     assert ring.replicas[ring.place.group].group.contacts == ()
 
 
-def test_a_ring_by_itself_joins_no_other_and_says_so(
+def test_ring_of_one_process_ignores_join_and_logs_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Both would own all."""
@@ -114,7 +114,7 @@ def test_a_ring_by_itself_joins_no_other_and_says_so(
     assert "the directory holds a ring of which this node is the only member" in caplog.text
 
 
-def test_who_founded_a_ring_stops_when_it_hears_of_one_that_is_there(tmp_path: Path) -> None:
+def test_process_that_started_a_second_ring_stops(tmp_path: Path) -> None:
     """REP-6: as a first process does that has lost its disk; or two groups would own each topic."""
     ring = server(tmp_path)
 
@@ -138,7 +138,7 @@ def test_who_founded_a_ring_stops_when_it_hears_of_one_that_is_there(tmp_path: P
         drive(live)
 
 
-def test_a_group_by_itself_joins_no_other_and_says_so(
+def test_group_of_one_node_ignores_join_and_logs_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings: Any = {"data": str(tmp_path), "heartbeat": 0.02, "suspicion": 0.05}
@@ -155,7 +155,7 @@ def test_a_group_by_itself_joins_no_other_and_says_so(
     drive(live)
 
 
-def test_what_was_begun_or_given_up_and_not_finished_is_removed_at_the_next_start(
+def test_unfinished_and_removed_groups_are_deleted_at_the_next_start(
     tmp_path: Path,
 ) -> None:
     """A replica that was killed before it had written anything must not found its group."""
@@ -168,7 +168,7 @@ def test_what_was_begun_or_given_up_and_not_finished_is_removed_at_the_next_star
     assert groups(tmp_path) == [ring.place.group]
 
 
-def test_a_group_whose_directory_is_lost_is_not_founded_again(tmp_path: Path) -> None:
+def test_group_with_a_lost_directory_is_not_created_again(tmp_path: Path) -> None:
     """Others may have it; of the ring it is then not the first, if anything says there is one."""
     note_ring(str(mkdir(tmp_path)), RingIdentity(NodeId("127.0.0.1:9"), "g-lost", first=True))
     note(str(mkdir(tmp_path / "groups" / "g-other")), Members(NodeId("x"), NOBODY))
@@ -180,7 +180,9 @@ def test_a_group_whose_directory_is_lost_is_not_founded_again(tmp_path: Path) ->
     assert ring._contacts() == (NodeId("127.0.0.1:1"),)
 
 
-def test_one_that_comes_back_looks_for_those_it_knew_and_waits_for_no_ring(tmp_path: Path) -> None:
+def test_restarted_process_contacts_known_members_without_waiting_for_a_ring(
+    tmp_path: Path,
+) -> None:
     """If all of a ring are started again there is none that could be joined."""
     server(tmp_path, join="127.0.0.1:1").close()
     again = server(tmp_path, join="127.0.0.1:1")
@@ -197,7 +199,7 @@ def mkdir(path: Path) -> Path:
 # -- seats --
 
 
-def test_a_seat_starts_a_replica_that_is_found_behind_the_door(tmp_path: Path) -> None:
+def test_seat_starts_a_replica_that_clients_can_reach(tmp_path: Path) -> None:
     async def live() -> None:
         async with server(tmp_path) as ring:
             other = f"{ring.me}/g-other"
@@ -219,7 +221,7 @@ def test_a_seat_starts_a_replica_that_is_found_behind_the_door(tmp_path: Path) -
 
 
 @pytest.mark.long
-def test_a_client_tries_again_where_the_replica_it_wants_is_not_yet(tmp_path: Path) -> None:
+def test_client_retries_until_the_replica_is_running(tmp_path: Path) -> None:
     """Any other refusal ends its session."""
 
     async def live() -> None:
@@ -235,7 +237,7 @@ def test_a_client_tries_again_where_the_replica_it_wants_is_not_yet(tmp_path: Pa
     drive(live)
 
 
-def test_that_a_group_was_joined_is_on_disk_before_all_else(
+def test_joined_group_is_saved_before_anything_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else, if it were killed just then, it would found the group at its next start."""
@@ -255,7 +257,7 @@ def test_that_a_group_was_joined_is_on_disk_before_all_else(
 
 
 @pytest.mark.parametrize("group", ["g-other", "../other", "G", ""])
-def test_a_seat_that_nobody_can_help_with_is_not_taken(
+def test_seat_without_other_members_is_refused(
     group: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It would be a second group of that name. Names come from the network: no path is one."""
@@ -272,7 +274,7 @@ def test_a_seat_that_nobody_can_help_with_is_not_taken(
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_who_is_not_wanted_is_stopped_and_keeps_its_directory_unless_the_group_is_gone(
+def test_unseated_replica_keeps_its_directory_while_the_group_exists(
     tmp_path: Path, gone: bool
 ) -> None:
     async def live() -> None:
@@ -292,9 +294,7 @@ def test_who_is_not_wanted_is_stopped_and_keeps_its_directory_unless_the_group_i
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_a_seat_that_is_taken_again_while_it_is_given_up_comes_back(
-    tmp_path: Path, gone: bool
-) -> None:
+def test_replica_seated_again_during_its_stop_restarts(tmp_path: Path, gone: bool) -> None:
     async def live() -> None:
         async with server(tmp_path) as ring:
             ring._hear(Seat("g-other", NOBODY))
@@ -311,7 +311,7 @@ def test_a_seat_that_is_taken_again_while_it_is_given_up_comes_back(
     drive(live)
 
 
-def test_a_process_that_has_left_its_ring_stops(tmp_path: Path) -> None:
+def test_process_that_has_left_its_ring_stops(tmp_path: Path) -> None:
     async def live() -> None:
         async with server(tmp_path) as ring:
             ring._hear(Left())
@@ -323,7 +323,7 @@ def test_a_process_that_has_left_its_ring_stops(tmp_path: Path) -> None:
 # -- what it survives, and what not --
 
 
-def test_a_replica_that_differs_from_the_others_is_set_aside_and_joins_anew(
+def test_diverged_replica_is_set_aside_and_joins_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def live() -> None:
@@ -345,7 +345,7 @@ def test_a_replica_that_differs_from_the_others_is_set_aside_and_joins_anew(
     assert recall(str(tmp_path / "groups" / "g-other")) is not None
 
 
-def test_a_replica_that_reads_damage_is_recovered_where_it_is(tmp_path: Path) -> None:
+def test_replica_that_reads_damage_is_recovered_in_place(tmp_path: Path) -> None:
     async def live() -> None:
         async with server(tmp_path) as ring:
             own = ring.replicas[ring.place.group]
@@ -373,7 +373,7 @@ def begins(replica: Replica) -> asyncio.Event:
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), Diverged("and nobody has it all")])
-def test_what_cannot_be_survived_ends_the_process(tmp_path: Path, error: Exception) -> None:
+def test_other_failure_of_a_replica_ends_the_process(tmp_path: Path, error: Exception) -> None:
     async def live() -> None:
         ring = server(tmp_path)
         async with ring:
@@ -387,7 +387,7 @@ def test_what_cannot_be_survived_ends_the_process(tmp_path: Path, error: Excepti
 
 
 @pytest.mark.parametrize("kind", [Server, RingServer])
-def test_a_directory_serves_one_kind_of_process_and_one_at_a_time(
+def test_directory_is_used_by_one_process_of_one_kind(
     tmp_path: Path, kind: type[Server | RingServer]
 ) -> None:
     settings = Settings(data=str(tmp_path), listen="127.0.0.1:0")
@@ -401,19 +401,19 @@ def test_a_directory_serves_one_kind_of_process_and_one_at_a_time(
         made.close()
 
 
-def test_a_ring_that_cannot_be_read_is_named_with_the_remedy(tmp_path: Path) -> None:
+def test_unreadable_ring_file_is_named_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / RING).write_text("{")
     with pytest.raises(WrongFormat, match=r"ring\.json: .*; restore it, or delete it"):
         server(tmp_path)
 
 
 @pytest.mark.parametrize("what", ["listen", "http", "advertise"])
-def test_a_process_listens_at_its_door_and_nowhere_behind_it(tmp_path: Path, what: str) -> None:
+def test_settings_reject_addresses_with_a_node_name(tmp_path: Path, what: str) -> None:
     with pytest.raises(BadAddress, match="write only"):
         Server(Settings(**{"data": str(tmp_path), what: "127.0.0.1:7400/g-1"}))  # type: ignore[arg-type]
 
 
-def test_it_cannot_join_itself(tmp_path: Path) -> None:
+def test_process_cannot_join_itself(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="is this node itself"):
         RingServer(Settings(data=str(tmp_path), listen="127.0.0.1:7", join="127.0.0.1:7"))
 
@@ -421,7 +421,7 @@ def test_it_cannot_join_itself(tmp_path: Path) -> None:
 # -- what it tells --
 
 
-def test_its_pages_tell_of_each_group_by_name(tmp_path: Path) -> None:
+def test_pages_show_each_group_by_name(tmp_path: Path) -> None:
     async def live() -> None:
         async with server(tmp_path) as ring:
             ring._hear(Seat("g-other", NOBODY))
@@ -446,7 +446,7 @@ def test_its_pages_tell_of_each_group_by_name(tmp_path: Path) -> None:
     drive(live)
 
 
-def test_lines_of_the_log_name_the_group(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_lines_name_the_group(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def live() -> None:
         async with server(tmp_path) as ring:
             assert isinstance(await greeted(ring, f"{ring.me}/{ring.place.group}"), Welcome)

@@ -9,7 +9,7 @@ import pytest
 from oncecast.simulator.agenda import Agenda
 
 
-def test_events_come_in_order_of_time_and_equals_in_order_of_age() -> None:
+def test_events_are_ordered_by_time_and_then_by_age() -> None:
     agenda, seen = Agenda(), []
     rng = Random(7)
     times = [rng.choice([0.0, 0.0005, 0.001, 0.0010001, 0.5, 3.0]) for _ in range(500)]
@@ -21,7 +21,7 @@ def test_events_come_in_order_of_time_and_equals_in_order_of_age() -> None:
     assert len(agenda) == 0
 
 
-def test_what_an_event_causes_is_sorted_in_among_those_still_to_come() -> None:
+def test_new_events_are_sorted_among_pending_ones() -> None:
     agenda, seen = Agenda(), []
 
     def note(name: str, after: float) -> None:
@@ -36,7 +36,7 @@ def test_what_an_event_causes_is_sorted_in_among_those_still_to_come() -> None:
     assert [name for name, _ in seen] == ["a", "b", "a'", "c"]
 
 
-def test_a_run_stops_within_a_bucket_and_goes_on_there() -> None:
+def test_run_can_stop_and_continue_within_a_bucket() -> None:
     agenda, seen = Agenda(), []
     for time in (0.0011, 0.0019, 0.0015):
         agenda.at(time, lambda time, _: seen.append(time), time, None)
@@ -80,7 +80,7 @@ def test_random_runs_agree_with_a_sorted_list() -> None:
         assert improviser.seen == sorted(improviser.planned)
 
 
-def test_the_past_cannot_be_changed() -> None:
+def test_event_in_the_past_is_rejected() -> None:
     agenda = Agenda()
     agenda.run(until=1.0)
     with pytest.raises(AssertionError, match="the past"):

@@ -29,11 +29,11 @@ def survivors(sync_file: bool, sync_directory: bool) -> set[bytes | None]:
     return found
 
 
-def test_what_is_synced_survives_a_crash() -> None:
+def test_synced_bytes_survive_a_crash() -> None:
     assert survivors(sync_file=True, sync_directory=True) == {b"a" * 512 + b"b" * 512 + b"c" * 512}
 
 
-def test_a_file_may_vanish_until_its_directory_is_synced() -> None:
+def test_file_may_vanish_until_its_directory_is_synced() -> None:
     assert None in survivors(sync_file=True, sync_directory=False)
 
 
@@ -45,7 +45,7 @@ def test_unsynced_sectors_survive_in_any_combination_or_torn() -> None:
     assert any(data and len(data) % 512 for data in found)
 
 
-def test_a_kill_loses_nothing_but_ends_the_files() -> None:
+def test_kill_loses_no_bytes_but_closes_files() -> None:
     disk = a_disk()
     file = disk.open("file", create=True)
     file.write(0, [b"abc"])
@@ -55,7 +55,7 @@ def test_a_kill_loses_nothing_but_ends_the_files() -> None:
     assert disk.open("file").read(0, 3) == b"abc"
 
 
-def test_a_rename_may_be_undone_until_the_directory_is_synced() -> None:
+def test_rename_may_be_undone_until_the_directory_is_synced() -> None:
     names = set()
     for seed in range(50):
         disk = a_disk(seed)
@@ -67,7 +67,7 @@ def test_a_rename_may_be_undone_until_the_directory_is_synced() -> None:
     assert names == {"old", "new"}
 
 
-def test_after_a_failed_sync_the_next_one_lies() -> None:
+def test_sync_after_a_failed_one_reports_false_success() -> None:
     lost = 0
     for seed in range(20):
         disk = a_disk(seed)
@@ -84,7 +84,7 @@ def test_after_a_failed_sync_the_next_one_lies() -> None:
     assert 0 < lost < 20
 
 
-def test_a_full_disk_refuses_growth_and_a_removal_makes_room() -> None:
+def test_full_disk_refuses_growth_until_a_file_is_removed() -> None:
     disk = a_disk()
     disk.open("file", create=True).allocate(1000)
     disk.fill(free_bytes=10)
@@ -97,7 +97,7 @@ def test_a_full_disk_refuses_growth_and_a_removal_makes_room() -> None:
     file.allocate(1000)
 
 
-def test_allocated_space_costs_no_memory() -> None:
+def test_allocated_space_uses_no_memory() -> None:
     disk = a_disk()
     file = disk.open("file", create=True)
     file.allocate(1 << 40)
@@ -107,7 +107,7 @@ def test_allocated_space_costs_no_memory() -> None:
     assert file.read((1 << 40) - 3, 10) == bytes(3)
 
 
-def test_the_same_seed_is_the_same_disk() -> None:
+def test_same_seed_gives_the_same_disk() -> None:
     def story() -> bytes:
         disk = a_disk(5)
         file = disk.open("file", create=True)
@@ -120,7 +120,7 @@ def test_the_same_seed_is_the_same_disk() -> None:
     assert story() == story()
 
 
-def test_wiped_means_empty() -> None:
+def test_wiped_disk_is_empty() -> None:
     disk = a_disk()
     disk.open("file", create=True)
     disk.sync()

@@ -53,20 +53,20 @@ class World:
         return echo.written
 
 
-def test_a_message_takes_its_latency() -> None:
+def test_message_takes_its_latency() -> None:
     world = World()
     world.shout(A, B, "hello")
     assert world.run(1.0) == [(0.1, B, Heard("hello")), (0.2, A, Heard("hello"))]
 
 
-def test_a_reply_waits_for_the_disk_of_what_it_depends_on() -> None:
+def test_reply_waits_for_the_records_it_depends_on() -> None:
     """SVC-10: written before sent, and before told."""
     world = World(durable=True)
     world.shout(A, B, "hello")
     assert world.run(1.0) == [(0.11, B, Heard("hello")), (0.21, A, Heard("hello"))]
 
 
-def test_one_sync_serves_all_that_waits() -> None:
+def test_waiting_records_share_one_sync() -> None:
     world = World(durable=True)
     for index in range(10):
         world.shout(A, B, f"{index}")
@@ -80,7 +80,7 @@ def test_one_sync_serves_all_that_waits() -> None:
     assert journal.synced == 20
 
 
-def test_a_partition_loses_what_crosses_it_and_nothing_else() -> None:
+def test_partition_drops_only_messages_that_cross_it() -> None:
     world = World()
     fronts = world.sim.partition([A], [B])
     world.shout(A, B, "lost")
@@ -91,14 +91,14 @@ def test_a_partition_loses_what_crosses_it_and_nothing_else() -> None:
     assert [event for _, _, event in world.run(1.0)] == [Heard("again")] * 2
 
 
-def test_a_one_way_partition_lets_the_other_way_through() -> None:
+def test_one_way_partition_keeps_the_other_direction() -> None:
     world = World()
     world.sim.partition([B], [A], one_way=True)
     world.shout(A, B, "hello")
     assert world.run(1.0) == [(0.1, B, Heard("hello"))]
 
 
-def test_an_isolated_node_is_cut_off_from_everybody() -> None:
+def test_isolated_node_reaches_no_other_node() -> None:
     world = World()
     world.sim.isolate(C)
     for one, other in ((A, C), (C, A), (A, B)):
@@ -106,7 +106,7 @@ def test_an_isolated_node_is_cut_off_from_everybody() -> None:
     assert {event for _, _, event in world.run(1.0)} == {Heard("ab")}
 
 
-def test_a_hold_delays_until_it_is_released() -> None:
+def test_hold_delays_messages_until_it_is_released() -> None:
     world = World()
     fronts = world.sim.hold([A], [B])
     world.shout(A, B, "first")
@@ -116,7 +116,7 @@ def test_a_hold_delays_until_it_is_released() -> None:
     assert world.run(0.15) == [(1.1, B, Heard("first")), (1.1, B, Heard("second"))]
 
 
-def test_a_slow_link_adds_its_delay() -> None:
+def test_slow_link_adds_its_delay() -> None:
     world = World()
     world.sim.slow([A], [B], extra=0.5, one_way=True)
     world.shout(A, B, "hello")
@@ -160,7 +160,7 @@ def test_distributions_have_their_mean() -> None:
         assert sum(draw() for _ in range(20_000)) / 20_000 == pytest.approx(mean, rel=0.05)
 
 
-def test_a_crashed_node_hears_nothing_and_its_timers_die_with_it() -> None:
+def test_crashed_node_loses_messages_and_timers() -> None:
     world = World()
     world.sim.ask(B, AlarmIn(0.5))
     world.shout(A, B, "too late")
@@ -172,7 +172,7 @@ def test_a_crashed_node_hears_nothing_and_its_timers_die_with_it() -> None:
     assert world.sim.alive() == [A, C]
 
 
-def test_a_crash_loses_what_was_not_synced_and_keeps_what_was() -> None:
+def test_crash_keeps_exactly_the_synced_records() -> None:
     """SVC-10."""
     for seed in range(20):
         world = World(durable=True, seed=seed)
@@ -188,7 +188,7 @@ def test_a_crash_loses_what_was_not_synced_and_keeps_what_was() -> None:
         assert (A, Heard("unsynced")) not in [(node, event) for _, node, event in world.heard]
 
 
-def test_a_paused_node_does_nothing_and_loses_nothing() -> None:
+def test_paused_node_does_nothing_and_loses_no_input() -> None:
     world = World()
     world.sim.ask(B, AlarmIn(0.5))
     world.run(0.0)
@@ -200,7 +200,7 @@ def test_a_paused_node_does_nothing_and_loses_nothing() -> None:
     assert world.run(1.0) == [(1.1, A, Heard("hello"))]
 
 
-def test_a_skewed_clock_rings_early_or_late() -> None:
+def test_timers_of_a_skewed_clock_fire_early_or_late() -> None:
     world = World()
     world.sim.skew(B, rate=2.0)
     world.sim.skew(C, rate=0.5, ahead=10.0)
@@ -214,7 +214,7 @@ def test_a_skewed_clock_rings_early_or_late() -> None:
     assert rang[C] == pytest.approx((2.0, 11.0))
 
 
-def test_a_clock_that_is_slowed_down_on_the_way_still_rings() -> None:
+def test_timers_fire_after_a_clock_slows_down() -> None:
     world = World()
     world.sim.ask(A, AlarmIn(1.0))
     world.run(0.5)
@@ -223,7 +223,7 @@ def test_a_clock_that_is_slowed_down_on_the_way_still_rings() -> None:
     assert time == pytest.approx(1.5)
 
 
-def test_a_watcher_hears_of_a_crash_soon_and_once() -> None:
+def test_watcher_gets_down_once_soon_after_a_crash() -> None:
     world = World()
     world.sim.ask(A, Watchful(B))
     world.run(1.0)
@@ -234,7 +234,7 @@ def test_a_watcher_hears_of_a_crash_soon_and_once() -> None:
     assert world.run(5.0) == []
 
 
-def test_a_watcher_hears_at_once_that_nobody_is_there() -> None:
+def test_watcher_of_a_missing_node_gets_down_at_once() -> None:
     world = World()
     world.sim.crash(B)
     world.sim.ask(A, Watchful(B))
@@ -243,7 +243,7 @@ def test_a_watcher_hears_at_once_that_nobody_is_there() -> None:
 
 
 @pytest.mark.parametrize("fault", ["pause", "partition", "one way"])
-def test_a_watcher_hears_of_silence_after_the_keepalive(fault: str) -> None:
+def test_watcher_gets_down_after_the_keepalive_of_a_silent_node(fault: str) -> None:
     world = World()
     world.sim.ask(A, Watchful(B))
     world.run(1.0)
@@ -255,7 +255,7 @@ def test_a_watcher_hears_of_silence_after_the_keepalive(fault: str) -> None:
     assert world.run(0.2) == [(4.0, A, Gone(B))]
 
 
-def test_a_short_silence_is_not_a_death() -> None:
+def test_short_silence_causes_no_down() -> None:
     world = World()
     world.sim.ask(A, Watchful(B))
     fronts = world.sim.partition([A], [B])
@@ -264,7 +264,7 @@ def test_a_short_silence_is_not_a_death() -> None:
     assert world.run(5.0) == []
 
 
-def test_a_failed_fsync_halts_the_node_and_nothing_held_leaves() -> None:
+def test_failed_fsync_halts_the_node_and_drops_held_messages() -> None:
     """SVC-10: the node stops with a clear error."""
     world = World(durable=True)
     node = world.sim.nodes[B]
@@ -279,7 +279,7 @@ def test_a_failed_fsync_halts_the_node_and_nothing_held_leaves() -> None:
     assert [who for _, who, _ in world.run(1.0)] == [B, A]
 
 
-def test_a_flipped_bit_is_named_at_the_next_start_and_never_served() -> None:
+def test_flipped_bit_is_reported_at_the_next_start_and_never_served() -> None:
     """SVC-10."""
     world = World(durable=True)
     for index in range(20):
@@ -297,7 +297,7 @@ def test_a_flipped_bit_is_named_at_the_next_start_and_never_served() -> None:
 
 
 @pytest.mark.parametrize("then", ["stays away", "comes back"])
-def test_a_node_that_is_crashed_by_what_it_says_says_nothing_more(then: str) -> None:
+def test_node_crashed_by_a_listener_sends_no_further_outputs(then: str) -> None:
     """SVC-10: crash exactly at the answer, before the rest of the step has left."""
     world = World(durable=True)
 
@@ -319,7 +319,7 @@ def test_a_node_that_is_crashed_by_what_it_says_says_nothing_more(then: str) -> 
         assert said <= {Heard(text) for text in world.written(B)}
 
 
-def test_what_a_listener_asks_for_waits_for_the_end_of_the_step() -> None:
+def test_request_of_a_listener_waits_for_the_end_of_the_step() -> None:
     """B answers before its application, called in the middle of that step, shouts to C."""
     world = World()
     sent: list[NodeId] = []
@@ -360,7 +360,7 @@ def mend(sim: Simulation) -> None:
 
 
 @pytest.mark.parametrize("name", DISTURBANCES)
-def test_a_run_that_is_looked_at_is_the_same_run(name: str) -> None:
+def test_observed_run_equals_the_unobserved_one(name: str) -> None:
     """The fast path changes nothing but the speed, whatever faults occur."""
 
     def views(looked_at: bool) -> list[list[NodeId]]:
@@ -377,7 +377,7 @@ def test_a_run_that_is_looked_at_is_the_same_run(name: str) -> None:
     assert views(True) == views(False)
 
 
-def test_many_crashes_look_through_what_is_to_come_once() -> None:
+def test_many_crashes_revise_future_events_once() -> None:
     sim = Simulation(5)
     shuffle.populate(sim, 200)
     sim.run(until=4.0)
@@ -400,7 +400,7 @@ def test_many_crashes_look_through_what_is_to_come_once() -> None:
     assert (late >= to_come, looked_at) == (True, 0)  # when those are past, no more
 
 
-def test_what_is_told_is_told_on_the_short_way_too() -> None:
+def test_listener_gets_events_on_the_fast_path() -> None:
     """Events, links and timers of an undisturbed node, and what it says to itself."""
 
     def heard(looked_at: bool) -> list[tuple[float, NodeId, Value]]:
@@ -441,7 +441,7 @@ class Counter(Protocol):
         self.rang += 1
 
 
-def test_a_step_that_stays_inside_the_node_is_made_once() -> None:
+def test_internal_step_runs_once_on_the_fast_path() -> None:
     sim = Simulation(1)
     counter = Counter(A, sim.dice)
     sim.add(A, lambda me, rng: Stack([Echo(me, rng), counter]))
@@ -450,7 +450,7 @@ def test_a_step_that_stays_inside_the_node_is_made_once() -> None:
     assert counter.rang == 1
 
 
-def test_an_unknown_message_is_counted_on_the_short_way_too() -> None:
+def test_unknown_message_is_counted_on_the_fast_path() -> None:
     sim = Simulation(1)
     for node in (A, B):
         sim.add(node, build)
@@ -464,7 +464,7 @@ def test_an_unknown_message_is_counted_on_the_short_way_too() -> None:
 
 
 @pytest.mark.parametrize("away_max", [1, 2])
-def test_a_storm_keeps_its_budget(away_max: int) -> None:
+def test_storm_keeps_its_budget(away_max: int) -> None:
     names = [NodeId(f"n{index}") for index in range(5)]
     for seed in range(20):
         sim = Simulation(seed)
@@ -490,7 +490,7 @@ def unwell(sim: Simulation, name: NodeId) -> bool:
     return node.stack is None or node.paused or cut
 
 
-def test_time_does_not_run_backwards() -> None:
+def test_time_cannot_go_backwards() -> None:
     world = World()
     world.run(1.0)
     with pytest.raises(AssertionError, match="backwards"):

@@ -14,7 +14,7 @@ from tests.network.echo import Call, Echo
 A, B = NodeId("a"), NodeId("b")
 
 
-def test_a_step_is_a_line_and_its_effects_stand_below_it() -> None:
+def test_step_is_printed_as_a_line_with_its_effects_below() -> None:
     echo = Echo(A, Random(1))
     echo.receive(B, Call("hello"))
     assert list(lines(Step(1.5, A, "receive", (B, Call("hello")), echo.drain()))) == [
@@ -25,12 +25,12 @@ def test_a_step_is_a_line_and_its_effects_stand_below_it() -> None:
     ]
 
 
-def test_neither_a_payload_nor_a_list_fills_the_screen() -> None:
+def test_long_payloads_and_lists_are_shortened() -> None:
     assert brief(b"x" * 1000) == "b'xxxxxxxxxxxxxxxxxxxxxxxx'... 1000 B"
     assert brief(list(range(100))) == "[0, 1, 2, 3, 4, 5, ... 100 in all]"
 
 
-def test_every_step_of_a_storm_can_be_told() -> None:
+def test_every_step_of_a_storm_can_be_printed() -> None:
     told: list[str] = []
     outcome = run(BROADCAST, 3, show=lambda step: told.extend(lines(step)))
     assert outcome.ok
@@ -39,7 +39,7 @@ def test_every_step_of_a_storm_can_be_told() -> None:
         assert word in words
 
 
-def test_the_hash_covers_time_node_input_and_effects() -> None:
+def test_hash_covers_time_node_input_and_effects() -> None:
     call = (B, Call("x"))
     steps = [
         Step(1.0, A, "receive", call, ()),

@@ -108,7 +108,7 @@ def live_through(seed: int, lives: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("chapter", range(4))
-def test_no_power_cut_loses_what_was_synced_or_serves_what_was_not_written(chapter: int) -> None:
+def test_power_loss_keeps_synced_records_and_serves_no_others(chapter: int) -> None:
     """SVC-10"""
     for seed in range(chapter * 75, (chapter + 1) * 75):
         try:
@@ -117,7 +117,7 @@ def test_no_power_cut_loses_what_was_synced_or_serves_what_was_not_written(chapt
             raise AssertionError(f"seed {seed}: replay with live_through({seed}, 8)") from error
 
 
-def test_a_power_cut_at_each_step_of_one_life() -> None:
+def test_power_loss_at_each_step_of_a_run() -> None:
     """The same short life, cut at its first, second, ... step; then recovery cut at each of its."""
     for steps in range(1, 120):
         life = Life(11)
@@ -169,7 +169,7 @@ def recovery_does_not_make_durable(patch: pytest.MonkeyPatch) -> None:
         recovery_does_not_make_durable,
     ],
 )
-def test_some_power_cut_catches_a_log_whose(
+def test_power_loss_reveals_a_log_whose(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Take one rule away, and a seed fails."""

@@ -128,7 +128,7 @@ def cut(disk: SimulatedDisk, name: str, offset: int) -> None:
     disk.cut(name, offset)
 
 
-def test_an_undamaged_log_is_served_whole() -> None:
+def test_undamaged_log_serves_all_records() -> None:
     disk = disk_with(files(closed=True))
     log = Log.open(disk, segment_bytes=SEGMENT_BYTES)
     assert list(served(log).values()) == records()
@@ -140,7 +140,7 @@ def test_an_undamaged_log_is_served_whole() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("harm", [cut, flip])
-def test_damage_at_any_byte_of_a_closed_log_is_named_and_never_served(
+def test_damage_at_any_byte_of_a_closed_log_is_reported_and_never_served(
     harm: Harm, name: str
 ) -> None:
     """SVC-10"""
@@ -149,14 +149,14 @@ def test_damage_at_any_byte_of_a_closed_log_is_named_and_never_served(
 
 @pytest.mark.long
 @pytest.mark.parametrize("harm", [cut, flip])
-def test_damage_in_the_last_segment_of_a_killed_log_costs_at_most_the_last_group(
+def test_damage_in_the_last_segment_of_a_killed_log_loses_at_most_the_last_group(
     harm: Harm,
 ) -> None:
     """SVC-10: nothing behind the last group says that it was synced. Better is `Log.mark`."""
     sweep(harm, NAMES[-1], closed=False)
 
 
-def test_the_sweep_catches_a_recovery_that_takes_corruption_for_a_torn_tail(
+def test_sweep_catches_a_recovery_that_mistakes_corruption_for_a_torn_tail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     judge = examine.Examination.judge
@@ -170,7 +170,7 @@ def test_the_sweep_catches_a_recovery_that_takes_corruption_for_a_torn_tail(
         sweep(flip, NAMES[0], closed=True)
 
 
-def test_the_sweep_catches_a_log_that_does_not_check_bodies(
+def test_sweep_catches_a_log_that_does_not_check_bodies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Same:
@@ -182,7 +182,7 @@ def test_the_sweep_catches_a_log_that_does_not_check_bodies(
         sweep(flip, NAMES[0], closed=True)
 
 
-def test_damage_is_named_again_at_every_opening_until_it_is_truncated_away() -> None:
+def test_damage_is_reported_at_every_start_until_it_is_truncated() -> None:
     """A restart must not make a replica forget that it has forgotten."""
     disk = disk_with(files(closed=True))
     disk.cut("00000004.log", 900)
@@ -200,7 +200,7 @@ def test_damage_is_named_again_at_every_opening_until_it_is_truncated_away() -> 
     assert Log.open(disk, segment_bytes=SEGMENT_BYTES).recovery.damage == ()
 
 
-def test_a_missing_segment_is_named() -> None:
+def test_missing_segment_is_reported() -> None:
     contents = dict(files(closed=True))
     del contents["00000002.log"]
     log = Log.open(disk_with(contents), segment_bytes=SEGMENT_BYTES)
@@ -213,7 +213,7 @@ def test_a_missing_segment_is_named() -> None:
     assert log.read(damage.last + 1) == records()[damage.last]
 
 
-def test_a_record_that_looks_like_a_block_is_not_taken_for_one() -> None:
+def test_record_that_looks_like_a_block_is_read_as_a_record() -> None:
     """A log may hold copies of a log; only a block in its own place is one."""
     disk = SimulatedDisk(Random(1))
     log = Log.open(disk, segment_bytes=1 << 16)

@@ -85,7 +85,7 @@ class World:
         return sum(name.endswith(".log") for name in self.disk.names())
 
 
-def test_records_come_back_in_order_and_numbers_go_on() -> None:
+def test_records_are_restored_in_order_and_numbers_continue() -> None:
     world = World(counting=True)
     world.take(Append(Word("a"), 1), Append(Sum(5), 2), Append(Word("b"), 3), Append(Sum(7), 4))
     world.reopen()
@@ -93,7 +93,7 @@ def test_records_come_back_in_order_and_numbers_go_on() -> None:
     assert world.stack.records.last == world.journal.synced == 4
 
 
-def test_a_snapshot_stands_for_its_own_protocol_only() -> None:
+def test_snapshot_replaces_records_of_its_own_protocol_only() -> None:
     world = World(counting=True)
     world.take(Append(Word("a"), 1), Append(Sum(5), 2))
     world.take(Snapshot(Words(("all so far",)), 2))
@@ -103,7 +103,7 @@ def test_a_snapshot_stands_for_its_own_protocol_only() -> None:
     assert world.counter.total == 12
 
 
-def test_a_record_can_be_read_again() -> None:
+def test_record_can_be_read_again() -> None:
     world = World()
     world.take(Append(Word("a"), 1), Append(Word("b"), 2))
     assert world.diary.recall(1) == Word("a")
@@ -111,7 +111,7 @@ def test_a_record_can_be_read_again() -> None:
     assert world.diary.recall(2) == Word("b")
 
 
-def test_a_trim_gives_space_back_once_a_snapshot_covers_it() -> None:
+def test_trim_frees_disk_space_once_a_snapshot_covers_it() -> None:
     world = World()
     world.write(range(1, 41), size=500)
     before = world.segments()
@@ -123,7 +123,7 @@ def test_a_trim_gives_space_back_once_a_snapshot_covers_it() -> None:
     assert world.diary.texts == ["all"]
 
 
-def test_a_trim_after_its_snapshot_gives_space_back_too() -> None:
+def test_trim_after_its_snapshot_frees_disk_space() -> None:
     world = World()
     world.write(range(1, 41), size=500)
     before = world.segments()
@@ -132,7 +132,7 @@ def test_a_trim_after_its_snapshot_gives_space_back_too() -> None:
     assert world.segments() < before
 
 
-def test_a_protocol_that_lets_go_of_nothing_keeps_the_log_of_all() -> None:
+def test_protocol_without_trims_keeps_the_whole_log() -> None:
     world = World(counting=True)
     world.take(Append(Sum(5), 1))
     world.write(range(2, 42), size=500)
@@ -150,7 +150,7 @@ def flip(world: World, text: bytes) -> None:
             world.disk.flip(name, content.index(text), 0)
 
 
-def test_damage_to_what_a_restore_needs_is_named() -> None:
+def test_damage_to_a_record_that_a_restore_needs_is_reported() -> None:
     world = World()
     world.write(range(1, 10))
     world.journal.close()
@@ -160,7 +160,7 @@ def test_damage_to_what_a_restore_needs_is_named() -> None:
     assert (named.value.first, named.value.last) == (5, 5)
 
 
-def test_damage_that_a_snapshot_covers_stops_nobody_and_is_never_served() -> None:
+def test_damage_covered_by_a_snapshot_allows_a_start_and_is_never_served() -> None:
     world = World()
     world.write(range(1, 10))
     world.take(Snapshot(Words(("nine",)), 9))
@@ -173,7 +173,7 @@ def test_damage_that_a_snapshot_covers_stops_nobody_and_is_never_served() -> Non
         world.diary.recall(5)
 
 
-def test_a_full_disk_costs_a_snapshot_but_no_record() -> None:
+def test_full_disk_loses_a_snapshot_but_no_record() -> None:
     world = World()
     world.write(range(1, 5))
     world.disk.fill()
@@ -184,7 +184,7 @@ def test_a_full_disk_costs_a_snapshot_but_no_record() -> None:
     assert len(world.diary.texts) == 5
 
 
-def test_records_of_another_program_are_refused() -> None:
+def test_records_of_an_unknown_format_are_refused() -> None:
     world = World(counting=True)
     world.take(Append(Sum(5), 1))
     world.journal.close()
@@ -194,7 +194,7 @@ def test_records_of_another_program_are_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_power_cuts_at_any_step_lose_nothing_that_was_synced(seed: int) -> None:
+def test_power_loss_at_any_step_loses_no_synced_record(seed: int) -> None:
     """Snapshots and trims included: what was synced comes back, as a prefix of what was taken."""
     rng = Random(seed)
     for _ in range(30):

@@ -35,7 +35,7 @@ def a_record(number: int) -> bytes:
     return b"record %d " % number * (number % 7 + 1)
 
 
-def test_a_new_log_is_empty() -> None:
+def test_new_log_is_empty() -> None:
     log = open_log(a_disk())
     assert (log.first, log.last, log.synced, log.pending_bytes) == (1, 0, 0, 0)
     assert list(log.scan()) == []
@@ -69,7 +69,7 @@ def test_records_of_all_sizes_keep_their_order() -> None:
     assert [record for _, record in Log.open(disk).scan()] == records
 
 
-def test_a_record_may_come_in_parts_and_is_taken_as_it_is_now() -> None:
+def test_record_in_parts_is_copied_at_once() -> None:
     log = open_log(a_disk())
     mutable = bytearray(b"two ")
     log.append(b"one ", mutable, memoryview(b"three"))
@@ -80,7 +80,7 @@ def test_a_record_may_come_in_parts_and_is_taken_as_it_is_now() -> None:
     assert log.read(2) == b""
 
 
-def test_a_record_larger_than_a_segment_gets_a_larger_segment() -> None:
+def test_record_larger_than_a_segment_gets_a_larger_segment() -> None:
     disk = a_disk()
     log = a_log_with(60, disk)
     large = Random(2).randbytes(3 * SEGMENT_BYTES)
@@ -93,7 +93,7 @@ def test_a_record_larger_than_a_segment_gets_a_larger_segment() -> None:
     assert log.recovery.damage == ()
 
 
-def test_a_record_beyond_all_limits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oncecast.storage.log.RECORD_BYTES_MAX", 40_000)
     log = open_log(a_disk())
     with pytest.raises(RecordTooLarge, match="split it"):
@@ -101,7 +101,7 @@ def test_a_record_beyond_all_limits_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert log.append(b"fine") == 1
 
 
-def test_only_written_records_are_read() -> None:
+def test_only_written_records_can_be_read() -> None:
     log = open_log(a_disk())
     log.append(b"in memory")
     with pytest.raises(NoSuchRecord, match="record 1"):
@@ -151,7 +151,7 @@ def test_file_stays_open_while_another_thread_syncs_it() -> None:
     assert dict(open_log(disk).scan()) == {n: a_record(n) for n in range(1, last + 1)}
 
 
-def test_a_scan_goes_on_over_what_is_written_meanwhile() -> None:
+def test_scan_includes_records_written_meanwhile() -> None:
     log = a_log_with(100, a_disk())
     scan = log.scan(99)
     assert next(scan)[0] == 99
@@ -161,7 +161,7 @@ def test_a_scan_goes_on_over_what_is_written_meanwhile() -> None:
     assert list(scan) == [(number, a_record(number)) for number in range(100, 301)]
 
 
-def test_unsynced_records_may_go_with_the_power_but_synced_ones_stay() -> None:
+def test_power_loss_may_lose_unsynced_records_but_no_synced_ones() -> None:
     """SVC-10"""
     for seed in range(100):
         disk = SimulatedDisk(Random(seed))
@@ -176,7 +176,7 @@ def test_unsynced_records_may_go_with_the_power_but_synced_ones_stay() -> None:
         assert dict(log.scan()) == {number: a_record(number) for number in range(1, log.last + 1)}
 
 
-def test_what_a_killed_process_wrote_is_made_durable_before_it_is_served() -> None:
+def test_records_of_a_killed_process_are_synced_before_they_are_served() -> None:
     """kill -9, restart, and only then the power cut."""
     disk = a_disk()
     log = a_log_with(5, disk)
@@ -189,7 +189,7 @@ def test_what_a_killed_process_wrote_is_made_durable_before_it_is_served() -> No
     assert open_log(disk).last == 299
 
 
-def test_blocks_of_a_lost_group_never_come_back() -> None:
+def test_blocks_of_a_lost_group_never_reappear() -> None:
     """Of two unsynced blocks the second survives. Then a new block fills the first one's place."""
     disk = a_disk()
     log = Log.open(disk)
@@ -206,7 +206,7 @@ def test_blocks_of_a_lost_group_never_come_back() -> None:
     assert list(Log.open(disk).scan()) == [(1, b"c" * 20000)]
 
 
-def test_a_failed_fsync_poisons_the_log() -> None:
+def test_failed_fsync_makes_the_log_unusable() -> None:
     """SVC-10: never retried, because the second fsync would lie."""
     disk = a_disk()
     log = a_log_with(3, disk)
@@ -223,7 +223,7 @@ def test_a_failed_fsync_poisons_the_log() -> None:
     assert open_log(disk).last in (3, 4)
 
 
-def test_a_full_disk_is_known_a_segment_ahead_and_poisons_nothing() -> None:
+def test_full_disk_is_known_early_and_leaves_the_log_usable() -> None:
     disk = a_disk()
     log = open_log(disk)
     disk.fill()
@@ -241,7 +241,7 @@ def test_a_full_disk_is_known_a_segment_ahead_and_poisons_nothing() -> None:
     assert open_log(disk).last == taken + 1
 
 
-def test_the_next_segment_is_allocated_when_this_one_is_half_full() -> None:
+def test_next_segment_is_allocated_when_the_current_one_is_half_full() -> None:
     disk = a_disk()
     log = open_log(disk)
     log.append(bytes(SEGMENT_BYTES // 2 - 200))
@@ -254,7 +254,7 @@ def test_the_next_segment_is_allocated_when_this_one_is_half_full() -> None:
     assert disk.names() == ["00000001.log", "00000002.log"]
 
 
-def test_truncation_drops_whole_segments_behind_and_keeps_numbers() -> None:
+def test_truncation_removes_whole_segments_and_keeps_numbers() -> None:
     """SVC-9"""
     disk = a_disk()
     log = a_log_with(500, disk)
@@ -270,7 +270,7 @@ def test_truncation_drops_whole_segments_behind_and_keeps_numbers() -> None:
     assert dict(log.scan()) == {number: a_record(number) for number in range(log.first, 501)}
 
 
-def test_truncation_never_takes_what_is_not_synced() -> None:
+def test_truncation_keeps_unsynced_records() -> None:
     log = open_log(a_disk())
     for number in range(1, 500):
         log.append(a_record(number))
@@ -281,7 +281,7 @@ def test_truncation_never_takes_what_is_not_synced() -> None:
     assert log.read(499) == a_record(499)
 
 
-def test_opening_behind_a_snapshot_does_not_read_what_lies_before() -> None:
+def test_opening_after_a_snapshot_skips_earlier_records() -> None:
     disk = a_disk()
     log = a_log_with(2000, disk)
     log.close()
@@ -294,7 +294,7 @@ def test_opening_behind_a_snapshot_does_not_read_what_lies_before() -> None:
 
 
 @pytest.mark.parametrize("harm", ["missing", "flipped", "of another segment"])
-def test_a_bad_index_is_rebuilt(harm: str) -> None:
+def test_damaged_index_is_rebuilt(harm: str) -> None:
     disk = a_disk()
     log = Log.open(disk, segment_bytes=8 * INDEX_EVERY)
     for _ in range(3000):
@@ -316,7 +316,7 @@ def test_a_bad_index_is_rebuilt(harm: str) -> None:
     assert rebuilt is not None
 
 
-def test_the_index_of_a_segment_that_lost_its_tail_goes_with_it() -> None:
+def test_index_of_a_segment_with_a_torn_tail_is_removed() -> None:
     disk = a_disk()
     log = a_log_with(10, disk)
     first_lost = log.last + 1
@@ -330,7 +330,7 @@ def test_the_index_of_a_segment_that_lost_its_tail_goes_with_it() -> None:
     assert "00000001.idx" not in disk.names()
 
 
-def test_a_mark_tells_damage_in_the_last_record_from_a_torn_tail() -> None:
+def test_marker_distinguishes_damage_in_the_last_record_from_a_torn_tail() -> None:
     disk = a_disk()
     log = a_log_with(1, disk)
     assert log.mark()
@@ -342,7 +342,7 @@ def test_a_mark_tells_damage_in_the_last_record_from_a_torn_tail() -> None:
     assert log.append(b"two") == 2
 
 
-def test_a_snapshot_that_the_log_does_not_reach_is_an_error() -> None:
+def test_log_that_ends_before_its_snapshot_is_an_error() -> None:
     disk = a_disk()
     a_log_with(10, disk).close()
     with pytest.raises(Exception, match="ends too early"):
@@ -350,7 +350,7 @@ def test_a_snapshot_that_the_log_does_not_reach_is_an_error() -> None:
     assert open_log(disk, scan_from=11).last == 10
 
 
-def test_a_format_we_do_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = a_disk()
     monkeypatch.setattr("oncecast.storage.segment.VERSION", 2)
     a_log_with(1, disk).close()
@@ -359,7 +359,7 @@ def test_a_format_we_do_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         open_log(disk)
 
 
-def test_files_that_are_not_named_as_we_name_them_are_left_alone() -> None:
+def test_files_with_other_names_are_ignored() -> None:
     disk = SimulatedDisk(Random(1))
     log = Log.open(disk)
     log.append(b"mine")

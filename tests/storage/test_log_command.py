@@ -36,7 +36,7 @@ def harm(path: Path, offset: int) -> None:
     path.write_bytes(data)
 
 
-def test_verify_shows_the_segments_of_a_whole_log(
+def test_verify_shows_the_segments_of_an_intact_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a_log(tmp_path)
@@ -65,7 +65,7 @@ def test_verify_names_file_byte_and_record(
     assert f"record {damage['first']} is lost" in err
 
 
-def test_verify_looks_on_while_a_node_writes(
+def test_verify_runs_while_a_node_writes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = a_log(tmp_path, close=False)
@@ -76,7 +76,7 @@ def test_verify_looks_on_while_a_node_writes(
     log.close()
 
 
-def test_no_log_is_told_apart_from_a_bad_one(
+def test_missing_log_and_damaged_log_have_different_statuses(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["log", "verify", str(tmp_path / "none")]) == 3
@@ -88,7 +88,7 @@ def test_no_log_is_told_apart_from_a_bad_one(
 
 
 @pytest.mark.long
-def test_reader_of_a_dump_may_stop_reading(tmp_path: Path) -> None:
+def test_dump_stops_when_its_reader_stops(tmp_path: Path) -> None:
     """CLI-3: that is no fault of the log."""
     a_log(tmp_path)
     reader, writer = os.pipe()
@@ -110,7 +110,7 @@ def test_dump_shows_messages_readably_and_other_bytes_in_hex(
     assert second.split()[:3] == ["2", "100", "B"]
 
 
-def test_dump_leaves_out_what_is_damaged_and_says_so(
+def test_dump_skips_and_reports_damaged_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a_log(tmp_path)

@@ -22,7 +22,7 @@ def blocks(path: Path) -> int:
     return sum(each.stat().st_blocks for each in path.iterdir())
 
 
-def test_a_log_lives_in_a_directory(tmp_path: Path) -> None:
+def test_log_is_stored_in_a_directory(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path / "made" / "here")
     log = Log.open(disk, segment_bytes=MIB)
     parts = [b"%d," % number for number in range(5000)]
@@ -63,7 +63,7 @@ def test_another_thread_syncs_while_the_owner_appends_and_rolls(tmp_path: Path) 
     disk.close()
 
 
-def test_one_process_at_a_time(tmp_path: Path) -> None:
+def test_directory_is_locked_by_one_process(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
     with pytest.raises(InUse, match=f"in use by process {os.getpid()}"):
         OsDisk(tmp_path)
@@ -72,13 +72,13 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     OsDisk(tmp_path).close()
 
 
-def test_looking_on_creates_nothing(tmp_path: Path) -> None:
+def test_read_only_disk_creates_no_files(tmp_path: Path) -> None:
     with pytest.raises(WrongFormat, match="no such directory"):
         OsDisk(tmp_path / "none", read_only=True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_truncation_gives_the_space_back(tmp_path: Path) -> None:
+def test_truncation_frees_disk_space(tmp_path: Path) -> None:
     """SVC-9"""
     disk = OsDisk(tmp_path)
     log = Log.open(disk, segment_bytes=MIB)
@@ -92,7 +92,7 @@ def test_truncation_gives_the_space_back(tmp_path: Path) -> None:
     disk.close()
 
 
-def test_segments_are_allocated_ahead(tmp_path: Path) -> None:
+def test_segments_are_preallocated(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
     log = Log.open(disk, segment_bytes=MIB)
     assert (tmp_path / "00000001.log").stat().st_size == MIB
@@ -103,7 +103,7 @@ def test_segments_are_allocated_ahead(tmp_path: Path) -> None:
     disk.close()
 
 
-def test_a_short_write_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_write_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = OsDisk(tmp_path)
     file = disk.open("file", create=True)
     pwrite = os.pwrite
@@ -115,7 +115,7 @@ def test_a_short_write_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     disk.close()
 
 
-def test_a_file_system_without_allocation_or_holes_will_do(
+def test_file_system_without_fallocate_or_holes_is_supported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unsupported(*arguments: object) -> None:
@@ -147,7 +147,7 @@ def test_many_sealed_segments_do_not_hold_many_files_open(tmp_path: Path) -> Non
     disk.close()
 
 
-def test_a_snapshot_beside_a_log(tmp_path: Path) -> None:
+def test_snapshot_and_log_share_a_directory(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
     log = Log.open(disk, segment_bytes=MIB)
     log.append(b"one")
@@ -164,7 +164,7 @@ def test_a_snapshot_beside_a_log(tmp_path: Path) -> None:
     disk.close()
 
 
-def test_full_disk_is_named_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_error_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SVC-10"""
 
     def full(fd: int, offset: int, size: int) -> None:
@@ -193,9 +193,7 @@ def test_closed_directory_leaves_no_file_open(tmp_path: Path) -> None:
     assert open_files() == before
 
 
-def test_directory_that_cannot_be_marked_is_not_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_start_releases_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SVC-10: a full disk that has room again can be used, by the same process too."""
 
     def full(fd: int, data: bytes, offset: int) -> int:

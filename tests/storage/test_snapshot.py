@@ -23,7 +23,7 @@ def loaded(disk: SimulatedDisk, name: str = snapshot.NAME) -> tuple[int, list[by
     return None if found is None else (found[0], list(found[1]))
 
 
-def test_the_newest_snapshot_is_loaded_and_older_ones_are_gone() -> None:
+def test_newest_snapshot_is_loaded_and_older_ones_are_removed() -> None:
     disk = a_disk()
     assert loaded(disk) is None
     snapshot.save(disk, 7, OLD)
@@ -32,7 +32,7 @@ def test_the_newest_snapshot_is_loaded_and_older_ones_are_gone() -> None:
     assert disk.names() == ["state-00000000000000000012.snap"]
 
 
-def test_names_do_not_see_each_other() -> None:
+def test_snapshots_of_different_names_are_independent() -> None:
     disk = a_disk()
     snapshot.save(disk, 1, [b"a"], name="a")
     snapshot.save(disk, 2, [b"a-b"], name="a-b")
@@ -42,7 +42,7 @@ def test_names_do_not_see_each_other() -> None:
     assert loaded(disk, "empty") == (3, [])
 
 
-def test_a_power_cut_at_any_step_leaves_the_old_or_the_new_one() -> None:
+def test_power_loss_at_any_step_leaves_the_old_or_the_new_snapshot() -> None:
     """SVC-10"""
     for seed in range(20):
         for steps in range(1, 12):
@@ -71,7 +71,7 @@ def test_a_power_cut_at_any_step_leaves_the_old_or_the_new_one() -> None:
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut"])
-def test_damage_at_any_byte_falls_back_to_the_one_before_or_is_named(harm: str) -> None:
+def test_damage_at_any_byte_falls_back_to_the_older_snapshot_or_is_reported(harm: str) -> None:
     for keep in (1, 2):
         disk = a_disk()
         snapshot.save(disk, 7, [b"old"])
@@ -94,7 +94,7 @@ def test_damage_at_any_byte_falls_back_to_the_one_before_or_is_named(harm: str) 
                 disk.flip(name, offset, offset % 8)
 
 
-def test_a_full_disk_keeps_the_old_one_and_leaves_no_rest() -> None:
+def test_full_disk_keeps_the_old_snapshot_and_no_temporary_file() -> None:
     disk = a_disk()
     snapshot.save(disk, 7, OLD)
     disk.fill(free_bytes=1000)
@@ -104,7 +104,7 @@ def test_a_full_disk_keeps_the_old_one_and_leaves_no_rest() -> None:
     assert len(disk.names()) == 1
 
 
-def test_a_failed_sync_is_told() -> None:
+def test_failed_sync_is_reported() -> None:
     disk = a_disk()
     snapshot.save(disk, 7, OLD)
     disk.fail_sync()

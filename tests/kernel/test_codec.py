@@ -1,4 +1,4 @@
-"""A codec knows its own types and nothing else."""
+"""A codec decodes only its own types."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def test_decoded_value_survives_reuse_of_the_buffer() -> None:
         "a field too few",
         "one byte too many",
         "an array of four thousand million",
-        "bytes that are not there",
-        "text that is no UTF-8",
-        "nested without end",
+        "missing bytes",
+        "text that is not UTF-8",
+        "deep nesting",
         "a key that is a list",
     ],
 )

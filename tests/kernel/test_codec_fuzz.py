@@ -1,4 +1,4 @@
-"""A million damaged frames, and nothing but protocol errors."""
+"""A million damaged frames raise only protocol errors."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from oncecast.network.framing import GREETING, HEADER_BYTES, MESSAGE, Buffers, F
 from oncecast.network.handshake import GREETINGS
 from oncecast.overlay import Mesh, Plumtree, Recovery
 
-FRAMES = 250_000  # a run; there are four
+FRAMES = 250_000  # per run, of which there are four
 EXAMPLES = 400
 
 
 class Everything(Value):
-    """What messages may have in them some day."""
+    """A message with a field of each supported type."""
 
     number: int
     fraction: float
@@ -42,7 +42,7 @@ def vocabulary() -> tuple[type[Value], ...]:
 
 
 def example(type_: Any, rng: Random, depth: int = 0) -> Any:
-    """A value of this type."""
+    """Return a random value of this type."""
     match type_:
         case inspect.IntType():
             return rng.choice((0, 1, -1, 2**31, 2**62, rng.getrandbits(16)))
@@ -82,7 +82,7 @@ def flip(whole: bytearray, rng: Random, other: bytes) -> None:
 
 
 def overwrite(whole: bytearray, rng: Random, other: bytes) -> None:
-    """With a byte that means much in MessagePack: lengths, types, nil."""
+    """Insert a byte with a special meaning in MessagePack: a length, a type or nil."""
     at = rng.randrange(HEADER_BYTES, len(whole))
     whole[at] = rng.choice(
         b"\x00\x7f\x80\x8f\x90\x9f\xa0\xc0\xc1\xc4\xc6\xc9\xcb\xcf\xd3\xd9\xdb\xdd\xdf"
@@ -90,7 +90,7 @@ def overwrite(whole: bytearray, rng: Random, other: bytes) -> None:
 
 
 def cut(whole: bytearray, rng: Random, other: bytes) -> None:
-    """The header tells the truth about what is left, so that the decoder is asked."""
+    """Correct the length in the header, so that the decoder gets the damaged body."""
     del whole[rng.randrange(HEADER_BYTES, len(whole)) :]
     whole[:4] = (len(whole) - HEADER_BYTES).to_bytes(4, "big")
 
@@ -103,7 +103,7 @@ def splice(whole: bytearray, rng: Random, other: bytes) -> None:
 
 
 def stretch(whole: bytearray, rng: Random, other: bytes) -> None:
-    """A length field that lies: the rest of the stream is cut in the wrong places."""
+    """Change a length field, so that the rest of the stream is split wrongly."""
     whole[:4] = rng.choice((rng.randrange(64), rng.getrandbits(32))).to_bytes(4, "big")
     whole += other
 
@@ -159,5 +159,5 @@ def test_damaged_frames_give_values_or_protocol_errors(seed: int) -> None:
             framer = Framer(buffers)
             framer.greeted = True
             framer.trust(rng.choice((4096, 64 * 1024 * 1024)))
-    # The damage was of every sort: a fuzzer whose frames all break at once would test little.
+    # All kinds of damage occurred; frames that all fail at once would test little.
     assert min(outcomes.values()) > FRAMES // 50, outcomes

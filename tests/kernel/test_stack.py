@@ -1,4 +1,4 @@
-"""NET-1: a node is a stack of protocols, itself a pure state machine."""
+"""NET-1: a stack of protocols is itself a pure state machine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Notes(Value):
 
 
 class Wire(Protocol):
-    """The lower layer: sends what it is asked to, and tells what it hears."""
+    """The lower layer: sends requests to a peer, and emits received messages."""
 
     name = "wire"
     Request = Say
@@ -79,7 +79,7 @@ class Tell(Value):
 
 
 class Notebook(Protocol):
-    """The upper layer: writes down what it hears before it answers."""
+    """The upper layer: appends each event before it answers."""
 
     name = "notebook"
     Request = Tell
@@ -125,7 +125,7 @@ def test_effects_of_a_step_include_internal_ones() -> None:
 
 
 def test_lower_layer_waits_for_an_unsynced_record_it_learned_of() -> None:
-    """What `wire` sends later, of its own accord, may depend on what it was asked before."""
+    """Later messages of `wire` may depend on an earlier request."""
     stack, wire, _ = make()
     stack.receive(1.0, B, Ping("hello"))
     wire.start = lambda: wire.later(1.0, Patience())  # type: ignore[method-assign]
@@ -177,7 +177,7 @@ def test_stack_rejects_two_owners_of_one_type() -> None:
 
 
 class Alarmed:
-    """A stack of one protocol whose timers the test sets, and the appointments it made."""
+    """A stack of one protocol with timers, and its wake-up calls."""
 
     def __init__(self) -> None:
         self.wire = Wire(A, Random(1))
@@ -239,7 +239,7 @@ def test_timer_set_again_after_a_cancel_fires_once() -> None:
 
 
 def test_early_wake_up_call_fires_nothing_and_is_repeated() -> None:
-    """A clock that was slowed down, or a driver that rounds."""
+    """This happens if a clock slows down, or if the driver rounds."""
     alarmed = Alarmed()
     alarmed.set(1.0, 4.0)
     assert alarmed.stack.wake(4.9, Wake(5.0, Patience())) == [Wake(5.0, Patience())]
@@ -247,7 +247,7 @@ def test_early_wake_up_call_fires_nothing_and_is_repeated() -> None:
 
 
 def test_fired_timer_is_forgotten() -> None:
-    """There is one for every message that some protocols wait for."""
+    """Some protocols set a timer for every message they wait for."""
     alarmed = Alarmed()
     alarmed.set(1.0, 4.0)
     alarmed.stack.wake(5.0, Wake(5.0, Patience()))

@@ -1,4 +1,4 @@
-"""A protocol to try the simulator with: it repeats what it hears, and writes it down first."""
+"""A protocol for simulator tests, which appends each message and echoes it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ class Reply(Value):
 
 
 class Shout(Value):
-    """Request: call somebody."""
+    """Request: send a message to a node."""
 
     to: NodeId
     text: str
 
 
 class Watchful(Value):
-    """Request: watch somebody."""
+    """Request: watch a node."""
 
     peer: NodeId
 
 
 class AlarmIn(Value):
-    """Request: ring after so many seconds."""
+    """Request: set a timer in seconds."""
 
     delay: float
 

@@ -1,4 +1,4 @@
-"""The other end of a connection, spoken byte by byte: for peers that do not behave."""
+"""A connection controlled byte by byte, for misbehaving peers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Raw:
         self.write(PREAMBLE, frame(GREETING, GREETINGS.encode(greeting)))
 
     async def read(self) -> tuple[int, bytes]:
-        """The next frame."""
+        """Return the next frame."""
         if not self._greeted:
             assert await self.reader.readexactly(len(PREAMBLE)) == PREAMBLE
             self._greeted = True
@@ -43,7 +43,7 @@ class Raw:
         return GREETINGS.decode(body)
 
     async def closed(self) -> None:
-        """Wait until the other side has closed, whatever it still says."""
+        """Wait until the other side closes, and ignore its frames."""
         try:
             while await self.reader.read(65_536):
                 pass
@@ -56,7 +56,7 @@ class Raw:
 
 
 class RawPeer:
-    """A listening port that can shake hands, and leaves the rest to the test."""
+    """A listening port that does handshakes and leaves the rest to the test."""
 
     def __init__(self, sock: socket.socket | None = None) -> None:
         self._sock = sock or reserve()

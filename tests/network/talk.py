@@ -15,7 +15,7 @@ from oncecast.kernel.stack import Stack
 from oncecast.network.network import Runtime
 from oncecast.network.options import Options
 
-PATIENCE = 20.0  # seconds that a test may wait for something that must come
+PATIENCE = 20.0  # seconds to wait for an event
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -56,7 +56,7 @@ class Keep(Value):
 
 
 class Leave(Value):
-    """Request: watch it no more."""
+    """Request: stop watching this peer."""
 
     peer: NodeId
 
@@ -74,7 +74,7 @@ class Bell(Value):
 
 
 class Break(Value):
-    """Request: have a bug."""
+    """Request: raise an exception."""
 
 
 class Heard(Value):
@@ -138,7 +138,7 @@ class Talk(Protocol):
 
 
 class Node(Runtime):
-    """A runtime on a port of its own, with its events in a queue."""
+    """A runtime with its own port and a queue of events."""
 
     def __init__(self, sock: socket.socket | None = None, **options: Any) -> None:
         runtime = {
@@ -168,7 +168,7 @@ def listening(address: str, **how: Any) -> Runtime:
 
 
 def reserve() -> socket.socket:
-    """A socket that is bound and does not listen: its port is refused, and nobody else's."""
+    """Return a bound socket that does not listen, so that its port is refused and stays free."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", 0))
@@ -180,7 +180,7 @@ def port_of(sock: socket.socket) -> int:
 
 
 def drive(test: Coroutine[Any, Any, None], loop: str = "uvloop") -> None:
-    """Run a test to its end, or show where it hangs."""
+    """Run a test with a timeout that shows where it hangs."""
 
     async def patiently() -> None:
         async with asyncio.timeout(PATIENCE):

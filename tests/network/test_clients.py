@@ -1,4 +1,4 @@
-"""Clients of a node: a role of their own, a name each, and a connection that is used both ways."""
+"""Client connections: their role, names and messages in both directions."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_stopping_node_sends_bye_after_the_last_message() -> None:
 def test_refused_client_gets_the_reason(
     name: str, how: dict[str, Any], clients: tuple[type[Value], ...], fact: str
 ) -> None:
-    """SVC-7: a wrong version of client, among others."""
+    """SVC-7: for example a client of another version."""
 
     async def test() -> None:
         async with Host(clients) as host, guest(host, name, **how) as (_, refusal):

@@ -1,4 +1,4 @@
-"""One connection over a fake transport: when it writes, and when it is given up."""
+"""One connection over a fake transport: writes and timeouts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Listens:
 
 
 class Desk:
-    """A connection, what it is connected to, and a clock that stands still."""
+    """A connection with a fake transport, session and clock."""
 
     def __init__(self, **options: int | float) -> None:
         self.stats = Stats()
@@ -133,7 +133,7 @@ def test_silence_ends_the_connection() -> None:
 
 
 def test_progress_of_a_backlog_is_a_sign_of_life() -> None:
-    """A peer that reads slowly cannot answer a ping that waits behind megabytes."""
+    """A slow peer cannot answer a ping that waits behind megabytes."""
 
     async def test() -> None:
         desk = Desk(keepalive=2.0)
@@ -142,7 +142,7 @@ def test_progress_of_a_backlog_is_a_sign_of_life() -> None:
         for seconds in range(1, 20):
             desk.transport.backlog = 200_000 - 1000 * seconds
             desk.look(seconds)
-        for seconds in range(20, 26):  # and one that stands still is none
+        for seconds in range(20, 26):  # a backlog without progress does not count
             desk.look(seconds)
         assert not desk.session.reasons
         desk.look(25.5)
@@ -152,7 +152,7 @@ def test_progress_of_a_backlog_is_a_sign_of_life() -> None:
 
 
 def test_bytes_in_the_kernel_without_a_backlog_do_not_show_life() -> None:
-    """The kernel of a stopped process takes a good deal before it is full."""
+    """The kernel of a stopped process accepts many bytes."""
 
     async def test() -> None:
         desk = Desk(keepalive=2.0)
@@ -180,7 +180,7 @@ def test_unfinished_frame_times_out() -> None:
 
 
 def test_large_frame_that_makes_progress_does_not_time_out() -> None:
-    """A slow link is not a dead one."""
+    """A slow link is not lost."""
 
     async def test() -> None:
         desk = Desk(frame_timeout=10.0, keepalive=1000.0)
@@ -189,7 +189,7 @@ def test_large_frame_that_makes_progress_does_not_time_out() -> None:
         desk.feed(PREAMBLE + large[:100_000])
         desk.look(100.0)
         assert not desk.session.reasons
-        desk.look(108.0)  # no more has come
+        desk.look(108.0)  # no further bytes
         assert desk.session.reasons[0].startswith("frame unfinished after 108.0 s")
 
     drive(test())
@@ -198,7 +198,7 @@ def test_large_frame_that_makes_progress_does_not_time_out() -> None:
 def test_progress_of_the_kernel_queue_is_a_sign_of_life(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On a slow link megabytes are in the kernel, and a ping waits behind them."""
+    """On a slow link a ping waits behind megabytes in the kernel's queue."""
 
     async def test() -> None:
         desk = Desk(keepalive=2.0)

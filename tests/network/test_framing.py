@@ -1,4 +1,4 @@
-"""The framer finds the frames wherever the network cuts, and believes no length."""
+"""Framing: any split of the stream, limits and invalid bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a node listens, and where it refuses to."""
+"""Addresses to listen on, and the ones that need TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime drives a stack: its time, its requests, its own messages, its end (NET-1)."""
+"""NET-1: the runtime drives a stack: timers, requests, messages to itself, stop."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_node_receives_its_messages_to_itself() -> None:
 
 
 def test_request_of_an_event_handler_runs_after_the_step() -> None:
-    """An application answers in the middle of a step; the stack must not notice."""
+    """An event handler may make a request in the middle of a step."""
 
     async def test() -> None:
         async with Node() as a, Node() as b:

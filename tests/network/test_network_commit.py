@@ -1,4 +1,4 @@
-"""Group commit: what depends on the disk waits for it, and nothing else does (SVC-10)."""
+"""SVC-10: group commit, which delays only messages that depend on the disk."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FakeFlush:
 
 
 class FakeJournal:
-    """Keeps Journal's promises, in memory; its syncs can be held up, and fail."""
+    """A journal in memory whose syncs can be delayed and fail."""
 
     def __init__(self, *, blocked: bool = False, broken: bool = False) -> None:
         self.blocked, self.broken = blocked, broken
@@ -145,7 +145,7 @@ def test_records_that_arrive_during_a_sync_share_the_next_one() -> None:
             a.request(TellDurably(a.me, b"first"))
             for n in range(20):
                 a.request(Tell(b.me, b"turn"))
-                await b.event()  # a turn of the loop has passed, surely
+                await b.event()  # at least one turn of the loop has passed
                 a.request(TellDurably(a.me, b"%d" % n))
             journal.gate.set()
             noted = [event for _ in range(42) if isinstance(event := await a.event(), Noted)]
@@ -171,7 +171,7 @@ def test_small_group_is_synced_inline_and_a_large_one_in_a_thread() -> None:
 
 @every_loop
 def test_independent_messages_are_written_before_an_inline_sync(loop: str) -> None:
-    """The disk takes its time even when a group is small."""
+    """A sync is slow even for a small group."""
 
     async def test() -> None:
         journal = FakeJournal()
@@ -210,7 +210,7 @@ def test_failed_sync_stops_the_node_and_drops_held_messages(how: dict[str, int])
                     a.request(TellDurably(b.me, b"held"))
                     await a._ended
             assert a.events.empty()
-            assert not journal.closed  # it would be marked as closed cleanly
+            assert not journal.closed  # else it would be marked as closed cleanly
             async with Node() as c:
                 c.request(Tell(b.me, b"next"))
                 assert await b.event() == Heard(c.me, b"next")
@@ -256,7 +256,7 @@ def test_failed_sync_during_a_clean_stop_is_raised() -> None:
 
 
 def test_slow_disk_pauses_reading() -> None:
-    """What waits for the disk is bounded: the peers' kernels fill up instead of our memory."""
+    """Memory is limited: the peers' kernels buffer the messages instead."""
 
     async def test() -> None:
         journal = FakeJournal(blocked=True)
@@ -271,7 +271,7 @@ def test_slow_disk_pauses_reading() -> None:
                 a.request(TellDurably(a.me, b"%d" % n))
             raw.write(message(b"unread"))
             await raw.writer.drain()
-            probe = await Raw.dial(a.port)  # the loop goes on, and handshakes are still answered
+            probe = await Raw.dial(a.port)  # handshakes are still answered
             probe.greet(hello(a.me, "127.0.0.1:2"))
             await probe.greeting()
             assert a.events.empty()
@@ -288,7 +288,7 @@ def test_journal_on_disk_restores_records(tmp_path: Path) -> None:
     """SVC-10"""
 
     async def life(texts: list[bytes]) -> list[bytes]:
-        """What a node remembers of its earlier lives; in this one it appends `texts`."""
+        """Return the restored texts of a node, which then appends `texts`."""
         made, disk = Node(), OsDisk(tmp_path)
         made.journal = Journal.open(disk, made.stack)
         async with made as a:
@@ -317,6 +317,6 @@ def test_without_a_journal_nothing_waits() -> None:
 
 
 def test_fake_journal_behaves_like_the_journal() -> None:
-    """Lest these tests prove something about nothing."""
+    """Otherwise the tests above would prove nothing."""
     names = {name for name in vars(FakeJournal) if not name.startswith("_")}
     assert names <= set(dir(Journal))

@@ -1,4 +1,4 @@
-"""How a node stops, and what its disk says afterwards (SVC-10)."""
+"""SVC-10: a clean stop and the state of the disk afterwards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Arrived(Value):
 
 
 class Walker(Protocol):
-    """Notes a step, tells itself to take the next one, and says so when it has arrived."""
+    """Appends a step and then sends itself the next one."""
 
     name = "walker"
     Request = Begin
@@ -104,7 +104,7 @@ def test_failing_listener_during_a_stop_is_raised_and_files_are_closed(
 
 @pytest.mark.long
 def test_idle_node_marks_its_log_as_synced(tmp_path: Path) -> None:
-    """After kill -9 a flipped bit in the last record is then named, not taken for a torn tail."""
+    """After a kill, a flipped bit in the last record is then reported as damage."""
 
     async def walk() -> bytes:
         socket = reserve()

@@ -1,4 +1,4 @@
-"""Several stacks behind one door: each is reached by its name, and none disturbs another."""
+"""Several nodes in one process, reached by their names and independent of each other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ every_loop = pytest.mark.parametrize("loop", LOOPS)
 
 
 class Secondary(Runtime):
-    """A stack behind another's door, with its events in a queue."""
+    """A secondary node with its events in a queue."""
 
     def __init__(self, primary: Runtime, name: str, *, talk: type[Talk] = Talk, **how: Any) -> None:
         self.events: asyncio.Queue[Value] = asyncio.Queue()
@@ -107,14 +107,14 @@ def test_secondary_nodes_of_two_processes_reach_each_other() -> None:
 
 
 def test_client_can_use_one_name_at_several_nodes() -> None:
-    """SVC-8: who comes by the same name elsewhere behind the door does not oust it."""
+    """SVC-8: a client with the same name at another node does not replace it."""
 
     async def test() -> None:
         async with Node() as host, client_door(host, "a") as a, client_door(host, "b") as b:
             raws = []
             for stack in (a, b):
                 raw = await Raw.dial(host.port)
-                # It may have dialled the host by another name than the host has for itself.
+                # The client may have dialled another spelling of the address.
                 raw.greet(hello(NodeId(f"localhost:1/{name_of(stack.me)}"), "ann", role=CLIENT))
                 welcome = await raw.greeting()
                 assert isinstance(welcome, Welcome)
@@ -243,7 +243,7 @@ def test_restarted_secondary_node_is_reached_again() -> None:
 
 
 def test_stopping_the_primary_closes_secondary_nodes_first(tmp_path: Path) -> None:
-    """SVC-10: what they had appended is on disk, and what waited for that has gone out."""
+    """SVC-10: their records are on disk, and the messages that waited for them are sent."""
 
     async def test() -> None:
         async with Node() as far:
@@ -348,7 +348,7 @@ def test_local_messages_arrive_in_order_without_a_network(loop: str) -> None:
             for one, other in ways:
                 for text in texts:
                     one.request(Tell(other.me, text))
-                assert other.events.empty()  # until the next turn
+                assert other.events.empty()  # before the next turn
                 assert [await other.event() for _ in texts] == [Heard(one.me, t) for t in texts]
             assert (host.stats.bytes_out, host.stats.accepted) == (0, 0)
 
@@ -406,7 +406,7 @@ def test_restarted_local_node_gets_no_old_messages() -> None:
 def test_queue_to_a_paused_local_node_is_limited(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As with a slow peer, the bound is the queue and one message on top of it."""
+    """As with a slow peer, the limit is the queue plus one message."""
 
     async def test() -> None:
         async with Node(queue_bytes_max=100_000) as host, Secondary(host, "a") as a:

@@ -1,4 +1,4 @@
-"""Links between nodes: in order, bounded, and honest about their end (NET-1)."""
+"""NET-1: links between nodes: order, limits and loss."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_restarted_peer_is_dialled_again() -> None:
 
 
 def test_peer_that_dials_us_is_dialled_at_once() -> None:
-    """Else a node that comes back would stay alone for as long as its peers back off."""
+    """Otherwise a restarted node would wait for the backoff of its peers."""
 
     async def test() -> None:
         sock = reserve()
@@ -167,7 +167,7 @@ def test_peer_that_dials_us_is_dialled_at_once() -> None:
 
 
 def test_watch_reports_one_loss_only() -> None:
-    """Messages may be sent, and lost, long after it."""
+    """Later messages may be lost without another report."""
 
     async def test() -> None:
         downs: list[NodeId] = []
@@ -189,7 +189,7 @@ def test_watch_reports_one_loss_only() -> None:
 def test_peer_that_does_not_read_is_reset_and_reported(
     loop: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it costs is bounded: the queue, and one write on top of it."""
+    """Memory is limited to the queue plus one write."""
 
     async def test() -> None:
         async with Node(queue_bytes_max=1000 * KB) as a, RawPeer() as peer:
@@ -221,7 +221,7 @@ def test_peer_that_answers_no_ping_is_down(loop: str) -> None:
 
 
 def test_peer_without_a_handshake_stays_down() -> None:
-    """So it is with a stopped process: its kernel still accepts."""
+    """This is how a stopped process behaves: its kernel still accepts connections."""
 
     async def test() -> None:
         async with Node(handshake_timeout=0.05, backoff_min=0.001) as a, RawPeer() as peer:
@@ -238,7 +238,7 @@ def test_peer_that_answers_pings_is_up() -> None:
         async with Node(keepalive=0.02) as a, RawPeer() as peer:
             a.request(Keep(peer.id))
             raw = await peer.welcome()
-            for _ in range(10):  # three unanswered ones would be too many
+            for _ in range(10):  # three unanswered pings would end the link
                 assert await raw.read() == (PING, b"")
                 raw.write(frame(PONG))
             assert a.events.empty()

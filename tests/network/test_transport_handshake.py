@@ -1,4 +1,4 @@
-"""Who is let in, who is refused and why, and what is heard from whom."""
+"""The handshake: accepted and refused peers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_node_that_dials_itself_is_refused() -> None:
             alias = NodeId(f"localhost:{a.port}")
             a.request(Keep(alias))
             assert await a.event() == Gone(alias)
-            assert a.stats.refused == 2  # it hears both sides
+            assert a.stats.refused == 2  # counted on both sides
 
     drive(test())
 
@@ -132,7 +132,7 @@ def test_malformed_message_is_counted_and_the_link_stays() -> None:
 
 
 def test_concurrent_connections_are_independent() -> None:
-    """They share one receive buffer."""
+    """Connections share one receive buffer."""
 
     async def test() -> None:
         async with Node() as a:

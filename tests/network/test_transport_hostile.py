@@ -1,4 +1,4 @@
-"""Whatever a handshake sends: its connection is closed, one line is logged, others are served."""
+"""Invalid bytes close their connection with one log line; other connections continue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ every_loop = pytest.mark.parametrize("loop", LOOPS)
 
 ME = NodeId("127.0.0.1:1")
 HELLO = PREAMBLE + frame(GREETING, GREETINGS.encode(hello(ME)))
-GREETINGS_OF_STRANGERS = {
+INVALID_GREETINGS = {
     "random bytes": (Random(1).randbytes(300), "not an oncecast connection"),
     "HTTP": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP request"),
     "TLS": (
@@ -42,18 +42,18 @@ GREETINGS_OF_STRANGERS = {
 
 
 async def serves(node: Node) -> None:
-    """Whatever happened before, an honest peer is heard."""
+    """Check that a genuine peer can still connect."""
     async with Node() as honest:
         honest.request(Tell(node.me, b"hi"))
         assert await node.event() == Heard(honest.me, b"hi")
 
 
 @every_loop
-@pytest.mark.parametrize("handshake", GREETINGS_OF_STRANGERS)
+@pytest.mark.parametrize("case", INVALID_GREETINGS)
 def test_invalid_bytes_close_the_connection(
-    handshake: str, loop: str, caplog: pytest.LogCaptureFixture
+    case: str, loop: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    greeting, told = GREETINGS_OF_STRANGERS[handshake]
+    greeting, told = INVALID_GREETINGS[case]
 
     async def test() -> None:
         async with Node() as node:
@@ -127,17 +127,17 @@ def test_peer_that_announces_a_long_frame_is_disconnected() -> None:
 
 @every_loop
 def test_peer_can_connect_during_many_pending_handshakes(loop: str) -> None:
-    """The one that has waited longest goes, so the door stays open."""
+    """The oldest pending handshake is closed."""
 
     async def test() -> None:
         async with Node(handshakes_max=5) as node:
-            handshakes = [await Raw.dial(node.port) for _ in range(20)]
+            connections = [await Raw.dial(node.port) for _ in range(20)]
             await serves(node)
-            for handshake in handshakes[:15]:
-                await handshake.closed()
-            assert node.stats.crowded == 16  # the honest one took a place too
-            for handshake in handshakes[15:]:
-                handshake.close()
+            for connection in connections[:15]:
+                await connection.closed()
+            assert node.stats.crowded == 16  # the genuine peer counts too
+            for connection in connections[15:]:
+                connection.close()
 
     drive(test(), loop)
 
@@ -180,5 +180,5 @@ def test_remote_bytes_cannot_forge_log_lines(caplog: pytest.LogCaptureFixture) -
 
 
 def test_default_limits_leave_file_descriptors_for_the_log() -> None:
-    """A journal needs descriptors too, and most systems give a process 1024."""
+    """A journal needs file descriptors too, and most systems allow 1024."""
     assert Options().connections_max < 900

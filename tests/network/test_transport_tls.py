@@ -1,4 +1,4 @@
-"""With TLS both sides prove who they are."""
+"""TLS: both sides verify certificates."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_nodes_with_and_without_tls_log_the_reason(
 def test_certificate_for_another_host_is_refused(
     authority: Authority, tls: Tls, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It may be of the right authority: a node must not speak in the name of another."""
+    """Even with the right authority, a node must not use the id of another host."""
     elsewhere = authority.issue("elsewhere.example")
 
     async def test() -> None:

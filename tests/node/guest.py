@@ -1,4 +1,4 @@
-"""A client spoken byte by byte, one call at a time: for tests of a node's process."""
+"""A minimal client for tests, which makes one call at a time."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Guest:
         return TO_CLIENTS.decode(body)
 
     def call(self, command: Any) -> Any:
-        """The result of a command; what else comes meanwhile is passed over."""
+        """Return the result of a command, and ignore other messages."""
         self._ids += 1
         self.send(Call(self._ids, command))
         while True:

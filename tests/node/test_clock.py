@@ -1,4 +1,4 @@
-"""A node reads its wall clock for every stamp, and says when the time is disputed."""
+"""A node reads its wall clock for each timestamp and logs clock disputes."""
 
 from __future__ import annotations
 

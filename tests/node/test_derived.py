@@ -1,4 +1,4 @@
-"""What follows from the settings of a node."""
+"""Values derived from the settings of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node notes about itself outlives a loss of power."""
+"""The files of a node survive a power loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oncecast.node.directory import Members, group_path, note, recall, remove_gr
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files and directories that were synced, in order."""
+    """Return the list of synced files and directories, in order."""
     order: list[Path] = []
     monkeypatch.setattr(
         os, "fsync", lambda file: order.append(Path(f"/proc/self/fd/{file}").readlink())
@@ -23,7 +23,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def test_saved_members_are_durable(tmp_path: Path, synced: list[Path]) -> None:
-    """SVC-10: a group that was joined must never be founded."""
+    """SVC-10: a node that was told to join must never create the group."""
     members = Members(NodeId("a:1"), (NodeId("a:1"), NodeId("b:1")))
     note(str(tmp_path), members)
     assert recall(str(tmp_path)) == members
@@ -33,7 +33,7 @@ def test_saved_members_are_durable(tmp_path: Path, synced: list[Path]) -> None:
 def test_group_is_deleted_after_its_rename_is_durable(
     tmp_path: Path, synced: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SVC-10: or else a part of it could be found under the old one."""
+    """SVC-10: a partly deleted directory must not appear under the old name."""
     group = Path(group_path(str(tmp_path), "g"))
     group.mkdir(parents=True)
     remove = shutil.rmtree

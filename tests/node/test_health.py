@@ -1,4 +1,4 @@
-"""What /health and /live say of a node that runs in this process."""
+"""/health and /live of a node in this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STAYS = ["status", "node", "version", "reason", "role", "leader", "quorum"]
 
 
 def health(server: Server) -> tuple[int, str, str]:
-    """The HTTP status, the status and the reason."""
+    """Return the HTTP status, the status and the reason."""
     page = server.health()
     known = json.loads(page.body)
     assert list(known) == STAYS

@@ -1,4 +1,4 @@
-"""Without any one of its rules, what a node says of itself and its group is noticed by a test."""
+"""A test notices each rule of /health that is removed."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         views.test_member_is_heard_by_any_message_of_it,
         Paxos, "receive", "self.last_message[sender] = self.now", "pass",
     ),
-    "members forgotten for handshakes": (
+    "members forgotten for other senders": (
         views.test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_hears,
         Paxos, "_forget_sender", "node in replicas, ", "",
     ),
-    "handshakes remembered for ever": (
+    "other senders remembered forever": (
         views.test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_hears,
         Paxos, "receive", "self._forget_sender()", "pass",
     ),
-    "nodes that once offered remembered for ever": (
+    "nodes that once offered remembered forever": (
         seats.test_nodes_that_neither_offer_nor_sit_are_forgotten,
         Roster, "forget_old", "del self.last_heard[node]", "pass",
     ),

@@ -1,4 +1,4 @@
-"""The pages for machines that look after a node: little HTTP, and none of it can hurt."""
+"""The HTTP server for monitoring, with valid and invalid requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node's log for machines: what a line says are keys of its object."""
+"""The JSON log of a node."""
 
 from __future__ import annotations
 

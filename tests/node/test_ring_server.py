@@ -1,4 +1,4 @@
-"""A process of a ring: which replicas it runs, what its directory says, and what it survives."""
+"""A process of a ring: its replicas, its directory and its failures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def drive(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def greeted(ring: RingServer, node: str) -> object:
-    """What a client hears that wants this node of the process."""
+    """Return the answer to a client that dials this node of the process."""
     raw = await Raw.dial(int(process_of(ring.me).rpartition(":")[2]))
     raw.greet(hello(NodeId(node), "ann", role=CLIENT))
     greeting = await raw.greeting()
@@ -64,7 +64,7 @@ async def greeted(ring: RingServer, node: str) -> object:
 
 
 async def done(ring: RingServer) -> None:
-    """What was begun because of an event is over."""
+    """Wait until all tasks started by an event have ended."""
     while ring._leaving:
         await asyncio.wait(ring._tasks - set(ring._keepers.values()))
 
@@ -106,7 +106,7 @@ def test_joining_process_creates_a_group_but_no_ring(tmp_path: Path) -> None:
 def test_ring_of_one_process_ignores_join_and_logs_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Both would own all."""
+    """Both rings would own all topics."""
     server(tmp_path).close()
     ring = server(tmp_path, join="127.0.0.1:1")
     ring.close()
@@ -115,21 +115,21 @@ def test_ring_of_one_process_ignores_join_and_logs_it(
 
 
 def test_process_that_started_a_second_ring_stops(tmp_path: Path) -> None:
-    """REP-6: as a first process does that has lost its disk; or two groups would own each topic."""
+    """REP-6: the first process has lost its disk; otherwise two groups would own each topic."""
     ring = server(tmp_path)
 
     async def live() -> None:
         async with ring:
             registry = ring.replicas[ring.place.group].parts.service.machine.registry
             async with oncecast.connect(ring.me) as client:
-                await client.create_topic("t")  # so it owns something
+                await client.create_topic("t")  # so that it owns a topic
             assert registry.holdings is not None
             assert ring.other_ring() == ""
             there = GroupFacts("g-other", key_of("x"), NOBODY[0], NOBODY, 1)
             ring.parts.roster.groups["g-other"] = there
             assert ring.other_ring() == process_of(NOBODY[0])
             registry.holdings.frozen = Frozen("move", key_of("y"), PeerGroup("g-other", NOBODY))
-            assert ring.other_ring() == ""  # it is being given a part
+            assert ring.other_ring() == ""  # it is receiving topics
             registry.holdings.frozen = None
             ring.other_ring = lambda: "127.0.0.1:1"  # type: ignore[method-assign]
             await ring.runtime.wait()
@@ -158,7 +158,7 @@ def test_group_of_one_node_ignores_join_and_logs_it(
 def test_unfinished_and_removed_groups_are_deleted_at_the_next_start(
     tmp_path: Path,
 ) -> None:
-    """A replica that was killed before it had written anything must not found its group."""
+    """A replica that was killed before its first write must not create its group."""
     (tmp_path / "groups" / "g-begun").mkdir(parents=True)
     (tmp_path / "groups" / "g-begun" / "LOCK").write_text("")
     (tmp_path / "groups" / f"g-other{GONE}").mkdir()
@@ -169,7 +169,7 @@ def test_unfinished_and_removed_groups_are_deleted_at_the_next_start(
 
 
 def test_group_with_a_lost_directory_is_not_created_again(tmp_path: Path) -> None:
-    """Others may have it; of the ring it is then not the first, if anything says there is one."""
+    """Other processes may still have the group, so this process did not start the ring."""
     note_ring(str(mkdir(tmp_path)), RingIdentity(NodeId("127.0.0.1:9"), "g-lost", first=True))
     note(str(mkdir(tmp_path / "groups" / "g-other")), Members(NodeId("x"), NOBODY))
     ring = server(tmp_path)
@@ -183,7 +183,7 @@ def test_group_with_a_lost_directory_is_not_created_again(tmp_path: Path) -> Non
 def test_restarted_process_contacts_known_members_without_waiting_for_a_ring(
     tmp_path: Path,
 ) -> None:
-    """If all of a ring are started again there is none that could be joined."""
+    """If all processes of a ring restart, they find no ring to join."""
     server(tmp_path, join="127.0.0.1:1").close()
     again = server(tmp_path, join="127.0.0.1:1")
     again.close()
@@ -222,7 +222,7 @@ def test_seat_starts_a_replica_that_clients_can_reach(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_client_retries_until_the_replica_is_running(tmp_path: Path) -> None:
-    """Any other refusal ends its session."""
+    """Any other refusal would end the session."""
 
     async def live() -> None:
         async with server(tmp_path) as ring:
@@ -240,7 +240,7 @@ def test_client_retries_until_the_replica_is_running(tmp_path: Path) -> None:
 def test_joined_group_is_saved_before_anything_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else, if it were killed just then, it would found the group at its next start."""
+    """Otherwise a killed process would create the group at its next start."""
 
     def die(*_: object) -> None:
         raise KeyboardInterrupt
@@ -260,7 +260,7 @@ def test_joined_group_is_saved_before_anything_else(
 def test_seat_without_other_members_is_refused(
     group: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It would be a second group of that name. Names come from the network: no path is one."""
+    """It would create a second group with this name. Invalid names are refused too."""
 
     async def live() -> None:
         async with server(tmp_path) as ring:
@@ -361,7 +361,7 @@ def test_replica_that_reads_damage_is_recovered_in_place(tmp_path: Path) -> None
 
 
 def begins(replica: Replica) -> asyncio.Event:
-    """Set when it is about to run."""
+    """Return an event that is set before the replica runs."""
     begun, announce = asyncio.Event(), replica.announce
 
     def tell() -> None:
@@ -372,7 +372,9 @@ def begins(replica: Replica) -> asyncio.Event:
     return begun
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), Diverged("and nobody has it all")])
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("a bug"), Diverged("no replica has all records")]
+)
 def test_other_failure_of_a_replica_ends_the_process(tmp_path: Path, error: Exception) -> None:
     async def live() -> None:
         ring = server(tmp_path)

@@ -1,4 +1,4 @@
-"""NET-1: virtual time is a total order, and exact."""
+"""NET-1: events are processed in exact order of time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_run_can_stop_and_continue_within_a_bucket() -> None:
 
 
 class Improviser:
-    """Plans events at random, some of them from within others, and notes what came when."""
+    """Schedules random events, some from within others, and records their order."""
 
     def __init__(self, rng: Random) -> None:
         self.rng, self.agenda = rng, Agenda()

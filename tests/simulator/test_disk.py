@@ -1,4 +1,4 @@
-"""The simulated disk forgets what a real one may forget, and nothing else."""
+"""The simulated disk loses only what a real disk may lose."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def a_disk(seed: int = 1) -> SimulatedDisk:
 
 
 def survivors(sync_file: bool, sync_directory: bool) -> set[bytes | None]:
-    """What a crash may leave of a file of three sectors."""
+    """Return the possible contents of a file of three sectors after a crash."""
     found: set[bytes | None] = set()
     for seed in range(200):
         disk = a_disk(seed)

@@ -1,4 +1,4 @@
-"""NET-1: the simulator's verbs, each with what it does and what it does not."""
+"""NET-1: the effects of each fault in the simulator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 
 
 class World:
-    """Three nodes, a tenth of a second apart, and what their applications heard."""
+    """Three nodes with a latency of 0.1 s, and the events of their applications."""
 
     def __init__(self, *, durable: bool = False, seed: int = 1) -> None:
         self.heard: list[tuple[float, NodeId, Value]] = []
@@ -40,7 +40,7 @@ class World:
         self.sim.ask(sender, Shout(to, text))
 
     def run(self, seconds: float) -> list[tuple[float, NodeId, Value]]:
-        """What is heard within the next seconds."""
+        """Run for this many seconds and return the events."""
         self.heard.clear()
         self.sim.run(until=self.sim.now + seconds)
         return self.heard
@@ -60,7 +60,7 @@ def test_message_takes_its_latency() -> None:
 
 
 def test_reply_waits_for_the_records_it_depends_on() -> None:
-    """SVC-10: written before sent, and before told."""
+    """SVC-10: records are written before messages and events leave."""
     world = World(durable=True)
     world.shout(A, B, "hello")
     assert world.run(1.0) == [(0.11, B, Heard("hello")), (0.21, A, Heard("hello"))]
@@ -75,7 +75,7 @@ def test_waiting_records_share_one_sync() -> None:
     assert len(world.written(B)) == 20
     journal = world.sim.nodes[B].journal
     assert journal is not None
-    assert journal.synced == 1  # the first went alone; the rest waited for it and go together
+    assert journal.synced == 1  # the first record is synced alone, the rest together
     world.run(0.0105)
     assert journal.synced == 20
 
@@ -179,11 +179,11 @@ def test_crash_keeps_exactly_the_synced_records() -> None:
         world.shout(A, B, "synced")
         world.run(0.5)
         world.shout(A, B, "unsynced")
-        assert world.run(0.105) == []  # it has arrived, and its sync is under way
+        assert world.run(0.105) == []  # the message has arrived, and its sync is in progress
         assert world.written(B) == ["synced", "unsynced"]
         world.sim.bounce(B, away=0.1)
         world.run(0.2)
-        # Whether it survived is up to chance; that nobody was told of it is not.
+        # The record may or may not survive, but no message about it may have left.
         assert world.written(B) in (["synced"], ["synced", "unsynced"])
         assert (A, Heard("unsynced")) not in [(node, event) for _, node, event in world.heard]
 
@@ -265,7 +265,7 @@ def test_short_silence_causes_no_down() -> None:
 
 
 def test_failed_fsync_halts_the_node_and_drops_held_messages() -> None:
-    """SVC-10: the node stops with a clear error."""
+    """SVC-10: the node stops with an error."""
     world = World(durable=True)
     node = world.sim.nodes[B]
     assert node.disk is not None
@@ -298,7 +298,7 @@ def test_flipped_bit_is_reported_at_the_next_start_and_never_served() -> None:
 
 @pytest.mark.parametrize("then", ["stays away", "comes back"])
 def test_node_crashed_by_a_listener_sends_no_further_outputs(then: str) -> None:
-    """SVC-10: crash exactly at the answer, before the rest of the step has left."""
+    """SVC-10: crash at the answer, before the other outputs of the step leave."""
     world = World(durable=True)
 
     def crash(node: NodeId, event: Value) -> None:
@@ -320,7 +320,7 @@ def test_node_crashed_by_a_listener_sends_no_further_outputs(then: str) -> None:
 
 
 def test_request_of_a_listener_waits_for_the_end_of_the_step() -> None:
-    """B answers before its application, called in the middle of that step, shouts to C."""
+    """The answer of B leaves before the request that its application makes in that step."""
     world = World()
     sent: list[NodeId] = []
     carry = world.sim.carry
@@ -397,11 +397,11 @@ def test_many_crashes_revise_future_events_once() -> None:
     sim.run(until=6.0)
     late, looked_at = looked_at, 0
     sim.run(until=8.0)
-    assert (late >= to_come, looked_at) == (True, 0)  # when those are past, no more
+    assert (late >= to_come, looked_at) == (True, 0)  # later buckets are not revised
 
 
 def test_listener_gets_events_on_the_fast_path() -> None:
-    """Events, links and timers of an undisturbed node, and what it says to itself."""
+    """Events, links, timers and messages to itself on the fast path."""
 
     def heard(looked_at: bool) -> list[tuple[float, NodeId, Value]]:
         told: list[tuple[float, NodeId, Value]] = []
@@ -428,7 +428,7 @@ def test_listener_gets_events_on_the_fast_path() -> None:
 
 
 class Counter(Protocol):
-    """Above an echo: how often has it rung?"""
+    """A layer above the echo that counts its timers."""
 
     name = "counter"
     Observed = Rang
@@ -456,7 +456,7 @@ def test_unknown_message_is_counted_on_the_fast_path() -> None:
         sim.add(node, build)
     stack = sim.nodes[A].stack
     assert stack is not None
-    stack.protocols[0].send(B, Heard("is no message"))
+    stack.protocols[0].send(B, Heard("not a message"))
     sim.run(until=1.0)
     receiver = sim.nodes[B].stack
     assert receiver is not None

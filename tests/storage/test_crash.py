@@ -1,4 +1,4 @@
-"""Power cuts at every step of a life: write, sync, roll, truncate, snapshot, recovery itself."""
+"""Power loss at every step of a run: write, sync, roll, truncate, snapshot, recovery."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PowerCut(Exception):
 
 
 class Life:
-    """A node's use of its log, and what it may rely on: the records up to `synced`."""
+    """A log in use, with a model of its records, which must survive up to `synced`."""
 
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
@@ -39,7 +39,7 @@ class Life:
             raise PowerCut
 
     def live(self, steps: int) -> None:
-        """One life: it ends by a power cut after so many steps of the disk."""
+        """Use the log until the power fails after this many disk operations."""
         self.steps_left = steps
         try:
             log = self.open()
@@ -78,7 +78,7 @@ class Life:
                 self.synced = log.synced
 
     def open(self) -> Log:
-        """Recovery must give back what was synced, whole and right, and find no damage."""
+        """Check that recovery restores all synced records and reports no damage."""
         loaded = snapshot.load(self.disk)
         number = 0 if loaded is None else loaded[0]
         assert number >= self.saved
@@ -118,7 +118,7 @@ def test_power_loss_keeps_synced_records_and_serves_no_others(chapter: int) -> N
 
 
 def test_power_loss_at_each_step_of_a_run() -> None:
-    """The same short life, cut at its first, second, ... step; then recovery cut at each of its."""
+    """Stop the same short run at each step, and then its recovery at each step."""
     for steps in range(1, 120):
         life = Life(11)
         life.live(steps)
@@ -172,7 +172,7 @@ def recovery_does_not_make_durable(patch: pytest.MonkeyPatch) -> None:
 def test_power_loss_reveals_a_log_whose(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Take one rule away, and a seed fails."""
+    """Without any one of these rules, a seed fails."""
     mutate(monkeypatch)
     with pytest.raises((AssertionError, StorageError)):
         for seed in range(1000):

@@ -1,4 +1,4 @@
-"""A small log cut at every byte, and with every byte flipped: nothing wrong is ever served."""
+"""A log that is cut or has a flipped bit at any byte serves no wrong record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def records() -> list[bytes]:
 
 @cache
 def files(*, closed: bool) -> dict[str, bytes]:
-    """The files of a log of 240 records in four segments, in groups of 1 to 40, each synced."""
+    """Return the files of a log with 240 records in four segments, synced in groups of 1 to 40."""
     disk = SimulatedDisk(Random(1))
     log = Log.open(disk, segment_bytes=SEGMENT_BYTES)
     dice = Random(3)
@@ -61,7 +61,7 @@ def disk_with(contents: dict[str, bytes]) -> SimulatedDisk:
 
 
 def served(log: Log) -> dict[int, bytes]:
-    """All that the log is willing to give."""
+    """Return all readable records of the log."""
     found: dict[int, bytes] = {}
     number = log.first
     while number <= log.last:
@@ -80,7 +80,7 @@ def blocks(name: str) -> list[store.Block]:
 
 
 def records_before(name: str, offset: int) -> int:
-    """The last record that lies wholly before a byte."""
+    """Return the last record that ends before a byte."""
     if name.endswith(".idx"):
         return len(records())
     ends = [each.first + each.records - 1 for each in blocks(name) if each.end <= offset]
@@ -88,17 +88,20 @@ def records_before(name: str, offset: int) -> int:
 
 
 def last_group() -> int:
-    """The first record of which no block of an unclosed log says that it was synced."""
+    """Return the first record that no block of an unclosed log reports as synced."""
     return max(block.synced for block in blocks("00000004.log")[:-1]) + 1
 
 
 def check(disk: SimulatedDisk, untouched: int, unnamed: int) -> None:
-    """Open the damaged log and take all it gives. Records up to `untouched` lie before the damage;
-    from `unnamed` on they may be missing without a word."""
+    """Open the damaged log and read all records.
+
+    Records up to `untouched` lie before the damage. From `unnamed` on they may be missing without a
+    report.
+    """
     try:
         log = Log.open(disk, segment_bytes=SEGMENT_BYTES)
     except StorageError:
-        return  # Named, if roughly.
+        return  # Reported, without exact numbers.
     found = served(log)
     for number, record in found.items():
         assert record == records()[number - 1], f"record {number} is wrong"
@@ -108,7 +111,7 @@ def check(disk: SimulatedDisk, untouched: int, unnamed: int) -> None:
         assert number >= unnamed or any(
             damage.first <= number and (damage.last is None or number <= damage.last)
             for damage in log.recovery.damage
-        ), f"record {number} is lost and nobody says so"
+        ), f"record {number} is lost without a report"
 
 
 def sweep(harm: Harm, name: str, *, closed: bool) -> None:
@@ -152,7 +155,7 @@ def test_damage_at_any_byte_of_a_closed_log_is_reported_and_never_served(
 def test_damage_in_the_last_segment_of_a_killed_log_loses_at_most_the_last_group(
     harm: Harm,
 ) -> None:
-    """SVC-10: nothing behind the last group says that it was synced. Better is `Log.mark`."""
+    """SVC-10: no later block reports the last group as synced. `Log.mark` would."""
     sweep(harm, NAMES[-1], closed=False)
 
 
@@ -166,7 +169,7 @@ def test_sweep_catches_a_recovery_that_mistakes_corruption_for_a_torn_tail(
         judge(self)
 
     monkeypatch.setattr(examine.Examination, "judge", forgetful)
-    with pytest.raises(AssertionError, match="nobody says so"):
+    with pytest.raises(AssertionError, match="lost without a report"):
         sweep(flip, NAMES[0], closed=True)
 
 
@@ -183,7 +186,7 @@ def test_sweep_catches_a_log_that_does_not_check_bodies(
 
 
 def test_damage_is_reported_at_every_start_until_it_is_truncated() -> None:
-    """A restart must not make a replica forget that it has forgotten."""
+    """A restart must not hide that a replica has lost records."""
     disk = disk_with(files(closed=True))
     disk.cut("00000004.log", 900)
     first = Log.open(disk, segment_bytes=SEGMENT_BYTES)
@@ -214,7 +217,7 @@ def test_missing_segment_is_reported() -> None:
 
 
 def test_record_that_looks_like_a_block_is_read_as_a_record() -> None:
-    """A log may hold copies of a log; only a block in its own place is one."""
+    """A record may contain the bytes of a block, which are invalid at another offset."""
     disk = SimulatedDisk(Random(1))
     log = Log.open(disk, segment_bytes=1 << 16)
     log.append(b"a")

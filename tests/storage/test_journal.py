@@ -1,4 +1,4 @@
-"""SVC-10: a stack gets back what its protocols appended, and the log stays short."""
+"""SVC-10: the journal restores the records of a stack and trims the log."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Counter(Protocol):
 
 
 class World:
-    """A diary, maybe with a counter beside it, on a disk that outlives them."""
+    """A diary, and optionally a counter, on a disk that survives restarts."""
 
     def __init__(self, *, counting: bool = False) -> None:
         self.disk = SimulatedDisk(Random(1))
@@ -195,7 +195,7 @@ def test_records_of_an_unknown_format_are_refused() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_power_loss_at_any_step_loses_no_synced_record(seed: int) -> None:
-    """Snapshots and trims included: what was synced comes back, as a prefix of what was taken."""
+    """With snapshots and trims, the synced records are restored as a prefix of all."""
     rng = Random(seed)
     for _ in range(30):
         world = World()

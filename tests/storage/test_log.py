@@ -1,4 +1,4 @@
-"""What the log promises its owner, call by call."""
+"""The interface of the log."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_file_stays_open_while_another_thread_syncs_it() -> None:
     assert unsynced is not None
     before, names = log.last, disk.names()
     while len(disk.names()) == len(names):
-        log.append(a_record(log.last + 1))  # until the log has gone on to the next segment
+        log.append(a_record(log.last + 1))  # until the log has rolled to the next segment
     unsynced.sync()
     log.synced_to(unsynced)
     unsynced = log.write()
@@ -177,7 +177,7 @@ def test_power_loss_may_lose_unsynced_records_but_no_synced_ones() -> None:
 
 
 def test_records_of_a_killed_process_are_synced_before_they_are_served() -> None:
-    """kill -9, restart, and only then the power cut."""
+    """Kill the process, restart it, and then cut the power."""
     disk = a_disk()
     log = a_log_with(5, disk)
     for number in range(6, 300):
@@ -190,13 +190,13 @@ def test_records_of_a_killed_process_are_synced_before_they_are_served() -> None
 
 
 def test_blocks_of_a_lost_group_never_reappear() -> None:
-    """Of two unsynced blocks the second survives. Then a new block fills the first one's place."""
+    """The second of two unsynced blocks survives, then a new block replaces the first."""
     disk = a_disk()
     log = Log.open(disk)
     log.append(b"a" * 20000)
     log.append(b"b" * 20000)
     log.sync()
-    disk.flip("00000001.log", 1000, 3)  # Nobody says that 1 was synced: as good as torn.
+    disk.flip("00000001.log", 1000, 3)  # No block reports record 1 as synced, so it counts as torn.
     log = Log.open(disk)
     assert (log.last, log.recovery.damage) == (0, ())
     assert log.recovery.torn_bytes > 40000
@@ -207,7 +207,7 @@ def test_blocks_of_a_lost_group_never_reappear() -> None:
 
 
 def test_failed_fsync_makes_the_log_unusable() -> None:
-    """SVC-10: never retried, because the second fsync would lie."""
+    """SVC-10: fsync is never retried, because the second one may report false success."""
     disk = a_disk()
     log = a_log_with(3, disk)
     log.append(b"doomed")
@@ -321,7 +321,7 @@ def test_index_of_a_segment_with_a_torn_tail_is_removed() -> None:
     log = a_log_with(10, disk)
     first_lost = log.last + 1
     log.append(bytes(3000))
-    log.append(bytes(3000))  # In the next segment, and in the same group.
+    log.append(bytes(3000))  # In the next segment, but in the same group.
     log.sync()
     assert "00000001.idx" in disk.names()
     disk.flip("00000001.log", SEGMENT_BYTES // 2, 0)

@@ -1,4 +1,4 @@
-"""`oncecast log`: for people and for scripts."""
+"""`oncecast log` with text and JSON output."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_missing_log_and_damaged_log_have_different_statuses(
 
 @pytest.mark.long
 def test_dump_stops_when_its_reader_stops(tmp_path: Path) -> None:
-    """CLI-3: that is no fault of the log."""
+    """CLI-3: this does not count as damage."""
     a_log(tmp_path)
     reader, writer = os.pipe()
     os.close(reader)

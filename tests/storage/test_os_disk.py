@@ -180,7 +180,7 @@ def open_files() -> int:
 
 
 def test_closed_directory_leaves_no_file_open(tmp_path: Path) -> None:
-    """SVC-10: who cannot start, and tries again and again, does not run out of files."""
+    """SVC-10: repeated failed starts do not leak file descriptors."""
     before = open_files()
     disk = OsDisk(tmp_path)
     log = Log.open(disk, segment_bytes=MIB)
@@ -194,7 +194,7 @@ def test_closed_directory_leaves_no_file_open(tmp_path: Path) -> None:
 
 
 def test_failed_start_releases_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SVC-10: a full disk that has room again can be used, by the same process too."""
+    """SVC-10: the same process can start again after disk space was freed."""
 
     def full(fd: int, data: bytes, offset: int) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")

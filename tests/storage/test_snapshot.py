@@ -1,4 +1,4 @@
-"""A snapshot is there whole or not at all."""
+"""Snapshots are saved atomically."""
 
 from __future__ import annotations
 

@@ -13,12 +13,14 @@ Messages may arrive in any order. A layer above can add offsets to notice gaps.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import assert_never
 
 from oncecast.dht.events import RangeChanged, Route, Routed
 from oncecast.dht.identifiers import Key, distance, up_to
 from oncecast.dht.messages import FIRST_NUMBER_BITS
+from oncecast.dht.status import TreeStatus
 from oncecast.dht.tree import (
     Adopted,
     Copy,
@@ -73,13 +75,18 @@ class Scribe(Protocol):
         super().__init__(me, rng)
         self.heartbeat_every, self.adopt_within = heartbeat_every, adopt_within
         self.trees_max, self.children_max, self.seen_max = trees_max, children_max, seen_max
-        self.trees: dict[str, Tree] = {}
+        self._trees: dict[str, Tree] = {}
         self.ranges: dict[Key, Key | None] = {}  # of our positions, as in RangeChanged
         self.heard: dict[NodeId, float] = {}  # when each neighbour last sent a message
         self.seen: dict[tuple[NodeId, int], None] = {}  # the last copies, by origin and number
         # A restarted node must not reuse numbers: other nodes may remember them.
         self.published = rng.getrandbits(FIRST_NUMBER_BITS)
         self.dropped = 0  # invalid messages, and messages beyond the limits
+
+    @property
+    def trees(self) -> Mapping[str, TreeStatus]:
+        """Return the trees that this node has joined or forwards, by topic."""
+        return self._trees
 
     # -- inputs --
 
@@ -94,7 +101,7 @@ class Scribe(Protocol):
                     tree.joined = True
                     self._find_parent(tree)
             case LeaveTree(topic):
-                tree = self.trees.get(topic)
+                tree = self._trees.get(topic)
                 if tree is not None:
                     tree.joined = False
                     self._prune(tree)
@@ -121,7 +128,7 @@ class Scribe(Protocol):
                         self.dropped += 1
             case RangeChanged(at, after):
                 self.ranges[at] = after
-                for tree in list(self.trees.values()):
+                for tree in list(self._trees.values()):
                     self._update_root(tree)
             case _:
                 assert_never(event)
@@ -138,11 +145,11 @@ class Scribe(Protocol):
             case Adopted(topic):
                 self._adopted(sender, topic)
             case Orphaned(topic):
-                tree = self.trees.get(topic)
+                tree = self._trees.get(topic)
                 if tree is not None and tree.parent == sender:
                     self._seek_parent(tree)
             case Quit(topic):
-                tree = self.trees.get(topic)
+                tree = self._trees.get(topic)
                 if tree is not None and tree.children.pop(sender, None) is not None:
                     self._prune(tree)
             case Pulse():
@@ -153,7 +160,7 @@ class Scribe(Protocol):
     def timeout(self, timer: Unadopted | PulseDue) -> None:
         match timer:
             case Unadopted(topic):
-                tree = self.trees.get(topic)
+                tree = self._trees.get(topic)
                 if tree is not None and tree.parent is None and not tree.root:
                     self._seek_parent(tree)
             case PulseDue():
@@ -167,12 +174,12 @@ class Scribe(Protocol):
     # -- parents and children --
 
     def _tree(self, topic: str) -> Tree | None:
-        tree = self.trees.get(topic)
+        tree = self._trees.get(topic)
         if tree is None:
-            if len(self.trees) >= self.trees_max:
+            if len(self._trees) >= self.trees_max:
                 self.dropped += 1
                 return None
-            tree = self.trees[topic] = Tree(topic)
+            tree = self._trees[topic] = Tree(topic)
         return tree
 
     def _find_parent(self, tree: Tree) -> None:
@@ -209,7 +216,7 @@ class Scribe(Protocol):
 
     def _enlist_on_hint(self, enlist: Enlist, key: Key) -> None:
         """Adopt the child only if we became the root while certain. Otherwise it asks again."""
-        tree = self.trees.get(enlist.topic)
+        tree = self._trees.get(enlist.topic)
         if tree is not None and tree.root and tree.key == key and enlist.child != self.me:
             self._adopt(tree, enlist)
 
@@ -227,7 +234,7 @@ class Scribe(Protocol):
         self.send(enlist.child, Adopted(tree.topic))
 
     def _adopted(self, sender: NodeId, topic: str) -> None:
-        tree = self.trees.get(topic)
+        tree = self._trees.get(topic)
         if tree is not None and tree.parent is None and not tree.root:
             tree.parent, tree.seeking = sender, False
             self._meet(sender)
@@ -241,7 +248,7 @@ class Scribe(Protocol):
 
     def _prune(self, tree: Tree) -> None:
         """Leave a tree in which this node is neither a member nor a forwarder."""
-        if not tree.needed and self.trees.pop(tree.topic, None) is not None:
+        if not tree.needed and self._trees.pop(tree.topic, None) is not None:
             self.cancel(Unadopted(tree.topic))
             if tree.parent is not None:
                 self.send(tree.parent, Quit(tree.topic))
@@ -277,7 +284,7 @@ class Scribe(Protocol):
     # -- down the tree --
 
     def _publish(self, publication: Publication, root: bool) -> None:
-        tree = self.trees.get(publication.topic)
+        tree = self._trees.get(publication.topic)
         if tree is not None:
             if root:
                 self._be_root(tree)
@@ -285,7 +292,7 @@ class Scribe(Protocol):
             self._spread(tree, Copy(tree.topic, origin, number, publication.payload))
 
     def _receive_copy(self, sender: NodeId, copy: Copy) -> None:
-        tree = self.trees.get(copy.topic)
+        tree = self._trees.get(copy.topic)
         if tree is None or tree.root or tree.parent not in (sender, None):
             self.send(sender, Quit(copy.topic))
         else:
@@ -315,7 +322,7 @@ class Scribe(Protocol):
             self._lose(peer)
         feeds: dict[NodeId, list[str]] = {}
         fed: dict[NodeId, list[str]] = {}
-        for tree in self.trees.values():
+        for tree in self._trees.values():
             for child in tree.children:
                 feeds.setdefault(child, []).append(tree.topic)
             if tree.parent is not None:
@@ -331,14 +338,14 @@ class Scribe(Protocol):
         for topic in pulse.feeds:
             self._adopted(sender, topic)
         for topic in pulse.fed:
-            tree = self.trees.get(topic)
+            tree = self._trees.get(topic)
             if tree is None or sender not in tree.children:
                 self.send(sender, Orphaned(topic))
 
     def _lose(self, peer: NodeId) -> None:
         self.heard.pop(peer, None)
         self.unwatch(peer)
-        for tree in list(self.trees.values()):
+        for tree in list(self._trees.values()):
             tree.children.pop(peer, None)
             if not tree.needed:
                 self._prune(tree)

@@ -1,4 +1,4 @@
-"""A read-only view of Chord, for code that only looks: scenarios, checkers, tests."""
+"""Read-only views of Chord and Scribe, for code that only looks: viewer, scenarios, checkers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,24 @@ class MemberStatus(Protocol):
     def owns(self, key: Key) -> Ownership: ...
 
 
+class TreeStatus(Protocol):
+    """The part of a node in one tree. See `Tree` for the meaning of each attribute."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def root(self) -> bool: ...
+    @property
+    def parent(self) -> NodeId | None: ...
+    @property
+    def children(self) -> Mapping[NodeId, Key]: ...
+    @property
+    def needed(self) -> bool: ...
+
+
 class Status(NamedTuple):
+    """The state of Chord at one node."""
+
     members: Iterable[MemberStatus]
     calls: Mapping[int, Call]  # that wait for an answer
     lookups: int  # in flight

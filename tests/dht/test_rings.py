@@ -20,7 +20,7 @@ from oncecast.lab.scenarios.chord_steady import Steady
 from oncecast.lab.scenarios.chord_steps import CHORD_STEPS
 from oncecast.lab.scenarios.scenario import run
 from oncecast.lab.scenarios.scribe import SCRIBE
-from oncecast.lab.scenarios.scribe_forest import Forest
+from oncecast.lab.scenarios.scribe_forest import Forest, scribe_of
 from oncecast.simulator.checkers import Violation
 from oncecast.simulator.simulated import Simulation
 from tests.dht.rings import k, p
@@ -170,7 +170,7 @@ def test_checker_notices_a_torn_tree() -> None:
     assert forest.torn() == ""
     someone = next(iter(forest.audience.joined["topic 1"]))
     parent = forest.trees(someone)["topic 1"].parent or someone
-    forest.trees(parent)["topic 1"].children.clear()
+    scribe_of(sim, parent)._trees["topic 1"].children.clear()
     assert "feed" in forest.torn() or "no way up" in forest.torn()
     with pytest.raises(Violation, match="not joined"):
         forest.audience.heard(sim, NodeId("stranger"), Multicasted("topic 1", b""))

@@ -120,6 +120,18 @@ class Quiet:
         return alive.owner(found.key).node == found.root
 
 
+def paths(nodes: int, rings: int, seed: int) -> tuple[list[int], int]:
+    """Return the hops of all lookups on some rings, and how many answers were correct."""
+    hops: list[int] = []
+    right = 0
+    for ring in range(rings):
+        quiet = Quiet(nodes, seed + ring, successors_max=1)
+        found = quiet.look_up(LOOKUPS // rings)
+        hops += [each.hops for each in found]
+        right += sum(quiet.right(each, quiet.steady) for each in found)
+    return hops, right
+
+
 def path_lengths(experiment: Experiment) -> Table:
     """Reproduce figure 10: half a hop per bit."""
     most = experiment.nodes or 2**14
@@ -130,14 +142,8 @@ def path_lengths(experiment: Experiment) -> Table:
         if nodes > most:
             break
         experiment.say(f"paths, {nodes} nodes")
-        hops: list[int] = []
-        right = 0
         rings = max(1, min(RINGS_MAX, 2**13 // nodes))  # small rings differ much
-        for ring in range(rings):
-            quiet = Quiet(nodes, experiment.seed + ring, successors_max=1)
-            found = quiet.look_up(LOOKUPS // rings)
-            hops += [each.hops for each in found]
-            right += sum(quiet.right(each, quiet.steady) for each in found)
+        hops, right = paths(nodes, rings, experiment.seed)
         leaving = fmean(each for each in hops if each)
         holds = holds and within(leaving, bits / 2, 0.05)
         holds_for_all = holds_for_all and within(fmean(hops) + bits / nodes, bits / 2, 0.05)
@@ -168,17 +174,20 @@ def path_lengths(experiment: Experiment) -> Table:
     )
 
 
-def mass_failures(experiment: Experiment) -> Table:
-    """Reproduce table II: a fraction of the nodes fails at once, without stabilization."""
-    nodes, rings = experiment.nodes or 1000, LOOKUPS // LOOKUPS_PER_RING
-    rows: list[tuple[Cell, ...]] = []
+def failure_rows(experiment: Experiment, nodes: int, rings: int) -> Iterator[tuple[Cell, ...]]:
     for share, path, timeouts in zip(FAILED, PATHS_FAILED, TIMEOUTS_FAILED, strict=True):
         experiment.say(f"{share:.0%} of {nodes} failed")
         seeds = range(experiment.seed, experiment.seed + rings)
         survived = (survive(nodes, share, seed) for seed in seeds)
         paths, dead, doubts, rights = zip(*survived, strict=True)
         met = (timeouts, fmean(dead), stdev(dead), share / (1 - share) * fmean(paths))
-        rows.append((share, path, fmean(paths), *met, fmean(doubts), sum(rights)))
+        yield (share, path, fmean(paths), *met, fmean(doubts), sum(rights))
+
+
+def mass_failures(experiment: Experiment) -> Table:
+    """Reproduce table II: a fraction of the nodes fails at once, without stabilization."""
+    nodes, rings = experiment.nodes or 1000, LOOKUPS // LOOKUPS_PER_RING
+    rows = list(failure_rows(experiment, nodes, rings))
     return Table(
         title="a fraction fails at once, successor list of 20, no stabilization",
         columns=(

@@ -95,7 +95,6 @@ def trees(experiment: Experiment) -> Table:
     experiment.say(f"{DEAD:.0%} die")
     forest.kill(DEAD)
     heartbeats = forest.repaired(3)
-    experiment.say("messages")
     forest.multicast()
     members = sum(len(joined) for joined in forest.audience.joined.values())
     rows: tuple[tuple[Cell, ...], ...] = (
@@ -110,11 +109,7 @@ def trees(experiment: Experiment) -> Table:
     )
     return Table(
         title=f"{nodes} nodes, topic of rank g with N g^-1.25 members",
-        columns=(
-            "figure",
-            "paper (100,000 nodes, 1,500 groups, Pastry; quoted from memory)",
-            "ours",
-        ),
+        columns=("figure", "paper (100,000 nodes, 1,500 groups; quoted from memory)", "ours"),
         rows=rows,
         must=(
             Must("each live member got each message once, and no other node did", True),

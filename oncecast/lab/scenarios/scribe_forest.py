@@ -6,12 +6,13 @@ that it has not joined.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 
 from oncecast.dht.chord import Chord
 from oncecast.dht.scribe import Scribe
+from oncecast.dht.status import TreeStatus
 from oncecast.dht.tree import JoinTree, LeaveTree, Multicast, Multicasted, Tree
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
@@ -164,7 +165,7 @@ class Forest:
         for node in self.sim.rng.sample(self.names, int(len(self.names) * share)):
             self.sim.crash(node)
 
-    def trees(self, node: NodeId) -> dict[str, Tree]:
+    def trees(self, node: NodeId) -> Mapping[str, TreeStatus]:
         return scribe_of(self.sim, node).trees
 
     def torn(self) -> str:
@@ -179,7 +180,7 @@ class Forest:
 
     def _climb(
         self,
-        alive: dict[NodeId, dict[str, Tree]],
+        alive: dict[NodeId, Mapping[str, TreeStatus]],
         hanging: dict[NodeId, None],
         topic: str,
         node: NodeId,

@@ -64,7 +64,7 @@ class Log:
         if there == digests or offset + len(digests) // DIGEST_BYTES > self.next:
             return there == digests
         pairs = zip(cut(there), cut(digests), strict=True)
-        return all(mine in (UNKNOWN, its) for mine, its in pairs)
+        return all(known in (UNKNOWN, given) for known, given in pairs)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Log) and (self.next, self._chain) == (other.next, other._chain)

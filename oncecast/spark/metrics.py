@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from oncecast.lab.papers.tables import Cell, Table
 from oncecast.spark.experiments.finding import Figure, Finding, collected
-from oncecast.spark.metrics_figure import FATES, SHARES, Figures, draw
+from oncecast.spark.metrics_figure import NODE_EVENTS, SHARES, Figures, draw
 from oncecast.spark.transformations import READER
 from oncecast.spark.transformations import TRACE as LINE
 
@@ -99,9 +99,9 @@ def lag(trace: DataFrame) -> DataFrame:
     return both.select(*READER, "at", f.greatest(behind, f.lit(0)).alias("lag"))
 
 
-def fates(trace: DataFrame) -> DataFrame:
+def node_events(trace: DataFrame) -> DataFrame:
     """Return the times at which nodes were killed and started."""
-    found = timed(trace).where(f.col("kind").isin(*FATES))
+    found = timed(trace).where(f.col("kind").isin(*NODE_EVENTS))
     return found.select("since", "kind", "node").orderBy("since")
 
 
@@ -112,7 +112,7 @@ def load(trace: DataFrame) -> DataFrame:
         return f.count(f.when(f.col("kind") == kind, 1))
 
     name = f.coalesce("node", "client").alias("name")
-    each = trace.where(~f.col("kind").isin(*FATES)).groupBy(name)
+    each = trace.where(~f.col("kind").isin(*NODE_EVENTS)).groupBy(name)
     sums = each.agg(
         f.first(f.col("node").isNotNull()).alias("is_node"),
         count("put").alias("puts"),
@@ -133,7 +133,7 @@ def metrics(spark: SparkSession, paths: list[str]) -> Finding:
     rates = without_gaps(collected(throughput(trace)))
     slow = collected(latency(delays(trace)))
     behind = carried(collected(lag(trace)), rates[0]["width"] if rates else 1.0)
-    loads, befell = collected(load(trace)), collected(fates(trace))
+    loads, happened = collected(load(trace)), collected(node_events(trace))
     trace.unpersist()
     return Finding(
         "metrics",
@@ -141,12 +141,12 @@ def metrics(spark: SparkSession, paths: list[str]) -> Finding:
         "",
         f"Traces: {', '.join(paths)}.",
         (rate_table(rates), latency_table(slow), lag_table(behind), load_table(loads)),
-        (Figure("metrics", caption(befell), draw(rates, slow, behind, loads, befell)),),
+        (Figure("metrics", caption(happened), draw(rates, slow, behind, loads, happened)),),
     )
 
 
-def caption(befell: Figures) -> str:
-    events = [f"{each['node']} was {each['kind']} after {each['since']:.1f} s" for each in befell]
+def caption(happened: Figures) -> str:
+    events = [f"{each['node']} was {each['kind']} after {each['since']:.1f} s" for each in happened]
     return "; ".join(["All clients together", *events]) + "."
 
 

@@ -9,20 +9,25 @@ from oncecast.spark.experiments.drawing import BLUE, GREEN, ORANGE, RED
 
 Figures = list[dict[str, Any]]
 
-FATES = {"killed": RED, "started": GREEN}  # events of nodes, added to the trace by `oncecast demo`
+NODE_EVENTS = {
+    "killed": RED,
+    "started": GREEN,
+}  # events of nodes, added to the trace by `oncecast demo`
 SHARES = [at / 100 for at in range(1, 100)] + [0.999]  # of messages, by latency
 SHOWN = 12  # clients or nodes shown
 HEADROOM = 1.35  # factor that leaves space for the legend
 
 
-def draw(rates: Figures, slow: Figures, behind: Figures, loads: Figures, befell: Figures) -> bytes:
+def draw(
+    rates: Figures, slow: Figures, behind: Figures, loads: Figures, happened: Figures
+) -> bytes:
     with drawing.sheet(2, rows=2, height=3.5) as made:
         speed, delay, lags, shares = made.panels
         draw_rates(speed, rates)
         draw_latency(delay, slow)
         draw_lag(lags, behind)
         for panel in (speed, lags):
-            draw_fates(panel, befell)
+            draw_node_events(panel, happened)
             panel.set_ylim(0, HEADROOM * panel.get_ylim()[1])
             panel.legend(loc="upper left", ncols=2)
             drawing.whole(panel)
@@ -61,9 +66,9 @@ def draw_lag(panel: Any, behind: Figures) -> None:
     panel.set(title="Lag", xlabel="seconds", ylabel="messages")
 
 
-def draw_fates(panel: Any, befell: Figures) -> None:
-    for kind, color in FATES.items():
-        times = [each["since"] for each in befell if each["kind"] == kind]
+def draw_node_events(panel: Any, happened: Figures) -> None:
+    for kind, color in NODE_EVENTS.items():
+        times = [each["since"] for each in happened if each["kind"] == kind]
         for number, since in enumerate(times):
             label = None if number else f"a node is {kind}"
             panel.axvline(since, ymax=1 / HEADROOM, color=color, lw=1.4, ls=":", label=label)

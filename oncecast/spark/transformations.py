@@ -46,20 +46,20 @@ def lost(trace: DataFrame) -> DataFrame:
     owed = stored.join(f.broadcast(readers), "topic").where("offset >= begin")
     got = trace.where("kind = 'delivery'").select(*READER, "offset")
     missing = owed.join(got, [*READER, "offset"], "left_anti")
-    skipped = f.broadcast(forgone(trace))
-    within = f.expr("offset >= forgone_from and offset < forgone_to")
+    skipped = f.broadcast(unsubscribed(trace))
+    within = f.expr("offset >= skipped_from and offset < skipped_to")
     same = [missing[name] == skipped[name] for name in READER]
     missing = missing.join(skipped, [*same, within], "left_anti")
     return missing.select(f.lit("lost").alias("fault"), *FAULT[1:-1], f.expr(NO_LINE))
 
 
-def forgone(trace: DataFrame) -> DataFrame:
+def unsubscribed(trace: DataFrame) -> DataFrame:
     """Return the offsets given up by unsubscribing: from the last delivery to the next start."""
     begun = trace.where("kind = 'subscribe'").groupBy(*READER).count().where("count > 1")
     resubscribed = trace.join(f.broadcast(begun.select(*READER)), [*READER], "left_semi")
     again = in_turn(resubscribed).where("kind = 'subscribe' and earlier > 0")
-    begin = f.coalesce(f.col("highest") + 1, f.lit(0)).alias("forgone_from")
-    return again.select(*READER, begin, f.col("offset").alias("forgone_to"))
+    begin = f.coalesce(f.col("highest") + 1, f.lit(0)).alias("skipped_from")
+    return again.select(*READER, begin, f.col("offset").alias("skipped_to"))
 
 
 def in_turn(trace: DataFrame) -> DataFrame:

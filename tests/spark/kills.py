@@ -192,19 +192,19 @@ def tell(story: Story, kills: int, progress: Callable[[str], None]) -> None:
     for number, moment in zip(range(kills), itertools.cycle(MOMENTS)):
         story.feed()
         with story.driver() as driver:
-            told = f"driver at {moment!r}"
+            text = f"driver at {moment!r}"
             if number % 3 == 1:
                 story.wait_for_results()
                 story.kill_node()
                 story.feed()
-                told = f"node, {told}"
+                text = f"node, {text}"
             elif number % 3 == 2 and story.master == CLUSTER:
                 story.wait_for_results()
                 story.kill_executor(driver.pid)
                 story.feed()
-                told = f"executor, {told}"
+                text = f"executor, {text}"
             story.wait_for(moment)
-        progress(f"killed: {told}; {number + 1} of {kills}, {story.put} messages put")
+        progress(f"killed: {text}; {number + 1} of {kills}, {story.put} messages put")
     story.feed()
     story.finish()
 
@@ -220,8 +220,8 @@ def main() -> None:
         Story(Path(directory), given.master) as story,
     ):
         tell(story, given.kills, lambda text: print(text, flush=True))
-    told = f"{story.put} results, each once; {story.between} kills between publish and commit"
-    print(f"{told}; {time.monotonic() - began:.0f} s")
+    text = f"{story.put} results, each once; {story.between} kills between publish and commit"
+    print(f"{text}; {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def test_tables_show_the_rates_latencies_lag_and_load_of_the_trace(
 
 
 def test_trace_with_nodes_shows_their_load_and_events(spark: SparkSession) -> None:
-    from oncecast.spark.metrics import TRACE, fates, load
+    from oncecast.spark.metrics import TRACE, load, node_events
 
     blank = dict.fromkeys(each.split()[0] for each in TRACE.split(", "))
     kinds = [("put", "a"), ("put", "a"), ("put", "b"), ("killed", "a")]
@@ -99,7 +99,7 @@ def test_trace_with_nodes_shows_their_load_and_events(spark: SparkSession) -> No
     trace = spark.createDataFrame(rows, TRACE)
     found = load(trace).collect()
     assert [(row.name, row.is_node, row.puts) for row in found] == [("a", True, 2), ("b", True, 1)]
-    assert [(row.since, row.kind, row.node) for row in fates(trace).collect()] == [
+    assert [(row.since, row.kind, row.node) for row in node_events(trace).collect()] == [
         (3.0, "killed", "a")
     ]
 

@@ -70,8 +70,8 @@ def test_pieces_cover_everything_in_order_and_none_is_too_large(
     pieces = list(split(ranges, partitions_min, rows_max))
     assert all(0 < each.rows <= rows_max for each in pieces)
     for whole in ranges:
-        mine = [each for each in pieces if each.topic == whole.topic]
-        assert [each.first for each in mine] == [whole.first, *(each.until for each in mine[:-1])]
-        assert mine[-1].until == whole.until
+        own = [each for each in pieces if each.topic == whole.topic]
+        assert [each.first for each in own] == [whole.first, *(each.until for each in own[:-1])]
+        assert own[-1].until == whole.until
     total = sum(each.rows for each in ranges)
     assert len(pieces) >= min(partitions_min, total)

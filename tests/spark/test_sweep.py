@@ -31,8 +31,8 @@ def test_outcomes_equal_those_of_local_runs(
     where = str(tmp_path / "outcomes")
     words = ["sim", "sweep", "shuffle", "--nodes", "5,9", "--seeds", "0..2", "--out", where]
     assert main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [(each["nodes"], each["seeds"], each["failed"]) for each in told["sizes"]] == [
+    report = json.loads(capsys.readouterr().out)
+    assert [(each["nodes"], each["seeds"], each["failed"]) for each in report["sizes"]] == [
         (5, 3, 0),
         (9, 3, 0),
     ]

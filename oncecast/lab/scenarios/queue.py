@@ -96,21 +96,21 @@ def paxos_stack(
     acceptors = acceptors or names
 
     def build(me: NodeId, rng: Random) -> Stack:
-        mine = Times() if times is None else times[me]
+        own_times = Times() if times is None else times[me]
         elements = Recovery(
             me,
             rng,
             incarnation="" if me in acceptors else f"{rng.getrandbits(64):x}",
-            compare_every=mine.compare_every,
-            snapshot_every=mine.snapshot_every,
+            compare_every=own_times.compare_every,
+            snapshot_every=own_times.snapshot_every,
         )
         takers = Synod(
             me,
             rng,
             acceptors=acceptors,
-            resend=mine.resend,
-            inquire_every=mine.inquire_every,
-            snapshot_every=mine.snapshot_every,
+            resend=own_times.resend,
+            inquire_every=own_times.inquire_every,
+            snapshot_every=own_times.snapshot_every,
         )
         return Stack(
             [
@@ -118,8 +118,8 @@ def paxos_stack(
                     me,
                     rng,
                     peers=names,
-                    heartbeat=mine.heartbeat,
-                    suspect_after=mine.suspect_after,
+                    heartbeat=own_times.heartbeat,
+                    suspect_after=own_times.suspect_after,
                 ),
                 Neighborhood(me, rng),
                 Plumtree(me, rng),
@@ -130,7 +130,7 @@ def paxos_stack(
                     rng,
                     elements=elements,
                     takers=takers,
-                    snapshot_every=mine.snapshot_every,
+                    snapshot_every=own_times.snapshot_every,
                 ),
             ]
         )

@@ -215,14 +215,14 @@ def draw_storm(shown: dict[str, Any]) -> bytes:
         top, bottom = made.panels
         made.figure.set_size_inches(10.8, 6.2)
         for at, name in enumerate(names):
-            mine = [each for each in rows if each["node"] == name]
-            top.broken_barh(spans(mine, up, end), (at - 0.32, 0.64), color=FAINT)
-            top.broken_barh(spans(mine, leads, end), (at - 0.32, 0.64), color=BLUE)
-            faults = [each for each in mine if each["kind"] == "fault"]
+            node_rows = [each for each in rows if each["node"] == name]
+            top.broken_barh(spans(node_rows, up, end), (at - 0.32, 0.64), color=FAINT)
+            top.broken_barh(spans(node_rows, leads, end), (at - 0.32, 0.64), color=BLUE)
+            faults = [each for each in node_rows if each["kind"] == "fault"]
             for kinds, mark, color in MARKS.values():
                 times = [each["time"] for each in faults if each["subject"] in kinds]
                 top.plot(times, [at] * len(times), mark, color=color, ms=7, mec="white", mew=0.6)
-            decided = [each for each in mine if each["kind"] == "decided"]
+            decided = [each for each in node_rows if each["kind"] == "decided"]
             color = (BLUE, ORANGE, GREEN, RED, INK, GREY, "#7b5ea7")[at % 7]
             bottom.step(
                 [each["time"] for each in decided],

@@ -60,7 +60,10 @@ RULES = [
     rule(r"\b(nobody|somebody|anybody|everybody|one's own|of one's)\b", NAME_IT),
     rule(r"\bthe others\b", NAME_IT),
     rule(r"^(?:what|whatever)\b[^?]*[.;,:]$", "start with the subject"),
-    rule(r"[;:,] (?:whether|what|who) [^?]*$", "say what the function returns in a sentence"),
+    rule(
+        r", (?:whether|what|who) [^?]*$|^whether [^?,]*$",
+        "say what the function returns in a sentence",
+    ),
     rule(
         r"\b(?:is|are|was|were) no (?!longer|more than|less than|other|such)\w+",
         "write 'is not a ...'",

@@ -56,7 +56,7 @@ def test_link_that_leads_nowhere_is_found(tmp_path: Path, target: str) -> None:
     assert len(list(broken_links([page(tmp_path, f"# Known\n[a]({target})\n")]))) == 1
 
 
-def test_heading_inside_code_is_no_anchor(tmp_path: Path) -> None:
+def test_heading_inside_code_has_no_anchor(tmp_path: Path) -> None:
     text = "```sh\n# gone\n```\n[a](#gone)\n"
     assert len(list(broken_links([page(tmp_path, text)]))) == 1
 
@@ -77,7 +77,7 @@ def test_place_on_a_machine_is_found(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["docs/home.md", "https://example.org/home", "a/work/b", "and/or"])
-def test_other_paths_are_no_places(tmp_path: Path, text: str) -> None:
+def test_other_paths_are_allowed(tmp_path: Path, text: str) -> None:
     assert not list(machine_places([page(tmp_path, text)]))
 
 

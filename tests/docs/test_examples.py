@@ -13,7 +13,7 @@ PAGES.remove(ROOT / "docs" / "spark.md")  # tests/pipeline has a node and a sess
 
 
 def examples(page: Path) -> str:
-    """The page with all but its Python blanked, so that a traceback has the page's line numbers."""
+    """Return the Python of a page, at its original lines so that tracebacks match the page."""
     lines = [""] * (page.read_text().count("\n") + 1)
     for block in blocks(page.read_text()):
         if block.language == "python":

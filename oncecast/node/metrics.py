@@ -55,7 +55,10 @@ def replica_metrics(replica: Replica, group: str = "") -> Iterator[Metric]:
         "log_first_record": ("First record in the log.", journal.log.first),
         "log_last_record": ("Last record in the log.", journal.log.last),
         "log_synced_record": ("Last record on disk.", journal.synced),
-        "log_room_bytes": ("Bytes of disk space allocated for new records.", journal.log.room),
+        "log_room_bytes": (
+            "Bytes of disk space allocated for new records.",
+            journal.log.free_bytes,
+        ),
     }
     paxos = replica.group
     leads = paxos.leader == paxos.me

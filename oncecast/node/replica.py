@@ -159,7 +159,7 @@ class Replica:
             facts = {"data": self.path, "why": log.full} if self._full else {"data": self.path}
             event, level = ("disk_full", logging.ERROR) if self._full else ("room", logging.INFO)
             logger.log(level, line(event, {**self._named, **facts}))
-        return log.room
+        return log.free_bytes
 
     @property
     def alone(self) -> bool:

@@ -9,7 +9,7 @@ Rules
   second fsync may report success (Rebello et al., "Can Applications Recover from fsync Failures?",
   ATC 2020). Stop the node.
 - The next segment is allocated when the current one is half full. So a full disk is known early
-  (`room`) and makes `append` fail before anything is written.
+  (`free_bytes`) and makes `append` fail before anything is written.
 - One thread owns the log. Only `Unsynced.sync` may run in another one.
 """
 
@@ -82,10 +82,10 @@ class Log:
         return self._pending
 
     @property
-    def room(self) -> int:
+    def free_bytes(self) -> int:
         """Return how many bytes can be appended without allocating disk space."""
         spare = 0 if self._spare is None else self._spare.allocated
-        left = self._segments[-1].room - self._group_bytes
+        left = self._segments[-1].free_bytes - self._group_bytes
         return spare + left if left > 0 else spare
 
     @property
@@ -101,8 +101,8 @@ class Log:
         whole = [part if type(part) is bytes else bytes(part) for part in parts]
         size = len(whole[0]) if len(whole) == 1 else sum(map(len, whole))
         wanted = self._group_bytes + size + _SLACK
-        if wanted > store.BLOCK_BYTES or wanted > self._segments[-1].room:
-            self._make_room(size)
+        if wanted > store.BLOCK_BYTES or wanted > self._segments[-1].free_bytes:
+            self._roll_if_full(size)
         if size < _OWN_BLOCK:
             self._group.append(whole[0] if len(whole) == 1 else b"".join(whole))
             self._group_bytes += size + 4
@@ -113,11 +113,11 @@ class Log:
         self.last += 1
         return self.last
 
-    def _make_room(self, size: int) -> None:
+    def _roll_if_full(self, size: int) -> None:
         if size > RECORD_BYTES_MAX:
             raise RecordTooLarge(size, RECORD_BYTES_MAX)
         self._close_group()
-        if size + _SLACK > self._active.room:
+        if size + _SLACK > self._active.free_bytes:
             self._roll(max(self._segment_bytes, OPENING_BYTES + size + _SLACK))
 
     def _close_group(self) -> None:
@@ -145,7 +145,7 @@ class Log:
     # Segments
 
     def prepare(self) -> None:
-        """Allocate the next segment. On a full disk, set `full` and keep `room` as it is."""
+        """Allocate the next segment. On a full disk, set `full` and keep `free_bytes` as it is."""
         if self._spare is None:
             try:
                 self._spare, self.full = self._create(self._segment_bytes), None
@@ -224,7 +224,7 @@ class Log:
             self._unwritten.clear()
             self._pending = 0
             self.written = self.last
-            if active.room < active.allocated // 2:
+            if active.free_bytes < active.allocated // 2:
                 self.prepare()
 
     def _write(self, segment: Segment) -> None:

@@ -113,7 +113,7 @@ class Segment:
         return self._file
 
     @property
-    def room(self) -> int:
+    def free_bytes(self) -> int:
         return self.allocated - self.end
 
     @property

@@ -212,7 +212,7 @@ def test_a_batch_larger_than_all_calls_may_hold_passes_if_it_is_alone() -> None:
 def test_a_disk_that_is_nearly_full_takes_no_puts_but_what_gives_space_back() -> None:
     """SVC-7: a full disk is a clear error, and nothing is lost."""
     desk = Desk(gateway={"free_disk_bytes_min": 8 * 1024})
-    desk.gateway.free_disk_bytes = lambda: desk.journal.log.room
+    desk.gateway.free_disk_bytes = lambda: desk.journal.log.free_bytes
     epoch = reading(desk)
     producer = producing(desk)
     desk.disk.fill()

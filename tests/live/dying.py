@@ -69,9 +69,9 @@ def die_soon(turns: int) -> None:
 @contextmanager
 def small_segments() -> Iterator[None]:
     open_ = partial(Journal.open, segment_bytes=SEGMENT_BYTES)
-    # Such a log never has as much room as a node wants before it takes a put.
-    room = property(lambda log: 1 << 30)
-    with patch.object(Journal, "open", open_), patch.object(Log, "room", room):
+    # Small segments have less free space than a node needs to accept a put.
+    free = property(lambda log: 1 << 30)
+    with patch.object(Journal, "open", open_), patch.object(Log, "free_bytes", free):
         yield
 
 

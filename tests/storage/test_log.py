@@ -227,7 +227,7 @@ def test_full_disk_is_known_early_and_leaves_the_log_usable() -> None:
     disk = a_disk()
     log = open_log(disk)
     disk.fill()
-    while log.room >= SEGMENT_BYTES // 4:
+    while log.free_bytes >= SEGMENT_BYTES // 4:
         log.append(bytes(100))
         log.sync()
     taken = log.last
@@ -236,7 +236,7 @@ def test_full_disk_is_known_early_and_leaves_the_log_usable() -> None:
     log.sync()
     assert log.last == log.synced == taken
     disk.free()
-    log.append(b"room again")
+    log.append(b"space again")
     log.close()
     assert open_log(disk).last == taken + 1
 
@@ -246,11 +246,11 @@ def test_next_segment_is_allocated_when_the_current_one_is_half_full() -> None:
     log = open_log(disk)
     log.append(bytes(SEGMENT_BYTES // 2 - 200))
     log.sync()
-    assert log.room < SEGMENT_BYTES
+    assert log.free_bytes < SEGMENT_BYTES
     assert disk.names() == ["00000001.log"]
     log.append(bytes(100))
     log.sync()
-    assert log.room > SEGMENT_BYTES
+    assert log.free_bytes > SEGMENT_BYTES
     assert disk.names() == ["00000001.log", "00000002.log"]
 
 

@@ -1,4 +1,4 @@
-"""Acknowledging, asking again and seeking: what comes once more, and what does not."""
+"""Acknowledgements, nacks and seeks, and the messages that they deliver again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from oncecast.client.client import Client
 from oncecast.client.session.local import NEVER
 from oncecast.client.subscription import Subscription
 from oncecast.wire.commands import Subscribe
-from tests.client.rooms import run, serving
+from tests.client.serving import run, serving
 from tests.live.replicas import until
 
 
-def test_next_get_acknowledges_what_was_got_before(tmp_path: Path) -> None:
+def test_next_get_acknowledges_earlier_messages(tmp_path: Path) -> None:
     """SVC-3"""
 
     async def story() -> None:
@@ -59,8 +59,8 @@ def test_explicit_acks_only(tmp_path: Path) -> None:
     run(story())
 
 
-def test_nack_acknowledges_nothing_and_what_was_handed_out_stays_marked(tmp_path: Path) -> None:
-    """SVC-3, SVC-4: what lies before a nack is no more acknowledged than it was."""
+def test_nack_acknowledges_nothing_and_delivered_messages_stay_marked(tmp_path: Path) -> None:
+    """SVC-3, SVC-4: a nack acknowledges no message before it."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -124,8 +124,8 @@ def test_nack_hands_the_message_to_a_get_that_waits(tmp_path: Path) -> None:
     run(story())
 
 
-def test_nack_after_the_next_message_was_asked_for_says_what_to_do(tmp_path: Path) -> None:
-    """SVC-3 SVC-7: asking acknowledges, whether or not a message comes."""
+def test_nack_after_the_next_message_was_asked_for_names_the_remedy(tmp_path: Path) -> None:
+    """SVC-3 SVC-7: asking acknowledges, even if no message comes."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -147,7 +147,7 @@ def test_nack_after_the_next_message_was_asked_for_says_what_to_do(tmp_path: Pat
     run(story())
 
 
-def test_seek_by_offset_to_the_earliest_and_to_what_is_new(tmp_path: Path) -> None:
+def test_seek_to_an_offset_to_the_earliest_and_to_new_messages(tmp_path: Path) -> None:
     """SVC-1"""
 
     async def story() -> None:
@@ -175,7 +175,7 @@ def test_seek_by_offset_to_the_earliest_and_to_what_is_new(tmp_path: Path) -> No
     run(story())
 
 
-def test_somebody_else_may_move_a_subscription_that_is_read(tmp_path: Path) -> None:
+def test_another_client_may_move_a_subscription_that_is_read(tmp_path: Path) -> None:
     """SVC-3"""
 
     async def story() -> None:
@@ -192,7 +192,7 @@ def test_somebody_else_may_move_a_subscription_that_is_read(tmp_path: Path) -> N
     run(story())
 
 
-def test_subscription_outlives_its_reader_and_says_what_may_have_been_seen(tmp_path: Path) -> None:
+def test_next_reader_gets_messages_that_may_have_been_delivered_marked(tmp_path: Path) -> None:
     """SVC-4 SVC-11"""
 
     async def story() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import oncecast
 from oncecast import Client, errors
-from tests.client.rooms import run, serving
+from tests.client.serving import run, serving
 
 LARGE = b"x" * 5000  # smaller batches are not compressed
 
@@ -20,7 +20,7 @@ LARGE = b"x" * 5000  # smaller batches are not compressed
 async def compressed_and_plain(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[str, Client]]:
-    """A client without zstandard, with a compressed message in `packed` and a plain one behind."""
+    """Run with a client without zstandard; `packed` has a compressed and a plain message."""
     async with serving(path) as node:
         async with oncecast.connect(node, name="writer", zstd=3) as writer:
             await writer.create_topic("packed", oncecast.Policy(keep_all=True))

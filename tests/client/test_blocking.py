@@ -123,7 +123,7 @@ def test_errors_come_through(tmp_path: Path) -> None:
         pass
 
 
-def test_client_that_is_not_open_says_so_whatever_is_asked(tmp_path: Path) -> None:
+def test_every_call_of_a_closed_client_raises_closed(tmp_path: Path) -> None:
     """SVC-7"""
     client = blocking.connect()
     asks: list[Callable[[], object]] = [
@@ -163,7 +163,7 @@ def test_threads_may_share_a_client(tmp_path: Path) -> None:
         assert seen == dict.fromkeys(range(4), 200)
 
 
-def test_wrong_option_is_refused_where_it_is_given(tmp_path: Path) -> None:
+def test_unknown_option_is_refused_at_once(tmp_path: Path) -> None:
     """SVC-7"""
     with pytest.raises(TypeError, match="foo"):
         blocking.connect(foo=1)  # type: ignore[call-arg]

@@ -9,10 +9,10 @@ import pytest
 
 import oncecast
 from oncecast import errors
-from tests.client.rooms import run, serving
+from tests.client.serving import run, serving
 
 
-def test_what_is_put_is_got_as_it_was(tmp_path: Path) -> None:
+def test_message_is_received_as_it_was_put(tmp_path: Path) -> None:
     """SVC-1 SVC-12"""
 
     async def story() -> None:
@@ -154,7 +154,7 @@ def test_repeated_subscribe_and_unsubscribe_change_nothing(tmp_path: Path) -> No
     run(story())
 
 
-def test_receipt_says_if_anybody_can_ever_get_it(tmp_path: Path) -> None:
+def test_receipt_says_whether_the_message_is_kept(tmp_path: Path) -> None:
     """SVC-5"""
 
     async def story() -> None:

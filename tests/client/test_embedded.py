@@ -1,4 +1,4 @@
-"""A node in this process: what its directory holds decides whether it runs."""
+"""A node in this process, and directories with which it cannot run."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def test_a_damaged_directory_is_named_each_time_though_the_node_has_another_addr
             pass
 
 
-def test_node_whose_disk_fails_says_so_to_whoever_waits(
+def test_failed_disk_of_the_node_fails_all_waiting_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SVC-10: it stops, and nobody waits for its answer for ever."""
+    """SVC-10: it stops, and no call waits without end."""
 
     def failing(file: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))

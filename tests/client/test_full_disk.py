@@ -1,4 +1,4 @@
-"""A node whose disk is nearly full says so, keeps what it has, and goes on when there is room."""
+"""A node whose disk is nearly full says so, keeps what it has, and continues when space is free."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from oncecast import errors
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
 from oncecast.storage.journal import Journal
-from tests.client.rooms import run
+from tests.client.serving import run
 
 
-def test_a_put_that_finds_no_room_says_why_and_is_stored_when_there_is_some(tmp_path: Path) -> None:
-    """SVC-7: what is under way stays so; it must not be put again."""
+def test_put_to_a_full_disk_reports_it_and_is_stored_when_space_is_free(tmp_path: Path) -> None:
+    """SVC-7: the message stays in flight and must not be put again."""
 
     async def story() -> None:
         async with (
@@ -45,7 +45,7 @@ def test_a_put_that_finds_no_room_says_why_and_is_stored_when_there_is_some(tmp_
 
 
 @pytest.mark.long
-def test_room_is_noticed_by_a_node_that_has_nothing_else_to_write(
+def test_idle_node_notices_free_disk_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SVC-10: a publisher that was refused is all that is left to ask for it."""
@@ -78,7 +78,7 @@ def test_room_is_noticed_by_a_node_that_has_nothing_else_to_write(
 
 
 async def refused(client: oncecast.Client) -> bool:
-    """Whether the node says that its disk is full; it may not have got so far."""
+    """Return whether the node says that its disk is full; it may not answer yet."""
     try:
         await client.flush(timeout=0.2)
     except errors.Overloaded as full:

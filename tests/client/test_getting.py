@@ -1,4 +1,4 @@
-"""Getting: what is there now, and an end to waiting whatever happens to the node."""
+"""Getting messages that are there now; the wait ends even if the node dies."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import oncecast
 from oncecast import errors
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
-from tests.client.rooms import run
+from tests.client.serving import run
 
 
 def test_get_that_does_not_wait_ends_when_the_node_is_gone(tmp_path: Path) -> None:
-    """SVC-4 SVC-7: what is known to be there and does not come is said to be late."""
+    """SVC-4 SVC-7: a message that the topic holds and that does not arrive raises TimedOut."""
 
     async def story() -> None:
         async with Server(Settings(data=str(tmp_path), listen="127.0.0.1:0")) as server:

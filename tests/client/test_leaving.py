@@ -11,7 +11,7 @@ import pytest
 import oncecast
 from oncecast import errors
 from oncecast.client.state import StateDirectory
-from tests.client.rooms import run, serving
+from tests.client.serving import run, serving
 
 
 def test_topic_that_was_deleted_can_be_subscribed_to_again(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_topic_that_was_deleted_can_be_subscribed_to_again(tmp_path: Path) -> No
     run(story())
 
 
-def test_whom_somebody_else_unsubscribed_can_subscribe_again(tmp_path: Path) -> None:
+def test_client_can_subscribe_again_after_another_client_unsubscribed_it(tmp_path: Path) -> None:
     """SVC-5 SVC-6"""
 
     async def story() -> None:
@@ -53,7 +53,7 @@ def test_whom_somebody_else_unsubscribed_can_subscribe_again(tmp_path: Path) -> 
 
 
 def test_reading_again_after_a_close_that_was_cancelled(tmp_path: Path) -> None:
-    """SVC-3: what is under way of the old reading does not end the new one."""
+    """SVC-3: late messages of the old reader do not end the new one."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -75,7 +75,7 @@ def test_reading_again_after_a_close_that_was_cancelled(tmp_path: Path) -> None:
     run(story())
 
 
-def test_who_subscribes_during_a_close_gets_another_one(tmp_path: Path) -> None:
+def test_subscribe_during_a_close_returns_another_object(tmp_path: Path) -> None:
     """SVC-5"""
 
     async def story() -> None:
@@ -92,7 +92,7 @@ def test_who_subscribes_during_a_close_gets_another_one(tmp_path: Path) -> None:
 
 
 def test_subscription_is_not_read_in_two_ways(tmp_path: Path) -> None:
-    """SVC-7: what is asked for and cannot be had is refused, not ignored."""
+    """SVC-7: options that cannot be applied are refused, not ignored."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -108,7 +108,7 @@ def test_subscription_is_not_read_in_two_ways(tmp_path: Path) -> None:
 
 
 def test_close_ends_though_the_node_is_gone(tmp_path: Path) -> None:
-    """SVC-7: also if it never answered somebody who wanted to read."""
+    """SVC-7: also if it never answered a reader."""
 
     async def story() -> None:
         async with serving(tmp_path) as node:
@@ -162,7 +162,7 @@ def test_close_that_is_cancelled_lets_go_of_everything(tmp_path: Path) -> None:
     run(story())
 
 
-def test_what_went_wrong_with_a_put_keeps_nobody_from_leaving(tmp_path: Path) -> None:
+def test_failed_put_does_not_keep_the_client_from_closing(tmp_path: Path) -> None:
     """SVC-3 SVC-7: the last message comes again, as what was made of it may not be stored."""
 
     async def story() -> None:
@@ -183,7 +183,7 @@ def test_what_went_wrong_with_a_put_keeps_nobody_from_leaving(tmp_path: Path) ->
     run(story())
 
 
-def test_client_can_be_awaited_and_says_so_when_it_was_not(tmp_path: Path) -> None:
+def test_client_can_be_awaited_and_raises_closed_before(tmp_path: Path) -> None:
     """SVC-7"""
 
     async def story() -> None:

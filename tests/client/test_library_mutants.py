@@ -1,4 +1,4 @@
-"""Without any one of its rules the client library is noticed by a test."""
+"""The client library without any one of its rules fails a test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         Putting, "_cut", "self._refused(parcel, OncecastError(message))", "pass",
     ),
     "only some errors of gathered puts told": (
-        unpackable.test_flush_raises_whatever_the_headers_of_a_gathered_message_raise,
+        unpackable.test_flush_raises_any_error_of_the_headers_of_a_gathered_message,
         Putting, "put_gathered", "except Exception as", "except (TypeError, ValueError) as",
     ),
     "message in hand acknowledged": (
@@ -33,7 +33,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         Subscription, "_ask", "self._slow = NEVER", "pass",
     ),
     "acknowledged message handed out again": (
-        acknowledging.test_nack_after_the_next_message_was_asked_for_says_what_to_do,
+        acknowledging.test_nack_after_the_next_message_was_asked_for_names_the_remedy,
         Inbox, "back", "if offset < acked and self.auto_ack:", "if False:",
     ),
     "killed persistent reader leaves a subscription at each restart": (

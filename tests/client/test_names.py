@@ -1,4 +1,4 @@
-"""Names: a newer client or reader takes over, and who has none leaves nothing behind."""
+"""Names: a newer client or reader takes over; a client without a name leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import oncecast
 from oncecast import errors
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
-from tests.client.rooms import run, serving
+from tests.client.serving import run, serving
 
 
-def test_two_clients_with_one_name_the_older_is_told(tmp_path: Path) -> None:
+def test_older_of_two_clients_with_one_name_is_fenced(tmp_path: Path) -> None:
     """SVC-8"""
 
     async def story() -> None:
@@ -55,7 +55,7 @@ def test_fenced_client_does_not_come_back_and_take_its_name(tmp_path: Path) -> N
     run(story())
 
 
-def test_one_subscription_read_by_two_clients_the_older_is_told(tmp_path: Path) -> None:
+def test_older_of_two_readers_of_one_subscription_is_fenced(tmp_path: Path) -> None:
     """SVC-8"""
 
     async def story() -> None:

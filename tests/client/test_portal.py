@@ -21,7 +21,7 @@ from oncecast.client.portal import Gathering, Portal
 from oncecast.client.putting import Putting
 
 
-def test_put_nowait_waits_when_there_is_no_room_and_drops_nothing(
+def test_put_nowait_waits_for_buffer_space_and_drops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVC-2"""
@@ -36,7 +36,9 @@ def test_put_nowait_waits_when_there_is_no_room_and_drops_nothing(
         assert client.describe("t").next == 301
 
 
-def test_order_is_kept_by_whoever_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_put_nowait_keeps_the_order_while_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SVC-2"""
     monkeypatch.setattr(putting, "BUFFER_BYTES", 100)
     with blocking.embedded(tmp_path) as client:
@@ -51,7 +53,7 @@ def test_order_is_kept_by_whoever_waits(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_each_thread_that_finds_the_loop_asleep_wakes_it() -> None:
-    """SVC-2: whoever comes between two others must not think that they did."""
+    """SVC-2: a put between two others must not rely on their wake-up."""
     calls: list[Callable[[], None]] = []
     put: list[Any] = []
 
@@ -97,17 +99,17 @@ with blocking.embedded(sys.argv[1]) as client:
 """
 
 
-def test_forked_child_is_told_to_open_a_client_of_its_own(tmp_path: Path) -> None:
+def test_client_of_the_parent_raises_closed_in_a_forked_child(tmp_path: Path) -> None:
     """SVC-7: the thread that would answer is in the parent, which goes on."""
     command = [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path)]
     subprocess.run(command, check=True, timeout=60)
 
 
-def test_what_cannot_be_put_is_told_by_flush(tmp_path: Path) -> None:
+def test_flush_raises_the_error_of_an_invalid_message(tmp_path: Path) -> None:
     """SVC-7"""
     with blocking.embedded(tmp_path) as client:
         client.put_nowait("t", cast(bytes, "text"))
-        with pytest.raises(TypeError, match="bytes needed"):
+        with pytest.raises(TypeError, match="encode it first"):
             client.flush()
         client.put_nowait("t", b"x")
         client.flush()

@@ -1,4 +1,4 @@
-"""What becomes of what is put: nothing is dropped, and nobody is told what is not so."""
+"""Puts until they are stored: none is dropped, and each outcome is reported correctly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oncecast.kernel.protocol import Value
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
 from oncecast.wire.errors import InvalidTopic
-from tests.client.rooms import run
+from tests.client.serving import run
 
 
 class Desk:
@@ -44,10 +44,10 @@ class Desk:
         assert len(self.asked) >= batches
 
 
-def test_put_many_waits_for_room_and_all_is_stored(
+def test_put_many_waits_for_buffer_space_and_stores_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SVC-2: it never ends half-way because too much is under way."""
+    """SVC-2: it never stops half-way because too much is in flight."""
     monkeypatch.setattr(putting, "BUFFER_BYTES", 300_000)
 
     async def story() -> None:
@@ -92,7 +92,7 @@ def test_put_many_raises_if_any_of_its_batches_is_refused() -> None:
 
 
 @pytest.mark.parametrize("wrong", [b"abc", ["text"], [b"fine", None]])
-def test_put_many_puts_nothing_if_one_of_them_is_no_message(wrong: list[bytes]) -> None:
+def test_put_many_puts_nothing_if_one_value_is_invalid(wrong: list[bytes]) -> None:
     """SVC-7"""
 
     async def story() -> None:
@@ -110,7 +110,7 @@ def test_put_many_puts_nothing_if_one_of_them_is_no_message(wrong: list[bytes]) 
 def test_puts_to_many_topics_are_counted_though_none_of_them_fills_a_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """SVC-7: while the node is away, what waits is bounded whichever topics it is for."""
+    """SVC-7: while the node is away, the waiting bytes of all topics together are limited."""
     monkeypatch.setattr(putting, "BUFFER_BYTES", 1_000_000)
 
     async def story() -> None:
@@ -128,7 +128,7 @@ def test_puts_to_many_topics_are_counted_though_none_of_them_fills_a_batch(
     run(story())
 
 
-def test_put_that_is_late_stays_under_way_and_flush_tells_of_it() -> None:
+def test_put_that_times_out_stays_in_flight_and_flush_reports_it() -> None:
     """SVC-2: to put it again would be another message, and the error says so."""
 
     async def story() -> None:
@@ -149,8 +149,10 @@ def test_put_that_is_late_stays_under_way_and_flush_tells_of_it() -> None:
     run(story())
 
 
-def test_put_that_found_no_room_in_time_was_not_put(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SVC-7: whoever waits in vain for room is told what may be put again."""
+def test_put_that_finds_no_buffer_space_in_time_is_not_put(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SVC-7: the error says which messages may be put again."""
     monkeypatch.setattr(putting, "BUFFER_BYTES", 1000)
     monkeypatch.setattr(parcel, "CHUNK", 2)
 
@@ -165,7 +167,7 @@ def test_put_that_found_no_room_in_time_was_not_put(monkeypatch: pytest.MonkeyPa
     run(story())
 
 
-def test_batches_are_cut_to_what_the_node_takes(tmp_path: Path) -> None:
+def test_batches_respect_the_limit_of_the_node(tmp_path: Path) -> None:
     """SVC-2 SVC-7: its limit is known from the first message on."""
     most = 20_000
     large = most - 100
@@ -189,7 +191,7 @@ def test_batches_are_cut_to_what_the_node_takes(tmp_path: Path) -> None:
     run(story())
 
 
-def test_flush_waits_for_what_was_put_before_it_and_for_no_more() -> None:
+def test_flush_waits_only_for_earlier_puts() -> None:
     """SVC-2"""
 
     async def story() -> None:
@@ -213,7 +215,7 @@ def test_flush_waits_for_what_was_put_before_it_and_for_no_more() -> None:
     run(story())
 
 
-def test_flush_waits_for_what_an_earlier_life_has_left() -> None:
+def test_flush_waits_for_batches_of_an_earlier_process() -> None:
     """SVC-2"""
 
     async def story() -> None:

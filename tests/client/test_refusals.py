@@ -1,4 +1,4 @@
-"""What cannot be meant, or cannot be done, is a clear error, and the client goes on."""
+"""Invalid and impossible requests raise a clear error, and the client continues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import oncecast
 from oncecast import errors
 from oncecast.client import putting
-from tests.client.rooms import run, serving
+from tests.client.serving import run, serving
 
 
 async def seek_far(client: oncecast.Client) -> None:
@@ -31,7 +31,7 @@ async def nack_text(client: oncecast.Client) -> None:
 REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
     "empty topic": (errors.InvalidTopic, lambda client: client.put("", b"x")),
     "long topic": (errors.InvalidTopic, lambda client: client.put("x" * 256, b"x")),
-    "topic that is no text": (errors.InvalidTopic, lambda client: client.subscribe("\ud800")),
+    "topic with a surrogate": (errors.InvalidTopic, lambda client: client.subscribe("\ud800")),
     "empty subscription": (errors.InvalidName, lambda client: client.subscribe("t", "")),
     "large message": (
         errors.PayloadTooLarge,
@@ -44,11 +44,11 @@ REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
         errors.InvalidArgument,
         lambda client: client.create_topic("t", oncecast.Policy(drop_unread=True)),
     ),
-    "prefix that is no text": (
+    "prefix with a surrogate": (
         errors.InvalidArgument,
         lambda client: anext(client.topics("\ud800")),
     ),
-    "offset that is no offset": (
+    "start at an offset of 70 bits": (
         errors.InvalidArgument,
         lambda client: client.subscribe("t", start=oncecast.from_offset(2**70)),
     ),
@@ -56,17 +56,17 @@ REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
         errors.InvalidArgument,
         lambda client: client.seek("t", "s", oncecast.from_time(1e30)),
     ),
-    "offset to go to that is no offset": (errors.InvalidArgument, seek_far),
-    "place of one's own that is no offset": (
+    "seek to an offset of 70 bits": (errors.InvalidArgument, seek_far),
+    "start_at of 70 bits": (
         errors.InvalidArgument,
         lambda client: client.subscribe("t", "s", start_at=2**70),
     ),
-    "place that is no place": (errors.InvalidArgument, seek_by_name),
-    "place of one's own that is no number": (
+    "seek to a name": (errors.InvalidArgument, seek_by_name),
+    "start_at as text": (
         errors.InvalidArgument,
         lambda client: client.subscribe("t", "s", start_at="5"),
     ),
-    "place of one's own before the first": (
+    "negative start_at": (
         errors.InvalidArgument,
         lambda client: client.subscribe("t", "s", start_at=-3),
     ),
@@ -74,11 +74,11 @@ REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
         errors.InvalidArgument,
         lambda client: client.seek("t", "s", oncecast.from_time(1_700_000_000_000_000)),
     ),
-    "time that is no number": (
+    "time as text": (
         errors.InvalidArgument,
         lambda client: client.seek("t", "s", oncecast.from_time("now")),  # type: ignore[arg-type]
     ),
-    "age that is no number of microseconds": (
+    "fractional age": (
         errors.InvalidArgument,
         lambda client: client.create_topic("t", oncecast.Policy(age_us=1.5)),  # type: ignore[arg-type]
     ),
@@ -110,7 +110,7 @@ def test_bad_input_is_a_clear_error_and_the_client_goes_on(case: str, tmp_path: 
     run(story())
 
 
-def test_put_nowait_refuses_what_is_no_message(tmp_path: Path) -> None:
+def test_put_nowait_refuses_an_invalid_message(tmp_path: Path) -> None:
     """SVC-7"""
 
     async def story() -> None:
@@ -152,14 +152,14 @@ def test_full_buffer_refuses_put_nowait_and_lets_put_wait(
     run(story())
 
 
-def test_empty_name_is_no_name() -> None:
-    """SVC-7 SVC-8: whoever wants none gives none."""
+def test_empty_name_is_refused() -> None:
+    """SVC-7 SVC-8: leave the name out to have none."""
     for name in ("", "x" * 256):
         with pytest.raises(errors.InvalidName, match="client"):
             oncecast.connect(name=name)
 
 
-def test_nobody_there_is_said_so(tmp_path: Path) -> None:
+def test_unreachable_node_raises_not_connected(tmp_path: Path) -> None:
     """SVC-7"""
 
     async def story() -> None:

@@ -16,7 +16,7 @@ from oncecast.node.assemble import RingMembership, assemble
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.journal import Journal
 from oncecast.wire.frames import Call, Fetch, Look, Scan
-from tests.client.rooms import run
+from tests.client.serving import run
 from tests.client.session.client_world import TOPIC
 from tests.client.session.ring_world import NEW, OLD, STAYS, Door
 
@@ -32,7 +32,7 @@ def door() -> Runtime:
 
 
 def replica(host: Runtime, group: str, path: Path) -> Runtime:
-    """A group of one, behind that door."""
+    """Return a group of one replica in the process of `host`."""
     me = NodeId(f"{host.me}/{group}")
     stack = assemble(
         me, Random(), membership=RingMembership(group, host.me, first=group == OLD)

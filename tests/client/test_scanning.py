@@ -15,13 +15,13 @@ from oncecast import EARLIEST, blocking, errors, from_offset, from_time
 from oncecast.client.portal import check_open
 from oncecast.client.scanning import Slice
 from oncecast.wire.retention import Policy
-from tests.client.rooms import PATIENCE, run
+from tests.client.serving import PATIENCE, run
 
 KEEP = Policy(age_us=3_600_000_000)
 
 
 def embedded(story: Callable[[oncecast.Client], Awaitable[None]]) -> Callable[[Path], None]:
-    """A test that has a node of its own."""
+    """Run a test with its own node."""
 
     async def tell(path: Path) -> None:
         async with oncecast.embedded(path) as client:
@@ -76,7 +76,7 @@ async def test_scan_cuts_batches_at_both_ends(client: oncecast.Client) -> None:
 
 
 @embedded
-async def test_scan_moves_no_cursor_and_sees_what_is_not_read(
+async def test_scan_moves_no_cursor_and_sees_unread_messages(
     client: oncecast.Client,
 ) -> None:
     await client.create_topic("t", KEEP)
@@ -103,7 +103,9 @@ async def test_locate_finds_offsets_by_time_and_both_ends(client: oncecast.Clien
 
 
 @embedded
-async def test_what_is_not_there_is_named(client: oncecast.Client) -> None:
+async def test_missing_topics_and_offsets_are_named(
+    client: oncecast.Client,
+) -> None:
     """SVC-7"""
     with pytest.raises(errors.NoSuchTopic):
         await values(client)
@@ -118,7 +120,7 @@ async def test_what_is_not_there_is_named(client: oncecast.Client) -> None:
 
 
 @embedded
-async def test_what_was_let_go_is_not_passed_over_in_silence(client: oncecast.Client) -> None:
+async def test_scan_reports_deleted_messages(client: oncecast.Client) -> None:
     await client.subscribe("t", "s", auto_ack=False)
     for number in range(3):
         await client.put("t", b"%d" % number)

@@ -1,4 +1,4 @@
-"""A link that is slow and moves: what is large takes its time, and is sent once."""
+"""A slow link that makes progress: a large message takes its time, and is sent once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import oncecast
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
-from tests.client.rooms import run, serving
+from tests.client.serving import run, serving
 
 pytestmark = pytest.mark.long
 
@@ -46,7 +46,7 @@ class SlowLink:
 
 @asynccontextmanager
 async def slow_link(node: str) -> AsyncIterator[str]:
-    """The address at which that node is reached slowly."""
+    """Yield an address at which that node is reached slowly."""
     server = await asyncio.start_server(SlowLink(node).accept, "127.0.0.1", 0, limit=PIECE)
     async with server:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"

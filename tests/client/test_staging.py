@@ -1,4 +1,4 @@
-"""PIPE-2: parts are seen by nobody until they are published, and then once."""
+"""PIPE-2: parts stay invisible until they are published, and are then stored once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_was_not_staged_is_not_published(tmp_path: Path) -> None:
             client.publish_staged("s", 0, ["a"])
 
 
-def test_held_topic_keeps_what_is_behind_the_place(tmp_path: Path) -> None:
+def test_held_topic_keeps_messages_behind_the_offset(tmp_path: Path) -> None:
     with blocking.embedded(tmp_path) as client:
         assert client.hold("t", "s", EARLIEST) == 0
         for number in range(5):

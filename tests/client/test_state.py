@@ -1,4 +1,4 @@
-"""A publisher that comes back: what it put is stored once, whatever happened in between."""
+"""A publisher that restarts: its messages are stored once, even after a crash."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oncecast import errors
 from oncecast.client.state import SEGMENT_BYTES
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
-from tests.client.rooms import run, serving
+from tests.client.serving import run, serving
 
 
 async def read_all(client: oncecast.Client, topic: str) -> list[bytes]:
@@ -64,7 +64,7 @@ def test_embedded_node_has_its_directory_for_itself(tmp_path: Path) -> None:
     run(story())
 
 
-def test_state_is_small_and_says_what_to_do_when_it_is_damaged(tmp_path: Path) -> None:
+def test_damaged_state_directory_raises_an_error_with_a_remedy(tmp_path: Path) -> None:
     """SVC-7: a client has no peers to be refilled from."""
 
     async def story() -> None:
@@ -128,7 +128,7 @@ def test_outbox_is_put_by_the_next_process(tmp_path: Path) -> None:
                 await reader.subscribe("t")
             client = await oncecast.connect(node, state=tmp_path / "me", timeout=0.2).__aenter__()
             await client.put("t", b"0")
-        # The node is gone: what is put now stays here.
+        # The node is gone: new puts stay in the state directory.
         with pytest.raises(errors.TimedOut):
             await client.put("t", b"1", timeout=0.1)
         client.put_nowait("t", b"2")

@@ -20,7 +20,7 @@ from oncecast.client.portal import Gathering, Portal
 from oncecast.client.putting import Putting
 from oncecast.client.session.local import Produce
 from oncecast.errors import SyncFailed
-from tests.client.rooms import run, serving
+from tests.client.serving import run, serving
 from tests.client.test_putting import Desk
 
 OPENERS: dict[str, Callable[..., object]] = {
@@ -133,7 +133,7 @@ class Unreadable(Mapping[str, bytes]):
         return 1
 
 
-def test_flush_raises_whatever_the_headers_of_a_gathered_message_raise() -> None:
+def test_flush_raises_any_error_of_the_headers_of_a_gathered_message() -> None:
     """SVC-7"""
 
     async def story() -> None:

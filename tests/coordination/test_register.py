@@ -15,7 +15,7 @@ import oncecast
 from oncecast.coordination import register
 from oncecast.coordination.register import Entry, Gone, Here, Members, Register, Roll, Signed
 from oncecast.kernel.protocol import NodeId
-from tests.client.rooms import run
+from tests.client.serving import run
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 TOPIC = "members/default"

@@ -20,7 +20,7 @@ from oncecast.node.config import Settings
 from oncecast.node.server import Server
 from oncecast.wire.batch import encode
 from oncecast.wire.retention import Policy
-from tests.client.rooms import run, serving
+from tests.client.serving import run, serving
 
 KEEP = Policy(keep_all=True)
 

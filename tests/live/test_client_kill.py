@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import oncecast
-from tests.client.rooms import run
+from tests.client.serving import run
 from tests.live.test_serve import PATIENCE, Process
 
 PUBLISHER = """

@@ -22,7 +22,7 @@ from oncecast.node.server import Server
 from oncecast.wire import commands as do
 from oncecast.wire.errors import Fenced
 from oncecast.wire.results import Appended, Opened
-from tests.client.rooms import run
+from tests.client.serving import run
 from tests.crashpoints import POINTS, Point
 from tests.live.books import Books, consume
 from tests.live.dying import small_segments

@@ -11,7 +11,7 @@ from oncecast.client.client import Client
 from oncecast.node.config import Settings
 from oncecast.node.replica import wall_us
 from oncecast.node.server import Server
-from tests.client.rooms import run
+from tests.client.serving import run
 
 YEAR_US = 365 * 86_400 * 1_000_000
 

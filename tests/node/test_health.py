@@ -15,7 +15,7 @@ from oncecast.kernel.protocol import NodeId
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
 from oncecast.replication.paxos import Paxos
-from tests.client.rooms import run
+from tests.client.serving import run
 
 STAYS = ["status", "node", "version", "reason", "role", "leader", "quorum"]
 

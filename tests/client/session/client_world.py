@@ -43,7 +43,7 @@ def build_replica(me: NodeId, rng: Random) -> Stack:
 
 
 class App(clients.Client):
-    """Somebody who uses a session, over all its lives."""
+    """An application that uses a session, over all its processes."""
 
     def __init__(self, world: World, me: str, *, durable: bool = False, topic: str = TOPIC) -> None:
         self.world, self.topic = world, topic
@@ -117,7 +117,7 @@ class World:
     def _hear(self, node: NodeId, event: Value) -> None:
         app = self.apps.get(node)
         if app is not None:
-            # Not now: the step that emits it is still under way.
+            # Not now: the step that emits it has not ended.
             app.soon(0.0, lambda: app.hear(event))
 
     # -- trouble --

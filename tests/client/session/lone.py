@@ -1,4 +1,4 @@
-"""A client session by itself: what it is asked and told, and exactly what it does."""
+"""A client session by itself: its inputs, and exactly its effects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def chunk(offset: int, *values: bytes) -> Chunk:
 
 
 def waits_for_disk(output: Output) -> bool:
-    """Only a batch waits, for its own record; and the end of the session, for all records."""
+    """Return whether an output waits for a record, other than a batch for its own record."""
     match output:
         case Send(_, Call(_, Put()), after):
             return after >= UNSAVED

@@ -1,4 +1,4 @@
-"""What a service of one node promises, looked at after every step of a simulation."""
+"""The guarantees of a one-node service, checked after every step of a simulation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def service_of(sim: Simulation) -> Service:
 
 
 class ExactlyOnce(Checker):
-    """Of one topic nothing acked is ever lost; everybody reads the same, each once, in order.
+    """No acknowledged message of a topic is lost; all readers get the same, once and in order.
 
     Clients of a topic are called `topic/...`.
     """
@@ -40,7 +40,7 @@ class ExactlyOnce(Checker):
         self.topic = topic
         self.promised: dict[str, dict[int, None]] = {}  # acked sequences, by producer
         self.read: dict[str, list[bytes]] = {}
-        self.log: list[bytes] = []  # the longest that anybody has read
+        self.log: list[bytes] = []  # the longest that a reader has read
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
         if not node.startswith(f"{self.topic}/"):
@@ -98,7 +98,7 @@ class ExactlyOnce(Checker):
 
 
 class Upheaval(Checker):
-    """Counts what happens to the log, lest a run be called good in which nothing happened."""
+    """Counts events of the log, so that a run without any does not pass."""
 
     def __init__(self) -> None:
         self.counts = {"snapshots": 0, "carried": 0, "cut": 0}
@@ -137,7 +137,7 @@ def visit(sim: Simulation) -> Upheaval:
             lambda me, rng: Stack([kind(me, rng, node=NODE, topic=topic, **options)]),
         )
 
-    # Readers first: nothing is kept for who is not there yet.
+    # Readers first: messages put before a subscription exists are not kept.
     visitor("busy/reader", Reader, window=5)
     visitor("busy/quick", Reader, window=50)
     visitor("small/reader", Reader, window=10, wait=STORM_SECONDS)

@@ -1,7 +1,7 @@
-"""Two real groups that share the topics of a ring, and somebody at each door who knows the owners.
+"""Two real groups that share the topics of a ring, and an entry at each process.
 
-The ring itself is not here: all doors look into one book, into which replicas write what they know
-of their groups. What stands there is a little old, as it would be in a ring.
+The ring itself is not simulated: all processes read one table of owners, which the replicas update.
+The table is a little old, as it would be in a ring.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class RingWorld(World):
             self.sim.add(each, replica, durable=True)
 
     def owns(self, group: str, topic: str) -> bool:
-        """Whether any replica knows that its group has the topic."""
+        """Return whether a replica knows that its group has the topic."""
         stacks = [self.sim.nodes[node].stack for node in self.replicas[group]]
         services = [
             protocol

@@ -59,7 +59,7 @@ def test_acks_that_a_fetch_carries_need_no_call() -> None:
     assert (desk.acks.due, desk.calls()) == (NEVER, [])
 
 
-def test_one_call_at_a_time_and_what_came_meanwhile_goes_later() -> None:
+def test_acks_are_called_one_at_a_time_and_later_ones_wait() -> None:
     """SVC-3"""
     desk = Desk()
     desk.acks.advance(5)
@@ -73,7 +73,7 @@ def test_one_call_at_a_time_and_what_came_meanwhile_goes_later() -> None:
     assert desk.calls() == [Ack("t", "s", 7, 5), Ack("t", "s", 7, 6)]
 
 
-def test_ticket_is_told_when_the_node_has_confirmed_its_ack() -> None:
+def test_ticket_is_answered_when_the_node_has_confirmed_its_ack() -> None:
     """SVC-3: at once, and whatever is to be written to disk."""
     desk = Desk()
     desk.acks.settle(1, 3)
@@ -86,7 +86,7 @@ def test_ticket_is_told_when_the_node_has_confirmed_its_ack() -> None:
     desk.acks.advance(6)
     desk.answer(Acked(4))
     assert desk.session.drain() == [Emit(Finished(2, Acked(4)))]
-    # The others are called for at once, and no second call is due.
+    # The remaining acks are called for at once, and no second call is due.
     assert desk.calls()[1:] == [Ack("t", "s", 7, 6)]
     assert (desk.acks.due, desk.session.dues) == (NEVER, [])
     desk.answer(Acked(6))
@@ -103,7 +103,7 @@ def test_cursor_of_an_earlier_answer_does_not_count_backwards() -> None:
     assert desk.session.drain() == [Emit(Finished(1, Acked(3)))]
 
 
-def test_refusal_is_told_and_ends_the_wait() -> None:
+def test_refusal_is_reported_and_ends_the_wait() -> None:
     """SVC-8"""
     desk = Desk()
     desk.acks.advance(5)

@@ -54,7 +54,7 @@ def group(id_: int) -> GroupView:
         (Group(3), LookGroup, group, Shown),
     ],
 )
-def test_answer_is_told_once_and_waits_for_no_record(
+def test_answer_is_reported_once_and_waits_for_no_record(
     request_: Any, question: Any, answer: Any, event: Any
 ) -> None:
     """SVC-3: the node has stored what it answers for."""

@@ -68,7 +68,7 @@ def test_late_and_repeated_answers_are_dropped() -> None:
     assert lone.hear(Answer(call.id + 1000, DONE)).outputs == []
 
 
-def test_time_over_is_no_answer() -> None:
+def test_call_that_times_out_reports_no_answer() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Do(9, CREATE, timeout=2.0))
     call = lone.call
@@ -141,7 +141,7 @@ def test_publish_that_is_asked_again_has_no_more_time_than_before() -> None:
     assert lone.wait(0.2).told == [Finished(9, NoAnswer(2.0))]
 
 
-def test_who_looks_is_told_why_there_is_nothing_to_see() -> None:
+def test_failed_look_reports_its_reason() -> None:
     """SVC-7: a process of a ring has no topics of its own."""
     lone = Lone().start().ask(Show(9, prefix="a"))
     (look,) = lone.sent
@@ -150,7 +150,7 @@ def test_who_looks_is_told_why_there_is_nothing_to_see() -> None:
     assert lone.hear(Answer(look.id, why)).told == [Finished(9, why)]
 
 
-def test_new_link_carries_all_that_was_under_way() -> None:
+def test_all_requests_in_flight_are_sent_over_a_new_link() -> None:
     """SVC-13"""
     lone = Lone().start().ask(Do(9, CREATE))
     call = lone.call
@@ -186,7 +186,7 @@ def inbox(*, auto_ack: bool = True) -> Inbox:
     return made
 
 
-def test_each_is_handed_out_once_in_order() -> None:
+def test_each_message_is_delivered_once_in_order() -> None:
     """SVC-3"""
     box = inbox()
     first, rest = box.take(), box.take_many(10)
@@ -197,7 +197,7 @@ def test_each_is_handed_out_once_in_order() -> None:
     assert box.handed == 9
 
 
-def test_taking_acknowledges_what_was_taken_before() -> None:
+def test_taking_acknowledges_earlier_messages() -> None:
     """SVC-3"""
     box = inbox()
     assert box.ack == 5
@@ -224,7 +224,7 @@ def test_without_auto_ack_only_words_count() -> None:
         box.acknowledge(8)
 
 
-def test_going_back_voids_what_is_here() -> None:
+def test_going_back_drops_queued_messages() -> None:
     """SVC-3"""
     box = inbox(auto_ack=False)
     box.take_many(3)

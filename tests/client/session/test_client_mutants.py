@@ -1,4 +1,4 @@
-"""Without any one of its rules the session is found out, by a storm or by two lives at once."""
+"""A session without any one of its rules fails an exact test, or a storm."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def directories(seed: int) -> None:
 RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     # Putting.
     "gap ignored": (
-        exact(puts.test_gap_has_it_sent_again_from_there_and_only_once),
+        exact(puts.test_gap_causes_one_resend_from_the_missing_batch),
         Flow, "_resend_from", "self._rewind(each.number)", "pass",
     ),
     "resent from the wrong place": (
-        exact(puts.test_gap_has_it_sent_again_from_there_and_only_once),
+        exact(puts.test_gap_causes_one_resend_from_the_missing_batch),
         Flow, "_resend_from", "(each.number)", "(each.number + each.count)",
     ),
-    "every gap answered anew": (
-        exact(puts.test_gap_has_it_sent_again_from_there_and_only_once),
+    "every gap answered again": (
+        exact(puts.test_gap_causes_one_resend_from_the_missing_batch),
         Flow, "_rewind", "self._mark = self._calls.new_id()", "pass",
     ),
     "already taken for a failure": (
@@ -78,7 +78,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         "= opened.topic_id, 0",
     ),
     "sent before it is written down": (
-        exact(puts.test_durable_client_writes_down_what_it_puts_and_under_which_numbers),
+        exact(puts.test_durable_client_logs_batches_and_their_numbers),
         Flow, "_send", "max(outgoing.record, self._numbers.logged)", "0",
     ),
     "outbox not restored": (
@@ -92,7 +92,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         crashes, ClientSession, "start", "flow.go_on()", "pass",
     ),
     "snapshot forgets what is unsettled": (
-        exact(puts.test_busy_outbox_is_given_back_without_what_is_unsettled),
+        exact(puts.test_busy_outbox_is_compacted_without_losing_unsettled_batches),
         Flow, "records", "self.unsettled.values()", "()",
     ),
     "snapshot forgets the numbers": (
@@ -102,15 +102,15 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         crashes, Flow, "restore", "self.number = number + count", "pass",
     ),
     "books of others overwritten": (
-        exact(puts.test_what_somebody_else_put_under_our_name_is_not_taken_for_ours),
+        exact(puts.test_batches_of_another_outbox_with_the_same_name_are_not_taken_for_own),
         Flow, "_agrees", "first.sent or", "True or",
     ),
     "numbers of others taken for ours": (
-        exact(puts.test_outbox_is_put_though_somebody_with_other_books_has_used_our_numbers),
+        exact(puts.test_outbox_is_put_even_if_another_outbox_used_its_numbers),
         Flow, "_agrees", "opened.mine", "0, opened.next_sequence",
     ),
     "numbers gone on with behind those of others": (
-        exact(puts.test_outbox_is_put_though_somebody_with_other_books_has_used_our_numbers),
+        exact(puts.test_outbox_is_put_even_if_another_outbox_used_its_numbers),
         Flow, "_agrees", "known == opened.next_sequence", "True",
     ),
     "newer life ignored": (
@@ -141,10 +141,10 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         idle.away_for_long, Flow, "restore",
         "numbers.topic_id, numbers.record = topic_id, known_by", "numbers.topic_id = topic_id",
     ),
-    "name taken over from anybody": (
+    "name taken over from any process": (
         late.late_open, Flow, "_open", "expected=self._current", "expected=-1",
     ),
-    "subscription taken over from anybody": (
+    "subscription taken over from any reader": (
         late.late_attach, Reader, "_attach",
         "self._incarnation, expected)", "self._incarnation, -1)",
     ),
@@ -167,7 +167,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     ),
     # Reading.
     "ack of a reader that leaves is never answered": (
-        exact(reads.test_ack_that_waits_while_the_reader_leaves_is_told_that_it_was_refused),
+        exact(reads.test_ack_in_flight_while_the_reader_leaves_reports_its_refusal),
         Reader, "_ack_refused", "acks.void(outcome)", "pass",
     ),
     "epoch of deliveries not checked": (
@@ -175,7 +175,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Reader, "delivered", "delivery.epoch != self.epoch", "False",
     ),
     "end of an older flow believed": (
-        exact(reads.test_fenced_reader_is_told_and_stops),
+        exact(reads.test_fenced_reader_reports_it_and_stops),
         Reader, "flow_ended", "if ended.epoch != self.epoch:", "if False:",
     ),
     "gap skipped": (
@@ -211,7 +211,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Reader, "_seek", "if self.ended:", "if False:",
     ),
     "reader that has left goes back": (
-        exact(rules.test_reader_that_left_while_it_went_back_is_silent),
+        exact(rules.test_reader_that_left_while_going_back_stays_silent),
         Reader, "_went_back", "if self.ended:", "if False:",
     ),
     "attached again after a lost link": (
@@ -224,7 +224,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Reader, "_attached", "start = self._start_at", "start = -1",
     ),
     "taking acknowledges what is taken": (
-        exact(calls.test_taking_acknowledges_what_was_taken_before),
+        exact(calls.test_taking_acknowledges_earlier_messages),
         Inbox, "take", "self.last = 1", "self.last = 0",
     ),
     "bad batch ends it before what is here is taken": (
@@ -240,7 +240,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Reader, "_detach", "isinstance(outcome, NoAnswer)", "False",
     ),
     "stale arrival taken in": (
-        exact(calls.test_going_back_voids_what_is_here),
+        exact(calls.test_going_back_drops_queued_messages),
         Inbox, "arrive", "if messages[0].offset != self._end:", "if False:",
     ),
     "put that may be stored is reported as refused": (

@@ -20,7 +20,7 @@ def put(sequence: int, count: int, batch: bytes, epoch: int = 7) -> do.Put:
 
 
 def opened(next_sequence: int = 0, *, durable: bool = False, topic_id: int = 1) -> Lone:
-    """A session that has put A and been let in, but has no answer yet."""
+    """Return a session that has opened and put A, without an answer."""
     lone = Lone(durable=durable).start().ask(Produce(1, "t", 1, A))
     return lone.answer(lone.call, opening(7, next_sequence, topic_id))
 
@@ -32,7 +32,7 @@ def opening(
     mine: tuple[int, int] | None = None,
     record: int = 0,
 ) -> results.Opened:
-    """Of a name that nobody else puts under."""
+    """Return the answer for a name that no other process uses."""
     return results.Opened(epoch, next_sequence, topic_id, mine or (0, next_sequence), record)
 
 
@@ -68,7 +68,7 @@ def test_answer_settles_its_own_batch() -> None:
     assert lone.answer(first, results.Already(10, 1)).told == []
 
 
-def test_gap_has_it_sent_again_from_there_and_only_once() -> None:
+def test_gap_causes_one_resend_from_the_missing_batch() -> None:
     """SVC-2 SVC-13"""
     lone = opened()
     calls = [lone.call]
@@ -80,7 +80,7 @@ def test_gap_has_it_sent_again_from_there_and_only_once() -> None:
     assert lone.answer(calls[1], errors.Gap(1)).sent == []
 
 
-def test_window_bounds_what_is_under_way() -> None:
+def test_window_limits_batches_in_flight() -> None:
     """SVC-2"""
     lone = opened()
     first = lone.call
@@ -125,7 +125,7 @@ def test_patience_grows_over_lost_links_until_there_is_an_answer() -> None:
     assert commands(lone.wait(0.6)) == [put(1, 2, B)]
 
 
-def test_busy_node_is_tried_again_in_time_whatever_moves() -> None:
+def test_busy_node_is_tried_again_even_if_bytes_move() -> None:
     """SVC-7"""
     lone = opened()
     lone.measure(lambda _: int(1000 * lone.now))
@@ -139,7 +139,7 @@ def test_lost_link_goes_on_in_the_same_epoch() -> None:
     assert commands(lone) == [put(0, 1, A)]
 
 
-def test_unopened_opens_again_and_numbers_anew_what_is_unsettled() -> None:
+def test_unopened_producer_opens_again_and_renumbers_unsettled_batches() -> None:
     """SVC-2"""
     lone = opened(40)
     lone.answer(lone.call, results.Appended(0, 1, True))
@@ -150,7 +150,7 @@ def test_unopened_opens_again_and_numbers_anew_what_is_unsettled() -> None:
     assert commands(lone) == [put(0, 2, B, epoch=8)]
 
 
-def test_node_that_has_forgotten_what_it_acknowledged_is_begun_with_anew() -> None:
+def test_producer_starts_again_if_the_node_lost_acknowledged_batches() -> None:
     lone = opened(40)
     lone.answer(lone.call, results.Appended(0, 1, True))
     lone.ask(Produce(2, "t", 2, B))
@@ -159,7 +159,7 @@ def test_node_that_has_forgotten_what_it_acknowledged_is_begun_with_anew() -> No
     assert commands(lone) == [put(0, 2, B, epoch=8)]
 
 
-def test_fenced_tells_all_who_wait_and_all_who_come() -> None:
+def test_fenced_producer_fails_all_waiting_and_all_later_batches() -> None:
     """SVC-8"""
     lone = opened()
     first = lone.call
@@ -182,7 +182,7 @@ def test_new_process_takes_over_from_the_one_that_holds_the_name() -> None:
 
 
 def test_process_that_was_taken_over_from_does_not_take_the_name_back() -> None:
-    """SVC-8: it opens anew, after a refused batch, and another process holds the name by then."""
+    """SVC-8: it opens again after a refused batch, and another process holds the name."""
     lone = opened()
     lone.answer(lone.call, errors.TooLarge("bytes", 1))
     lone.ask(Produce(2, "t", 1, A))
@@ -192,7 +192,7 @@ def test_process_that_was_taken_over_from_does_not_take_the_name_back() -> None:
     assert lone.ask(Produce(3, "t", 1, C)).told == [NotStored(3, why)]
 
 
-def test_refused_open_fails_what_waits_and_is_tried_again_later() -> None:
+def test_refused_open_fails_waiting_batches_and_is_tried_again_later() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Produce(1, "t", 1, A))
     why = errors.TooMany("topics", 1)
@@ -202,7 +202,7 @@ def test_refused_open_fails_what_waits_and_is_tried_again_later() -> None:
 
 
 def test_refused_batch_leaves_no_hole() -> None:
-    """SVC-7: what is behind it is numbered anew, under an epoch in which old numbers do no harm."""
+    """SVC-7: later batches get new numbers under a new epoch, so old copies have no effect."""
     lone = opened()
     first = lone.call
     second = lone.ask(Produce(2, "t", 2, B)).call
@@ -229,10 +229,10 @@ def test_busy_node_is_left_alone_for_a_while() -> None:
     assert commands(lone) == [put(0, 1, A)]
 
 
-# What survives.
+# Restart.
 
 
-def test_durable_client_writes_down_what_it_puts_and_under_which_numbers() -> None:
+def test_durable_client_logs_batches_and_their_numbers() -> None:
     """SVC-2"""
     lone = Lone(durable=True).start()
     assert lone.records == [Named("p", "life")]
@@ -248,7 +248,7 @@ def test_durable_client_writes_down_what_it_puts_and_under_which_numbers() -> No
     assert lone.records == [Queued("t", 1, 2, 1, B)]
 
 
-def test_next_life_drops_what_the_node_has_and_sends_the_rest() -> None:
+def test_next_process_drops_stored_batches_and_sends_the_rest() -> None:
     """SVC-2"""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 0, B)]
     lone = Lone(durable=True, incarnation="next").start(
@@ -261,7 +261,7 @@ def test_next_life_drops_what_the_node_has_and_sends_the_rest() -> None:
     assert commands(lone) == [put(44, 1, A, epoch=8)]
 
 
-def test_what_somebody_else_put_under_our_name_is_not_taken_for_ours() -> None:
+def test_batches_of_another_outbox_with_the_same_name_are_not_taken_for_own() -> None:
     """SVC-2: a directory restored from an older copy, or another one with the same name."""
     lone = Lone(durable=True).start(Named("p", "books"), Based("t", 3, 0, 40), Settled("t", 2))
     lone.ask(Produce(1, "t", 1, A))
@@ -269,8 +269,8 @@ def test_what_somebody_else_put_under_our_name_is_not_taken_for_ours() -> None:
     assert commands(lone) == [put(50, 1, A, epoch=8)]
 
 
-def test_outbox_is_put_though_somebody_with_other_books_has_used_our_numbers() -> None:
-    """SVC-2: 40 and 41 are ours, what follows is not; so one batch is there, and two are not."""
+def test_outbox_is_put_even_if_another_outbox_used_its_numbers() -> None:
+    """SVC-2: 40 and 41 are own sequences, later ones are not: one batch is stored, two are not."""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 1, 1, A)]
     more = [Queued("t", 2, 2, 1, B), Queued("t", 4, 1, 1, C)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *queued, *more)
@@ -287,8 +287,8 @@ def test_outbox_is_put_whole_where_our_books_are_not_known() -> None:
     assert commands(lone) == [put(50, 2, B, epoch=8)]
 
 
-def test_outbox_of_an_earlier_life_outlasts_a_refused_open() -> None:
-    """SVC-2 SVC-7: nobody who put it is here to put it again."""
+def test_outbox_of_an_earlier_process_outlasts_a_refused_open() -> None:
+    """SVC-2 SVC-7: its caller is gone and cannot put it again."""
     queued = [Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *queued)
     lone.ask(Produce(1, "t", 1, C))
@@ -313,7 +313,7 @@ def test_outbox_of_a_fenced_client_is_there_for_its_next_life() -> None:
 
 
 def opens(lone: Lone) -> Call:
-    """The only call that waits for its answer."""
+    """Return the only call that waits for its answer."""
     (call,) = [each.message for each in lone.session.calls._waiting.values()]
     assert isinstance(call, Call)
     return call
@@ -363,7 +363,7 @@ def test_what_was_settled_before_a_rebase_is_not_put_by_the_next_life() -> None:
 
 
 def test_outbox_of_a_client_that_was_forgotten_is_not_put_again() -> None:
-    """SVC-2: what was sent may be stored; the client is told, and what it puts now is put."""
+    """SVC-2: sent batches may be stored and are reported; later ones are put."""
     outbox = [Based("t", 1, 0, 10, record=5), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *outbox)
     first_open = lone.call
@@ -376,7 +376,7 @@ def test_outbox_of_a_client_that_was_forgotten_is_not_put_again() -> None:
 
 
 def test_client_that_was_idle_for_long_goes_on() -> None:
-    """SVC-2: what it puts now was never sent before, and none of it is stored."""
+    """SVC-2: the new batch was never sent before, so it cannot be stored."""
     lone = opened_under(record=5)
     lone.answer(lone.call, results.Appended(0, 1, True))
     first = lone.ask(Produce(2, "t", 2, B)).call
@@ -387,7 +387,7 @@ def test_client_that_was_idle_for_long_goes_on() -> None:
     assert commands(lone) == [put(0, 2, B, epoch=8), put(2, 1, C, epoch=8)]
 
 
-def test_client_that_was_cut_off_for_long_is_told_that_it_cannot_know() -> None:
+def test_client_cut_off_for_long_reports_an_unknown_outcome() -> None:
     """SVC-2: its first message was sent before it was cut off, and may be stored."""
     lone = opened_under(record=5).down()
     reopen = lone.answer(lone.call, errors.Unopened("t", "p")).call
@@ -435,7 +435,7 @@ def test_settled_batches_are_given_back_when_all_is_quiet() -> None:
     assert restored.records == [Queued("t", 1, 2, 1, B)]
 
 
-def test_busy_outbox_is_given_back_without_what_is_unsettled() -> None:
+def test_busy_outbox_is_compacted_without_losing_unsettled_batches() -> None:
     """SVC-9"""
     lone = opened(durable=True)
     taken: list[Snapshot] = []

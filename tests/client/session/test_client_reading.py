@@ -61,7 +61,7 @@ def test_messages_arrive_in_order_and_once() -> None:
     assert lone.sent == []
 
 
-def test_ack_that_waits_while_the_reader_leaves_is_told_that_it_was_refused() -> None:
+def test_ack_in_flight_while_the_reader_leaves_reports_its_refusal() -> None:
     """SVC-3: another process has moved the subscription meanwhile."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
@@ -129,7 +129,7 @@ def test_what_moves_is_not_fetched_again() -> None:
 
 
 def test_what_has_not_come_within_so_many_bytes_is_lost() -> None:
-    """SVC-3: others may keep the link busy for ever."""
+    """SVC-3: other traffic may keep the link busy without end."""
     lone = attached()
     lone.measure(lambda _: int(lone.now * ANSWERED_WITHIN / 10))
     assert lone.wait(9.0).sent == []
@@ -153,8 +153,8 @@ def test_credit_is_renewed_when_half_of_it_was_used() -> None:
     assert (lone.fetch.offset, lone.fetch.messages) == (60, 90)
 
 
-def test_node_is_told_what_came_though_nothing_was_taken() -> None:
-    """SVC-3: what is on its way to a client is bounded, and shared by all that it reads."""
+def test_node_is_told_about_arrivals_before_any_is_taken() -> None:
+    """SVC-3: the bytes in flight to a client are limited and shared by its readers."""
     lone = attached(cursor=0)
     lone.ask(Read("t", "other"))
     lone.answer(lone.call, results.Attached(4, 0, 0, 0, 0, 1))
@@ -164,7 +164,7 @@ def test_node_is_told_what_came_though_nothing_was_taken() -> None:
     assert lone.fetch.bytes <= WINDOW - TOLD_BYTES // 2  # no credit for what is here
 
 
-def test_what_is_compressed_counts_as_large_as_it_is_when_opened() -> None:
+def test_compressed_batch_counts_with_its_uncompressed_size() -> None:
     """SVC-4"""
     lone = attached(cursor=0)
     large = batch.encode([bytes(1_000_000)], timestamps=1, zstd=3)
@@ -235,7 +235,7 @@ def test_own_seek_goes_on_in_the_new_epoch() -> None:
     lone.ask(Move(9, "t", "s", do.FromEarliest()))
     assert lone.call.command == do.Seek("t", "s", do.FromEarliest(), 0, "life.1.1", 3)
     call = lone.call
-    # What the node says of it before its answer comes is no news.
+    # Other words of the node about it, before its answer, have no effect.
     assert lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 0))).outputs == []
     lone.answer(call, results.Sought(4, 0, False))
     assert lone.told == [Positioned("t", "s", 0, 9), Finished(9, results.Sought(4, 0, False))]
@@ -243,7 +243,7 @@ def test_own_seek_goes_on_in_the_new_epoch() -> None:
     assert lone.deliver(3, chunk(5, b"a")).outputs == []
 
 
-def test_seek_of_somebody_else_moves_the_reader() -> None:
+def test_seek_of_another_client_moves_the_reader() -> None:
     """SVC-3"""
     lone = attached()
     lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 2)))
@@ -252,7 +252,7 @@ def test_seek_of_somebody_else_moves_the_reader() -> None:
     assert lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 2))).outputs == []
 
 
-def test_fenced_reader_is_told_and_stops() -> None:
+def test_fenced_reader_reports_it_and_stops() -> None:
     """SVC-8"""
     lone = attached()
     assert lone.hear(FlowEnded("t", "s", 2, errors.Fenced(4))).outputs == []
@@ -276,7 +276,7 @@ def test_new_reader_takes_over_from_the_one_that_is_attached() -> None:
     assert lone.told == [Positioned("t", "s", 5, 9)]
 
 
-def test_reader_that_leaves_takes_over_from_nobody() -> None:
+def test_reader_that_leaves_takes_over_from_no_other_reader() -> None:
     """SVC-8"""
     lone = Lone().start().ask(Read("t", "s"))
     attach = lone.call
@@ -305,7 +305,7 @@ def test_damaged_delivery_is_fetched_again_and_at_last_reported() -> None:
 
 
 def broken(offset: int, *values: bytes) -> Chunk:
-    """A chunk whose batch cannot be read."""
+    """Return a chunk whose batch is unreadable."""
     good = chunk(offset, *values)
     return Chunk(offset, 0, len(values), "p", offset, good.batch[:-1] + b"?")
 
@@ -353,8 +353,8 @@ def test_leaving_before_a_bad_batch_is_reported_is_as_any_leaving() -> None:
     assert lone.answer(detach, results.Detached(6)).told == [Finished(9, results.Detached(6))]
 
 
-def test_settling_at_a_bad_batch_is_told_of_it() -> None:
-    """SVC-7: a flush does not wait for ever."""
+def test_settling_at_a_bad_batch_reports_it() -> None:
+    """SVC-7: a flush ends."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
     why = errors.BadBatch("offset 6 is lost")
@@ -370,7 +370,7 @@ def test_leaving_without_an_answer_to_the_ack_is_reported() -> None:
     assert lone.wait(1.5).told == [Finished(9, NoAnswer(1.0))]
 
 
-def test_leaving_acknowledges_and_says_what_was_handed_out() -> None:
+def test_leaving_reader_acknowledges_and_names_what_was_delivered() -> None:
     """SVC-11"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a", b"b", b"c"))
@@ -429,7 +429,7 @@ def test_what_the_policy_let_go_is_reported_in_its_place() -> None:
     assert told(lone.deliver(3, chunk(8, b"d"))) == [(8, b"d", False)]
 
 
-def test_that_nothing_is_left_behind_what_was_let_go_is_reported_too() -> None:
+def test_deleted_messages_are_reported_even_if_none_follow() -> None:
     """SVC-4 SVC-9"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
@@ -451,15 +451,15 @@ def test_what_a_newer_life_has_acknowledged_was_not_let_go() -> None:
     assert lone.answer(lone.call, errors.Fenced(4)).told == [Ended("t", "s", errors.Fenced(4))]
 
 
-def test_who_leaves_before_it_is_attached_waits_for_that_and_not_for_ever() -> None:
-    """SVC-3: a node that answers in time hears that nobody reads."""
+def test_reader_that_leaves_before_it_is_attached_waits_with_a_timeout() -> None:
+    """SVC-3: a node that answers in time is told that the reader has left."""
     lone = Lone().start().ask(Read("t", "s"))
     attach = lone.call
     lone.ask(Leave(7, "t", "s", 0, 0, 5.0))
     assert lone.told == []
     assert Finished(7, NoAnswer(5.0)) in lone.wait(5.0).told
     assert lone.answer(attach, results.Attached(3, 5, 0, 9, 0, 1)).sent == []
-    assert lone.wait(20.0).sent == [], "nobody attaches any more"
+    assert lone.wait(20.0).sent == [], "the attach is not repeated"
 
     lone = Lone().start().ask(Read("t", "s"))
     attach = lone.call
@@ -469,8 +469,8 @@ def test_who_leaves_before_it_is_attached_waits_for_that_and_not_for_ever() -> N
     assert isinstance(lone.call.command, do.Detach)
 
 
-def test_each_reading_has_a_life_of_its_own() -> None:
-    """SVC-3: what is still to come of an earlier one must not end the next."""
+def test_each_reader_has_its_own_incarnation() -> None:
+    """SVC-3: late messages for an earlier reader must not end the next one."""
     lone = attached()
     lone.ask(Leave(7, "t", "s", 5, 5))
     lone.ask(Read("t", "s"))

@@ -1,4 +1,4 @@
-"""What a client session does around its parts: these inputs, exactly these effects."""
+"""The client session around its parts: these inputs, exactly these effects."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GONE = errors.NotSubscribed("t", "s")
         (Leave(3, "t", "s", 0, 0), [Finished(3, GONE)]),
     ],
 )
-def test_reading_that_is_over_answers_all_who_wait(request_: Value, told: list[Value]) -> None:
+def test_ended_reader_answers_all_waiting_requests(request_: Value, told: list[Value]) -> None:
     """SVC-7"""
     lone = Lone().start().ask(request_)
     assert (lone.told, lone.sent) == (told, [])

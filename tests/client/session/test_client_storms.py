@@ -55,7 +55,7 @@ def test_crashes_while_the_disks_are_slow(seed: int) -> None:
 
 
 def fencing(seed: int, total: int = 60) -> tuple[World, Publisher, Publisher]:
-    """Two processes with one name: the newer one begins while the older one is at work."""
+    """Start two processes with one name; the newer begins while the older works."""
     world = World(seed, loss=0.1, duplication=0.1)
     subscriber = Subscriber(world, "auto")
     world.run_until(lambda: subscriber.positioned)

@@ -38,14 +38,13 @@ class Absent(Publisher):
     def hear(self, event: Value) -> None:
         if isinstance(event, local.NotStored) and isinstance(event.why, Forgotten):
             self.forgotten += 1
-            self.fenced = True  # so nobody expects that all of its messages are there
+            self.fenced = True  # so the checks do not expect all of its messages
         else:
             super().hear(event)
 
 
 def away_for_long(seed: int) -> None:
-    """A publisher is killed when its messages are stored and no answer has come. It comes back
-    when the node has forgotten it."""
+    """Kill a publisher whose messages are stored, before an answer; restart it when forgotten."""
     world = Forgetful(seed)
     sim = world.sim
     subscriber = Subscriber(world, "auto")
@@ -67,7 +66,7 @@ def away_for_long(seed: int) -> None:
 
 
 def idle_for_long(seed: int) -> None:
-    """A publisher that lives puts nothing until the node has forgotten it, and then goes on."""
+    """Let a publisher put nothing until the node has forgotten it, and then continue."""
     world = Forgetful(seed)
     subscriber = Subscriber(world, "auto")
     world.run_until(lambda: subscriber.positioned)

@@ -35,7 +35,7 @@ def test_session_hears_when_half_of_the_messages_are_left() -> None:
     assert (box.mark, box.last, box.end, box.ack) == (0, 0, 9, 9)
 
 
-def test_only_messages_that_were_handed_out_can_be_acknowledged() -> None:
+def test_only_delivered_messages_can_be_acknowledged() -> None:
     """SVC-3"""
     box = inbox(auto_ack=False)
     box.take_many(2)
@@ -79,7 +79,7 @@ def test_going_back_acknowledges_nothing(auto_ack: bool) -> None:
     assert (box.handed, box.ack, box.last) == (1, 1, 0)
 
 
-def test_all_that_was_handed_out_can_be_handed_out_again() -> None:
+def test_all_delivered_messages_can_be_delivered_again() -> None:
     """SVC-3"""
     box = inbox()
     taken = box.take_many(2)

@@ -1,4 +1,4 @@
-"""What a dead process has sent arrives late, and takes nothing from the process after it."""
+"""Late messages of a dead process take nothing from the next process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def soon(world: World, reached: Callable[[], bool]) -> None:
 
 
 def die(world: World, app: Publisher | Subscriber) -> list[Any]:
-    """What the process sends from now on stays in the network; then it is killed for good."""
+    """Hold all that the process sends from now on, then kill it for good."""
     fronts = world.sim.hold([app.me], [NODE], one_way=True)
     world.sim.run(until=world.sim.now + 1.0)
     world.sim.crash(app.me)
@@ -40,7 +40,7 @@ def die(world: World, app: Publisher | Subscriber) -> list[Any]:
 
 
 def late_open(seed: int) -> None:
-    """A publisher dies while its OpenProducer is in the network; the next one has its name."""
+    """Kill a publisher whose OpenProducer is in flight, and start the next with its name."""
     world = World(seed)
     subscriber = Subscriber(world, "auto")
     world.run_until(lambda: subscriber.positioned)
@@ -62,7 +62,7 @@ class Resumed(Subscriber):
 
 
 def late_attach(seed: int) -> None:
-    """A reader dies while its Attach is in the network; the next one reads on."""
+    """Kill a reader whose Attach is in flight, and start the next one."""
     world = World(seed)
     first = Subscriber(world, "first", name="same")
     world.run_until(lambda: first.positioned)
@@ -93,7 +93,7 @@ def test_late_copy_of_a_refused_publish_has_no_effect() -> None:
 
 
 def late_publish() -> None:
-    """A client stages, publishes and closes its source; then copies of its first calls arrive."""
+    """Stage, publish and close a source; then deliver copies of the first calls."""
     desk = Desk()
     reading(desk)
     call = Lone().start().ask(local.Do(9, do.PublishStaged("source", 0, ("a",), 0))).call
@@ -112,7 +112,7 @@ def test_late_copies_of_a_closed_source_publish_nothing() -> None:
 
 
 def late_delete() -> None:
-    """A client repeats DeleteTopic over another connection, and the first copy arrives last."""
+    """Repeat DeleteTopic over another connection; the first copy arrives last."""
     desk = Desk()
     desk.call(ANN, do.CreateTopic("topic", 0))
     lone = Lone().start().ask(local.Do(9, do.DeleteTopic("topic", 0)))
@@ -161,7 +161,7 @@ def leader_of(world: World) -> NodeId | None:
 
 
 def late_unsubscribe(seed: int) -> None:
-    """The first copy waits in the network until its node leads again, long after the answer."""
+    """Hold the first copy until its node leads again, long after the answer."""
     world = World(seed, replicas=3)
     sim = world.sim
     ann, bob = Caller(world, "ann"), Caller(world, "bob")

@@ -17,7 +17,7 @@ LOWERED = (Limits(batch_bytes_max=500), Limits(batch_messages_max=1))
 
 
 def lowered(limits: Limits) -> None:
-    """All answers are lost, and the next leader has a lower limit."""
+    """Lose all answers, and give the next leader a lower limit."""
     desk = Desk()
     reading(desk)
     lone = Lone().start().ask(local.Produce(1, "topic", 2, packed(LARGE, LARGE)))

@@ -47,7 +47,7 @@ def test_large_messages_are_given_time_to_be_stored() -> None:
     assert waiting.due == session.dues[-1] == 100.5
 
 
-def test_it_is_over_when_its_time_has_come() -> None:
+def test_wait_is_over_when_its_time_has_come() -> None:
     waiting, session = patience()
     assert not waiting.over(100.0)
     assert session.dues == [NEVER]
@@ -59,7 +59,7 @@ def test_it_is_over_when_its_time_has_come() -> None:
 
 @pytest.mark.parametrize(("moved", "over"), [(MANY - 1, False), (MANY, True)])
 @pytest.mark.parametrize("before", [0, 7])
-def test_bytes_that_move_prolong_it_up_to_a_limit(before: int, moved: int, over: bool) -> None:
+def test_moving_bytes_prolong_the_wait_up_to_a_limit(before: int, moved: int, over: bool) -> None:
     """SVC-3: the answer may be among them; but the node may have dropped the question."""
     waiting, session = patience()
     counts = {NODE: before}
@@ -75,7 +75,7 @@ def test_bytes_that_move_prolong_it_up_to_a_limit(before: int, moved: int, over:
     assert waiting.over(102.0)  # nothing has moved since
 
 
-def test_a_busy_node_is_asked_again_whatever_moves() -> None:
+def test_busy_node_is_asked_again_even_if_bytes_move() -> None:
     waiting, session = patience()
     session.moved = {NODE: 7}.__getitem__
     waiting.begin()

@@ -1,4 +1,4 @@
-"""Putting, effect by effect: limits at their boundaries, pauses, and every way to number anew."""
+"""Putting, effect by effect: limits, pauses, and every case of renumbering."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORGOTTEN = errors.Forgotten("t", "p")
 
 
 def putting(*batches: bytes, durable: bool = False, sequence: int = 0, epoch: int = 7) -> Lone:
-    """A session whose producer is open; the batches, of one message each, are sent."""
+    """Return a session with an open producer that has sent batches of one message each."""
     lone = Lone(durable=durable, rng=HighDice(1)).start()
     for ticket, batch in enumerate(batches or (A,), 1):
         lone.ask(Produce(ticket, "t", 1, batch))
@@ -33,7 +33,7 @@ def putting(*batches: bytes, durable: bool = False, sequence: int = 0, epoch: in
 
 
 def next_life(*records: Value) -> Lone:
-    """A session that has restored these records, and asks to be let in if it has to put."""
+    """Return a session that has restored these records; it opens if it has batches."""
     lone = Lone(durable=True, incarnation="next", rng=HighDice(1))
     return lone.start(Named("p", "books"), *records)
 
@@ -221,7 +221,7 @@ def test_idle_producer_sets_no_timer() -> None:
 
 
 def test_gap_is_resent_from_the_first_batch_that_the_node_lacks() -> None:
-    """SVC-2: the answer to the first was lost; the others were lost themselves."""
+    """SVC-2: the answer to the first batch was lost; the later batches were lost."""
     lone = putting(A, C, C, sequence=40)
     last = calls(lone)[-1]
     lone.answer(last, errors.Gap(41))
@@ -315,14 +315,14 @@ def test_fenced_client_keeps_its_batches_only_on_disk(durable: bool, kept: int) 
     assert lone.sent == []
 
 
-def test_refused_open_settles_also_what_is_on_disk() -> None:
+def test_refused_open_settles_batches_on_disk_too() -> None:
     """SVC-7: the application was told, and may put it again."""
     lone = Lone(durable=True).start().ask(Produce(1, "t", 1, A))
     lone.answer(lone.call, errors.TooMany("topics", 1))
     assert lone.session.unsettled == 0
 
 
-# Numbering anew.
+# Renumbering.
 
 
 def test_numbers_are_kept_where_the_node_has_all_and_no_more() -> None:
@@ -399,7 +399,7 @@ def test_second_batch_that_was_refused_says_nothing_of_the_first() -> None:
     assert lone.sent == []
 
 
-# What survives.
+# Restart.
 
 
 def test_snapshot_of_a_producer_that_was_never_open() -> None:
@@ -411,7 +411,7 @@ def test_snapshot_of_a_producer_that_was_never_open() -> None:
     assert states == [ClientState("p", "life", outbox)]
 
 
-def test_next_life_goes_on_behind_what_was_settled() -> None:
+def test_next_process_continues_behind_the_settled_batches() -> None:
     """SVC-2"""
     lone = next_life(Based("t", 3, 5, 45), Settled("t", 7))
     assert lone.ask(Produce(1, "t", 1, A)).records == [Queued("t", 7, 1, 7, A)]

@@ -48,12 +48,12 @@ A_BYTES = batch.opened_bytes(packed(b"a"))
 
 
 def reading(*, start_at: int = -1, push: bool = False) -> Lone:
-    """A session whose reader waits for the answer to its Attach; it draws the longest waits."""
+    """Return a session whose reader waits for the answer to its Attach, with longest waits."""
     return Lone(rng=HighDice(1)).start().ask(Read("t", "s", start_at, push))
 
 
 def at_five(**options: Any) -> Lone:
-    """A session that reads from offset 5 on."""
+    """Return a session that reads from offset 5 on."""
     lone = reading(**options)
     return lone.answer(lone.call, results.Attached(3, 5, 0, 9, 0, 1))
 
@@ -102,7 +102,7 @@ def commands(lone: Lone) -> list[object]:
         (10, 0, [ended(errors.OutOfRange(9))]),
     ],
 )
-def test_reading_begins_where_it_was_asked_to(
+def test_reader_starts_at_the_requested_offset(
     start_at: int, first: int, outputs: list[Output]
 ) -> None:
     """SVC-3 SVC-9"""
@@ -141,8 +141,8 @@ def test_reader_that_cannot_go_back_ends() -> None:
     assert lone.answer(lone.call, GONE).outputs == [ended(GONE)]
 
 
-def test_reader_that_left_while_it_went_back_is_silent() -> None:
-    """SVC-11: the application may read the subscription anew by then."""
+def test_reader_that_left_while_going_back_stays_silent() -> None:
+    """SVC-11: the application may have started another reader."""
     lone = at_five(start_at=2)
     seek = lone.call
     lone.ask(Leave(9, "t", "s", 5, 5))
@@ -178,7 +178,7 @@ def test_first_offset_is_not_marked_as_redelivered() -> None:
 
 
 def of_ring(*, push: bool) -> Lone:
-    """A reader whose topic belongs to a group of a ring."""
+    """Return a session whose topic belongs to a group of a ring."""
     lone = reading(push=push)
     lone.hear(Owned("t", "g", LEADER, (LEADER,))).wait(0.0)
     ((to, attach),) = lone.addressed
@@ -234,7 +234,7 @@ def test_acks_are_sent_in_time_though_something_else_was_due_before() -> None:
 
 
 def test_new_messages_of_a_batch_arrive_with_their_own_numbers() -> None:
-    """SVC-3: the first of the batch were read by somebody else, or before."""
+    """SVC-3: the first messages of the batch were read before, or by another reader."""
     lone = at_five().deliver(3, chunk(5, b"a"))
     whole = packed(b"x", b"a", b"b", b"c")
     lone.deliver(3, Chunk(5, 1, 3, "p", 41, whole))
@@ -306,7 +306,7 @@ def test_node_is_told_of_an_eighth_of_the_window(size: int, sent: list[int]) -> 
     assert [each.offset for each in lone.sent if isinstance(each, Fetch)] == sent
 
 
-# What the application has done.
+# Requests of the application.
 
 
 def test_application_cannot_take_or_acknowledge_more_than_has_come() -> None:
@@ -437,7 +437,7 @@ def test_gap_at_the_same_offset_is_fetched_again_after_a_move() -> None:
     assert lone.deliver(4, chunk(1, b"b")).outputs == [fetch(0, 0, epoch=4)]
 
 
-def test_older_epoch_moves_nobody() -> None:
+def test_older_epoch_does_not_move_the_reader() -> None:
     """SVC-8"""
     lone = at_five()
     for epoch in (2, 3):
@@ -475,7 +475,7 @@ def test_refused_seek_leaves_the_reader_where_it_is() -> None:
     assert lone.answer(lone.call, why).outputs == [finished(why)]
 
 
-def test_seek_that_was_done_before_moves_nobody() -> None:
+def test_repeated_seek_does_not_move_the_reader() -> None:
     lone = at_five().ask(Move(9, "t", "s", do.FromEarliest()))
     done = results.Sought(3, 5, True)
     assert lone.answer(lone.call, done).outputs == [finished(done)]
@@ -500,7 +500,7 @@ def test_skipped_messages_are_reported_once() -> None:
 
 
 def looking() -> tuple[Lone, Look]:
-    """A reader that misses offset 5 and asks for the first offset that is kept."""
+    """Return a session that misses offset 5 and asks for the first offset of the topic."""
     lone = at_five().deliver(3, chunk(8, b"d")).wait(0.5)
     (look,) = [each for each in lone.sent if isinstance(each, Look)]
     assert lone.outputs == [Send(NODE, look), fetch(5)]

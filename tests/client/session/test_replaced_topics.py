@@ -33,8 +33,7 @@ class Replacer(App):
 
 
 def replaced(seed: int) -> None:
-    """The publisher is killed as soon as its last message is acknowledged. When it comes back, the
-    topic is another one."""
+    """Kill the publisher after its last ack; replace the topic before it restarts."""
     world = World(seed)
     sim = world.sim
     publisher = Absent(world, "publisher", BEFORE, durable=True)
@@ -56,5 +55,5 @@ def replaced(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_acknowledged_message_is_not_put_to_the_new_topic(seed: int) -> None:
-    """SVC-2: what the client puts after it came back is stored there."""
+    """SVC-2: later puts of the restarted client are stored there."""
     replaced(seed)

@@ -1,4 +1,4 @@
-"""A topic moves to another group under publishers and subscribers, who do not notice."""
+"""A topic moves to another group; its publishers and subscribers do not notice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def move(seed: int, *, total: int = 60, trouble: bool = False, **weather: float)
     return world
 
 
-def test_a_topic_moves_and_all_who_use_it_go_along() -> None:
+def test_clients_follow_a_topic_that_moves() -> None:
     """SVC-2 SVC-3 SVC-13 REP-6"""
     world = move(1, total=150)  # they put for longer than the move takes
     assert len(world.finish(TOPIC)) == 300
@@ -51,7 +51,7 @@ def test_a_topic_moves_and_all_who_use_it_go_along() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_messages_are_lost_while_it_moves(seed: int) -> None:
+def test_topic_moves_while_messages_are_lost(seed: int) -> None:
     """SVC-2 SVC-3"""
     world = move(seed, loss=0.1, duplication=0.1)
     assert len(world.finish(TOPIC)) == 120
@@ -59,7 +59,7 @@ def test_messages_are_lost_while_it_moves(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_nodes_processes_and_clients_crash_while_it_moves(seed: int) -> None:
+def test_topic_moves_while_nodes_processes_and_clients_crash(seed: int) -> None:
     """SVC-2 SVC-3 SVC-10 SVC-11 SVC-13"""
     world = move(seed, trouble=True)
     assert world.finish(TOPIC)

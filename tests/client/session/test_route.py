@@ -1,4 +1,4 @@
-"""A client finds who leads: it follows what it is told, waits where news come, and asks around."""
+"""A client finds the leader: it follows nodes that name it, waits, and asks other nodes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Seeker:
         self.now = until
 
     def asked(self, kind: type[Value]) -> list[NodeId]:
-        """Whom it has sent this to since it last heard something."""
+        """Return the nodes that it has sent this to since the last input."""
         sends = [each for each in self.outputs if isinstance(each, Send)]
         return [each.to for each in sends if isinstance(each.message, kind)]
 
@@ -59,7 +59,7 @@ class Seeker:
         self.hear(sender or self.session.entry.node, Elsewhere(leader, GROUP))
 
     def lose(self, node: NodeId) -> None:
-        """Its link breaks, and again when it is dialled."""
+        """Break the link, and again when it is dialled."""
         self.down(node)
         self.wait(0.05)
         self.told(node)
@@ -70,7 +70,7 @@ class Seeker:
         assert self.session.entry.node != node
 
 
-def test_it_goes_where_it_is_told_and_asks_again_there() -> None:
+def test_client_follows_to_the_named_leader_and_asks_again_there() -> None:
     """REP-3"""
     seeker = Seeker()
     seeker.told("c")
@@ -80,7 +80,7 @@ def test_it_goes_where_it_is_told_and_asks_again_there() -> None:
     assert Watch(C) in seeker.outputs
 
 
-def test_one_whose_link_broke_twice_is_not_tried_at_every_word_of_others() -> None:
+def test_node_whose_link_broke_twice_is_not_tried_each_time_it_is_named() -> None:
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node
@@ -104,7 +104,7 @@ def test_it_waits_where_news_come_and_goes_as_soon_as_they_do() -> None:
     assert other in seeker.asked(Call)
 
 
-def test_where_it_waits_may_come_to_lead() -> None:
+def test_node_at_which_the_client_waits_may_become_leader() -> None:
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node
@@ -114,7 +114,7 @@ def test_where_it_waits_may_come_to_lead() -> None:
     assert seeker.asked(Call) == [here]
 
 
-def test_where_no_news_come_it_goes_on_after_a_while() -> None:
+def test_client_leaves_a_node_without_news_after_a_while() -> None:
     seeker = Seeker()
     seeker.told("")
     seeker.wait(2 * WAIT_HERE)
@@ -131,7 +131,7 @@ def test_a_busy_client_leaves_a_node_that_knows_no_leader() -> None:
     assert seeker.session.entry.node == B
 
 
-def test_two_that_name_each_other_first_do_not_keep_it_from_the_rest() -> None:
+def test_two_nodes_that_name_each_other_do_not_hide_the_rest() -> None:
     """REP-3: replicas without a seat know old members, and lead nowhere."""
     seeker = Seeker()
     seeker.hear(A, Elsewhere("", ("b", "c")))
@@ -182,14 +182,14 @@ def view(node: NodeId, leader: str) -> GroupView:
     return GroupView(0, node, leader, True, 1, 3, 0, (), ())
 
 
-def test_a_silent_leader_is_not_left_but_others_are_asked() -> None:
+def test_silent_leader_is_kept_while_other_nodes_are_asked() -> None:
     seeker = Seeker()
     seeker.wait(1.0)
     assert seeker.session.entry.node == A
     assert set(seeker.asked(LookGroup)) == {B, C}
 
 
-def test_a_leader_that_answers_in_time_has_nobody_asked() -> None:
+def test_no_other_node_is_asked_if_the_leader_answers_in_time() -> None:
     seeker = Seeker()
     id_ = seeker.session.calls.new_id() - 1
     seeker.hear(A, Answer(id_, Already(0, 0)))
@@ -197,7 +197,7 @@ def test_a_leader_that_answers_in_time_has_nobody_asked() -> None:
     assert seeker.asked(LookGroup) == []
 
 
-def test_whom_others_follow_by_now_is_gone_to() -> None:
+def test_client_moves_to_the_leader_that_other_nodes_name() -> None:
     seeker = Seeker()
     seeker.wait(1.0)
     seeker.hear(B, view(B, "a"))
@@ -224,7 +224,7 @@ def test_others_are_asked_until_the_silent_one_speaks() -> None:
 # No leader at all
 
 
-def test_a_call_that_is_not_answered_says_whether_somebody_leads() -> None:
+def test_call_that_times_out_reports_whether_there_is_a_leader() -> None:
     for leader, led in (("", False), ("a", True)):
         seeker = Seeker()
         while seeker.now < 19.9:

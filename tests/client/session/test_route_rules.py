@@ -58,7 +58,7 @@ def test_group_is_given_up_when_each_node_failed_twice_and_one_more_time(found: 
     assert (session.given_up, session.drain()) == ([route], [])
 
 
-def test_home_is_never_given_up() -> None:
+def test_entry_is_never_given_up() -> None:
     route, session = make(A, group="")
     for _ in range(20):
         route.gone(A)
@@ -122,7 +122,7 @@ def test_node_names_the_leader_and_the_replicas() -> None:
     assert session.drain() == redial(0.01)
 
 
-def test_word_of_another_node_counts_only_while_it_is_astray() -> None:
+def test_another_node_is_believed_only_while_the_route_has_no_answer() -> None:
     route, session = make()
     route.elsewhere(B, Elsewhere("c", ("b", "c")))
     assert (route.node, route.nodes, session.drain()) == (A, (A, B, C), [])
@@ -183,7 +183,7 @@ def test_lost_node_is_tried_again_when_another_one_was_tried_meanwhile() -> None
     assert route.node == A
 
 
-def test_answer_shows_that_somebody_leads() -> None:
+def test_answer_shows_that_there_is_a_leader() -> None:
     route, _ = make()
     assert route.led
     route.elsewhere(A, Elsewhere("", ALL))
@@ -193,7 +193,7 @@ def test_answer_shows_that_somebody_leads() -> None:
 
 
 @pytest.mark.parametrize(("dice", "pause"), [(None, 0.6), (LowDice(), 0.3)])
-def test_without_a_leader_it_waits_where_it_is(dice: Any, pause: float) -> None:
+def test_route_without_a_leader_waits_at_its_node(dice: Any, pause: float) -> None:
     route, session = make(rng=dice)
     route.elsewhere(A, Elsewhere("", ("a", "b", "c")))
     assert (route.node, route.astray, session.drain()) == (A, True, redial(pause))
@@ -203,7 +203,7 @@ def test_without_a_leader_it_waits_where_it_is(dice: Any, pause: float) -> None:
     ("astray", "leader", "node"),
     [(False, "d", B), (True, "", B), (True, "b", B), (True, "a", B), (True, "d", D)],
 )
-def test_hint_of_home_counts_while_nobody_of_the_group_is_found(
+def test_hint_of_the_entry_counts_until_a_node_of_the_group_answers(
     astray: bool, leader: str, node: NodeId
 ) -> None:
     route, session = make()
@@ -254,7 +254,7 @@ def test_others_are_asked_ten_times_a_second() -> None:
 
 
 @pytest.mark.parametrize("heard", [False, True])
-def test_nobody_is_asked_when_the_node_was_heard_or_owes_nothing(heard: bool) -> None:
+def test_other_nodes_are_not_asked_if_the_node_was_heard_or_owes_nothing(heard: bool) -> None:
     route, session = silent()
     if heard:
         route.heard = session.now

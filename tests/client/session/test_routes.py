@@ -47,7 +47,7 @@ def shown(lone: Lone, owned: Owned) -> Lone:
 
 
 def bound(*owned: Owned) -> Lone:
-    """A session that has found these topics, and waits for nothing."""
+    """Return a session that has found these topics and waits for nothing."""
     lone = Lone().start()
     for each in owned:
         call = lone.ask(create(each.topic)).call
@@ -63,7 +63,7 @@ def asked(lone: Lone, kind: type[Value]) -> list[NodeId]:
 # Finding
 
 
-def test_what_another_group_owns_is_asked_for_there() -> None:
+def test_topic_of_another_group_is_asked_for_there() -> None:
     """SVC-13"""
     lone = Lone().start().ask(create("t"))
     call = lone.call
@@ -73,7 +73,7 @@ def test_what_another_group_owns_is_asked_for_there() -> None:
     assert lone.answer(call, DONE, sender=A).told == [Finished(1, DONE)]
 
 
-def test_all_that_waits_about_the_topic_goes_there_and_nothing_else() -> None:
+def test_all_requests_about_the_topic_go_there_and_no_others() -> None:
     lone = Lone().start()
     for ask in (
         create("t", 1),
@@ -116,7 +116,7 @@ def test_where_the_leader_is_not_known_any_node_of_the_group_is_asked() -> None:
     assert lone.hear(Elsewhere(B, (A, B)), A).wait(0.1).addressed == [(B, call)]
 
 
-def test_said_again_it_changes_nothing() -> None:
+def test_repeated_owner_changes_nothing() -> None:
     lone = bound(of_g()).ask(create("t"))
     assert shown(lone, of_g()).outputs == []
     assert shown(lone, Owned("t", "h", C, (C,))).outputs == []  # only its own group would know
@@ -133,7 +133,7 @@ def test_what_says_nothing_is_dropped(owned: Owned) -> None:
     assert shown(lone, owned).outputs == []
 
 
-def test_only_home_is_asked_whose_a_topic_is() -> None:
+def test_only_the_entry_is_believed_about_owners() -> None:
     lone = bound(of_g("t")).ask(create("u"))
     assert lone.hear(of_h(), A).wait(0.0).outputs == []
     assert lone.hear(of_h(), NodeId("stranger")).wait(0.0).outputs == []
@@ -154,7 +154,7 @@ def test_a_group_that_changes_its_leader_disturbs_no_other() -> None:
 
 
 @pytest.mark.parametrize(("lost", "topic", "then"), [(A, "t", B), (C, "u", C), (NODE, "v", "a:1")])
-def test_a_lost_link_has_only_what_went_over_it_sent_again(
+def test_after_a_lost_link_only_its_requests_are_sent_again(
     lost: NodeId, topic: str, then: str
 ) -> None:
     """SVC-13"""
@@ -177,7 +177,7 @@ def test_a_silent_group_is_asked_around_in_and_no_other() -> None:
     assert set(asked(lone.wait(1.0), LookGroup)) == {B}
 
 
-def test_whether_somebody_leads_is_said_of_the_group_that_was_asked() -> None:
+def test_missing_leader_is_reported_for_the_group_that_was_asked() -> None:
     """SVC-7"""
     lone = bound(of_g("t"), of_h("u"))
     lone.ask(create("t", 1, timeout=0.1)).ask(create("u", 2, timeout=0.1))
@@ -188,13 +188,13 @@ def test_whether_somebody_leads_is_said_of_the_group_that_was_asked() -> None:
     ]
 
 
-def test_what_moves_over_other_links_is_no_sign_of_an_answer() -> None:
+def test_bytes_on_other_links_do_not_prolong_the_wait() -> None:
     lone = bound(of_g("t"), of_h("u")).ask(create("t"))
     lone.measure(lambda node: int(1000 * lone.now) if node == C else 0)
     assert A in asked(lone.wait(2.0), Call)
 
 
-def test_a_group_that_cannot_be_reached_is_asked_home_for() -> None:
+def test_entry_is_asked_again_if_a_group_is_unreachable() -> None:
     """Its topics may have moved, or all its nodes be others by now."""
     lone = bound(of_g())
     call = lone.ask(create("t")).call
@@ -217,8 +217,8 @@ def test_a_group_that_is_astray_believes_home_about_its_nodes() -> None:
     assert lone.session.routes.of("t").nodes == (new,)
 
 
-def test_home_and_a_group_may_be_at_the_same_node() -> None:
-    """Somebody may have named a replica; what one of both leaves, the other keeps."""
+def test_entry_and_a_group_may_use_the_same_node() -> None:
+    """The application may have named a replica; a link stays while one of both uses it."""
     lone = Lone().start().ask(create("t"))
     call = lone.call
     assert shown(lone, Owned("t", "g", NODE, (NODE, B))).addressed == [(NODE, call)]
@@ -230,7 +230,7 @@ def test_home_and_a_group_may_be_at_the_same_node() -> None:
 # The processes of a ring
 
 
-def test_any_process_of_the_ring_is_home_when_the_others_are_gone() -> None:
+def test_any_process_of_the_ring_can_be_the_entry() -> None:
     """SVC-13"""
     lone = bound(of_g())
     assert lone.session.entry.nodes == (NODE, "a:1", "b:1")
@@ -250,25 +250,25 @@ def test_a_silent_process_is_left_for_the_next() -> None:
 # What is not needed any more
 
 
-def test_what_nobody_uses_is_forgotten_and_its_group_left() -> None:
+def test_unused_bindings_are_deleted_and_their_group_is_left() -> None:
     lone = bound(of_g("t"))
     assert lone.wait(routes.SWEEP_EVERY).links == []  # it was used in between
     assert lone.wait(routes.SWEEP_EVERY).links == [Unwatch(A)]
     assert asked(lone.ask(create("t")), Call) == [NODE]
 
 
-def test_what_is_read_asked_for_or_put_is_not_forgotten() -> None:
+def test_bindings_in_use_are_kept() -> None:
     lone = bound(of_g("t"), of_h("u"))
     call = lone.ask(Read("t", "s")).call
     lone.answer(call, results.Attached(3, 5, 0, 9, 0, 1), A)
     assert lone.told == [Positioned("t", "s", 5, 9)]
-    lone.measure(lambda node: int(lone.now * 1000))  # nobody has any reason to ask again
+    lone.measure(lambda node: int(lone.now * 1000))  # so no request is sent again
     lone.ask(create("u")).wait(3 * routes.SWEEP_EVERY)
     assert lone.links == []
     assert asked(lone.ask(create("t")), Call) == [A]
 
 
-def test_there_are_no_more_bindings_and_links_than_are_in_use(
+def test_bindings_and_links_are_limited_to_those_in_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(routes, "BOUND_MAX", 3)

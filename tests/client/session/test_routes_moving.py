@@ -37,7 +37,7 @@ def question(lone: Lone) -> Call | Look | Scan:
 
 
 def not_here(lone: Lone, id: int, sender: NodeId = A) -> Lone:
-    """All of that happens in a turn of its own."""
+    """Run the timers that are due now."""
     return lone.hear(Answer(id, NOWHERE), sender).wait(0.0)
 
 
@@ -55,7 +55,7 @@ def not_here(lone: Lone, id: int, sender: NodeId = A) -> Lone:
     ],
     ids=("a call", "a stage", "its publication", "a look", "a scan"),
 )
-def test_what_is_not_there_is_asked_home_for_and_then_where_it_is(ask: Value) -> None:
+def test_topic_that_has_moved_is_asked_for_at_the_entry_and_then_at_its_group(ask: Value) -> None:
     """SVC-13"""
     lone = bound(of_g()).ask(ask)
     asked = question(lone)
@@ -65,7 +65,7 @@ def test_what_is_not_there_is_asked_home_for_and_then_where_it_is(ask: Value) ->
     assert lone.told == []
 
 
-def test_all_that_waits_about_the_topic_goes_along_and_nothing_else() -> None:
+def test_all_requests_about_the_topic_move_with_it_and_no_others() -> None:
     lone = bound(of_g("t"), of_g("u"))
     first = lone.ask(create("t", 1)).call
     second = lone.ask(create("t", 2)).call
@@ -75,7 +75,7 @@ def test_all_that_waits_about_the_topic_goes_along_and_nothing_else() -> None:
     assert shown(lone, MOVED).addressed == [(C, first), (C, second)]
 
 
-def test_what_the_old_group_says_late_has_no_effect() -> None:
+def test_late_answer_of_the_old_group_has_no_effect() -> None:
     lone = bound(of_g())
     first = lone.ask(create("t", 1)).call
     second = lone.ask(create("t", 2)).call
@@ -114,7 +114,7 @@ def test_a_contradiction_of_long_ago_is_forgiven() -> None:
 
 
 def test_a_node_that_was_named_and_does_not_have_it_is_asked_again_in_time() -> None:
-    """Somebody has named a replica, and no process of the ring."""
+    """The application has named a replica, and no process of the ring."""
     lone = Lone().start().ask(create("t", 1, timeout=60.0))
     call = lone.call
     assert not_here(lone, call.id, NODE).addressed == [(NODE, call)]
@@ -131,7 +131,7 @@ def put(sequence: int, batch: bytes) -> do.Put:
 
 
 def putting() -> tuple[Lone, list[Call]]:
-    """Two batches are in flight to group g; the first was stored, and the answer lost."""
+    """Put two batches to group g; the first is stored and its answer lost."""
     lone = bound(of_g())
     opening = lone.ask(Produce(1, "t", 1, ONE)).call
     assert isinstance(opening.command, do.OpenProducer)
@@ -154,7 +154,7 @@ def test_puts_go_on_at_the_new_group_with_their_numbers() -> None:
     assert lone.answer(lone.call, results.Appended(1, 1, True), C).told == [Stored(2, 1, True)]
 
 
-def test_each_batch_that_is_turned_away_does_not_begin_anew() -> None:
+def test_several_refused_batches_cause_one_restart() -> None:
     """SVC-2"""
     lone, (first, second) = putting()
     not_here(lone, first.id)
@@ -173,7 +173,7 @@ def test_what_the_old_group_had_stored_counts() -> None:
     assert lone.answer(first, results.Appended(0, 1, True), A).told == [Stored(1, 0, True)]
 
 
-def test_an_opening_that_is_turned_away_is_no_failure() -> None:
+def test_open_is_repeated_at_the_new_group() -> None:
     """SVC-2"""
     lone = bound(of_g())
     opening = lone.ask(Produce(1, "t", 1, ONE)).call
@@ -197,7 +197,7 @@ def test_a_group_that_is_told_to_wait_while_its_topic_moves_gets_the_same_again(
 
 
 def reading() -> Lone:
-    """Of offsets 5 to 9, the first two have come."""
+    """Return a reader of offsets 5 to 9 that has the first two."""
     lone = bound(of_g())
     lone.answer(lone.ask(Read("t", "s")).call, results.Attached(3, 5, 0, 9, 0, 1), A)
     lone.deliver(3, chunk(5, b"a", b"b"), sender=A)
@@ -228,7 +228,7 @@ def test_a_reading_goes_on_at_the_new_group_where_it_was() -> None:
     assert arrived(lone.deliver(3, chunk(8, b"d"), sender=C)) == [8]
 
 
-def test_the_end_of_a_flow_at_the_old_group_is_no_news_when_it_comes_late() -> None:
+def test_late_end_of_a_flow_at_the_old_group_has_no_effect() -> None:
     """SVC-3"""
     lone = turned_away(reading())
     shown(lone, MOVED)
@@ -246,7 +246,7 @@ def test_an_ack_that_is_turned_away_is_given_to_the_new_group() -> None:
     assert lone.answer(ack, results.Acked(6), C).told == [Finished(8, results.Acked(6))]
 
 
-def test_who_leaves_while_the_topic_moves_has_left_at_the_new_group() -> None:
+def test_reader_that_leaves_while_the_topic_moves_leaves_at_the_new_group() -> None:
     """SVC-3"""
     lone = reading()
     ack = lone.ask(Leave(8, "t", "s", 7, 7, timeout=30.0)).call

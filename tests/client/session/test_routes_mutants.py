@@ -1,4 +1,4 @@
-"""Without any one of its rules the search for a topic's group is found out by its exact test."""
+"""Routing without any one of its rules fails its exact test."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ pytestmark = pytest.mark.mutants
 
 RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     "found and not asked again": (
-        routes.test_what_another_group_owns_is_asked_for_there,
+        routes.test_topic_of_another_group_is_asked_for_there,
         Routes, "owned", "self._ask_again(topic, 0.0)", "pass",
     ),
     "group not watched": (
-        routes.test_what_another_group_owns_is_asked_for_there,
+        routes.test_topic_of_another_group_is_asked_for_there,
         Routes, "_route_to", "self._host.watch(route.node)", "pass",
     ),
     "all asked again where one topic is": (
-        routes.test_all_that_waits_about_the_topic_goes_there_and_nothing_else,
+        routes.test_all_requests_about_the_topic_go_there_and_no_others,
         Routes, "timeout", "topic in fresh and topic not in self._fresh", "True",
     ),
     "calls of a lost link sent to all groups": (
         routes.test_a_group_that_changes_its_leader_disturbs_no_other,
         ClientSession, "redial", "self.routes.bound_to(topic) is route", "True",
     ),
-    "bound anew at every word": (
-        routes.test_said_again_it_changes_nothing,
+    "bound again by every answer": (
+        routes.test_repeated_owner_changes_nothing,
         Routes, "owned", "if bound is None:", "if True:",
     ),
-    "anybody believed about owners": (
-        routes.test_only_home_is_asked_whose_a_topic_is,
+    "any node believed about owners": (
+        routes.test_only_the_entry_is_believed_about_owners,
         ClientSession, "receive", "elif route is self.entry:", "else:",
     ),
     "all groups thought to owe an answer": (
@@ -50,15 +50,15 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         ClientSession, "owing", "return {", "return set(self.routes) | {",
     ),
     "unreachable group never given up": (
-        routes.test_a_group_that_cannot_be_reached_is_asked_home_for,
+        routes.test_entry_is_asked_again_if_a_group_is_unreachable,
         Route, "gone", "self._failures > ROUNDS * len(self.nodes)", "False",
     ),
-    "wait at a node without a leader begun anew by every answer": (
+    "wait at a node without a leader begun again by every answer": (
         route.test_a_busy_client_leaves_a_node_that_knows_no_leader,
         Route, "_wait_here", "if not self._waiting:", "if True:",
     ),
     "shared link dropped": (
-        routes.test_home_and_a_group_may_be_at_the_same_node,
+        routes.test_entry_and_a_group_may_use_the_same_node,
         Routes, "left", "if node not in self.at:", "if True:",
     ),
     "silent process kept": (
@@ -66,27 +66,27 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Route, "_leave_silent", "self._move_to(self._next_node())", "pass",
     ),
     "other processes not learned": (
-        routes.test_any_process_of_the_ring_is_home_when_the_others_are_gone,
+        routes.test_any_process_of_the_ring_can_be_the_entry,
         Routes, "owned", "self._meet(nodes)", "pass",
     ),
     "nothing ever forgotten": (
-        routes.test_what_nobody_uses_is_forgotten_and_its_group_left,
+        routes.test_unused_bindings_are_deleted_and_their_group_is_left,
         Routes, "_sweep", "bound.used = False", "pass",
     ),
     "what is in use forgotten": (
-        routes.test_what_is_read_asked_for_or_put_is_not_forgotten,
+        routes.test_bindings_in_use_are_kept,
         Routes, "_sweep", "{*used, *self._pending.topics_in_use()}", "set()",
     ),
     "group without topics not left": (
-        routes.test_what_nobody_uses_is_forgotten_and_its_group_left,
+        routes.test_unused_bindings_are_deleted_and_their_group_is_left,
         Routes, "_keep", "self._drop(route)", "pass",
     ),
     "not here and still bound": (
-        moving.test_all_that_waits_about_the_topic_goes_along_and_nothing_else,
+        moving.test_all_requests_about_the_topic_move_with_it_and_no_others,
         Routes, "not_here", "self._bound.pop(topic, None)", "pass",
     ),
     "late word of the old group believed": (
-        moving.test_what_the_old_group_says_late_has_no_effect,
+        moving.test_late_answer_of_the_old_group_has_no_effect,
         Routes, "not_here", "self.bound_to(topic) is route and", "True and",
     ),
     "contradictions not paced": (
@@ -105,8 +105,8 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         moving.test_puts_go_on_at_the_new_group_with_their_numbers,
         Flow, "answered", "case NotHere():", "case NotHere() if False:",
     ),
-    "each put that is not here begins anew": (
-        moving.test_each_batch_that_is_turned_away_does_not_begin_anew,
+    "each put that is not here starts again": (
+        moving.test_several_refused_batches_cause_one_restart,
         Flow, "answered",
         "case Gap() | NotHere() if id_ < self._mark:", "case Gap() if id_ < self._mark:",
     ),

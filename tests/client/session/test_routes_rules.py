@@ -90,7 +90,7 @@ def test_processes_that_are_not_known_yet_become_home() -> None:
 
 @pytest.mark.parametrize("group", ["g", "h"])
 def test_home_says_where_the_nodes_of_a_bound_topic_are(group: str) -> None:
-    """REP-5: what it says of another group does not count."""
+    """REP-5: its word about another group does not count."""
     made, session = bound("t")
     route = made.of("t")
     route.astray = True

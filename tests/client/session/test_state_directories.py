@@ -13,8 +13,10 @@ PUT_BY_EACH = 12
 
 
 def directories(seed: int) -> World:
-    """One process at a time uses one of the directories, and is killed soon. In the end each
-    directory has a process that may finish its work."""
+    """Start and kill one process at a time on either directory.
+
+    In the end each directory has a process that finishes its work.
+    """
     world, rng = World(seed), Random(seed)
     sim = world.sim
     subscriber = Subscriber(world, "auto")

@@ -15,12 +15,12 @@ PATIENCE = 30.0
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """A test that hangs fails."""
+    """Run `work`; fail if it hangs."""
     asyncio.run(asyncio.wait_for(work, PATIENCE))
 
 
 @asynccontextmanager
 async def serving(path: Path, listen: str = "127.0.0.1:0") -> AsyncIterator[str]:
-    """The address of a node."""
+    """Yield the address of a node."""
     async with Server(Settings(data=str(path / "node"), listen=listen)) as server:
         yield server.me

@@ -218,7 +218,7 @@ def view_of(group: Status, now: float, id: int = 0) -> GroupView:
     applied = dict(group.reported) if leading else {}
     applied[group.self_as_member] = group.applied
     members = tuple(
-        member_view(group, each.node, each.life, applied.get(each, -1), now)
+        member_view(group, each.node, each.incarnation, applied.get(each, -1), now)
         for each in config.members
     )
     offers = group.offers.values() if leading else ()

@@ -111,7 +111,8 @@ class Acceptor:
         if following.leader != ballot.node:
             following.leader = ballot.node
             self.io.emit(LeaderChanged(ballot.node), after=0)
-        self.retirement.followed()
+        if self.leader.retired:
+            self.retirement.followed()
 
     def on_release(self, sender: NodeId, message: m.Release) -> None:
         if message.ballot.node != sender or message.ballot < self.votes.promised:

@@ -1,4 +1,4 @@
-"""Ballots: who proposes. Totally ordered, and no two nodes ever use the same one."""
+"""Ballots: totally ordered, and no two nodes ever use the same one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from oncecast.kernel.protocol import NodeId
 
 
 class Ballot(NamedTuple):
-    """A later round wins; of the same round the greater name."""
+    """The higher round wins; within a round, the greater node name."""
 
     round: int
     node: NodeId
@@ -18,5 +18,5 @@ BOTTOM = Ballot(0, NodeId(""))
 
 
 def above(ballot: Ballot, me: NodeId) -> Ballot:
-    """The lowest ballot of this node that is surely above."""
+    """Return the lowest ballot of this node that is above `ballot`."""
     return Ballot(ballot.round + 1, me)

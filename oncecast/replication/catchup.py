@@ -135,7 +135,7 @@ class CatchUp:
         if slot not in self.fetching.holes:
             return
         votes = self.fetching.recalled.setdefault(slot, {})
-        votes[Member(sender, message.life)] = message.vote
+        votes[Member(sender, message.incarnation)] = message.vote
         config = self._config_after(slot)
         best = highest(vote for member in config.members if (vote := votes.get(member)))
         if best is not None and config.agreed(votes):

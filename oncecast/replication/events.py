@@ -1,12 +1,12 @@
-"""What a replica group is asked for and what it tells, whatever protocol is behind it (REP-3).
+"""The requests and events of a replica group, whatever protocol is behind it (REP-3).
 
     Propose, Compact, Digest, Change, HandOver, Retire ↓
     Decided, LeaderChanged, StateWanted, Installed, Compare, Added, Removed, Suspected, Mended,
     Retired ↑
-    and, to whoever holds the group: `entry(place)` reads again, `leads(now)`, `nodes()`
+    and direct calls of the layers above: `applied`, `entry(place)`, `leads(now)`, `nodes()`
 
-A proposal may be decided more than once, or never, if its node crashes or ceases to lead: whoever
-proposes must make its commands idempotent, and propose again until it hears.
+A proposal may be decided more than once, or never, if its node crashes or no longer leads. So make
+commands idempotent, and propose them again until they are decided.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from oncecast.kernel.protocol import NodeId, Value
 
 
 class Propose(Value):
-    """Request: put `value` into the order. `token` comes back with it, at this node only, as long
-    as it leads."""
+    """Request: append `value` to the log. `token` comes back with it, while this node leads."""
 
     token: int
     value: bytes
 
 
 class Compact(Value):
-    """Request: `state` stands for all that was decided up to `place`; nothing before `needed` will
-    be read again."""
+    """Request: save `state` as the snapshot at `place`. No slot before `needed` is read again."""
 
     place: int
     needed: int
@@ -34,16 +32,16 @@ class Compact(Value):
 
 
 class Digest(Value):
-    """Request: this is what the state at `place` comes to; it is compared with the others'."""
+    """Request: compare this digest of the state at `place` with those of the other replicas."""
 
     place: int
     digest: bytes
 
 
 class Change(Value, tag="Change"):
-    """Request to the leader: take a node that has offered itself, or let one go, or both.
+    """Request to the leader: add a node that has offered itself, or remove one, or both.
 
-    `size` is how many replicas there should be from then on; 0 leaves that as it is.
+    `size` is the number of replicas from then on; 0 keeps it.
     """
 
     add: NodeId = NodeId("")
@@ -52,17 +50,17 @@ class Change(Value, tag="Change"):
 
 
 class HandOver(Value, tag="HandOver"):
-    """Request to the leader: let another one lead."""
+    """Request to the leader: let `heir` lead."""
 
     heir: NodeId
 
 
 class Retire(Value):
-    """Request: this replica is about to stop. Let another one lead, and never lead again."""
+    """Request: this replica is about to stop. Let another replica lead, and never lead again."""
 
 
 class Decided(Value):
-    """`value` stands at `place`, for ever. Places grow; `token` is -1 for what others proposed."""
+    """`value` is decided at `place`. Places grow; `token` is -1 for proposals of other nodes."""
 
     place: int
     value: bytes
@@ -70,24 +68,24 @@ class Decided(Value):
 
 
 class LeaderChanged(Value):
-    """`leader` may be nobody. Who leads itself hears it when it has all that was ever decided."""
+    """`leader` is "" if there is none. A new leader gets this once it has applied all slots."""
 
     leader: NodeId
 
 
 class StateWanted(Value):
-    """Somebody must be given the state: answer with Compact, now."""
+    """Another replica needs a snapshot: answer with Compact at once."""
 
 
 class Installed(Value):
-    """Forget all: `state` stands for what was decided up to `place`."""
+    """Forget the current state: `state` is the snapshot at `place`."""
 
     place: int
     state: tuple[bytes, ...]
 
 
 class Compare(Value):
-    """All replicas compare what they have at `place`: answer with Digest, now."""
+    """All replicas compare their states at `place`: answer with Digest at once."""
 
     place: int
 
@@ -101,26 +99,26 @@ class Removed(Value):
 
 
 class Suspected(Value):
-    """The leader has not heard of it for the suspicion time; or has again."""
+    """The leader has not heard a member for the suspicion time, or hears it again."""
 
     node: NodeId
     silent: bool
 
 
 class Mended(Value):
-    """What could not be read at `place` can be read again."""
+    """An entry that could not be read is here again."""
 
     place: int
 
 
 class Retired(Value):
-    """This replica may stop now: `leader` leads, or is nobody if no other one can."""
+    """This replica may stop now. `leader` leads; "" means that no other replica can."""
 
     leader: NodeId
 
 
 class Missing(LookupError):
-    """An entry that this replica cannot read; it is being fetched from the others."""
+    """An entry that this replica cannot read; it is being fetched from other replicas."""
 
     def __init__(self, place: int) -> None:
         super().__init__(f"entry {place} cannot be read here; it is being fetched from a replica")
@@ -128,28 +126,28 @@ class Missing(LookupError):
 
 
 class Group(Protocol):
-    """What is asked of a replica directly: nothing of it changes anything."""
+    """The direct calls of a replica."""
 
     @property
     def applied(self) -> int:
-        """The last place that is applied here; a change of members has one, too."""
+        """Return the last slot that is applied here."""
         ...
 
     def entry(self, place: int) -> bytes:
-        """What was decided there and is not yet trimmed. Raises Missing."""
+        """Return the value of a slot that is not yet trimmed. Raise Missing if it is unreadable."""
         ...
 
     def leads(self, now: float) -> bool:
-        """Whether what is applied here is all that anybody can have heard of."""
+        """Return whether all that was ever acknowledged is applied here."""
         ...
 
     def nodes(self) -> tuple[NodeId, ...]:
-        """The replicas."""
+        """Return the replicas."""
         ...
 
 
 class StateMachine(Protocol):
-    """Gets, before the start, what the log holds: at most one snapshot, then values in order."""
+    """Gets the contents of the log before the start: at most one snapshot, then values in order."""
 
     def install(self, place: int, state: tuple[bytes, ...]) -> None: ...
     def learn(self, place: int, value: bytes) -> None: ...

@@ -1,7 +1,7 @@
-"""Which record of the log holds the value of a slot.
+"""The index of slots: which record of the log holds the value of each.
 
-Slots and records mostly go side by side, so runs of both say nearly all; what does not fit a run
-(a slot that was voted on again, a hole that was filled) stands apart.
+Slots and records mostly advance together, so runs of both cover nearly all. A slot that fits no run
+(it was voted on again, or a hole was filled) is kept apart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SlotIndex:
 
     @property
     def end(self) -> int:
-        """The first slot behind all that are known."""
+        """Return the first slot after all that are known."""
         return self._slots[-1] + self._counts[-1] if self._slots else 0
 
     def put(self, slot: int, record: int) -> None:
@@ -47,7 +47,7 @@ class SlotIndex:
         return self._records[at] + slot - self._slots[at]
 
     def lowest(self, slot: int) -> int | None:
-        """The first record that holds `slot` or a later one."""
+        """Return the first record that holds `slot` or a later one."""
         found = [record for other, record in self._apart.items() if other >= slot]
         at = max(0, bisect_right(self._slots, slot) - 1)
         for first, record, count in list(self.runs())[at:]:
@@ -59,7 +59,7 @@ class SlotIndex:
         yield from zip(self._slots, self._records, self._counts, strict=True)
 
     def state(self) -> tuple[Run, ...]:
-        """All of it; what stands apart comes last, as runs of one."""
+        """Return all of it; slots that are apart come last, as runs of one."""
         return (*self.runs(), *[(slot, record, 1) for slot, record in self._apart.items()])
 
     def restore(self, state: tuple[Run, ...]) -> None:
@@ -86,7 +86,7 @@ class SlotIndex:
             del self._apart[other]
 
     def cut(self, slot: int) -> None:
-        """Forget this slot and all behind it."""
+        """Forget this slot and all after it."""
         while self._slots and self._slots[-1] >= slot:
             for column in (self._slots, self._records, self._counts):
                 column.pop()

@@ -93,10 +93,10 @@ class Leader:
             self.stand()  # the only member, and no lost vote can matter
 
     def _canvass(self) -> None:
-        """Ask the others whether they hear a leader, and stand only if a majority hears none.
+        """Ask the other members whether they hear a leader; stand only if a majority hears none.
 
         A new ballot ends every lower term. A replica that was away or is half cut off would end one
-        that serves all the others well.
+        that works for all other members.
         """
         membership = self.membership
         self.following.lose_leader()
@@ -108,7 +108,7 @@ class Leader:
     def on_consent(self, sender: NodeId, message: m.Consent) -> None:
         if self.term is not None or self.following.leased(self.membership.me):
             return  # there is a leader by now
-        self.consents[Member(sender, message.life)] = None
+        self.consents[Member(sender, message.incarnation)] = None
         if self.membership.config.agreed(self.consents):
             self.stand()
 
@@ -147,7 +147,7 @@ class Leader:
             return
         if message.first > progress.applied + 1:
             return  # an answer to an earlier incarnation, which asked for less
-        term.promises.add(Member(sender, message.life), message)
+        term.promises.add(Member(sender, message.incarnation), message)
         if message.known > progress.applied:
             progress.known = max(progress.known, message.known)
             self.fetching.want_from(sender)
@@ -199,7 +199,7 @@ class Leader:
 
     def resign(self, term: Term, heir: NodeId) -> None:
         self.step_down()
-        if term.acting:  # otherwise another leader may hold leases from the others
+        if term.acting:  # otherwise another leader may hold leases from other members
             self.following.release()
             for node in self.membership.others():
                 self.io.send(node, m.Release(term.ballot, heir), after=0)
@@ -418,7 +418,7 @@ class Leader:
         term = self.term
         if term is None or message.ballot != term.ballot:
             return
-        member = Member(sender, message.life)
+        member = Member(sender, message.incarnation)
         end = message.stamp + self.options.lease(message.bound)
         term.ends[member] = max(end, term.ends.get(member, end))
 

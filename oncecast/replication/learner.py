@@ -44,7 +44,7 @@ class Learner:
     # -- votes --
 
     def on_accepted(self, sender: NodeId, message: m.Accepted) -> None:
-        ballot, member = message.ballot, Member(sender, message.life)
+        ballot, member = message.ballot, Member(sender, message.incarnation)
         if ballot > self.votes.promised:
             self.leader.outrun(ballot)
         applied, count = self.progress.applied, self.tallies.count
@@ -82,7 +82,7 @@ class Learner:
     # -- applying --
 
     def start(self) -> None:
-        """From now on emit what is decided."""
+        """Emit decided values from now on."""
         self.started = True
         self.advance()
 
@@ -153,7 +153,7 @@ class Learner:
             self.tell_members(before)
 
     def tell_members(self, before: Config) -> None:
-        """Emit who was added and removed since `before`."""
+        """Emit the members that were added and removed since `before`."""
         old, new = before.nodes(), self.membership.config.nodes()
         for node in new:
             if node not in old:

@@ -1,12 +1,12 @@
-"""The vocabulary of a replica group: what replicas say, what they write, what they wait for.
+"""The messages, records and timers of a replica group.
 
-standing     Canvass → Consent                  then Prepare → Promise | Reject
+electing     Canvass → Consent                  then Prepare → Promise | Reject
 deciding     Accept → Accepted, to all | Reject
-leading      Beat → Heard                       Release: the leader gives up by itself
+leading      Beat → Heard                       Release: the leader steps down by itself
 catching up  Want → Chosen | Lacking | Ahead    WantPiece → Piece    Recall → Recalled | Lacking
 joining      Offer → Guide                      comparing  Sum
 
-Whatever asks for something names the `group` that it is meant for: 0 is anybody's.
+Each request names the `group` that it is meant for; 0 means any group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMMAND, NOOP, CONFIG, CHECK = range(4)
 
 
 class Item(NamedTuple):
-    """What a slot holds: an opaque command, nothing, a membership, or a call to compare."""
+    """The value of a slot: an opaque command, a no-op, a membership, or a call to compare."""
 
     kind: int
     data: bytes
@@ -43,16 +43,16 @@ def highest(votes: Iterable[Vote]) -> Vote | None:
 
 
 class Canvass(Value, tag="Canvass"):
-    """I hear of no leader. If I stood, would you hear me?"""
+    """I hear no leader. Do you hear one?"""
 
-    first: int  # slot that it lacks
+    first: int  # the first slot that the sender is missing
     group: int = 0
 
 
 class Consent(Value, tag="Consent"):
-    """I hear of none either."""
+    """I hear no leader either."""
 
-    life: int
+    incarnation: int
 
 
 class Prepare(Value, tag="Prepare"):
@@ -64,14 +64,14 @@ class Prepare(Value, tag="Prepare"):
 
 
 class Promise(Value, tag="Promise"):
-    """No lower ballot gets anything from me any more.
+    """I accept nothing with a lower ballot.
 
-    All slots up to `known` are chosen, and not reported: a log that was cut is not an empty one.
-    Of the slots in `lost` I may have accepted something that my disk has lost.
+    All slots up to `known` are chosen, and not reported: a truncated log is not an empty one. For
+    the slots in `lost` my disk may have lost a vote.
     """
 
     ballot: Ballot
-    life: int
+    incarnation: int
     first: int
     known: int
     votes: tuple[Vote, ...]
@@ -79,13 +79,13 @@ class Promise(Value, tag="Promise"):
 
 
 class Reject(Value, tag="Reject"):
-    """I have promised this one."""
+    """I have promised this higher ballot."""
 
     ballot: Ballot
 
 
 class Accept(Value, tag="Accept"):
-    """Items for the slots from `slot` on. All up to `known` is chosen."""
+    """Accept these items for the slots from `slot` on. All up to `known` is chosen."""
 
     ballot: Ballot
     slot: int
@@ -100,11 +100,11 @@ class Accepted(Value, tag="Accepted"):
     ballot: Ballot
     first: int
     last: int
-    life: int
+    incarnation: int
 
 
 class Beat(Value, tag="Beat"):
-    """I lead, and said so at `stamp` of my clock. All up to `known` is chosen."""
+    """I lead, at time `stamp` of my clock. All up to `known` is chosen."""
 
     ballot: Ballot
     known: int
@@ -113,17 +113,17 @@ class Beat(Value, tag="Beat"):
 
 
 class Heard(Value, tag="Heard"):
-    """For `bound` seconds of my clock, I promise nobody else anything."""
+    """For `bound` seconds of my clock, I promise no other candidate anything."""
 
     ballot: Ballot
     stamp: float
-    life: int
+    incarnation: int
     applied: int
     bound: float
 
 
 class Release(Value, tag="Release"):
-    """I have ceased to lead: nobody needs to wait for my lease. `heir` should stand."""
+    """I lead no more, and my lease has ended. `heir` should stand."""
 
     ballot: Ballot
     heir: NodeId
@@ -146,7 +146,7 @@ class Chosen(Value, tag="Chosen"):
 
 
 class Lacking(Value, tag="Lacking"):
-    """I cannot give you this slot; `lost`: because my disk has lost it."""
+    """I cannot give you this slot; `lost` means that my disk has lost it."""
 
     slot: int
     lost: bool
@@ -160,22 +160,22 @@ class Recall(Value, tag="Recall"):
 
 
 class Recalled(Value, tag="Recalled"):
-    """My vote for this slot, whatever was chosen; None: I gave none."""
+    """My vote for this slot, or None if I gave none."""
 
     slot: int
-    life: int
+    incarnation: int
     vote: Vote | None
 
 
 class Ahead(Value, tag="Ahead"):
-    """What you want is gone: take my state at `place`, and what it needs from `needed` on."""
+    """Those slots are gone: fetch my snapshot at `place`, and the entries from `needed` on."""
 
     place: int
     needed: int
     chain: int
     config: Config
     pieces: int
-    checksum: int = 0  # of the whole state; 0: of an older version, which tells none
+    checksum: int = 0  # of the whole snapshot; 0: unknown, sent by an older version
 
 
 class WantPiece(Value, tag="WantPiece"):
@@ -185,7 +185,7 @@ class WantPiece(Value, tag="WantPiece"):
 
 
 class Piece(Value, tag="Piece"):
-    """`last` says that the piece ends a chunk of the state."""
+    """A piece of a snapshot; `last` means that it ends a chunk."""
 
     place: int
     index: int
@@ -194,21 +194,21 @@ class Piece(Value, tag="Piece"):
 
 
 class Offer(Value, tag="Offer"):
-    """I would be a replica, and have all up to `applied`."""
+    """I offer to become a replica, and have applied all up to `applied`."""
 
-    life: int
+    incarnation: int
     applied: int
 
 
 class Guide(Value, tag="Guide"):
-    """Ask this one; these are the replicas that I know of."""
+    """Ask this leader; these are the replicas that I know."""
 
     leader: NodeId
     config: Config
 
 
 class Sum(Value, tag="Sum"):
-    """What all up to `slot` has led to at my place."""
+    """The digest of my state after `slot`, and the checksum of all slots up to it."""
 
     slot: int
     chain: int
@@ -216,7 +216,7 @@ class Sum(Value, tag="Sum"):
 
 
 class Stored(Value, tag="Stored"):
-    """To itself: the records up to `record` are on disk."""
+    """Sent to itself: the records up to `record` are on disk."""
 
     record: int
 
@@ -250,25 +250,28 @@ Message = (
 
 
 class Born(Value, tag="Born"):
-    """The life of this disk begins; who founds a group is its first member."""
+    """The first incarnation of this disk; the founder of a group is its first member."""
 
-    life: int
+    incarnation: int
     config: Config
 
 
 class Reborn(Value, tag="Reborn"):
-    """The disk has lost what may have been a promise: whoever made it is no more.
+    """A new incarnation, because the disk may have lost a promise.
 
-    `rebirths` counts how often that has happened; 0: written by a version that did not say."""
+    `rebirths` counts them; 0 is written by older versions, which did not count.
+    """
 
-    life: int
+    incarnation: int
     rebirths: int = 0
 
 
 class Vouch(NamedTuple):
-    """What the records of promises and votes say of all that came before them, for who finds damage
-    there: the highest slot that was ever accepted, how often this disk was reborn, and how often a
-    vote took the place of another."""
+    """A summary of all earlier promises and votes, which limits the doubt after damage.
+
+    It has the highest slot ever accepted, the number of rebirths, and the number of votes that
+    replaced others.
+    """
 
     top: int
     rebirths: int
@@ -281,7 +284,7 @@ class Promised(Value, tag="Promised"):
 
 
 class Entry(Value, tag="Entry"):
-    """Accepted. All up to `applied` was chosen then, and is what this log last said of it."""
+    """A vote. All up to `applied` was chosen then, with the last values in this log."""
 
     slot: int
     ballot: Ballot
@@ -292,7 +295,7 @@ class Entry(Value, tag="Entry"):
 
 
 class Again(Value, tag="Again"):
-    """What stands at this slot was accepted again, with a higher ballot."""
+    """A vote for the value that the log has already, with a higher ballot."""
 
     slot: int
     ballot: Ballot
@@ -300,14 +303,13 @@ class Again(Value, tag="Again"):
 
 
 class Skipped(Value, tag="Skipped"):
-    """A state was taken for all up to `place`: what this log says of slots before that may never
-    have been chosen, unless it was learned."""
+    """A snapshot replaced all slots up to `place`. Votes for them may never have been chosen."""
 
     place: int
 
 
 class Learned(Value, tag="Learned"):
-    """Chosen, as another replica said."""
+    """A value that another replica says is chosen."""
 
     slot: int
     kind: int
@@ -318,11 +320,11 @@ Record = Born | Reborn | Promised | Entry | Again | Skipped | Learned
 
 
 class Checkpoint(Chunked, tag="Checkpoint"):
-    """State: what all up to `place` has led to, and what a replica must not forget."""
+    """The snapshot at `place`, and the facts that a replica must not forget."""
 
     place: int
     kept: int
-    life: int
+    incarnation: int
     promised: Ballot
     vouch: Vouch
     config: Config
@@ -335,31 +337,31 @@ class Checkpoint(Chunked, tag="Checkpoint"):
 
 
 class BeatDue(Value):
-    """The leader's."""
+    """The leader sends the next Beat."""
 
 
 class Silence(Value):
-    """Nothing was heard of a leader."""
+    """No leader was heard."""
 
 
 class Unanswered(Value):
-    """Prepare and Accept, as long as they have no majority."""
+    """A Prepare or Accept has no majority yet."""
 
 
 class Flush(Value):
-    """What was proposed in this turn goes together."""
+    """All values of this turn go into one Accept."""
 
 
 class Behind(Value):
-    """Chosen, and not here."""
+    """A chosen slot is missing here."""
 
 
 class Unclaimed(Value):
-    """A state that was asked for, and is fetched by nobody."""
+    """No replica fetches the snapshot any more."""
 
 
 class OfferDue(Value):
-    """An outsider's."""
+    """A node that is not a member offers itself again."""
 
 
 Timer = BeatDue | Silence | Unanswered | Flush | Behind | Unclaimed | OfferDue

@@ -12,17 +12,17 @@ PIECES = 64
 class GroupOptions:
     size: int = 3  # replicas that a group should have
     heartbeat: float = 1.0
-    suspicion: float = 2.0  # silence of a leader that makes others stand; also its lease
-    drift: float = 0.01  # by so much a clock may run too fast or too slow
-    resend: float = 0.25  # what was not answered is said again
-    replace_after: float = 30.0  # a silent member loses its seat to one that offers itself
+    suspicion: float = 2.0  # silence of a leader that starts an election; also its lease
+    drift: float = 0.01  # the share by which a clock may be fast or slow
+    resend: float = 0.25  # before an unanswered message is sent again
+    replace_after: float = 30.0  # of silence, before a newcomer replaces a member
     compare_every: float = 60.0  # between comparisons of the replicas' states; 0: never
 
     window_slots: int = 1024  # proposed and not decided
     window_bytes: int = 4 << 20
     accept_bytes: int = 1 << 20  # in one Accept, unless one item is larger
-    piece_bytes: int = 1 << 20  # of a state on its way
-    unclaimed_after: float = 10.0  # a state nobody fetches any more is let go
+    piece_bytes: int = 1 << 20  # of a snapshot in flight
+    unclaimed_after: float = 10.0  # before a snapshot that is not fetched is let go
     ahead_min: int = 4096  # `ahead_slots` is never less
 
     def __post_init__(self) -> None:
@@ -52,36 +52,41 @@ class GroupOptions:
 
     @property
     def ahead_slots(self) -> int:
-        """How far ahead of what it has applied a replica accepts: so it stays with a group that
-        decides many slots while it fetches one."""
+        """Return how many slots beyond the applied ones a replica accepts.
+
+        So it keeps up with a group that decides many slots while it fetches one.
+        """
         return max(self.ahead_min, 4 * self.window_slots)
 
     @property
     def give_bytes(self) -> int:
-        """How many bytes a replica gives at once to one that catches up. It must get more in one
-        round than is decided meanwhile, or it never catches up."""
+        """Return how many bytes a replica sends at once to one that catches up.
+
+        It must get more in one round than the group decides meanwhile, or it never catches up.
+        """
         return max(1 << 16, self.accept_bytes)
 
     @property
     def promise_bytes(self) -> int:
-        """How many bytes of votes a Promise tells at once: one that fits no frame would elect
-        nobody."""
+        """Return how many bytes of votes a Promise has at most, so that it fits in a frame."""
         return max(1 << 16, 4 * self.window_bytes)
 
     @property
     def step_slots(self) -> int:
-        """How many slots a replica applies, or gives to another one, in one step."""
+        """Return how many slots a replica applies, or sends to another one, in one step."""
         return max(64, self.window_slots)
 
     def piece_size(self, state_bytes: int) -> int:
-        """Return how many bytes of a state a replica gives at once.
+        """Return how many bytes of a snapshot a replica sends at once.
 
-        Each piece takes a round trip. So a state that is small has at most `PIECES` of them: in
-        more it could arrive later than the group takes the next one.
+        Each piece takes a round trip. So a small snapshot has at most `PIECES` of them: with more,
+        it could arrive later than the next one is taken.
         """
         return max(self.piece_bytes, min(ceil(state_bytes / PIECES), 1 << 16))
 
     def lease(self, bound: float) -> float:
-        """How long a leader may rely on the answer of who is bound for so long: by its own slow
-        clock, and the fast one of who gave it."""
+        """Return how long a leader may rely on an answer that binds its sender for `bound` seconds.
+
+        The leader's clock may be slow, and the sender's clock fast.
+        """
         return min(bound, self.suspicion) * (1 - self.drift) / (1 + self.drift)

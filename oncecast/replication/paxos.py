@@ -180,8 +180,8 @@ class Paxos(Protocol):
         self.last_message[sender] = self.now
         if len(self.last_message) > SENDERS_MAX:
             self._forget_sender()
-        group, own = getattr(message, "group", 0), self.state.membership.group
-        if group and own and group != own:
+        group = getattr(message, "group", 0)
+        if group and (own := self.state.membership.group) and group != own:
             self._hear_another_group(sender, message)
         else:
             self._handlers[type(message)](sender, message)

@@ -1,4 +1,4 @@
-"""What a candidate has been promised: who answered, and what each slot may already hold."""
+"""The promises that a candidate has, and the values that slots may already hold."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from oncecast.replication.votes import within
 class Promises:
     def __init__(self) -> None:
         self.members: dict[Member, Promise] = {}
-        self.known = 0  # all up to here is chosen, says one who has it
-        self.horizon = 0  # the last slot that anybody reported anything of
+        self.known = 0  # all up to here is chosen, as a member reports
+        self.horizon = 0  # the last slot that any member reported
         self._votes: dict[int, dict[Member, Vote]] = {}  # by slot
         self._agreed: Config | None = None  # known to be satisfied with these promises
 
@@ -26,7 +26,7 @@ class Promises:
             self._votes.setdefault(vote.slot, {})[member] = vote
 
     def cover(self, slot: int, config: Config) -> bool:
-        """Whether a majority has said all that it ever accepted for this slot."""
+        """Return whether a majority has reported all that it ever accepted for this slot."""
         if slot > self.horizon:
             if config is not self._agreed and config.agreed(self.members):
                 self._agreed = config
@@ -40,8 +40,10 @@ class Promises:
         )
 
     def value(self, slot: int, config: Config) -> Item:
-        """What must be proposed: the value of the highest ballot, and if there is none, nothing.
-        Only members count, as they do for `cover`: a stranger may have heard of a later ballot."""
+        """Return the value to propose: that of the highest ballot, or a no-op.
+
+        Only members count, as for `cover`: another node may have heard of a later ballot.
+        """
         votes = self._votes.get(slot, {})
         best = highest(votes[member] for member in config.members if member in votes)
         return Item(NOOP, b"") if best is None else best.item

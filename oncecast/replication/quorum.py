@@ -1,8 +1,8 @@
 """Memberships and majorities: pure arithmetic.
 
-A member is a node in one life of its disk: a node whose disk was lost comes back in another life,
-and is a stranger until a decided membership names that one. Each slot has exactly one membership,
-the last that was decided before it; so two majorities of different memberships never have to meet.
+A member is a node in one incarnation of its disk. A node whose disk was lost comes back in another
+incarnation, and has no vote until a decided membership names it. Each slot has exactly one
+membership, the last that was decided before it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from oncecast.replication.ballot import Ballot
 
 class Member(NamedTuple):
     node: NodeId
-    life: int
+    incarnation: int
 
 
 class Config(msgspec.Struct, frozen=True, array_like=True):
-    """Who votes; `size` is how many there should be; each change has the next version.
+    """A membership; `size` is how many members there should be. Each change has the next version.
 
-    `group` is the life of who founded it, so that nobody takes the word of another group for that
-    of its own; 0: it is not known which group that is.
+    `group` is the incarnation of the founder, which tells groups apart; 0 means unknown.
     """
 
     version: int
@@ -45,7 +44,7 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
         return len(self.members) // 2 + 1
 
     def agreed(self, voters: Container[Member]) -> bool:
-        """Whether these are a majority. Nobody is a majority of nobody."""
+        """Return whether these are a majority; an empty membership has none."""
         members = self.members
         left = len(members) // 2 + 1
         for member in members:
@@ -54,8 +53,10 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
         return left <= 0
 
     def successor(self, *members: Member, size: int = 0) -> Config:
-        """With these members, at most one more or one less: so that each majority of the one meets
-        each majority of the other."""
+        """Return the next membership, with at most one member more or less.
+
+        So each majority of the one has a member in common with each majority of the other.
+        """
         return Config(self.version + 1, members, size or self.size, self.group)
 
     def added(self, member: Member, size: int = 0) -> Config:
@@ -73,20 +74,20 @@ encode_config = msgspec.msgpack.Encoder().encode
 
 
 class Memberships:
-    """Which membership decides which slot."""
+    """The membership of each slot."""
 
     def __init__(self) -> None:
-        self._slots = [0]  # where each was decided: it is in force behind that
+        self._slots = [0]  # where each was decided: it is in force after that slot
         self._configs = [NOBODY]
         self.last = NOBODY
 
     @property
     def since(self) -> int:
-        """The slot at which the last one was decided."""
+        """Return the slot at which the last membership was decided."""
         return self._slots[-1]
 
     def of(self, slot: int) -> Config:
-        """Who votes on this slot."""
+        """Return the membership that votes on this slot."""
         return self._configs[bisect_left(self._slots, slot) - 1]
 
     def knows(self, slot: int) -> bool:
@@ -98,12 +99,12 @@ class Memberships:
         self.last = config
 
     def start(self, slot: int, config: Config) -> None:
-        """Of what lies before `slot` nothing will be asked any more."""
+        """Start with this membership; slots before `slot` are not asked for any more."""
         self._slots, self._configs = [slot], [config]
         self.last = config
 
     def forget(self, slot: int) -> None:
-        """Only slots behind this one will be asked for."""
+        """Forget the memberships of slots up to this one."""
         keep = max(0, bisect_left(self._slots, slot + 1) - 1)
         del self._slots[:keep], self._configs[:keep]
 

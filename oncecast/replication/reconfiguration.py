@@ -49,13 +49,13 @@ class Reconfiguration:
             roster.last_heard[sender] = self.io.now  # a node that joins now was not silent before
         if config.member(sender) or sender in roster.offers or len(roster.offers) < OFFERS_MAX:
             applied = self.progress.applied
-            roster.note_offer(Member(sender, message.life), message.applied, applied)
+            roster.note_offer(Member(sender, message.incarnation), message.applied, applied)
         self.look()
 
     def on_heard(self, sender: NodeId, message: Heard) -> None:
         roster = self.roster
         self.leader.on_heard(sender, message)
-        member = Member(sender, message.life)
+        member = Member(sender, message.incarnation)
         roster.reported[member] = message.applied
         if member in self.membership.config.members:
             roster.last_heard[sender] = self.io.now
@@ -63,7 +63,7 @@ class Reconfiguration:
                 del roster.silent[sender]
                 self.io.emit(Suspected(sender, False), after=0)
         offered = roster.offers.get(sender)
-        if offered is not None and offered.member.life == message.life:
+        if offered is not None and offered.member.incarnation == message.incarnation:
             told = roster.told_at(message.stamp, self.progress.applied)
             roster.note_offer(offered.member, message.applied, told)
 
@@ -154,7 +154,9 @@ class Reconfiguration:
         """Remove the member that has been silent for longest, or else the last one to join."""
         config, roster, others = self.membership.config, self.roster, self.membership.others()
         patience = self.options.suspicion
-        told = self.io.now - term.since > patience  # otherwise it is not known who is silent
+        told = (
+            self.io.now - term.since > patience
+        )  # otherwise it is not known which members are silent
         if not told or not roster.viable(config) or not self.leader.covered(term):
             return None  # the member that comes back first should stay
         longest = max(others, key=lambda node: self._silence(term, node))
@@ -228,7 +230,7 @@ class Joining:
         if self.membership.is_member:
             return
         if self.io.now >= self.following.heard + 2 * self.options.suspicion:
-            self.following.lose_leader()  # clients would be sent there for ever
+            self.following.lose_leader()  # clients would still be sent there
         self.offer()
         self.io.later(self.options.heartbeat, OfferDue())
 

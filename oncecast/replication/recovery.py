@@ -1,4 +1,4 @@
-"""Restarts: the log of an earlier run, what damage to it means, and the first steps afterwards."""
+"""Restarts: restores the log of an earlier run, copes with damage to it, and starts."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Recovery:
     def _restore_snapshot(self, state: m.Checkpoint) -> None:
         progress, votes, machine = self.progress, self.votes, self.learner.machine
         assert machine is not None, "a snapshot needs a state machine"
-        self.membership.incarnation, self.born = state.life, True
+        self.membership.incarnation, self.born = state.incarnation, True
         votes.promised = state.promised
         votes.top, votes.rebirths, votes.replaced = state.vouch
         progress.applied = progress.certain = state.place
@@ -180,7 +180,7 @@ class Recovery:
     def _change_address(self) -> None:
         """Let a group of one have another address: no other node knows the old one."""
         membership, config = self.membership, self.membership.config
-        alone = len(config.members) == 1 and config.members[0].life == membership.incarnation
+        alone = len(config.members) == 1 and config.members[0].incarnation == membership.incarnation
         if alone and not membership.is_member:
             members = (membership.self_as_member,)
             moved = Config(config.version, members, config.size, config.group)

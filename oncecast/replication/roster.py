@@ -1,4 +1,4 @@
-"""What a leader knows of the nodes around it: members that are silent, and newcomers that wait."""
+"""The leader's view of other nodes: members that are silent, and newcomers that wait."""
 
 from __future__ import annotations
 
@@ -118,15 +118,15 @@ class Roster:
     def informed(self, left: Config) -> bool:
         """Return whether a majority of the remaining members has all slots it needs.
 
-        They need all that was decided before the present membership. What was decided since is on
-        enough of their disks: the present majority has stored it.
+        They need all that was decided before the present membership. Later slots are on enough of
+        their disks: the present majority has stored them.
         """
         since = self.membership.history.since
         told = [each for each in left.members if self.reported.get(each, 0) >= since]
         return left.agreed([*told, self.membership.self_as_member])
 
     def reconfigured(self) -> None:
-        """Forget what concerns nodes that are no members any more, and offers of new members."""
+        """Forget nodes that are not members any more, and offers of new members."""
         config = self.membership.config
         for node in [node for node in self.silent if node not in config.nodes()]:
             del self.silent[node]

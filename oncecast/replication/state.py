@@ -46,7 +46,7 @@ class Membership:
 
     @property
     def is_member(self) -> bool:
-        return self.self_as_member in self.history.last.members
+        return Member(self.me, self.incarnation) in self.history.last.members
 
     @property
     def is_alone(self) -> bool:
@@ -156,7 +156,7 @@ class Fetching:
         self.membership, self.progress, self.following = membership, progress, following
         self.tried: dict[NodeId, None] = {}  # replicas asked for the next slot in vain
         self.bereft: dict[NodeId, None] = {}  # replicas whose disk has lost the next slot
-        self.stood_at = -1  # what was applied when the timer was set; -1: it is not set
+        self.stood_at = -1  # the last applied slot when the timer was set; -1: it is not set
         # Applied slots that cannot be read, and the replicas whose disk has lost each of them too.
         self.holes: dict[int, dict[NodeId, None]] = {}
         self.recalled: dict[int, dict[Member, Vote | None]] = {}  # votes of others for the holes

@@ -46,7 +46,7 @@ class Status:
     now: float = shown("_following.io.now")
     me: NodeId = shown("_membership.me")
     incarnation: int = shown("_membership.incarnation")
-    config: Config = shown("_membership.config")
+    config: Config = shown("_membership.history.last")
     self_as_member: Member = shown("_membership.self_as_member")
     is_member: bool = shown("_membership.is_member")
     contacts: tuple[NodeId, ...] = shown("_membership.contacts")

@@ -204,7 +204,7 @@ def test_what_a_damaged_record_may_have_said_is_lost_to_a_vote() -> None:
         Vote(2, ballot(1), command(b"2")),
         Vote(4, ballot(1), command(b"4")),
     )
-    assert promise.life == 1
+    assert promise.incarnation == 1
 
 
 def test_what_stood_before_the_damage_is_good_if_nothing_was_replaced_since() -> None:
@@ -243,7 +243,7 @@ def test_a_promise_that_may_be_lost_makes_another_life() -> None:
     group = damage(restored(entry(1)))
     group.start()
     (reborn,) = [each for each in records(group.drain()) if isinstance(each, Reborn)]
-    assert reborn.life == group.state.membership.incarnation != 1
+    assert reborn.incarnation == group.state.membership.incarnation != 1
     assert not group.state.membership.is_member
     assert (group.state.votes.lost, group.state.votes.ballots) == ([], {})
 

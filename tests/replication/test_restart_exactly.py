@@ -64,7 +64,7 @@ def state(place: int = 5, **changes: object) -> Checkpoint:
         "chunks": (b"state",),
         "place": place,
         "kept": 3,
-        "life": 9,
+        "incarnation": 9,
         "promised": ballot(7, C),
         "vouch": Vouch(8, 2, 4),
         "config": FOUR,

@@ -74,7 +74,9 @@ def decide(group: Paxos, *nodes: NodeId) -> list[Config | int]:
         for member in group.state.membership.config.members:
             if member.node in (nodes or (B,)) and group.leader.term.in_flight:
                 hear(
-                    group, member.node, Accepted(group.leader.term.ballot, slot, slot, member.life)
+                    group,
+                    member.node,
+                    Accepted(group.leader.term.ballot, slot, slot, member.incarnation),
                 )
         group.reconfiguration.look()
         if group.applied < slot:

@@ -97,7 +97,7 @@ def test_a_state_holds_the_membership_and_the_checksum_of_its_place() -> None:
     chain = dict(group.state.progress.chains)
     state, _, _ = saved(compact(group, 2, 3))
     assert (state.config, state.chain) == (THREE, chain[2])
-    assert (state.life, state.promised, state.vouch) == (1, ballot(1), vouch(5))
+    assert (state.incarnation, state.promised, state.vouch) == (1, ballot(1), vouch(5))
 
 
 # -- giving --

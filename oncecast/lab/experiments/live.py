@@ -315,7 +315,7 @@ class Replica(Actor):
             options=FAST,
             contacts=() if founder else tuple(names[:REPLICAS]),
             founders=founders if founder else NOBODY,
-            incarnation=founder.life if founder else 0,
+            incarnation=founder.incarnation if founder else 0,
         )
         self.ledger = Ledger(plan.me, rng, paxos)
         paxos.attach(self.ledger)

@@ -67,7 +67,7 @@ class Campaign(Checker):
             options=self.draw.options_of(self.nodes.index(me)),
             contacts=() if founder else contacts,
             founders=self.founders if founder else NOBODY,
-            incarnation=founder.life if founder else 0,
+            incarnation=founder.incarnation if founder else 0,
         )
         return Stack([paxos, *self.top.layers(me, rng, paxos)])
 
@@ -129,7 +129,7 @@ class Campaign(Checker):
             return f"{config} has too many members (limit {config.size})"
         for member in config.members:
             paxos = replica(self.sim, member.node)
-            if paxos is None or paxos.incarnation != member.life:
+            if paxos is None or paxos.incarnation != member.incarnation:
                 return f"{member} has a seat but is not running"
         return ""
 

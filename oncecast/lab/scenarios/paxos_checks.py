@@ -156,7 +156,7 @@ class Honesty(Rule):
             raise Violation(f"{node} promises {message.ballot} after it promised {paxos.promised}")
         self._on_disk(node, message.ballot, send.after)
         disk = self.books.disks[node]
-        if message.life != disk.life:
+        if message.incarnation != disk.life:
             return
         reported = {vote.slot: vote for vote in message.votes}
         asked = max(message.known + 1, message.first)

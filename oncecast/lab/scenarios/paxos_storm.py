@@ -256,7 +256,11 @@ class GroupStorm(Storm):
             return False
         for member in config.members:
             paxos = replica(self.sim, member.node)
-            if paxos is None or paxos.incarnation != member.life or paxos.applied < max(last, slot):
+            if (
+                paxos is None
+                or paxos.incarnation != member.incarnation
+                or paxos.applied < max(last, slot)
+            ):
                 return False
             if last and (paxos.lost or paxos.storing):
                 return False

@@ -290,7 +290,7 @@ mutant(
     "last, membership.incarnation), after=0)",
 )
 mutant(
-    "one's own vote waits for the disk",
+    "the replica's own vote waits for the disk",
     Values,
     "say_stored",
     "Stored(self.io.last_record))",
@@ -378,7 +378,7 @@ mutant(
     restores_a_long_tail,
 )
 mutant(
-    "a higher ballot ends a reign",
+    "a higher ballot ends a term",
     Leader,
     "outrun",
     "self.step_down()",
@@ -494,7 +494,7 @@ mutant(
     "if True:",
 )
 mutant(
-    "one vote is no majority",
+    "one vote is not a majority",
     Config,
     "agreed",
     "len(members) // 2 + 1",
@@ -731,14 +731,14 @@ mutant(
 # -- lives --
 
 mutant(
-    "a wiped disk has another life",
+    "a wiped disk has another incarnation",
     Recovery,
     "_begin",
     "membership.incarnation or self._new_incarnation()",
     "membership.incarnation or 1",
 )
 mutant(
-    "another life is another member",
+    "another incarnation is another member",
     Config,
     "agreed",
     "if member in voters:",
@@ -786,7 +786,7 @@ mutant(
 MUTANTS[-1] = MUTANTS[-1]._replace(story=storm_with_fixed_options)
 
 damage_mutant(
-    "a new life keeps no value that may not be chosen",
+    "a new incarnation keeps no value that may not be chosen",
     Votes,
     "begin_incarnation",
     "self._doubt(min(self._first_lost(), self.progress.known_to_be_chosen + 1))",

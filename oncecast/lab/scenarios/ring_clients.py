@@ -16,7 +16,7 @@ from oncecast.simulator.simulated import Simulation
 from oncecast.wire import commands as do
 
 PADDING = b"." * 80  # so that topics have some size
-HOMES = 3  # processes that a client knows
+CONTACTS = 3  # processes that a client knows
 
 
 class Writer(Publisher):
@@ -57,17 +57,17 @@ class Clients(Checker):
             self._write(number, topic, readers, until)
         for number in range(self._habits.roamers):
             crashes = self._sim.rng.random() < 0.5
-            facts = (self._sim, f"v{number}", self._homes())
+            facts = (self._sim, f"v{number}", self._contacts())
             visitor = Visitor(*facts, crashes=crashes, habits=self._habits)
             self.visitors.append(visitor)
             self._introduce(visitor, "", until)
         if self._habits.age:
-            self.ager = Ager(self._sim, "ager", self._homes(), self._habits)
+            self.ager = Ager(self._sim, "ager", self._contacts(), self._habits)
             self._introduce(self.ager, Ager.topic, until)
 
     def _readers(self, number: int) -> Iterator[Subscriber]:
         for crashes in (False, True):
-            facts = (self._sim, f"r{number}-{crashes}", self._homes())
+            facts = (self._sim, f"r{number}-{crashes}", self._contacts())
             reader = Subscriber(*facts, crashes=crashes, habits=self._habits)
             reader.push = self._sim.rng.random() < 0.5
             yield reader
@@ -76,7 +76,7 @@ class Clients(Checker):
         writer = Writer(
             self._sim,
             f"w{number}",
-            self._homes(),
+            self._contacts(),
             crashes=number % 2 == 1,
             readers=readers,
             pause=0.8 * (until - self._sim.now) / self._habits.puts,
@@ -94,10 +94,10 @@ class Clients(Checker):
             when = self._sim.rng.uniform(0.0, until - self._sim.now)
             self._sim.call(when, partial(self._bounce, client))
 
-    def _homes(self) -> list[NodeId]:
-        homes = list(self._world.processes)
-        self._sim.rng.shuffle(homes)
-        return homes[:HOMES]
+    def _contacts(self) -> list[NodeId]:
+        contacts = list(self._world.processes)
+        self._sim.rng.shuffle(contacts)
+        return contacts[:CONTACTS]
 
     def _bounce(self, client: Client) -> None:
         if self._sim.nodes[client.me].stack is not None:

@@ -258,7 +258,7 @@ def mutant_by(rule: str, plant: Plant, story: Story = storm, seeds: int = SEEDS)
 def mutant(
     rule: str, owner: Any, name: str, text: str, instead: str, own_test: Story | None = None
 ) -> None:
-    """`own_test`: where storms would have to be thousands."""
+    """Add a mutant. Set `own_test` where storms would need thousands of seeds."""
 
     plant = replaced(owner, name, text, instead)
     if own_test is None:
@@ -268,12 +268,12 @@ def mutant(
 
 
 def damage_mutant(rule: str, owner: Any, name: str, text: str, instead: str) -> None:
-    """One that a single replica with a damaged log must notice."""
+    """Add a mutant that a single replica with a damaged log must notice."""
     mutant(rule, owner, name, text, instead)
     MUTANTS[-1] = MUTANTS[-1]._replace(story=loses_records, seeds=2000)
 
 
-# -- nothing is said before it is on disk --
+# -- replies wait for the disk --
 
 mutant(
     "a promise waits for the disk",
@@ -297,7 +297,7 @@ mutant(
     "Stored(self.io.last_record), after=0)",
 )
 mutant(
-    "a replica that is far behind says only that it has accepted what it has stored",
+    "a replica that is far behind acknowledges only stored slots",
     Votes,
     "accept",
     "return min(message.slot + len(message.items) - 1, reach)",
@@ -307,56 +307,56 @@ mutant(
 # -- ballots only grow --
 
 mutant(
-    "no promise below a promise",
+    "a replica promises no ballot below its promise",
     Acceptor,
     "on_prepare",
     "if ballot < votes.promised:",
     "if False:",
 )
 mutant(
-    "no vote below a promise",
+    "a replica accepts no ballot below its promise",
     Acceptor,
     "on_accept",
     "if ballot < votes.promised:",
     "if False:",
 )
 mutant(
-    "a promise is remembered",
+    "a promise is written to disk",
     Votes,
     "store_promise",
     "self.io.append(m.Promised(ballot, self.vouch))",
     "0",
 )
 mutant(
-    "a promise comes back after a restart",
+    "a promise is restored after a restart",
     Votes,
     "vouched",
     "max(self.promised, ballot)",
     "self.promised",
 )
 mutant(
-    "a promise is in the state",
+    "a snapshot includes the promise",
     Recovery,
     "_restore_snapshot",
     "votes.promised = state.promised",
     "pass",
 )
 mutant(
-    "a vote comes back after a restart",
+    "a vote is restored after a restart",
     Recovery,
     "restore",
     "self.values.found(slot, self.io.last_record, item)\n                votes.voted(slot, ballot)",
     "self.values.found(slot, self.io.last_record, item)",
 )
 mutant(
-    "a vote given again comes back with its last ballot",
+    "a repeated vote is restored with its last ballot",
     Recovery,
     "restore",
     "if slot in votes.ballots:\n                votes.voted(slot, ballot)",
     "pass",
 )
 mutant(
-    "a vote comes back with its last value, however much is pending",
+    "a vote is restored with its last value, however many slots are pending",
     Values,
     "found",
     "self.let_go(slot)",
@@ -365,7 +365,7 @@ mutant(
 )
 MUTANTS.append(
     MUTANTS[-1]._replace(
-        rule="a vote that comes back with another value breaks a rule of the storms",
+        rule="a vote restored with another value breaks a rule of the storms",
         story=is_judged_by_the_rules,
     )
 )
@@ -385,7 +385,7 @@ mutant(
     "pass",
 )
 
-# -- what may have been chosen is kept --
+# -- values that may be chosen are kept --
 
 mutant(
     "the value of the highest ballot is proposed",
@@ -395,7 +395,7 @@ mutant(
     "next((votes[member] for member in config.members if member in votes), None)",
 )
 mutant(
-    "votes of strangers do not count",
+    "votes of nodes outside the membership do not count",
     Promises,
     "value",
     "votes[member] for member in config.members if member in votes",
@@ -403,7 +403,7 @@ mutant(
     meets_a_stranger,
 )
 mutant(
-    "a candidate asks again for what it lacks",
+    "a candidate asks again for missing slots",
     Leader,
     "on_promise",
     "self.fetching.await_more()",
@@ -411,7 +411,7 @@ mutant(
     waits_for_what_it_lacks,
 )
 mutant(
-    "what is lost is made out from a majority's votes",
+    "a lost slot is recovered from the votes of a majority",
     CatchUp,
     "on_recalled",
     "and config.agreed(votes)",
@@ -419,7 +419,7 @@ mutant(
     makes_out_what_is_lost,
 )
 mutant(
-    "what is lost is made out at all",
+    "a lost slot is recovered",
     CatchUp,
     "on_lacking",
     "self.io.send(sender, Recall(slot, self.membership.group), after=0)",
@@ -427,7 +427,7 @@ mutant(
     makes_out_what_is_lost,
 )
 mutant(
-    "a leader with an unknown seat is asked for what is missing",
+    "a leader outside the known membership is asked for missing slots",
     Fetching,
     "sources",
     "leader, *contacts",
@@ -442,7 +442,7 @@ mutant(
     'Item(NOOP, b"")',
 )
 mutant(
-    "a promise says up to where all is chosen",
+    "a promise reports the chosen prefix",
     Votes,
     "report",
     "first, known, tuple(votes)",
@@ -463,14 +463,14 @@ mutant(
     "return bool(\n",
 )
 mutant(
-    "a leader proposes behind all that was reported",
+    "a leader proposes after all reported slots",
     Promises,
     "add",
     "self.horizon = max(self.horizon, vote.slot)",
     "pass",
 )
 mutant(
-    "a leader has all that was decided before it acts",
+    "a leader has all decided slots before it acts",
     Leader,
     "_become_leader",
     "applied >= promises.horizon",
@@ -484,7 +484,7 @@ mutant(
     "",
 )
 
-# -- what is chosen --
+# -- choices --
 
 mutant(
     "votes of different ballots are not added up",
@@ -501,14 +501,14 @@ mutant(
     "len(members) // 2",
 )
 mutant(
-    "what was accepted with a lower ballot is not the chosen value",
+    "a value accepted at a lower ballot is not the chosen value",
     Learner,
     "_is_chosen",
     "return mine >= tally.ballot",
     "return mine > BOTTOM",
 )
 mutant(
-    "a leader speaks for its own ballot only",
+    "a leader reports choices of its own ballot only",
     Learner,
     "_is_chosen",
     "mine == ballot",
@@ -524,7 +524,7 @@ MUTANTS.append(
 )
 MUTANTS.append(
     Mutant(
-        "what another group asks for is not answered",
+        "requests of another group are not answered",
         lambda patch: patch.setattr(Membership, "group", 0),
         hears_of_another_group,
         1,
@@ -538,28 +538,28 @@ mutant(
     "pass",
 )
 mutant(
-    "only what is applied is given as chosen",
+    "only applied slots are sent as chosen",
     Supplier,
     "on_want",
     "min(message.last, progress.applied)",
     "message.last",
 )
 mutant(
-    "what was chosen takes the place of what was voted for",
+    "a chosen value replaces the accepted one",
     Votes,
     "store_learned",
     "if self.values.index.get(slot) is not None and self.values.readable(slot) == item:",
     "if self.values.index.get(slot) is not None:",
 )
 mutant(
-    "a slot is where it was put last",
+    "a slot is read from its last record",
     SlotIndex,
     "put",
     "self._apart[slot] = record",
     "pass",
 )
 mutant(
-    "a log says of what was applied that it is chosen, and of no more",
+    "a log marks exactly the applied slots as chosen",
     Recovery,
     "restore",
     "progress.certain = max(progress.certain, applied)",
@@ -569,21 +569,21 @@ mutant(
 # -- memberships --
 
 mutant(
-    "the membership of its own slot votes on it",
+    "the membership of a slot votes on it",
     Learner,
     "_is_chosen",
     "self.membership.history.of(slot)",
     "self.membership.history._configs[0]",
 )
 mutant(
-    "what comes behind a membership waits for it",
+    "slots after a membership change wait for it",
     Leader,
     "proceed",
     "if term.changing is not None:",
     "if False:",
 )
 mutant(
-    "one member more or less at a time",
+    "a membership changes by one member at a time",
     Reconfiguration,
     "_towards",
     "return config.added(member, size)",
@@ -603,14 +603,14 @@ MUTANTS.append(
     )
 )
 mutant(
-    "of one too many one goes",
+    "a surplus member is removed",
     Reconfiguration,
     "_next",
     "if len(config.members) > config.size:",
     "if False:",
 )
 mutant(
-    "a newcomer is judged by what it was told",
+    "a new member is compared with the slots chosen when the Beat was sent",
     Roster,
     "told_at",
     "next((known for at, known in self.beats if at == stamp), applied)",
@@ -618,7 +618,7 @@ mutant(
     is_told_of_much,
 )
 mutant(
-    "a newcomer that is near hears of proposals",
+    "a new member that is close gets proposals",
     Roster,
     "followers",
     'self.newcomer if self.newcomer_live and not alone else NodeId("")',
@@ -634,7 +634,7 @@ mutant(
     comes_to_a_lonely_leader,
 )
 mutant(
-    "a newcomer that falls behind hears of proposals no more",
+    "a new member that falls behind gets no proposals",
     Roster,
     "_may_follow",
     "offered.lag <= self.options.ahead_slots // 2",
@@ -642,7 +642,7 @@ mutant(
     falls_behind,
 )
 mutant(
-    "a newcomer is sent nothing while the group has no free seat",
+    "a new member is sent nothing while the group has no free seat",
     Reconfiguration,
     "_with_one",
     'self._choose_newcomer(NodeId(""))  # no member is needed',
@@ -650,7 +650,7 @@ mutant(
     comes_too_late,
 )
 mutant(
-    "newcomers catch up in turn",
+    "new members catch up in turn",
     Reconfiguration,
     "_next_newcomer",
     "if self.io.now < self.roster.newcomer_since + self.options.replace_after:",
@@ -658,7 +658,7 @@ mutant(
     never_catches_up,
 )
 mutant(
-    "a membership goes before the commands that wait",
+    "a membership change goes before waiting commands",
     Reconfiguration,
     "look",
     "term.queue.appendleft(",
@@ -666,7 +666,7 @@ mutant(
     joins_a_busy_group,
 )
 mutant(
-    "what waits for a missing slot is not all held in memory",
+    "slots that wait for a missing one are not all held in memory",
     Values,
     "on_disk",
     "or self._holds_much()",
@@ -682,7 +682,7 @@ mutant(
     has_nothing_yet,
 )
 mutant(
-    "a member whose node has lost its disk counts as absent",
+    "a member with a lost disk counts as absent",
     Roster,
     "absent",
     "or self.reborn(node)",
@@ -690,7 +690,7 @@ mutant(
     exact(test_seats.test_no_member_is_removed_while_another_one_has_lost_its_disk),
 )
 mutant(
-    "a surplus member stays if the others would be no majority",
+    "a surplus member stays if the remaining ones lack a majority",
     Reconfiguration,
     "_without_one",
     "roster.viable(left) and",
@@ -698,7 +698,7 @@ mutant(
     exact(test_seats.test_a_surplus_member_stays_while_another_one_has_lost_its_disk),
 )
 mutant(
-    "a replica reports what is on disk",
+    "a replica reports slots on disk only",
     Acceptor,
     "on_beat",
     "incarnation, durable = membership.incarnation, self.values.durable",
@@ -714,21 +714,21 @@ mutant(
     is_seated_without_a_leader,
 )
 mutant(
-    "a state has the membership of its place",
+    "a snapshot has the membership of its slot",
     Supplier,
     "save",
     "config = membership.history.of(place + 1)",
     "config = membership.history.last",
 )
 mutant(
-    "a given state has the membership of its place",
+    "a transferred snapshot has the membership of its slot",
     Supplier,
     "_give",
     "config = self.membership.history.of(place + 1)",
     "config = self.membership.history._configs[0]",
 )
 
-# -- lives --
+# -- incarnations --
 
 mutant(
     "a wiped disk has another incarnation",
@@ -770,14 +770,14 @@ mutant(
 )
 MUTANTS[-1] = MUTANTS[-1]._replace(story=storm_with_fixed_options)
 mutant(
-    "what is lost reaches up to the highest slot accepted",
+    "the lost range reaches up to the highest accepted slot",
     Votes,
     "vouched",
     "(low, top if high == FAR else high)",
     "(low, low if high == FAR else high)",
 )
 mutant(
-    "what may have been replaced is doubted",
+    "votes that may have been replaced are doubted",
     Votes,
     "vouched",
     "self._doubt(first)",
@@ -793,7 +793,7 @@ damage_mutant(
     "self.ballots.clear()",
 )
 mutant(
-    "a lost rebirth raises doubt about all votes before it",
+    "a lost change of incarnation raises doubt about all earlier votes",
     Votes,
     "vouched",
     "if reborn or counted is None",
@@ -809,14 +809,14 @@ mutant(
     loses_more,
 )
 damage_mutant(
-    "a lost state is noticed",
+    "a lost snapshot is noticed",
     Transfer,
     "_jump",
     "self.votes.replaced += FORGOT",
     "pass",
 )
 mutant(
-    "what was learned counts as replaced after a restart",
+    "learned values count as replaced after a restart",
     Recovery,
     "_restore_learned",
     "votes.replaced += 1",
@@ -824,7 +824,7 @@ mutant(
     learns_and_loses,
 )
 mutant(
-    "a state that was taken counts after a restart",
+    "an installed snapshot counts after a restart",
     Recovery,
     "restore",
     "votes.replaced += FORGOT",
@@ -832,14 +832,14 @@ mutant(
     skips_and_loses,
 )
 damage_mutant(
-    "the furthest state that was taken counts",
+    "the latest installed snapshot counts",
     Recovery,
     "restore",
     "max(progress.skipped, place)",
     "place",
 )
 damage_mutant(
-    "no vote replaces what was learned",
+    "no vote replaces a learned value",
     Votes,
     "accept",
     "slot not in learned",
@@ -853,7 +853,7 @@ damage_mutant(
     "if progress.applied < slot",
 )
 mutant(
-    "a promise reports what was learned",
+    "a promise reports learned values",
     Votes,
     "report",
     "self.ballots | dict.fromkeys(progress.learned, ballot)",
@@ -861,7 +861,7 @@ mutant(
     promises_what_it_learned,
 )
 mutant(
-    "what is lost stays lost until it is applied",
+    "a lost slot stays lost until it is applied",
     Votes,
     "report",
     "after(progress.applied, self.lost)",
@@ -869,7 +869,7 @@ mutant(
     reports_what_is_lost,
 )
 mutant(
-    "a leader does not propose where it knows of a choice",
+    "a leader does not propose in a slot that it knows to be chosen",
     Leader,
     "_next_items",
     "if self._beaten(slot, value):",
@@ -877,7 +877,7 @@ mutant(
     is_beaten,
 )
 mutant(
-    "a replica that is no longer alone does not take an open vote for chosen",
+    "a replica that is no longer alone does not treat an open vote as chosen",
     Recovery,
     "_finish_alone",
     "and membership.is_alone",
@@ -909,7 +909,7 @@ mutant(
     asks_in_parts,
 )
 mutant(
-    "a check that is long past is not compared",
+    "an old checksum is not compared",
     Comparison,
     "on_digest",
     "if chain is not None:",
@@ -935,7 +935,7 @@ mutant(
     "return False and candidate",
 )
 mutant_by(
-    "a lease reckons with clocks that drift",
+    "a lease allows for clock drift",
     lambda patch: patch.setattr(GroupOptions, "lease", lambda self, bound: bound),
 )
 mutant(
@@ -954,7 +954,7 @@ mutant(
     restarts_last,
 )
 mutant(
-    "a lease counts from when the Beat was sent",
+    "a lease starts when the Beat was sent",
     Leader,
     "on_heard",
     "message.stamp + ",
@@ -1053,24 +1053,24 @@ mutant(
     is_asked_to_stand_again,
 )
 
-# -- states --
+# -- snapshots --
 
 mutant(
-    "a state stands for no record behind it",
+    "a snapshot covers no later record",
     Supplier,
     "save",
     "else behind - 1",
     "else behind",
 )
 mutant(
-    "nothing is trimmed that a state needs",
+    "records that a snapshot needs are not trimmed",
     Supplier,
     "save",
     "else lowest)",
     "else self.io.last_record + 1)",
 )
 mutant(
-    "a state is taken with the entries that were chosen",
+    "a snapshot is installed with its chosen entries",
     Transfer,
     "_has",
     "if slot > self.progress.applied:",
@@ -1078,14 +1078,14 @@ mutant(
 )
 MUTANTS.append(
     Mutant(
-        "what was voted for before a state was taken is not chosen",
+        "votes from before an installed snapshot are not chosen",
         replaced(Transfer, "_jump", "self.io.append(m.Skipped(place))", "pass"),
         takes_a_state,
         1,  # a disk must be full at just that moment: storms may need more than two hundred
     )
 )
 mutant(
-    "pieces of two states are not mixed",
+    "pieces of two snapshots are not mixed",
     Transfer,
     "on_piece",
     "and not taking.whole",
@@ -1093,7 +1093,7 @@ mutant(
     takes_two_states,
 )
 mutant(
-    "a state is cut into a bounded number of pieces",
+    "a snapshot is split into a bounded number of pieces",
     GroupOptions,
     "piece_size",
     "max(self.piece_bytes, min(ceil(state_bytes / PIECES), 1 << 16))",
@@ -1104,7 +1104,7 @@ mutant(
 )
 MUTANTS.append(
     Mutant(
-        "the source of a state has the suspicion time to answer",
+        "the source of a snapshot has the suspicion time to answer",
         lambda patch: patch.setattr(Transfer, "_tries", TRIES),
         exact(
             test_supply_exactly.test_a_taker_waits_for_its_source_for_the_suspicion_time_however_often_it_asks
@@ -1113,14 +1113,14 @@ MUTANTS.append(
     )
 )
 mutant(
-    "the records for deduplication are in the state",
+    "a snapshot includes the records for deduplication",
     Ledger,
     "install",
     "self.place, self.kept",
     "self.next = dict.fromkeys(self.next, 0)\n    self.place, self.kept",
 )
 
-# -- what a state of the service must hold --
+# -- snapshots of the service --
 
 
 def service_mutant(rule: str, name: str, text: str, instead: str) -> None:
@@ -1129,14 +1129,14 @@ def service_mutant(rule: str, name: str, text: str, instead: str) -> None:
 
 
 service_mutant(
-    "the producers of messages are in the service's state",
+    "a snapshot of the service includes the producers",
     "install",
     "self._log_usage.restore",
     "[each.producers.clear() for each in self.machine.registry.topics.values()]\n"
     "    self._log_usage.restore",
 )
 service_mutant(
-    "what was handed out is in the service's state",
+    "a snapshot of the service includes the delivered offsets",
     "install",
     "self._log_usage.restore",
     "[setattr(sub, 'suspect_below', 0) for each in self.machine.registry.topics.values()"

@@ -176,8 +176,8 @@ def ended_at_once(*flags: str) -> subprocess.CompletedProcess[str]:
             "use existing PEM files",
         ),
         (["--config", "missing.toml"], 2, "missing.toml"),
-        (["--data", "FILE"], 1, "give a directory"),
-        (["--data", "STRANGE"], 1, "holds other files"),
+        (["--data", "FILE"], 1, "use a directory"),
+        (["--data", "STRANGE"], 1, "files that are not a node"),
     ],
 )
 def test_what_cannot_work_is_said_at_once(

@@ -76,7 +76,9 @@ def test_a_topic_with_a_bad_name_is_refused_by_every_command(
     topic = os.fsdecode(TOPICS[kind])
     ended = oncecast(*(topic if word == "TOPIC" else word for word in words))
     assert ended[:2] == (ExitStatus.USAGE, "")
-    assert "name is empty, too long or no Unicode; name it with 1 to 255 bytes" in ended[2]
+    assert (
+        "name is empty, longer than 255 bytes or not valid Unicode; use 1 to 255 bytes" in ended[2]
+    )
 
 
 def test_bytes_of_the_command_line_that_are_no_text_are_said_to_be_none(node: Process) -> None:

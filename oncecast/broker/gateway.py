@@ -34,6 +34,7 @@ from oncecast.wire import commands as do
 from oncecast.wire.frames import (
     Answer,
     Call,
+    Chunk,
     Delivery,
     Elsewhere,
     Fetch,
@@ -386,7 +387,12 @@ class Gateway(Protocol):
         except Corrupt as damage:
             self._tell_lost(flow, damage)
             return
-        _, end = machine.bounds(flow.topic)
+        self._deliver(flow, found, chunks, sizes)
+
+    def _deliver(
+        self, flow: Flow, found: Subscription, chunks: tuple[Chunk, ...], sizes: list[int]
+    ) -> None:
+        _, end = self._service.machine.bounds(flow.topic)
         self.send(
             flow.client,
             Delivery(flow.topic, flow.subscription, flow.epoch, chunks, found.suspect_below, end),

@@ -290,6 +290,7 @@ def _answered_rows(answers: Answers) -> Iterator[Row]:
 
 def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> None:
     """Add rows to the registry. A row belongs to the last TopicRow or SourceRow before it."""
+    # Longer than 40 lines: one case per type of row, with the current topic and source in common.
     topic = Topic(0, "", DEFAULT, False, live_slots)
     source, out = Source(), False
     for row in rows:

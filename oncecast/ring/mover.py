@@ -170,6 +170,7 @@ class Mover(Protocol):
     def receive(
         self, sender: NodeId, message: MoveMessage | KeyOwner | GroupFacts | RetireGroup
     ) -> None:
+        # Longer than 40 lines: one case per message.
         if isinstance(message, NotLeader):
             if not self._importer.redirect(message):
                 self._exporter.redirect(message)

@@ -53,7 +53,7 @@ class Stamps(Value, tag="Stamps"):
     """The stamps of the sender's cards, to exchange the newer ones."""
 
     stamps: tuple[tuple[NodeId, int], ...]
-    answer: bool  # whether the receiver should send its own stamps
+    answer: bool  # True: the receiver sends its own stamps
 
 
 class Gossip(Value):

@@ -128,6 +128,7 @@ def messages(
 
     `offset` and `sequence` are those of the first returned message, as in an `Extent` of the index.
     """
+    # Longer than 40 lines: calls of helpers would slow down small batches.
     data = buffer if type(buffer) is bytes else bytes(buffer)
     if count == 1 and not skip:
         header = check_frame(data)

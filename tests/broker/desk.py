@@ -1,4 +1,4 @@
-"""A node without a network: what clients send goes in, what they would get comes out, in order."""
+"""A node without a network: takes messages of clients and returns its answers in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ANN, BOB = NodeId("client/ann"), NodeId("client/bob")
 
 
 class Alone:
-    """A group that is not asked to agree on anything, for a service or a gateway by itself."""
+    """A stub of a replica group, for a service or a gateway alone."""
 
     applied = 0
 
@@ -48,7 +48,7 @@ class Alone:
 
 
 class Desk:
-    """Its disk syncs at once, unless it is told to wait."""
+    """A node whose disk syncs at once, unless it is told to wait."""
 
     def __init__(
         self, *, service: dict[str, Any] | None = None, gateway: dict[str, Any] | None = None
@@ -56,7 +56,7 @@ class Desk:
         self.disk = SimulatedDisk(Random(0))
         self._options = service or {}, gateway or {}
         self.now = 0.0
-        self._ids = 1_000_000  # of calls, far above those that tests choose
+        self._ids = 1_000_000  # ids of calls, far above those in tests
         self.begin()
 
     def begin(self) -> None:
@@ -77,15 +77,15 @@ class Desk:
         self._do(self.stack.start(self.now))
 
     def restart(self, **of_service: Any) -> None:
-        """After a crash; perhaps with other settings."""
+        """Restart after a crash, with these settings."""
         self._options[0].update(of_service)
         self.disk.crash()
         self.begin()
 
-    # -- what clients do --
+    # -- clients --
 
     def send(self, client: NodeId, message: Value) -> list[Value]:
-        """What that client gets for it."""
+        """Send a message, and return the answers to that client."""
         self._do(self.stack.receive(self.now, client, message))
         return self.took(client)
 
@@ -95,8 +95,7 @@ class Desk:
         return mine
 
     def call(self, client: NodeId, command: Any, id: int = 0) -> Any:
-        """Return the result of a command; what else the client gets meanwhile stays. Without an
-        `id` the call is a new one."""
+        """Execute a command, and return its result. Without an `id` the call is a new one."""
         self._ids += 1
         id = id or self._ids
         self._do(self.stack.receive(self.now, client, Call(id, command)))
@@ -109,10 +108,10 @@ class Desk:
     def leave(self, client: NodeId) -> None:
         self._do(self.stack.down(self.now, client))
 
-    # -- what the world does --
+    # -- disk and time --
 
     def sync(self) -> None:
-        """The disk has done its work."""
+        """Complete the pending writes."""
         self.waiting = False
         self._do([])
 
@@ -135,12 +134,12 @@ class Desk:
                 case Watch(peer):
                     self.watched[peer] = None
                 case Unwatch() | Emit():
-                    raise AssertionError(f"{output} is for nobody")
+                    raise AssertionError(f"{output} has no receiver")
         if not self._busy:
             self._settle()
 
     def _settle(self) -> None:
-        """Until nothing more can leave; what the node says to itself comes in order."""
+        """Process effects until none is left. Messages to itself arrive in order."""
         self._busy = True
         while True:
             if not self.waiting:
@@ -181,7 +180,7 @@ def fetch(
 
 
 def reading(desk: Desk, client: NodeId = ANN, topic: str = "topic") -> int:
-    """Subscribes and attaches; the epoch."""
+    """Subscribe and attach, and return the epoch."""
     desk.call(client, do.Subscribe(topic, "sub", do.FromEarliest(), 0))
     attached = desk.call(client, do.Attach(topic, "sub", f"inc of {client}"))
     return int(attached.epoch)
@@ -192,7 +191,7 @@ def producing(desk: Desk, client: NodeId = BOB, topic: str = "topic") -> int:
 
 
 def values(messages: list[Value]) -> list[bytes]:
-    """All that was delivered, which must lie together."""
+    """Return all delivered values, which must be contiguous."""
     chunks: list[Chunk] = []
     for message in messages:
         assert isinstance(message, Delivery), message

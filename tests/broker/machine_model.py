@@ -1,4 +1,4 @@
-"""The pub/sub machine once more, as plainly as can be: every message in a list, for ever."""
+"""A simple model of the pub/sub machine, with every message in a list."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oncecast.wire.retention import DEFAULT, Policy
 @dataclass
 class Batch:
     slot: int
-    origin: int  # the place at which its command first was
+    origin: int  # the first slot of its command
     size: int
     time: int
 
@@ -36,7 +36,7 @@ class ModelProducer:
     books: str = ""
     record: int = 0
     used: int = 0
-    writers: list[str] = field(default_factory=list)  # whose books each sequence is in
+    writers: list[str] = field(default_factory=list)  # books of each sequence
 
     def takes(self, books: str, others_max: int) -> bool:
         others = {*self.writers} - {self.books}
@@ -44,7 +44,7 @@ class ModelProducer:
         return known or not others_max or len(others) < others_max
 
     def mine(self) -> tuple[int, int]:
-        """The last stretch in the present books."""
+        """Return the last range of the current books."""
         if self.books not in self.writers:
             return self.next, self.next
         end = begin = self.next - self.writers[::-1].index(self.books)
@@ -56,7 +56,7 @@ class ModelProducer:
 @dataclass
 class ModelSubscription:
     cursor: int
-    epochs: list[int]  # those of the present life, newest last
+    epochs: list[int]  # epochs of the current reader, newest last
     incarnation: str = ""
     suspect_below: int = 0
     token: str = ""
@@ -80,7 +80,7 @@ class ModelTopic:
         return len(self.messages)
 
     def batches(self) -> list[Batch]:
-        """Those of which something is kept."""
+        """Return the batches that are at least partly kept."""
         found: list[Batch] = []
         for message in self.messages:
             if not message.gone and message.batch not in found:
@@ -148,7 +148,7 @@ class Model:
         self.clock = self.lives = self.epochs = 0
         self.topics: dict[str, ModelTopic] = {}
         self.sources: dict[str, ModelSource] = {}
-        self.refused = 0  # the epoch that the last refusal, or its end, gave the only source
+        self.refused = 0  # epoch of the only source after its last refusal or end
 
     def apply(self, slot: int, command: do.Command) -> done.Result:
         self.clock = max(self.clock, getattr(command, "at", 0))
@@ -163,7 +163,7 @@ class Model:
         return result
 
     def live_slots(self) -> list[tuple[int, int]]:
-        """Place and first offset of all that is needed; -1 for staged parts."""
+        """Return the slot and first offset of each needed entry; -1 for staged parts."""
         found = []
         for topic in self.topics.values():
             for batch in topic.batches():
@@ -275,6 +275,7 @@ class Model:
     def _produce(
         self, slot: int, command: do.OpenProducer | do.Put | do.CloseProducer
     ) -> done.Result:
+        # Longer than 40 lines: the model keeps the rules of producers on one screen.
         known = self.topics.get(command.topic)
         producer = known.producers.get(command.producer) if known else None
         match command:
@@ -329,9 +330,9 @@ class Model:
                 return done.ProducerClosed(False)
 
     def _offset_of(self, topic: ModelTopic, producer: str, sequence: int, count: int) -> int:
-        """The right answer; a machine that has forgotten may say -1 instead."""
+        """Return the correct offset. The machine may answer -1 instead."""
         wanted = range(sequence, sequence + count)
-        # A producer that was closed and opened again counts anew: the newest is meant.
+        # A producer that was closed and opened again restarts at 0; the newest counts.
         where = {m.sequence: o for o, m in enumerate(topic.messages) if m.producer == producer}
         offsets = [where[number] for number in wanted]
         together = offsets == list(range(offsets[0], offsets[0] + count))

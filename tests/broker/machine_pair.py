@@ -1,4 +1,4 @@
-"""A machine and its model side by side, and commands at random that trouble both."""
+"""Random commands for a machine and its model, with comparison."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ALL = 1 << 30
 
 
 class Pair:
-    """Applies every command to both and compares all that can be seen."""
+    """Applies every command to both, and compares their visible state."""
 
     def __init__(self, limits: Limits = Limits()) -> None:  # noqa: B008  # frozen
         self.machine, self.model = Machine(limits), Model(limits)
@@ -71,7 +71,7 @@ class Pair:
         assert extents == [each for each in needed if each[0] < half]
 
     def snapshot(self) -> None:
-        """Goes on with a copy; both must be the same."""
+        """Continue with a restored copy, which must be equal."""
         copy = Machine.restore(list(self.machine.state()))
         assert copy.checksum() == self.machine.checksum()
         assert b"".join(copy.state()) == b"".join(self.machine.state())
@@ -79,7 +79,7 @@ class Pair:
         self.check()
 
     def _check_messages(self, name: str) -> None:
-        """Each message that should be there is there once, in order, and says whose it is."""
+        """Check that each expected message exists once, in order, with its producer."""
         topic = self.model.topics[name]
         assert self.machine.bounds(name) == (topic.first, topic.next)
         found = []
@@ -106,7 +106,7 @@ class Pair:
         ]
 
     def _check_rules(self, name: str) -> None:
-        """What must hold whatever a model says."""
+        """Check the invariants of the machine."""
         topic = self.machine.registry.topics[name]
         first, end = self.machine.bounds(name)
         first_before, end_before = self.bounds.get(topic.id, (0, 0))
@@ -126,7 +126,7 @@ class Pair:
 
 
 class Troublemaker:
-    """Commands that are mostly sensible, sometimes stale, repeated, torn or out of order."""
+    """Random commands: mostly valid, sometimes stale, repeated, split or out of order."""
 
     def __init__(self, pair: Pair, choose: Choose) -> None:
         self.pair, self.choose = pair, choose
@@ -150,7 +150,7 @@ class Troublemaker:
         return start
 
     def epoch_of(self, known: Any) -> int:
-        """Mostly the present one."""
+        """Return mostly the current epoch."""
         present = known.epoch if known is not None else 1
         return int(self.choose([present, present, present, present, max(present - 1, 0)]))
 
@@ -175,7 +175,7 @@ class Troublemaker:
         return do.OpenProducer(name, label, self.choose(LIVES), self.at(), create, books, expected)
 
     def _expected(self, current: int) -> int:
-        """Mostly the epoch that is current, or any; sometimes another."""
+        """Return mostly the current epoch or ANY_EPOCH, sometimes another."""
         others = [0, max(current - 1, 0), current + 1]
         return int(self.choose([do.ANY_EPOCH, do.ANY_EPOCH, current, current, current, *others]))
 
@@ -247,13 +247,13 @@ class Troublemaker:
         return do.Carry(slot + self.choose([0, 0, 0, 1]), offset, self.pair.log[slot])
 
     def repeat(self) -> do.Command:
-        """A command of the past comes once more, as a lost reply makes it."""
+        """Repeat an earlier command, as after a lost reply."""
         recent = [command for _, command in self.pair.history[-12:]]
         command: do.Command = self.choose(recent) if recent else self.tick()
         return self.tick() if isinstance(command, do.Carry) else command
 
     def _one_of(self, what: str) -> tuple[str, str, Any]:
-        """Mostly one that exists, with what the machine knows of it."""
+        """Return mostly an existing name, with its record."""
         topics = self.pair.machine.registry.topics
         known = [(name, each) for name, topic in topics.items() for each in getattr(topic, what)]
         name, label = self.choose([*(known * 3), (self.topic(), self.name())])

@@ -1,4 +1,4 @@
-"""Short words for the commands that most tests of the machine begin with."""
+"""Helpers for the commands that most tests of the machine begin with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL = 1 << 30
 
 
 class Steps:
-    """A machine with a log that grows by one place a command, and a clock that is set by hand."""
+    """A machine with one slot per command, and a manual clock."""
 
     def __init__(self, limits: Limits = Limits()) -> None:  # noqa: B008  # frozen
         self.machine = Machine(limits)

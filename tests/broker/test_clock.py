@@ -1,4 +1,4 @@
-"""One wrong wall clock makes nothing expire early, and stops nothing from expiring for long."""
+"""One wrong wall clock neither expires messages early nor keeps them for long."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 YEAR = 365 * DAY
 STEP = LIMITS.clock_step_us
-NOON = 50 * YEAR  # when everything begins
+NOON = 50 * YEAR  # start time
 
 
 class Aging(Steps):
-    """A topic that keeps messages for a day; one message is put every minute, as stamped."""
+    """A topic that keeps messages for a day and gets one every minute."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         super().__init__(limits)
@@ -49,13 +49,13 @@ class Aging(Steps):
         return self.clock.dispute.name
 
     def times(self) -> list[int]:
-        """The time of each batch; they must not fall."""
+        """Return the times of all batches, which must not decrease."""
         found = [entry.time for entry in self.machine.registry.topics["t"].index.entries(0)]
         assert found == sorted(found)
         return found
 
     def nearest_offset(self, at: int) -> int:
-        """Where reading by time begins."""
+        """Return the offset at which reading by time begins."""
         subscribed = self.subscribe(f"s{self.slot}", do.FromTime(at))
         assert isinstance(subscribed, Subscribed)
         self.apply(do.Unsubscribe("t", f"s{self.slot - 1}", self.now))
@@ -73,7 +73,7 @@ def test_stamp_a_year_ahead_makes_nothing_expire() -> None:
     assert steps.kept() == list(range(20))
     assert steps.dispute == "NONE"
     steps.apply(do.Tick(NOON + DAY + 5 * MINUTE, elapsed=DAY))
-    assert steps.kept()[0] == 6  # those of a day ago are gone, and no other
+    assert steps.kept()[0] == 6  # only messages older than a day are gone
 
 
 def test_staged_parts_outlast_a_stamp_a_year_ahead() -> None:
@@ -84,8 +84,8 @@ def test_staged_parts_outlast_a_stamp_a_year_ahead() -> None:
     assert steps.machine.registry.staging.parts == 1
 
 
-def test_what_was_stamped_in_the_future_is_moved_back_when_the_clock_is_right_again() -> None:
-    """SVC-9: otherwise it would not expire for a year, nor could be found by its time."""
+def test_future_times_are_moved_back_when_the_clock_is_right_again() -> None:
+    """SVC-9: otherwise it would not expire for a year, nor be found by time."""
     steps = Aging()
     steps.minutes(NOON, 3)
     steps.put_at(NOON + YEAR, NOON + YEAR + MINUTE)
@@ -93,7 +93,7 @@ def test_what_was_stamped_in_the_future_is_moved_back_when_the_clock_is_right_ag
     steps.put_at(NOON + 3 * MINUTE)
     assert steps.times()[3:] == [NOON + 3 * MINUTE] * 3
     assert steps.nearest_offset(NOON + 3 * MINUTE) == 3
-    steps.tick(NOON + 3 * MINUTE + DAY // 2)  # watched by nobody: it is disputed
+    steps.tick(NOON + 3 * MINUTE + DAY // 2)  # no leader measured it: disputed
     assert len(steps.kept()) == 6
 
 
@@ -104,16 +104,16 @@ def test_group_that_was_off_catches_up_when_its_time_is_sustained() -> None:
     back = NOON + 7 * DAY
     minutes = SUSTAINED * STEP // MINUTE
     steps.minutes(back, minutes)
-    assert steps.nearest_offset(back) == 10  # found by its time at once
+    assert steps.nearest_offset(back) == 10  # found by time at once
     assert len(steps.kept()) == 10 + minutes
     assert steps.dispute == "AHEAD"
     steps.put_at(back + minutes * MINUTE)
     assert steps.dispute == "NONE"
     assert steps.clock.trusted == back + minutes * MINUTE
-    assert steps.kept() == list(range(10, 11 + minutes))  # what is a week old is gone, and no more
+    assert steps.kept() == list(range(10, 11 + minutes))  # only messages older than a week are gone
 
 
-def test_node_that_runs_for_a_moment_a_day_catches_up_in_days() -> None:
+def test_node_that_runs_briefly_each_day_catches_up_in_days() -> None:
     """SVC-9: each start is evidence, at most a step of it."""
     steps = Aging()
     for day in range(SUSTAINED + 2):
@@ -124,19 +124,19 @@ def test_node_that_runs_for_a_moment_a_day_catches_up_in_days() -> None:
 
 
 def test_idle_group_is_not_in_dispute() -> None:
-    """SVC-9: its leader has watched the time pass."""
+    """SVC-9: its leader has measured the time."""
     steps = Aging()
     steps.put_at(NOON)
     steps.apply(do.Tick(NOON + 30 * DAY, elapsed=30 * DAY))
     assert steps.dispute == "NONE"
     assert steps.kept() == []
     steps.put_at(NOON + 30 * DAY)
-    steps.apply(do.Tick(NOON + 62 * DAY, elapsed=30 * DAY))  # it has not watched two days of it
+    steps.apply(do.Tick(NOON + 62 * DAY, elapsed=30 * DAY))  # two days were not measured
     assert steps.dispute == "AHEAD"
     assert len(steps.kept()) == 1
 
 
-def test_clock_that_is_ahead_comes_back_and_ages_stay_as_they_are() -> None:
+def test_clock_that_was_ahead_comes_back_and_ages_stay_the_same() -> None:
     """SVC-9: it was moved by a log of an older version, or by a wrong majority."""
     steps = Aging(Limits())
     steps.tick(NOON + YEAR)
@@ -146,7 +146,7 @@ def test_clock_that_is_ahead_comes_back_and_ages_stay_as_they_are() -> None:
     for minute in range(1, minutes):
         steps.tick(NOON + minute * MINUTE)
     assert steps.dispute == "BEHIND"
-    assert steps.clock.trusted == NOON + YEAR + (minutes - 1) * MINUTE  # it goes on
+    assert steps.clock.trusted == NOON + YEAR + (minutes - 1) * MINUTE  # continued
     steps.tick(NOON + minutes * MINUTE)
     assert steps.dispute == "NONE"
     assert steps.clock.now == steps.clock.trusted == NOON + minutes * MINUTE
@@ -157,7 +157,7 @@ def test_clock_that_is_ahead_comes_back_and_ages_stay_as_they_are() -> None:
     assert steps.kept() == []
 
 
-def test_nothing_ages_by_a_clock_that_was_behind_for_a_while() -> None:
+def test_clock_that_was_behind_for_a_while_ages_nothing() -> None:
     """SVC-9: a machine without a battery begins in 1970, until it has a network."""
     steps = Aging()
     steps.minutes(NOON, 3)
@@ -183,7 +183,7 @@ def test_log_of_an_older_version_is_read_by_the_highest_stamp() -> None:
     assert steps.clock.now == NOON + YEAR
 
 
-def test_first_stamp_of_all_is_believed() -> None:
+def test_first_stamp_is_believed() -> None:
     steps = Steps(LIMITS)
     steps.now = NOON
     steps.create()
@@ -197,7 +197,7 @@ State = tuple[int, tuple[int, int, int, int, int]]  # now; trusted, stamp, dispu
 
 
 def moved(retiming: Retiming | None, *times: int) -> tuple[int, list[int]] | None:
-    """What a retiming does to these times."""
+    """Return these times after a correction."""
     return None if retiming is None else (retiming.above, list(map(retiming.rule, times)))
 
 
@@ -214,7 +214,7 @@ def moved(retiming: Retiming | None, *times: int) -> tuple[int, list[int]] | Non
         ((1000, (1000, 1000, AGREED, 0, 0)), (990, 0), (1000, (1000, 990, AGREED, 0, 0))),
         ((1000, (1000, 1000, AGREED, 0, 0)), (989, 0), (1000, (1000, 989, BEHIND, 0, 0))),
         ((1000, (1000, 1000, AGREED, 0, 0)), (-5, 0), (1000, (1000, 0, BEHIND, 0, 0))),
-        # ahead: what passes is counted, at most a step and what the leader has watched
+        # ahead: counts the time that passes, at most a step plus the elapsed time
         ((5000, (1000, 5000, AHEAD, 30, 7)), (5011, 0), (5011, (1010, 5011, AHEAD, 40, 7))),
         ((5000, (1000, 5000, AHEAD, 30, 7)), (5011, -5), (5011, (1010, 5011, AHEAD, 40, 7))),
         ((5000, (1000, 5000, AHEAD, 0, 7)), (5049, 40), (5049, (1049, 5049, AHEAD, 49, 7))),
@@ -233,7 +233,7 @@ def moved(retiming: Retiming | None, *times: int) -> tuple[int, list[int]] | Non
         ),
     ],
 )
-def test_stamp_moves_the_clock_just_so_far(
+def test_stamp_moves_the_clock_by_this_much(
     before: State, stamp: tuple[int, int], after: State
 ) -> None:
     """SVC-9: with a step of 10."""
@@ -250,14 +250,14 @@ def test_stamp_moves_the_clock_just_so_far(
 @pytest.mark.parametrize(
     ("before", "at", "after", "times"),
     [
-        # sustained ahead: believed, and no time that was given is later
+        # sustained ahead: believed; no stored time is later
         (
             (6000, (1000, 5000, AHEAD, 55, 0)),
             5005,
             (5005, (5005, 5005, AGREED, 0, 0)),
             (5005, [5005] * 6),
         ),
-        # as far as times were moved back before, they are moved forward again
+        # times that were moved back before are moved forward again
         (
             (6000, (1000, 5000, AHEAD, 55, 100)),
             5005,
@@ -270,14 +270,14 @@ def test_stamp_moves_the_clock_just_so_far(
             (5005, (5005, 5005, AGREED, 0, 5000)),
             (-1, [4000, 4500, 5005, 5005, 5005, 5005]),
         ),
-        # ahead, then behind: what was stamped ahead is moved back at once
+        # ahead, then behind: times stamped ahead are moved back at once
         (
             (6000, (1000, 6000, AHEAD, 55, 0)),
             500,
             (1000, (1000, 500, BEHIND, 0, 0)),
             (1000, [1000] * 6),
         ),
-        # sustained behind: everything is moved back, and that is remembered
+        # sustained behind: everything is moved back, and the amount is remembered
         (
             (1000, (1000, 500, BEHIND, 55, 7)),
             505,
@@ -293,7 +293,7 @@ def test_stamp_moves_the_clock_just_so_far(
         ),
     ],
 )
-def test_end_of_a_dispute_changes_the_times_that_were_given_in_it(
+def test_end_of_a_dispute_corrects_times_stamped_in_it(
     before: State, at: int, after: State, times: tuple[int, list[int]]
 ) -> None:
     """SVC-9: with a step of 10, of which 6 are enough."""
@@ -313,7 +313,7 @@ def test_dispute_lasts_until_stamps_have_kept_their_pace_for_six_steps() -> None
         assert (clock.dispute, clock.sustained) == (state[2], 59)
 
 
-def test_stamp_without_a_word_of_watched_time_is_believed_within_a_step() -> None:
+def test_stamp_without_elapsed_time_is_believed_within_a_step() -> None:
     """SVC-9"""
     clock = Clock()
     clock.restore(1000, None)
@@ -327,8 +327,9 @@ def test_new_clock_has_seen_nothing() -> None:
 
 
 def random_stamps(seed: int) -> None:
-    """True time goes on; every other leader may have a wrong clock, for less than it takes to be
-    believed. Nothing that is in truth younger than the age, less a step, may go."""
+    """Run random stamps, in which every other leader may briefly have a wrong clock.
+
+    No message that is really younger than the age, less a step, may expire."""
     rng, steps = Random(seed), Aging()
     true, put = NOON, list[int]()
     while true < NOON + 36 * HOUR:
@@ -344,7 +345,7 @@ def random_stamps(seed: int) -> None:
         assert first <= bisect_right(put, true - DAY + STEP)
         if rng.random() < 0.2:
             steps.machine = Machine.restore(list(steps.machine.state()))
-    for _ in range(200):  # right from now on: all that is old goes
+    for _ in range(200):  # correct from now on: old messages expire
         true += STEP - SECOND
         steps.tick(true)
     assert steps.dispute == "NONE"
@@ -353,6 +354,6 @@ def random_stamps(seed: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
-def test_wrong_clocks_of_some_leaders_let_nothing_young_go(seed: int) -> None:
+def test_wrong_clocks_of_some_leaders_expire_nothing_early(seed: int) -> None:
     """SVC-9"""
     random_stamps(seed)

@@ -1,4 +1,4 @@
-"""SVC-3: how far a subscription was sent to its reader, and how much more the reader can take."""
+"""SVC-3: the position and the credit of a reader."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def flow(window: Window | None = None, topic: str = "t", subscription: str = "s"
 
 
 def left(found: Flow) -> tuple[int, int, int, int]:
-    """What is sent next, how many messages and bytes may be, and what is in flight in all."""
+    """Return the next offset, the credit left, and all bytes in flight."""
     return found.next, found.messages_left, found.bytes_left, found.window.outstanding
 
 
@@ -35,7 +35,7 @@ def test_new_flow_may_send_nothing() -> None:
     assert left(flow()) == (-1, 0, 0, 0)
 
 
-def test_credit_is_used_by_what_is_sent_and_given_back_by_what_arrives() -> None:
+def test_sent_messages_use_credit_and_arrived_ones_return_it() -> None:
     """SVC-3"""
     found = flow()
     found.renew(10, 8, 100)
@@ -43,7 +43,7 @@ def test_credit_is_used_by_what_is_sent_and_given_back_by_what_arrives() -> None
     found.sent(12, 30)
     found.sent(15, 20)
     assert left(found) == (15, 3, 50, 50)
-    found.renew(11, 8, 100)  # a part of the first chunk has come
+    found.renew(11, 8, 100)  # part of the first chunk has arrived
     assert left(found) == (15, 4, 50, 50)
     found.renew(12, 8, 100)
     assert left(found) == (15, 5, 80, 20)
@@ -52,8 +52,8 @@ def test_credit_is_used_by_what_is_sent_and_given_back_by_what_arrives() -> None
 
 
 @pytest.mark.parametrize("offset", [9, 10, 16])
-def test_reader_that_goes_elsewhere_begins_anew(offset: int) -> None:
-    """SVC-3: also if it asks for the same offset again, because nothing has come."""
+def test_reader_that_jumps_resets_its_flow(offset: int) -> None:
+    """SVC-3: also if it repeats its offset, because nothing arrived."""
     found = flow()
     found.renew(10, 8, 100)
     found.sent(15, 20)
@@ -121,7 +121,7 @@ def test_dropped_flow_is_found_nowhere() -> None:
     assert (flows._by_topic, flows._by_client) == ({"u": {"s": three}}, {BOB: {three: None}})
 
 
-def test_only_the_attached_life_of_a_subscription_may_read_it() -> None:
+def test_only_the_attached_incarnation_may_read() -> None:
     """SVC-8"""
     steps = Steps()
     steps.subscribe()

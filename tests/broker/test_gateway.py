@@ -1,4 +1,4 @@
-"""A node towards its clients: calls, limits, and what is looked at."""
+"""The gateway: calls, limits and views."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bare() -> Gateway:
     return Gateway(ME, rng, service=service)
 
 
-def test_a_call_is_executed_and_answered_by_its_id() -> None:
+def test_call_is_executed_and_answered_by_its_id() -> None:
     gateway = bare()
     command = do.DeleteTopic("topic", 0)
     gateway.receive(ANN, Call(5, command))
@@ -46,7 +46,7 @@ def test_a_call_is_executed_and_answered_by_its_id() -> None:
     assert gateway.drain() == [Send(ANN, Answer(5, errors.NoSuchTopic("topic")))]
 
 
-def test_the_same_call_again_is_not_executed_while_it_is_under_way() -> None:
+def test_repeated_call_in_flight_is_not_executed_again() -> None:
     gateway = bare()
     for _ in range(3):
         gateway.receive(ANN, Call(5, do.DeleteTopic("topic", 0)))
@@ -58,7 +58,7 @@ def test_the_same_call_again_is_not_executed_while_it_is_under_way() -> None:
     ]
 
 
-def test_a_late_repetition_of_a_call_gets_the_same_answer_and_is_not_executed() -> None:
+def test_late_copy_of_a_call_gets_the_same_answer() -> None:
     """SVC-2: by then another client may have set another policy."""
     gateway = bare()
     command = do.SetPolicy("topic", 0, DEFAULT)
@@ -81,7 +81,7 @@ def test_only_the_last_answers_to_a_client_are_remembered() -> None:
     assert gateway.drain() == [Ask(Execute(ANSWERED_MAX + 2, do.DeleteTopic("topic", 0)))]
 
 
-def test_a_call_about_a_topic_that_is_elsewhere_is_executed_when_it_comes_again() -> None:
+def test_repeated_call_after_not_here_is_executed() -> None:
     """REP-6: the topic may have come back."""
     gateway = bare()
     for token in (1, 2):
@@ -91,7 +91,7 @@ def test_a_call_about_a_topic_that_is_elsewhere_is_executed_when_it_comes_again(
         gateway.drain()
 
 
-def test_answers_come_in_the_order_of_what_is_decided() -> None:
+def test_answers_come_in_the_order_of_decisions() -> None:
     gateway = bare()
     for id in (1, 2):
         gateway.receive(ANN, Call(id, do.DeleteTopic(f"topic{id}", 0)))
@@ -104,7 +104,7 @@ def test_answers_come_in_the_order_of_what_is_decided() -> None:
     ]
 
 
-def test_who_has_left_gets_no_answer_and_who_came_anew_not_that_of_an_earlier_life() -> None:
+def test_reconnected_client_gets_no_stale_answers() -> None:
     gateway = bare()
     gateway.receive(ANN, Call(1, do.DeleteTopic("old", 0)))
     gateway.down(ANN)
@@ -116,7 +116,7 @@ def test_who_has_left_gets_no_answer_and_who_came_anew_not_that_of_an_earlier_li
     assert gateway.drain() == [Send(ANN, Answer(1, errors.NoSuchTopic("new")))]
 
 
-def test_only_a_node_itself_makes_its_flows_go() -> None:
+def test_pump_messages_of_other_nodes_are_ignored() -> None:
     gateway = bare()
     gateway.receive(ANN, Pump())
     assert gateway.drain() == []
@@ -139,8 +139,8 @@ def test_nothing_is_answered_before_it_is_on_disk() -> None:
     assert desk.took(BOB) == [Answer(7, Appended(0, 1, kept=False))]
 
 
-def test_a_put_again_adds_nothing_and_a_gap_is_asked_to_be_filled() -> None:
-    """SVC-2: dedup, and the resend request."""
+def test_repeated_put_adds_nothing_and_a_gap_is_reported() -> None:
+    """SVC-2: deduplication and the resend request."""
     desk = Desk()
     reading(desk)
     epoch = producing(desk)
@@ -151,7 +151,7 @@ def test_a_put_again_adds_nothing_and_a_gap_is_asked_to_be_filled() -> None:
     assert desk.call(BOB, put(epoch, 1, b"b", b"c")) == Appended(2, 1, kept=True)
 
 
-def test_a_command_gets_the_time_of_the_node() -> None:
+def test_command_gets_the_time_of_the_node() -> None:
     desk = Desk(service={"epoch_us": 1_000_000})
     desk.now = 2.5
     desk.call(ANN, do.CreateTopic("topic", at=99))
@@ -168,9 +168,7 @@ def test_a_command_gets_the_time_of_the_node() -> None:
         (do.Put("t", "p", 1, 0, 1, 9, 0, packed(b"a")[:-1] + b"?"), "checksum"),
     ],
 )
-def test_a_batch_that_is_not_what_it_is_said_to_be_is_refused(
-    command: do.Command, fact: str
-) -> None:
+def test_batch_that_differs_from_its_declaration_is_refused(command: do.Command, fact: str) -> None:
     desk = Desk()
     before = desk.journal.log.last
     refusal = desk.call(ANN, command)
@@ -180,7 +178,7 @@ def test_a_batch_that_is_not_what_it_is_said_to_be_is_refused(
     assert desk.gateway.refused == 1
 
 
-def test_too_much_is_refused_before_anything_is_done() -> None:
+def test_calls_above_a_limit_are_refused_without_effect() -> None:
     """SVC-7"""
     desk = Desk(
         service={"limits": Limits(batch_bytes_max=500)},
@@ -203,14 +201,14 @@ def test_too_much_is_refused_before_anything_is_done() -> None:
     assert desk.call(BOB, put(epoch, 1, bytes(120)), id=2) == Appended(1, 1, kept=False)
 
 
-def test_a_batch_larger_than_all_calls_may_hold_passes_if_it_is_alone() -> None:
+def test_large_batch_passes_if_it_is_the_only_call() -> None:
     desk = Desk(gateway={"calls_bytes_max": 10})
     epoch = producing(desk)
     assert desk.call(BOB, put(epoch, 0, bytes(100))) == Appended(0, 1, kept=False)
 
 
-def test_a_disk_that_is_nearly_full_takes_no_puts_but_what_gives_space_back() -> None:
-    """SVC-7: a full disk is a clear error, and nothing is lost."""
+def test_nearly_full_disk_refuses_puts_but_accepts_acks() -> None:
+    """SVC-7: a full disk is a clear error, and no message is lost."""
     desk = Desk(gateway={"free_disk_bytes_min": 8 * 1024})
     desk.gateway.free_disk_bytes = lambda: desk.journal.log.free_bytes
     epoch = reading(desk)
@@ -239,7 +237,7 @@ def test_subscribing_again_is_answered_already() -> None:
     assert desk.call(ANN, command) == Subscribed(0, 1, already=True)
 
 
-def test_looking_shows_topics_in_pages() -> None:
+def test_look_lists_topics_in_pages() -> None:
     desk = Desk()
     for name in ("b2", "a", "b1", "b3"):
         desk.call(ANN, do.CreateTopic(name, 0))
@@ -254,8 +252,8 @@ def test_looking_shows_topics_in_pages() -> None:
     assert (view.topics, view.node) == ((), ME)
 
 
-def test_topics_on_their_way_to_another_group_are_shown_until_they_are_there() -> None:
-    """REP-6: a list of all topics of a ring must not lack those that move."""
+def test_moving_topics_are_listed_until_they_have_moved() -> None:
+    """REP-6: a list of all topics of a ring must include moving ones."""
     desk = Desk()
     for name in ("b", "a"):
         desk.call(ANN, do.CreateTopic(name, 0))
@@ -271,7 +269,7 @@ def test_topics_on_their_way_to_another_group_are_shown_until_they_are_there() -
     assert view.topics == ()
 
 
-def test_a_view_says_how_far_a_subscription_is_behind() -> None:
+def test_view_shows_the_lag_of_a_subscription() -> None:
     desk = Desk()
     epoch = reading(desk)
     producer = producing(desk)
@@ -299,7 +297,7 @@ def test_a_view_says_how_far_a_subscription_is_behind() -> None:
     assert [(each.next, each.subscriptions) for each in view.topics] == [(3, ())]
 
 
-def test_a_client_is_watched_once() -> None:
+def test_client_is_watched_once() -> None:
     gateway = bare()
     stranger = NodeId("client/x")
     gateway.receive(stranger, Look(1))
@@ -307,8 +305,8 @@ def test_a_client_is_watched_once() -> None:
     assert [each for each in gateway.drain() if isinstance(each, Watch)] == [Watch(stranger)]
 
 
-def test_who_does_not_lead_sends_everybody_elsewhere() -> None:
-    """REP-5: and forgets what was under way; clients ask again."""
+def test_node_that_stops_leading_redirects_its_clients() -> None:
+    """REP-5: it forgets calls in flight, and clients repeat them."""
     gateway = bare()
     gateway.receive(ANN, Call(1, do.CreateTopic("topic", 0)))
     gateway.drain()

@@ -1,4 +1,4 @@
-"""A node towards its clients, effect by effect: limits at their boundaries, and lost leases."""
+"""The gateway, effect by effect: exact limits and lost leases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DELETE = do.DeleteTopic("topic", 0)
 
 
 class Group(Alone):
-    """It holds its lease for as long as the test says so."""
+    """A group whose lease the test controls."""
 
     leased = True
 
@@ -43,7 +43,7 @@ def bare(limits: Limits | None = None, **options: Any) -> Gateway:
 
 
 def flowing(count: int = 3, **options: Any) -> tuple[Gateway, int]:
-    """The gateway of a topic with batches of one letter, and the epoch of its reader."""
+    """Return the gateway of a topic with one-letter batches, and the epoch of its reader."""
     desk, epoch = filled(count, **options)
     group = Group()
     desk.service.group = group
@@ -67,7 +67,7 @@ def offsets(effects: list[Any]) -> list[int]:
 # -- limits --
 
 
-def test_gateway_has_these_limits_unless_it_is_told_others() -> None:
+def test_gateway_has_these_default_limits() -> None:
     """SVC-7"""
     gateway = bare()
     assert (gateway._calls_max, gateway._calls_bytes_max) == (10_000, 64 << 20)
@@ -75,7 +75,7 @@ def test_gateway_has_these_limits_unless_it_is_told_others() -> None:
     assert gateway._free_disk_bytes_min == 8 << 20
 
 
-def test_batch_of_just_the_limit_is_taken() -> None:
+def test_batch_at_the_limit_is_accepted() -> None:
     """SVC-7: a larger one is refused before it is executed."""
     size = len(packed(b"x"))
     for limit, taken in ((size, True), (size - 1, False)):
@@ -86,7 +86,7 @@ def test_batch_of_just_the_limit_is_taken() -> None:
         assert taken or effect == Send(ANN, Answer(1, errors.TooLarge("bytes", limit)))
 
 
-def test_calls_of_a_client_hold_just_so_many_bytes() -> None:
+def test_bytes_of_concurrent_calls_are_limited() -> None:
     """SVC-7: calls without messages hold none."""
     size = len(packed(b"x"))
     gateway = bare(calls_bytes_max=2 * size)
@@ -99,8 +99,8 @@ def test_calls_of_a_client_hold_just_so_many_bytes() -> None:
     assert (gateway._clients[ANN].bytes, gateway.refused) == (2 * size, 1)
 
 
-def test_disk_is_full_below_the_room_that_is_kept() -> None:
-    """SVC-7: what was staged before is still answered."""
+def test_disk_is_full_below_the_reserved_space() -> None:
+    """SVC-7: parts that were staged before are still answered."""
     gateway = bare(free_disk_bytes_min=100)
     for room, full in ((100, False), (99, True)):
         gateway.free_disk_bytes = lambda room=room: room
@@ -134,8 +134,8 @@ def test_view_has_at_least_one_topic_and_says_whether_there_are_more() -> None:
     assert shown == [(1, True), (1, True), (2, True), (3, False), (3, False)]
 
 
-def test_lag_is_counted_from_what_is_kept() -> None:
-    """SVC-9: unread messages that were dropped are no lag."""
+def test_lag_counts_only_kept_messages() -> None:
+    """SVC-9: dropped messages do not count."""
     gateway, _ = flowing(3)
     topic = gateway._service.machine.registry.topics["topic"]
     topic.index.drop_below(2)
@@ -157,7 +157,7 @@ def test_answer_for_another_layer_is_left_alone() -> None:
 
 
 def test_answers_are_remembered_except_of_puts() -> None:
-    """SVC-2: a put that comes again is known by its sequence."""
+    """SVC-2: a repeated put is recognised by its sequence."""
     assert gateway_module.ANSWERED_MAX == 1000
     gateway = bare()
     for id, command in ((1, DELETE), (2, put(1, 0, b"x"))):
@@ -174,7 +174,7 @@ def test_answers_are_remembered_except_of_puts() -> None:
 # -- leading --
 
 
-def test_clients_are_told_when_this_node_leads_and_their_calls_go_on() -> None:
+def test_clients_learn_that_this_node_leads_and_their_calls_continue() -> None:
     """REP-5"""
     gateway = bare()
     gateway.receive(ANN, Call(1, DELETE))
@@ -185,7 +185,7 @@ def test_clients_are_told_when_this_node_leads_and_their_calls_go_on() -> None:
     assert gateway.drain() == [Send(ANN, Answer(1, TopicDeleted(already=True)))]
 
 
-def test_all_that_is_in_flight_is_forgotten_when_another_node_leads() -> None:
+def test_calls_in_flight_are_forgotten_when_another_node_leads() -> None:
     """REP-5"""
     gateway, epoch = flowing()
     gateway.receive(ANN, fetch(epoch, 3))
@@ -203,7 +203,7 @@ def test_all_that_is_in_flight_is_forgotten_when_another_node_leads() -> None:
     assert [(state.calls, state.bytes) for state in gateway._clients.values()] == [({}, 0)] * 2
 
 
-def test_flow_goes_on_when_the_lease_is_renewed() -> None:
+def test_flow_continues_when_the_lease_is_renewed() -> None:
     """REP-5: without one nothing is delivered."""
     gateway, epoch = flowing()
     lease(gateway, lease_queue=False)
@@ -226,7 +226,7 @@ def test_flow_goes_on_when_the_lease_is_renewed() -> None:
 # -- flows --
 
 
-def test_flow_that_has_delivered_all_waits() -> None:
+def test_flow_at_the_end_of_the_topic_waits() -> None:
     """SVC-4"""
     gateway, epoch = flowing(1)
     gateway.receive(ANN, fetch(epoch, 0))
@@ -242,7 +242,7 @@ def test_flow_that_has_delivered_all_waits() -> None:
 def test_flow_without_credit_delivers_nothing(
     messages: int, size: int, delivered: list[int]
 ) -> None:
-    """SVC-3: also of what was let go."""
+    """SVC-3: not even a report of dropped messages."""
     gateway, epoch = flowing()
     gateway._service.machine.registry.topics["topic"].index.drop_below(2)
     gateway.receive(ANN, fetch(epoch, 0, messages=messages, size=size))
@@ -253,7 +253,7 @@ def test_flow_without_credit_delivers_nothing(
         assert (flow.messages_left, flow.bytes_left) == (max(messages, 0), max(size, 0))
 
 
-def test_window_with_room_for_one_byte_takes_one_batch() -> None:
+def test_window_with_one_byte_of_space_takes_one_batch() -> None:
     """SVC-3"""
     size = len(packed(b"a"))
     for window, delivered in ((size, [0]), (size + 1, [0, 1])):
@@ -264,7 +264,7 @@ def test_window_with_room_for_one_byte_takes_one_batch() -> None:
         assert found + offsets(gateway.drain()) == delivered
 
 
-def test_offset_of_who_may_not_read_does_not_matter() -> None:
+def test_offset_of_a_fenced_reader_is_not_checked() -> None:
     """SVC-7"""
     gateway, epoch = flowing()
     gateway.receive(ANN, fetch(epoch + 1, 99))
@@ -272,7 +272,7 @@ def test_offset_of_who_may_not_read_does_not_matter() -> None:
     assert gateway.drain() == [Send(ANN, FlowEnded("topic", "sub", epoch + 1, fenced))]
 
 
-def test_flow_of_a_fenced_reader_ends_though_there_is_more() -> None:
+def test_flow_of_a_fenced_reader_ends_before_its_last_message() -> None:
     """SVC-8"""
     gateway, epoch = flowing()
     gateway.receive(ANN, fetch(epoch, 3))
@@ -294,7 +294,7 @@ def unreadable(error: Exception) -> Callable[[int], None]:
     return source
 
 
-def test_flow_waits_for_what_is_fetched_from_another_replica(
+def test_flow_waits_for_a_batch_from_another_replica(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SVC-10"""
@@ -311,8 +311,8 @@ def test_flow_waits_for_what_is_fetched_from_another_replica(
     assert offsets(gateway.drain()) == [0]
 
 
-def test_flow_ends_at_what_no_replica_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SVC-10: its reader is told where, and may go on behind it."""
+def test_flow_ends_at_a_batch_that_no_replica_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVC-10: the reader is told the offset, and may skip it."""
     gateway, epoch = flowing()
     damage = Corrupt("0001.log", 17, 2, 2, "checksum")
     monkeypatch.setattr(gateway._service, "stored_batch", unreadable(damage))
@@ -322,7 +322,7 @@ def test_flow_ends_at_what_no_replica_can_read(monkeypatch: pytest.MonkeyPatch) 
     assert len(gateway.flows) == 0
 
 
-def test_client_that_leaves_is_not_served_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disconnected_client_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """SVC-3"""
     gateway, epoch = flowing()
     lease(gateway, lease_queue=False)
@@ -333,7 +333,7 @@ def test_client_that_leaves_is_not_served_any_more(monkeypatch: pytest.MonkeyPat
     assert (gateway._ready, gateway._unreadable, len(gateway.flows)) == ({}, {}, 0)
 
 
-def test_loss_of_all_that_was_unread_is_told_once_and_costs_no_window() -> None:
+def test_loss_of_all_unread_messages_is_reported_once() -> None:
     """SVC-9"""
     gateway, epoch = flowing()
     gateway._service.machine.registry.topics["topic"].index.clear()

@@ -1,4 +1,4 @@
-"""A node towards its readers: what is decided flows, in order, within credit, to who may read."""
+"""The gateway sends decided messages in order, within credit, to permitted readers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LETTERS = [bytes([each]) for each in b"abcdefghij"]
 
 
 def filled(count: int = 10, **options: object) -> tuple[Desk, int]:
-    """A topic with a batch a letter, and the epoch of its reader."""
+    """Return a node with one batch per letter, and the epoch of its reader."""
     desk = Desk(**options)  # type: ignore[arg-type]
     epoch = reading(desk)
     producer = producing(desk)
@@ -33,7 +33,7 @@ def filled(count: int = 10, **options: object) -> tuple[Desk, int]:
     return desk, epoch
 
 
-def test_what_is_there_is_delivered_with_who_put_it() -> None:
+def test_stored_messages_are_delivered_with_their_producer() -> None:
     """SVC-3"""
     desk, epoch = filled(2)
     assert desk.send(ANN, fetch(epoch, 1)) == [
@@ -48,7 +48,7 @@ def test_what_is_there_is_delivered_with_who_put_it() -> None:
     ]
 
 
-def test_who_waits_is_served_as_soon_as_something_is_decided() -> None:
+def test_waiting_reader_gets_a_message_as_soon_as_it_is_decided() -> None:
     """SVC-4"""
     desk = Desk()
     epoch = reading(desk)
@@ -64,7 +64,7 @@ def test_who_waits_is_served_as_soon_as_something_is_decided() -> None:
     assert values(desk.took(ANN)) == [b"b", b"c"]
 
 
-def test_what_is_decided_together_is_delivered_together() -> None:
+def test_messages_decided_together_are_delivered_together() -> None:
     desk = Desk()
     epoch = reading(desk)
     desk.send(ANN, fetch(epoch, 0))
@@ -78,7 +78,7 @@ def test_what_is_decided_together_is_delivered_together() -> None:
     assert len(delivery.chunks) == 3
 
 
-def test_no_more_than_the_credit_is_sent() -> None:
+def test_deliveries_stay_within_the_credit() -> None:
     desk, epoch = filled()
     assert values(desk.send(ANN, fetch(epoch, 0, messages=3))) == LETTERS[:3]
     assert values(desk.send(ANN, fetch(epoch, 3, messages=2))) == LETTERS[3:5]
@@ -88,14 +88,14 @@ def test_no_more_than_the_credit_is_sent() -> None:
     assert values(desk.send(ANN, fetch(epoch, 7, size=1))) == LETTERS[7:8], "one, whatever its size"
 
 
-def test_a_part_of_a_batch_is_enough() -> None:
+def test_part_of_a_batch_is_delivered_for_small_credit() -> None:
     desk = Desk()
     epoch = reading(desk)
     desk.call(BOB, put(producing(desk), 0, *LETTERS))
     assert values(desk.send(ANN, fetch(epoch, 4, messages=3))) == LETTERS[4:7]
 
 
-def test_a_batch_that_the_rest_of_the_credit_would_cut_comes_whole_with_the_next() -> None:
+def test_batch_that_exceeds_the_remaining_credit_comes_whole_with_the_next_fetch() -> None:
     desk = Desk()
     epoch = reading(desk)
     producer = producing(desk)
@@ -105,8 +105,8 @@ def test_a_batch_that_the_rest_of_the_credit_would_cut_comes_whole_with_the_next
     assert values(desk.send(ANN, fetch(epoch, 3, messages=6))) == LETTERS[3:9]
 
 
-def test_more_than_half_of_a_credit_is_used_though_a_batch_is_cut() -> None:
-    """Who has taken less may not send another Fetch."""
+def test_batch_is_cut_to_use_more_than_half_of_the_credit() -> None:
+    """A reader that got less might not send another Fetch."""
     desk = Desk()
     epoch = reading(desk)
     producer = producing(desk)
@@ -115,8 +115,8 @@ def test_more_than_half_of_a_credit_is_used_though_a_batch_is_cut() -> None:
     assert values(desk.send(ANN, fetch(epoch, 2, messages=3))) == LETTERS[2:5]
 
 
-def test_who_asks_for_what_is_gone_gets_what_is_left_though_a_batch_is_cut() -> None:
-    """Nothing is under way that could bring another Fetch, and nothing behind it may be skipped."""
+def test_reader_of_dropped_messages_gets_the_remaining_part_of_a_batch() -> None:
+    """Nothing is in flight that would cause another Fetch, and no message may be skipped."""
     desk = Desk()
     epoch = reading(desk)
     producer = producing(desk)
@@ -129,21 +129,21 @@ def test_who_asks_for_what_is_gone_gets_what_is_left_though_a_batch_is_cut() -> 
     assert values(desk.send(ANN, fetch(epoch, 0, ack=3, messages=2))) == LETTERS[3:5]
 
 
-def test_renewed_credit_has_nothing_sent_again_that_is_under_way() -> None:
+def test_renewed_credit_resends_nothing_in_flight() -> None:
     desk, epoch = filled()
     assert values(desk.send(ANN, fetch(epoch, 0, messages=6))) == LETTERS[:6]
     assert values(desk.send(ANN, fetch(epoch, 4, messages=6))) == LETTERS[6:10]
 
 
 @pytest.mark.parametrize("offset", [4, 2])
-def test_the_same_offset_again_or_an_earlier_one_has_it_sent_again(offset: int) -> None:
-    """SVC-3: a MSG that was lost is sent again, and is the same."""
+def test_same_or_earlier_offset_resends(offset: int) -> None:
+    """SVC-3: a lost message is sent again unchanged."""
     desk, epoch = filled()
     desk.send(ANN, fetch(epoch, 4, messages=3))
     assert values(desk.send(ANN, fetch(epoch, offset, messages=2))) == LETTERS[offset : offset + 2]
 
 
-def test_a_long_way_is_gone_in_deliveries_of_bounded_size() -> None:
+def test_deliveries_have_a_bounded_size() -> None:
     size = len(packed(b"a"))
     desk, epoch = filled(gateway={"delivery_bytes": 3 * size})
     deliveries = desk.send(ANN, fetch(epoch, 0))
@@ -152,7 +152,7 @@ def test_a_long_way_is_gone_in_deliveries_of_bounded_size() -> None:
     assert counts == [3, 3, 3, 1]
 
 
-def test_a_client_that_takes_nothing_costs_its_window_and_nobody_else_anything() -> None:
+def test_slow_client_does_not_delay_other_clients() -> None:
     size = len(packed(b"a"))
     desk, epoch = filled(gateway={"window_bytes": 4 * size})
     other = reading(desk, ANN, "other")
@@ -166,13 +166,13 @@ def test_a_client_that_takes_nothing_costs_its_window_and_nobody_else_anything()
     assert values(desk.send(BOB, Fetch("topic", "bob", bob, 0, 0, 4, 1 << 20))) == LETTERS[:4]
     got = desk.send(ANN, fetch(epoch, 3))
     topics = [each.topic for each in got if isinstance(each, Delivery)]
-    assert topics == ["topic"], "one batch has room again"
+    assert topics == ["topic"], "one batch fits again"
     got = desk.send(ANN, fetch(epoch, 5))
     assert "other" in [each.topic for each in got if isinstance(each, Delivery)]
 
 
-def test_acks_that_ride_in_fetches_share_a_place_in_the_log() -> None:
-    """SVC-9: what is acknowledged goes."""
+def test_acks_in_fetches_share_a_slot_of_the_log() -> None:
+    """SVC-9: acknowledged messages are dropped."""
     desk, epoch = filled()
     last = desk.journal.log.last
     for offset in range(1, 8):
@@ -183,7 +183,7 @@ def test_acks_that_ride_in_fetches_share_a_place_in_the_log() -> None:
     assert desk.journal.log.last == last + 1
 
 
-def test_an_ack_that_says_nothing_new_is_not_written() -> None:
+def test_repeated_ack_is_not_written() -> None:
     desk, epoch = filled()
     last = desk.journal.log.last
     desk.send(ANN, fetch(epoch, 0, ack=0))
@@ -192,7 +192,7 @@ def test_an_ack_that_says_nothing_new_is_not_written() -> None:
     assert desk.journal.log.last == last
 
 
-def test_many_acks_do_not_wait_for_time() -> None:
+def test_many_acks_are_flushed_without_delay() -> None:
     desk = Desk(service={"acks_max": 2})
     epochs = [reading(desk, ANN, topic) for topic in ("one", "two")]
     for topic, epoch in zip(("one", "two"), epochs, strict=True):
@@ -211,10 +211,10 @@ def test_many_acks_do_not_wait_for_time() -> None:
         (do.DeleteTopic("topic", 0), errors.NoSuchTopic),
     ],
 )
-def test_a_flow_ends_with_its_epoch_and_is_told_why(
+def test_flow_ends_with_its_epoch_and_the_reason(
     command: do.Command, why: type[errors.Refusal]
 ) -> None:
-    """SVC-8: the newer life takes over, the older gets a clear error."""
+    """SVC-8: the newer incarnation takes over, and the older gets a clear error."""
     desk, epoch = filled(3)
     desk.send(ANN, fetch(epoch, 0))
     desk.call(BOB, command)
@@ -227,7 +227,7 @@ def test_a_flow_ends_with_its_epoch_and_is_told_why(
     assert type(ended.why) is why
 
 
-def test_nothing_is_delivered_to_an_epoch_that_is_over() -> None:
+def test_old_epoch_gets_no_deliveries() -> None:
     desk, old = filled(3)
     new = desk.call(ANN, do.Attach("topic", "sub", "inc-2")).epoch
     (ended,) = desk.send(ANN, fetch(old, 0, ack=3))
@@ -236,17 +236,17 @@ def test_nothing_is_delivered_to_an_epoch_that_is_over() -> None:
     assert desk.service.machine.bounds("topic") == (0, 3), "nor is its ack taken"
     (delivery,) = desk.send(ANN, fetch(new, 0))
     assert isinstance(delivery, Delivery)
-    assert delivery.suspect_below == 3, "the older life may have handed these out"
+    assert delivery.suspect_below == 3, "the older reader may have got these"
 
 
-def test_a_life_that_has_detached_reads_no_more() -> None:
+def test_detached_reader_gets_no_deliveries() -> None:
     desk, epoch = filled(3)
     desk.call(ANN, do.Detach("topic", "sub", epoch, 0))
     (ended,) = desk.send(ANN, fetch(epoch, 0))
     assert ended == FlowEnded("topic", "sub", epoch, errors.Fenced(epoch))
 
 
-def test_of_two_connections_of_one_life_the_later_reads_on() -> None:
+def test_later_connection_of_a_reader_continues() -> None:
     desk, epoch = filled(3)
     desk.send(ANN, fetch(epoch, 0))
     assert values(desk.send(BOB, fetch(epoch, 2))) == LETTERS[2:3]
@@ -254,14 +254,14 @@ def test_of_two_connections_of_one_life_the_later_reads_on() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 4])
-def test_nobody_reads_what_is_not_there(offset: int) -> None:
+def test_fetch_of_a_missing_topic_ends_the_flow(offset: int) -> None:
     desk, epoch = filled(3)
     (ended,) = desk.send(ANN, fetch(epoch, offset))
     assert ended == FlowEnded("topic", "sub", epoch, errors.OutOfRange(3))
 
 
-def test_a_client_that_is_gone_loses_its_flows_and_nothing_else() -> None:
-    """SVC-4, SVC-11: it goes on where it was."""
+def test_disconnected_client_loses_only_its_flows() -> None:
+    """SVC-4, SVC-11: it continues at its cursor."""
     desk, epoch = filled(3)
     desk.send(ANN, fetch(epoch, 0, messages=1))
     desk.leave(ANN)
@@ -269,8 +269,8 @@ def test_a_client_that_is_gone_loses_its_flows_and_nothing_else() -> None:
     assert values(desk.send(ANN, fetch(epoch, 1))) == LETTERS[1:3]
 
 
-def test_credit_counts_what_a_batch_takes_when_it_is_opened() -> None:
-    """SVC-4: what is well compressed must not fill the memory of who reads it."""
+def test_credit_counts_uncompressed_bytes() -> None:
+    """SVC-4: compressed batches must not fill the memory of the reader."""
     desk = Desk()
     epoch, producer = reading(desk), producing(desk)
     large = batch.encode([bytes(1_000_000)], timestamps=1, zstd=3)
@@ -281,13 +281,13 @@ def test_credit_counts_what_a_batch_takes_when_it_is_opened() -> None:
     assert [len(value) for value in values(got)] == [1_000_000] * 3
 
 
-def test_after_a_restart_everything_is_read_from_disk() -> None:
+def test_restarted_node_reads_messages_from_disk() -> None:
     desk, epoch = filled()
     desk.restart()
     assert values(desk.send(ANN, fetch(epoch, 0))) == LETTERS
 
 
-def test_what_was_dropped_unread_is_seen_to_be_missing() -> None:
+def test_reader_sees_that_messages_were_dropped_unread() -> None:
     desk, epoch = filled()
     policy = Policy(bytes_max=2 * len(packed(b"a")), drop_unread=True)
     desk.call(BOB, do.SetPolicy("topic", 0, policy))
@@ -296,8 +296,8 @@ def test_what_was_dropped_unread_is_seen_to_be_missing() -> None:
     assert delivery.chunks[0].offset == 8
 
 
-def test_that_all_unread_was_let_go_is_said_once_and_to_whoever_asks_again() -> None:
-    """SVC-4 SVC-9: nothing lies behind it, and a reader must not wait for ever."""
+def test_loss_of_all_unread_messages_is_reported_again_on_request() -> None:
+    """SVC-4 SVC-9: otherwise the reader would wait forever."""
     desk, epoch = filled(3)
     assert len(values(desk.send(ANN, fetch(epoch, 0, messages=1)))) == 1
     policy = Policy(bytes_max=1, drop_unread=True)
@@ -308,7 +308,7 @@ def test_that_all_unread_was_let_go_is_said_once_and_to_whoever_asks_again() -> 
     assert desk.send(ANN, fetch(epoch, 1)) == [gone]
 
 
-def test_what_was_staged_is_read_with_the_sequence_of_its_publication() -> None:
+def test_staged_messages_have_the_sequence_of_their_publish() -> None:
     desk = Desk()
     epoch = reading(desk)
     desk.send(ANN, fetch(epoch, 0))

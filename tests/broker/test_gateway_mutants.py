@@ -1,4 +1,4 @@
-"""Without any one of its rules towards clients a node is found out."""
+"""Tests notice each removed rule of the gateway."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lowers_a_limit(seed: int) -> None:
 
 
 def of_each(test: Callable[[Any], None]) -> Story:
-    """A test that is run for every kind of read."""
+    """Return a story that runs a test for every kind of read."""
 
     def story(seed: int) -> None:
         test(reads.READS[seed])
@@ -49,7 +49,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         of_each(reads.test_leader_answers_a_read_when_its_lease_is_renewed),
         Scanner, "receive", "if not service.group.leads(self.now):", "if False:",
     ),
-    "deposed leader grants wishes": (
+    "deposed leader confirms changes": (
         of_each(reads.test_leader_answers_a_read_when_its_lease_is_renewed),
         Governor, "receive", "elif not self.group.leads(self.now):", "elif False:",
     ),
@@ -61,8 +61,8 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         of_each(reads.test_deposed_leader_sends_waiting_reads_to_the_new_one),
         Scanner, "timeout", "self.receive(client, scan)", "self._awaiting_lease.add(client, scan)",
     ),
-    "late repetition of a call is executed again": (
-        exact(calls.test_a_late_repetition_of_a_call_gets_the_same_answer_and_is_not_executed),
+    "late copy of a call is executed again": (
+        exact(calls.test_late_copy_of_a_call_gets_the_same_answer),
         Gateway, "_call", "if id in state.answered:", "if False:",
     ),
     "lower limit of bytes refuses what is stored": (
@@ -83,6 +83,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_node_without_this_rule_is_found_out(mutant: Mutant) -> None:
+def test_gateway_mutant_is_noticed(mutant: Mutant) -> None:
     """REP-5 SVC-10"""
     must_be_noticed(mutant)

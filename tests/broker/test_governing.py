@@ -1,4 +1,4 @@
-"""Any node shows its group; the leader changes it, and says no where that would end it."""
+"""Any node shows its group. The leader changes it, and refuses harmful changes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def refused(made: Governor, change: Change | HandOver) -> str:
     return answer.result.fact
 
 
-def test_a_leader_shows_what_it_knows_of_all() -> None:
+def test_leader_shows_all_members() -> None:
     """REP-3"""
     made = governor(silent="c", leased=False)
     made.state.roster.offers[D] = Offered(Member(D, 4), 0, 0.0)
@@ -112,7 +112,7 @@ def test_a_leader_shows_what_it_knows_of_all() -> None:
     )
 
 
-def test_another_one_shows_what_it_knows_too() -> None:
+def test_follower_shows_its_local_view() -> None:
     seen = answered(governor(leader=B, silent="c"), LookGroup(3))
     assert isinstance(seen, GroupView)
     assert (seen.node, seen.leader, seen.offers) == ("a", "b", ())
@@ -130,22 +130,22 @@ def reached(made: Governor, now: float) -> list[tuple[bool, bool | None, float]]
     return [(each.silent, each.reachable, each.heard) for each in seen.members]
 
 
-def test_follower_vouches_for_its_leader_alone() -> None:
-    """REP-2: it hears nothing of the others, dead or alive."""
+def test_follower_reports_only_its_leader_as_reachable() -> None:
+    """REP-2: it gets no messages of other followers."""
     made = governor(leader=B)
     made.state.following.heard = made.paxos.last_message[B] = 10.0
     here, there = (False, True, 0.0), (False, True, 1.0)
     assert reached(made, 11.0) == [here, there, (False, None, -1.0)]
 
 
-def test_node_without_a_leader_says_which_members_it_does_not_hear() -> None:
-    """REP-2: once they had the time to look for a leader, too."""
+def test_node_without_a_leader_shows_silent_members() -> None:
+    """REP-2: after the time of an election."""
     made = governor(leader=NodeId(""))
     made.state.following.heard = made.paxos.last_message[B] = 10.0
     here = (False, True, 0.0)
     assert reached(made, 11.0) == [here, (False, True, 1.0), (False, None, -1.0)]
     assert reached(made, 14.0) == [here, (True, False, 4.0), (True, False, -1.0)]
-    made.state.roster.silent[C] = None  # when this node led, and it has not heard it since
+    made.state.roster.silent[C] = None  # heard while this node led, not since
     assert reached(made, 11.0) == [here, (False, True, 1.0), (True, False, -1.0)]
     made.paxos.last_message[C] = 13.0
     assert reached(made, 14.0) == [here, (True, False, 4.0), (False, True, 1.0)]
@@ -160,7 +160,7 @@ def test_member_is_heard_by_any_message_of_it() -> None:
 
 
 def test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_hears() -> None:
-    """REP-2: a member that comes after the strangers is heard, too."""
+    """REP-2: a member that joins later is heard, too."""
     group = governor(leader=NodeId("")).paxos
     group.receive(B, Canvass(1, 0))
     for number in range(SENDERS_MAX + 10):
@@ -172,7 +172,7 @@ def test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_h
     assert f"stranger {SENDERS_MAX + 9}" in group.last_message
 
 
-def test_there_is_a_quorum_as_long_as_a_leader_is_heard() -> None:
+def test_group_has_a_quorum_while_a_leader_is_heard() -> None:
     made = governor(leader=B)
     group, following = made.group, made.state.following
     following.heard = 10.0
@@ -188,7 +188,7 @@ def test_roles_have_names() -> None:
     assert role_of(governor(leader=B, members="bc").group) == "joining"
 
 
-def test_who_does_not_lead_sends_elsewhere() -> None:
+def test_node_that_does_not_lead_redirects() -> None:
     change = Govern(7, HandOver(B))
     assert answered(governor(leader=B), change) == Elsewhere("b", ("a", "b", "c"))
 
@@ -202,7 +202,7 @@ def test_who_does_not_lead_sends_elsewhere() -> None:
         (Change(add=D, remove=B), "c", Removed(B), Change(add=D, remove=B, size=3)),
     ],
 )
-def test_a_change_is_asked_for_once_and_answered_when_it_is_so(
+def test_change_is_proposed_once_and_answered_when_done(
     change: Change, silent: str, event: Value, asked: Change
 ) -> None:
     """REP-4"""
@@ -224,7 +224,7 @@ def test_a_change_is_asked_for_once_and_answered_when_it_is_so(
     assert (send.to, send.message.id, send.message.version) == (ANN, 7, 6)
 
 
-def test_who_asked_a_leader_that_resigns_is_sent_to_the_next() -> None:
+def test_client_of_a_resigned_leader_is_redirected() -> None:
     made = governor()
     made.receive(ANN, Govern(7, HandOver(B)))
     assert made.drain() == [Watch(ANN), Ask(HandOver(B))]
@@ -236,12 +236,12 @@ def test_who_asked_a_leader_that_resigns_is_sent_to_the_next() -> None:
     assert [each for each in made.drain() if isinstance(each, Send)] == []
 
 
-def test_what_is_so_already_is_answered_at_once() -> None:
+def test_change_that_already_happened_is_answered_at_once() -> None:
     for change in (HandOver(A), Change(add=B), Change(remove=D)):
         assert isinstance(answered(governor(), Govern(7, change)), GroupView)
 
 
-def test_what_would_do_harm_is_refused_with_the_remedy() -> None:
+def test_harmful_change_is_refused_with_a_remedy() -> None:
     """REP-4"""
     assert "has not offered itself; start it with --join a" in refused(governor(), Change(add=D))
     assert "is the only replica" in refused(governor(members="a"), Change(remove=A))
@@ -268,7 +268,7 @@ def test_no_member_is_removed_while_another_one_offers_itself_without_its_disk()
     assert Ask(Change(remove=C, size=2)) in made.drain()
 
 
-def test_wishes_are_bounded_and_go_with_who_had_them() -> None:
+def test_pending_changes_are_bounded_and_end_with_their_client() -> None:
     made = governor()
     for number in range(PENDING_MAX):
         made.receive(ANN, Govern(number, HandOver(B)))
@@ -281,7 +281,7 @@ def test_wishes_are_bounded_and_go_with_who_had_them() -> None:
     assert Ask(HandOver(B)) in made.drain()
 
 
-def test_what_happens_to_the_group_is_news() -> None:
+def test_group_events_are_reported() -> None:
     """REP-3"""
     made = governor()
     for event in (LeaderChanged(B), Added(D), Removed(C), Suspected(B, True), Suspected(B, False)):
@@ -302,14 +302,14 @@ def test_what_happens_to_the_group_is_news() -> None:
     assert made.elections == 1
 
 
-def test_group_of_its_own_is_shown_as_no_ring() -> None:
+def test_group_outside_of_a_ring_shows_an_empty_ring() -> None:
     """REP-3"""
     made = governor()
     made.receive(ANN, LookRing(3))
     assert made.drain() == [Send(ANN, RingView(3, A, (), (), None))]
 
 
-def test_replica_with_a_damaged_disk_tells_when_all_is_there_again() -> None:
+def test_replica_with_a_damaged_disk_reports_that_it_is_refilled() -> None:
     """REP-1"""
     made = governor()
     made.start()
@@ -334,8 +334,8 @@ def test_replica_with_a_damaged_disk_tells_when_all_is_there_again() -> None:
     assert made.drain() == [Emit(News("refilled"))]
 
 
-def test_news_come_before_the_answer_to_who_waited_for_them() -> None:
-    """REP-4: each wish by itself."""
+def test_event_is_reported_before_the_answer() -> None:
+    """REP-4: each change separately."""
     made = governor()
     made.state.roster.offers[D] = Offered(Member(D, 4), 0, 0.0)
     made.receive(ANN, Govern(7, HandOver(B)))
@@ -350,7 +350,7 @@ def test_news_come_before_the_answer_to_who_waited_for_them() -> None:
     assert list(made._pending) == [(ANN, 7)]
 
 
-def test_wish_that_has_come_true_is_answered_when_the_lease_is_renewed() -> None:
+def test_finished_change_is_answered_when_the_lease_is_renewed() -> None:
     """REP-4"""
     made = governor()
     leased = True
@@ -366,7 +366,7 @@ def test_wish_that_has_come_true_is_answered_when_the_lease_is_renewed() -> None
     assert made.drain() == [Send(ANN, view_of(made.group, 0.0, 8))]
 
 
-def test_times_without_a_word_have_exact_limits() -> None:
+def test_silence_limits_are_exact() -> None:
     """REP-2: 2.5 and 3 seconds, with a suspicion time of 2."""
     made = governor(leader=B)
     made.state.following.heard = made.paxos.last_message[C] = 10.0
@@ -396,7 +396,7 @@ def test_times_without_a_word_have_exact_limits() -> None:
         ("abc", "", Change(), 3),
     ],
 )
-def test_change_comes_with_the_size_that_goes_with_it(
+def test_change_gets_the_matching_group_size(
     members: str, silent: str, change: Change, size: int
 ) -> None:
     """REP-4"""
@@ -405,7 +405,7 @@ def test_change_comes_with_the_size_that_goes_with_it(
     )
 
 
-def test_wish_that_can_be_has_no_fault() -> None:
+def test_possible_change_is_not_refused() -> None:
     """REP-4"""
     made = governor()
     group = made.group

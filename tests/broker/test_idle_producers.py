@@ -1,4 +1,4 @@
-"""Records of producers that are idle for long are given back, and topics that nobody uses go."""
+"""Records of idle producers and unused topics are deleted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY = 86_400 * 1_000_000
 
 
 class Days(Steps):
-    """Time passes while the leader watches."""
+    """Lets measured time pass."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         super().__init__(limits)
@@ -29,12 +29,12 @@ class Days(Steps):
         self.apply(do.Tick(self.now, time, producers=True))
 
     def topics(self) -> dict[str, list[str]]:
-        """The producers of each."""
+        """Return the producers of each topic."""
         topics = self.machine.registry.topics.values()
         return {topic.name: list(topic.producers) for topic in topics}
 
 
-def test_topic_that_nobody_uses_goes_with_its_last_idle_producer() -> None:
+def test_unused_topic_is_deleted_with_its_last_idle_producer() -> None:
     """SVC-9"""
     steps = Days()
     steps.put(steps.open(), 0)
@@ -52,7 +52,7 @@ def test_producer_that_opens_or_puts_is_not_idle() -> None:
     for number in range(10):
         steps.wait(IDLE - DAY)
         steps.put(first, number)
-        steps.put(first, number)  # a repetition shows that it lives, too
+        steps.put(first, number)  # a repeated put counts as use
         steps.open(producer="q")
     assert steps.topics() == {"t": ["p", "q"]}
     assert steps.put(second, 0, producer="q") == Appended(10, 1, kept=True)
@@ -70,7 +70,7 @@ def test_topic_with_a_subscription_stays_without_its_producers() -> None:
     assert steps.put(epoch, 1) == errors.Unopened("t", "p")
 
 
-def test_client_can_tell_that_its_record_was_given_back() -> None:
+def test_client_notices_that_its_record_was_deleted() -> None:
     """SVC-2: its sequences count from 0 again."""
     steps = Days()
     steps.subscribe()
@@ -102,7 +102,7 @@ def test_record_of_an_idle_source_is_deleted_with_its_producers() -> None:
 
 
 def test_source_that_stages_or_publishes_is_not_idle() -> None:
-    """PIPE-2: repeated commands count, too. None of its topics forgets it before the others do."""
+    """PIPE-2: repeated commands count. All topics forget the source at once."""
     steps = Days()
     steps.stage(0, "a")
     steps.stage(0, "b", topic="u")
@@ -153,7 +153,7 @@ def test_sources_of_an_older_log_are_idle_from_when_the_limit_is_set() -> None:
     assert steps.topics() == {}
 
 
-def test_clock_that_comes_back_makes_no_source_young_for_ever() -> None:
+def test_clock_that_comes_back_leaves_no_source_young() -> None:
     """SVC-9: it was used at a time in the future."""
     steps = Days()
     right = steps.now
@@ -198,8 +198,8 @@ def test_clock_that_comes_back_makes_no_producer_idle() -> None:
     assert steps.topics() == {}
 
 
-def test_leader_looks_for_idle_producers_now_and_then() -> None:
-    """SVC-9: an idle node leaves its disk alone."""
+def test_leader_checks_for_idle_producers_regularly() -> None:
+    """SVC-9: an idle node does not write to its disk."""
     leader = Leader()
     before = len(leader.decided)
     for _ in range(29):
@@ -215,7 +215,7 @@ def test_leader_looks_for_idle_producers_now_and_then() -> None:
     assert len(leader.decided) == before + 1
 
 
-def test_leader_looks_for_idle_sources_now_and_then() -> None:
+def test_leader_checks_for_idle_sources_regularly() -> None:
     """SVC-9 PIPE-2"""
     leader = Leader()
     leader.do(do.CloseProducer("t", "p", 1))

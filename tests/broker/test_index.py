@@ -1,4 +1,4 @@
-"""SVC-9: which places of the log a topic's messages lie at, and which are still needed."""
+"""SVC-9: the slots of a topic's messages, and those that are still needed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def live_slots(*added: int) -> LiveSlots:
 
 
 def columns(found: LiveSlots) -> tuple[list[int], bytes, int, int]:
-    """Rows, whether each is alive, the first living one, and how many are dead."""
+    """Return the rows, their live flags, the head and the number of dead rows."""
     return list(found._slots), bytes(found._alive), found._head, found._dead
 
 
 def filled(*entries: tuple[int, int, int], start: int = 0) -> Index:
-    """An index of entries that are given by place, messages and bytes; one comes each second."""
+    """Return an index of entries (slot, messages, bytes), one per second."""
     index = Index(live_slots())
     index.begin_at(start)
     for time, (slot, count, size) in enumerate(entries):
@@ -35,10 +35,10 @@ def filled(*entries: tuple[int, int, int], start: int = 0) -> Index:
     return index
 
 
-# -- places --
+# -- live slots --
 
 
-def test_lowest_place_is_the_first_that_was_not_dropped() -> None:
+def test_lowest_slot_is_the_first_live_one() -> None:
     """SVC-9"""
     found = live_slots(3, 5, 8, 9)
     assert (found.lowest(), len(found), found.below(9), found.below(10)) == (3, 4, 3, 4)
@@ -53,8 +53,8 @@ def test_lowest_place_is_the_first_that_was_not_dropped() -> None:
     assert (found.lowest(), len(found), found.below(12), found.below(13)) == (12, 1, 0, 1)
 
 
-def test_first_row_can_be_alive_again_after_the_head() -> None:
-    """SVC-9: the head moves to just behind the dropped one."""
+def test_head_moves_to_the_next_live_row() -> None:
+    """SVC-9: it is directly after the dropped one."""
     found = live_slots(3, 5)
     found.drop(3)
     assert columns(found) == ([3, 5], b"\0\1", 1, 1)
@@ -62,7 +62,7 @@ def test_first_row_can_be_alive_again_after_the_head() -> None:
     assert columns(found) == ([5], b"\1", 0, 0)
 
 
-def test_dead_rows_are_given_back_when_they_are_more_than_half(
+def test_rows_are_compacted_when_more_than_half_are_dead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SVC-9"""
@@ -77,16 +77,16 @@ def test_dead_rows_are_given_back_when_they_are_more_than_half(
     found = live_slots(*range(8))
     for slot in range(4):
         found.drop(slot)
-    assert columns(found)[2:] == (4, 4)  # just a half
+    assert columns(found)[2:] == (4, 4)  # exactly half
     found.drop(4)
     assert columns(found) == ([5, 6, 7], b"\1\1\1", 0, 0)
     found = live_slots(*range(6))
     for slot in range(6):
         found.drop(slot)
-    assert columns(found) == (list(range(6)), bytes(6), 6, 6)  # too few to care
+    assert columns(found) == (list(range(6)), bytes(6), 6, 6)  # too few to compact
 
 
-def test_column_of_places_is_taken_over() -> None:
+def test_column_of_slots_is_restored() -> None:
     """SVC-9"""
     found = live_slots(1)
     found.extend(array("Q", [4, 6]))
@@ -96,7 +96,7 @@ def test_column_of_places_is_taken_over() -> None:
 # -- the index --
 
 
-def test_new_index_has_nothing() -> None:
+def test_new_index_is_empty() -> None:
     """SVC-9"""
     index = Index(live_slots())
     assert (index.summary(), index.size, index.batches) == ((0, 0, 0, True), 0, 0)
@@ -104,7 +104,7 @@ def test_new_index_has_nothing() -> None:
     assert list(index.entries(0)) == []
 
 
-def test_entries_name_batches_whole() -> None:
+def test_entries_are_whole_batches() -> None:
     """REP-6"""
     index = filled((3, 2, 10), (5, 3, 20), (9, 1, 30))
     rows = [
@@ -129,7 +129,7 @@ def test_entries_name_batches_whole() -> None:
     assert (index.size, list(index.entries(0))) == (7, [Entry(6, 1, 7, 5, *PLAIN, 12)])
 
 
-def test_batch_goes_when_its_last_message_does() -> None:
+def test_batch_is_dropped_with_its_last_message() -> None:
     """SVC-9"""
     index = filled((3, 2, 10), (5, 3, 20), (9, 1, 30))
     lowest = []
@@ -142,15 +142,15 @@ def test_batch_goes_when_its_last_message_does() -> None:
 @pytest.mark.parametrize(
     ("entries", "dropped", "left"),
     [
-        (10, 5, 10),  # just a half
+        (10, 5, 10),  # exactly half
         (8, 4, 8),
         (8, 5, 3),
-        (7, 4, 7),  # of few, only when all are gone
+        (7, 4, 7),  # a short index is compacted only when it is empty
         (5, 5, 0),
         (12, 5, 12),
     ],
 )
-def test_rows_are_given_back_when_more_than_half_of_them_are_gone(
+def test_index_is_compacted_when_more_than_half_of_its_rows_are_gone(
     monkeypatch: pytest.MonkeyPatch, entries: int, dropped: int, left: int
 ) -> None:
     """SVC-9: and there are more than `COMPACT_MIN` of these."""
@@ -163,21 +163,21 @@ def test_rows_are_given_back_when_more_than_half_of_them_are_gone(
     assert [each.offset for each in index.entries(0)] == list(range(dropped, entries))
 
 
-def test_places_that_do_not_grow_are_all_looked_at() -> None:
-    """SVC-9: a batch that was carried lies behind younger ones."""
+def test_slots_out_of_order_are_all_checked() -> None:
+    """SVC-9: a carried batch has a higher slot than younger ones."""
     index = filled((3, 1, 10), (5, 1, 10), (9, 1, 10))
     assert index.move(0, 3, 12)
     assert (index.summary()[3], [each.slot for each in index.before(10)]) == (False, [5, 9])
     index = filled((3, 1, 10), (5, 1, 10), (4, 1, 10))
     assert (index.summary()[3], [each.slot for each in index.before(5)]) == (False, [3, 4])
     index.clear()
-    assert index.summary()[3]  # nothing is out of order any more
+    assert index.summary()[3]  # in order again
 
 
-def test_order_is_known_again_when_the_rows_are_given_back(
+def test_order_is_known_again_after_all_rows_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """SVC-9: but not as long as any row is left."""
+    """SVC-9: not while any row is left."""
     monkeypatch.setattr(index_module, "COMPACT_MIN", 1)
     ordered = filled((3, 1, 10), (5, 1, 10), (9, 1, 10))
     ordered.drop_below(2)
@@ -187,7 +187,7 @@ def test_order_is_known_again_when_the_rows_are_given_back(
     assert (len(disordered._slots), disordered.summary()[3]) == (1, False)
 
 
-def test_entry_moves_only_from_where_it_lies() -> None:
+def test_entry_moves_only_from_its_current_slot() -> None:
     """SVC-9"""
     index = filled((3, 2, 10), (5, 3, 20))
     assert not index.move(-1, 3, 9)
@@ -203,14 +203,14 @@ def test_entry_moves_only_from_where_it_lies() -> None:
     assert lone.summary()[3]
 
 
-def test_extent_ends_its_batch_or_cuts_it() -> None:
+def test_extent_ends_at_its_batch_or_inside_it() -> None:
     """SVC-3"""
     index = filled((3, 2, 10), (5, 3, 20))
     assert [index.ends(Extent(3, 0, count, 0)) for count in (1, 2)] == [False, True]
     assert [index.ends(Extent(5, 0, count, 2)) for count in (1, 2, 3)] == [False, False, True]
 
 
-def test_index_that_begins_later_forgets_what_it_had() -> None:
+def test_index_that_begins_later_drops_its_entries() -> None:
     """REP-6"""
     index = filled((3, 2, 10), (5, 3, 20))
     index.begin_at(9)
@@ -218,7 +218,7 @@ def test_index_that_begins_later_forgets_what_it_had() -> None:
     assert list(index.entries(0)) == []
 
 
-def test_times_never_fall_from_entry_to_entry() -> None:
+def test_times_never_decrease() -> None:
     """SVC-9"""
     index = Index(live_slots(1, 2, 3, 4))
     for slot, time in ((1, 50), (2, 40), (3, 60), (4, 55)):

@@ -1,4 +1,4 @@
-"""Held: reads that wait for the leader's lease."""
+"""Reads that wait for the lease of the leader."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Question(Value):
     number: int
 
 
-def test_timer_is_set_once_until_the_questions_are_taken() -> None:
-    """SVC-3: setting it again would put it off."""
+def test_timer_is_set_once_until_the_reads_are_taken() -> None:
+    """SVC-3: setting it again would delay it."""
     protocol = StandIn()
     lease_queue: LeaseQueue[Question] = LeaseQueue(protocol, Due())
     for _ in range(2):
@@ -31,7 +31,7 @@ def test_timer_is_set_once_until_the_questions_are_taken() -> None:
         assert lease_queue.take() == []
 
 
-def test_questions_of_a_client_that_is_gone_are_forgotten() -> None:
+def test_reads_of_a_disconnected_client_are_forgotten() -> None:
     lease_queue: LeaseQueue[Question] = LeaseQueue(StandIn(), Due())
     for client in (ANN, BOB):
         lease_queue.add(client, Question(1))
@@ -39,7 +39,7 @@ def test_questions_of_a_client_that_is_gone_are_forgotten() -> None:
     assert lease_queue.take() == [(BOB, Question(1))]
 
 
-def test_at_most_a_thousand_questions_are_held() -> None:
+def test_at_most_a_thousand_reads_are_queued() -> None:
     lease_queue: LeaseQueue[Question] = LeaseQueue(StandIn(), Due())
     for number in range(1001):
         lease_queue.add(ANN, Question(number))

@@ -1,4 +1,4 @@
-"""A leader answers reads only while it holds its lease, so that none shows an old state."""
+"""A leader answers reads only while it holds its lease, so no read shows an old state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ READS: list[Any] = [
 
 
 class Node:
-    """A leader whose lease the test holds; timers run out when the test says so."""
+    """A leader whose lease and timers the test controls."""
 
     def __init__(self, read: Value) -> None:
         self.leased, self.leader = False, ""
@@ -107,7 +107,7 @@ def test_deposed_leader_sends_waiting_reads_to_the_new_one(read: Value) -> None:
     assert node.wake() == []
 
 
-def test_waiting_reads_are_bounded_and_go_with_their_client() -> None:
+def test_waiting_reads_are_bounded_and_end_with_their_client() -> None:
     assert (QUEUED_MAX, LEASE_CHECK_EVERY) == (1000, 0.02)
     node = Node(Look(0))
     for number in range(QUEUED_MAX + 5):
@@ -122,7 +122,7 @@ def test_waiting_reads_are_bounded_and_go_with_their_client() -> None:
     assert node.wake() == []
 
 
-def test_wish_that_came_true_is_answered_under_a_lease_only() -> None:
+def test_finished_change_is_answered_only_with_a_lease() -> None:
     """REP-5: the membership of a deposed leader may be old."""
     node = Node(Govern(1, HandOver(A)))
     node.leased = True
@@ -132,11 +132,11 @@ def test_wish_that_came_true_is_answered_under_a_lease_only() -> None:
     node.protocol.observe(LeaderChanged(A))
     assert node._sent() == []
     node.leased = True
-    assert node.wake() == []  # it is not true
+    assert node.wake() == []  # the change has not happened
     assert isinstance(node.depose()[0], Elsewhere)
 
 
-def test_full_node_without_a_lease_does_not_say_that_a_put_is_stored() -> None:
+def test_full_node_without_a_lease_does_not_confirm_a_put() -> None:
     node = Node(Look(0))
     gateway = node.protocol
     assert isinstance(gateway, Gateway)
@@ -147,10 +147,10 @@ def test_full_node_without_a_lease_does_not_say_that_a_put_is_stored() -> None:
 
 
 class Looker(App):
-    """Looks at the end of the topic again and again; `seen` is what it was shown last."""
+    """Looks at the end of the topic repeatedly. `seen` is the last answer."""
 
     def __init__(self, world: World, me: str) -> None:
-        self.asked: dict[int, int] = {}  # what was stored when each question was asked
+        self.asked: dict[int, int] = {}  # stored messages at the time of each question
         self.stale: list[tuple[int, int]] = []
         self.answers = 0
         self.stored: Callable[[], int] = lambda: 0
@@ -191,8 +191,7 @@ class Putter(App):
 
 
 def cut_off(seed: int) -> tuple[Looker, Putter]:
-    """The leader is cut off from the other replicas, and from the client that puts, but not from
-    the one that looks."""
+    """Partition the leader from the other replicas and the writer, but not from the reader."""
     world = World(seed, replicas=3)
     world.run_until(lambda: leaders(world) == [world.nodes[0]])
     looker, putter = Looker(world, "looker"), Putter(world, "putter")
@@ -206,14 +205,14 @@ def cut_off(seed: int) -> tuple[Looker, Putter]:
 
 
 def leaders(world: World) -> list[NodeId]:
-    """Who leads three replicas; nobody while they are fewer."""
+    """Return the leaders, if all three replicas run."""
     groups = [paxos(world, node) for node in range(3)]
     full = [group for group in groups if len(group.state.membership.config.members) == 3]
     return [group.me for group in full if group.leads(world.sim.now)]
 
 
 @pytest.mark.long
-def test_deposed_leader_that_is_cut_off_shows_no_old_state() -> None:
+def test_partitioned_leader_shows_no_old_state() -> None:
     """REP-5 SVC-10"""
     for seed in range(2):
         looker, _ = cut_off(seed)

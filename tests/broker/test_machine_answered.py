@@ -1,4 +1,4 @@
-"""Copies of a call that are decided late get the result of the first one and change nothing."""
+"""Late copies of a call get the result of the first one and change nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEW = do.FromNew()
 
 @dataclass
 class Late:
-    """A call, what other clients do after it, and what must be left of that."""
+    """A call, later commands of other clients, and the expected state."""
 
     before: list[do.Command]
     call: Any
@@ -50,7 +50,7 @@ LATE = {
 
 
 def contents(machine: Machine) -> Any:
-    """Return what clients can see of the topics, and of the sources of staged puts."""
+    """Return the visible state of topics and sources."""
     registry = machine.registry
     topics = [
         (topic.name, topic.id, topic.policy, topic.index.summary(), [*topic.subscriptions])
@@ -61,7 +61,7 @@ def contents(machine: Machine) -> Any:
 
 
 def again(result: Result) -> Result:
-    """Return what a copy of a call is told."""
+    """Return the result of a copy of a call."""
     has_mark = "already" in result.__struct_fields__
     return replace(result, already=True) if has_mark else result
 
@@ -84,13 +84,13 @@ def late_copy(late: Late, *, restored: bool = False) -> None:
 
 
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE)
-def test_late_copy_of_a_call_is_told_already_and_changes_nothing(late: Late) -> None:
+def test_late_copy_of_a_call_gets_already_and_changes_nothing(late: Late) -> None:
     """SVC-6 SVC-13"""
     late_copy(late)
 
 
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE)
-def test_restored_machine_knows_the_calls_that_were_answered(late: Late) -> None:
+def test_restored_machine_remembers_answered_calls(late: Late) -> None:
     """SVC-10"""
     late_copy(late, restored=True)
 
@@ -120,7 +120,7 @@ def test_late_delete_loses_no_message_of_the_topic_that_was_created_again() -> N
 
 
 def test_refused_call_stays_refused() -> None:
-    """SVC-10: a client that was told of the refusal does not expect the change any more."""
+    """SVC-10: a client does not expect a refused change to happen later."""
     steps = Steps(Limits(topics_max=1))
     steps.create("other")
     call = replace(CREATE, token="x")
@@ -131,7 +131,7 @@ def test_refused_call_stays_refused() -> None:
 
 
 def test_oldest_of_1001_calls_is_forgotten() -> None:
-    """SVC-10: what is remembered is bounded."""
+    """SVC-10: the memory is bounded."""
     assert ANSWERED_MAX == 1000
     steps = Steps()
     first, second = (do.CreateTopic("t", 0, token=token) for token in ("0", "1"))
@@ -147,8 +147,8 @@ def test_oldest_of_1001_calls_is_forgotten() -> None:
     assert len([*steps.machine.registry.answered.items()]) == ANSWERED_MAX
 
 
-def test_copy_of_a_call_counts_as_time_that_passes() -> None:
-    """SVC-9: the leader takes every stamped command for a stamp."""
+def test_copy_of_a_call_advances_the_clock() -> None:
+    """SVC-9: the leader counts every stamped command."""
     for again in ("x", "x" * 256):
         steps = Steps()
         steps.apply(do.CreateTopic("t", 1000, token="x"))
@@ -176,7 +176,7 @@ def test_machines_that_remember_different_calls_differ() -> None:
     assert some.machine.checksum() != others.machine.checksum()
 
 
-def test_call_that_is_for_another_group_is_not_remembered() -> None:
+def test_not_here_is_not_remembered() -> None:
     """REP-6: the topic may come to this group before the next copy does."""
     steps = Steps()
     steps.apply(moves.Found("g-a", first=False))

@@ -39,17 +39,17 @@ def test_limits_are_set_by_a_command() -> None:
     assert refused == errors.TooMany("producers in the topic", 1)
 
 
-def test_a_name_is_text_of_one_to_255_bytes() -> None:
+def test_name_has_1_to_255_bytes() -> None:
     assert [is_name(each) for each in ("a", "x" * 255)] == [True, True]
     assert [is_name(each) for each in ("", "x" * 256, None, 5, b"bytes")] == [False] * 5
 
 
-def test_books_must_have_a_name() -> None:
+def test_books_must_be_a_valid_name() -> None:
     refused = Steps().apply(do.OpenProducer("t", "p", "inc-1", 0, books="x" * 256))
     assert refused == errors.InvalidName("books")
 
 
-def test_nothing_of_a_deleted_topic_is_carried() -> None:
+def test_deleted_topic_is_not_carried() -> None:
     steps = Steps()
     steps.subscribe()
     epoch = steps.open()
@@ -71,7 +71,7 @@ def test_message_without_an_offset_is_not_carried() -> None:
     assert steps.apply(do.Carry(steps.slot, -1, put)) == done.Carried(moved=False)
 
 
-def test_topic_that_is_created_by_name_after_its_first_use_stays() -> None:
+def test_topic_created_after_its_first_use_stays() -> None:
     """SVC-5"""
     steps = Steps()
     steps.subscribe()
@@ -80,8 +80,8 @@ def test_topic_that_is_created_by_name_after_its_first_use_stays() -> None:
     assert "t" in steps.machine.registry.topics
 
 
-def test_use_of_producers_is_followed_from_the_command_that_says_so() -> None:
-    """SVC-9: not from later ones, nor by limits that do not say so."""
+def test_idle_time_of_producers_counts_from_the_command_that_sets_the_limit() -> None:
+    """SVC-9: not from later commands, nor by other limits."""
     steps = Steps()
     steps.open()
     producer = steps.machine.registry.topics["t"].producers["p"]
@@ -93,7 +93,7 @@ def test_use_of_producers_is_followed_from_the_command_that_says_so() -> None:
         assert (producer.record, producer.used) == (producer.epoch, 2000)
 
 
-def test_use_of_sources_is_followed_from_the_command_that_says_so() -> None:
+def test_idle_time_of_sources_counts_from_the_command_that_sets_the_limit() -> None:
     """SVC-9"""
     steps = Steps()
     steps.stage(0, "a")
@@ -106,13 +106,13 @@ def test_use_of_sources_is_followed_from_the_command_that_says_so() -> None:
         assert source.used == 2000
 
 
-def test_machine_that_has_applied_nothing_needs_nothing() -> None:
+def test_new_machine_needs_no_slot() -> None:
     """SVC-9"""
     machine = Machine()
     assert (machine.registry.last_slot, machine.needed()) == (-1, 0)
 
 
-def test_checksum_is_that_of_the_whole_state() -> None:
+def test_checksum_covers_the_whole_state() -> None:
     """SVC-10: replicas of different versions compare it."""
     assert state.VERSION == 2
     steps = Steps()
@@ -146,7 +146,7 @@ def test_batch_that_is_cut_by_the_limit_is_left_out() -> None:
         assert steps.machine.uncut("t", found) == found[:whole]
 
 
-def test_topic_follows_its_age_only_while_it_has_one() -> None:
+def test_topic_is_aged_only_while_its_policy_has_an_age() -> None:
     """SVC-9"""
     steps = Steps()
     aging = steps.machine.registry.aging
@@ -176,16 +176,14 @@ def test_topic_follows_its_age_only_while_it_has_one() -> None:
         (Policy(drop_unread=True), False, "needs an age"),
     ],
 )
-def test_policy_says_what_it_keeps_and_what_is_wrong_with_it(
-    policy: Policy, retains: bool, fault: str
-) -> None:
+def test_policy_reports_retention_and_faults(policy: Policy, retains: bool, fault: str) -> None:
     """SVC-9"""
     assert policy.retains == retains
     assert fault in policy.fault
     assert bool(policy.fault) == bool(fault)
 
 
-def test_full_disk_is_told_in_its_own_words() -> None:
+def test_full_disk_has_its_own_message() -> None:
     """SVC-7"""
     texts = [errors.Overloaded(what).raised().message for what in (errors.DISK, "calls")]
     assert texts == ["the node's disk is full", "too many calls"]
@@ -194,7 +192,7 @@ def test_full_disk_is_told_in_its_own_words() -> None:
 # -- producers --
 
 
-def test_batches_may_be_as_large_as_the_limits_say() -> None:
+def test_batches_at_the_limits_are_accepted() -> None:
     """SVC-7"""
     steps = Steps(Limits(batch_messages_max=3, batch_bytes_max=100))
     epoch = steps.open()
@@ -218,8 +216,8 @@ def test_single_state_directory_fills_a_limit_of_one() -> None:
     assert isinstance(steps.apply(do.OpenProducer("t", "p", "b", 0, books="b")), done.Opened)
 
 
-def test_sources_and_producers_that_are_known_have_their_place() -> None:
-    """SVC-7: a limit is for new ones."""
+def test_limits_do_not_refuse_known_sources_and_producers() -> None:
+    """SVC-7: limits apply to new ones only."""
     steps = Steps(Limits(sources_max=1, producers_max=1))
     for number in range(2):
         steps.stage(number, "a")
@@ -246,9 +244,7 @@ def test_time_passes_when_a_source_is_closed() -> None:
         (do.Put("t", "q", 1, 0, 2, 0, 0, b""), None),
     ],
 )
-def test_repetition_of_what_is_all_there_is_answered(
-    put: do.Put, answer: done.Already | None
-) -> None:
+def test_already_answers_only_fully_stored_puts(put: do.Put, answer: done.Already | None) -> None:
     """SVC-2"""
     steps = Steps()
     assert steps.open() == 1
@@ -256,7 +252,7 @@ def test_repetition_of_what_is_all_there_is_answered(
     assert steps.machine.registry.topics["t"].already(put) == answer
 
 
-def test_rest_of_a_batch_is_noted_with_what_is_skipped() -> None:
+def test_rest_of_a_batch_has_a_note_of_its_skipped_messages() -> None:
     """SVC-2"""
     steps = Steps()
     steps.subscribe()
@@ -270,8 +266,8 @@ def test_rest_of_a_batch_is_noted_with_what_is_skipped() -> None:
 # -- time --
 
 
-def test_end_of_a_dispute_moves_every_time_that_was_given() -> None:
-    """SVC-9 REP-6: also of what is on its way to or from another group."""
+def test_end_of_a_dispute_corrects_every_time() -> None:
+    """SVC-9 REP-6: also in a moving part."""
     steps = Steps(Limits(clock_step_us=10, producer_idle_us=100, source_idle_us=100))
     registry = steps.machine.registry
     steps.apply(moves.Found("g-2", first=True))
@@ -299,7 +295,7 @@ def test_end_of_a_dispute_moves_every_time_that_was_given() -> None:
     registry.staging.sources["s"], holdings.sources["s"] = sources
     holdings.parts.update({("s", 0, "a"): parts[4], ("s", 0, "b"): parts[5]})
     registry.clock.restore(6000, (1000, 6000, Dispute.AHEAD, 0, 0))
-    assert registry.pass_time(1011).dispute is Dispute.AHEAD  # a step of 10 is not enough
+    assert registry.pass_time(1011).dispute is Dispute.AHEAD  # within a step of 10
     assert registry.pass_time(1005).dispute is Dispute.NONE
     for topic in topics:
         assert [each.time for each in topic.index.entries(0)] == [1005]
@@ -311,8 +307,8 @@ def test_end_of_a_dispute_moves_every_time_that_was_given() -> None:
 # -- cursors --
 
 
-def test_message_that_a_seek_lands_on_stays() -> None:
-    """SVC-3: though it is old enough to go in the same command."""
+def test_message_at_the_target_of_a_seek_stays() -> None:
+    """SVC-3: although it is old enough to expire in the same command."""
     steps = Steps()
     steps.create(policy=Policy(age_us=100))
     steps.subscribe()
@@ -324,7 +320,7 @@ def test_message_that_a_seek_lands_on_stays() -> None:
 
 
 @pytest.mark.parametrize("at", [-1, 0])
-def test_reading_by_time_begins_at_the_very_first(at: int) -> None:
+def test_reading_by_time_includes_the_exact_time(at: int) -> None:
     """SVC-3"""
     steps = Steps()
     steps.now = 0
@@ -336,7 +332,7 @@ def test_reading_by_time_begins_at_the_very_first(at: int) -> None:
 
 
 @pytest.mark.parametrize(("subscriptions", "most"), [(1, 18), (2, 20)])
-def test_cursors_are_gathered_anew_when_most_of_them_are_old(subscriptions: int, most: int) -> None:
+def test_cursor_heap_is_rebuilt_when_most_entries_are_old(subscriptions: int, most: int) -> None:
     """SVC-9"""
     steps = Steps()
     for number in range(subscriptions):
@@ -348,7 +344,7 @@ def test_cursors_are_gathered_anew_when_most_of_them_are_old(subscriptions: int,
     assert (max(cursors), min(cursors)) == (most, subscriptions)
 
 
-def test_topic_knows_the_last_epoch_that_ended_the_right_to_read() -> None:
+def test_topic_knows_the_last_epoch_that_fenced_a_reader() -> None:
     """SVC-8"""
     steps = Steps()
     steps.create()
@@ -356,7 +352,7 @@ def test_topic_knows_the_last_epoch_that_ended_the_right_to_read() -> None:
     fenced = [topic.fenced]
     for command in (
         do.Subscribe("t", "s", do.FromNew(), 0),  # of an earlier subscription of the name
-        do.Attach("t", "s", "inc-1"),  # nobody could read before
+        do.Attach("t", "s", "inc-1"),  # no reader before
         do.Attach("t", "s", "inc-2"),
         do.Subscribe("t", "z", do.FromNew(), 0),
         do.Seek("t", "s", do.FromEarliest(), 0, "token"),
@@ -370,7 +366,7 @@ def test_topic_knows_the_last_epoch_that_ended_the_right_to_read() -> None:
     assert Machine.restore(steps.machine.state()).registry.topics["empty"].fenced == 0
 
 
-def test_a_topic_with_many_seeks_remembers_few_cursors() -> None:
+def test_topic_with_many_seeks_has_a_small_cursor_heap() -> None:
     steps = Steps()
     steps.subscribe()
     steps.put(steps.open(), 0, 2)
@@ -384,14 +380,14 @@ def test_a_topic_with_many_seeks_remembers_few_cursors() -> None:
 # -- staging --
 
 
-def test_publishing_needs_a_place_among_the_producers_of_the_topic() -> None:
+def test_publish_counts_against_the_producer_limit() -> None:
     steps = Steps(Limits(producers_max=1))
     steps.open()
     steps.stage(0, "a")
     assert steps.publish(0, "a") == errors.TooMany("producers in the topic", 1)
 
 
-def test_a_source_that_is_closed_on_a_ring_leaves_other_topics_alone() -> None:
+def test_source_closed_on_a_ring_leaves_other_topics_alone() -> None:
     steps = Steps()
     steps.apply(moves.Found("g-2", True))
     for topic in ("t", "u"):
@@ -408,7 +404,7 @@ def test_a_source_that_is_closed_on_a_ring_leaves_other_topics_alone() -> None:
 # -- moves --
 
 
-def test_a_group_that_is_on_no_ring_takes_no_step_of_a_move() -> None:
+def test_group_outside_of_a_ring_refuses_move_commands() -> None:
     steps = Steps()
     put = do.Put("t", "p", 1, 0, 1, 100, 0, b"bytes")
     rows = state.moved_out(Holdings("g-2", None))
@@ -426,11 +422,11 @@ def test_a_group_that_is_on_no_ring_takes_no_step_of_a_move() -> None:
         moves.Thaw("m"),
         moves.Release("m"),
     ]
-    assert [steps.apply(command) for command in over] == [YES] * 4  # nothing is left to do
+    assert [steps.apply(command) for command in over] == [YES] * 4  # nothing to do
     assert steps.machine.registry.holdings is None
 
 
-def test_a_group_is_founded_once() -> None:
+def test_group_is_founded_once() -> None:
     steps = Steps()
     assert steps.apply(moves.Found("g-2", True)) == YES
     assert steps.apply(moves.Found("g-2", False)) == YES
@@ -438,21 +434,21 @@ def test_a_group_is_founded_once() -> None:
     assert (holdings(steps).group, holdings(steps).low) == ("g-2", key_of("g-2"))
 
 
-def test_a_retired_group_takes_nothing_new() -> None:
+def test_retired_group_claims_nothing() -> None:
     move = Move()
     assert move.importer.apply(moves.Retire()) == YES
     assert holdings(move.importer).retired
     assert move.importer.apply(moves.Claim("m", GIVER)) == NO
 
 
-def test_a_group_that_retires_in_a_move_goes_on_with_it() -> None:
+def test_group_that_retires_during_a_move_continues_it() -> None:
     move = Move()
     move.claim()
     move.importer.apply(moves.Retire())
     assert move.importer.apply(moves.Claim("m", GIVER)) == YES
 
 
-def test_a_copy_of_what_is_neither_put_nor_staged_is_refused() -> None:
+def test_import_without_a_put_or_stage_is_refused() -> None:
     move = Move()
     move.claim()
     put = do.Put("t", "p", 1, 0, 1, 100, 0, b"bytes")
@@ -460,7 +456,7 @@ def test_a_copy_of_what_is_neither_put_nor_staged_is_refused() -> None:
     assert move.importer.apply(moves.Import("other", "t", 1, 0, 1, 100, 0, 0, -1, put)) == NO
 
 
-def test_a_move_is_not_finished_before_it_is_adopted() -> None:
+def test_move_is_not_finished_before_it_is_adopted() -> None:
     move = Move()
     move.claim()
     assert move.importer.apply(moves.Finish("m")) == NO
@@ -477,7 +473,7 @@ def staged_move() -> tuple[Move, moves.Import]:
     return move, moves.Import("m", "t", 0, -1, 3, 100, 1000, 0, -1, staged)
 
 
-def test_staged_parts_come_back_when_a_move_is_given_up() -> None:
+def test_staged_parts_come_back_when_a_move_is_abandoned() -> None:
     move, part = staged_move()
     move.importer.apply(part)
     before = move.importer.machine.needed()
@@ -493,7 +489,7 @@ def test_staged_parts_come_back_when_a_move_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_a_snapshot_holds_staged_parts_on_both_sides_of_a_move(frozen: bool) -> None:
+def test_snapshot_has_staged_parts_on_both_sides_of_a_move(frozen: bool) -> None:
     """SVC-10"""
     move, part = staged_move()
     move.importer.apply(part)
@@ -512,14 +508,14 @@ def test_a_snapshot_holds_staged_parts_on_both_sides_of_a_move(frozen: bool) -> 
     assert not published.already
 
 
-def test_two_states_in_one_are_refused() -> None:
+def test_snapshot_with_two_heads_is_refused() -> None:
     steps = Steps()
     chunks = tuple(steps.machine.state())
     with pytest.raises(ValueError, match="two head rows"):
         Machine.restore((*chunks, *chunks))
 
 
-def test_a_moving_topic_without_a_group_is_refused() -> None:
+def test_snapshot_with_a_moving_topic_but_no_group_is_refused() -> None:
     move = Move()
     move.claim()
     move.copy()

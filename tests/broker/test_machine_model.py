@@ -1,4 +1,4 @@
-"""The machine against its model, under commands that are stale, repeated, torn and out of order."""
+"""The machine against its model, under stale, repeated and reordered commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_machine_and_model_agree_after_every_command(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_equal_commands_lead_to_equal_states_with_and_without_a_snapshot(seed: int) -> None:
-    """SVC-10: a replica that was restored is no other."""
+    """SVC-10: a restored replica is equal."""
     history = random_run(seed, 200).history
     whole, restored = Machine(), Machine()
     for slot, command in history:
@@ -31,7 +31,7 @@ def test_equal_commands_lead_to_equal_states_with_and_without_a_snapshot(seed: i
 
 
 class Trouble(RuleBasedStateMachine):
-    """One rule a kind of command, and one that restores a snapshot."""
+    """One rule per kind of command, and one that restores a snapshot."""
 
     def __init__(self) -> None:
         super().__init__()

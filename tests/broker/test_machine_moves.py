@@ -1,6 +1,6 @@
-"""An arc of the ring changes hands: everything of its topics moves, and nothing has two owners.
+"""An arc moves to another group with all its topics, and no key has two owners.
 
-On the ring lie, in this order: group g-2, topic t, group g-a, topic u.
+The order on the ring is: group g-2, topic t, group g-a, topic u.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def topic(steps: Steps, name: str = "t") -> Topic:
 
 
 class Move:
-    """Both groups of a move, and what their leaders do between the commands."""
+    """Both groups of a move, with the actions of their leaders."""
 
     def __init__(self) -> None:
         self.exporter, self.importer = Steps(), Steps()
@@ -93,8 +93,8 @@ class Move:
         assert self.importer.apply(moves.Finish("m")) == YES
 
 
-def test_a_topic_moves_with_messages_cursors_and_producers() -> None:
-    """REP-6: what the giver had, the taker has, and it goes on from there."""
+def test_topic_moves_with_messages_cursors_and_producers() -> None:
+    """REP-6: the importer has everything, and continues from there."""
     move = Move()
     move.whole()
     assert move.importer.kept() == list(range(3, 10))
@@ -106,8 +106,8 @@ def test_a_topic_moves_with_messages_cursors_and_producers() -> None:
     assert move.importer.ack(move.reading.epoch, 5) != NotHere("t")
 
 
-def test_disputed_time_of_a_giver_is_disputed_in_a_new_group_too() -> None:
-    """REP-6 SVC-9: a new group has no time of its own yet, and believes the first it hears."""
+def test_disputed_time_of_an_exporter_is_disputed_in_a_new_group_too() -> None:
+    """REP-6 SVC-9: a new group has no time yet, and believes the first stamp."""
     move = Move()
     exporter, importer = move.exporter.machine.registry, move.importer.machine.registry
     exporter.limits = importer.limits = LIMITS
@@ -125,7 +125,7 @@ def test_disputed_time_of_a_giver_is_disputed_in_a_new_group_too() -> None:
 
 
 def test_only_the_owner_serves() -> None:
-    """REP-6: at no point do both groups take a put."""
+    """REP-6: at no time do both groups accept a put."""
     move = Move()
     assert move.importer.put(move.epoch, 10) == NotHere("t")
     move.claim()
@@ -155,7 +155,7 @@ def test_only_the_owner_serves() -> None:
         do.Stage("query", 0, "part", "t", 1, 5, 0, b"bytes"),
     ],
 )
-def test_what_is_frozen_or_gone_is_left_alone(command: do.Command) -> None:
+def test_commands_for_a_frozen_or_moved_part_change_nothing(command: do.Command) -> None:
     """REP-6"""
     move = Move()
     move.claim()
@@ -169,8 +169,8 @@ def test_what_is_frozen_or_gone_is_left_alone(command: do.Command) -> None:
     assert move.exporter.apply(command) == NotHere("t")
 
 
-def test_acks_that_come_after_the_freeze_let_nothing_go() -> None:
-    """REP-6: what the taker is about to copy must stay."""
+def test_acks_after_the_freeze_drop_nothing() -> None:
+    """REP-6: the importer still has to copy these messages."""
     move = Move()
     move.claim()
     move.freeze()
@@ -180,7 +180,7 @@ def test_acks_that_come_after_the_freeze_let_nothing_go() -> None:
     assert move.importer.kept() == list(range(3, 10))
 
 
-def test_other_topics_stay_and_their_owner_serves_on() -> None:
+def test_topics_outside_of_the_part_stay_and_are_served() -> None:
     """REP-6"""
     move = Move()
     epoch = move.exporter.open("u")
@@ -190,7 +190,7 @@ def test_other_topics_stay_and_their_owner_serves_on() -> None:
     assert move.importer.put(epoch, 0, topic="u") == NotHere("u")
 
 
-def test_what_was_not_copied_is_not_adopted() -> None:
+def test_part_with_missing_messages_is_not_adopted() -> None:
     """REP-6"""
     move = Move()
     move.claim()
@@ -203,7 +203,7 @@ def test_what_was_not_copied_is_not_adopted() -> None:
     assert move.importer.kept()[-1] == 10
 
 
-def test_what_was_let_go_during_the_copying_is_not_missed() -> None:
+def test_messages_dropped_during_the_copy_are_not_required() -> None:
     """REP-6"""
     move = Move()
     move.claim()
@@ -218,7 +218,7 @@ def test_what_was_let_go_during_the_copying_is_not_missed() -> None:
     assert move.importer.kept() == [12, 13]
 
 
-def test_a_topic_that_was_deleted_during_the_copying_is_not_adopted() -> None:
+def test_topic_deleted_during_the_copy_is_not_adopted() -> None:
     """REP-6"""
     move = Move()
     move.claim()
@@ -227,10 +227,10 @@ def test_a_topic_that_was_deleted_during_the_copying_is_not_adopted() -> None:
     move.freeze()
     assert move.adopt() == YES
     assert "t" not in move.importer.machine.registry.topics
-    assert move.importer.machine.needed() == move.importer.slot + 1  # nothing is held for it
+    assert move.importer.machine.needed() == move.importer.slot + 1  # no slot is kept for it
 
 
-def test_a_topic_made_anew_during_the_copying_moves_in_its_new_life() -> None:
+def test_topic_recreated_during_the_copy_moves_with_its_new_id() -> None:
     """REP-6"""
     move = Move()
     move.claim()
@@ -247,11 +247,11 @@ def test_a_topic_made_anew_during_the_copying_moves_in_its_new_life() -> None:
     assert topic(move.importer).id == 2
     assert (
         move.importer.machine.needed() == move.importer.slot - 1
-    )  # copies of the old life are gone
+    )  # copies of the old topic are gone
 
 
-def test_copies_of_an_earlier_life_are_not_adopted_for_a_like_one() -> None:
-    """REP-6: though they have the same offsets."""
+def test_copies_of_an_earlier_topic_id_are_not_adopted() -> None:
+    """REP-6: although they have the same offsets."""
     move = Move()
     move.claim()
     move.copy()
@@ -266,7 +266,7 @@ def test_copies_of_an_earlier_life_are_not_adopted_for_a_like_one() -> None:
 
 
 @pytest.mark.parametrize("copied", [slice(0), slice(1), slice(1, None)])
-def test_copies_must_reach_from_the_first_message_to_the_last(copied: slice) -> None:
+def test_copies_must_cover_all_messages(copied: slice) -> None:
     """REP-6"""
     move = Move()
     move.claim()
@@ -279,7 +279,7 @@ def test_copies_must_reach_from_the_first_message_to_the_last(copied: slice) -> 
     assert not move.importer.machine.registry.topics
 
 
-def test_topic_that_was_read_to_its_end_moves_without_copies() -> None:
+def test_fully_read_topic_moves_without_copies() -> None:
     """REP-6"""
     move = Move()
     move.exporter.ack(move.reading.epoch, 10)
@@ -289,7 +289,7 @@ def test_topic_that_was_read_to_its_end_moves_without_copies() -> None:
     assert move.importer.put(move.epoch, 10) == Appended(10, 1, kept=True)
 
 
-def test_topic_is_looked_through_for_its_age_only_by_its_owner() -> None:
+def test_only_the_owner_expires_messages_by_age() -> None:
     """REP-6 SVC-9"""
     move = Move()
     move.exporter.apply(do.SetPolicy("t", 0, Policy(age_us=1000)))
@@ -306,8 +306,8 @@ def test_topic_is_looked_through_for_its_age_only_by_its_owner() -> None:
 
 
 @pytest.mark.parametrize("ahead", [-500, 0, 500])
-def test_taker_counts_on_from_the_higher_of_both(ahead: int) -> None:
-    """REP-6: times, topics and epochs."""
+def test_importer_continues_from_the_higher_counters(ahead: int) -> None:
+    """REP-6: times, topic ids and epochs."""
     move = Move()
     importer, exporter = move.importer.machine.registry, move.exporter.machine.registry
     importer.clock.restore(1000 + ahead, (1000 + ahead, 2000, Dispute.AHEAD, 0, 0))
@@ -354,7 +354,7 @@ def test_commands_of_another_move_change_nothing() -> None:
         assert group.machine.checksum() == checksum
 
 
-def test_nothing_is_imported_once_all_is_adopted() -> None:
+def test_import_after_the_adopt_is_refused() -> None:
     """REP-6"""
     move = Move()
     move.claim()
@@ -365,7 +365,7 @@ def test_nothing_is_imported_once_all_is_adopted() -> None:
     assert move.importer.apply(moves.Import("m", "t", 1, 10, 1, 1, 0, 0, -1, put)) == NO
 
 
-def test_claim_can_be_made_anew_when_it_was_abandoned() -> None:
+def test_claim_can_be_repeated_after_it_was_abandoned() -> None:
     """REP-6"""
     move = Move()
     move.claim()
@@ -373,7 +373,7 @@ def test_claim_can_be_made_anew_when_it_was_abandoned() -> None:
     assert move.importer.apply(moves.Claim("other", GIVER)) == YES
 
 
-def test_giver_has_nothing_more_of_what_it_released() -> None:
+def test_exporter_keeps_nothing_of_a_released_part() -> None:
     """REP-6"""
     move = Move()
     move.exporter.stage(0, "a")
@@ -383,14 +383,14 @@ def test_giver_has_nothing_more_of_what_it_released() -> None:
     assert move.exporter.machine.needed() == move.exporter.slot + 1
 
 
-def test_new_topics_are_made_in_the_part_that_is_not_frozen() -> None:
+def test_new_topics_are_created_outside_of_the_frozen_part() -> None:
     """REP-6"""
     move = Move()
     move.freeze()
     assert isinstance(move.exporter.apply(do.OpenProducer("u", "p", "inc-1", 0)), Opened)
 
 
-def test_group_without_an_arc_has_nothing_to_give() -> None:
+def test_group_without_an_arc_exports_nothing() -> None:
     """REP-6"""
     nothing = Holdings("g-a", None)
     assert not nothing.in_part("t", UNTIL)
@@ -398,7 +398,7 @@ def test_group_without_an_arc_has_nothing_to_give() -> None:
     assert not nothing.owns("t")
 
 
-def test_topics_from_before_the_ring_are_served_on() -> None:
+def test_topics_from_before_the_ring_are_still_served() -> None:
     """REP-6"""
     steps = Steps()
     steps.create()
@@ -407,8 +407,8 @@ def test_topics_from_before_the_ring_are_served_on() -> None:
     assert steps.machine.registry.elsewhere("u") == NotHere("u")
 
 
-def test_a_claim_that_is_abandoned_leaves_no_trace() -> None:
-    """REP-6: the giver thaws and serves on."""
+def test_abandoned_claim_leaves_no_trace() -> None:
+    """REP-6: the exporter thaws and serves again."""
     move = Move()
     move.claim()
     move.copy()
@@ -422,8 +422,8 @@ def test_a_claim_that_is_abandoned_leaves_no_trace() -> None:
     assert not holdings(move.importer).incoming
 
 
-def test_what_is_adopted_cannot_be_abandoned_and_what_is_released_cannot_be_thawed() -> None:
-    """REP-6: there is no way back once the taker serves."""
+def test_adopted_part_cannot_be_abandoned_and_released_part_cannot_be_thawed() -> None:
+    """REP-6: a move cannot be undone once the importer serves."""
     move = Move()
     move.claim()
     move.copy()
@@ -436,8 +436,8 @@ def test_what_is_adopted_cannot_be_abandoned_and_what_is_released_cannot_be_thaw
     assert move.exporter.put(move.epoch, 11) == NotHere("t")
 
 
-def test_every_command_may_come_twice() -> None:
-    """REP-6: whoever did not hear the answer asks again."""
+def test_every_move_command_is_idempotent() -> None:
+    """REP-6: a leader repeats an unanswered command."""
     move = Move()
     for _ in range(2):
         move.claim()
@@ -463,8 +463,8 @@ def test_one_move_at_a_time() -> None:
     assert move.exporter.apply(moves.Freeze("other", UNTIL, TAKER)) == NO
 
 
-def test_only_what_one_owns_is_given_and_only_what_is_next_to_it_is_taken() -> None:
-    """REP-6: arcs stay arcs."""
+def test_only_an_owned_and_adjacent_part_moves() -> None:
+    """REP-6: so arcs stay contiguous."""
     move = Move()
     move.whole()
     assert holdings(move.exporter).low == UNTIL
@@ -476,7 +476,7 @@ def test_only_what_one_owns_is_given_and_only_what_is_next_to_it_is_taken() -> N
     assert move.importer.apply(wrong) == NO
 
 
-def test_a_group_that_gives_all_owns_nothing_and_its_neighbour_all() -> None:
+def test_group_that_exports_all_owns_nothing() -> None:
     """REP-6: a group leaves the ring."""
     move = Move()
     move.whole()
@@ -501,7 +501,7 @@ def test_a_group_that_gives_all_owns_nothing_and_its_neighbour_all() -> None:
 
 
 @pytest.mark.parametrize("until", range(6))
-def test_a_state_in_the_middle_of_a_move_is_restored_as_it_was(until: int) -> None:
+def test_snapshot_during_a_move_is_restored(until: int) -> None:
     """REP-6, SVC-10: a snapshot holds both halves of a move."""
     move = Move()
     steps = [move.claim, move.copy, move.freeze, move.adopt]
@@ -519,11 +519,11 @@ def test_a_state_in_the_middle_of_a_move_is_restored_as_it_was(until: int) -> No
     assert move.importer.kept() == list(range(3, 10))
 
 
-def test_nothing_is_adopted_while_a_part_of_the_own_arc_is_going() -> None:
-    """REP-6: the two would no longer lie next to each other."""
+def test_nothing_is_adopted_while_a_part_of_the_arc_is_frozen() -> None:
+    """REP-6: otherwise the parts would not be adjacent."""
     move = Move()
     move.whole()
-    importer = move.exporter  # of all that the other has
+    importer = move.exporter  # everything of the other group
     importer.apply(moves.Claim("back", TAKER))
     assert importer.apply(moves.Freeze("away", key_of("u"), PeerGroup("g-u", ()))) == YES
     low, until = holdings(move.importer).low, holdings(move.importer).position
@@ -535,7 +535,7 @@ def test_nothing_is_adopted_while_a_part_of_the_own_arc_is_going() -> None:
 
 
 def test_staged_parts_move_and_are_published_once() -> None:
-    """REP-6, PIPE-2: what was published stays so, and what was staged is published by the taker."""
+    """REP-6, PIPE-2: the importer publishes staged parts, and remembers published numbers."""
     move = Move()
     move.exporter.stage(0, "a", 2)
     publish = do.PublishStaged("query", 0, ("a",), 0, "t")
@@ -569,7 +569,7 @@ def test_staged_parts_move_and_are_published_once() -> None:
 
 
 def test_refused_publish_has_no_effect_where_its_topic_has_moved() -> None:
-    """REP-6, PIPE-2: be there a record of the source or none."""
+    """REP-6, PIPE-2: with and without a record of the source."""
     publish = do.PublishStaged("query", 0, ("a",), 0, "t", expected=0)
     for number, parts in ((0, ()), (1, ("b",))):
         move = Move()
@@ -587,8 +587,8 @@ def test_refused_publish_has_no_effect_where_its_topic_has_moved() -> None:
         assert isinstance(move.importer.apply(publish), Fenced)
 
 
-def test_a_source_of_two_topics_is_two_sources_on_a_ring() -> None:
-    """REP-6, PIPE-2: so that its topics can part from each other."""
+def test_source_of_two_topics_has_two_records_on_a_ring() -> None:
+    """REP-6, PIPE-2: because its topics can move apart."""
     steps = Steps()
     steps.apply(moves.Found("g-2", True))
     steps.subscribe()
@@ -601,13 +601,13 @@ def test_a_source_of_two_topics_is_two_sources_on_a_ring() -> None:
     assert (steps.kept(), steps.kept("u")) == ([0], [0])
 
 
-def test_a_group_without_a_ring_owns_all() -> None:
+def test_group_outside_of_a_ring_owns_all() -> None:
     """SVC-1"""
     steps = Steps()
     assert isinstance(steps.put(steps.open(), 0), Appended)
 
 
-def test_answered_calls_move_with_their_topics_also_with_those_that_were_deleted() -> None:
+def test_answered_calls_move_with_their_topics_even_deleted_ones() -> None:
     """REP-6: the next copy of a call may reach the new owner."""
     move = Move()
     removed, kept = do.DeleteTopic("removed", 0, "x"), do.DeleteTopic("u", 0, "y")

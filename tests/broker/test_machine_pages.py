@@ -1,4 +1,4 @@
-"""docs/machine.md says what the machine takes, answers, refuses and limits."""
+"""docs/machine.md lists all commands, results, refusals and limits."""
 
 from __future__ import annotations
 

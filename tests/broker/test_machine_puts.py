@@ -1,4 +1,4 @@
-"""A put is appended once and in order, whatever is repeated, lost, late or torn."""
+"""A put is appended once and in order, even if commands are repeated, lost, late or split."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_offsets_are_dense_from_0() -> None:
     assert steps.machine.bounds("t") == (0, 5)
 
 
-def test_repeated_put_is_appended_once_and_told_where() -> None:
+def test_repeated_put_is_appended_once_and_gets_its_offset() -> None:
     """SVC-2: the ack was lost."""
     steps = Steps()
     steps.subscribe()
@@ -38,14 +38,14 @@ def test_repeated_put_is_appended_once_and_told_where() -> None:
 
 
 def test_dedup_has_no_window() -> None:
-    """SVC-2: however old, what is below the next sequence is a repetition."""
+    """SVC-2: a lower sequence is a repetition, however old."""
     steps = Steps()
     steps.subscribe()
     mine, other = steps.open(), steps.open(producer="other")
     for number in range(3 * RUNS_MAX):
         steps.put(mine, number)
         steps.put(other, number, producer="other")
-    assert steps.put(mine, 0) == Already(-1, 1)  # where it was is forgotten, that it was is not
+    assert steps.put(mine, 0) == Already(-1, 1)  # only its offset is forgotten
     assert steps.put(mine, 3 * RUNS_MAX - 1) == Already(6 * RUNS_MAX - 2, 1)
 
 
@@ -58,7 +58,7 @@ def test_equal_content_put_twice_is_two_messages() -> None:
     assert steps.put(epoch, 1) == Appended(1, 1, kept=True)
 
 
-def test_gap_asks_for_what_is_missing_and_appends_nothing() -> None:
+def test_gap_names_the_missing_sequence_and_appends_nothing() -> None:
     """SVC-2"""
     steps = Steps()
     steps.subscribe()
@@ -68,8 +68,8 @@ def test_gap_asks_for_what_is_missing_and_appends_nothing() -> None:
     assert steps.machine.bounds("t") == (0, 2)
 
 
-def test_of_a_batch_that_is_partly_there_only_the_rest_is_appended() -> None:
-    """SVC-2: a restarted publisher packs its outbox anew."""
+def test_only_the_rest_of_a_partly_stored_batch_is_appended() -> None:
+    """SVC-2: a restarted publisher packs its outbox into other batches."""
     steps = Steps()
     steps.subscribe()
     epoch = steps.open()
@@ -84,7 +84,7 @@ def test_of_a_batch_that_is_partly_there_only_the_rest_is_appended() -> None:
     assert steps.machine.fetch("t", 4, 1, ALL) == (Extent(second, 3, 1, 4),)
 
 
-def test_repetition_across_two_batches_is_told_no_single_offset() -> None:
+def test_repetition_across_two_runs_has_no_single_offset() -> None:
     """SVC-2"""
     steps = Steps()
     steps.subscribe()
@@ -95,7 +95,7 @@ def test_repetition_across_two_batches_is_told_no_single_offset() -> None:
     assert steps.put(mine, 0, 2) == Already(-1, 2)
 
 
-def test_newer_life_fences_the_older() -> None:
+def test_newer_incarnation_fences_the_older() -> None:
     """SVC-8"""
     steps = Steps()
     steps.subscribe()
@@ -109,7 +109,7 @@ def test_newer_life_fences_the_older() -> None:
     assert steps.put(opened.epoch, 1) == Appended(1, 1, kept=True)
 
 
-def test_same_life_that_opens_again_gets_the_same_answer() -> None:
+def test_repeated_open_gets_the_same_answer() -> None:
     """SVC-8: the reply was lost."""
     steps = Steps()
     opened = steps.apply(do.OpenProducer("t", "p", "inc-1", 0))
@@ -128,12 +128,12 @@ def test_late_open_of_a_dead_process_changes_nothing() -> None:
     for late in (0, first.epoch, living.epoch - 1, living.epoch + 1):
         dead = do.OpenProducer("t", "p", "dead", 0, books="dead", expected=late)
         assert steps.apply(dead) == errors.Fenced(living.epoch)
-    steps.machine.registry.last_slot -= 4  # which counts the commands
+    steps.machine.registry.last_slot -= 4  # the last slot counts commands
     assert steps.machine.checksum() == before
     assert steps.put(living.epoch, 0) == Appended(0, 1, kept=True)
 
 
-def test_same_life_that_opens_again_need_not_know_its_epoch() -> None:
+def test_repeated_open_need_not_name_its_epoch() -> None:
     """SVC-8: the reply was lost."""
     steps = Steps()
     open_ = do.OpenProducer("t", "p", "inc-1", 0, expected=0)
@@ -142,7 +142,7 @@ def test_same_life_that_opens_again_need_not_know_its_epoch() -> None:
     assert steps.apply(open_) == opened
 
 
-def test_open_of_a_record_that_is_gone_is_told_so_and_makes_no_topic() -> None:
+def test_open_of_a_deleted_record_is_fenced_and_creates_no_topic() -> None:
     """SVC-8"""
     steps = Steps()
     assert steps.apply(do.OpenProducer("t", "p", "inc-1", 0, expected=7)) == errors.Fenced(0)
@@ -169,8 +169,8 @@ def test_every_state_directory_under_a_name_is_remembered() -> None:
         assert opened(number).mine == (30 + 2 * number, 32 + 2 * number)
 
 
-def test_state_directory_too_many_is_refused_and_changes_nothing() -> None:
-    """SVC-2 SVC-7: to forget another one could store its messages twice."""
+def test_state_directory_above_the_limit_is_refused() -> None:
+    """SVC-2 SVC-7: forgetting a directory could store its messages twice."""
     pair = Pair(msgspec.structs.replace(LIMITS, books_max=3))
 
     def opened(books: str) -> done.Result:
@@ -182,12 +182,12 @@ def test_state_directory_too_many_is_refused_and_changes_nothing() -> None:
         pair.apply(do.Put("t", "p", answer.epoch, sequence, 1, 100, 0, b""))
     assert opened("e") == errors.TooMany("state directories under one producer name", 3)
     assert isinstance(pair.apply(do.Put("t", "p", 4, 4, 1, 100, 0, b"")), Appended)
-    assert isinstance(opened(""), Opened)  # a client without a directory comes back to nothing
+    assert isinstance(opened(""), Opened)  # a client without a directory has no range
     for books in "abcd":
         assert isinstance(opened(books), Opened)
 
 
-def test_each_who_keeps_books_under_one_name_is_told_what_is_its_own() -> None:
+def test_each_state_directory_under_one_name_gets_its_own_range() -> None:
     """SVC-2"""
     steps = Steps()
 
@@ -200,7 +200,7 @@ def test_each_who_keeps_books_under_one_name_is_told_what_is_its_own() -> None:
     assert opened("theirs").mine == (6, 6)
     theirs = opened("theirs")
     assert theirs.mine == (6, 6)
-    assert opened("ours").mine == (0, 6)  # they have opened it, and put nothing
+    assert opened("ours").mine == (0, 6)  # opened without a put
     steps.put(opened("ours").epoch, 6)
     assert opened("ours").mine == (0, 7)
     steps.put(opened("theirs").epoch, 7, 3)
@@ -228,7 +228,7 @@ def test_producer_must_open_before_it_puts() -> None:
     assert steps.put(1, 0) == errors.Unopened("t", "p")
 
 
-def test_opening_can_leave_a_missing_topic_missing() -> None:
+def test_open_without_create_leaves_a_missing_topic_missing() -> None:
     """SVC-5"""
     steps = Steps()
     command = do.OpenProducer("t", "p", "inc-1", 0, create=False)
@@ -236,7 +236,7 @@ def test_opening_can_leave_a_missing_topic_missing() -> None:
     assert "t" not in steps.machine.registry.topics
 
 
-def test_put_that_nobody_awaits_is_not_kept_but_has_an_offset() -> None:
+def test_put_without_readers_has_an_offset_but_is_not_kept() -> None:
     """SVC-5"""
     steps = Steps()
     epoch = steps.open()
@@ -246,8 +246,8 @@ def test_put_that_nobody_awaits_is_not_kept_but_has_an_offset() -> None:
     assert steps.kept() == [2]
 
 
-def test_put_to_an_earlier_life_of_the_topic_is_not_taken() -> None:
-    """SVC-2: a late put of the past must not pass for the first of the present."""
+def test_put_to_a_deleted_topic_is_refused_by_its_successor() -> None:
+    """SVC-2: a late put must not count as the first put of the new topic."""
     steps = Steps()
     steps.subscribe()
     old = steps.open()
@@ -272,7 +272,7 @@ def test_closed_producer_is_forgotten_and_its_late_puts_are_refused() -> None:
     assert steps.put(epoch, 0) == errors.Fenced(again)
 
 
-def test_batches_that_make_no_sense_are_refused() -> None:
+def test_invalid_batches_are_refused() -> None:
     """SVC-7"""
     steps = Steps(Limits(batch_messages_max=10, batch_bytes_max=1000))
     steps.subscribe()
@@ -286,7 +286,7 @@ def test_batches_that_make_no_sense_are_refused() -> None:
 
 
 def test_refused_put_leaves_no_trace() -> None:
-    """SVC-2: the log may be cut off behind it."""
+    """SVC-2: the log can be truncated after it."""
     steps = Steps()
     steps.subscribe()
     epoch = steps.open()
@@ -298,7 +298,7 @@ def test_refused_put_leaves_no_trace() -> None:
     assert b"".join(steps.machine.state()) == before
 
 
-def test_no_payload_is_kept() -> None:
+def test_machine_keeps_no_payload() -> None:
     steps = Steps()
     steps.subscribe()
     epoch = steps.open()

@@ -1,4 +1,4 @@
-"""Staged puts are unseen until published, and then published once and whole."""
+"""Staged puts are invisible until published, and published once and atomically."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def staged() -> Steps:
     return steps
 
 
-def test_staged_messages_are_unseen_and_pin_the_log() -> None:
+def test_staged_messages_are_invisible_and_keep_the_log() -> None:
     """PIPE-2"""
     steps = Steps()
     steps.subscribe()
@@ -52,8 +52,8 @@ def test_publishing_appends_the_named_parts_in_order_over_several_topics() -> No
     assert steps.machine.fetch("u", 1, 1, ALL) == (Extent(slot - 1, 1, 1, 1, sequence=1),)
 
 
-def test_sequences_of_a_source_go_on_from_number_to_number() -> None:
-    """PIPE-2: (producer, sequence) is in a topic once."""
+def test_sequences_of_a_source_continue_across_numbers() -> None:
+    """PIPE-2: (producer, sequence) is unique in a topic."""
     steps = staged()
     steps.publish(0, "a")
     steps.stage(1, "a", 4)
@@ -61,7 +61,7 @@ def test_sequences_of_a_source_go_on_from_number_to_number() -> None:
     assert [each.sequence for each in steps.machine.fetch("t", 0, ALL, ALL)] == [0, 2]
 
 
-def test_repeated_publish_is_told_what_the_first_did() -> None:
+def test_repeated_publish_gets_the_first_result() -> None:
     """PIPE-2: a replayed micro-batch adds nothing."""
     steps = staged()
     published = steps.publish(0, "a")
@@ -73,7 +73,7 @@ def test_repeated_publish_is_told_what_the_first_did() -> None:
     assert steps.kept() == [0, 1]
 
 
-def test_losing_attempts_and_older_numbers_are_dropped() -> None:
+def test_unpublished_parts_and_older_numbers_are_dropped() -> None:
     """PIPE-2"""
     steps = staged()
     steps.stage(1, "winner")
@@ -89,7 +89,7 @@ def test_losing_attempts_and_older_numbers_are_dropped() -> None:
     assert steps.machine.registry.staging.bytes == 100
 
 
-def test_part_that_was_never_staged_publishes_nothing() -> None:
+def test_publish_of_a_missing_part_is_refused() -> None:
     """PIPE-2"""
     steps = staged()
     assert steps.publish(0, "a", "missing") == errors.NotStaged("query", 0, "missing")
@@ -117,7 +117,7 @@ def test_late_copy_of_a_refused_publish_has_no_effect() -> None:
 
 
 def test_refused_publish_of_a_source_without_a_record_has_no_effect_later() -> None:
-    """PIPE-2: no record is made by a refusal, and none is needed to remember it."""
+    """PIPE-2: a refusal creates no record, and needs none."""
     steps = Steps()
     steps.subscribe()
     assert steps.publish(0, "a", expected=0) == errors.NotStaged("query", 0, "a")
@@ -128,7 +128,7 @@ def test_refused_publish_of_a_source_without_a_record_has_no_effect_later() -> N
 
 
 def test_refusal_is_remembered_after_the_record_of_its_source_is_deleted() -> None:
-    """PIPE-2: parts that are dropped, or a source that is closed, take the record with them."""
+    """PIPE-2: the record is deleted with its last part, or by a close."""
     for end in (do.DropStaged("query", 0), do.CloseSource("query", 0)):
         steps = Steps()
         steps.stage(0, "a")
@@ -142,7 +142,7 @@ def test_refusal_is_remembered_after_the_record_of_its_source_is_deleted() -> No
 def test_refusals_survive_a_restart() -> None:
     """PIPE-2 SVC-10"""
     steps = Steps()
-    steps.publish(0, "b", expected=0)  # there is no record of the source yet
+    steps.publish(0, "b", expected=0)  # the source has no record yet
     of_none = fenced(steps.publish(0, expected=0))
     steps.stage(0, "a")
     steps.publish(0, "b", expected=of_none)
@@ -156,7 +156,7 @@ def test_refusals_survive_a_restart() -> None:
 
 
 def test_late_copies_after_a_source_is_closed_publish_nothing_again() -> None:
-    """PIPE-2: nor after the source was used and closed once more."""
+    """PIPE-2: also after the source was used and closed again."""
     steps = Steps()
     steps.apply(do.CreateTopic("t", 0))
     epoch = 0
@@ -177,20 +177,20 @@ def test_publish_of_an_older_client_leaves_no_trace_when_it_is_refused() -> None
     assert (steps.machine.registry.last_epoch, steps.machine.registry.staging.floor) == (before, 0)
 
 
-def test_part_named_twice_publishes_nothing() -> None:
+def test_publish_of_a_part_named_twice_is_refused() -> None:
     steps = staged()
     assert isinstance(steps.publish(0, "a", "a"), errors.InvalidArgument)
     assert steps.kept() == []
 
 
-def test_repeated_stage_is_told() -> None:
+def test_repeated_stage_gets_already() -> None:
     """PIPE-2"""
     steps = staged()
     assert steps.stage(0, "a", 2) == Staged(already=True)
     assert steps.machine.registry.staging.parts == 3
 
 
-def test_dropped_parts_let_the_log_go() -> None:
+def test_dropped_parts_free_the_log() -> None:
     steps = staged()
     assert steps.apply(do.DropStaged("query", 0)) == StagedDropped(3)
     assert steps.apply(do.DropStaged("query", 0)) == StagedDropped(0)
@@ -199,7 +199,7 @@ def test_dropped_parts_let_the_log_go() -> None:
 
 
 def test_abandoned_parts_expire() -> None:
-    """SVC-9: nothing pins the log for ever."""
+    """SVC-9: so they do not keep the log forever."""
     steps = Steps(Limits(staged_age_us=100))
     steps.stage(0, "a")
     steps.tick(steps.now + 100)
@@ -209,7 +209,7 @@ def test_abandoned_parts_expire() -> None:
     assert steps.publish(0, "a") == errors.NotStaged("query", 0, "a")
 
 
-def test_publishing_makes_missing_topics_or_nothing_at_all() -> None:
+def test_publish_creates_missing_topics_or_changes_nothing() -> None:
     """SVC-5"""
     steps = Steps(Limits(topics_max=1))
     steps.stage(0, "a")
@@ -221,8 +221,8 @@ def test_publishing_makes_missing_topics_or_nothing_at_all() -> None:
     )
 
 
-def test_source_and_producer_of_one_name_are_kept_apart() -> None:
-    """SVC-2: they would take each other's messages for repetitions."""
+def test_source_and_producer_cannot_share_a_name() -> None:
+    """SVC-2: otherwise their messages would count as repetitions."""
     steps = staged()
     steps.open(producer="query")
     assert steps.publish(0, "a") == errors.NameInUse("t", "query")

@@ -1,4 +1,4 @@
-"""What the log must keep, what is carried forward, and a state that is restored as it was."""
+"""Needed slots, carried entries, and restored states."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from oncecast.wire.results import Already, Carried, Published
 from tests.broker.machine_steps import ALL, Steps
 
 
-def test_log_is_needed_from_the_oldest_message_on() -> None:
+def test_log_is_needed_from_the_oldest_kept_message() -> None:
     """SVC-9"""
     steps = Steps()
     steps.subscribe()
@@ -33,8 +33,8 @@ def test_log_is_needed_from_the_oldest_message_on() -> None:
     assert steps.machine.needed() == oldest + 1
 
 
-def test_carried_message_lies_at_its_new_place() -> None:
-    """SVC-9: live leftovers are copied forward, and the log is cut off behind them."""
+def test_carried_message_is_read_from_its_new_slot() -> None:
+    """SVC-9: live entries are copied forward, and the log is truncated."""
     steps = Steps()
     steps.subscribe()
     epoch = steps.open()
@@ -51,8 +51,8 @@ def test_carried_message_lies_at_its_new_place() -> None:
     assert [each.slot for each in steps.machine.extents_before(old + 2)] == [old + 1]
 
 
-def test_carry_that_comes_too_late_moves_nothing() -> None:
-    """SVC-9: it was read, or carried already, in between."""
+def test_late_carry_moves_nothing() -> None:
+    """SVC-9: the entry was read or carried in between."""
     steps = Steps()
     steps.subscribe()
     put = do.Put("t", "p", steps.open(), 0, 1, 100, 0, b"")
@@ -107,8 +107,8 @@ def test_dedup_survives_a_snapshot() -> None:
     assert steps.put(epoch, 0, 3) == Already(0, 3)
 
 
-def test_restored_topic_says_that_a_reader_was_fenced() -> None:
-    """SVC-8: but never more than the last epoch of all, or nobody could be vouched for."""
+def test_restored_topic_reports_a_fenced_reader() -> None:
+    """SVC-8: never above the last epoch, or no reader could get a permit."""
     steps = Steps()
     steps.subscribe()
     steps.attach(incarnation="earlier")
@@ -118,7 +118,7 @@ def test_restored_topic_says_that_a_reader_was_fenced() -> None:
     assert taken_over <= restored.topics["t"].fenced <= restored.last_epoch
 
 
-def test_state_does_not_depend_on_what_lies_in_memory() -> None:
+def test_state_does_not_depend_on_memory_layout() -> None:
     """SVC-10: one replica has just compacted, the other was restored before."""
     steps = Steps()
     steps.subscribe()
@@ -140,7 +140,7 @@ def test_state_does_not_depend_on_what_lies_in_memory() -> None:
     assert replay.machine.checksum() == steps.machine.checksum()
 
 
-def test_large_index_is_cut_into_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_index_is_split_into_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "COLUMN_ROWS", 7)
     monkeypatch.setattr(state, "CHUNK_ROWS", 5)
     steps = Steps()
@@ -156,13 +156,13 @@ def test_large_index_is_cut_into_chunks(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("chunks", [[], [b"\x90"], [b"\x91\xa1x"], [b"\xc1"]])
-def test_what_is_no_state_is_not_restored(chunks: list[bytes]) -> None:
+def test_invalid_state_is_not_restored(chunks: list[bytes]) -> None:
     """SVC-10"""
     with pytest.raises(ValueError, match=r"snapshot|expected|Expected|malformed"):
         Machine.restore(chunks)
 
 
-def test_checksum_tells_machines_apart() -> None:
+def test_different_machines_have_different_checksums() -> None:
     """SVC-10"""
     steps, other = Steps(), Steps()
     for each in (steps, other):
@@ -175,8 +175,8 @@ def test_checksum_tells_machines_apart() -> None:
     assert steps.machine.checksum() != other.machine.checksum()
 
 
-def test_places_know_the_lowest_whatever_goes_first() -> None:
-    """SVC-9: and they use no more memory than twice what lives."""
+def test_lowest_live_slot_is_known_for_any_drop_order() -> None:
+    """SVC-9: with at most twice the memory of the live slots."""
     rng, live_slots, model = Random(7), LiveSlots(), list[int]()
     for slot in range(0, 20_000, 2):
         live_slots.add(slot)
@@ -197,7 +197,7 @@ def test_places_know_the_lowest_whatever_goes_first() -> None:
     assert copy.lowest() is None
 
 
-def test_index_gives_its_memory_back() -> None:
+def test_index_frees_its_memory() -> None:
     """SVC-9"""
     live_slots = LiveSlots()
     index = Index(live_slots)
@@ -214,12 +214,12 @@ def test_index_gives_its_memory_back() -> None:
     assert (index.batches, index.size, index.first) == (0, 0, 10_000)
 
 
-# What the first version wrote of these, with their numbers of fields.
+# Number of fields of each type in the first version.
 FIRST = {"HeadRow": 6, "Limits": 9, "ProducerRow": 8, "OpenProducer": 6, "Attach": 3, "Tick": 1}
 
 
 def as_first_written(value: Any) -> Any:
-    """The same, without the fields that came later; a value is a list that begins with its tag."""
+    """Drop the fields that came later. A value is a list that begins with its tag."""
     if not isinstance(value, list):
         return value
     fields = FIRST.get(value[0]) if value and isinstance(value[0], str) else None
@@ -227,7 +227,7 @@ def as_first_written(value: Any) -> Any:
 
 
 def test_state_and_log_of_the_first_version_are_read() -> None:
-    """SVC-10: what came later is as that version meant it."""
+    """SVC-10: later fields have the meaning of that version."""
     steps = Steps(Limits())
     log: list[bytes] = []
     for command in (
@@ -262,5 +262,5 @@ def test_columns_are_little_endian_on_every_machine(monkeypatch: pytest.MonkeyPa
     swapped.byteswap()
     monkeypatch.setattr("sys.byteorder", "big")
     assert state._packed(column) == swapped.tobytes()
-    assert column[0] == 1  # it is not changed itself
+    assert column[0] == 1  # the column itself is unchanged
     assert state._unpacked(little) == swapped

@@ -1,4 +1,4 @@
-"""A subscription misses nothing, is moved only by its present life, and only forwards."""
+"""A subscription misses nothing, and only its current epoch moves it forwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.broker.machine_steps import Steps
 
 
 def subscribed(messages: int = 10) -> Steps:
-    """A topic with a subscription and messages, each a batch of its own, one a microsecond."""
+    """Return a topic with a subscription and one-message batches, one per microsecond."""
     steps = Steps()
     steps.subscribe()
     epoch = steps.open()
@@ -30,7 +30,7 @@ def subscribed(messages: int = 10) -> Steps:
     return steps
 
 
-def test_subscribing_makes_the_topic() -> None:
+def test_subscribe_creates_the_topic() -> None:
     """SVC-5"""
     steps = Steps()
     assert steps.subscribe() == Subscribed(0, topic_id=1, already=False)
@@ -45,7 +45,7 @@ def test_repeated_subscribe_changes_nothing() -> None:
     assert steps.attach().cursor == 4
 
 
-def test_subscription_starts_where_it_is_told() -> None:
+def test_subscription_starts_at_the_given_start() -> None:
     steps = subscribed()
     assert steps.subscribe("new") == Subscribed(10, 1, already=False)
     assert steps.subscribe("earliest", do.FromEarliest()) == Subscribed(0, 1, already=False)
@@ -56,14 +56,14 @@ def test_subscription_starts_where_it_is_told() -> None:
     assert steps.subscribe("negative", do.FromOffset(-9)) == Subscribed(0, 1, already=False)
 
 
-def test_start_before_what_is_kept_lands_on_the_first_kept() -> None:
+def test_start_before_the_first_kept_message_moves_to_it() -> None:
     steps = subscribed()
     steps.ack(steps.attach().epoch, 6)
     assert steps.subscribe("offset", do.FromOffset(2)) == Subscribed(6, 1, already=False)
     assert steps.subscribe("time", do.FromTime(0)) == Subscribed(6, 1, already=False)
 
 
-def test_unsubscribing_drops_what_was_unread_and_a_repetition_is_told() -> None:
+def test_unsubscribe_drops_unread_messages_and_a_copy_gets_already() -> None:
     """SVC-6"""
     steps = subscribed()
     steps.subscribe("other")
@@ -73,7 +73,7 @@ def test_unsubscribing_drops_what_was_unread_and_a_repetition_is_told() -> None:
     assert steps.apply(do.Unsubscribe("nowhere", "s", 0)) == Unsubscribed(already=True)
 
 
-def test_message_goes_when_the_last_subscription_acknowledges_it() -> None:
+def test_message_is_dropped_when_the_last_subscription_acknowledges_it() -> None:
     """SVC-9"""
     steps = subscribed(3)
     steps.subscribe("slow", do.FromEarliest())
@@ -84,7 +84,7 @@ def test_message_goes_when_the_last_subscription_acknowledges_it() -> None:
     assert steps.kept() == [2]
 
 
-def test_ack_inside_a_batch_collects_the_messages_and_keeps_the_place() -> None:
+def test_ack_inside_a_batch_drops_messages_and_keeps_the_slot() -> None:
     """SVC-9"""
     steps = Steps()
     steps.subscribe()
@@ -107,13 +107,13 @@ def test_acks_are_monotone() -> None:
     assert steps.ack(epoch, -3) == Acked(5)
 
 
-def test_what_was_never_put_cannot_be_acknowledged() -> None:
+def test_ack_beyond_the_end_is_refused() -> None:
     """SVC-3"""
     steps = subscribed(3)
     assert steps.ack(steps.attach().epoch, 4) == errors.OutOfRange(next=3)
 
 
-def test_newer_life_fences_the_acks_of_the_older() -> None:
+def test_newer_incarnation_fences_acks_of_the_older() -> None:
     """SVC-8"""
     steps = subscribed()
     old = steps.attach(incarnation="old")
@@ -124,8 +124,8 @@ def test_newer_life_fences_the_acks_of_the_older() -> None:
     assert steps.attach(incarnation="new").cursor == 0
 
 
-def test_same_life_that_attaches_again_gets_the_same_answer() -> None:
-    """SVC-11: it goes on where it was, and nothing is suspect."""
+def test_repeated_attach_gets_the_same_answer() -> None:
+    """SVC-11: it continues at its cursor, and nothing is suspect."""
     steps = subscribed()
     first = steps.attach()
     assert first == Attached(first.epoch, 0, 0, 10, suspect_below=0, topic_id=1)
@@ -146,7 +146,7 @@ def test_late_attach_of_a_dead_process_changes_nothing() -> None:
     assert steps.ack(living.epoch, 4) == Acked(4)
 
 
-def test_attach_to_a_subscription_that_nobody_reads_expects_no_epoch() -> None:
+def test_attach_to_an_unread_subscription_expects_epoch_0() -> None:
     """SVC-8"""
     steps = subscribed()
     epoch = steps.attach().epoch
@@ -155,15 +155,15 @@ def test_attach_to_a_subscription_that_nobody_reads_expects_no_epoch() -> None:
     assert isinstance(steps.apply(do.Attach("t", "s", "next", expected=0)), Attached)
 
 
-def test_life_that_ended_without_a_word_makes_all_suspect() -> None:
-    """SVC-11: E4, what may have been handed out is marked."""
+def test_reader_that_did_not_detach_makes_all_messages_suspect() -> None:
+    """SVC-11: E4, messages that may have been delivered are marked."""
     steps = subscribed()
     steps.ack(steps.attach(incarnation="crashed").epoch, 3)
     attached = steps.attach(incarnation="next")
     assert (attached.cursor, attached.suspect_below) == (3, 10)
 
 
-def test_life_that_ended_in_order_says_how_far_it_was() -> None:
+def test_detach_reports_the_delivered_messages() -> None:
     """SVC-11"""
     steps = subscribed()
     epoch = steps.attach(incarnation="orderly").epoch
@@ -172,7 +172,7 @@ def test_life_that_ended_in_order_says_how_far_it_was() -> None:
     assert steps.attach(incarnation="next").suspect_below == 4
 
 
-def test_what_an_earlier_life_made_suspect_stays_so() -> None:
+def test_suspect_messages_stay_suspect() -> None:
     """SVC-11"""
     steps = subscribed()
     steps.attach(incarnation="crashed")
@@ -186,7 +186,7 @@ def test_detach_cannot_claim_more_than_was_put() -> None:
     assert steps.apply(do.Detach("t", "s", epoch, 1 << 70)) == Detached(10)
 
 
-def test_seek_moves_the_cursor_to_what_is_kept() -> None:
+def test_seek_moves_the_cursor_to_a_kept_message() -> None:
     steps = subscribed()
     steps.subscribe("holds", do.FromOffset(2))
     epoch = steps.attach().epoch
@@ -197,19 +197,19 @@ def test_seek_moves_the_cursor_to_what_is_kept() -> None:
     assert by_time == Sought(epoch + 2, 5, already=False)
 
 
-def test_ack_on_its_way_cannot_undo_a_seek() -> None:
-    """SVC-3: and the reader learns that it was moved, not that it was replaced."""
+def test_ack_in_flight_cannot_undo_a_seek() -> None:
+    """SVC-3: the reader learns that it was repositioned, not fenced."""
     steps = subscribed()
     steps.subscribe("holds", do.FromEarliest())
     epoch = steps.attach().epoch
     steps.apply(do.Seek("t", "s", do.FromEarliest(), 0, "token"))
     assert steps.ack(epoch, 9) == errors.Repositioned(epoch + 1, 0)
-    assert steps.attach().epoch == epoch + 1  # the same life goes on
+    assert steps.attach().epoch == epoch + 1  # the same reader continues
     assert steps.ack(epoch + 1, 9) == Acked(9)
 
 
 def test_repeated_seek_is_not_done_again() -> None:
-    """SVC-3: the reply was lost, and since then the reader has gone on."""
+    """SVC-3: the reply was lost, and the reader has advanced since."""
     steps = subscribed()
     steps.subscribe("holds", do.FromEarliest())
     seek = do.Seek("t", "s", do.FromOffset(2), 0, "token")
@@ -227,7 +227,7 @@ def test_fenced_reader_cannot_seek() -> None:
     assert steps.apply(seek) == errors.Fenced(new.epoch)
 
 
-def test_seek_forward_lets_go_what_it_skipped() -> None:
+def test_seek_forward_drops_skipped_messages() -> None:
     """SVC-9"""
     steps = subscribed()
     steps.apply(do.Seek("t", "s", do.FromOffset(8), 0, "token"))
@@ -260,7 +260,7 @@ def test_ack_to_an_earlier_subscription_of_the_name_is_fenced() -> None:
     assert isinstance(result, errors.Fenced)
 
 
-def test_who_is_not_subscribed_is_told_so() -> None:
+def test_commands_without_a_subscription_are_refused() -> None:
     """SVC-7"""
     steps = subscribed()
     for command in (
@@ -272,8 +272,8 @@ def test_who_is_not_subscribed_is_told_so() -> None:
         assert steps.apply(command) == errors.NotSubscribed("t", "nobody")
 
 
-def test_hard_limit_drops_the_unread_and_says_which() -> None:
-    """SVC-9: never in silence."""
+def test_hard_limit_drops_unread_messages_and_reports_them() -> None:
+    """SVC-9: the reader is told."""
     steps = Steps()
     policy = Policy(bytes_max=300, drop_unread=True)
     assert steps.create(policy=policy) == TopicCreated(1, already=False)

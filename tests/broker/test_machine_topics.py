@@ -1,4 +1,4 @@
-"""Topics come and go, keep what their policy says, and refuse what makes no sense."""
+"""Creation, deletion and retention of topics, and refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.broker.machine_steps import Steps
 
 
 def filled(policy: Policy, messages: int = 10) -> Steps:
-    """Messages of 100 bytes, one a microsecond from 1001 on, and nobody subscribed."""
+    """Return a topic without subscriptions, with a message of 100 bytes per microsecond."""
     steps = Steps()
     steps.create(policy=policy)
     epoch = steps.open()
@@ -33,7 +33,7 @@ def filled(policy: Policy, messages: int = 10) -> Steps:
     return steps
 
 
-def test_repeated_create_is_told_and_another_policy_refused() -> None:
+def test_repeated_create_gets_already_and_another_policy_is_refused() -> None:
     steps = Steps()
     assert steps.create() == TopicCreated(1, already=False)
     assert steps.create() == TopicCreated(1, already=True)
@@ -52,7 +52,7 @@ def test_recreated_topic_has_another_id_and_counts_from_0() -> None:
 
 
 @pytest.mark.parametrize("name", ["my data", "ü" * 127, "\n", "a/b"])
-def test_names_are_kept_as_they_are(name: str) -> None:
+def test_names_are_stored_unchanged(name: str) -> None:
     """SVC-1"""
     steps = Steps()
     steps.create(name)
@@ -60,7 +60,7 @@ def test_names_are_kept_as_they_are(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "ü" * 128, "\ud800"])
-def test_names_that_are_none_are_refused(name: str) -> None:
+def test_invalid_names_are_refused(name: str) -> None:
     """SVC-7"""
     steps = Steps()
     commands: list[do.Command] = [
@@ -90,7 +90,7 @@ def test_names_that_are_none_are_refused(name: str) -> None:
     assert not steps.machine.registry.topics
 
 
-def test_topic_that_nobody_would_miss_goes() -> None:
+def test_unused_topic_is_deleted() -> None:
     """SVC-9"""
     steps = Steps()
     steps.subscribe()
@@ -101,7 +101,7 @@ def test_topic_that_nobody_would_miss_goes() -> None:
     assert "t" not in steps.machine.registry.topics
 
 
-def test_topic_that_was_made_by_name_stays_until_it_is_deleted() -> None:
+def test_declared_topic_stays_until_it_is_deleted() -> None:
     steps = Steps()
     steps.create()
     steps.subscribe()
@@ -109,7 +109,7 @@ def test_topic_that_was_made_by_name_stays_until_it_is_deleted() -> None:
     assert "t" in steps.machine.registry.topics
 
 
-def test_topic_with_retention_stays_until_it_has_none() -> None:
+def test_topic_with_retention_stays_until_its_policy_changes() -> None:
     """SVC-9"""
     steps = Steps()
     steps.subscribe()
@@ -120,7 +120,7 @@ def test_topic_with_retention_stays_until_it_has_none() -> None:
     assert "t" not in steps.machine.registry.topics
 
 
-def test_keep_all_keeps_what_everybody_has_read() -> None:
+def test_keep_all_keeps_acknowledged_messages() -> None:
     """SVC-9"""
     steps = filled(Policy(keep_all=True), 5)
     steps.subscribe(start=do.FromEarliest())
@@ -138,7 +138,7 @@ def test_keep_for_an_age_keeps_longer_than_subscriptions_need() -> None:
     assert steps.kept() == []
 
 
-def test_keep_for_an_age_does_not_drop_what_is_unread() -> None:
+def test_age_limit_does_not_drop_unread_messages() -> None:
     """SVC-9"""
     steps = Steps()
     steps.create(policy=Policy(age_us=5))
@@ -157,19 +157,19 @@ def test_keep_some_bytes_keeps_the_newest_batches_that_fit() -> None:
     assert filled(Policy(bytes_max=400)).kept() == [6, 7, 8, 9]
 
 
-def test_batch_larger_than_the_topic_may_keep_is_not_kept() -> None:
-    """SVC-5: and the reply says so."""
+def test_batch_above_the_byte_limit_is_not_kept() -> None:
+    """SVC-5: the reply has kept=False."""
     steps = filled(Policy(bytes_max=50), 0)
     assert steps.put(steps.open(), 0) == Appended(0, 1, kept=False)
 
 
-def test_of_an_age_and_bytes_the_stricter_counts() -> None:
+def test_stricter_of_age_and_bytes_counts() -> None:
     """SVC-9"""
     assert filled(Policy(age_us=5, bytes_max=300)).kept() == [7, 8, 9]
     assert filled(Policy(age_us=3, bytes_max=900)).kept() == [7, 8, 9]
 
 
-def test_new_policy_holds_at_once() -> None:
+def test_new_policy_applies_at_once() -> None:
     """SVC-9"""
     steps = filled(Policy(keep_all=True))
     new = Policy(bytes_max=200)
@@ -189,7 +189,7 @@ def test_new_policy_holds_at_once() -> None:
         Policy(drop_unread=True),
     ],
 )
-def test_policies_that_contradict_themselves_are_refused(policy: Policy) -> None:
+def test_contradictory_policies_are_refused(policy: Policy) -> None:
     """SVC-7"""
     steps = Steps()
     assert isinstance(steps.create(policy=policy), errors.InvalidArgument)
@@ -219,7 +219,7 @@ def test_topics_and_producers_are_limited() -> None:
     assert third == errors.TooMany("producers in the topic", 1)
 
 
-def test_every_refusal_has_a_code_of_its_own_a_text_and_a_remedy() -> None:
+def test_every_refusal_has_a_unique_code_a_text_and_a_remedy() -> None:
     """SVC-7"""
     refusals = get_args(errors.AnyRefusal)
     codes = [kind.error.code for kind in refusals]

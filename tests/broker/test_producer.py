@@ -1,4 +1,4 @@
-"""SVC-2: where the messages of a producer are, and which of them each state directory has put."""
+"""SVC-2: offsets of a producer, and the range of each state directory."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from oncecast.broker.producer import BOOKS_MAX, RUNS_MAX, Producer
 
 
 def producer(*appended: tuple[int, int]) -> Producer:
-    """A producer with messages that are given by their offset and number."""
+    """Return a producer with these runs of (offset, count)."""
     found = Producer(5, "inc-1")
     for offset, count in appended:
         found.appended(offset, count)
     return found
 
 
-def test_messages_that_follow_each_other_are_one_run() -> None:
+def test_consecutive_messages_are_one_run() -> None:
     """SVC-2"""
     found = producer((10, 2), (12, 3), (20, 1), (21, 4), (30, 1))
     assert (list(found.runs), found.next) == ([0, 10, 5, 20, 10, 30], 11)
 
 
-def test_offset_is_told_of_messages_that_lie_together() -> None:
+def test_offset_of_contiguous_messages_is_known() -> None:
     """SVC-2"""
     found = producer((10, 5), (20, 5), (30, 1))
     known = {
@@ -45,7 +45,7 @@ def test_only_the_last_runs_are_remembered() -> None:
     assert [found.offset_of(sequence, 1) for sequence in (1, 2, 9)] == [-1, 20, 90]
 
 
-def test_each_state_directory_is_told_what_it_has_put() -> None:
+def test_each_state_directory_gets_its_last_range() -> None:
     """SVC-2"""
     found = producer()
     assert found.keep("a", forget=False) == (0, 0)
@@ -53,7 +53,7 @@ def test_each_state_directory_is_told_what_it_has_put() -> None:
     assert found.keep("a", forget=False) == (0, 2)
     assert found.keep("b", forget=False) == (2, 2)
     assert found.earlier == {"a": (0, 2)}
-    assert found.keep("a", forget=False) == (0, 2)  # b has put nothing meanwhile
+    assert found.keep("a", forget=False) == (0, 2)  # b has put nothing since
     assert (found.earlier, found.since) == ({}, 0)
     found.keep("b", forget=False)
     found.appended(2, 3)
@@ -61,7 +61,10 @@ def test_each_state_directory_is_told_what_it_has_put() -> None:
     found.appended(5, 1)
     assert found.keep("a", forget=False) == (5, 6)
     assert found.keep("c", forget=False) == (6, 6)
-    assert list(found.earlier.items()) == [("b", (2, 5)), ("a", (5, 6))]  # the last to put is last
+    assert list(found.earlier.items()) == [
+        ("b", (2, 5)),
+        ("a", (5, 6)),
+    ]  # in the order of their last puts
     assert [found.knows(books) for books in "abcd"] == [True, True, True, False]
 
 
@@ -76,7 +79,7 @@ def test_log_of_an_older_version_forgets_all_but_the_last_books() -> None:
         assert list(found.earlier) == known
 
 
-def test_record_keeps_its_number_while_its_use_is_followed() -> None:
+def test_record_keeps_its_number() -> None:
     """SVC-9"""
     found = producer()
     assert (found.record, found.used) == (0, 0)

@@ -1,4 +1,4 @@
-"""A node towards who reads without a subscription: each question stands by itself."""
+"""Scans read a topic without a subscription, and are independent of each other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def filled() -> Desk:
     return desk
 
 
-def test_what_is_asked_for_is_shown_with_where_the_topic_begins_and_ends() -> None:
+def test_scan_returns_messages_with_the_ends_of_the_topic() -> None:
     """PIPE-1"""
     node = scanner(filled())
     found = answer(node, Scan(1, "topic", FromOffset(1), 3, ALL))
@@ -59,7 +59,7 @@ def test_what_is_asked_for_is_shown_with_where_the_topic_begins_and_ends() -> No
     assert [(chunk.offset, chunk.count) for chunk in found.chunks] == [(1, 1), (2, 1)]
 
 
-def test_without_bytes_only_the_place_is_shown_and_with_few_one_batch() -> None:
+def test_scan_without_bytes_returns_offsets_and_with_few_one_batch() -> None:
     node = scanner(filled())
     found = answer(node, Scan(1, "topic", FromOffset(2)))
     assert isinstance(found, Scanned)
@@ -69,7 +69,7 @@ def test_without_bytes_only_the_place_is_shown_and_with_few_one_batch() -> None:
     assert [chunk.offset for chunk in found.chunks] == [0]
 
 
-def test_of_what_is_gone_or_of_another_life_or_to_come_nothing_is_shown() -> None:
+def test_scan_of_missing_messages_or_another_topic_id_is_empty() -> None:
     desk = filled()
     topic_id = desk.service.machine.registry.topics["topic"].id
     desk.call(BOB, do.Seek("topic", "sub", FromOffset(2), 0, "token"))
@@ -82,15 +82,15 @@ def test_of_what_is_gone_or_of_another_life_or_to_come_nothing_is_shown() -> Non
         assert answer(scanner(desk), scan) == Scanned(1, topic_id, 2, 3, offset, ())
 
 
-def test_no_topic_no_answer_but_that() -> None:
+def test_scan_of_a_missing_topic_is_refused() -> None:
     found = answer(scanner(Desk()), Scan(7, "topic", FromEarliest()))
     assert found == Answer(7, NoSuchTopic("topic"))
 
 
-def test_who_does_not_lead_says_who_does_and_who_is_not_sure_says_nothing(
+def test_scan_without_leadership_is_redirected_and_without_a_lease_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """REP-5: what was acknowledged to anybody is seen."""
+    """REP-5: a scan sees all acknowledged messages."""
     desk = filled()
     monkeypatch.setattr(desk.service.group, "leads", lambda now: False)
     assert answer(scanner(desk), Scan(1, "topic", FromEarliest(), bytes=ALL)) is None
@@ -98,7 +98,7 @@ def test_who_does_not_lead_says_who_does_and_who_is_not_sure_says_nothing(
     assert answer(scanner(desk), Scan(1, "topic", FromEarliest())) == Elsewhere("other", (ME,))
 
 
-def test_what_no_replica_can_read_is_named_to_who_asks_for_it(
+def test_scan_of_a_lost_batch_names_its_offset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     desk = filled()
@@ -112,7 +112,7 @@ def test_what_no_replica_can_read_is_named_to_who_asks_for_it(
     assert "offset 1 of topic 'topic' is lost" in str(found.result)
 
 
-def test_what_cannot_be_read_here_is_not_answered_until_it_is_refilled(
+def test_scan_of_a_missing_batch_is_not_answered_before_the_refill(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     desk = filled()
@@ -139,7 +139,7 @@ def test_what_cannot_be_read_here_is_not_answered_until_it_is_refilled(
         (0, -1, 1, [0]),
     ],
 )
-def test_just_what_was_asked_for_is_shown(
+def test_scan_returns_exactly_the_requested_range(
     offset: int, until: int, size: int, offsets: list[int]
 ) -> None:
     """PIPE-3"""
@@ -148,7 +148,7 @@ def test_just_what_was_asked_for_is_shown(
     assert [chunk.offset for chunk in found.chunks] == offsets
 
 
-def test_one_answer_has_so_many_bytes_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_answer_is_limited_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """PIPE-3"""
     node = scanner(filled())
     scan = Scan(1, "topic", FromEarliest(), -1, 1 << 40)
@@ -160,7 +160,7 @@ def test_one_answer_has_so_many_bytes_at_most(monkeypatch: pytest.MonkeyPatch) -
         assert len(found.chunks) == shown
 
 
-def test_topic_of_another_group_is_looked_for_there() -> None:
+def test_scan_of_a_topic_of_another_group_gets_not_here() -> None:
     """REP-6"""
     desk = Desk()
     desk.service.machine.apply(100, Found("g", first=False))
@@ -170,8 +170,8 @@ def test_topic_of_another_group_is_looked_for_there() -> None:
 # -- chunks --
 
 
-def test_sequence_is_that_of_the_first_message_that_is_meant() -> None:
-    """SVC-3: the index knows it of what was staged, the command of the rest."""
+def test_chunk_has_the_sequence_of_its_first_message() -> None:
+    """SVC-3: the index has it for staged messages, the command for others."""
     service = filled().service
     slot = service.machine.fetch("topic", 0, 1, ALL)[0].slot
     service._recent.add(slot, StoredBatch("p", 10, b"batch"))
@@ -180,7 +180,7 @@ def test_sequence_is_that_of_the_first_message_that_is_meant() -> None:
     assert chunk_of(service, Extent(slot, 2, 3, 7, 0)) == Chunk(7, 2, 3, "p", 0, b"batch")
 
 
-def test_chunks_end_where_there_is_no_room_or_nothing_to_read(
+def test_chunks_end_at_the_byte_limit_or_an_unreadable_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SVC-3"""

@@ -1,4 +1,4 @@
-"""The service around the machine: what it proposes, what it keeps, what it gives back."""
+"""The service around the machine: proposals, results and disk space."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ encode = msgspec.msgpack.encode
 
 def bare() -> Service:
     rng = Random(0)
-    service = Service(ME, rng, group=Alone(), epoch_us=7, limits=Limits())  # it proposes none
+    service = Service(ME, rng, group=Alone(), epoch_us=7, limits=Limits())  # no limits are proposed
     service.observe(LeaderChanged(ME))
     return service
 
@@ -31,7 +31,7 @@ def small(**options: int) -> Desk:
     return Desk(service={"snapshot_bytes": 20_000, **options})
 
 
-def test_a_command_is_stamped_proposed_and_its_result_told_once_decided() -> None:
+def test_command_is_stamped_proposed_and_answered_once_decided() -> None:
     service = bare()
     service.now = 0.5
     service.request(Execute(3, do.CreateTopic("topic", at=0)))
@@ -41,7 +41,7 @@ def test_a_command_is_stamped_proposed_and_its_result_told_once_decided() -> Non
     assert service.drain() == [Emit(Executed(3, TopicCreated(1, already=False)))]
 
 
-def test_what_others_proposed_is_applied_and_told_to_nobody() -> None:
+def test_commands_of_other_leaders_are_applied_without_an_answer() -> None:
     service = bare()
     service.observe(Decided(10, encode(do.CreateTopic("topic", at=1)), -1))
     assert service.drain() == []
@@ -50,7 +50,7 @@ def test_what_others_proposed_is_applied_and_told_to_nobody() -> None:
     assert service.machine.bounds("topic") == (0, 0)
 
 
-def test_acks_are_gathered_and_only_the_furthest_of_a_subscription_goes() -> None:
+def test_only_the_newest_ack_of_a_subscription_is_proposed() -> None:
     service = bare()
     for upto in (3, 5, 4):
         service.request(do.Ack("topic", "sub", 1, upto))
@@ -63,7 +63,7 @@ def test_acks_are_gathered_and_only_the_furthest_of_a_subscription_goes() -> Non
     assert service.drain() == []
 
 
-def test_an_idle_node_leaves_its_disk_alone() -> None:
+def test_idle_node_does_not_write_to_disk() -> None:
     desk = Desk()
     desk.call(ANN, do.CreateTopic("topic", 0, Policy(age_us=10_000_000)))
     last = desk.journal.log.last
@@ -72,7 +72,7 @@ def test_an_idle_node_leaves_its_disk_alone() -> None:
     assert desk.journal.log.last == last
 
 
-def test_what_is_kept_for_an_age_goes_when_that_is_over() -> None:
+def test_messages_expire_by_age() -> None:
     """SVC-9"""
     desk = Desk()
     desk.call(ANN, do.CreateTopic("topic", 0, Policy(age_us=10_000_000)))
@@ -82,7 +82,7 @@ def test_what_is_kept_for_an_age_goes_when_that_is_over() -> None:
         desk.pass_time(1.0)
 
 
-def test_staged_parts_that_nobody_publishes_go() -> None:
+def test_unpublished_staged_parts_expire() -> None:
     desk = Desk(service={"limits": Limits(staged_age_us=5_000_000)})
     data = packed(b"a")
     desk.call(BOB, do.Stage("source", 0, "part", "topic", 1, len(data), 0, data))
@@ -91,7 +91,7 @@ def test_staged_parts_that_nobody_publishes_go() -> None:
     assert desk.service.machine.registry.staging.parts == 0
 
 
-def test_a_restart_leads_to_the_same_state_from_log_and_snapshot() -> None:
+def test_restart_restores_the_state_from_log_and_snapshot() -> None:
     """SVC-10"""
     desk = small()
     reading(desk)
@@ -115,8 +115,8 @@ def read_all(desk: Desk, epoch: int, offset: int, end: int) -> None:
     desk.pass_time(1.0)
 
 
-def test_what_everybody_has_read_is_given_back() -> None:
-    """SVC-9: really, on disk."""
+def test_disk_space_of_read_messages_is_freed() -> None:
+    """SVC-9: measured on disk."""
     desk = small()
     epoch, producer = reading(desk), producing(desk)
     most = 0
@@ -128,7 +128,7 @@ def test_what_everybody_has_read_is_given_back() -> None:
     assert most < 300
 
 
-def test_one_slow_subscription_does_not_hold_the_disk_of_all() -> None:
+def test_slow_subscription_does_not_block_freeing_disk_space() -> None:
     desk = small()
     slow = reading(desk, ANN, "slow")
     desk.call(BOB, put(producing(desk, BOB, "slow"), 0, b"old", topic="slow"))
@@ -145,7 +145,7 @@ def test_one_slow_subscription_does_not_hold_the_disk_of_all() -> None:
     assert values(desk.send(ANN, fetch(slow, 0, topic="slow"))) == [b"old", b"part"]
 
 
-def test_what_was_read_lately_is_not_read_from_disk_again() -> None:
+def test_recent_batches_are_cached() -> None:
     desk = Desk(service={"recent_bytes": 2000})
     epoch, producer = reading(desk), producing(desk)
     for sequence in range(20):
@@ -154,8 +154,8 @@ def test_what_was_read_lately_is_not_read_from_disk_again() -> None:
     assert len(desk.service._recent._sources) == 2
 
 
-def test_a_lower_limit_refuses_nothing_that_the_log_holds_already() -> None:
-    """SVC-10: settings may change between two starts; what was acknowledged stays."""
+def test_lower_limit_does_not_affect_stored_messages() -> None:
+    """SVC-10: settings may change between two starts; acknowledged messages stay."""
     desk = small()
     reading(desk)
     epoch = producing(desk)
@@ -166,7 +166,7 @@ def test_a_lower_limit_refuses_nothing_that_the_log_holds_already() -> None:
     assert desk.call(BOB, put(epoch, 3, bytes(1000))) == TooLarge("bytes", 500)
 
 
-def test_what_is_old_and_unread_stays_and_nobody_writes_about_it() -> None:
+def test_old_unread_messages_stay_without_disk_writes() -> None:
     """SVC-9"""
     desk = small()
     desk.call(ANN, do.CreateTopic("topic", 0, Policy(age_us=1_000_000)))

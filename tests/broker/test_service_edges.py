@@ -1,4 +1,4 @@
-"""SVC-9 SVC-10: what the service proposes and when, and how it looks after the log."""
+"""SVC-9 SVC-10: proposals of the service, and maintenance of the log."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OTHER = NodeId("other")
 
 
 def decide(service: Service, *commands: do.Command) -> list[object]:
-    """What others have proposed; all that the service does about it."""
+    """Decide commands of other proposers, and return the effects."""
     for command in commands:
         slot = max(service.machine.registry.last_slot, 0) + 1
         service.observe(Decided(slot, encode(command), -1))
@@ -65,7 +65,7 @@ def proposals(service: Service) -> list[object]:
 # -- leading --
 
 
-def test_a_service_that_does_not_lead_proposes_nothing() -> None:
+def test_service_that_does_not_lead_proposes_nothing() -> None:
     service = bare()
     service.observe(LeaderChanged(OTHER))
     service.request(Execute(1, do.CreateTopic("topic", 0)))
@@ -74,7 +74,7 @@ def test_a_service_that_does_not_lead_proposes_nothing() -> None:
     assert proposals(service) == []
 
 
-def test_a_change_of_leader_forgets_all_that_was_proposed() -> None:
+def test_leader_change_forgets_open_proposals() -> None:
     service = bare()
     service.request(Execute(3, do.CreateTopic("topic", 0)))
     service.request(do.Ack("topic", "sub", 1, 1))
@@ -82,13 +82,13 @@ def test_a_change_of_leader_forgets_all_that_was_proposed() -> None:
     assert isinstance(ask.request, Propose)
     service.observe(LeaderChanged(ME))
     service.observe(Decided(1, ask.request.value, ask.request.token))
-    assert service.drain() == []  # nobody is told: the asker must ask again
+    assert service.drain() == []  # no answer: the asker must ask again
     assert "topic" in service.machine.registry.topics
     service.timeout(FlushAcks())
     assert proposals(service) == []
 
 
-def test_a_new_leader_proposes_its_limits_if_they_differ() -> None:
+def test_new_leader_proposes_its_limits_if_they_differ() -> None:
     service = bare()
     service.drain()
     service._limits = Limits(topics_max=7)
@@ -98,7 +98,7 @@ def test_a_new_leader_proposes_its_limits_if_they_differ() -> None:
     assert proposals(service) == [do.SetLimits(Limits(topics_max=7))]
 
 
-def test_what_is_not_stamped_keeps_its_fields() -> None:
+def test_command_without_a_stamp_is_unchanged() -> None:
     service = bare()
     service.now = 2.0
     service.request(Execute(1, do.Attach("t", "s", "inc-1")))
@@ -106,7 +106,7 @@ def test_what_is_not_stamped_keeps_its_fields() -> None:
     assert proposals(service) == [do.Attach("t", "s", "inc-1"), do.Tick(2_000_007)]
 
 
-def test_service_has_these_limits_unless_it_is_told_others() -> None:
+def test_service_has_these_default_limits() -> None:
     """SVC-10"""
     service = Service(ME, Random(0), group=Shelf())
     assert (service._epoch_us, service._ack_delay, service._acks_max) == (0, 0.005, 1000)
@@ -133,7 +133,7 @@ def test_idle_leader_of_an_older_log_proposes_no_ticks() -> None:
     assert proposals(service) == [do.DeleteTopic("topic", 1_000_000_000_007)]
 
 
-def test_only_a_stamped_command_ends_the_time_that_was_watched() -> None:
+def test_only_a_stamped_command_resets_the_idle_time() -> None:
     """SVC-9"""
     service = bare()
     assert service.time.idle_us == 0
@@ -146,8 +146,8 @@ def test_only_a_stamped_command_ends_the_time_that_was_watched() -> None:
     assert service.time.idle_us == 0
 
 
-def test_second_tick_tells_no_time_that_the_first_has_told() -> None:
-    """SVC-9: though the first is not decided yet."""
+def test_second_tick_does_not_repeat_elapsed_time() -> None:
+    """SVC-9: even before the first is decided."""
     service = bare()
     decide(service, do.SetLimits(Limits(clock_step_us=10)), do.CreateTopic("topic", 0))
     service.now = 5.0
@@ -156,8 +156,8 @@ def test_second_tick_tells_no_time_that_the_first_has_told() -> None:
     assert proposals(service) == [do.Tick(5_000_007, 5_000_000), do.Tick(5_000_007, 0)]
 
 
-def test_batch_that_was_just_put_is_at_hand() -> None:
-    """SVC-3: the log is not read for it."""
+def test_new_batch_is_cached() -> None:
+    """SVC-3: without reading the log."""
     service = bare()
     decide(
         service, do.OpenProducer("t", "p", "inc-1", 0), do.Put("t", "p", 1, 0, 1, 5, 0, b"bytes")
@@ -165,10 +165,10 @@ def test_batch_that_was_just_put_is_at_hand() -> None:
     assert service.stored_batch(2) == StoredBatch("p", 0, b"bytes")
 
 
-# -- what is told --
+# -- events --
 
 
-def test_every_command_that_readers_wait_for_is_told() -> None:
+def test_commands_that_concern_readers_emit_changed() -> None:
     service = bare()
     decide(service, do.OpenProducer("t", "p", "inc-1", 0), do.Subscribe("t", "s", do.FromNew(), 0))
     told = Emit(Changed("t"))
@@ -181,7 +181,7 @@ def test_every_command_that_readers_wait_for_is_told() -> None:
     assert decide(service, do.Tick(0)) == []
 
 
-def test_published_parts_are_told_by_topic_and_refused_ones_not() -> None:
+def test_publish_emits_changed_for_each_topic() -> None:
     service = bare()
     decide(service, do.Subscribe("t", "s", do.FromNew(), 0))
     decide(service, do.Stage("q", 0, "a", "t", 1, 5, 0, b"bytes"))
@@ -189,7 +189,7 @@ def test_published_parts_are_told_by_topic_and_refused_ones_not() -> None:
     assert decide(service, do.PublishStaged("q", 1, ("missing",), 0)) == []
 
 
-def test_topics_that_freeze_are_told() -> None:
+def test_freeze_emits_changed_for_its_topics() -> None:
     service = bare()
     decide(service, moves.Found("g-2", True))  # type: ignore[arg-type]
     decide(service, do.Subscribe("t", "s", do.FromNew(), 0))
@@ -203,7 +203,7 @@ def test_topics_that_freeze_are_told() -> None:
 # -- acks --
 
 
-def test_acks_go_when_there_are_many() -> None:
+def test_many_acks_are_proposed_at_once() -> None:
     service = bare()
     service._acks_max = 3
     for name in ("a", "b", "c"):
@@ -215,7 +215,7 @@ def test_acks_go_when_there_are_many() -> None:
     assert service.drain() == [Later(0.005, FlushAcks())]
 
 
-def test_an_ack_that_says_no_more_changes_nothing() -> None:
+def test_older_ack_changes_nothing() -> None:
     service = bare()
     for upto in (5, 5, 4):
         service.request(do.Ack("topic", "sub", 1, upto))
@@ -236,7 +236,7 @@ def aged(service: Service) -> None:
     )
 
 
-def test_a_tick_is_proposed_when_something_is_old_and_only_by_the_leader() -> None:
+def test_only_the_leader_proposes_a_tick_for_expired_messages() -> None:
     service = bare()
     aged(service)
     service.now = 0.5
@@ -250,7 +250,7 @@ def test_a_tick_is_proposed_when_something_is_old_and_only_by_the_leader() -> No
     assert proposals(service) == []
 
 
-def test_a_tick_is_proposed_when_staged_parts_are_abandoned() -> None:
+def test_tick_is_proposed_for_abandoned_staged_parts() -> None:
     service = bare()
     decide(service, do.SetLimits(Limits(staged_age_us=1_000_000)))
     decide(service, do.Stage("q", 0, "a", "t", 1, 5, 0, b"bytes"))
@@ -262,7 +262,7 @@ def test_a_tick_is_proposed_when_staged_parts_are_abandoned() -> None:
     assert proposals(service) == [do.Tick(1_100_007)]
 
 
-def test_idle_producers_are_looked_for_now_and_then() -> None:
+def test_idle_producers_are_checked_regularly() -> None:
     """SVC-9: a tenth of the time that they may be idle, and an hour at most."""
     for idle, every in ((1_000, 100.0), (36_000, 3600.0), (36_010, 3600.0)):
         service = bare()
@@ -282,7 +282,7 @@ def test_idle_producers_are_looked_for_now_and_then() -> None:
         ]
 
 
-def test_upkeep_lets_go_by_age_before_it_makes_a_snapshot() -> None:
+def test_maintenance_expires_messages_before_a_snapshot() -> None:
     """SVC-9"""
     service = bare()
     aged(service)
@@ -297,7 +297,7 @@ def test_upkeep_lets_go_by_age_before_it_makes_a_snapshot() -> None:
     assert Compact not in [type(each.request) for each in service.drain() if isinstance(each, Ask)]
 
 
-def test_a_service_looks_after_its_log_from_the_start_on() -> None:
+def test_service_maintains_its_log_from_the_start() -> None:
     service = bare()
     service.drain()
     service.start()
@@ -307,7 +307,7 @@ def test_a_service_looks_after_its_log_from_the_start_on() -> None:
 # -- states --
 
 
-def test_a_state_is_given_when_it_is_wanted_and_taken_when_it_comes() -> None:
+def test_state_is_sent_on_request_and_installed() -> None:
     service = bare()
     aged(service)
     service.observe(StateWanted())
@@ -332,7 +332,7 @@ def test_a_state_is_given_when_it_is_wanted_and_taken_when_it_comes() -> None:
     assert other.drain() == [Ask(Digest(9, digest))]
 
 
-def test_a_mebibyte_of_commands_is_a_reason_to_look_after_the_log() -> None:
+def test_mebibyte_of_commands_triggers_maintenance() -> None:
     service = bare()
     service._log_usage = LogUsage(1000)
     decide(service, do.OpenProducer("t", "p", "inc-1", 0), do.Subscribe("t", "s", do.FromNew(), 0))
@@ -344,7 +344,7 @@ def test_a_mebibyte_of_commands_is_a_reason_to_look_after_the_log() -> None:
     assert [type(each.request) for each in effects if isinstance(each, Ask)] == [Compact]
 
 
-def test_log_is_looked_after_at_just_a_mebibyte() -> None:
+def test_maintenance_is_triggered_at_exactly_a_mebibyte() -> None:
     """SVC-9"""
     service = bare()
     service._log_usage = LogUsage(100)
@@ -363,7 +363,7 @@ def test_log_is_looked_after_at_just_a_mebibyte() -> None:
 
 
 class Shelf:
-    """A group whose entries are at hand, or not."""
+    """A group whose entries can be made unreadable."""
 
     applied = 0
 
@@ -384,7 +384,7 @@ class Shelf:
 
 
 def hoarding(sizes: list[int], snapshot_bytes: int = 2000) -> tuple[Service, Shelf]:
-    """A leader with one old message of each size, and much behind them that all have read."""
+    """Return a leader with one old message of each size, followed by much garbage."""
     service = bare()
     shelf = Shelf()
     service.group = shelf
@@ -414,10 +414,10 @@ def test_old_messages_are_carried_forward_once() -> None:
     service, _ = hoarding([10, 20, 30])
     assert carries(service) == [(3, 0), (4, 1), (5, 2)]
     assert service._carrying == 3
-    assert carries(service) == []  # they are on their way
+    assert carries(service) == []  # in flight
 
 
-def test_carrying_goes_on_when_what_was_carried_is_decided() -> None:
+def test_carrying_continues_when_the_last_carry_is_decided() -> None:
     service, shelf = hoarding([10])
     service.timeout(Upkept())
     (carry,) = [
@@ -434,7 +434,7 @@ def test_carrying_goes_on_when_what_was_carried_is_decided() -> None:
     assert carries(service) == []
 
 
-def test_new_leader_carries_what_the_one_before_did_not() -> None:
+def test_new_leader_continues_carrying() -> None:
     """SVC-9"""
     service, _ = hoarding([10])
     assert carries(service) == [(3, 0)]
@@ -446,7 +446,7 @@ def test_new_leader_carries_what_the_one_before_did_not() -> None:
 
 
 def test_staged_parts_count_as_needed() -> None:
-    """SVC-9: what lies around them is not worth carrying."""
+    """SVC-9: there is too little garbage around them."""
     service, _ = hoarding([10])
     service.machine.registry.staging.bytes = 1 << 20
     assert carries(service) == []
@@ -459,7 +459,7 @@ def test_about_half_a_snapshot_is_carried_at_once(snapshot_bytes: int, carried: 
     assert len(carries(service)) == carried
 
 
-def test_carrying_stops_at_its_limit_and_at_what_is_being_fetched() -> None:
+def test_carrying_stops_at_its_limit_and_at_a_missing_entry() -> None:
     assert CARRY_BYTES == 2 << 20
     service, _ = hoarding([CARRY_BYTES - 1, 1, 1], snapshot_bytes=4 * CARRY_BYTES)
     for slot in (2000, 2001):
@@ -470,13 +470,13 @@ def test_carrying_stops_at_its_limit_and_at_what_is_being_fetched() -> None:
     assert carries(service) == [(3, 0)]
 
 
-def test_carrying_leaves_out_what_nobody_can_read() -> None:
+def test_carrying_skips_a_lost_entry() -> None:
     service, shelf = hoarding([10, 20, 30])
     shelf.entries[4] = Corrupt("00000001.log", 4096, 4, 4, "checksum mismatch")
     assert carries(service) == [(3, 0), (5, 2)]
 
 
-def test_a_batch_is_found_wherever_it_was_carried() -> None:
+def test_carried_batch_is_found() -> None:
     put = do.Put("t", "p", 1, 7, 1, 5, 0, b"bytes")
     twice = do.Carry(9, 0, put)
     assert carried(moves.Import("m", "t", 1, 0, 1, 5, 0, 0, -1, put)) == put
@@ -486,7 +486,7 @@ def test_a_batch_is_found_wherever_it_was_carried() -> None:
     )
 
 
-def test_a_batch_is_read_once_and_then_remembered() -> None:
+def test_batch_is_read_once_and_then_cached() -> None:
     service, shelf = hoarding([10])
     service._recent.clear()
     assert service.stored_batch(3) == StoredBatch("p", 0, bytes(10))
@@ -494,10 +494,10 @@ def test_a_batch_is_read_once_and_then_remembered() -> None:
     assert service.stored_batch(3) == StoredBatch("p", 0, bytes(10))
 
 
-# -- what was used lately --
+# -- cache --
 
 
-def test_the_least_recently_used_batches_go_first() -> None:
+def test_least_recently_used_batches_are_evicted_first() -> None:
     recent = RecentBatches(3 * 356)
     for slot in (1, 2, 3):
         recent.add(slot, StoredBatch("p", slot, bytes(100)))
@@ -512,8 +512,8 @@ def test_the_least_recently_used_batches_go_first() -> None:
     assert all(recent.get(slot) for slot in (6, 7, 8))
 
 
-def test_batches_are_remembered_up_to_just_so_many_bytes() -> None:
-    """SVC-10: each with 256 bytes beside its own."""
+def test_cache_is_limited_in_bytes() -> None:
+    """SVC-10: each counts 256 bytes more than its size."""
     for bytes_max, remembered in ((712, [1, 2]), (711, [2])):
         recent = RecentBatches(bytes_max)
         for _ in range(2):
@@ -524,11 +524,11 @@ def test_batches_are_remembered_up_to_just_so_many_bytes() -> None:
             recent.clear()
 
 
-# -- how much of the log is needed --
+# -- log usage --
 
 
 def written(snapshot_bytes: int = 4000, entries: int = 100, size: int = 36) -> LogUsage:
-    """Entries of 100 bytes each, with what a record costs beside its value."""
+    """Return the usage of a log with entries of 100 bytes, including overhead."""
     log_usage = LogUsage(snapshot_bytes)
     for slot in range(1, entries + 1):
         log_usage.add(slot, size)
@@ -545,13 +545,13 @@ def test_bytes_are_counted_from_the_next_mark_on() -> None:
     assert log_usage.bytes_from(92) == log_usage.bytes_from(1000) == 0
 
 
-def test_large_logs_have_a_mark_each_mebibyte() -> None:
+def test_large_log_has_a_mark_each_mebibyte() -> None:
     assert MARK_EVERY == 1 << 20
     log_usage = written(1 << 40, 30, (MARK_EVERY // 10) - 64)
     assert list(log_usage._slots) == [1, 12, 23]
 
 
-def test_the_place_behind_so_many_bytes_is_that_of_the_next_mark() -> None:
+def test_slot_after_a_number_of_bytes_is_the_next_mark() -> None:
     log_usage = written()
     assert log_usage.slot_behind(1, 2_000) == 21
     assert log_usage.slot_behind(1, 2_001) == 31
@@ -559,7 +559,7 @@ def test_the_place_behind_so_many_bytes_is_that_of_the_next_mark() -> None:
     assert log_usage.slot_behind(1, 9_001) == 0
 
 
-def test_a_snapshot_is_due_when_much_was_appended_or_much_can_be_given_back() -> None:
+def test_snapshot_is_due_after_many_bytes_or_much_garbage() -> None:
     log_usage = written(entries=39)
     assert not log_usage.snapshot_due(1)
     log_usage.add(40, 36)
@@ -570,7 +570,7 @@ def test_a_snapshot_is_due_when_much_was_appended_or_much_can_be_given_back() ->
     assert log_usage.snapshot_due(41)
 
 
-def test_first_snapshot_is_due_at_just_so_many_bytes() -> None:
+def test_first_snapshot_is_due_at_exactly_its_limit() -> None:
     """SVC-9"""
     assert written(10_000).snapshot_due(1)
     assert not written(10_001).snapshot_due(1)
@@ -578,7 +578,7 @@ def test_first_snapshot_is_due_at_just_so_many_bytes() -> None:
     assert (new._snapshot_total, new._state_bytes, new._trimmed) == (0, 0, 0)
 
 
-def test_a_large_state_is_saved_less_often() -> None:
+def test_large_state_is_saved_less_often() -> None:
     log_usage = written(entries=40)
     log_usage.snapshot_taken(1, 3_000)
     for slot in range(41, 100):
@@ -588,14 +588,14 @@ def test_a_large_state_is_saved_less_often() -> None:
     assert log_usage.snapshot_due(1)
 
 
-def test_carrying_is_due_when_more_than_half_is_kept_for_nothing() -> None:
+def test_carrying_is_due_when_more_than_half_is_garbage() -> None:
     log_usage = written()
     assert log_usage.carry_due(1, 2_999)
     assert not log_usage.carry_due(1, 3_000)
     assert not log_usage.carry_due(92, 0)
 
 
-def test_a_snapshot_forgets_marks_that_are_not_needed_and_keeps_the_rest() -> None:
+def test_snapshot_drops_unneeded_marks() -> None:
     log_usage = written()
     log_usage.snapshot_taken(25, 500)
     assert list(log_usage._slots) == list(range(21, 100, 10))
@@ -608,7 +608,7 @@ def test_a_snapshot_forgets_marks_that_are_not_needed_and_keeps_the_rest() -> No
 
 
 @pytest.mark.parametrize("needed", [1, 2])
-def test_the_first_mark_stays_as_long_as_it_is_needed(needed: int) -> None:
+def test_first_mark_stays_while_it_is_needed(needed: int) -> None:
     log_usage = written()
     log_usage.snapshot_taken(needed, 0)
     assert log_usage._slots[0] == 1

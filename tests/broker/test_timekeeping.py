@@ -1,4 +1,4 @@
-"""A leader stamps with the time of its group, and says how long it has watched time pass."""
+"""A leader stamps with the time of its group, and reports elapsed time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Members(Alone):
 
 
 class Leader:
-    """A service whose proposals are decided at once; its wall clock and its own are the test's."""
+    """A service with immediate decisions, whose clocks the test controls."""
 
     def __init__(self, *others: NodeId) -> None:
         self.service = Service(A, Random(0), group=Members(A, *others))
@@ -71,13 +71,13 @@ class Leader:
         self.sequence += 1
 
     def wait(self, seconds: float) -> None:
-        """Time passes at once, and then the upkeep is due."""
+        """Advance the time, and run the maintenance."""
         self.service.now += seconds
         self.service.timeout(Upkept())
         self._work()
 
     def hear(self, node: NodeId, wrong: int = 0) -> None:
-        """Another replica tells its time."""
+        """Deliver the time of another replica."""
         right = NOON + int(self.service.now * 1e6)
         self.service.receive(node, ClockRead(right + wrong))
         self._work()
@@ -99,7 +99,7 @@ class Leader:
 
     @property
     def trusted(self) -> float:
-        """Seconds since noon."""
+        """Return the trusted time in seconds since noon."""
         return (self.service.machine.registry.clock.trusted - NOON) / SECOND
 
     @property
@@ -108,7 +108,7 @@ class Leader:
         return end - first
 
 
-def test_idle_leader_tells_how_long_it_has_watched_time_pass() -> None:
+def test_idle_leader_reports_elapsed_time() -> None:
     """SVC-9"""
     leader = Leader()
     leader.put()
@@ -122,16 +122,16 @@ def test_idle_leader_tells_how_long_it_has_watched_time_pass() -> None:
     assert (leader.trusted, leader.told, leader.kept) == (7201.0, [], 1)
 
 
-def test_wall_clock_that_jumps_is_disputed_and_told_and_believed_when_it_stays() -> None:
+def test_wall_clock_that_jumps_is_disputed_and_later_believed() -> None:
     """SVC-9: of a node by itself."""
     leader = Leader()
     leader.put()
     leader.wrong = YEAR
-    leader.wait(60.0)  # there is something that ages, so the dispute begins
+    leader.wait(60.0)  # a message ages, so the dispute begins
     assert leader.told == [ClockDisputed(YEAR + 60 * SECOND)]
     assert (leader.trusted, leader.kept) == (0.0, 1)
     for _ in range(60):
-        leader.put()  # always something that ages
+        leader.put()  # a message always ages
         leader.wait(60.0)
     assert leader.told[1:] == [ClockDisputed(0)]
     assert leader.trusted == YEAR / SECOND + 61 * 60
@@ -154,7 +154,7 @@ def test_wall_clock_that_is_set_right_ends_the_dispute() -> None:
 
 
 def test_idle_leader_ends_a_dispute_when_its_clock_is_set_right() -> None:
-    """SVC-9: what was stamped in the dispute would be kept for a year."""
+    """SVC-9: otherwise messages stamped in the dispute would stay for a year."""
     leader = Leader()
     leader.put()
     leader.wrong = YEAR
@@ -166,7 +166,7 @@ def test_idle_leader_ends_a_dispute_when_its_clock_is_set_right() -> None:
     assert leader.kept == 0
 
 
-def test_nothing_is_written_for_a_dispute_that_nothing_depends_on() -> None:
+def test_dispute_without_aging_messages_writes_nothing() -> None:
     """SVC-9: an idle node leaves its disk alone."""
     leader = Leader()
     before = len(leader.decided)
@@ -195,7 +195,7 @@ def test_leader_with_a_wrong_clock_is_outvoted() -> None:
 
 
 def outvoted() -> Leader:
-    """A leader whose wall clock is a year ahead, and that has heard the right time from both."""
+    """Return a leader with a clock a year ahead, and correct readings of both replicas."""
     leader = Leader(B, C)
     leader.put()
     leader.wrong = YEAR
@@ -207,8 +207,8 @@ def outvoted() -> Leader:
     return leader
 
 
-def test_wall_clock_that_is_set_right_is_corrected_no_more() -> None:
-    """SVC-9: not even until the next upkeep."""
+def test_corrected_wall_clock_is_used_at_once() -> None:
+    """SVC-9: even before the next maintenance."""
     leader = outvoted()
     leader.wrong = 0
     leader.service.now += 0.5
@@ -216,7 +216,7 @@ def test_wall_clock_that_is_set_right_is_corrected_no_more() -> None:
     assert (leader.trusted, leader.told) == (1.5, [])
 
 
-def test_wall_clock_that_jumps_again_is_corrected_by_what_it_is_wrong_now() -> None:
+def test_wall_clock_that_jumps_again_is_corrected_by_its_current_error() -> None:
     """SVC-9"""
     leader = outvoted()
     leader.wrong = -YEAR
@@ -225,8 +225,8 @@ def test_wall_clock_that_jumps_again_is_corrected_by_what_it_is_wrong_now() -> N
     assert (leader.trusted, leader.told) == (1.5, [])
 
 
-def test_correction_ends_with_the_readings_that_it_rests_on() -> None:
-    """SVC-9: the others are gone, so the leader has only its own clock."""
+def test_correction_ends_with_its_readings() -> None:
+    """SVC-9: the other replicas are gone, so the leader has only its own clock."""
     leader = outvoted()
     leader.service.now += FRESH + 0.5
     leader.put()
@@ -242,7 +242,7 @@ def test_readings_of_replicas_that_have_left_the_group_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("wrong", [YEAR, -YEAR])
-def test_of_two_clocks_the_one_near_the_trusted_time_counts(wrong: int) -> None:
+def test_clock_nearer_to_the_trusted_time_counts(wrong: int) -> None:
     """SVC-9: the third replica is away."""
     leader = Leader(B, C)
     leader.put()
@@ -258,7 +258,7 @@ def test_of_two_clocks_the_one_near_the_trusted_time_counts(wrong: int) -> None:
     assert leader.trusted == 2.0
 
 
-def test_leader_that_is_near_the_trusted_time_asks_nobody() -> None:
+def test_leader_near_the_trusted_time_asks_no_replica() -> None:
     leader = Leader(B, C)
     for _ in range(10):
         leader.put()
@@ -266,8 +266,8 @@ def test_leader_that_is_near_the_trusted_time_asks_nobody() -> None:
     assert leader.asked == []
 
 
-def test_clock_that_jumps_has_watched_nothing() -> None:
-    """SVC-9: the own clock of a node of a group may jump, too."""
+def test_clock_that_jumps_reports_no_elapsed_time() -> None:
+    """SVC-9: the monotonic clock of a node may jump, too."""
     leader = Leader(B, C)
     leader.put()
     leader.service.now += YEAR / SECOND
@@ -277,7 +277,7 @@ def test_clock_that_jumps_has_watched_nothing() -> None:
     assert leader.told == [ClockDisputed(YEAR)]
 
 
-def test_readings_grow_old() -> None:
+def test_readings_expire() -> None:
     leader = Leader(B, C)
     leader.wait(STEP / SECOND)
     leader.hear(B)
@@ -286,7 +286,7 @@ def test_readings_grow_old() -> None:
     assert leader.service.time.elapsed() == 0
 
 
-def test_any_replica_tells_its_time() -> None:
+def test_any_replica_answers_with_its_time() -> None:
     service = Service(A, Random(0), group=Members(A, B), epoch_us=NOON)
     service.now = 2.0
     service.receive(B, ReadClock())
@@ -294,7 +294,7 @@ def test_any_replica_tells_its_time() -> None:
 
 
 def told_by(*wrong: int, others: int, trusted: int = 0) -> int:
-    """Return what a leader stamps that is a year ahead, when these others have told their time.
+    """Return the stamp of a leader that is a year ahead, given the times of other replicas.
 
     Times are in seconds after noon."""
     leader = Leader(*map(NodeId, "bcdefg"[:others]))
@@ -307,11 +307,11 @@ def told_by(*wrong: int, others: int, trusted: int = 0) -> int:
 
 
 def test_median_of_a_majority_is_the_time() -> None:
-    """SVC-9: of an even number, the one of the two in the middle that is nearer to the trusted."""
+    """SVC-9: of two middle ones, the nearer to the trusted time."""
     year = YEAR // SECOND
-    assert told_by(others=1) == year  # nobody else has told
+    assert told_by(others=1) == year  # no other reading
     assert told_by(7, others=1) == 7
-    assert told_by(7, others=3) == year  # two of four are no majority
+    assert told_by(7, others=3) == year  # two of four are not a majority
     assert told_by(7, 9, others=3) == 9
     assert told_by(9, 7, 8, others=3) == 8
     assert told_by(7, 9, others=3, trusted=2 * year) == 9
@@ -320,8 +320,8 @@ def test_median_of_a_majority_is_the_time() -> None:
     assert told_by(7, others=4) == year
 
 
-def test_reading_counts_for_ten_seconds() -> None:
-    """SVC-9: on the clock that it was noted by, which may be set back."""
+def test_reading_is_valid_for_ten_seconds() -> None:
+    """SVC-9: by the monotonic clock, which may jump back."""
     assert FRESH == 10.0
     leader = Leader(B, C)
     leader.put()
@@ -361,7 +361,7 @@ def test_leader_with_a_wrong_clock_asks_every_two_seconds() -> None:
     ]
 
 
-def test_leader_that_was_idle_for_half_a_step_tells_so_first() -> None:
+def test_leader_that_was_idle_for_half_a_step_proposes_a_tick_first() -> None:
     """SVC-9"""
     for extra, ticks in ((0, 0), (1, 1)):
         leader = Leader()
@@ -396,7 +396,7 @@ def test_tick_is_due_for_a_dispute_at_once_and_then_every_minute() -> None:
         assert len(leader.decided) == before + ticks, (wrong, seconds)
 
 
-def test_tick_is_due_for_a_dispute_if_anything_at_all_ages() -> None:
+def test_tick_is_due_for_a_dispute_if_anything_ages() -> None:
     """SVC-9: a staged part, or a message of one topic of several."""
     for command in (
         do.Stage("query", 0, "part", "t", 1, 5, 0, b"bytes"),
@@ -415,7 +415,7 @@ def test_tick_is_due_for_a_dispute_if_anything_at_all_ages() -> None:
 
 
 class Replicas(World):
-    """Three replicas with wall clocks of their own."""
+    """Three replicas with separate wall clocks."""
 
     def __init__(self, seed: int) -> None:
         self.wrong: dict[NodeId, int] = {}
@@ -437,7 +437,7 @@ class Replicas(World):
 
 
 def wrong_leader(seed: int) -> None:
-    """The leader's wall clock is a year ahead, while messages are put that are kept for a time."""
+    """Run a leader with a clock a year ahead, while messages with an age limit are put."""
     world = Replicas(seed)
     sim, services = world.sim, world.services
     world.run_until(lambda: len(services[NODE].group.nodes()) == 3)
@@ -457,6 +457,6 @@ def wrong_leader(seed: int) -> None:
 
 
 @pytest.mark.long
-def test_leader_whose_clock_is_a_year_ahead_lets_nothing_young_go() -> None:
+def test_leader_with_a_clock_a_year_ahead_expires_nothing_early() -> None:
     """SVC-9"""
     wrong_leader(1)

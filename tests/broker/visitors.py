@@ -1,4 +1,4 @@
-"""Small clients for the simulator: they put, they read, and they repeat until they are answered."""
+"""Small clients for the simulator that put and read, and repeat unanswered calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Again(Value):
 
 
 class Acked(Value):
-    """Event: the node has promised to keep these."""
+    """Event: the node has acknowledged these messages."""
 
     producer: str
     sequence: int
@@ -26,7 +26,7 @@ class Acked(Value):
 
 
 class Got(Value):
-    """Event: read, for the first time in this life."""
+    """Event: a message, read for the first time since the start."""
 
     subscription: str
     epoch: int
@@ -91,7 +91,7 @@ class Publisher(Protocol):
                     if put.sequence >= expected:
                         self.send(self.node, Call(id, put))
             case _:
-                pass  # overloaded, or not open any more: it is asked again in a while
+                pass  # overloaded or closed: retry later
 
 
 class Reader(Protocol):
@@ -102,7 +102,7 @@ class Reader(Protocol):
     def __init__(
         self, me: NodeId, rng: Random, *, node: NodeId, topic: str, window: int, wait: float = 0.0
     ) -> None:
-        """It subscribes at once, and reads after a while."""
+        """Subscribe at once, and read later."""
         super().__init__(me, rng)
         self.node, self.topic, self.window, self.wait = node, topic, window, wait
         self.subscribed = False
@@ -151,7 +151,7 @@ class Reader(Protocol):
         before = self.next
         for chunk in delivery.chunks:
             if chunk.offset > self.next:
-                return  # something is lost: it will be asked for again
+                return  # a message was lost and will be fetched again
             values = batch.values(chunk.batch, chunk.skip, chunk.count)
             for at, value in enumerate(values, chunk.offset):
                 if at == self.next:

@@ -37,7 +37,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         process, "ending", "if error is None:", "if True:",
     ),
     "member that is not heard taken for reachable": (
-        views.test_node_without_a_leader_says_which_members_it_does_not_hear,
+        views.test_node_without_a_leader_shows_silent_members,
         governing, "reachable", "now > group.heard + within", "False",
     ),
     "messages not noted": (

@@ -1,7 +1,7 @@
-"""Groups that move arcs between them, one step at a time: a message that arrives, a decision made.
+"""Groups that move arcs between each other, one step at a time: a message or a decision.
 
-Each group is one log and the replica that leads; the leader may change between any two steps. The
-home of all replicas knows the groups as they are.
+Each group is one log and its leader, which may change between any two steps. The ring stack of all
+replicas always knows the current groups.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from oncecast.ring.mover import Mover
 from oncecast.wire import commands as do
 
 HOME = NodeId("home")
-GIVER, TAKER = "g-2", "g-a"  # on the ring lie, in this order: g-2, topic t, g-a, topic u
+GIVER, TAKER = "g-2", "g-a"  # order on the ring: g-2, topic t, g-a, topic u
 MINE, THEIRS = "t", "u"
 MESSAGES = 10
-CLIENT = 7  # the token of whoever asks a leader
+CLIENT = 7  # the token of a caller of a leader
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(AnyCommand).decode
 
 
 class Agreed(Protocol):
-    """In place of Paxos: what is proposed is decided when the world says so."""
+    """A stand-in for Paxos: a proposal is decided when the test says so."""
 
     name = "agreed"
     Request = Propose | Compact | Digest
@@ -51,7 +51,7 @@ class Agreed(Protocol):
     def receive(self, sender: NodeId, message: Decided | LeaderChanged) -> None:
         self.emit(message)
 
-    # what a service asks directly
+    # called by the service
 
     @property
     def applied(self) -> int:
@@ -70,7 +70,7 @@ class Agreed(Protocol):
 
 
 class Front(Protocol):
-    """Who asks a leader something hears what came of it."""
+    """Records the results of executed commands."""
 
     name = "front"
     Observed = Executed
@@ -108,7 +108,7 @@ class Replica:
 
 
 class Group:
-    """A log, and who leads. Replicas that led before stay, and know who leads now."""
+    """A log and its leader. Former leaders stay, and know the current one."""
 
     def __init__(self, world: World, name: str, *, first: bool) -> None:
         self.world, self.name, self.first = world, name, first
@@ -116,8 +116,8 @@ class Group:
         self.proposed: list[tuple[Agreed, Propose]] = []
         self.replicas: list[Replica] = []
         self.nodes: tuple[NodeId, ...] = ()
-        self.missing: set[int] = set()  # cannot be read for now
-        self.unsure = False  # whether the leader is not sure to lead
+        self.missing: set[int] = set()  # slots that cannot be read now
+        self.unsure = False  # the leader has no lease
         self.new_leader()
 
     @property
@@ -135,7 +135,7 @@ class Group:
         return [_decode(value) for value in self.log]
 
     def new_leader(self) -> None:
-        """What was proposed and not decided is lost."""
+        """Change the leader. Open proposals are lost."""
         self.proposed.clear()
         new = Replica(self, len(self.replicas) + 1)
         self.replicas.append(new)
@@ -154,13 +154,13 @@ class Group:
             self.world.hear(each, each.me, told)
 
     def apply(self, command: AnyCommand) -> None:
-        """A command that somebody else has had decided."""
+        """Decide a command of another proposer."""
         self.proposed.append((Agreed(NodeId(""), Random(0), self), Propose(-1, _encode(command))))
         self.proposed.insert(0, self.proposed.pop())
         self.decide()
 
     def result(self, command: AnyCommand) -> Value:
-        """What a client of the leader is told."""
+        """Execute a command, and return its result."""
         world, leader = self.world, self.leader
         world.did(leader, leader.stack.request(world.now, Execute(CLIENT, command)))
         self.proposed.insert(0, self.proposed.pop())
@@ -174,11 +174,11 @@ class World:
         self.rng: Random | None = None
         self.groups: dict[str, Group] = {}
         self.in_flight: deque[tuple[NodeId, NodeId, Value]] = deque()
-        self.sent: list[tuple[NodeId, NodeId, Value]] = []  # all that ever was
+        self.sent: list[tuple[NodeId, NodeId, Value]] = []  # all messages ever sent
         self.wakes: list[tuple[Replica, Wake]] = []
         self.steps = 0
         self.results: list[Value] = []
-        self.spoil: Callable[[NodeId, NodeId, Value], int] = lambda *_: 1  # how often it arrives
+        self.spoil: Callable[[NodeId, NodeId, Value], int] = lambda *_: 1  # copies of each message
         self.book: dict[str, GroupFacts] = {}
         self.found(GIVER, first=True)
         self.run(lambda: GIVER in self.book)
@@ -205,8 +205,7 @@ class World:
     # -- one step at a time --
 
     def step(self) -> None:
-        """A message arrives; if there is none, something is decided; or else time passes. With
-        dice, any of it happens."""
+        """Deliver a message, or decide a proposal, or let time pass. With dice, choose one."""
         self.steps += 1
         proposing = [group for group in self.groups.values() if group.proposed]
         if self.rng is not None:
@@ -267,7 +266,7 @@ class World:
             case _:
                 pass
 
-    # -- what happens to groups --
+    # -- changes of groups --
 
     def retire(self, group: Group) -> None:
         self.run(lambda: group.leader.mover.holdings is not None)
@@ -276,7 +275,7 @@ class World:
         self.run(lambda: group.holdings.retired)
 
     def report(self) -> None:
-        """Homes hear at once what their replicas could tell them."""
+        """Send the facts of all groups to the ring stack at once."""
         for group in self.groups.values():
             mover = group.leader.mover
             mover.drain()
@@ -286,8 +285,7 @@ class World:
                 self._ask_home(group.leader.me, effect.message)
 
     def let_go(self) -> None:
-        """Groups that are gone, as the ring sees it: with all that they have, or were about to
-        say."""
+        """Remove groups that are gone, with their messages in flight."""
         self.report()
         for name, group in list(self.groups.items()):
             if self.book[name].gone if name in self.book else False:
@@ -296,7 +294,7 @@ class World:
                 self.in_flight = deque(each for each in self.in_flight if each[0] not in nodes)
                 del self.groups[name]
 
-    # -- what is so --
+    # -- state --
 
     def owners(self, topic: str) -> list[str]:
         return [name for name, group in self.groups.items() if self._owns(group, topic)]
@@ -306,7 +304,7 @@ class World:
         return registry.holdings is not None and registry.elsewhere(topic) is None
 
     def kept(self, topic: str) -> list[int]:
-        """By its owner, if it can be read there."""
+        """Return the messages of a topic that its owner keeps."""
         (owner,) = self.owners(topic)
         service = self.groups[owner].leader.service
         entries = service.machine.registry.topics[topic].index.entries(0)
@@ -314,7 +312,7 @@ class World:
 
     @property
     def settled(self) -> bool:
-        """Nobody claims or gives, and who wants to own something does."""
+        """Return whether no move is in progress and every group that stays owns an arc."""
         estates = [each.leader.mover.holdings for each in self.groups.values()]
         return all(
             each is not None
@@ -332,6 +330,6 @@ def sequence(service: Service, slot: int) -> int:
 
 
 def arcs_are_apart(world: World) -> None:
-    """REP-6: no key has two owners, whatever was decided so far."""
+    """Assert that no key has two owners (REP-6)."""
     for topic in (MINE, THEIRS, "elsewhere", "x", "y"):
         assert len(world.owners(topic)) <= 1, f"{topic} is owned by {world.owners(topic)}"

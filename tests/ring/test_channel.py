@@ -1,4 +1,4 @@
-"""What a process has of a topic: by offset, perhaps with gaps. NET-6"""
+"""The recent batches of a topic at a process. NET-6"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_new_channel_knows_nothing_of_its_topic() -> None:
     assert (channel.checking, channel.asking) == (False, False)
 
 
-def test_what_lies_there_comes_in_order_up_to_the_gap() -> None:
+def test_chunks_are_returned_in_order_up_to_a_gap() -> None:
     """NET-6"""
     channel = make(chunk(4, 2), chunk(0, 2), chunk(2, 1))
     assert offsets(channel, 0) == [0, 1, 2]
@@ -43,7 +43,7 @@ def test_what_lies_there_comes_in_order_up_to_the_gap() -> None:
     assert offsets(channel, 6) == []
 
 
-def test_a_batch_is_cut_at_both_ends() -> None:
+def test_batch_is_cut_at_both_ends() -> None:
     channel = make(chunk(0, 10))
     (found,) = channel.chunks(3, 4, ALL)
     assert (found.offset, found.skip, found.count, found.sequence) == (3, 3, 4, 3)
@@ -51,7 +51,7 @@ def test_a_batch_is_cut_at_both_ends() -> None:
     assert offsets(channel, 7) == [7, 8, 9]
 
 
-def test_the_first_comes_whatever_its_size_and_sizes_are_those_of_opened_batches() -> None:
+def test_first_chunk_may_exceed_the_limit_of_uncompressed_bytes() -> None:
     small = batch.opened_bytes(chunk(0).batch)
     channel = make(chunk(0), chunk(1), chunk(2))
     assert offsets(channel, 0, size=0) == [0]
@@ -60,29 +60,29 @@ def test_the_first_comes_whatever_its_size_and_sizes_are_those_of_opened_batches
     assert offsets(channel, 0, size=small + 1) == [0, 1]
 
 
-def test_a_gap_ends_where_something_is_here_again() -> None:
+def test_gap_ends_at_the_next_known_chunk() -> None:
     channel = make(chunk(0, 2), chunk(5, 2), next_=9)
     assert [offset for offset in range(12) if channel.lacks(offset)] == [2, 3, 4, 7, 8]
     assert channel.gap_end(2) == 5
     assert channel.gap_end(7) == -1
 
 
-def test_what_the_owner_has_let_go_is_not_lacking() -> None:
+def test_messages_dropped_by_the_owner_are_not_missing() -> None:
     channel = make()
     channel.first = 50
     assert not channel.lacks(49)
     assert channel.lacks(50)
 
 
-def test_more_of_a_batch_takes_the_place_of_less() -> None:
+def test_larger_part_of_a_batch_replaces_a_smaller_one() -> None:
     channel = make(chunk(0, 2))
     channel.add(1, (chunk(0, 5),))
     channel.add(1, (chunk(0, 1), chunk(5)))
     assert offsets(channel, 0) == [0, 1, 2, 3, 4, 5]
 
 
-def test_of_another_life_nothing_is_of_use() -> None:
-    """NET-6: a topic was deleted, and made anew."""
+def test_new_topic_id_clears_the_channel() -> None:
+    """NET-6: the topic was deleted and created again."""
     channel = make(chunk(0, 5))
     channel.reaches(2, 3)
     assert (channel.topic_id, channel.first, channel.next, channel.fenced) == (2, 0, 3, 0)
@@ -93,7 +93,7 @@ def test_of_another_life_nothing_is_of_use() -> None:
     assert channel.next == 3
 
 
-def test_the_oldest_go_when_there_is_too_much_but_the_last() -> None:
+def test_oldest_chunks_above_the_limit_are_dropped_but_never_the_last() -> None:
     size = len(chunk(0).batch)
     channel = make(*map(chunk, range(10)), bytes_max=3 * size)
     assert offsets(channel, 0) == list(range(10))
@@ -110,7 +110,7 @@ def test_the_oldest_go_when_there_is_too_much_but_the_last() -> None:
 
 @pytest.mark.parametrize("spare", [0, -1])
 def test_bytes_are_counted_exactly(spare: int) -> None:
-    """NET-6: also when a batch is replaced, and when a topic is made anew."""
+    """NET-6: also when a batch is replaced, and when a topic is created again."""
     kept = (chunk(0, 5), chunk(5))
     size = sum(len(each.batch) for each in kept)
     channels = [make(*kept, bytes_max=size + spare) for _ in range(3)]

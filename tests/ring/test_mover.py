@@ -1,4 +1,4 @@
-"""The mover and the giver, rule by rule: what groups of a move say, and what is decided. REP-6"""
+"""The mover and the exporter: messages and decisions of a move, rule by rule. REP-6"""
 
 from __future__ import annotations
 
@@ -54,25 +54,25 @@ def begin() -> World:
 
 
 def until(world: World, kind: type[Value]) -> None:
-    """Until somebody has just said such a thing, which has not arrived yet."""
+    """Run until a message of this kind is in flight."""
     before = len(world.sent)
     world.run(lambda: any(isinstance(each[2], kind) for each in world.sent[before:]))
 
 
 def kinds(world: World) -> list[str]:
-    """Of all that the groups have said to each other."""
+    """Return the kinds of all messages between the groups."""
     return [type(message).__name__ for _, to, message in world.sent if to != HOME]
 
 
 def decided(group: Group) -> list[str]:
-    """The moves among them."""
+    """Return the move commands that a group decided."""
     steps = ("Found", "Claim", "Adopt", "Abandon", "Finish", "Freeze", "Thaw", "Release", "Retire")
     found = [step for value in group.log for step in steps if step.encode() in value[:9]]
     return found[found.index("Found") :]
 
 
 def ask(replica: Replica, world: World, message: Value, sender: NodeId = OLD) -> list[Value]:
-    """What is said in answer at once."""
+    """Return the immediate answers to a message."""
     before = len(world.sent)
     world.hear(replica, sender, message)
     return [each for _, _, each in world.sent[before:]]
@@ -81,14 +81,14 @@ def ask(replica: Replica, world: World, message: Value, sender: NodeId = OLD) ->
 # -- a whole move --
 
 
-def test_a_move_is_surveyed_copied_given_adopted_and_released() -> None:
-    """REP-6: so many messages, and no more."""
+def test_move_surveys_copies_exports_adopts_and_releases() -> None:
+    """REP-6: with exactly these messages."""
     world = begin()
     world.groups[GIVER].leader.mover.pull_bytes = 1 << 20
     world.run(lambda: world.settled)
     talk = [
         *("Survey", "Surveyed", "Pull", "Pulled"),
-        *("Survey", "Surveyed"),  # a second round, for the first was no little one
+        *("Survey", "Surveyed"),  # a second round, because the first copied much
         *("Export", "Exported", "Adopted", "Released"),
     ]
     assert kinds(world) == talk
@@ -97,8 +97,8 @@ def test_a_move_is_surveyed_copied_given_adopted_and_released() -> None:
     assert world.kept(MINE) == world.kept(THEIRS) == ALL
 
 
-def test_who_owns_nothing_asks_whose_its_position_is_and_claims_only_when_it_is_whole() -> None:
-    """REP-5: what others rely on is taken over only by a group with all its replicas."""
+def test_group_without_an_arc_claims_once_it_has_all_replicas() -> None:
+    """REP-5: only a group with all its replicas takes over topics."""
     world = World()
     importer = world.found(TAKER)
     importer.leader.mover._replicas = 2
@@ -118,7 +118,7 @@ def test_who_owns_nothing_asks_whose_its_position_is_and_claims_only_when_it_is_
     assert len(importer.proposed) == 1
 
 
-def test_a_small_ring_asks_for_fewer_replicas() -> None:
+def test_small_ring_requires_fewer_replicas() -> None:
     """REP-5"""
     world = World()
     importer = world.found(TAKER)
@@ -128,10 +128,10 @@ def test_a_small_ring_asks_for_fewer_replicas() -> None:
     assert len(importer.proposed) == 1
 
 
-# -- the giver answers from what it has decided --
+# -- the exporter answers from decided state --
 
 
-def test_a_question_may_come_as_often_as_it_likes() -> None:
+def test_repeated_questions_get_the_same_answers() -> None:
     """REP-6"""
     world = begin()
     until(world, Adopted)
@@ -148,8 +148,8 @@ def test_a_question_may_come_as_often_as_it_likes() -> None:
     assert decided(world.groups[GIVER]).count("Release") == 1
 
 
-def test_what_is_not_its_own_it_does_not_give_nor_show() -> None:
-    """REP-6: the taker asks its home again who the owner is."""
+def test_exporter_refuses_a_part_it_does_not_own() -> None:
+    """REP-6: the importer asks the ring again for the owner."""
     world = begin()
     world.run(lambda: world.settled)
     exporter = world.groups[GIVER].leader
@@ -158,7 +158,7 @@ def test_what_is_not_its_own_it_does_not_give_nor_show() -> None:
     assert ask(exporter, world, Export("m", LOW, PeerGroup("x", ()))) == [ExportRefused("m")]
 
 
-def test_while_one_is_given_something_another_is_not() -> None:
+def test_exporter_refuses_a_second_importer() -> None:
     """REP-6"""
     world = begin()
     until(world, Adopted)
@@ -166,8 +166,8 @@ def test_while_one_is_given_something_another_is_not() -> None:
     assert ask(exporter, world, Export("m", AT, PeerGroup("x", (OLD,)))) == [ExportRefused("m")]
 
 
-def test_a_part_that_cannot_be_told_does_not_stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """REP-6: it has too many topics, producers and subscriptions for one message."""
+def test_part_with_too_much_metadata_is_thawed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """REP-6: its topics, producers and subscriptions exceed one message."""
     world = begin()
     until(world, Export)
     monkeypatch.setattr("oncecast.ring.exporter.ROWS_BYTES_MAX", 10)
@@ -192,7 +192,7 @@ def test_topics_are_surveyed_in_the_order_of_their_names(monkeypatch: pytest.Mon
     assert two == Surveyed("m", MINE, (TopicEnds(THEIRS, 2, 0, MESSAGES),), False)
 
 
-def test_batches_are_pulled_a_few_at_a_time_and_those_of_another_life_not_at_all() -> None:
+def test_pulls_are_bounded_and_empty_for_another_topic_id() -> None:
     world = World()
     exporter = world.groups[GIVER].leader
     (pulled,) = ask(exporter, world, Pull("m", MINE, 1, 3))
@@ -203,8 +203,8 @@ def test_batches_are_pulled_a_few_at_a_time_and_those_of_another_life_not_at_all
     assert ask(exporter, world, Pull("m", "none", 1, 0)) == [Pulled("m", "none", 0, ())]
 
 
-def test_of_what_all_have_read_meanwhile_nothing_is_pulled() -> None:
-    """REP-6: who reads fast must not hold the move up."""
+def test_messages_acknowledged_during_the_copy_are_not_pulled() -> None:
+    """REP-6: fast readers must not delay the move."""
     world = begin()
     until(world, Pull)
     exporter = world.groups[GIVER]
@@ -216,7 +216,7 @@ def test_of_what_all_have_read_meanwhile_nothing_is_pulled() -> None:
     assert world.owners(MINE) == [TAKER]
 
 
-def test_what_cannot_be_read_now_is_asked_for_again() -> None:
+def test_unreadable_batch_is_pulled_again_later() -> None:
     """SVC-10: it is being fetched from another replica."""
     world = World()
     group = world.groups[GIVER]
@@ -232,10 +232,10 @@ def topic_of(replica: Replica) -> Any:
     return replica.service.machine.registry.topics[MINE]
 
 
-# -- who leads --
+# -- leaders --
 
 
-def test_a_replica_that_does_not_lead_says_who_may() -> None:
+def test_replica_that_does_not_lead_names_the_leader() -> None:
     world = World()
     group = world.groups[GIVER]
     group.new_leader()
@@ -246,7 +246,7 @@ def test_a_replica_that_does_not_lead_says_who_may() -> None:
     assert ask(new, world, ImportAll(PeerGroup("x", (OLD,)))) == []
 
 
-def test_the_taker_follows_to_the_leader_but_not_to_and_fro() -> None:
+def test_importer_follows_a_redirect_but_not_in_a_loop() -> None:
     world = begin()
     until(world, Survey)
     importer = world.groups[TAKER].leader
@@ -260,8 +260,8 @@ def test_the_taker_follows_to_the_leader_but_not_to_and_fro() -> None:
     assert answers == [[survey]] * 3 + [[]] * 6
 
 
-def test_who_is_not_answered_asks_the_next_replica_and_its_home_where_they_are() -> None:
-    """REP-6: all replicas that it knew may have been replaced."""
+def test_unanswered_importer_asks_the_next_replica_and_the_directory() -> None:
+    """REP-6: all replicas that it knows may have been replaced."""
     world = begin()
     until(world, Survey)
     world.in_flight.clear()
@@ -279,8 +279,8 @@ def test_who_is_not_answered_asks_the_next_replica_and_its_home_where_they_are()
     assert world.owners(MINE) == [TAKER]
 
 
-def test_of_a_giver_that_is_gone_nothing_more_is_asked() -> None:
-    """REP-6: it has released all it had. A claim that was not adopted is abandoned."""
+def test_move_ends_when_the_exporter_is_gone() -> None:
+    """REP-6: it has released everything. A claim that is not adopted is abandoned."""
     vanished = GroupFacts(GIVER, None, NodeId(""), (), 1 << 62, retired=True)
     for kind, end in ((Survey, "Abandon"), (Adopted, "Finish")):
         world = begin()
@@ -291,11 +291,11 @@ def test_of_a_giver_that_is_gone_nothing_more_is_asked() -> None:
         assert world.groups[TAKER].holdings.claim is None
 
 
-# -- moves that are not done --
+# -- abandoned moves --
 
 
-def test_what_is_not_given_is_abandoned() -> None:
-    """REP-6: and the giver is told, in case it has frozen something meanwhile."""
+def test_refused_export_abandons_the_claim() -> None:
+    """REP-6: the exporter is told, because it may have frozen the part since."""
     world = begin()
     until(world, Export)
     give = world.sent[-1][2]
@@ -312,8 +312,8 @@ def test_what_is_not_given_is_abandoned() -> None:
     assert world.kept(MINE) == ALL
 
 
-def test_an_abandoned_claim_is_thawed() -> None:
-    """REP-6: the giver asks, and is told by whoever leads the taker."""
+def test_abandoned_claim_thaws_the_part() -> None:
+    """REP-6: the exporter asks, and the leader of the importer answers."""
     world = begin()
     until(world, Exported)
     importer, exporter = world.groups[TAKER], world.groups[GIVER]
@@ -329,8 +329,8 @@ def test_an_abandoned_claim_is_thawed() -> None:
     assert world.kept(MINE) == ALL
 
 
-def test_a_giver_that_waits_is_answered_only_by_who_knows() -> None:
-    """REP-6: not as long as the move may still be done."""
+def test_waiting_exporter_is_answered_only_after_a_decision() -> None:
+    """REP-6: not while the importer may still adopt."""
     world = begin()
     until(world, Exported)
     importer = world.groups[TAKER]
@@ -347,7 +347,7 @@ def test_a_giver_that_waits_is_answered_only_by_who_knows() -> None:
     assert ask(importer.leader, world, StillWanted(claim.move)) == [Adopted(claim.move)]
 
 
-def test_nobody_thaws_what_is_frozen_for_another_move() -> None:
+def test_part_frozen_for_another_move_is_not_thawed() -> None:
     """REP-6"""
     world = begin()
     until(world, Exported)
@@ -356,8 +356,8 @@ def test_nobody_thaws_what_is_frozen_for_another_move() -> None:
     assert exporter.proposed == []
 
 
-def test_copies_with_a_hole_are_not_adopted_but_taken_anew() -> None:
-    """REP-6: of what a leader proposes some may be lost, and what comes behind it not."""
+def test_copies_with_a_gap_are_discarded_and_copied_again() -> None:
+    """REP-6: one proposal of a leader may be lost, and a later one decided."""
     world = begin()
     until(world, Pulled)
     pulled = world.sent[-1][2]
@@ -372,8 +372,8 @@ def test_copies_with_a_hole_are_not_adopted_but_taken_anew() -> None:
     assert world.kept(MINE) == ALL
 
 
-def test_copies_of_an_earlier_life_are_not_adopted() -> None:
-    """REP-6: the topic was deleted and made anew while it was copied."""
+def test_copies_of_another_topic_id_are_not_adopted() -> None:
+    """REP-6: the topic was deleted and created again during the copy."""
     world = begin()
     until(world, Export)
     exporter = world.groups[GIVER]
@@ -392,7 +392,7 @@ def test_copies_of_an_earlier_life_are_not_adopted() -> None:
     assert topic_of(importer.leader).id == 3
 
 
-def test_what_is_adopted_is_not_abandoned() -> None:
+def test_adopted_part_is_not_abandoned() -> None:
     """REP-6"""
     world = begin()
     until(world, Adopted)
@@ -406,8 +406,8 @@ def test_what_is_adopted_is_not_abandoned() -> None:
     assert world.kept(MINE) == ALL
 
 
-def test_a_second_freeze_is_not_decided() -> None:
-    """REP-6: whoever proposed it."""
+def test_second_freeze_is_refused() -> None:
+    """REP-6: for any proposer."""
     world = begin()
     until(world, Exported)
     exporter = world.groups[GIVER]
@@ -417,18 +417,18 @@ def test_a_second_freeze_is_not_decided() -> None:
     assert exporter.holdings.frozen == frozen
 
 
-# -- a group that goes --
+# -- a group that leaves --
 
 
 def retiring() -> World:
-    """The taker, which owns a part, wants to give it back."""
+    """Return a world in which the importer owns a part and retires."""
     world = begin()
     world.run(lambda: world.settled)
     world.retire(world.groups[TAKER])
     return world
 
 
-def test_who_retires_has_the_group_after_it_take_all() -> None:
+def test_retiring_group_asks_the_next_group_to_import_all() -> None:
     """REP-6"""
     world = retiring()
     until(world, ImportAll)
@@ -445,7 +445,7 @@ def test_who_retires_has_the_group_after_it_take_all() -> None:
     assert world.book[TAKER].gone
 
 
-def test_only_its_neighbour_takes_it_and_only_if_it_stays_itself() -> None:
+def test_only_a_neighbour_that_stays_imports_all() -> None:
     """REP-6"""
     world = begin()
     world.run(lambda: world.settled)
@@ -459,8 +459,8 @@ def test_only_its_neighbour_takes_it_and_only_if_it_stays_itself() -> None:
     assert exporter.proposed == []
 
 
-def test_who_retires_takes_nothing_more_and_is_not_gone_before_that_is_settled() -> None:
-    """REP-6: what it was about to be given would be gone with it."""
+def test_retiring_group_abandons_its_claim_before_it_is_gone() -> None:
+    """REP-6: otherwise the claimed part would be lost with it."""
     world = begin()
     until(world, Exported)
     importer = world.groups[TAKER]
@@ -472,14 +472,14 @@ def test_who_retires_takes_nothing_more_and_is_not_gone_before_that_is_settled()
     assert world.book[TAKER].gone == (importer.holdings.low is None)
 
 
-def test_what_another_has_taken_between_makes_a_claim_void() -> None:
-    """REP-6: a newcomer lies between the group that goes and the one that takes all of it."""
+def test_claim_is_abandoned_if_another_group_owns_the_part_between() -> None:
+    """REP-6: a new group lies between the leaving group and its importer."""
     world = retiring()
     until(world, Export)
     exporter = world.groups[GIVER]
     claim = exporter.holdings.claim
     assert claim is not None
-    between = key_of("g-b")  # comes after the taker, in the giver's arc
+    between = key_of("g-b")  # after the importer, in the arc of the exporter
     exporter.apply(do.Freeze("n", between, PeerGroup("g-b", (NodeId("x/g-b"),))))
     exporter.apply(do.Release("n"))
     world.run(lambda: exporter.holdings.claim is None)
@@ -487,8 +487,8 @@ def test_what_another_has_taken_between_makes_a_claim_void() -> None:
     assert exporter.holdings.low == between
 
 
-def test_nothing_is_adopted_while_something_else_is_frozen() -> None:
-    """REP-6: or the part that is given away would reach over what has just come."""
+def test_nothing_is_adopted_while_another_part_is_frozen() -> None:
+    """REP-6: otherwise the frozen part would reach into the adopted one."""
     world = retiring()
     until(world, Exported)
     exporter = world.groups[GIVER]
@@ -499,14 +499,14 @@ def test_nothing_is_adopted_while_something_else_is_frozen() -> None:
     assert not exporter.holdings.claim.adopted
     assert not any(
         isinstance(each, do.Adopt) for each in exporter.decided
-    )  # nor is it tried in vain
+    )  # and no Adopt is proposed
     exporter.apply(do.Thaw("n"))
     world.run(lambda: world.settled)
     assert world.kept(MINE) == world.kept(THEIRS) == ALL
 
 
-def test_a_giver_tells_its_trusted_time_and_its_last_stamp() -> None:
-    """REP-6 SVC-9: the last stamp may be in dispute."""
+def test_exporter_sends_its_trusted_time_and_its_last_stamp() -> None:
+    """REP-6 SVC-9: the last stamp may be disputed."""
     world = begin()
     registry = world.groups[GIVER].leader.service.machine.registry
     until(world, Export)
@@ -516,8 +516,8 @@ def test_a_giver_tells_its_trusted_time_and_its_last_stamp() -> None:
     assert (given.clock, given.newest) == (1000, 9000)
 
 
-def test_new_owner_knows_the_calls_that_the_former_owner_answered() -> None:
-    """REP-6: a copy of such a call may come after the move."""
+def test_new_owner_knows_answers_of_the_former_owner() -> None:
+    """REP-6: a copy of the call may arrive after the move."""
     world = begin()
     exporter, importer = world.groups[GIVER], world.groups[TAKER]
     exporter.apply(Unsubscribe(MINE, "nobody", 0, "token"))

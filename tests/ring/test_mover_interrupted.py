@@ -1,4 +1,4 @@
-"""A move is interrupted at every single step, and is finished or undone all the same. REP-6"""
+"""A move that is interrupted at any step finishes or is undone. REP-6"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL = list(range(MESSAGES))
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that there are several answers to a question."""
+    """Limit answers to one topic, so that a survey has several pages."""
     monkeypatch.setattr("oncecast.ring.exporter.TOPICS_MAX", 1)
 
 
@@ -25,7 +25,7 @@ def begin() -> World:
 
 
 def go_on(world: World) -> None:
-    """To the end, and nothing has two owners on the way."""
+    """Run to the end, and check that no key ever has two owners."""
 
     def done() -> bool:
         world.let_go()
@@ -54,8 +54,8 @@ def length() -> int:
 
 @pytest.mark.parametrize("side", [GIVER, TAKER])
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_new_leader_of_either_group_finishes_it_from_any_step(side: str, times: int) -> None:
-    """REP-6: what is done so far is in what both groups have decided."""
+def test_new_leader_of_either_group_finishes_a_move_from_any_step(side: str, times: int) -> None:
+    """REP-6: the progress is part of the decided state of both groups."""
     for step in range(length()):
         world = begin()
         for _ in range(step):
@@ -67,7 +67,7 @@ def test_a_new_leader_of_either_group_finishes_it_from_any_step(side: str, times
         check(world)
 
 
-def test_new_leaders_of_both_groups_finish_it_from_any_step() -> None:
+def test_new_leaders_of_both_groups_finish_a_move_from_any_step() -> None:
     """REP-6"""
     for step in range(length()):
         world = begin()
@@ -79,8 +79,8 @@ def test_new_leaders_of_both_groups_finish_it_from_any_step() -> None:
         check(world)
 
 
-def test_every_message_may_be_lost_once() -> None:
-    """REP-6: who is not answered asks again."""
+def test_move_survives_the_loss_of_any_message() -> None:
+    """REP-6: unanswered questions are repeated."""
     for lost in range(length()):
         world, count = begin(), 0
 
@@ -94,8 +94,8 @@ def test_every_message_may_be_lost_once() -> None:
         check(world)
 
 
-def test_every_message_may_come_twice() -> None:
-    """REP-6: a question may come as often as it likes."""
+def test_move_survives_duplicates_of_any_message() -> None:
+    """REP-6: questions are idempotent."""
     world = begin()
     world.spoil = lambda sender, to, message: 2
     go_on(world)
@@ -103,9 +103,9 @@ def test_every_message_may_come_twice() -> None:
 
 
 @pytest.mark.parametrize(("side", "other"), [(GIVER, TAKER), (TAKER, GIVER)])
-def test_either_group_retires_at_any_step(side: str, other: str) -> None:
-    """REP-6: it is gone only when nothing can come to it any more; and when it is gone, what it
-    could not say any more is not needed."""
+def test_move_ends_if_either_group_retires_at_any_step(side: str, other: str) -> None:
+    """REP-6: a group is gone only when it cannot own anything again. Its unsent messages are then
+    not needed."""
     for step in range(length()):
         world = begin()
         for _ in range(step):
@@ -118,7 +118,7 @@ def test_either_group_retires_at_any_step(side: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["g-5", "g-0", "g-b"])  # before t, after it, after u
-def test_one_group_comes_and_another_goes_at_any_step(name: str) -> None:
+def test_one_group_joins_and_another_leaves_at_any_step(name: str) -> None:
     """REP-6: the arcs of three groups change at once."""
     world = begin()
     go_on(world)
@@ -138,8 +138,8 @@ def test_one_group_comes_and_another_goes_at_any_step(name: str) -> None:
         assert world.kept(MINE) == world.kept(THEIRS) == ALL
 
 
-def test_another_group_comes_into_the_arc_at_any_step() -> None:
-    """REP-6: two that claim at once get what is next to them, one after the other."""
+def test_third_group_joins_in_the_arc_at_any_step() -> None:
+    """REP-6: two concurrent claims succeed one after the other."""
     for step in range(0, length(), 2):
         for name in ("g-0", "g-5", "g-b"):
             world = begin()
@@ -153,8 +153,8 @@ def test_another_group_comes_into_the_arc_at_any_step() -> None:
             assert len(set(lows)) == 3
 
 
-def test_what_is_put_during_the_move_moves_too() -> None:
-    """REP-6: the copying goes on round after round, and what comes last is copied while frozen."""
+def test_messages_put_during_a_move_move_too() -> None:
+    """REP-6: they are copied in rounds, the last ones while the part is frozen."""
     world = begin()
     exporter = world.groups[GIVER]
 

@@ -49,7 +49,7 @@ FIRST = (1 << 48) + 1  # the first token of a mover
 
 
 class Replica:
-    """A mover, and what it reads of its group."""
+    """A mover with a fake group."""
 
     def __init__(self, holdings: Holdings | None, **options: Any) -> None:
         self.registry = SimpleNamespace(holdings=holdings, topics={})
@@ -73,7 +73,7 @@ class Replica:
         return commands.Stage("source", 1, "part", "t", 1, 10, 0, b"%d" % slot)
 
     def pace(self, seconds: float = 0.0) -> list[Effect]:
-        """Return the effects of a turn, but for its timer and its report."""
+        """Return the effects of the timer, without its restart and its report."""
         self.mover.now += seconds
         self.mover.timeout(Pace())
         timer, *effects = self.mover.drain()
@@ -109,11 +109,11 @@ def sent(to: NodeId, message: Any) -> Send:
     return Send(to, message, 5)
 
 
-# -- in time --
+# -- timer --
 
 
 def test_replica_reports_what_it_knows_once_a_second() -> None:
-    """REP-4: at once, whatever is to be written to disk."""
+    """REP-4: without waiting for the disk."""
     replica = Replica(holdings())
     replica.mover.start()
     assert replica.mover.drain() == [Later(0.25, Pace())]
@@ -128,7 +128,7 @@ def test_replica_reports_what_it_knows_once_a_second() -> None:
     ("fields", "retired"),
     [({}, False), ({"retired": True}, True), ({"retired": True, "claim": CLAIM}, False)],
 )
-def test_group_that_may_still_take_something_over_is_not_reported_as_retired(
+def test_group_with_a_claim_is_not_reported_as_retired(
     fields: dict[str, Any], retired: bool
 ) -> None:
     """REP-6"""
@@ -144,7 +144,7 @@ def test_sizes_of_a_move_are_bounded() -> None:
 
 
 def test_new_group_is_founded_once() -> None:
-    """REP-6: tokens are counted from where nobody else's are."""
+    """REP-6: with tokens that no other layer uses."""
     replica = Replica(None)
     assert replica.pace() == [execute(do.Found("g", False))]
     assert replica.pace() == []
@@ -169,7 +169,7 @@ def test_new_group_is_founded_once() -> None:
         ({"claim": ActiveClaim("m", OTHER, True), "retired": True}, [sent(X, Adopted("m"))]),
     ],
 )
-def test_leader_does_what_its_group_needs_next(
+def test_leader_takes_the_next_step_of_its_group(
     fields: dict[str, Any], effects: list[Effect]
 ) -> None:
     """REP-6"""
@@ -181,7 +181,7 @@ def test_leader_does_what_its_group_needs_next(
         assert replica.pace() == []
 
 
-def test_new_leader_asks_the_giver_from_the_beginning() -> None:
+def test_new_leader_asks_the_exporter_from_the_beginning() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     survey = [sent(X, Survey("m", LOW))]
@@ -192,14 +192,14 @@ def test_new_leader_asks_the_giver_from_the_beginning() -> None:
     assert replica.pace() == survey
 
 
-def test_new_leader_begins_from_what_is_decided() -> None:
+def test_new_leader_begins_from_decided_state() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM, retired=True))
     assert replica.pace() == [execute(do.Abandon("m"))]
     replica.mover.observe(LeaderChanged(PEER))
     assert replica.mover.drain() == [Send(HOME, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))]
     replica.registry.holdings.claim = None
-    assert replica.done(FIRST) == []  # it was asked for before
+    assert replica.done(FIRST) == []  # the survey was in flight before
     replica.registry.holdings.claim = CLAIM
     assert replica.pace() == [execute(do.Abandon("m"), FIRST + 1)]
 
@@ -208,7 +208,7 @@ def test_new_leader_begins_from_what_is_decided() -> None:
 
 
 @pytest.mark.parametrize("leading", [False, True])
-def test_replica_that_is_not_sure_to_lead_names_the_leader(leading: bool) -> None:
+def test_replica_without_a_lease_names_the_leader(leading: bool) -> None:
     """REP-6"""
     replica = Replica(holdings())
     replica.service.leading, replica.sure = leading, not leading
@@ -251,7 +251,7 @@ def test_group_retires_when_a_process_of_one_of_its_replicas_leaves(
         ("g", ME, []),
     ],
 )
-def test_retired_group_asks_the_next_one_to_take_all(
+def test_retired_group_asks_the_next_group_to_import_all(
     group: str, leader: str, effects: list[Effect]
 ) -> None:
     """REP-6"""
@@ -264,7 +264,7 @@ def test_retired_group_asks_the_next_one_to_take_all(
     ("fields", "owner", "processes", "claims"),
     [
         ({}, {}, 2, True),
-        ({}, {}, 3, False),  # a group has three replicas, if there are so many processes
+        ({}, {}, 3, False),  # a ring of three processes needs three replicas
         ({}, {}, 9, False),
         ({"claim": CLAIM}, {}, 2, False),
         ({"low": LOW}, {}, 2, False),
@@ -273,10 +273,10 @@ def test_retired_group_asks_the_next_one_to_take_all(
         ({}, {"key": LOW}, 2, False),
     ],
 )
-def test_whole_group_that_owns_nothing_claims_its_part(
+def test_complete_group_without_an_arc_claims_its_part(
     fields: dict[str, Any], owner: dict[str, Any], processes: int, claims: bool
 ) -> None:
-    """REP-6: the leader of the owner is asked first."""
+    """REP-6: the claim names the leader of the owner first."""
     replica = Replica(holdings(**{"low": None, **fields}))
     found = GroupFacts(owner.get("group", "h"), LOW, Y, owner.get("nodes", (X, Y)), 1)
     effects = replica.hear(KeyOwner(owner.get("key", AT), found, processes), HOME)
@@ -284,7 +284,7 @@ def test_whole_group_that_owns_nothing_claims_its_part(
     assert [each.exporter for each in commands_] == ([PeerGroup("h", (Y, X))] if claims else [])
 
 
-def test_group_with_three_replicas_is_whole() -> None:
+def test_group_with_three_replicas_is_complete() -> None:
     """REP-5"""
     replica = Replica(holdings(low=None))
     replica.service.group.nodes = lambda: (ME, PEER, NodeId("c:1/g"))
@@ -295,7 +295,7 @@ def test_group_with_three_replicas_is_whole() -> None:
     ("fields", "claims"),
     [({}, True), ({"claim": CLAIM}, False), ({"retired": True}, False), ({"low": AT}, False)],
 )
-def test_idle_neighbour_takes_all_of_a_group_that_goes(
+def test_idle_neighbour_imports_all_of_a_leaving_group(
     fields: dict[str, Any], claims: bool
 ) -> None:
     """REP-6"""
@@ -312,7 +312,7 @@ def test_idle_neighbour_takes_all_of_a_group_that_goes(
         (ActiveClaim("m", OTHER, True), [Adopted("m")]),
     ],
 )
-def test_giver_that_waits_is_told_what_became_of_the_move(
+def test_waiting_exporter_learns_the_result_of_the_move(
     claim: ActiveClaim | None, answer: list[Any]
 ) -> None:
     """REP-6"""
@@ -320,14 +320,14 @@ def test_giver_that_waits_is_told_what_became_of_the_move(
     assert replica.hear(StillWanted("m")) == [sent(X, each) for each in answer]
 
 
-# -- the giver --
+# -- exporter --
 
 
 def waiting(to: NodeId) -> list[Send]:
     return [sent(to, StillWanted("m")), sent(HOME, WhereIs("h"))]
 
 
-def test_replicas_of_a_silent_taker_are_reminded_in_turn_every_two_seconds() -> None:
+def test_replicas_of_a_silent_importer_are_reminded_in_turn_every_two_seconds() -> None:
     """REP-6"""
     z = NodeId("z:1/h")
     replica = Replica(holdings(frozen=Frozen("m", LOW, PeerGroup("h", (X, Y, z)))))
@@ -341,13 +341,13 @@ def test_replicas_of_a_silent_taker_are_reminded_in_turn_every_two_seconds() -> 
         assert replica.pace(seconds) == effects
 
 
-def test_taker_that_has_moved_is_reminded_where_it_is() -> None:
+def test_importer_is_reminded_at_its_new_replicas() -> None:
     """REP-6"""
     z = NodeId("z:1/h")
     found = GroupFacts("h", None, z, (z,), 1)
     replica = Replica(holdings(frozen=FROZEN))
     for message, sender in (
-        (found, X),  # only home says so
+        (found, X),  # only the ring stack is believed
         (GroupFacts("i", None, z, (z,), 1), HOME),
         (GroupFacts("h", None, z, (), 1), HOME),
     ):
@@ -357,7 +357,7 @@ def test_taker_that_has_moved_is_reminded_where_it_is() -> None:
     assert replica.pace(2.0) == waiting(z)
 
 
-def test_part_is_thawed_when_its_taker_is_gone() -> None:
+def test_part_is_thawed_when_its_importer_is_gone() -> None:
     """REP-6"""
     replica = Replica(holdings(frozen=FROZEN))
     gone = GroupFacts("h", None, NodeId(""), (), 9, retired=True)
@@ -365,7 +365,7 @@ def test_part_is_thawed_when_its_taker_is_gone() -> None:
 
 
 def test_reminder_follows_to_the_leader_once() -> None:
-    """REP-6: two may take each other for the leader."""
+    """REP-6: two replicas may name each other as the leader."""
     replica = Replica(holdings(frozen=FROZEN))
     assert replica.hear(NotLeader("n", X, (X,))) == []
     assert replica.hear(NotLeader("m", NodeId(""), (X,))) == []
@@ -378,7 +378,7 @@ def test_reminder_follows_to_the_leader_once() -> None:
 
 
 def given(monkeypatch: pytest.MonkeyPatch, frozen: Frozen | None, rows_max: int = 10) -> Replica:
-    """Return a giver whose part takes ten bytes to tell."""
+    """Return an exporter whose metadata has ten bytes."""
     assert exporter.ROWS_BYTES_MAX == 16 << 20
     monkeypatch.setattr(exporter, "ROWS_BYTES_MAX", rows_max)
     monkeypatch.setattr("oncecast.broker.state.moved_out", lambda *_: b"x" * 10)
@@ -406,7 +406,7 @@ REPORT = Send(HOME, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))
     ("rows_max", "effects"),
     [(10, [sent(X, GIVEN)]), (9, [execute(do.Thaw("m")), sent(X, ExportRefused("m"))])],
 )
-def test_frozen_part_is_told_or_thawed_if_it_is_too_large(
+def test_frozen_part_is_exported_or_thawed_if_it_is_too_large(
     rows_max: int, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REP-6"""
@@ -422,7 +422,7 @@ def test_frozen_part_is_told_or_thawed_if_it_is_too_large(
         (None, []),
     ],
 )
-def test_part_is_told_when_it_is_frozen_for_this_move(
+def test_part_is_exported_when_it_is_frozen_for_this_move(
     now: Holdings | None, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REP-6"""
@@ -445,7 +445,7 @@ def test_part_is_released_if_it_is_frozen_for_this_move(frozen: Frozen | None) -
         assert replica.hear(Adopted("m")) == gone
 
 
-def test_staged_parts_are_pulled_as_far_as_they_are_here_and_fit() -> None:
+def test_staged_parts_are_pulled_while_readable_and_within_the_limit() -> None:
     """REP-6"""
     parts = {
         name: SimpleNamespace(slot=at, topic="t", count=at, size=100, time=50 + at)
@@ -482,10 +482,10 @@ def test_staged_parts_are_pulled_as_far_as_they_are_here_and_fit() -> None:
     assert pulled("abd") == ["a"]
 
 
-# -- the taker --
+# -- importer --
 
 
-def test_silent_giver_is_asked_again_at_its_next_replica_after_a_second() -> None:
+def test_silent_exporter_is_asked_again_at_its_next_replica_after_a_second() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     survey = Survey("m", LOW)
@@ -495,27 +495,27 @@ def test_silent_giver_is_asked_again_at_its_next_replica_after_a_second() -> Non
         assert replica.pace(seconds) == asked
 
 
-def test_taker_follows_to_the_leader_and_remembers_the_replicas() -> None:
+def test_importer_follows_a_redirect_and_remembers_the_replicas() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     survey, z = Survey("m", LOW), NodeId("z:1/h")
     replica.pace()
     assert replica.hear(NotLeader("n", Y, (Y,))) == []
     assert replica.hear(NotLeader("m", NodeId(""), (z, X))) == []
-    assert replica.hear(NotLeader("m", X, (z, X))) == []  # it was asked already
+    assert replica.hear(NotLeader("m", X, (z, X))) == []  # it is the current contact
     assert replica.hear(NotLeader("m", Y, (z, X))) == [sent(Y, survey)]
     asked = [replica.pace(1.0)[0] for _ in range(3)]
     assert asked == [sent(z, survey), sent(X, survey), sent(Y, survey)]
 
 
-def test_replica_that_is_not_known_is_followed_by_the_first_that_is() -> None:
+def test_after_an_unknown_replica_the_first_known_one_is_asked() -> None:
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     replica.hear(NotLeader("m", NodeId("stranger"), ()))
     assert replica.pace(1.0)[0] == sent(X, Survey("m", LOW))
 
 
-def test_survey_goes_on_behind_the_last_topic_and_then_batches_are_pulled() -> None:
+def test_survey_continues_after_the_last_topic_and_then_batches_are_pulled() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
@@ -529,7 +529,7 @@ def test_survey_goes_on_behind_the_last_topic_and_then_batches_are_pulled() -> N
     assert Replica(holdings(claim=CLAIM)).hear(Surveyed("m", "", topics, True)) == []
 
 
-def test_abandoned_giver_is_told_at_the_replica_that_was_asked_last() -> None:
+def test_abandon_is_reported_to_the_replica_that_was_asked_last() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
@@ -544,7 +544,7 @@ def test_abandoned_giver_is_told_at_the_replica_that_was_asked_last() -> None:
 @pytest.mark.parametrize(
     ("now", "told"), [(None, True), (ActiveClaim("n", OTHER), True), (CLAIM, False)]
 )
-def test_giver_is_told_of_an_abandoned_move_only_if_it_is_abandoned(
+def test_exporter_learns_of_an_abandoned_move_only_after_the_decision(
     now: ActiveClaim | None, told: bool
 ) -> None:
     """REP-6"""
@@ -562,8 +562,8 @@ def imported(size: int, topic: str = "a") -> do.Import:
 @pytest.mark.parametrize(
     ("sizes", "rounds"), [([10], 0), ([11, 10], 1), ([11, 11, 0], 2), ([11] * 9, 8)]
 )
-def test_taker_copies_in_rounds_until_little_was_new(sizes: list[int], rounds: int) -> None:
-    """REP-6: eight times at most, while others put."""
+def test_importer_copies_in_rounds_until_little_is_new(sizes: list[int], rounds: int) -> None:
+    """REP-6: in at most eight rounds while clients put messages."""
     replica = Replica(holdings(claim=CLAIM), little_bytes=10)
     survey, pull = sent(X, Survey("m", LOW)), sent(X, Pull("m", "a", 1, 0))
     effects = replica.pace()
@@ -572,7 +572,7 @@ def test_taker_copies_in_rounds_until_little_was_new(sizes: list[int], rounds: i
         assert replica.hear(Surveyed("m", "", (TopicEnds("a", 1, 0, 1),), False)) == [pull]
         batch, token = imported(size), FIRST + number
         assert replica.hear(Pulled("m", "a", 0, (batch,))) == [execute(batch, token)]
-        assert replica.hear(Pulled("m", "a", 0, (batch,))) == []  # it was answered
+        assert replica.hear(Pulled("m", "a", 0, (batch,))) == []  # answered
         assert replica.hear(NotLeader("m", Y, (Y,))) == []
         assert replica.done(token) == [pull]
         effects = replica.hear(Pulled("m", "a", 0, ()))
@@ -581,7 +581,7 @@ def test_taker_copies_in_rounds_until_little_was_new(sizes: list[int], rounds: i
 
 
 @pytest.mark.parametrize(("topic_id", "offset"), [(2, 5), (9, 3)])
-def test_copies_of_an_earlier_life_of_a_topic_do_not_count(topic_id: int, offset: int) -> None:
+def test_copies_of_another_topic_id_do_not_count(topic_id: int, offset: int) -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     replica.registry.holdings.incoming["b"] = SimpleNamespace(
@@ -592,10 +592,10 @@ def test_copies_of_an_earlier_life_of_a_topic_do_not_count(topic_id: int, offset
     assert replica.hear(surveyed) == [sent(X, Pull("m", "b", 2, offset))]
 
 
-def test_staged_parts_are_asked_for_by_64_and_then_all_is_adopted(
+def test_staged_parts_are_pulled_64_at_a_time_before_the_adopt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """REP-6: not before the taker has given away what it is giving away itself."""
+    """REP-6: not while a part of the importer is frozen."""
     names = [("s", 1, f"{each:02}") for each in range(66)]
     monkeypatch.setattr("oncecast.broker.state.moved_in", lambda *_: ([], {}, ()))
     monkeypatch.setattr("oncecast.ring.importer.names_of_parts", lambda _: names)
@@ -631,7 +631,7 @@ def test_answers_for_a_claim_that_is_gone_are_dropped() -> None:
     assert replica.done(FIRST) == []
 
 
-def test_import_that_is_decided_without_an_estate_asks_for_nothing() -> None:
+def test_import_that_is_decided_without_holdings_asks_for_nothing() -> None:
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     replica.hear(Surveyed("m", "", (TopicEnds("a", 1, 0, 1),), False))
@@ -640,8 +640,8 @@ def test_import_that_is_decided_without_an_estate_asks_for_nothing() -> None:
     assert replica.done(FIRST) == []
 
 
-def test_next_move_is_abandoned_at_the_first_replica_of_its_giver() -> None:
-    """REP-6: which replica was asked for an earlier move says nothing."""
+def test_next_move_is_abandoned_at_the_first_replica_of_its_exporter() -> None:
+    """REP-6: the contact of an earlier move does not count."""
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     replica.pace(1.0)
@@ -652,7 +652,7 @@ def test_next_move_is_abandoned_at_the_first_replica_of_its_giver() -> None:
     assert replica.done(FIRST) == [sent(X, Abandoned("n"))]
 
 
-def test_refused_command_of_a_move_is_asked_for_again() -> None:
+def test_refused_command_of_a_move_is_proposed_again() -> None:
     """REP-6"""
     replica = Replica(None)
     assert replica.pace() == [execute(do.Found("g", False))]
@@ -661,16 +661,18 @@ def test_refused_command_of_a_move_is_asked_for_again() -> None:
     assert replica.pace() == [execute(do.Found("g", False), FIRST + 1)]
 
 
-def test_news_of_its_own_claim_are_for_the_taker_alone() -> None:
+def test_redirect_for_the_claim_concerns_only_the_importer() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM, frozen=FROZEN))
     replica.pace()
-    assert replica.hear(NotLeader("m", X, (X,))) == []  # it is asked already, and not reminded
+    assert (
+        replica.hear(NotLeader("m", X, (X,))) == []
+    )  # the importer asks it; the exporter sends no reminder
 
 
 @pytest.mark.parametrize(("room", "pulled"), [(100, 1), (101, 2), (200, 2), (201, 3)])
-def test_batches_are_pulled_until_there_is_no_room(room: int, pulled: int) -> None:
-    """REP-6: the last one may reach over it."""
+def test_batches_are_pulled_up_to_the_byte_limit(room: int, pulled: int) -> None:
+    """REP-6: the last one may exceed it."""
     entries = [
         SimpleNamespace(slot=at, offset=at, messages=1, size=100, time=50, skip=0, sequence=at)
         for at in range(4)
@@ -697,7 +699,7 @@ def test_batches_are_pulled_until_there_is_no_room(room: int, pulled: int) -> No
 def test_part_that_cannot_be_adopted_is_abandoned(
     now: ActiveClaim | None, done: bool, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """REP-6: the copies have a hole."""
+    """REP-6: the copies have a gap."""
     monkeypatch.setattr("oncecast.broker.state.moved_in", lambda *_: ([], {}, ()))
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()

@@ -1,4 +1,4 @@
-"""The usher, rule by rule: these inputs, exactly these effects. REP-4"""
+"""The owner lookup, rule by rule: these inputs, exactly these effects. REP-4"""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Known:
 
 def make(owner: GroupFacts | None = None) -> OwnerLookup:
     owner_lookup = OwnerLookup(ME, Random(1), roster=cast("Any", Known(owner)))
-    owner_lookup._number = 0  # so that tests can name the numbers of its questions
+    owner_lookup._number = 0  # for predictable numbers
     return owner_lookup
 
 
@@ -48,8 +48,8 @@ def asked(number: int, key: Key = KEY) -> list[Effect]:
     "question",
     [PUT, Fetch("t", "s", 1, 0, 0, 1, 1), Look(1, "t"), Scan(1, "t", do.FromEarliest())],
 )
-def test_whatever_a_client_asks_about_a_topic_it_is_shown_to_the_owner(question: Any) -> None:
-    """REP-4: the process at the key knows it, because it backs it up."""
+def test_any_request_about_a_topic_is_answered_with_its_owner(question: Any) -> None:
+    """REP-4: the process at the key backs up the owner."""
     owner_lookup = make()
     owner_lookup.receive(ANN, question)
     assert owner_lookup.drain() == asked(1)
@@ -60,7 +60,7 @@ def test_whatever_a_client_asks_about_a_topic_it_is_shown_to_the_owner(question:
     assert (owner_lookup.searched, owner_lookup.hops) == (1, 3)
 
 
-def test_who_is_at_the_key_itself_asks_nobody() -> None:
+def test_process_at_the_key_answers_from_its_own_directory() -> None:
     owner_lookup = make(OWNER)
     owner_lookup.receive(ANN, PUT)
     owner_lookup.drain()
@@ -68,7 +68,7 @@ def test_who_is_at_the_key_itself_asks_nobody() -> None:
     assert owner_lookup.drain() == [Cancel(Overdue(KEY, 1)), Send(ANN, OWNED)]
 
 
-def test_all_who_ask_about_one_key_share_a_search() -> None:
+def test_requests_for_one_key_share_a_search() -> None:
     owner_lookup = make()
     for client in (ANN, BOB, ANN):
         owner_lookup.receive(client, PUT)
@@ -80,7 +80,7 @@ def test_all_who_ask_about_one_key_share_a_search() -> None:
     assert owner_lookup.drain() == [Cancel(Overdue(KEY, 1)), *told, replica]
 
 
-def test_who_knows_the_owner_says_so_and_who_does_not_is_silent() -> None:
+def test_process_without_a_known_owner_does_not_answer() -> None:
     owner_lookup = make(OWNER)
     owner_lookup.receive(ROOT, WhoOwns(5, KEY))
     assert owner_lookup.drain() == [Send(ROOT, Owner(5, OWNER))]
@@ -89,7 +89,7 @@ def test_who_knows_the_owner_says_so_and_who_does_not_is_silent() -> None:
     assert owner_lookup.drain() == []
 
 
-def test_if_nobody_answers_what_is_known_here_must_do() -> None:
+def test_unanswered_search_falls_back_to_the_own_directory() -> None:
     owner_lookup = make(OWNER)
     owner_lookup.receive(ANN, PUT)
     owner_lookup.drain()
@@ -97,7 +97,7 @@ def test_if_nobody_answers_what_is_known_here_must_do() -> None:
     assert owner_lookup.drain() == [Cancel(Overdue(KEY, 1)), Send(ANN, OWNED)]
 
 
-def test_if_nothing_is_known_whoever_asked_asks_again() -> None:
+def test_search_without_a_result_can_be_repeated() -> None:
     owner_lookup = make()
     owner_lookup.receive(ANN, PUT)
     owner_lookup.drain()
@@ -107,7 +107,7 @@ def test_if_nothing_is_known_whoever_asked_asks_again() -> None:
     assert owner_lookup.drain() == asked(2)
 
 
-def test_an_answer_to_an_earlier_search_is_no_answer() -> None:
+def test_answer_to_an_earlier_search_is_ignored() -> None:
     owner_lookup = make()
     owner_lookup.receive(ANN, PUT)
     owner_lookup.timeout(Overdue(KEY, 1))
@@ -125,7 +125,7 @@ def test_an_answer_to_an_earlier_search_is_no_answer() -> None:
     "question",
     [Look(1, prefix="a"), Scan(1, "", do.FromEarliest()), Call(1, do.DropStaged("source", 1))],
 )
-def test_who_names_no_topic_is_told_so_and_does_not_ask_for_ever(question: Any) -> None:
+def test_request_without_a_topic_is_refused(question: Any) -> None:
     """SVC-7"""
     owner_lookup = make()
     owner_lookup.receive(ANN, question)
@@ -135,7 +135,7 @@ def test_who_names_no_topic_is_told_so_and_does_not_ask_for_ever(question: Any) 
     assert owner_lookup.drain() == []
 
 
-def test_askers_and_searches_are_bounded() -> None:
+def test_waiting_clients_and_searches_are_bounded() -> None:
     owner_lookup = make()
     for number in range(1001):
         owner_lookup.receive(NodeId(f"client/{number}"), PUT)

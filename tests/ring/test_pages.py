@@ -1,4 +1,4 @@
-"""The pages of the ring and of push delivery name their messages, timers, options: no other."""
+"""The pages of the ring and of push delivery list exactly the messages, timers and options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Layers = list[type[Protocol]]
 
 
 def rows(page: str, title: str) -> list[tuple[str, str]]:
-    """Of all tables of this title, in order."""
+    """Return the rows of all tables with this title, in order."""
     text = (PAGES / page).read_text()
     found = [table for head, table in TABLE.findall(text) if head == title]
     return [row for table in found for row in ROW.findall(table)]

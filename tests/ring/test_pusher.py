@@ -1,4 +1,4 @@
-"""The caster, rule by rule: these inputs, exactly these effects. NET-6"""
+"""The pusher, rule by rule: these inputs, exactly these effects. NET-6"""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from oncecast.wire.retention import Policy
 
 ME, HOME, ROOT = NodeId("me:1/g"), NodeId("me:1"), NodeId("root:1")
 OTHER = NodeId("other:1/g")
-FENCED = 1  # the epoch with which the only subscription was made
+FENCED = 1  # epoch of the only subscription
 PACKED = batch.encode([b"x"], timestamps=1)
 
 
 class Leader:
-    """A group of one: what is asked of it is decided."""
+    """A group of one replica, which decides every command."""
 
     def __init__(self) -> None:
         self.log: list[bytes] = []
@@ -100,14 +100,14 @@ def cast(next_: int, *chunks: Chunk, gossip: bool = False) -> Push:
     return Push("t", 1, next_, chunks, gossip, FENCED)
 
 
-def test_what_nobody_wants_is_not_cast() -> None:
+def test_topic_without_readers_is_not_pushed() -> None:
     leader = Leader()
     leader.put()
     assert leader.pusher.drain() == []
 
 
-def test_a_root_that_asks_is_told_where_the_topic_is_and_then_gets_what_comes() -> None:
-    """NET-6: what was decided meanwhile goes out together, once."""
+def test_root_gets_the_end_of_the_topic_and_then_new_messages() -> None:
+    """NET-6: messages decided together are pushed together, once."""
     leader = Leader()
     leader.put()
     assert leader.hear(PushWanted(("t", "unknown"))) == [Send(ROOT, cast(1))]
@@ -122,7 +122,7 @@ def test_a_root_that_asks_is_told_where_the_topic_is_and_then_gets_what_comes() 
     assert leader.pusher.pushed == 2
 
 
-def test_only_its_own_node_makes_it_pump() -> None:
+def test_pusher_ignores_pump_messages_of_other_nodes() -> None:
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     leader.put()
@@ -131,7 +131,7 @@ def test_only_its_own_node_makes_it_pump() -> None:
     assert leader.pusher.drain() == []
 
 
-def test_what_could_not_be_sent_when_it_was_not_sure_to_lead_comes_later() -> None:
+def test_messages_decided_without_a_lease_are_pushed_later() -> None:
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     leader.put()
@@ -144,8 +144,8 @@ def test_what_could_not_be_sent_when_it_was_not_sure_to_lead_comes_later() -> No
     assert leader.hear(PushDue()) == [Send(ROOT, cast(2, chunk(0), chunk(1)))]
 
 
-def test_an_idle_topic_says_how_far_it_reaches_until_nobody_asks_any_more() -> None:
-    """NET-6: so the last message cannot be lost in silence."""
+def test_end_of_an_idle_topic_is_repeated_while_a_root_asks() -> None:
+    """NET-6: so the loss of the last message is noticed."""
     leader = Leader()
     leader.pusher.start()
     assert leader.pusher.drain() == [Later(0.5, Remind())]
@@ -153,7 +153,7 @@ def test_an_idle_topic_says_how_far_it_reaches_until_nobody_asks_any_more() -> N
     for seconds, said in (
         (0.375, []),
         (0.125, [Send(ROOT, cast(0))]),
-        (0.375, []),  # it was said lately
+        (0.375, []),  # it was sent recently
         (3.125, [Send(ROOT, cast(0))]),
         (0.5, []),
     ):
@@ -172,7 +172,7 @@ def test_root_that_asks_again_is_reminded_for_four_more_seconds() -> None:
     assert leader.remind(0.5) == []
 
 
-def test_topic_that_was_cast_lately_is_not_reminded_of() -> None:
+def test_recently_pushed_topic_gets_no_reminder() -> None:
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     leader.put()
@@ -182,14 +182,14 @@ def test_topic_that_was_cast_lately_is_not_reminded_of() -> None:
     assert leader.remind(0.125) == [Send(ROOT, cast(1))]
 
 
-def test_node_that_is_not_sure_to_lead_reminds_nobody() -> None:
+def test_node_without_a_lease_sends_no_reminders() -> None:
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     leader.sure = False
     assert leader.remind(1.0) == []
 
 
-def test_deleted_topic_is_neither_cast_nor_reminded_of() -> None:
+def test_deleted_topic_gets_neither_pushes_nor_reminders() -> None:
     leader = Leader()
     leader.add("u")
     leader.hear(PushWanted(("t", "u")))
@@ -202,14 +202,14 @@ def test_deleted_topic_is_neither_cast_nor_reminded_of() -> None:
     assert list(leader.pusher.targets) == ["u"]
     leader.apply(do.DeleteTopic("u", 0))
     leader.pusher.targets.clear()
-    leader.add("v")  # which nobody wants
+    leader.add("v")  # no root wants it
     leader.apply(do.DeleteTopic("v", 0))
     leader.pusher.drain()
     assert leader.hear(PushDue()) == []
 
 
-def test_another_root_gets_what_comes_from_then_on() -> None:
-    """NET-6: the tree has another root now."""
+def test_new_root_gets_messages_from_then_on() -> None:
+    """NET-6: the tree has a new root."""
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     leader.put()
@@ -219,8 +219,8 @@ def test_another_root_gets_what_comes_from_then_on() -> None:
     assert leader.hear(PushDue()) == [Send(OTHER, cast(2, chunk(1)))]
 
 
-def test_cast_holds_a_mebibyte_and_the_rest_follows_at_once() -> None:
-    """NET-6: a batch is not cut."""
+def test_push_has_a_mebibyte_and_the_rest_follows_at_once() -> None:
+    """NET-6: batches are not split."""
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     large = batch.encode([b"x" * (1 << 17)] * 3, timestamps=1)
@@ -239,8 +239,8 @@ def test_cast_holds_a_mebibyte_and_the_rest_follows_at_once() -> None:
     assert leader.hear(PushDue())[1:] == [Send(ROOT, cast(32, Chunk(31, 0, 1, "p", 31, PACKED)))]
 
 
-def test_a_topic_made_anew_is_cast_from_its_beginning() -> None:
-    """NET-6: offsets of its earlier life say nothing."""
+def test_recreated_topic_is_pushed_from_its_beginning() -> None:
+    """NET-6: offsets of the deleted topic do not count."""
     leader = Leader()
     for _ in range(5):
         leader.put()
@@ -252,7 +252,7 @@ def test_a_topic_made_anew_is_cast_from_its_beginning() -> None:
     assert leader.hear(PushDue()) == [Send(ROOT, Push("t", 2, 1, (chunk(0),), fenced=3))]
 
 
-def test_a_topic_that_chose_gossip_is_cast_unasked_by_its_own_process() -> None:
+def test_gossip_topic_is_pushed_unasked_by_its_own_process() -> None:
     """NET-5"""
     leader = Leader()
     leader.apply(do.SetPolicy("t", 0, Policy(gossip=True)))
@@ -261,8 +261,8 @@ def test_a_topic_that_chose_gossip_is_cast_unasked_by_its_own_process() -> None:
     assert leader.hear(PushDue()) == [Send(HOME, cast(1, chunk(0), gossip=True))]
 
 
-def test_topic_that_changes_to_gossip_is_cast_from_its_newest_batch() -> None:
-    """NET-5: readers that miss older ones ask for them."""
+def test_topic_that_changes_to_gossip_is_pushed_from_its_newest_batch() -> None:
+    """NET-5: processes ask for older batches."""
     leader = Leader()
     leader.put()
     leader.put()
@@ -272,7 +272,7 @@ def test_topic_that_changes_to_gossip_is_cast_from_its_newest_batch() -> None:
     assert leader.hear(PushDue()) == [Send(HOME, cast(3, chunk(2), gossip=True))]
 
 
-def test_topic_with_a_tree_that_changes_to_gossip_is_cast_by_its_own_process() -> None:
+def test_topic_with_a_tree_that_changes_to_gossip_is_pushed_by_its_own_process() -> None:
     """NET-5"""
     leader = Leader()
     leader.hear(PushWanted(("t",)))
@@ -284,7 +284,7 @@ def test_topic_with_a_tree_that_changes_to_gossip_is_cast_by_its_own_process() -
     assert leader.remind(4.0) == [Send(HOME, cast(1))]
 
 
-def test_topic_that_nobody_wants_any_more_stops_no_other_one() -> None:
+def test_topic_without_a_root_does_not_stop_other_pushes() -> None:
     """NET-5"""
     leader = Leader()
     leader.add("u")
@@ -299,7 +299,7 @@ def test_topic_that_nobody_wants_any_more_stops_no_other_one() -> None:
     assert leader.hear(PushDue()) == [Send(HOME, cast_of_u)]
 
 
-def test_follower_casts_no_gossip() -> None:
+def test_follower_pushes_no_gossip() -> None:
     leader = Leader()
     leader.apply(do.SetPolicy("t", 0, Policy(gossip=True)))
     leader.hear(PushDue())
@@ -308,7 +308,7 @@ def test_follower_casts_no_gossip() -> None:
     assert leader.pusher.drain() == []
 
 
-def test_one_message_vouches_for_a_thousand_readings() -> None:
+def test_one_message_checks_a_thousand_readers() -> None:
     reader_ids = (ReaderId("u", "s", 1),) * 1001
     (answer,) = Leader().hear(CheckReaders(reader_ids))
     assert isinstance(answer, Send)
@@ -316,7 +316,7 @@ def test_one_message_vouches_for_a_thousand_readings() -> None:
     assert len(answer.message.permits) == 1000
 
 
-def test_what_cannot_be_read_is_left_to_who_misses_it() -> None:
+def test_unreadable_batch_is_neither_pushed_nor_filled() -> None:
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     leader.put()
@@ -340,7 +340,7 @@ def test_gaps_are_filled_from_the_log() -> None:
     assert (found.topic_id, found.first, found.next, found.chunks) == (1, 0, 3, (chunk(1),))
 
 
-def test_readers_are_vouched_for_or_told_why_not() -> None:
+def test_checked_readers_get_a_permit_or_the_reason() -> None:
     """SVC-3"""
     leader = Leader()
     leader.apply(do.Attach("t", "s", "inc-1"))
@@ -361,17 +361,17 @@ def test_readers_are_vouched_for_or_told_why_not() -> None:
     ]
 
 
-def test_casts_and_repairs_say_which_epoch_fenced_a_reader_last() -> None:
-    """SVC-8: by it a process knows whom it must not send what was put since."""
+def test_pushes_and_fills_carry_the_last_fencing_epoch() -> None:
+    """SVC-8: so a process stops sending to fenced readers."""
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     fenced = []
     for command in (
-        do.Attach("t", "s", "first"),  # nobody read before it
+        do.Attach("t", "s", "first"),  # no reader before it
         do.Attach("t", "s", "second"),
-        do.Attach("t", "s", "second"),  # once more
+        do.Attach("t", "s", "second"),  # repeated
         do.Detach("t", "s", 4, 0),
-        do.Attach("t", "s", "third"),  # the second has said that it reads no more
+        do.Attach("t", "s", "third"),  # the second reader has detached
         do.Seek("t", "s", do.FromEarliest(), 0, "token"),
         do.Subscribe("t", "r", do.FromEarliest(), 0),
     ):
@@ -389,14 +389,14 @@ def test_casts_and_repairs_say_which_epoch_fenced_a_reader_last() -> None:
     assert fenced == [FENCED, 4, 4, 4, 4, 6, 7]
 
 
-def test_acks_that_come_up_are_handed_to_the_service() -> None:
+def test_acks_from_the_tree_are_passed_to_the_service() -> None:
     """NET-6"""
     leader = Leader()
     acks = (do.Ack("t", "s", 1, 2), do.Ack("t", "r", 1, 3))
     assert leader.hear(AcksUp("t", acks)) == [Ask(acks[0]), Ask(acks[1])]
 
 
-def test_who_does_not_lead_or_is_not_sure_says_nothing() -> None:
+def test_replica_without_a_lease_answers_nothing() -> None:
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     leader.sure = False

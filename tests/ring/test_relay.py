@@ -133,7 +133,7 @@ def turn(relay: Relay, seconds: float = 0.25) -> list[Effect]:
 # -- reading --
 
 
-def test_who_tunes_in_is_vouched_for_before_anything_is_sent() -> None:
+def test_reader_is_checked_before_anything_is_sent() -> None:
     """NET-6"""
     relay, _ = make()
     relay.receive(ANN, tune())
@@ -145,7 +145,7 @@ def test_who_tunes_in_is_vouched_for_before_anything_is_sent() -> None:
     assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=1))]
 
 
-def test_what_comes_is_sent_to_each_reader_in_order_and_once() -> None:
+def test_each_reader_gets_new_messages_once_and_in_order() -> None:
     """NET-6"""
     relay, _ = make()
     reader_id(relay)
@@ -161,7 +161,7 @@ def test_what_comes_is_sent_to_each_reader_in_order_and_once() -> None:
     assert sent(relay.drain(), Delivery) == []
 
 
-def test_a_gap_is_asked_for_once_for_all_readers() -> None:
+def test_gap_is_requested_once_for_all_readers() -> None:
     """NET-6"""
     relay, _ = make()
     reader_id(relay)
@@ -182,7 +182,7 @@ def test_a_gap_is_asked_for_once_for_all_readers() -> None:
     assert relay.filled == 1
 
 
-def test_gap_of_the_reader_that_is_farthest_behind_is_asked_for() -> None:
+def test_gap_of_the_slowest_reader_is_requested() -> None:
     """NET-6"""
     relay, _ = make()
     relay.receive(BOB, tune(3, name="r"))
@@ -192,7 +192,7 @@ def test_gap_of_the_reader_that_is_farthest_behind_is_asked_for() -> None:
     assert relay.drain() == [fill(0, 5)]
 
 
-def test_nothing_is_asked_for_on_behalf_of_a_reader_without_a_voucher() -> None:
+def test_reader_without_a_permit_causes_no_requests() -> None:
     """SVC-3"""
     relay, _ = make()
     relay.receive(ANN, tune())
@@ -201,7 +201,7 @@ def test_nothing_is_asked_for_on_behalf_of_a_reader_without_a_voucher() -> None:
     assert relay.drain() == []
 
 
-def test_repair_of_an_unknown_topic_or_an_earlier_life_is_dropped() -> None:
+def test_fill_of_an_unknown_topic_or_another_topic_id_is_dropped() -> None:
     relay, _ = make()
     relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 0, 1, 0, (chunk(0),))))
     reader_id(relay)
@@ -210,15 +210,15 @@ def test_repair_of_an_unknown_topic_or_an_earlier_life_is_dropped() -> None:
     assert (relay.drain(), relay.filled, relay.channels[T].topic_id) == ([], 0, TOPIC_ID)
 
 
-def test_what_an_idle_owner_says_of_its_end_shows_what_was_lost() -> None:
-    """NET-6: the last message of all may be lost, too."""
+def test_end_of_an_idle_topic_reveals_a_gap() -> None:
+    """NET-6: the last message may be lost, too."""
     relay, _ = make()
     reader_id(relay)
     relay.observe(heard(next_=2))
     assert relay.drain() == [fill(0)]
 
 
-def test_relay_takes_a_turn_four_times_a_second() -> None:
+def test_relay_timer_fires_four_times_a_second() -> None:
     relay, world = make()
     world.trees[T] = Tree(T, None, root=True)
     relay.start()
@@ -239,7 +239,7 @@ def test_owner_that_is_silent_for_more_than_a_second_and_a_half_is_asked() -> No
 
 
 def test_owner_that_is_heard_is_asked_every_two_seconds() -> None:
-    """NET-6: the right of a reader may have ended."""
+    """NET-6: a reader may have been fenced."""
     relay, _ = make()
     reader_id(relay)
     asked = []
@@ -249,7 +249,7 @@ def test_owner_that_is_heard_is_asked_every_two_seconds() -> None:
     assert asked == [1.75, 3.75]
 
 
-def test_topic_without_readers_does_not_end_the_turn_of_the_others() -> None:
+def test_topic_without_readers_does_not_stop_other_topics() -> None:
     relay, _ = make()
     relay.receive(ANN, Tune(Fetch("u", "s", 7, 0, 0, 1, 1)))
     reader_id(relay, BOB)
@@ -257,8 +257,8 @@ def test_topic_without_readers_does_not_end_the_turn_of_the_others() -> None:
     assert turn(relay, 2.0) == [Ask(LeaveTree("u")), vouch()]
 
 
-def test_gaps_are_asked_for_before_vouchers() -> None:
-    """NET-6: one reader waits for a message, the other one for the owner's word."""
+def test_gaps_are_requested_before_permits() -> None:
+    """NET-6: one reader waits for a message, the other for its permit."""
     relay, _ = make()
     for client, name, last_epoch in ((ANN, "s", 8), (BOB, "r", 7)):
         relay.receive(client, tune(name=name))
@@ -270,8 +270,8 @@ def test_gaps_are_asked_for_before_vouchers() -> None:
     assert turn(relay, 0.5) == both
 
 
-def test_credit_is_kept() -> None:
-    """NET-6: in messages and in bytes, as large as they are when opened."""
+def test_reader_stays_within_its_credit() -> None:
+    """NET-6: in messages and in uncompressed bytes."""
     relay, _ = make()
     reader_id(relay, messages=3)
     relay.observe(heard(chunk(0, 2), chunk(2, 2)))
@@ -291,15 +291,15 @@ def test_credit_is_kept() -> None:
 @pytest.mark.parametrize(
     ("messages", "size", "count"), [(0, 9, 0), (1, 9, 1), (9, 0, 0), (9, 1, 1), (-1, 9, 0)]
 )
-def test_reader_gets_no_more_than_it_has_credit_for(messages: int, size: int, count: int) -> None:
-    """NET-6: but the first message comes whatever its size."""
+def test_reader_gets_no_more_bytes_than_its_credit(messages: int, size: int, count: int) -> None:
+    """NET-6: but the first message may exceed it."""
     relay, _ = make()
     reader_id(relay, messages=messages, size=size)
     relay.observe(heard(chunk(0), chunk(1)))
     assert [len(each.chunks) for each in sent(relay.drain(), Delivery)] == [1] * count
 
 
-def test_one_delivery_holds_a_mebibyte() -> None:
+def test_one_delivery_has_at_most_a_mebibyte() -> None:
     relay, _ = make()
     reader_id(relay, size=1 << 23)
     half = batch.opened_bytes(chunk(0, size=1 << 19).batch)
@@ -317,14 +317,14 @@ def test_clients_and_topics_take_eight_mebibytes_and_the_relay_ten_thousand_read
     assert len(relay.flows) == 10_000
 
 
-def test_client_with_a_full_window_gets_the_rest_when_something_has_arrived() -> None:
-    """NET-6: whichever of its readers took the space."""
+def test_client_with_a_full_window_gets_the_rest_after_it_renews_credit() -> None:
+    """NET-6: its readers share the window."""
     one = batch.opened_bytes(chunk(0).batch)
     relay, _ = make(window_bytes=one)
     for name in ("s", "r"):
         reader_id(relay, name=name)
     relay.observe(heard(chunk(0), next_=2))
-    assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=2))]  # and asks for no gap
+    assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=2))]  # and requests no gap
     relay.receive(ANN, tune(1))
     assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=2, name="r"))]
     relay.receive(ANN, tune(1, name="r"))
@@ -332,7 +332,7 @@ def test_client_with_a_full_window_gets_the_rest_when_something_has_arrived() ->
     assert turn(relay) == [fill(1)]
 
 
-def test_window_takes_one_more_message_while_there_is_any_space() -> None:
+def test_window_with_any_space_takes_one_more_message() -> None:
     one = batch.opened_bytes(chunk(0).batch)
     for window, offsets in ((one - 1, [0]), (one, [0]), (one + 1, [0, 1])):
         relay, _ = make(window_bytes=window)
@@ -343,7 +343,7 @@ def test_window_takes_one_more_message_while_there_is_any_space() -> None:
         assert found == offsets
 
 
-def test_who_has_no_credit_is_asked_nothing_for() -> None:
+def test_reader_without_credit_causes_no_requests() -> None:
     relay, _ = make()
     reader_id(relay, messages=0)
     relay.observe(heard(next_=5))
@@ -353,8 +353,8 @@ def test_who_has_no_credit_is_asked_nothing_for() -> None:
     assert relay.channels[T].asking
 
 
-def test_a_reader_far_behind_gets_on_though_newer_messages_fill_the_channel() -> None:
-    """NET-6: what fills its gap is older than all that is kept."""
+def test_slow_reader_advances_although_newer_messages_fill_the_channel() -> None:
+    """NET-6: the filled gap is older than all kept batches."""
     relay, _ = make(channel_bytes=1)
     reader_id(relay)
     relay.observe(heard(chunk(50)))
@@ -368,7 +368,7 @@ def test_a_reader_far_behind_gets_on_though_newer_messages_fill_the_channel() ->
     assert [offset for offset in range(51) if not channel.lacks(offset)] == [50]
 
 
-def test_what_the_owner_has_let_go_is_told_and_not_skipped_in_silence() -> None:
+def test_reader_is_told_of_messages_that_the_owner_dropped() -> None:
     """NET-6 SVC-9"""
     relay, _ = make()
     reader_id(relay)
@@ -383,7 +383,7 @@ def test_what_the_owner_has_let_go_is_told_and_not_skipped_in_silence() -> None:
 
 
 def test_reader_whose_subscription_is_gone_is_not_told_that_messages_were_lost() -> None:
-    """NET-6 SVC-9: nothing was kept for it, because it is not subscribed any more."""
+    """NET-6 SVC-9: the owner keeps nothing for a removed subscription."""
     relay, _ = make()
     reader_id(relay)
     relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 6, 6, 6, ())))
@@ -392,7 +392,7 @@ def test_reader_whose_subscription_is_gone_is_not_told_that_messages_were_lost()
     assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, NotSubscribed(T, "s")))]
 
 
-def test_reader_is_told_of_a_loss_only_as_far_as_the_owner_has_vouched() -> None:
+def test_reader_is_told_of_a_loss_only_up_to_its_permit() -> None:
     """NET-6 SVC-9"""
     relay, _ = make()
     reader_id(relay)
@@ -404,7 +404,7 @@ def test_reader_is_told_of_a_loss_only_as_far_as_the_owner_has_vouched() -> None
     assert relay.drain() == [Send(ANN, delivery(next_=8)), Send(ANN, delivery(chunk(8), next_=9))]
 
 
-def test_message_that_the_owner_has_let_go_is_not_sent_though_it_is_here() -> None:
+def test_message_that_the_owner_dropped_is_not_sent_although_it_is_here() -> None:
     """SVC-9"""
     relay, _ = make()
     reader_id(relay)
@@ -415,7 +415,7 @@ def test_message_that_the_owner_has_let_go_is_not_sent_though_it_is_here() -> No
     assert relay.drain() == [Send(ANN, delivery(next_=5)), vouch()]
 
 
-def test_word_of_a_loss_costs_no_credit() -> None:
+def test_report_of_a_loss_costs_no_credit() -> None:
     relay, _ = make()
     one = batch.opened_bytes(chunk(0).batch)
     reader_id(relay, size=one + 1)
@@ -427,7 +427,7 @@ def test_word_of_a_loss_costs_no_credit() -> None:
     assert relay.flows.of_topic(T)[0].bytes_left == 1 - one
 
 
-def test_newer_word_of_the_owner_counts_though_no_epoch_was_given_since() -> None:
+def test_newer_permit_counts_although_the_epoch_is_the_same() -> None:
     """SVC-9"""
     relay, _ = make()
     reader_id(relay)
@@ -440,10 +440,10 @@ def test_newer_word_of_the_owner_counts_though_no_epoch_was_given_since() -> Non
 
 @pytest.mark.parametrize("why", [None, NotSubscribed(T, "s")])
 @pytest.mark.parametrize("asked", [{"name": "r"}, {"epoch": 6}, {"epoch": 8}])
-def test_word_about_another_reader_changes_nothing(why: Any, asked: dict[str, Any]) -> None:
+def test_permit_of_another_reader_changes_nothing(why: Any, asked: dict[str, Any]) -> None:
     """SVC-8"""
     relay, _ = make()
-    relay.receive(LEADER, checked(1, why=why))  # nobody reads here
+    relay.receive(LEADER, checked(1, why=why))  # no reader here
     relay.receive(ANN, tune())
     relay.drain()
     relay.receive(LEADER, checked(1, why=why, **asked))
@@ -452,8 +452,8 @@ def test_word_about_another_reader_changes_nothing(why: Any, asked: dict[str, An
     assert relay.channels[T].first == 0
 
 
-def test_a_new_life_of_a_topic_is_not_taken_for_the_old_one() -> None:
-    """NET-6: who read the old one is served only when the owner vouches for it."""
+def test_reader_of_a_recreated_topic_needs_a_new_permit() -> None:
+    """NET-6: a reader of the old topic needs a new permit."""
     relay, _ = make()
     reader_id(relay)
     relay.observe(heard(chunk(0, 3), topic_id=TOPIC_ID + 1))
@@ -465,7 +465,7 @@ def test_a_new_life_of_a_topic_is_not_taken_for_the_old_one() -> None:
     assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, NotSubscribed(T, "s")))]
 
 
-def test_a_new_life_is_not_mixed_with_the_old_one() -> None:
+def test_recreated_topic_is_not_mixed_with_the_old_one() -> None:
     """NET-6"""
     relay, _ = make()
     reader_id(relay)
@@ -478,7 +478,7 @@ def test_a_new_life_is_not_mixed_with_the_old_one() -> None:
     assert only.chunks == (chunk(0),)
 
 
-def test_a_topic_on_its_way_to_a_new_owner_ends_nothing() -> None:
+def test_moving_topic_ends_no_flow() -> None:
     """REP-6"""
     relay, _ = make()
     reader_id(relay)
@@ -488,7 +488,7 @@ def test_a_topic_on_its_way_to_a_new_owner_ends_nothing() -> None:
     assert sent(relay.drain(), Delivery) == [delivery(chunk(0), next_=1)]
 
 
-def test_of_two_that_read_a_subscription_the_later_epoch_does() -> None:
+def test_later_epoch_of_a_subscription_reads() -> None:
     """SVC-3"""
     relay, _ = make()
     reader_id(relay)
@@ -503,8 +503,8 @@ def test_of_two_that_read_a_subscription_the_later_epoch_does() -> None:
     assert relay.flows.of_client(ANN) == []
 
 
-def test_of_two_clients_with_the_same_epoch_the_later_one_reads() -> None:
-    """SVC-3: the client has connected anew."""
+def test_later_connection_with_the_same_epoch_reads() -> None:
+    """SVC-3: the client has reconnected."""
     relay, _ = make()
     reader_id(relay)
     relay.receive(BOB, tune())
@@ -514,7 +514,7 @@ def test_of_two_clients_with_the_same_epoch_the_later_one_reads() -> None:
     assert relay.drain() == [Send(BOB, delivery(chunk(0), next_=1))]
 
 
-def test_nothing_is_kept_of_readers_that_are_gone() -> None:
+def test_state_of_disconnected_readers_is_deleted() -> None:
     relay, _ = make()
     for client, name in ((ANN, "s"), (BOB, "r")):
         reader_id(relay, client, name, ack=1)
@@ -527,7 +527,7 @@ def test_nothing_is_kept_of_readers_that_are_gone() -> None:
     assert relay.drain() == [Watch(ANN), vouch()]
 
 
-def test_owner_with_an_earlier_version_is_believed_after_one_that_names_epochs() -> None:
+def test_owner_of_an_earlier_version_is_believed_after_a_newer_one() -> None:
     """NET-6: another replica leads now."""
     relay, _ = make()
     reader_id(relay)
@@ -538,8 +538,8 @@ def test_owner_with_an_earlier_version_is_believed_after_one_that_names_epochs()
     assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=1))]
 
 
-def test_fenced_reader_is_sent_nothing_that_was_put_since() -> None:
-    """SVC-8: though its successor reads at another process, and whatever the delays are."""
+def test_fenced_reader_gets_nothing_that_was_put_since() -> None:
+    """SVC-8: its successor reads at another process, with any delays."""
     relay, _ = make()
     reader_id(relay)
     relay.receive(LEADER, checked(0, last_epoch=7))
@@ -547,7 +547,7 @@ def test_fenced_reader_is_sent_nothing_that_was_put_since() -> None:
     assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=1))]
     relay.observe(heard(chunk(1), fenced=8))
     assert relay.drain() == [vouch()]
-    relay.receive(LEADER, checked(1, last_epoch=7))  # the owner said so before
+    relay.receive(LEADER, checked(1, last_epoch=7))  # the same permit again
     relay.receive(ANN, tune(1))
     relay.observe(heard(chunk(2), fenced=8))
     assert relay.drain() == []
@@ -555,17 +555,17 @@ def test_fenced_reader_is_sent_nothing_that_was_put_since() -> None:
     assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, Fenced(8)))]
 
 
-def test_reader_that_nobody_fenced_goes_on_when_the_owner_has_vouched_again() -> None:
+def test_reader_that_was_not_fenced_continues_with_a_new_permit() -> None:
     """NET-6"""
     relay, _ = make()
     reader_id(relay)
     relay.receive(LEADER, checked(0, last_epoch=7))
     relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 0, 1, 0, (chunk(0),)), fenced=8))
     assert relay.drain() == [vouch()]
-    assert vouch() in turn(relay, 0.5)  # the first may be lost
+    assert vouch() in turn(relay, 0.5)  # the first request may be lost
     relay.observe(heard(chunk(1), fenced=10))
     relay.receive(LEADER, checked(1, last_epoch=9))
-    assert relay.drain() == [vouch()]  # that was too early
+    assert relay.drain() == [vouch()]  # too early
     relay.receive(LEADER, checked(1, last_epoch=10))
     assert relay.drain() == [Send(ANN, delivery(chunk(0), chunk(1), next_=2))]
     relay.receive(LEADER, checked(1, last_epoch=9))  # it was overtaken
@@ -573,7 +573,7 @@ def test_reader_that_nobody_fenced_goes_on_when_the_owner_has_vouched_again() ->
     assert relay.drain() == [Send(ANN, delivery(chunk(2), next_=3))]
 
 
-def test_owner_that_vouches_without_any_epoch_is_believed() -> None:
+def test_permit_without_an_epoch_is_believed() -> None:
     """NET-6: it has an earlier version."""
     relay, _ = make()
     reader_id(relay)
@@ -581,7 +581,7 @@ def test_owner_that_vouches_without_any_epoch_is_believed() -> None:
     assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=1))]
 
 
-def test_owner_that_knows_less_than_was_cast_is_not_asked_in_a_loop() -> None:
+def test_owner_with_an_old_epoch_is_not_asked_in_a_loop() -> None:
     relay, _ = make()
     reader_id(relay)
     relay.receive(LEADER, checked(0, last_epoch=7))
@@ -593,7 +593,7 @@ def test_owner_that_knows_less_than_was_cast_is_not_asked_in_a_loop() -> None:
     assert vouch() in turn(relay, 0.5)
 
 
-def test_who_is_gone_is_forgotten_and_the_tree_is_left() -> None:
+def test_relay_leaves_the_tree_of_a_disconnected_reader() -> None:
     relay, _ = make()
     reader_id(relay)
     relay.down(ANN)
@@ -602,14 +602,14 @@ def test_who_is_gone_is_forgotten_and_the_tree_is_left() -> None:
     assert relay.channels == {}
 
 
-def test_there_are_no_more_readers_than_there_may_be() -> None:
+def test_number_of_readers_is_limited() -> None:
     relay, _ = make(flows_max=1)
     reader_id(relay)
     relay.receive(BOB, tune(name="r"))
     assert relay.drain() == []
 
 
-def test_what_nobody_of_us_would_say_is_dropped() -> None:
+def test_malformed_push_is_dropped() -> None:
     relay, _ = make()
     reader_id(relay)
     relay.observe(Multicasted(T, b"nonsense"))
@@ -619,7 +619,7 @@ def test_what_nobody_of_us_would_say_is_dropped() -> None:
 # -- acks --
 
 
-def test_acks_of_all_readers_here_go_up_the_tree_as_one_message() -> None:
+def test_acks_of_all_readers_go_up_the_tree_as_one_message() -> None:
     """NET-6: the root is not flooded."""
     relay, world = make()
     world.trees[T] = Tree(T)
@@ -636,7 +636,7 @@ def test_acks_of_all_readers_here_go_up_the_tree_as_one_message() -> None:
     assert relay.drain() == [Send(PARENT, AcksUp(T, acks))]
 
 
-def test_acks_are_joined_by_their_maximum_on_the_way() -> None:
+def test_acks_are_merged_by_their_maximum() -> None:
     """NET-6"""
     relay, world = make()
     world.trees[T] = Tree(T, parent=None, root=True)
@@ -647,7 +647,7 @@ def test_acks_are_joined_by_their_maximum_on_the_way() -> None:
     assert relay.drain() == [Send(LEADER, AcksUp(T, (Ack(T, "s", 7, 9),)))]
 
 
-def test_ack_of_one_message_goes_up_once() -> None:
+def test_repeated_ack_goes_up_once() -> None:
     """NET-6"""
     relay, _ = make()
     reader_id(relay, next_=9)
@@ -659,7 +659,7 @@ def test_ack_of_one_message_goes_up_once() -> None:
     assert sent(relay.drain(), AcksUp) == []
 
 
-def test_root_sends_acks_to_the_owner_though_it_had_a_parent() -> None:
+def test_root_sends_acks_to_the_owner_even_with_a_former_parent() -> None:
     relay, world = make()
     world.trees[T] = Tree(T, root=True)
     relay.receive(NodeId("b:1"), AcksUp(T, (Ack(T, "s", 7, 5),)))
@@ -671,7 +671,7 @@ def test_root_sends_acks_to_the_owner_though_it_had_a_parent() -> None:
     assert relay.drain() == [Send(LEADER, AcksUp(T, (Ack(T, "s", 7, 6),)))]
 
 
-def test_one_message_holds_a_thousand_acks_or_topics() -> None:
+def test_one_message_has_at_most_a_thousand_acks_or_topics() -> None:
     relay, world = make()
     acks = [Ack(T, str(number), 7, 5) for number in range(1001)]
     for ack in acks:
@@ -689,7 +689,7 @@ def test_one_message_holds_a_thousand_acks_or_topics() -> None:
     ]
 
 
-def test_acks_of_who_has_no_tree_go_to_the_owner() -> None:
+def test_acks_of_a_process_without_a_tree_go_to_the_owner() -> None:
     relay, _ = make()
     relay.receive(NodeId("b:1"), AcksUp(T, (Ack(T, "s", 7, 5),)))
     relay.drain()
@@ -697,8 +697,8 @@ def test_acks_of_who_has_no_tree_go_to_the_owner() -> None:
     assert relay.drain() == [Send(LEADER, AcksUp(T, (Ack(T, "s", 7, 5),)))]
 
 
-def test_an_ack_that_did_not_arrive_is_sent_again() -> None:
-    """NET-6: the owner says how far the cursor is."""
+def test_lost_ack_is_sent_again() -> None:
+    """NET-6: the permit contains the cursor."""
     relay, _ = make()
     reader_id(relay, next_=9)
     relay.receive(ANN, tune(5, ack=5))
@@ -715,7 +715,7 @@ def test_an_ack_that_did_not_arrive_is_sent_again() -> None:
 # -- the root --
 
 
-def test_the_root_asks_the_leader_for_what_its_trees_carry() -> None:
+def test_root_asks_the_leader_for_the_topics_of_its_trees() -> None:
     """NET-6"""
     relay, world = make()
     for name in ("a", "b"):
@@ -725,14 +725,14 @@ def test_the_root_asks_the_leader_for_what_its_trees_carry() -> None:
     assert turn(relay) == [Send(LEADER, PushWanted(("a", "b")))]
 
 
-def test_who_knows_no_leader_asks_nobody() -> None:
+def test_relay_without_a_known_leader_sends_no_questions() -> None:
     relay, world = make()
     world.leader = NodeId("")
     world.trees[T] = Tree(T, None, root=True)
     assert turn(relay) == []
 
 
-def test_a_cast_goes_into_the_tree_or_is_broadcast() -> None:
+def test_push_is_multicast_or_broadcast() -> None:
     """NET-5 NET-6: a topic can choose gossip instead of a tree."""
     relay, _ = make()
     cast_one = push_(chunk(0))
@@ -745,7 +745,7 @@ def test_a_cast_goes_into_the_tree_or_is_broadcast() -> None:
         assert relay.drain() == [Ask(Broadcast(identity, msgspec.msgpack.encode(spread)))]
 
 
-def test_who_broadcasts_hears_it_itself() -> None:
+def test_broadcasting_process_serves_its_own_readers() -> None:
     relay, _ = make()
     reader_id(relay)
     spread = push_(chunk(0), gossip=True)
@@ -760,7 +760,7 @@ def test_who_broadcasts_hears_it_itself() -> None:
 
 
 @pytest.mark.parametrize("children", [1, 3, 8])
-def test_the_root_sends_one_copy_a_child_however_many_read_there(children: int) -> None:
+def test_root_sends_one_copy_per_child(children: int) -> None:
     """NET-6: shown by counting."""
     key = key_of(T)
     here, farther = slot(key, 100), slot(key, 200)

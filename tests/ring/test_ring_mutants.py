@@ -1,4 +1,4 @@
-"""Moves and push delivery without one of their rules are found out."""
+"""Tests notice each removed rule of moves and push delivery."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MUTANTS: list[Mutant] = []
 
 
 def walk(seed: int) -> None:
-    """A move by dice."""
+    """Run a random move."""
     Walk(seed).go()
 
 
@@ -41,8 +41,8 @@ def storm(seed: int) -> None:
 
 
 def fencing(seed: int) -> None:
-    """A reader takes over from another one, at another process."""
-    test_fencing.test_what_two_readers_are_handed_is_marked_at_the_one_that_took_over(seed)
+    """Let a reader take over from another one, at another process."""
+    test_fencing.test_reader_that_took_over_gets_redelivered_messages_marked(seed)
 
 
 def of(test: Callable[[], None]) -> Callable[[int], None]:
@@ -60,33 +60,33 @@ def mutant(
     MUTANTS.append(Mutant(rule, replaced(owner, name, text, instead), story, seeds))
 
 
-# -- what is decided --
+# -- decisions --
 
 mutant(
-    "only what is all here is adopted",
+    "only a complete part is adopted",
     Moving,
     "_has_all",
     "return copied.index.next == index.next and copied.index.first <= index.first",
     "return True",
-    of(test_mover.test_copies_with_a_hole_are_not_adopted_but_taken_anew),
+    of(test_mover.test_copies_with_a_gap_are_discarded_and_copied_again),
 )
 mutant(
-    "copies of another topic_id are no copies",
+    "copies of another topic id do not count",
     Moving,
     "_has_all",
     "if copied is None or copied.id != topic.id:",
     "if copied is None:",
-    of(test_mover.test_copies_of_an_earlier_life_are_not_adopted),
+    of(test_mover.test_copies_of_another_topic_id_are_not_adopted),
 )
 mutant(
-    "what is frozen is served no more",
+    "a frozen part is not served",
     Moving,
     "freeze",
     "registry.topics.pop(name)",
     "registry.topics[name]",
 )
 mutant(
-    "what is frozen cannot be made anew",
+    "a frozen topic cannot be created again",
     Holdings,
     "owns",
     "if self.frozen is not None and up_to(self.low, key, self.frozen.until):",
@@ -98,40 +98,40 @@ mutant(
     "freeze",
     "return MoveStep(holdings.frozen.move == command.move)",
     "pass",
-    of(test_mover.test_a_second_freeze_is_not_decided),
+    of(test_mover.test_second_freeze_is_refused),
 )
 mutant(
-    "what was frozen comes back when it thaws",
+    "a thawed part is served again",
     Moving,
     "thaw",
     "self._registry.topics[name] = topic",
     "pass",
-    of(test_mover.test_an_abandoned_claim_is_thawed),
+    of(test_mover.test_abandoned_claim_thaws_the_part),
 )
 mutant(
-    "what is released is another's",
+    "a released part has another owner",
     Moving,
     "release",
     "holdings.low = None if until == holdings.position else until",
     "pass",
 )
 mutant(
-    "an import may come twice",
+    "an import is idempotent",
     Moving,
     "import_",
     "if command.offset < index.next:",
     "if False:",
-    of(test_machine_moves.test_every_command_may_come_twice),
+    of(test_machine_moves.test_every_move_command_is_idempotent),
 )
 mutant(
-    "a copy begins where the exporter's does",
+    "a copy begins at the first offset of the exporter",
     Moving,
     "adopt",
     "copied.index.drop_below(topic.index.first)",
     "pass",
 )
 mutant(
-    "producers move, and what they have put",
+    "producers move with their sequences",
     Moving,
     "adopt",
     "topic.rebuild()",
@@ -146,36 +146,36 @@ mutant(
     "; topic.subscriptions and topic.subscriptions.popitem(); topic.rebuild()",
 )
 mutant(
-    "last_epoch go on",
+    "epochs continue",
     Moving,
     "adopt",
     "registry.last_epoch = max(registry.last_epoch, command.last_epoch)",
     "pass",
 )
 mutant(
-    "last_topic_id go on",
+    "topic ids continue",
     Moving,
     "adopt",
     "registry.last_topic_id = max(registry.last_topic_id, command.last_topic_id)",
     "pass",
 )
 mutant(
-    "what is adopted cannot be abandoned",
+    "an adopted part cannot be abandoned",
     Moving,
     "_claiming",
     "and not claim.adopted else None",
     "else None",
-    of(test_mover.test_what_is_adopted_is_not_abandoned),
+    of(test_mover.test_adopted_part_is_not_abandoned),
 )
 mutant(
-    "only what is next to the arc is taken",
+    "only an adjacent part is imported",
     Holdings,
     "may_import",
     "return until == (self.position if self.low is None else self.low)",
     "return True",
 )
 mutant(
-    "only what is its own is given",
+    "only an owned part is exported",
     Holdings,
     "may_export",
     "return self.low is not None and up_to(self.low, until, self.position)",
@@ -192,23 +192,23 @@ mutant(
 )
 
 mutant(
-    "a time that was in dispute at the exporter is not believed",
+    "a disputed time of the exporter is not believed",
     Exporter,
     "_exported",
     "(clock.trusted, registry.last_topic_id",
     "(clock.now, registry.last_topic_id",
-    of(test_mover.test_a_giver_tells_its_trusted_time_and_its_last_stamp),
+    of(test_mover.test_exporter_sends_its_trusted_time_and_its_last_stamp),
 )
 mutant(
-    "a time that was in dispute at the exporter stays in dispute",
+    "a disputed time of the exporter stays disputed",
     Moving,
     "adopt",
     "if command.newest > registry.clock.now:",
     "if False:",
-    of(test_machine_moves.test_disputed_time_of_a_giver_is_disputed_in_a_new_group_too),
+    of(test_machine_moves.test_disputed_time_of_an_exporter_is_disputed_in_a_new_group_too),
 )
 
-# -- what leaders do --
+# -- leaders --
 
 mutant(
     "nothing is released before it is adopted",
@@ -237,15 +237,15 @@ mutant(
     "_go_on",
     "if holdings.frozen is None and not self._mover.in_flight(do.Freeze):",
     "if True:",
-    of(test_mover.test_nothing_is_adopted_while_something_else_is_frozen),
+    of(test_mover.test_nothing_is_adopted_while_another_part_is_frozen),
 )
 mutant(
-    "copies with a hole are taken anew",
+    "copies with a gap are copied again",
     Importer,
     "_adopt",
     "self.abandon(claim)",
     "pass",
-    of(test_mover.test_copies_with_a_hole_are_not_adopted_but_taken_anew),
+    of(test_mover.test_copies_with_a_gap_are_discarded_and_copied_again),
 )
 mutant(
     "a group with a claim is not gone",
@@ -253,22 +253,22 @@ mutant(
     "report",
     "holdings.retired and holdings.claim is None",
     "holdings.retired",
-    of(test_mover.test_who_retires_takes_nothing_more_and_is_not_gone_before_that_is_settled),
+    of(test_mover.test_retiring_group_abandons_its_claim_before_it_is_gone),
 )
 mutant(
-    "a group that is gone is heard of",
+    "a move with a group that is gone ends",
     Importer,
     "located",
     "elif claim.adopted:",
     "elif False:",
 )
 mutant(
-    "who is lost sight of is looked for",
+    "an unreachable group is looked up",
     Importer,
     "located",
     "progress.nodes = tuple(dict.fromkeys((*facts.nodes, *progress.nodes)))",
     "pass",
-    of(test_mover.test_who_is_not_answered_asks_the_next_replica_and_its_home_where_they_are),
+    of(test_mover.test_unanswered_importer_asks_the_next_replica_and_the_directory),
 )
 mutant(
     "answered calls move with their topics",
@@ -276,18 +276,18 @@ mutant(
     "_exported",
     "state.moved_out(holdings, answers)",
     "state.moved_out(holdings)",
-    of(test_mover.test_new_owner_knows_the_calls_that_the_former_owner_answered),
+    of(test_mover.test_new_owner_knows_answers_of_the_former_owner),
 )
 mutant(
-    "what is frozen for nobody is thawed",
+    "a part that no group wants is thawed",
     Exporter,
     "remind",
     "mover.send(self._nodes[self._turn % len(self._nodes)], StillWanted(frozen.move))",
     "pass",
-    of(test_mover.test_an_abandoned_claim_is_thawed),
+    of(test_mover.test_abandoned_claim_thaws_the_part),
 )
 mutant(
-    "what all have read is no reason to be silent",
+    "a pull of acknowledged messages is answered",
     Exporter,
     "_pull",
     "self._mover.send(sender, Pulled(pull.move, pull.topic, pull.offset, tuple(batches)))",
@@ -315,31 +315,31 @@ mutant(
     storm,
 )
 mutant(
-    "acks are joined by their maximum",
+    "acks are merged by their maximum",
     Relay,
     "_gather",
     "ack.upto > known.upto",
     "ack.upto < known.upto",
-    of(test_relay.test_acks_are_joined_by_their_maximum_on_the_way),
+    of(test_relay.test_acks_are_merged_by_their_maximum),
 )
 mutant(
-    "an ack that is lost is sent again",
+    "a lost ack is sent again",
     Relay,
     "_checked",
     "ack.upto > permit.cursor",
     "False",
-    of(test_relay.test_an_ack_that_did_not_arrive_is_sent_again),
+    of(test_relay.test_lost_ack_is_sent_again),
 )
 mutant(
-    "another topic_id is not served",
+    "another topic id is not served",
     Relay,
     "_may_read",
     "or permit.topic_id != channel.topic_id",
     "",
-    of(test_relay.test_a_new_life_of_a_topic_is_not_taken_for_the_old_one),
+    of(test_relay.test_reader_of_a_recreated_topic_needs_a_new_permit),
 )
 mutant(
-    "a fenced reader is sent nothing more",
+    "a fenced reader gets nothing more",
     Relay,
     "_may_read",
     "permit.last_epoch >= channel.fenced",
@@ -347,7 +347,7 @@ mutant(
     fencing,
 )
 mutant(
-    "the owner says that it has fenced a reader",
+    "the owner reports a fenced reader",
     Topic,
     "attach",
     "self.fenced = epoch",
@@ -355,36 +355,36 @@ mutant(
     fencing,
 )
 mutant(
-    "an owner that was restored still says that it has fenced a reader",
+    "a restored owner reports a fenced reader",
     Topic,
     "rebuild",
     "self.fenced =",
     "_ =",
-    of(test_machine_state.test_restored_topic_says_that_a_reader_was_fenced),
+    of(test_machine_state.test_restored_topic_reports_a_fenced_reader),
 )
 mutant(
-    "another topic_id forgets what was here",
+    "another topic id clears the channel",
     Channel,
     "reaches",
     "self._chunks.clear()",
     "pass",
-    of(test_relay.test_a_new_life_is_not_mixed_with_the_old_one),
+    of(test_relay.test_recreated_topic_is_not_mixed_with_the_old_one),
 )
 mutant(
-    "a gap is asked for once",
+    "a gap is requested once",
     Relay,
     "_ask_for_gaps",
     "if self.now < channel.asked + ANSWER_WITHIN and channel.asking:",
     "if False:",
-    of(test_relay.test_a_gap_is_asked_for_once_for_all_readers),
+    of(test_relay.test_gap_is_requested_once_for_all_readers),
 )
 mutant(
-    "who is far behind gets on",
+    "a slow reader advances",
     Relay,
     "_fill",
     "channel.add(scanned.topic_id, scanned.chunks)",
     "channel.add(scanned.topic_id, scanned.chunks); channel.trim()",
-    of(test_relay.test_a_reader_far_behind_gets_on_though_newer_messages_fill_the_channel),
+    of(test_relay.test_slow_reader_advances_although_newer_messages_fill_the_channel),
 )
 mutant(
     "credit is kept",
@@ -392,12 +392,12 @@ mutant(
     "_serve",
     "flow.next < channel.next and has_credit(flow) and",
     "flow.next < channel.next and",
-    of(test_relay.test_credit_is_kept),
+    of(test_relay.test_reader_stays_within_its_credit),
 )
 
 
 def losses_unvouched(patch: pytest.MonkeyPatch) -> None:
-    """Both at once: a loss that is told without a permit would be told for ever."""
+    """Remove both rules: a loss reported without a permit would be repeated forever."""
     serve = ("min(permit.first, channel.first)", "channel.first")
     may_read = ("if flow.next < channel.first and flow.next >= permit.first:", "if False:")
     replaced(Relay, "_serve", *serve)(patch)
@@ -413,12 +413,12 @@ MUTANTS.append(
     )
 )
 mutant(
-    "a card that was dropped stays done",
+    "a dropped card stays dropped",
     Roster,
     "_is_new",
     "dropped < card.stamp < STAMP_MAX",
     "card.stamp < STAMP_MAX",
-    of(test_roster.test_a_card_that_is_not_renewed_is_dropped_and_cannot_be_brought_back),
+    of(test_roster.test_dropped_card_is_not_accepted_again),
 )
 mutant(
     "a card is renewed before it would be dropped",
@@ -429,24 +429,24 @@ mutant(
     storm,
 )
 mutant(
-    "who owns all where others own something is not believed",
+    "a group that claims to own all of a shared ring is ignored",
     Roster,
     "_keep",
     "if known is None and facts.owns_all and self._others_own(facts.group):",
     "if False:",
-    of(lambda: test_roster.test_who_owns_all_is_not_believed_where_others_own_something("x")),
+    of(lambda: test_roster.test_group_that_claims_to_own_all_of_a_shared_ring_is_ignored("x")),
 )
 mutant(
-    "a known group is heard of until it has released what it gives away",
+    "a known group is kept until it has released its export",
     Roster,
     "_keep",
     "if known is None and facts.owns_all",
     "if facts.owns_all",
-    of(test_roster.test_group_that_gives_away_a_part_of_all_is_known_until_it_has_released_it),
+    of(test_roster.test_known_group_that_owned_all_is_kept_during_its_export),
 )
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_ring_without_this_rule_is_found_out(mutant: Mutant) -> None:
+def test_ring_mutant_is_noticed(mutant: Mutant) -> None:
     """REP-4 REP-5 REP-6 NET-6"""
     must_be_noticed(mutant)

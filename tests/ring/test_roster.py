@@ -55,20 +55,20 @@ def events(effects: list[Effect]) -> list[Any]:
 # -- cards --
 
 
-def test_a_process_has_a_card_from_the_start() -> None:
+def test_process_has_a_card_from_the_start() -> None:
     roster = Roster(ME, Random(1), group=MINE, version="7", epoch_us=100)
     roster.start()
     assert roster.drain() == [Later(1.0, Gossip())]
     assert roster.cards == {ME: Card(ME, 100, "7", MINE, (), ())}
 
 
-def test_a_new_neighbour_is_asked_what_it_has() -> None:
+def test_new_neighbour_is_asked_for_its_cards() -> None:
     roster = make()
     roster.observe(NeighborUp(A))
     assert roster.drain() == [Send(A, Stamps(((ME, 1),), True))]
 
 
-def test_what_is_new_goes_to_all_other_neighbours_once() -> None:
+def test_new_card_goes_to_all_other_neighbours_once() -> None:
     """REP-5"""
     roster = make()
     neighbors(roster, A, B)
@@ -79,7 +79,7 @@ def test_what_is_new_goes_to_all_other_neighbours_once() -> None:
     assert roster.drain() == []
 
 
-def test_an_older_card_is_no_news() -> None:
+def test_older_card_is_ignored() -> None:
     roster = make()
     neighbors(roster, A, B)
     roster.receive(A, NewCards((card(A, 5),)))
@@ -89,7 +89,7 @@ def test_an_older_card_is_no_news() -> None:
     assert roster.cards[A].stamp == 5
 
 
-def test_who_has_less_is_told_and_asks_back() -> None:
+def test_neighbour_with_older_cards_gets_the_newer_ones() -> None:
     roster = make()
     roster.receive(B, NewCards((card(B, 3),)))
     roster.drain()
@@ -100,7 +100,7 @@ def test_who_has_less_is_told_and_asks_back() -> None:
     ]
 
 
-def test_a_neighbour_that_is_gone_hears_nothing_more() -> None:
+def test_former_neighbour_gets_no_cards() -> None:
     roster = make()
     neighbors(roster, A, B)
     roster.observe(NeighborDown(A))
@@ -108,8 +108,8 @@ def test_a_neighbour_that_is_gone_hears_nothing_more() -> None:
     assert roster.drain() == []
 
 
-def test_a_card_that_is_not_renewed_is_dropped_and_cannot_be_brought_back() -> None:
-    """REP-5: others drop it a little later, and would give it back for ever."""
+def test_dropped_card_is_not_accepted_again() -> None:
+    """REP-5: otherwise processes that drop it later would spread it again."""
     roster = make()
     old = NewCards((card(A, 5),))
     roster.receive(B, old)
@@ -124,7 +124,7 @@ def test_a_card_that_is_not_renewed_is_dropped_and_cannot_be_brought_back() -> N
     assert roster.cards[A].stamp == 6
 
 
-def test_dropped_card_is_forgotten_when_nobody_can_have_it_any_more() -> None:
+def test_dropped_card_is_forgotten_when_no_process_can_have_it() -> None:
     roster = make()
     roster.receive(B, NewCards((card(A, 5),)))
     tick(roster, 10.5)
@@ -133,7 +133,7 @@ def test_dropped_card_is_forgotten_when_nobody_can_have_it_any_more() -> None:
     assert A in roster.cards
 
 
-def test_each_second_one_neighbour_is_asked_what_it_has() -> None:
+def test_one_neighbour_is_asked_for_its_cards_each_second() -> None:
     """REP-5"""
     roster = Roster(ME, Random(1), group=MINE)
     roster.observe(NeighborUp(A))
@@ -153,8 +153,8 @@ def test_each_second_one_neighbour_is_asked_what_it_has() -> None:
     ]
 
 
-def test_a_process_that_comes_back_has_a_newer_card_than_before() -> None:
-    """Whatever its clock says: the card of its earlier life shows it what is newer."""
+def test_restarted_process_has_a_newer_card() -> None:
+    """Its old card sets the lowest stamp, whatever its clock says."""
     roster = make()
     neighbors(roster, A)
     roster.receive(A, NewCards((card(ME, 1 << 40),)))
@@ -163,7 +163,7 @@ def test_a_process_that_comes_back_has_a_newer_card_than_before() -> None:
     assert roster.cards[ME].stamp == (1 << 40) + 1
 
 
-def test_a_clock_that_jumps_back_makes_no_older_card() -> None:
+def test_clock_that_jumps_back_makes_no_older_card() -> None:
     roster = make()
     tick(roster, 100.0)
     before = roster.cards[ME].stamp
@@ -172,8 +172,8 @@ def test_a_clock_that_jumps_back_makes_no_older_card() -> None:
     assert roster.cards[ME].stamp == before + 1
 
 
-def test_a_card_that_says_nothing_new_is_renewed_three_times_before_it_would_be_dropped() -> None:
-    """NET-6: what a card costs grows with the ring; that its groups apply commands is no news."""
+def test_unchanged_card_is_renewed_three_times_before_it_would_be_dropped() -> None:
+    """NET-6: the cost of a card grows with the ring. Applied commands do not change it."""
     roster = make(gone_after=10.0)
     neighbors(roster, A)
     leads = NodeId("me:1/g")
@@ -188,7 +188,7 @@ def test_a_card_that_says_nothing_new_is_renewed_three_times_before_it_would_be_
 
 
 @pytest.mark.parametrize("change", ["seats", "asks", "gone", "retired"])
-def test_a_card_that_says_something_new_goes_out_at_once(change: str) -> None:
+def test_changed_card_is_sent_at_once(change: str) -> None:
     """REP-5 REP-6"""
     roster = make(gone_after=10.0, replicas=1)
     neighbors(roster, A)
@@ -205,14 +205,14 @@ def test_a_card_that_says_something_new_goes_out_at_once(change: str) -> None:
         roster.receive(NodeId("me:1/g"), facts("g", ME, applied=2, retired=True))
     roster.drain()
     assert any(map(is_news, tick(roster)))
-    assert not any(map(is_news, tick(roster))) or change == "asks"  # it asks no more
+    assert not any(map(is_news, tick(roster))) or change == "asks"  # it stops asking
 
 
 def is_news(effect: Effect) -> bool:
     return isinstance(effect, Send) and isinstance(effect.message, NewCards)
 
 
-def test_a_stamp_that_nothing_could_follow_is_not_taken() -> None:
+def test_card_with_a_maximal_stamp_is_ignored() -> None:
     roster = make()
     for stamp, kept in ((-1, []), (1 << 62, []), (0, [0]), ((1 << 62) - 1, [(1 << 62) - 1])):
         roster.receive(A, NewCards((card(A, stamp),)))
@@ -221,14 +221,14 @@ def test_a_stamp_that_nothing_could_follow_is_not_taken() -> None:
     assert roster.cards[A].stamp == (1 << 62) - 1
 
 
-def test_first_card_of_a_process_is_told_to_those_who_lack_it() -> None:
+def test_first_card_of_a_process_is_sent_to_neighbours_without_it() -> None:
     roster = make()
     roster.receive(B, NewCards((card(B, 0),)))
     roster.receive(A, Stamps(((ME, 1),), False))
     assert roster.drain() == [Send(A, NewCards((card(B, 0),)))]
 
 
-def test_one_message_holds_two_hundred_cards_and_a_roster_ten_thousand() -> None:
+def test_one_message_has_200_cards_and_a_roster_10_000() -> None:
     """REP-5"""
     roster = make()
     cards = [card(NodeId(name)) for name in names(10_001)]
@@ -251,7 +251,7 @@ def test_one_message_holds_two_hundred_cards_and_a_roster_ten_thousand() -> None
     assert len(roster.backups(MINE)) == 3
 
 
-def test_there_is_no_room_for_more_processes_than_it_may_have() -> None:
+def test_number_of_processes_is_limited() -> None:
     roster = make(cards_max=2)
     roster.receive(A, NewCards((card(A), card(B))))
     assert list(roster.cards) == [ME, A]
@@ -259,7 +259,7 @@ def test_there_is_no_room_for_more_processes_than_it_may_have() -> None:
     assert roster.cards[A].stamp == 2
 
 
-def test_more_processes_than_fit_into_a_message_are_all_told_in_time(
+def test_cards_that_exceed_one_message_all_arrive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """REP-5"""
@@ -288,7 +288,7 @@ def names(count: int) -> list[str]:
 # -- groups --
 
 
-def test_of_a_group_the_facts_with_the_most_applied_are_kept() -> None:
+def test_facts_with_the_highest_applied_are_kept() -> None:
     """REP-4"""
     roster = make()
     newer, older = facts("g", A, applied=9), facts("g", B, applied=8)
@@ -299,17 +299,17 @@ def test_of_a_group_the_facts_with_the_most_applied_are_kept() -> None:
     assert roster.groups["g"] == latest
 
 
-def test_key_belongs_to_the_group_in_whose_arc_it_lies() -> None:
+def test_key_belongs_to_the_group_that_owns_its_arc() -> None:
     """REP-4"""
     roster = make()
     assert roster.owner(key_of("g")) is None
     owner = facts("g", A)
     roster.receive(A, NewCards((card(A, 1, owner),)))
     assert roster.owner(key_of("g")) == owner
-    assert roster.owner(key_of("somewhere")) is None  # there the arc begins
+    assert roster.owner(key_of("somewhere")) is None  # the low end of the arc
 
 
-def test_of_two_groups_that_say_they_own_a_key_the_nearer_was_given_it_later() -> None:
+def test_nearer_of_two_claimed_owners_counts() -> None:
     """REP-4"""
     roster = make()
     key = key_of("topic")
@@ -330,22 +330,22 @@ def before(key: Key) -> Key:
 
 
 @pytest.mark.parametrize("low", ["g-b:1", "somewhere"])
-def test_who_owns_all_is_not_believed_where_others_own_something(low: str) -> None:
-    """REP-4 REP-6: it is a ring of its own, founded by a process that has lost its disk."""
+def test_group_that_claims_to_own_all_of_a_shared_ring_is_ignored(low: str) -> None:
+    """REP-4 REP-6: it belongs to another ring, founded by a process that lost its disk."""
     roster = make()
     known = facts("g-b:1", B, low=key_of(low))
     stranger = facts("g-a:1", A, low=key_of("g-a:1"))
     roster.receive(B, NewCards((card(B, 1, known),)))
     roster.receive(A, NewCards((card(A, 1, stranger),)))
     assert roster.groups == {"g-b:1": known}
-    assert all(each.group != "g-a:1" for each in events(tick(roster)))  # nor is a seat taken in it
+    assert all(each.group != "g-a:1" for each in events(tick(roster)))  # and no seat is taken in it
     roster.receive(B, NewCards((card(B, 2, facts("g-b:1", B, low=None, applied=2, retired=True)),)))
     roster.receive(A, NewCards((card(A, 2, stranger),)))
-    assert roster.groups["g-a:1"] == stranger  # who was left alone
+    assert roster.groups["g-a:1"] == stranger  # the only remaining group
 
 
-def test_group_that_gives_away_a_part_of_all_is_known_until_it_has_released_it() -> None:
-    """REP-5 REP-6: a process that did not hear of its vote would leave a group that needs it."""
+def test_known_group_that_owned_all_is_kept_during_its_export() -> None:
+    """REP-5 REP-6: otherwise a process could leave a group that needs its vote."""
     roster = make(replicas=1)
     first = facts("g-a:1", A, low=key_of("g-a:1"))
     importer = facts("g-b:1", B, low=key_of("g-a:1"))
@@ -358,8 +358,8 @@ def test_group_that_gives_away_a_part_of_all_is_known_until_it_has_released_it()
     assert Seat("g-a:1", voted.nodes) in events(tick(roster))
 
 
-def test_the_stranger_itself_believes_the_others() -> None:
-    """REP-6: or it would never hear that it is one."""
+def test_process_of_another_ring_learns_of_this_one() -> None:
+    """REP-6: otherwise it would never stop."""
     roster = make()
     roster.receive(NodeId(f"{ME}/{MINE}"), facts(MINE, ME, low=key_of(MINE)))
     there = facts("g-a:1", A, low=key_of("g-a:1"))
@@ -367,7 +367,7 @@ def test_the_stranger_itself_believes_the_others() -> None:
     assert roster.groups["g-a:1"] == there
 
 
-def test_who_leads_is_told_at_once_and_who_follows_says_nothing() -> None:
+def test_leader_publishes_facts_at_once_and_follower_does_not() -> None:
     roster = make()
     neighbors(roster, A)
     roster.receive(NodeId("me:1/g"), facts("g", A, ME))
@@ -380,14 +380,14 @@ def test_who_leads_is_told_at_once_and_who_follows_says_nothing() -> None:
     assert roster.drain() == []
 
 
-def test_only_replicas_of_this_process_speak_for_it() -> None:
+def test_facts_from_replicas_of_other_processes_are_ignored() -> None:
     roster = make()
     roster.receive(NodeId("a:1/g"), facts("g", A))
     assert roster.groups == {}
 
 
-def test_what_is_known_of_a_group_in_which_nobody_sits_is_forgotten() -> None:
-    """REP-4: it would be taken for an owner for ever by who did not hear that it is gone."""
+def test_facts_of_a_group_without_seats_are_forgotten() -> None:
+    """REP-4: otherwise it would stay an owner at processes that did not learn that it is gone."""
     roster = make(gone_after=10.0, replicas=1)
     roster.receive(A, NewCards((card(A, 1, facts("g-a:1", A)),)))
     tick(roster, 5.0)
@@ -396,7 +396,7 @@ def test_what_is_known_of_a_group_in_which_nobody_sits_is_forgotten() -> None:
     assert "g-a:1" not in roster.groups
 
 
-def test_a_replica_that_lost_sight_of_a_group_is_told_where_it_is() -> None:
+def test_replica_that_cannot_reach_a_group_gets_its_facts() -> None:
     """REP-6"""
     roster = make()
     known = facts("g", A)
@@ -404,7 +404,7 @@ def test_a_replica_that_lost_sight_of_a_group_is_told_where_it_is() -> None:
     roster.receive(NodeId("me:1/h"), WhereIs("g"))
     assert roster.drain() == [Send(NodeId("me:1/h"), known)]
     tick(roster)
-    assert roster.cards[ME].asks == ("g",)  # it may be gone
+    assert roster.cards[ME].asks == ("g",)  # the group may be gone
 
 
 def test_at_most_a_thousand_groups_are_asked_for() -> None:
@@ -415,7 +415,7 @@ def test_at_most_a_thousand_groups_are_asked_for() -> None:
     assert len(roster.cards[ME].asks) == 1000
 
 
-def test_what_it_does_not_know_to_be_gone_it_asks_others_by_its_card() -> None:
+def test_process_asks_by_card_whether_a_group_is_gone() -> None:
     """REP-6"""
     roster, other = make(), Roster(A, Random(2), group="g-a")
     other.start()
@@ -445,7 +445,7 @@ def ring_of(*processes: NodeId) -> list[NodeId]:
     return sorted(processes, key=lambda each: key_of(f"g-{each}"))
 
 
-def test_the_first_processes_after_a_group_are_asked_to_sit_in_it_once() -> None:
+def test_first_processes_after_a_group_take_a_seat_once() -> None:
     """REP-5"""
     roster = make(replicas=3)
     roster.receive(A, NewCards((card(A, 1, facts("g-a:1", A)), card(B))))
@@ -454,7 +454,7 @@ def test_the_first_processes_after_a_group_are_asked_to_sit_in_it_once() -> None
     assert "g-a:1" in roster.cards[ME].seats
 
 
-def test_who_is_not_among_them_gives_its_seat_up_unless_it_has_a_vote() -> None:
+def test_other_processes_give_up_seats_without_a_vote() -> None:
     """REP-5"""
     others = [NodeId(each) for each in names(8)]
     ring = ring_of(ME, *others)
@@ -476,7 +476,7 @@ def following(ring: list[NodeId], first: NodeId, count: int) -> list[NodeId]:
     return (ring[at:] + ring[:at])[:count]
 
 
-def test_group_without_known_replicas_is_left_alone_and_keeps_no_other_one_waiting() -> None:
+def test_group_without_known_replicas_is_skipped() -> None:
     """REP-5"""
     roster = make()
     roster.seated(("empty",))
@@ -486,7 +486,7 @@ def test_group_without_known_replicas_is_left_alone_and_keeps_no_other_one_waiti
     assert "empty" in roster._seated
 
 
-def test_process_takes_no_seat_in_a_group_that_others_back_up() -> None:
+def test_process_takes_no_seat_in_a_group_that_other_processes_back_up() -> None:
     """REP-5"""
     others = [NodeId(each) for each in names(8)]
     ring = ring_of(ME, *others)
@@ -498,7 +498,7 @@ def test_process_takes_no_seat_in_a_group_that_others_back_up() -> None:
     assert events(tick(roster)) == []
 
 
-def test_backups_are_those_at_the_position_and_after_it_all_round() -> None:
+def test_backups_are_the_processes_at_and_after_the_position() -> None:
     """REP-5"""
     others = [NodeId(each) for each in names(8)]
     roster = Roster(ME, Random(1), group=f"g-{ME}", replicas=3)
@@ -509,17 +509,17 @@ def test_backups_are_those_at_the_position_and_after_it_all_round() -> None:
         assert roster.backups(f"g-{each}") == following(ring, each, 3)
 
 
-def test_of_a_group_that_is_gone_nobody_keeps_a_seat() -> None:
-    """REP-6: not even its own process; and who comes back with an old disk is told."""
+def test_seats_of_a_group_that_is_gone_are_given_up() -> None:
+    """REP-6: even at its own process. A process that returns with an old disk is told."""
     roster = make()
     roster.seated((MINE, "g"))
     roster.receive(A, NewCards((card(A, 1, gone=(MINE, "g"), seats=("g",)),)))
     assert sorted(events(tick(roster)), key=str) == [Unseat("g", True), Unseat(MINE, True)]
     tick(roster)
     tick(roster)
-    assert roster.cards[ME].gone == ("g",)  # A still sits there
-    assert roster.groups["g"].applied == 1 << 62  # more than any group can have
-    assert MINE in roster.groups  # though nobody sits there
+    assert roster.cards[ME].gone == ("g",)  # A still has a seat there
+    assert roster.groups["g"].applied == 1 << 62  # above any real value
+    assert MINE in roster.groups  # although no process has a seat there
     roster.receive(A, NewCards((card(A, 2, facts("g", A, applied=GONE - 1), seats=("g",)),)))
     assert roster.groups["g"].gone
     assert events(tick(roster)) == []
@@ -528,11 +528,11 @@ def test_of_a_group_that_is_gone_nobody_keeps_a_seat() -> None:
 # -- leaving --
 
 
-def test_who_leaves_has_its_group_give_up_all_and_says_when_that_is_done() -> None:
+def test_leaving_process_retires_its_group_and_reports_the_end() -> None:
     """REP-6"""
     roster = make()
     roster.request(Leave())
-    assert roster.drain() == []  # it does not know its group yet
+    assert roster.drain() == []  # its group is not known yet
     roster.receive(NodeId(f"me:1/{MINE}"), facts(MINE, ME, A))
     roster.drain()
     roster.request(Leave())

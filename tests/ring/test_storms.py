@@ -1,4 +1,4 @@
-"""Rings of groups in a storm, and moves by dice: each message comes once and in order."""
+"""Random runs of rings and moves: each message arrives once and in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("seed", seeds(15, 150))
-def test_everybody_has_everything_once_and_in_order_after_a_storm(seed: int) -> None:
+def test_all_readers_get_everything_once_and_in_order_in_random_runs(seed: int) -> None:
     """REP-4 REP-5 REP-6 NET-6 SVC-2 SVC-3 SVC-10: `oncecast sim run ring` runs more of them."""
     outcome = run(RING, seed)
     assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
@@ -26,7 +26,7 @@ def test_slow_group_catches_up_with_producers_that_were_cut_off() -> None:
     assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
 
 
-def test_seeds_draw_different_storms_and_each_seed_always_the_same() -> None:
+def test_each_seed_draws_its_own_reproducible_run() -> None:
     """REP-4"""
     drawn = [draw(seed, 8) for seed in range(300)]
     assert drawn[:9] == [draw(seed, 8) for seed in range(9)]
@@ -35,7 +35,7 @@ def test_seeds_draw_different_storms_and_each_seed_always_the_same() -> None:
     assert {each.wall for each in drawn} >= {0.0, 86400.0}
     watched = [each for each in drawn if each.habits.age]
     assert len(watched) > 60
-    assert max(each.wall for each in watched) < 1.0  # only a clock that jumps is wrong
+    assert max(each.wall for each in watched) < 1.0  # only a jumping clock is wrong
     windows = {each.window_slots for some in drawn for each in some.options}
     assert (min(windows), max(windows)) == (1, 1024)
     suspicions = [{each.suspicion for each in some.options} for some in drawn]
@@ -44,7 +44,7 @@ def test_seeds_draw_different_storms_and_each_seed_always_the_same() -> None:
     assert max(each.seconds for each in drawn) > 10.0
 
 
-def test_a_move_goes_well_whatever_happens_next() -> None:
+def test_random_move_loses_and_duplicates_nothing() -> None:
     """REP-6 SVC-2 SVC-3"""
     for seed in range(60):
         Walk(seed).go()

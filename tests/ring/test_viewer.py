@@ -1,4 +1,4 @@
-"""The viewer: a process shows the ring as it knows it, and says what it is not."""
+"""The viewer shows the ring as seen by a process, and refuses group requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from oncecast.wire.frames import (
 
 ME, ANN = NodeId("me:1"), NodeId("client/ann")
 LEADER, PARENT, CHILD = NodeId("me:1/a"), NodeId("b:1"), NodeId("c:1")
-FIRST, SECOND = sorted(("a", "b"), key=key_of)  # round the ring
+FIRST, SECOND = sorted(("a", "b"), key=key_of)  # in ring order
 LOW = key_of("low")
 OWNER = GroupFacts(FIRST, LOW, LEADER, (LEADER,), 9)
 
@@ -78,18 +78,18 @@ def test_processes_and_groups_are_shown_in_the_order_of_the_ring() -> None:
     assert World().look(LookRing(7)) == [view()]
 
 
-def test_process_that_is_told_to_leave_the_ring_shows_it_too() -> None:
+def test_process_that_leaves_the_ring_still_shows_it() -> None:
     """REP-6"""
     assert World().look(LeaveRing(7)) == [Ask(Leave()), view()]
 
 
-def test_process_without_part_in_a_tree_shows_its_readers_alone() -> None:
+def test_process_outside_of_a_tree_shows_its_readers() -> None:
     """NET-5"""
     assert World().look(LookRing(7, "t")) == [view(TreeView("t", "", False, "", (), 2))]
 
 
 @pytest.mark.parametrize("parent", [None, PARENT])
-def test_part_of_a_process_in_a_tree_is_shown(parent: NodeId | None) -> None:
+def test_position_of_a_process_in_a_tree_is_shown(parent: NodeId | None) -> None:
     """NET-5"""
     world = World()
     world.owners[key_of("t")] = OWNER
@@ -101,7 +101,7 @@ def test_part_of_a_process_in_a_tree_is_shown(parent: NodeId | None) -> None:
 
 
 @pytest.mark.parametrize("question", [LookGroup(7), Govern(7, HandOver(ME))])
-def test_a_process_of_a_ring_is_no_replica_of_one_group(question: Any) -> None:
+def test_process_of_a_ring_refuses_group_requests(question: Any) -> None:
     """SVC-7"""
     fact = "me:1 is a process of a ring, not a replica of one group; ask one of its replicas"
     assert World().look(question) == [Send(ANN, Answer(7, InvalidArgument(fact)))]

@@ -1,6 +1,6 @@
-"""Moves by dice: anything may happen next, and a client puts, reads and acknowledges all the while.
+"""Random moves, during which a client puts, reads and acknowledges.
 
-Messages overtake each other, are lost and come twice; leaders change; groups come and go.
+Messages are reordered, lost and duplicated; leaders change; groups join and leave.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from oncecast.wire import results as done
 from tests.ring.pair import GIVER, HOME, MESSAGES, MINE, TAKER, Group, World, arcs_are_apart
 
 STEPS = 250
-LEADERS_MAX = 4  # of a group, while it goes on
+LEADERS_MAX = 4  # leader changes of a group during the move
 
 
 class Walk:
@@ -72,7 +72,7 @@ class Walk:
     # -- the client --
 
     def owner(self) -> Group | None:
-        """Who would take a put now."""
+        """Return the group that accepts a put now."""
         owners = self.world.owners(MINE)
         return self.world.groups[owners[0]] if owners else None
 
@@ -87,7 +87,7 @@ class Walk:
         opened = owner.result(do.OpenProducer(MINE, "p", "inc-1", 0))
         assert isinstance(opened, done.Opened), opened
         assert opened.next_sequence == self.put, f"{self.put} were put: {opened}"
-        assert opened.topic_id == self.topic_id, f"the topic has another life: {opened}"
+        assert opened.topic_id == self.topic_id, f"the topic has another incarnation: {opened}"
         again = owner.result(do.Put(MINE, "p", opened.epoch, self.put - 1, 1, 100, 0, b"bytes"))
         assert isinstance(again, done.Already), again
         put = owner.result(do.Put(MINE, "p", opened.epoch, self.put, 1, 100, 0, b"bytes"))
@@ -109,7 +109,7 @@ class Walk:
 
     def check(self) -> None:
         owner = self.owner()
-        assert owner is not None, "nobody owns the topic"
+        assert owner is not None, "no group owns the topic"
         kept = self.world.kept(MINE)
         assert kept == list(range(self.acked, self.put)), f"{kept} of {self.acked}..{self.put}"
         self.put_one(owner)

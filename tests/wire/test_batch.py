@@ -1,4 +1,4 @@
-"""Packing messages into a batch and getting them back, whole or in part."""
+"""Packing and reading batches, whole or in part."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def expected(rows: list[Row]) -> list[Message]:
 
 
 @given(st.lists(rows, min_size=1, max_size=30))
-def test_messages_come_back_as_they_were_packed(rows: list[Row]) -> None:
-    """SVC-1: bytes with an optional key and headers; an empty key is not the same as none."""
+def test_messages_round_trip(rows: list[Row]) -> None:
+    """SVC-1: bytes with an optional key and headers. An empty key differs from none."""
     data = packed(rows)
     assert batch.check(data).count == len(rows)
     assert batch.messages(data, **PLACE) == expected(rows)
@@ -51,7 +51,7 @@ def test_messages_come_back_as_they_were_packed(rows: list[Row]) -> None:
 
 
 @given(st.lists(rows, min_size=1, max_size=30), st.integers(1, 19))
-def test_compressed_messages_come_back_as_they_were_packed(rows: list[Row], level: int) -> None:
+def test_compressed_messages_round_trip(rows: list[Row], level: int) -> None:
     """SVC-1."""
     padded: list[Row] = [(value * 50, key, found, time) for value, key, found, time in rows]
     data = packed(padded, zstd=level, zstd_from=0)
@@ -65,12 +65,12 @@ def test_compressed_messages_come_back_as_they_were_packed(rows: list[Row], leve
     st.none() | st.integers(0, 15),
     st.booleans(),
 )
-def test_reading_starts_and_ends_anywhere_in_a_batch(
+def test_any_part_of_a_batch_can_be_read(
     rows: list[Row], skip: int, count: int | None, zstd: bool
 ) -> None:
     data = packed(rows, zstd=1 if zstd else None, zstd_from=0)
     end = None if count is None else skip + count
-    # The place is that of the first message returned, as in an extent of the index.
+    # Offset and sequence are those of the first returned message.
     assert batch.messages(data, **PLACE, skip=skip, count=count) == expected(rows[skip:end])
     assert batch.values(data, skip, count) == batch.values(data)[skip:end]
 
@@ -96,7 +96,7 @@ def test_values_added_together_equal_values_added_alone() -> None:
     assert [m.timestamp for m in batch.messages(alone.build(), **PLACE)] == [5, 5, 5, 7, 7]
 
 
-def test_equal_times_take_no_room() -> None:
+def test_equal_times_take_no_space() -> None:
     same = batch.encode([b"x"] * 100, timestamps=9)
     assert len(same) == batch_layout.FRAME_BYTES + 100 * (4 + 1)
     assert len(batch.encode([b"x"] * 100, timestamps=range(100))) == len(same) + 800
@@ -107,14 +107,14 @@ def test_redelivered_marks_every_message() -> None:
     assert all(m.redelivered for m in batch.messages(data, **PLACE, redelivered=True))
 
 
-def test_headers_of_a_message_without_any_cannot_be_changed_for_all() -> None:
+def test_empty_headers_are_immutable() -> None:
     message = batch.messages(batch.encode([b"a"], timestamps=0), **PLACE)[0]
     assert message.headers == {}
     with pytest.raises(TypeError):
         message.headers["x"] = b"y"  # type: ignore[index]
 
 
-def test_a_buffer_may_change_after_it_was_added() -> None:
+def test_buffer_may_change_after_it_was_added() -> None:
     """SVC-1."""
     buffer: Any = bytearray(b"before")
     builder = Builder()
@@ -151,7 +151,7 @@ def test_any_buffer_is_read(kind: type) -> None:
         ((b"", None, {str(i): b"" for i in range(65)}, 0), Oversized, "number of headers: 65"),
     ],
 )
-def test_what_is_refused_leaves_no_trace(
+def test_refused_message_leaves_the_builder_unchanged(
     row: tuple[Any, ...], error: type[Exception], text: str
 ) -> None:
     builder = Builder()
@@ -164,7 +164,7 @@ def test_what_is_refused_leaves_no_trace(
     assert builder.build() == batch.encode([b"first", b"second"], timestamps=1)
 
 
-def test_a_full_batch_refuses_one_more_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_batch_refuses_one_more_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_builder, "MESSAGES_MAX", 3)
     builder = Builder()
     builder.extend([b"a", b"b"], 0)
@@ -176,17 +176,17 @@ def test_a_full_batch_refuses_one_more_message(monkeypatch: pytest.MonkeyPatch) 
     assert batch.values(builder.build()) == [b"a", b"b", b"c"]
 
 
-def test_an_empty_batch_cannot_be_built() -> None:
+def test_empty_batch_cannot_be_built() -> None:
     with pytest.raises(Oversized, match="1 to 1,000,000"):
         Builder().build()
 
 
-def test_columns_of_different_lengths_are_no_batch() -> None:
+def test_columns_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
         batch.encode([b"a", b"b"], keys=[b"k"], timestamps=0)
 
 
-def test_compression_is_left_out_where_it_does_not_pay() -> None:
+def test_small_or_incompressible_batches_stay_plain() -> None:
     plain = batch.encode([b"x" * 500], timestamps=0)
     assert batch.encode([b"x" * 500], timestamps=0, zstd=3) == plain
     assert len(batch.encode([b"x" * 500], timestamps=0, zstd=3, zstd_from=100)) < len(plain)
@@ -195,7 +195,7 @@ def test_compression_is_left_out_where_it_does_not_pay() -> None:
     )
 
 
-def test_without_zstd_a_node_checks_and_a_reader_is_told_what_to_install(
+def test_without_zstd_a_node_checks_batches_and_a_reader_is_told_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = batch.encode([b"x" * 2000], timestamps=0, zstd=3)
@@ -208,8 +208,8 @@ def test_without_zstd_a_node_checks_and_a_reader_is_told_what_to_install(
 
 
 @given(st.binary(max_size=50), st.integers(256, 65_535), st.integers(1, 1_000_000))
-def test_foreign_bytes_pass_untouched(payload: bytes, number: int, count: int) -> None:
-    """SVC-1: a format of somebody else is counted and proved, and never looked into."""
+def test_foreign_bytes_pass_unchanged(payload: bytes, number: int, count: int) -> None:
+    """SVC-1: foreign formats are counted and verified, but not opened."""
     data = batch.wrap(payload, format=number, count=count, timestamp=4)
     header = batch.check(data)
     assert (header.format, header.count, header.time) == (number, count, 4)
@@ -218,7 +218,7 @@ def test_foreign_bytes_pass_untouched(payload: bytes, number: int, count: int) -
         batch.values(data)
 
 
-def test_our_own_formats_cannot_be_taken_by_others() -> None:
+def test_own_format_numbers_cannot_be_wrapped() -> None:
     with pytest.raises(ValueError, match="256 to 65535"):
         batch.wrap(b"", format=255, count=1, timestamp=0)
     with pytest.raises(BadBatch, match="not wrapped"):
@@ -226,12 +226,12 @@ def test_our_own_formats_cannot_be_taken_by_others() -> None:
 
 
 @pytest.mark.parametrize(("skip", "count"), [(-1, None), (0, -1)])
-def test_negative_places_are_refused(skip: int, count: int | None) -> None:
+def test_negative_skip_and_count_are_refused(skip: int, count: int | None) -> None:
     with pytest.raises(ValueError, match="negative"):
         batch.values(batch.encode([b"a"], timestamps=0), skip, count)
 
 
-def test_the_page_has_the_layout_and_the_limits_of_the_code() -> None:
+def test_page_has_the_layout_and_the_limits_of_the_code() -> None:
     page = (Path(__file__).parents[2] / "docs" / "batch.md").read_text()
     fields = re.findall(r"^\| (\d+) \| (\d) \| (.+?) \|", page, re.MULTILINE)
     ends = list(accumulate(int(size) for _, size, _ in fields))

@@ -1,4 +1,4 @@
-"""Batches to Arrow and back: the same messages, whatever shape the columns come in."""
+"""Batches to Arrow and back, for columns of any shape."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def as_messages(rows: pa.RecordBatch) -> list[Message]:
 
 
 @given(st.lists(rows, min_size=1, max_size=20), st.integers(0, 5), st.none() | st.integers(0, 5))
-def test_arrow_and_messages_say_the_same(rows: list[Row], skip: int, count: int | None) -> None:
+def test_arrow_and_messages_are_equal(rows: list[Row], skip: int, count: int | None) -> None:
     """SVC-1."""
     data = packed(rows, zstd=3 if len(rows) % 2 else None, zstd_from=0)
     table = to_arrow(data, **PLACE, skip=skip, count=count)
@@ -52,13 +52,13 @@ def test_arrow_and_messages_say_the_same(rows: list[Row], skip: int, count: int 
 
 
 @given(st.lists(rows, min_size=1, max_size=20))
-def test_a_batch_that_went_through_arrow_is_the_same_bytes(rows: list[Row]) -> None:
+def test_arrow_round_trip_keeps_the_bytes(rows: list[Row]) -> None:
     data = packed(rows)
     assert from_arrow(to_arrow(data, **PLACE), timestamp=0) == data
 
 
 @given(st.lists(rows, min_size=2, max_size=20), st.data())
-def test_slices_and_chunks_are_packed_as_they_read(rows: list[Row], data: st.DataObject) -> None:
+def test_slices_and_chunks_are_packed(rows: list[Row], data: st.DataObject) -> None:
     begin = data.draw(st.integers(0, len(rows) - 1))
     end = data.draw(st.integers(begin + 1, len(rows)))
     table = to_arrow(packed(rows), **PLACE)
@@ -103,8 +103,8 @@ def test_large_headers_and_other_times_are_packed() -> None:
     assert from_arrow(whole, timestamp=8) == batch.encode([b"x"], timestamps=77)
 
 
-def test_bytes_hidden_under_a_null_are_left_behind() -> None:
-    """Arrow allows a null to cover bytes; they are not the message's."""
+def test_bytes_under_a_null_are_dropped() -> None:
+    """Arrow allows bytes under a null. They are not part of the message."""
     offsets = pa.array([0, 2, 4], pa.int32()).buffers()[1]
     key = pa.Array.from_buffers(
         pa.binary(), 2, [pa.py_buffer(b"\x02"), offsets, pa.py_buffer(b"NOok")]
@@ -121,7 +121,7 @@ def test_bytes_hidden_under_a_null_are_left_behind() -> None:
 
 
 @pytest.mark.parametrize("name", ["key", "headers", "timestamp"])
-def test_a_column_of_nulls_is_no_column(name: str) -> None:
+def test_column_of_nulls_is_omitted(name: str) -> None:
     kind = SCHEMA.field(name).type
     rows = pa.record_batch({"value": [b"a", b"b"], name: pa.nulls(2, kind)})
     assert from_arrow(rows, timestamp=6) == batch.encode([b"a", b"b"], timestamps=6)
@@ -146,7 +146,7 @@ def test_compressed_arrow_reads_as_plain() -> None:
     ],
     ids=["missing", "null", "number", "key", "none", "many"],
 )
-def test_columns_that_are_no_batch_are_refused(
+def test_invalid_columns_are_refused(
     columns: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
@@ -181,7 +181,9 @@ def test_headers_over_a_limit_are_refused(headers: list[Any], text: str) -> None
         from_arrow(pa.record_batch({"value": [b"x"], "headers": column}), timestamp=0)
 
 
-def test_without_pyarrow_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_without_pyarrow_names_the_package_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"oncecast\[arrow\]"):
         importlib.reload(batch_arrow)

@@ -1,4 +1,4 @@
-"""Batches that were damaged, and batches that lie: BadBatch, and never a wrong message."""
+"""Damaged and false batches raise BadBatch, and never yield a wrong message."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KINDS = pytest.mark.parametrize(
 
 
 def sealed(data: bytes) -> bytes:
-    """With the checksum that a liar would put."""
+    """Return the batch with a correct checksum."""
     return data[:-4] + int(value(data[:-4])).to_bytes(4, "little")
 
 
@@ -64,7 +64,7 @@ def made(**parts: bytes) -> bytes:
 
 
 def headed(*, names: tuple[int, int], values: tuple[int, int]) -> bytes:
-    """A message with two headers of these sizes."""
+    """Return a batch with two headers of these sizes."""
     return made(
         value_lengths=lengths(0),
         header_counts=lengths(2),
@@ -76,7 +76,7 @@ def headed(*, names: tuple[int, int], values: tuple[int, int]) -> bytes:
 
 
 def read(data: bytes) -> None:
-    """What check lets through can be read, or it is compressed and then BadBatch."""
+    """Read a batch that passes the check. Only a compressed one may raise BadBatch."""
     header = batch.check(data)
     if header.format != 1:
         batch.unwrap(data)
@@ -116,7 +116,7 @@ def test_every_cut_and_every_surplus_is_noticed(data: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_arbitrary_bytes_are_a_bad_batch(data: bytes) -> None:
+def test_arbitrary_bytes_raise_bad_batch(data: bytes) -> None:
     for attempt in (data, PLAIN[:8] + data, sealed(PLAIN[:24] + data + bytes(4))):
         with pytest.raises(BadBatch):
             read(attempt)
@@ -124,7 +124,7 @@ def test_arbitrary_bytes_are_a_bad_batch(data: bytes) -> None:
 
 @KINDS
 @given(place=st.integers(0, 200), put=st.binary(min_size=1, max_size=8))
-def test_a_liar_with_a_correct_checksum_breaks_no_reader(
+def test_false_contents_with_a_correct_checksum_break_no_reader(
     data: bytes, place: int, put: bytes
 ) -> None:
     place %= len(data) - 4
@@ -134,7 +134,7 @@ def test_a_liar_with_a_correct_checksum_breaks_no_reader(
 
 
 @given(st.data())
-def test_lies_in_the_header_break_no_reader(data: st.DataObject) -> None:
+def test_false_header_fields_break_no_reader(data: st.DataObject) -> None:
     source = data.draw(st.sampled_from([PLAIN, FULL, COMPRESSED]))
     name = data.draw(
         st.sampled_from(
@@ -244,7 +244,7 @@ def test_lies_in_the_header_break_no_reader(data: st.DataObject) -> None:
         (made(value_lengths=lengths(0x01000003), values=b"abc"), "values do not add up"),
     ],
 )
-def test_lies_are_named(data: bytes, text: str) -> None:
+def test_false_fields_are_named_in_the_error(data: bytes, text: str) -> None:
     with pytest.raises(BadBatch) as raised:
         batch.check(data)
     assert text in str(raised.value)
@@ -252,7 +252,7 @@ def test_lies_are_named(data: bytes, text: str) -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_declared_size_of_the_values_must_be_their_size(count: int) -> None:
-    """SVC-10: the lengths of the values agree with every lie."""
+    """SVC-10: the lengths of the values match every false size."""
     for size in range(40):
         numbers = lengths(size, *[0] * (count - 1))
         data = lying(made(value_lengths=numbers, values=b"twelve bytes"), value_bytes=size)
@@ -264,14 +264,14 @@ def test_declared_size_of_the_values_must_be_their_size(count: int) -> None:
 
 
 def test_checksum_is_never_read_as_a_length() -> None:
-    """SVC-10: at some of these times the checksum begins as the rest of the length would."""
+    """SVC-10: for some of these times the checksum looks like the rest of a length."""
     for time in range(2048):
         data = seal(1, 0, 1, time, (1, 0, 0, 0, 0), [lengths(1)[:3]])
         with pytest.raises(BadBatch, match="5 bytes of columns"):
             batch.check(data)
 
 
-def test_flag_of_headers_without_any_header_is_sound() -> None:
+def test_flag_of_headers_without_any_header_is_valid() -> None:
     """SVC-1"""
     data = made(value_lengths=lengths(1), header_counts=lengths(0), values=b"x")
     batch.check(data)
@@ -279,7 +279,7 @@ def test_flag_of_headers_without_any_header_is_sound() -> None:
 
 
 @pytest.mark.long
-def test_a_batch_over_the_limit_is_refused_though_it_is_whole() -> None:
+def test_batch_over_the_limit_is_refused_even_if_valid() -> None:
     data = lying(PLAIN + bytes(BYTES_MAX), bytes=len(PLAIN) + BYTES_MAX)
     with pytest.raises(BadBatch, match="limit 67,108,864"):
         batch.check(data)
@@ -307,7 +307,7 @@ def frame_of(data: bytes, **options: Any) -> bytes:
     ],
     ids=["large", "lie", "silent", "surplus", "two", "cut", "noise", "inside"],
 )
-def test_a_compressed_lie_is_refused_before_it_is_unpacked(
+def test_false_compressed_size_is_refused_before_unpacking(
     data: bytes, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if text in ("different sizes", "limit 67,108,864"):

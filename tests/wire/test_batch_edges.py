@@ -1,4 +1,4 @@
-"""SVC-1: batches at their limits: empty spans, full builders, strange values."""
+"""SVC-1: batches at their limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLACE: dict[str, Any] = {"topic": "my data", "offset": 100, "producer": "p", "se
 # -- reading --
 
 
-def test_no_messages_are_read_if_none_are_asked_for() -> None:
+def test_reading_zero_messages_returns_none() -> None:
     one = batch.encode([b"a"], timestamps=0)
     assert batch.messages(one, **PLACE, count=0) == []
     assert batch.messages(one, **PLACE, skip=1, count=1) == []
@@ -39,18 +39,18 @@ def test_no_messages_are_read_if_none_are_asked_for() -> None:
     ],
     ids=["alone", "first", "key", "headers", "compressed"],
 )
-def test_first_message_read_alone_is_the_first_of_all(data: bytes) -> None:
+def test_reading_one_message_returns_the_first(data: bytes) -> None:
     """SVC-1"""
     assert batch.messages(data, **PLACE, count=1) == batch.messages(data, **PLACE)[:1]
 
 
 def test_wrapped_batch_is_never_read_as_a_value() -> None:
-    """SVC-1: these bytes would be a sound column of one empty value."""
+    """SVC-1: these bytes would be a valid column of one empty value."""
     with pytest.raises(batch.BadBatch, match="foreign format"):
         batch.messages(batch.wrap(bytes(4), format=999, count=1, timestamp=0), **PLACE, count=1)
 
 
-def test_opened_size_of_a_compressed_batch_is_that_of_the_plain_one() -> None:
+def test_opened_size_of_a_compressed_batch_equals_the_plain_one() -> None:
     """SVC-1"""
     columns: dict[str, Any] = {"keys": [b"k", None], "headers": [None, {"h": b"x"}]}
     values = [b"x" * 500, b"y" * 500]
@@ -63,7 +63,7 @@ def test_opened_size_of_a_compressed_batch_is_that_of_the_plain_one() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_a_single_value_is_bytes_whatever_it_is_read_from(kind: type) -> None:
+def test_single_value_is_bytes_for_any_buffer(kind: type) -> None:
     data = kind(batch.encode([b"abc"], timestamps=9))
     (message,) = batch.messages(data, **PLACE, count=1)
     assert (type(message.value), message.value, message.timestamp) == (bytes, b"abc", 9)
@@ -77,7 +77,7 @@ def test_headers_without_keys_are_packed_too() -> None:
 # -- foreign batches --
 
 
-def test_a_wrapped_batch_declares_no_columns() -> None:
+def test_wrapped_batch_declares_no_columns() -> None:
     header = batch.check(batch.wrap(b"payload", format=0xFFFF, count=3, timestamp=4))
     assert (header.format, header.flags, header.count, header.time) == (0xFFFF, 0, 3, 4)
     sizes = header.value_bytes, header.key_bytes, header.pairs, header.name_bytes
@@ -89,14 +89,14 @@ def test_a_wrapped_batch_declares_no_columns() -> None:
 # -- building --
 
 
-def test_the_size_that_a_builder_counts_is_exact_if_messages_have_everything() -> None:
+def test_builder_size_is_exact_for_messages_with_all_fields() -> None:
     builder = Builder()
     for at in range(3):
         builder.add(b"value", b"key", {"a": b"1", "bc": b"23"}, at)
     assert len(builder.build()) == builder.bytes
 
 
-def test_a_builder_takes_just_as_many_bytes_as_it_may() -> None:
+def test_builder_takes_exactly_its_limit_of_bytes() -> None:
     room = FRAME_BYTES + 20 + 10
     for value, key in ((bytes(10), None), (bytes(4), bytes(6))):
         Builder(room).add(value, key, None, 0)
@@ -114,11 +114,11 @@ def test_a_builder_takes_just_as_many_bytes_as_it_may() -> None:
     assert len(full) == 1
 
 
-def test_a_builder_takes_no_more_than_a_batch_may_have() -> None:
+def test_builder_limit_is_capped_by_the_batch_limit() -> None:
     assert Builder(1 << 40)._most == batch_layout.BYTES_MAX
 
 
-def test_a_builder_takes_as_many_messages_as_a_batch_may_have(
+def test_builder_takes_exactly_the_limit_of_messages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(batch_builder, "MESSAGES_MAX", 3)
@@ -155,7 +155,7 @@ def test_headers_must_be_a_mapping_with_text_for_names() -> None:
         Builder().add(b"", None, {1: b""}, 0)  # type: ignore[dict-item]
 
 
-def test_headers_may_be_as_many_and_as_large_as_the_limits_say() -> None:
+def test_headers_at_the_limits_are_accepted() -> None:
     headers = {f"{at:03}": b"" for at in range(64)}
     headers["n" * 255] = headers.pop("000")
     headers["001"] = bytes(65_535)
@@ -166,14 +166,14 @@ def test_headers_may_be_as_many_and_as_large_as_the_limits_say() -> None:
 
 @pytest.mark.parametrize(("size", "smaller"), [(1019, False), (1020, True)])
 def test_columns_of_a_kibibyte_and_more_are_compressed(size: int, smaller: bool) -> None:
-    """Four bytes of them are the length of the value."""
+    """The length of the value takes four bytes."""
     value = b"x" * size
     assert (len(batch.encode([value], timestamps=0, zstd=3)) < size) == smaller
     assert (len(of_values([value], 0, zstd=3)) < size) == smaller
 
 
 class Zstandard:
-    """Stands in for the package: its frames are shorter than the columns by a fixed number."""
+    """A fake package with frames that are shorter than the columns by a fixed number."""
 
     def __init__(self, shorter: int) -> None:
         self.shorter = shorter
@@ -188,7 +188,7 @@ class Zstandard:
 
 
 @pytest.mark.parametrize("shorter", [0, 1])
-def test_columns_that_compressing_makes_no_shorter_stay_plain(
+def test_columns_that_do_not_shrink_stay_plain(
     monkeypatch: pytest.MonkeyPatch, shorter: int
 ) -> None:
     """SVC-1"""
@@ -216,13 +216,13 @@ def test_limit_of_a_batch_is_the_last_size_that_is_packed_and_read(
             batch.encode([bytes(500)], timestamps=0, zstd=zstd, zstd_from=0)
 
 
-def test_values_alone_make_the_same_batch_as_a_builder() -> None:
+def test_of_values_equals_the_builder() -> None:
     values = [b"a", b"", b"ccc" * 1000]
     assert of_values(values, 7) == batch.encode(values, timestamps=7)
     assert of_values(values, 7, zstd=3) == batch.encode(values, timestamps=7, zstd=3)
 
 
-def test_levels_that_zstd_knows_are_accepted_and_no_others(
+def test_only_levels_of_zstd_are_accepted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for level in (-131_072, 1, 22):
@@ -238,14 +238,14 @@ def test_levels_that_zstd_knows_are_accepted_and_no_others(
 # -- Arrow --
 
 
-def test_a_time_before_1970_goes_through_arrow() -> None:
+def test_time_before_1970_goes_through_arrow() -> None:
     data = batch.encode([b"a"], timestamps=-1)
     table = to_arrow(data, **PLACE)
     assert table.column("timestamp").cast(pa.int64()).to_pylist() == [-1]
     assert from_arrow(table, timestamp=0) == data
 
 
-def test_no_rows_are_no_batch() -> None:
+def test_empty_rows_are_refused() -> None:
     empty = pa.table(
         {
             "value": pa.array([], pa.binary()),
@@ -257,8 +257,8 @@ def test_no_rows_are_no_batch() -> None:
         from_arrow(empty, timestamp=0)
 
 
-def test_a_column_may_be_twice_as_large_as_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Part of it may be compressed, or be a slice of what is shown."""
+def test_column_may_be_twice_as_large_as_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Part of it may be a slice, or be compressed."""
     rows = pa.table({"value": pa.array([bytes(100)] * 10, pa.binary())})
     size = rows.column("value").nbytes
     monkeypatch.setattr(batch_arrow, "BYTES_MAX", size // 2)

@@ -38,7 +38,7 @@ class Move(NamedTuple):
     answered: bool = True
     cursor: int = 0  # as shown by a look
     epoch: int = 0
-    seen: bool = True  # whether a look shows the subscription
+    seen: bool = True  # a look shows the subscription
     first: int = -1  # the first kept offset; -1: unknown
     unknown: bool = False  # an epoch that no client was informed of may have begun by then
 

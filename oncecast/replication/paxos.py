@@ -98,6 +98,7 @@ class Paxos(Protocol):
         membership, progress, following = state.membership, state.progress, state.following
         values, votes, tallies = state.values, state.votes, state.tallies
         fetching, roster = state.fetching, state.roster
+        # Long, because it shows in one place which parts each part may use.
         common = (self, options, membership, progress)
         log = (values, votes)
         self.leader = leader = Leader(*common, following, *log, tallies, fetching, roster)

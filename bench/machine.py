@@ -51,12 +51,12 @@ def put_and_ack(count: int, subscriptions: int) -> tuple[float, float, float, fl
     epochs = [each.epoch for each in machine.registry.topics["t"].subscriptions.values()]
 
     def put() -> None:
-        for place, command in enumerate(commands, base):
-            machine.apply(place, command)
+        for slot, command in enumerate(commands, base):
+            machine.apply(slot, command)
 
     def again() -> None:
-        for place, command in enumerate(commands, base + count):
-            machine.apply(place, command)
+        for slot, command in enumerate(commands, base + count):
+            machine.apply(slot, command)
 
     def fetch() -> None:
         for offset in range(count):
@@ -69,8 +69,8 @@ def put_and_ack(count: int, subscriptions: int) -> tuple[float, float, float, fl
     ]
 
     def ack() -> None:
-        for place, command in enumerate(acks, base + 2 * count):
-            machine.apply(place, command)
+        for slot, command in enumerate(acks, base + 2 * count):
+            machine.apply(slot, command)
 
     return (
         per_command(put, count),

@@ -213,9 +213,9 @@ class Service(Protocol):
         elif isinstance(event, Installed):
             self._recent.clear()
             self.time.saw_nothing()
-            self.install(event.place, event.state)
+            self.install(event.slot, event.state)
         else:
-            self.ask(Digest(event.place, self.machine.checksum().to_bytes(8, "big")))
+            self.ask(Digest(event.slot, self.machine.checksum().to_bytes(8, "big")))
 
     def _follow(self, leader: NodeId) -> None:
         self.leader = leader
@@ -226,7 +226,7 @@ class Service(Protocol):
             self._propose(do.SetLimits(self._limits))
 
     def _decided(self, event: Decided) -> None:
-        slot, value, token = event.place, event.value, event.token
+        slot, value, token = event.slot, event.value, event.token
         asker, command = self._proposed.pop(token, None) or (NO_ASKER, _decode(value))
         disputed = self.machine.registry.clock.dispute
         result = self.machine.apply(slot, command)

@@ -35,9 +35,9 @@ class Comparison:
             self.leader.proceed()
 
     def on_digest(self, digest: Digest) -> None:
-        chain = next((chain for slot, chain in self.progress.checks if slot == digest.place), None)
+        chain = next((chain for slot, chain in self.progress.checks if slot == digest.slot), None)
         if chain is not None:  # a replica that was far behind comes upon many checks at once
-            self.on_sum(self.membership.me, Sum(digest.place, chain, digest.digest))
+            self.on_sum(self.membership.me, Sum(digest.slot, chain, digest.digest))
 
     def on_sum(self, node: NodeId, total: Sum) -> None:
         me, slot = self.membership.me, total.slot

@@ -3,7 +3,7 @@
     Propose, Compact, Digest, Change, HandOver, Retire ↓
     Decided, LeaderChanged, StateWanted, Installed, Compare, Added, Removed, Suspected, Mended,
     Retired ↑
-    and direct calls of the layers above: `applied`, `entry(place)`, `leads(now)`, `nodes()`
+    and direct calls of the layers above: `applied`, `entry(slot)`, `leads(now)`, `nodes()`
 
 A proposal may be decided more than once, or never, if its node crashes or no longer leads. So make
 commands idempotent, and propose them again until they are decided.
@@ -24,17 +24,17 @@ class Propose(Value):
 
 
 class Compact(Value):
-    """Request: save `state` as the snapshot at `place`. No slot before `needed` is read again."""
+    """Request: save `state` as the snapshot at `slot`. No slot before `needed` is read again."""
 
-    place: int
+    slot: int
     needed: int
     state: tuple[bytes, ...]
 
 
 class Digest(Value):
-    """Request: compare this digest of the state at `place` with those of the other replicas."""
+    """Request: compare this digest of the state at `slot` with those of the other replicas."""
 
-    place: int
+    slot: int
     digest: bytes
 
 
@@ -60,9 +60,9 @@ class Retire(Value):
 
 
 class Decided(Value):
-    """`value` is decided at `place`. Places grow; `token` is -1 for proposals of other nodes."""
+    """`value` is decided at `slot`. Slots grow; `token` is -1 for proposals of other nodes."""
 
-    place: int
+    slot: int
     value: bytes
     token: int = -1
 
@@ -78,16 +78,16 @@ class StateWanted(Value):
 
 
 class Installed(Value):
-    """Forget the current state: `state` is the snapshot at `place`."""
+    """Forget the current state: `state` is the snapshot at `slot`."""
 
-    place: int
+    slot: int
     state: tuple[bytes, ...]
 
 
 class Compare(Value):
-    """All replicas compare their states at `place`: answer with Digest at once."""
+    """All replicas compare their states at `slot`: answer with Digest at once."""
 
-    place: int
+    slot: int
 
 
 class Added(Value):
@@ -108,7 +108,7 @@ class Suspected(Value):
 class Mended(Value):
     """An entry that could not be read is here again."""
 
-    place: int
+    slot: int
 
 
 class Retired(Value):
@@ -120,9 +120,9 @@ class Retired(Value):
 class Missing(LookupError):
     """An entry that this replica cannot read; it is being fetched from other replicas."""
 
-    def __init__(self, place: int) -> None:
-        super().__init__(f"entry {place} cannot be read here; it is being fetched from a replica")
-        self.place = place
+    def __init__(self, slot: int) -> None:
+        super().__init__(f"entry {slot} cannot be read here; it is being fetched from a replica")
+        self.slot = slot
 
 
 class Group(Protocol):
@@ -133,7 +133,7 @@ class Group(Protocol):
         """Return the last slot that is applied here."""
         ...
 
-    def entry(self, place: int) -> bytes:
+    def entry(self, slot: int) -> bytes:
         """Return the value of a slot that is not yet trimmed. Raise Missing if it is unreadable."""
         ...
 
@@ -149,5 +149,5 @@ class Group(Protocol):
 class StateMachine(Protocol):
     """Gets the contents of the log before the start: at most one snapshot, then values in order."""
 
-    def install(self, place: int, state: tuple[bytes, ...]) -> None: ...
-    def learn(self, place: int, value: bytes) -> None: ...
+    def install(self, slot: int, state: tuple[bytes, ...]) -> None: ...
+    def learn(self, slot: int, value: bytes) -> None: ...

@@ -168,9 +168,9 @@ class Recalled(Value, tag="Recalled"):
 
 
 class Ahead(Value, tag="Ahead"):
-    """Those slots are gone: fetch my snapshot at `place`, and the entries from `needed` on."""
+    """Those slots are gone: fetch my snapshot at `slot`, and the entries from `needed` on."""
 
-    place: int
+    slot: int
     needed: int
     chain: int
     config: Config
@@ -179,7 +179,7 @@ class Ahead(Value, tag="Ahead"):
 
 
 class WantPiece(Value, tag="WantPiece"):
-    place: int
+    slot: int
     index: int
     group: int = 0
 
@@ -187,7 +187,7 @@ class WantPiece(Value, tag="WantPiece"):
 class Piece(Value, tag="Piece"):
     """A piece of a snapshot; `last` means that it ends a chunk."""
 
-    place: int
+    slot: int
     index: int
     data: bytes
     last: bool
@@ -303,9 +303,9 @@ class Again(Value, tag="Again"):
 
 
 class Skipped(Value, tag="Skipped"):
-    """A snapshot replaced all slots up to `place`. Votes for them may never have been chosen."""
+    """A snapshot replaced all slots up to `slot`. Votes for them may never have been chosen."""
 
-    place: int
+    slot: int
 
 
 class Learned(Value, tag="Learned"):
@@ -320,9 +320,9 @@ Record = Born | Reborn | Promised | Entry | Again | Skipped | Learned
 
 
 class Checkpoint(Chunked, tag="Checkpoint"):
-    """The snapshot at `place`, and the facts that a replica must not forget."""
+    """The snapshot at `slot`, and the facts that a replica must not forget."""
 
-    place: int
+    slot: int
     kept: int
     incarnation: int
     promised: Ballot

@@ -140,8 +140,8 @@ class Paxos(Protocol):
     def applied(self) -> int:
         return self.state.progress.applied
 
-    def entry(self, place: int) -> bytes:
-        return self.catch_up.entry(place)
+    def entry(self, slot: int) -> bytes:
+        return self.catch_up.entry(slot)
 
     def leads(self, now: float) -> bool:
         return self.leader.leads(now)

@@ -54,9 +54,9 @@ class Recovery:
                     votes.voted(slot, ballot)
             case m.Promised(ballot, vouch):
                 votes.vouched(ballot, vouch)
-            case m.Skipped(place):
-                progress.skipped = max(progress.skipped, place)
-                progress.certain = max(progress.certain, place)
+            case m.Skipped(slot):
+                progress.skipped = max(progress.skipped, slot)
+                progress.certain = max(progress.certain, slot)
                 votes.replaced += FORGOT
                 votes.counted = None
             case m.Reborn(incarnation, rebirths):
@@ -91,14 +91,14 @@ class Recovery:
         self.membership.incarnation, self.born = state.incarnation, True
         votes.promised = state.promised
         votes.top, votes.rebirths, votes.replaced = state.vouch
-        progress.applied = progress.certain = state.place
+        progress.applied = progress.certain = state.slot
         progress.chain = state.chain
-        progress.chains.append((state.place, state.chain))
-        self.membership.history.start(state.place, state.config)
+        progress.chains.append((state.slot, state.chain))
+        self.membership.history.start(state.slot, state.config)
         self.values.kept = state.kept
         self.values.index.restore(state.runs)
         votes.lost = list(state.lost)
-        machine.install(state.place, state.chunks)
+        machine.install(state.slot, state.chunks)
 
     def damaged(self, first: int, last: int) -> None:
         self.votes.damaged(first, last)

@@ -52,27 +52,27 @@ class Supplier:
     # -- snapshots --
 
     def on_compact(self, compact: Compact) -> None:
-        place, needed = compact.place, min(compact.needed, compact.place + 1)
-        if place < 1:  # nothing is decided yet; the askers must ask another replica
+        slot, needed = compact.slot, min(compact.needed, compact.slot + 1)
+        if slot < 1:  # nothing is decided yet; the askers must ask another replica
             self.askers.clear()
             return
         if self.askers:
             self._give(compact, needed)
         if self.giving is not None:
             needed = min(needed, self.giving.ahead.needed)
-        self.save(place, needed, compact.state, self.progress.chain_at(place))
+        self.save(slot, needed, compact.state, self.progress.chain_at(slot))
 
-    def save(self, place: int, needed: int, state: tuple[bytes, ...], chain: int) -> None:
+    def save(self, slot: int, needed: int, state: tuple[bytes, ...], chain: int) -> None:
         """Save a snapshot; a restart reads the log from the first record of a later slot."""
         values, votes, membership = self.values, self.votes, self.membership
         values.kept = max(values.kept, needed)
         values.index.trim(needed)
         self.fetching.forget_holes(needed)
-        config = membership.history.of(place + 1)
-        membership.history.forget(place)
+        config = membership.history.of(slot + 1)
+        membership.history.forget(slot)
         checkpoint = m.Checkpoint(
             state,
-            place,
+            slot,
             values.kept,
             membership.incarnation,
             votes.promised,
@@ -82,7 +82,7 @@ class Supplier:
             values.index.state(),
             tuple(votes.lost),
         )
-        behind = values.index.lowest(place + 1)
+        behind = values.index.lowest(slot + 1)
         self.io.snapshot(checkpoint, -1 if behind is None else behind - 1)
         lowest = values.index.lowest(needed)
         self.io.trim(self.io.last_record + 1 if lowest is None else lowest)
@@ -132,11 +132,11 @@ class Supplier:
             self.askers[to] = None
 
     def _give(self, compact: Compact, needed: int) -> None:
-        place, state = compact.place, compact.state
+        slot, state = compact.slot, compact.state
         pieces = in_pieces(state, self.options.piece_size(sum(map(len, state))))
-        config = self.membership.history.of(place + 1)
-        chain = self.progress.chain_at(place)
-        ahead = m.Ahead(place, needed, chain, config, len(pieces), checksum(state))
+        config = self.membership.history.of(slot + 1)
+        chain = self.progress.chain_at(slot)
+        ahead = m.Ahead(slot, needed, chain, config, len(pieces), checksum(state))
         self.giving = Giving(ahead, pieces, self.io.now)
         for node in self.askers:
             self.io.send(node, ahead, after=0)
@@ -145,13 +145,13 @@ class Supplier:
 
     def on_want_piece(self, sender: NodeId, message: m.WantPiece) -> None:
         giving = self.giving
-        if giving is None or giving.ahead.place != message.place:
+        if giving is None or giving.ahead.slot != message.slot:
             self._offer_snapshot(sender)
         elif 0 <= message.index < len(giving.pieces):
             giving.asked = self.io.now
             giving.takers[sender] = None
             data, last = giving.pieces[message.index]
-            self.io.send(sender, m.Piece(message.place, message.index, data, last), after=0)
+            self.io.send(sender, m.Piece(message.slot, message.index, data, last), after=0)
 
     def on_unclaimed(self) -> None:
         if self.giving is None:
@@ -196,10 +196,10 @@ class Transfer:
     taking: Taking | None = None
 
     def on_ahead(self, sender: NodeId, message: m.Ahead) -> None:
-        if message.place <= self.progress.applied or message.pieces < 1:
+        if message.slot <= self.progress.applied or message.pieces < 1:
             return
         taking = self.taking
-        if taking is None or (taking.source == sender and taking.ahead.place != message.place):
+        if taking is None or (taking.source == sender and taking.ahead.slot != message.slot):
             self.taking = taking = Taking(sender, message)
         if taking.source == sender:
             self._continue(taking)
@@ -208,7 +208,7 @@ class Transfer:
         taking = self.taking
         if taking is None or taking.source != sender:
             return
-        if (message.place, message.index) != (taking.ahead.place, taking.index):
+        if (message.slot, message.index) != (taking.ahead.slot, taking.index):
             return
         taking.index, taking.tries = taking.index + 1, 0
         taking.parts.append(message.data)
@@ -228,7 +228,7 @@ class Transfer:
         if taking is None or taking.index < taking.ahead.pieces or sender != taking.source:
             return False
         for slot, item in enumerate(message.items, message.first):
-            if taking.ahead.needed <= slot <= taking.ahead.place:
+            if taking.ahead.needed <= slot <= taking.ahead.slot:
                 self.leader.hear_chosen(slot, item)
                 self.votes.store_learned(slot, item)
                 taking.tries = 0
@@ -260,12 +260,12 @@ class Transfer:
         ahead, group = taking.ahead, self.membership.group
         self.io.later(self.options.resend, m.Behind())
         if taking.index < ahead.pieces:
-            self.io.send(taking.source, m.WantPiece(ahead.place, taking.index, group), after=0)
+            self.io.send(taking.source, m.WantPiece(ahead.slot, taking.index, group), after=0)
             return
-        while taking.slot <= ahead.place and self._has(taking.slot):
+        while taking.slot <= ahead.slot and self._has(taking.slot):
             taking.slot += 1
-        if taking.slot <= ahead.place:
-            self.io.send(taking.source, m.Want(taking.slot, ahead.place, group), after=0)
+        if taking.slot <= ahead.slot:
+            self.io.send(taking.source, m.Want(taking.slot, ahead.slot, group), after=0)
         else:
             self._install(ahead, tuple(taking.chunks))
             self.fetching.want_from(taking.source)
@@ -278,26 +278,26 @@ class Transfer:
 
     def _install(self, ahead: m.Ahead, state: tuple[bytes, ...]) -> None:
         self.taking = None
-        if ahead.place > self.progress.applied:
+        if ahead.slot > self.progress.applied:
             self.supplier.giving = None  # this snapshot may trim what an older one needs
             self.leader.overtaken()
             before = self.membership.config
             self._jump(ahead)
-            self.io.emit(Installed(ahead.place, state))
-            self.supplier.save(ahead.place, ahead.needed, state, ahead.chain)
+            self.io.emit(Installed(ahead.slot, state))
+            self.supplier.save(ahead.slot, ahead.needed, state, ahead.chain)
             self.learner.tell_members(before)
         self.learner.advance()
 
     def _jump(self, ahead: m.Ahead) -> None:
-        place = ahead.place
-        self.progress.jump(place, ahead.chain)
-        self.io.append(m.Skipped(place))
+        last = ahead.slot
+        self.progress.jump(last, ahead.chain)
+        self.io.append(m.Skipped(last))
         self.votes.replaced += FORGOT  # votes and values of skipped slots no longer count
-        self.membership.history.start(place, ahead.config)
+        self.membership.history.start(last, ahead.config)
         for kept in (self.votes.ballots, self.progress.learned, self.tallies):
-            for slot in [slot for slot in kept if slot <= place]:
+            for slot in [slot for slot in kept if slot <= last]:
                 del kept[slot]
-        self.values.let_go_settled(place)
+        self.values.let_go_settled(last)
         self.fetching.progressed()
 
 

@@ -315,12 +315,12 @@ def test_state_is_sent_on_request_and_installed() -> None:
     assert isinstance(ask, Ask)
     compact = ask.request
     assert isinstance(compact, Compact)
-    assert (compact.place, compact.needed) == (3, 3)
+    assert (compact.slot, compact.needed) == (3, 3)
     other = bare()
     other._recent.add(1, StoredBatch("p", 0, b"old"))
     other.time.saw_stamp()
     other.now = 5.0
-    other.observe(Installed(compact.place, compact.state))
+    other.observe(Installed(compact.slot, compact.state))
     assert other.machine.checksum() == service.machine.checksum()
     assert other._log_usage.state(3) == service._log_usage.state(3)
     assert other._log_usage._state_bytes == sum(map(len, compact.state))

@@ -45,12 +45,12 @@ class Node:
 
     def __init__(self) -> None:
         self.machine = Machine()
-        self.place = self.clock = 0
+        self.slot = self.clock = 0
         self.logs: dict[int, list[bytes]] = {}  # by epoch of a topic
         self._staged: dict[tuple[str, int, str], bytes] = {}
 
     def apply(self, command: Any) -> Any:
-        self.place += 1
+        self.slot += 1
         self.clock += 7
         if "at" in command.__struct_fields__:
             command = type(command)(
@@ -59,7 +59,7 @@ class Node:
                     for name in fields(command)
                 )
             )
-        result = self.machine.apply(self.place, command)
+        result = self.machine.apply(self.slot, command)
         if isinstance(result, done.Appended):
             self._append(command.topic, batch.values(command.batch)[-result.count :])
         elif isinstance(command, do.Stage) and result == done.Staged(already=False):

@@ -83,7 +83,7 @@ class Quiet:
             self.sequence += 1
             self.run(pause)
         self.run(0.3)
-        return [place for place, _ in self.ledger(self.leader).kept][-len(payloads) :]
+        return [slot for slot, _ in self.ledger(self.leader).kept][-len(payloads) :]
 
     def files(self, node: NodeId) -> bytes:
         disk = self.sim.nodes[node].disk
@@ -92,9 +92,9 @@ class Quiet:
             disk.open(name).read(0, 1 << 30) for name in disk.names() if name.endswith(".log")
         )
 
-    def flip(self, node: NodeId, place: int) -> None:
-        """One bit of the record that holds this place."""
-        number = self.paxos(node).state.values.index.get(place)
+    def flip(self, node: NodeId, slot: int) -> None:
+        """One bit of the record that holds this slot."""
+        number = self.paxos(node).state.values.index.get(slot)
         assert number is not None
         self.flip_record(node, number)
 

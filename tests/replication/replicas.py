@@ -23,11 +23,11 @@ class Book:
         self.told: list[tuple[int, bytes]] = []
         self.state: tuple[int, tuple[bytes, ...]] | None = None
 
-    def install(self, place: int, state: tuple[bytes, ...]) -> None:
-        self.state = place, state
+    def install(self, slot: int, state: tuple[bytes, ...]) -> None:
+        self.state = slot, state
 
-    def learn(self, place: int, value: bytes) -> None:
-        self.told.append((place, value))
+    def learn(self, slot: int, value: bytes) -> None:
+        self.told.append((slot, value))
 
 
 class Disk:

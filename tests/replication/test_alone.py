@@ -56,8 +56,8 @@ def test_many_in_flight_are_decided_in_order_and_once() -> None:
     for token in range(4):
         group.request(Propose(token, b"%d" % token))
     group.drain()
-    for place, decided in ((2, (1, 2)), (1, ()), (2, ()), (4, (3, 4))):
-        assert hear(group, ME, Stored(born + place)) == [
+    for slot, decided in ((2, (1, 2)), (1, ()), (2, ()), (4, (3, 4))):
+        assert hear(group, ME, Stored(born + slot)) == [
             Emit(Decided(at, b"%d" % (at - 1), at - 1), after=0) for at in decided
         ]
 
@@ -93,7 +93,7 @@ class World:
             if isinstance(output, Append | Snapshot | Trim):
                 self.journal.take(output)
             elif isinstance(output, Emit) and isinstance(output.event, Decided):
-                self.book.learn(output.event.place, output.event.value)
+                self.book.learn(output.event.slot, output.event.value)
 
     def sync(self) -> None:
         self.journal.sync()
@@ -112,7 +112,7 @@ def test_a_restart_learns_the_state_and_what_came_after_it_decided_or_not() -> N
     world = World()
     world.propose(b"0", b"1", b"2", b"3")
     world.sync()
-    world.ask(Compact(place=2, needed=1, state=(b"a", b"b")))
+    world.ask(Compact(slot=2, needed=1, state=(b"a", b"b")))
     world.propose(b"4")
     world.journal.sync()
     world.propose(b"never synced")
@@ -131,7 +131,7 @@ def test_space_is_given_back_up_to_what_is_needed_and_no_further() -> None:
         world.propose(bytes(1000))
         world.sync()
     before = len(world.disk.names())
-    world.ask(Compact(place=40, needed=20, state=()))
+    world.ask(Compact(slot=40, needed=20, state=()))
     world.journal.sync()
     assert len(world.disk.names()) < before
     assert world.group.entry(20) == bytes(1000)
@@ -146,18 +146,18 @@ def test_a_trim_of_a_later_snapshot_does_not_reach_behind_an_earlier_one(synced:
     world = World()
     world.propose(*[bytes(1000)] * 20)
     world.sync()
-    world.ask(Compact(place=10, needed=5, state=(b"first",)))
+    world.ask(Compact(slot=10, needed=5, state=(b"first",)))
     flush = world.journal.begin()
     world.propose(*[bytes(1000)] * 20)
-    world.ask(Compact(place=20, needed=21, state=(b"second",)))
+    world.ask(Compact(slot=20, needed=21, state=(b"second",)))
     flush.run()
     world.journal.finish(flush)
     if synced:
         world.journal.sync()
     world.crash()
-    place = 20 if synced else 10
-    assert world.book.state == (place, (b"second",) if synced else (b"first",))
-    assert [each for each, _ in world.book.told[:10]] == list(range(place + 1, place + 11))
+    slot = 20 if synced else 10
+    assert world.book.state == (slot, (b"second",) if synced else (b"first",))
+    assert [each for each, _ in world.book.told[:10]] == list(range(slot + 1, slot + 11))
 
 
 def last_of_two() -> Paxos:

@@ -15,8 +15,8 @@ def whole(quiet: Quiet) -> bool:
     """Every replica can read every entry that its state refers to, and all are equal."""
     kept = list(quiet.ledger(N0).kept)
     for node in NODES:
-        for place, _ in kept:
-            quiet.paxos(node).entry(place)
+        for slot, _ in kept:
+            quiet.paxos(node).entry(slot)
     return len({quiet.ledger(node).digest() for node in NODES}) == 1
 
 
@@ -41,8 +41,8 @@ def test_different_records_damaged_on_each_of_three_leave_all_whole(pause: float
     """Also if many were on their way, so that none of them says which others were chosen."""
     quiet = Quiet()
     places = quiet.put(*(b"%d" % index for index in range(19)), pause=pause)
-    for node, place in zip(NODES, places[8:14:2], strict=True):
-        quiet.flip(node, place)
+    for node, slot in zip(NODES, places[8:14:2], strict=True):
+        quiet.flip(node, slot)
     quiet.restart(*NODES)
     quiet.run(8.0)
     assert whole(quiet)

@@ -60,15 +60,15 @@ class Told:
     """Checks what the replica says to be decided."""
 
     def __init__(self, world: World) -> None:
-        self.world, self.place, self.installed = world, 0, 0
+        self.world, self.slot, self.installed = world, 0, 0
 
-    def install(self, place: int, state: tuple[bytes, ...]) -> None:
-        self.place = self.installed = place
+    def install(self, slot: int, state: tuple[bytes, ...]) -> None:
+        self.slot = self.installed = slot
 
-    def learn(self, place: int, value: bytes) -> None:
-        assert place == self.place + 1
-        assert value == self.world.chosen(place).data, f"slot {place}: {value!r} was never chosen"
-        self.place = place
+    def learn(self, slot: int, value: bytes) -> None:
+        assert slot == self.slot + 1
+        assert value == self.world.chosen(slot).data, f"slot {slot}: {value!r} was never chosen"
+        self.slot = slot
 
 
 class Life:
@@ -122,9 +122,9 @@ class Life:
             elif isinstance(effect, Snapshot):
                 self.unsaved.append(effect)
             elif isinstance(effect, Emit) and isinstance(effect.event, Decided):
-                self.told.learn(effect.event.place, effect.event.value)
+                self.told.learn(effect.event.slot, effect.event.value)
             elif isinstance(effect, Emit) and isinstance(effect.event, Installed):
-                self.told.install(effect.event.place, ())
+                self.told.install(effect.event.slot, ())
         for _, message in sends(effects):
             if isinstance(message, Promise):
                 self.check(message)
@@ -189,20 +189,20 @@ class Life:
             self.hear(Ballot(1, C), Chosen(first, tuple(map(self.world.chosen, slots))))
 
     def skip(self) -> None:
-        place = self.group.applied + self.rng.randrange(1, 6)
-        if place <= SLOTS:
-            self.hear(Ballot(1, D), Ahead(place, place + 1, 7, FIVE, 1))
-            self.hear(Ballot(1, D), Piece(place, 0, b"", True))
+        slot = self.group.applied + self.rng.randrange(1, 6)
+        if slot <= SLOTS:
+            self.hear(Ballot(1, D), Ahead(slot, slot + 1, 7, FIVE, 1))
+            self.hear(Ballot(1, D), Piece(slot, 0, b"", True))
 
     def compact(self) -> None:
         chains = [
-            place
-            for place, _ in self.group.state.progress.chains
-            if place >= max(1, self.told.installed)
+            slot
+            for slot, _ in self.group.state.progress.chains
+            if slot >= max(1, self.told.installed)
         ]
         if chains:
-            place = self.told.installed = self.rng.choice(chains)
-            self.group.request(Compact(place, self.rng.randrange(1, place + 2), (b"",)))
+            slot = self.told.installed = self.rng.choice(chains)
+            self.group.request(Compact(slot, self.rng.randrange(1, slot + 2), (b"",)))
             self.take(self.group.drain())
 
     def go_on(self) -> None:

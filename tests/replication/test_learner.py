@@ -257,11 +257,11 @@ def after_a_snapshot(second: Item, *, damaged: tuple[int, ...] = (2,)) -> Paxos:
     return group
 
 
-@pytest.mark.parametrize("place", [1, 3])
-def test_a_slot_is_made_out_by_the_membership_behind_it(place: int) -> None:
-    """REP-1: a snapshot at this place has forgotten the memberships before it."""
+@pytest.mark.parametrize("slot", [1, 3])
+def test_a_slot_is_made_out_by_the_membership_behind_it(slot: int) -> None:
+    """REP-1: a snapshot at this slot has forgotten the memberships before it."""
     group = after_a_snapshot(command(b"two"))
-    group.state.membership.history.start(place, THREE)
+    group.state.membership.history.start(slot, THREE)
     assert not records(hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one")))))
     assert records(hear(group, C, Recalled(1, 1, None))) == [Learned(1, 0, b"one")]
 

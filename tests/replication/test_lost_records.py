@@ -295,7 +295,7 @@ def test_a_founder_that_restarts_with_much_undecided_applies_it_before_it_starts
     log = [Entry(slot, ballot(1), 0, b"%d" % slot, 0, vouch(slot)) for slot in range(1, 300)]
     group = restored(*log, me=A, config=alone, options=SMALL)
     group.start()
-    assert [place for place, _ in told(group)] == list(range(1, 300))
+    assert [slot for slot, _ in told(group)] == list(range(1, 300))
     assert [each for each in events(group.drain()) if isinstance(each, Decided)] == []
     assert group.leader.term is not None
     group.request(Compact(299, 299, (b"state",)))

@@ -59,10 +59,10 @@ from tests.replication.test_restart import damage, entry, told
 FOUR = THREE.added(Member(D, 4))
 
 
-def state(place: int = 5, **changes: object) -> Checkpoint:
+def state(slot: int = 5, **changes: object) -> Checkpoint:
     fields: dict[str, object] = {
         "chunks": (b"state",),
-        "place": place,
+        "slot": slot,
         "kept": 3,
         "incarnation": 9,
         "promised": ballot(7, C),
@@ -466,7 +466,7 @@ def test_each_command_changes_the_checksum_and_so_does_its_kind_and_slot() -> No
         chosen(group, item)
         chains.append(group.state.progress.chain)
     assert len(set(chains)) == 5
-    assert [group.state.progress.chain_at(place) for place in (1, 2, 4)] == [
+    assert [group.state.progress.chain_at(slot) for slot in (1, 2, 4)] == [
         chains[1],
         chains[2],
         chains[4],
@@ -479,7 +479,7 @@ def test_checksums_are_kept_for_two_steps() -> None:
     assert group.options.step_slots == 64
     for _ in range(130):
         chosen(group, command(b"x"))
-    assert [place for place, _ in group.state.progress.chains] == list(range(3, 131))
+    assert [slot for slot, _ in group.state.progress.chains] == list(range(3, 131))
 
 
 def test_a_membership_is_written_twice_and_told() -> None:

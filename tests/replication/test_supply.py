@@ -69,8 +69,8 @@ def saved(effects: list[Effect]) -> tuple[Checkpoint, int, int]:
     return state, number, trim
 
 
-def compact(group: Paxos, place: int, needed: int) -> list[Effect]:
-    group.request(Compact(place, needed, (b"state", b"x")))
+def compact(group: Paxos, slot: int, needed: int) -> list[Effect]:
+    group.request(Compact(slot, needed, (b"state", b"x")))
     return group.drain()
 
 
@@ -79,7 +79,7 @@ def compact(group: Paxos, place: int, needed: int) -> list[Effect]:
 
 def test_a_state_stands_for_all_records_if_nothing_lies_behind_it() -> None:
     state, number, trim = saved(compact(replica(), 5, 4))
-    assert (state.place, state.kept, state.runs) == (5, 4, ((4, 5, 2),))
+    assert (state.slot, state.kept, state.runs) == (5, 4, ((4, 5, 2),))
     assert number == 6
     assert trim == 5
 
@@ -194,7 +194,7 @@ def test_a_state_becomes_ones_own_when_all_that_it_needs_is_here() -> None:
     assert records(effects) == [Learned(4, 0, b"4"), Learned(5, 0, b"5"), Skipped(5)]
     assert Installed(5, (b"state", b"x")) in events(effects)
     state, number, trim = saved(effects)
-    assert (state.place, state.kept, state.chain) == (5, 4, 999)
+    assert (state.slot, state.kept, state.chain) == (5, 4, 999)
     assert number == 5
     assert trim <= 3  # the record of slot 4
     assert (group.applied, group.state.progress.chain) == (5, 999)
@@ -240,7 +240,7 @@ def test_a_source_that_is_silent_is_given_up() -> None:
 
 def test_a_newer_state_of_the_same_source_is_taken_instead() -> None:
     group = taking()
-    newer = msgspec.structs.replace(AHEAD, place=9, needed=8)
+    newer = msgspec.structs.replace(AHEAD, slot=9, needed=8)
     assert sends(hear(group, C, newer)) == [(C, WantPiece(9, 0))]
 
 

@@ -122,7 +122,7 @@ def test_a_state_of_nothing_is_not_saved_and_answers_nobody() -> None:
 
 
 def test_the_state_of_the_first_slot_is_saved() -> None:
-    assert saved(compact(replica(), 1, 1))[0].place == 1
+    assert saved(compact(replica(), 1, 1))[0].slot == 1
 
 
 # -- giving --
@@ -275,19 +275,19 @@ def test_a_state_is_asked_for_piece_by_piece() -> None:
     ]
 
 
-@pytest.mark.parametrize("place", [3, 5])
-def test_a_state_that_brings_nothing_new_is_not_taken(place: int) -> None:
+@pytest.mark.parametrize("slot", [3, 5])
+def test_a_state_that_brings_nothing_new_is_not_taken(slot: int) -> None:
     group = replica()
-    assert hear(group, C, msgspec.structs.replace(AHEAD, place=place)) == []
+    assert hear(group, C, msgspec.structs.replace(AHEAD, slot=slot)) == []
     assert group.transfer.taking is None
     assert hear(awake(B, options=SMALL), C, msgspec.structs.replace(AHEAD, pieces=0)) == []
 
 
 def test_the_state_of_another_source_is_not_taken_meanwhile() -> None:
     group = taking()
-    assert hear(group, A, msgspec.structs.replace(AHEAD, place=9)) == []
+    assert hear(group, A, msgspec.structs.replace(AHEAD, slot=9)) == []
     assert group.transfer.taking is not None
-    assert (group.transfer.taking.source, group.transfer.taking.ahead.place) == (C, 5)
+    assert (group.transfer.taking.source, group.transfer.taking.ahead.slot) == (C, 5)
 
 
 def test_the_same_state_told_again_is_gone_on_with() -> None:

@@ -150,7 +150,7 @@ class Group:
         decided = Decided(len(self.log) - 1, proposal.value, proposal.token)
         for each in self.replicas:
             mine = each.agreed is agreed
-            told = decided if mine else Decided(decided.place, decided.value)
+            told = decided if mine else Decided(decided.slot, decided.value)
             self.world.hear(each, each.me, told)
 
     def apply(self, command: AnyCommand) -> None:

@@ -339,8 +339,8 @@ class Replica(Actor):
     def _trace(self, now: float, step: str, subject: object, effects: list[Effect]) -> None:
         for effect in effects:
             match effect.event if isinstance(effect, Emit) else None:
-                case Decided(place, value, _):
-                    self.note("decided", f"{google_crc32c.value(value):08x}", place)
+                case Decided(slot, value, _):
+                    self.note("decided", f"{google_crc32c.value(value):08x}", slot)
                 case LeaderChanged(leader):
                     self.note("leader", leader, 0.0)
                 case Added(member):
@@ -350,7 +350,7 @@ class Replica(Actor):
 
     def _hear(self, event: Value) -> None:
         if isinstance(event, Acked):
-            self.note("acked", f"{event.producer}.{event.sequence}", event.place)
+            self.note("acked", f"{event.producer}.{event.sequence}", event.slot)
 
 
 def main(plan: Plan) -> None:

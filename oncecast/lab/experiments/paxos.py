@@ -63,10 +63,10 @@ class Scribbler(Checker):
     def _note_event(self, sim: Simulation, node: NodeId, event: Value) -> None:
         now = sim.now
         match event:
-            case Decided(place, value, _):
-                self.note(now, "decided", node, f"{google_crc32c.value(value):08x}", place)
-            case Installed(place, _):
-                self.note(now, "installed", node, "", place)
+            case Decided(slot, value, _):
+                self.note(now, "decided", node, f"{google_crc32c.value(value):08x}", slot)
+            case Installed(slot, _):
+                self.note(now, "installed", node, "", slot)
             case LeaderChanged(leader):
                 self.note(now, "leader", node, leader, 0.0)
             case Added(member):
@@ -79,7 +79,7 @@ class Scribbler(Checker):
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
         if isinstance(event, Acked):
             name = f"{event.producer}.{event.sequence}"
-            self.note(sim.now, "acked", node, name, event.place)
+            self.note(sim.now, "acked", node, name, event.slot)
 
 
 def version(sim: Simulation, node: NodeId) -> int:

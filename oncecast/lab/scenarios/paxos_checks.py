@@ -231,18 +231,18 @@ class Applied(Rule):
         self.applied[node] = applied
 
     def _installed(self, emit: Emit, paxos: Status) -> None:
-        self.told[paxos.me] = cast("Installed", emit.event).place
+        self.told[paxos.me] = cast("Installed", emit.event).slot
 
     def _decided(self, emit: Emit, paxos: Status) -> None:
         decided, node, books = cast("Decided", emit.event), paxos.me, self.books
-        place = decided.place
-        if not books.is_chosen(place, Item(COMMAND, decided.value)):
+        slot = decided.slot
+        if not books.is_chosen(slot, Item(COMMAND, decided.value)):
             raise Violation(f"{node} reports {decided} as decided, but it is not chosen")
-        before = self.told.get(node, place - 1)
-        between = [slot for slot in range(before + 1, place) if self._is_command(slot)]
-        if place <= before or between:
-            raise Violation(f"{node} reported slot {before}, then {place}, and left out {between}")
-        self.told[node] = place
+        before = self.told.get(node, slot - 1)
+        between = [each for each in range(before + 1, slot) if self._is_command(each)]
+        if slot <= before or between:
+            raise Violation(f"{node} reported slot {before}, then {slot}, and left out {between}")
+        self.told[node] = slot
 
     def _is_command(self, slot: int) -> bool:
         return self.books.chosen[slot].item.kind == COMMAND
@@ -386,7 +386,7 @@ class Leases(Rule):
     def _decided(self, emit: Emit, paxos: Status) -> None:
         event = cast("Decided", emit.event)
         if event.token >= 0:
-            self.told = max(self.told, event.place)
+            self.told = max(self.told, event.slot)
 
     def look_at_all(self, sim: Simulation, node: NodeId) -> None:
         """Check the leases after each step of any node, because they end by themselves."""
@@ -457,13 +457,13 @@ class States(Rule):
 
     def _saved(self, snapshot: Snapshot, paxos: Status) -> None:
         state, node, books = cast("Checkpoint", snapshot.state), paxos.me, self.books
-        place = state.place
-        if place > books.last or state.chain != books.chosen[place].chain:
-            raise Violation(f"{node} saves a state that differs from the one at slot {place}")
+        slot = state.slot
+        if slot > books.last or state.chain != books.chosen[slot].chain:
+            raise Violation(f"{node} saves a state that differs from the one at slot {slot}")
         # A node that has not learned any membership is a member of none.
-        if state.config.version and state.config != books.config(place):
+        if state.config.version and state.config != books.config(slot):
             raise Violation(
-                f"{node} saves {state.config} at slot {place}, not {books.config(place)}"
+                f"{node} saves {state.config} at slot {slot}, not {books.config(slot)}"
             )
         if state.promised != paxos.promised:
             raise Violation(f"{node} saves promise {state.promised}, but promised {paxos.promised}")

@@ -69,11 +69,11 @@ def command(put: Put) -> bytes:
 
 
 class Acked(Value):
-    """Tells the application that a put is stored at slot `place`, or was stored before."""
+    """Tells the application that a put is stored at slot `slot`, or was stored before."""
 
     producer: int
     sequence: int
-    place: int
+    slot: int
 
 
 class Scrub(Value):
@@ -81,7 +81,7 @@ class Scrub(Value):
 
 
 class State(NamedTuple):
-    place: int
+    slot: int
     next: dict[int, int]  # the next sequence of each producer
     kept: list[tuple[int, int]]  # slot and checksum of the last puts
     fold: int  # checksum of all puts, in order
@@ -100,21 +100,21 @@ class Order:
     def __init__(self) -> None:
         self._latest = 0  # the highest slot of all acknowledged puts
         self._behind: dict[Key, int] = {}  # each unsettled put must come after this slot
-        self._places: dict[Key, int] = {}
+        self._slots: dict[Key, int] = {}
 
     def made(self, key: Key) -> None:
         self._behind[key] = self._latest
 
-    def placed(self, key: Key, place: int) -> None:
+    def placed(self, key: Key, slot: int) -> None:
         """Check a put that a replica applies for the first time since its start."""
         if key not in self._behind:
             return
-        known = self._places.setdefault(key, place)
-        if known != place:
-            raise Violation(f"put {key} is at slot {known} and at slot {place}")
-        if place <= self._behind[key]:
+        known = self._slots.setdefault(key, slot)
+        if known != slot:
+            raise Violation(f"put {key} is at slot {known} and at slot {slot}")
+        if slot <= self._behind[key]:
             raise Violation(
-                f"put {key} is at slot {place}; a put at {self._behind[key]} was acknowledged "
+                f"put {key} is at slot {slot}; a put at {self._behind[key]} was acknowledged "
                 "before it was made"
             )
 
@@ -122,13 +122,13 @@ class Order:
         """Record an acknowledgement, and return whether the producer still waits for it."""
         if key not in self._behind:
             return False
-        if key not in self._places:
+        if key not in self._slots:
             raise Violation(f"put {key} is acknowledged but no replica has applied it")
-        self._latest = max(self._latest, self._places[key])
+        self._latest = max(self._latest, self._slots[key])
         return True
 
     def settled(self, key: Key) -> None:
-        del self._behind[key], self._places[key]
+        del self._behind[key], self._slots[key]
 
 
 class Ledger(Protocol):
@@ -148,7 +148,7 @@ class Ledger(Protocol):
         super().__init__(me, rng)
         self.group, self.snapshots, self.order = group, snapshots, order or Order()
         self._filling = bytes(snapshots.filling)
-        self.place, self.fold = 0, 0
+        self.slot, self.fold = 0, 0
         self.next: dict[int, int] = {}
         self.kept: deque[tuple[int, int]] = deque(maxlen=snapshots.kept)
         self.leading = False
@@ -161,33 +161,33 @@ class Ledger(Protocol):
 
     # -- the state --
 
-    def install(self, place: int, state: tuple[bytes, ...]) -> None:
+    def install(self, slot: int, state: tuple[bytes, ...]) -> None:
         _, self.next, kept, self.fold = msgspec.msgpack.decode(state[0], type=State)
-        self.place, self.kept = place, deque(kept, maxlen=self.snapshots.kept)
+        self.slot, self.kept = slot, deque(kept, maxlen=self.snapshots.kept)
 
-    def learn(self, place: int, value: bytes) -> None:
-        assert place > self.place, f"{self.me}: slot {place} after {self.place}"
-        self.place = place
+    def learn(self, slot: int, value: bytes) -> None:
+        assert slot > self.slot, f"{self.me}: slot {slot} after {self.slot}"
+        self.slot = slot
         producer, sequence, _ = decode(value)
         if sequence == self.next.get(producer, 0):
             self.next[producer] = sequence + 1
-            self.order.placed((producer, sequence), place)
-            self.kept.append((place, google_crc32c.value(value)))
+            self.order.placed((producer, sequence), slot)
+            self.kept.append((slot, google_crc32c.value(value)))
             self.fold = google_crc32c.extend(self.fold, value)
 
     @property
     def needed(self) -> int:
-        return self.kept[0][0] if self.kept else self.place + 1
+        return self.kept[0][0] if self.kept else self.slot + 1
 
     def state(self) -> bytes:
-        return encode(State(self.place, self.next, list(self.kept), self.fold))
+        return encode(State(self.slot, self.next, list(self.kept), self.fold))
 
     def digest(self) -> bytes:
         """Return the state without the slot, which need not be that of a command."""
         return encode((sorted(self.next.items()), list(self.kept), self.fold))
 
     def compact(self) -> None:
-        self.ask(Compact(self.place, self.needed, (self.state(), self._filling)))
+        self.ask(Compact(self.slot, self.needed, (self.state(), self._filling)))
 
     # -- clients --
 
@@ -199,15 +199,15 @@ class Ledger(Protocol):
 
     def observe(self, event: Decided | LeaderChanged | StateWanted | Installed | Compare) -> None:
         match event:
-            case Decided(place, value, token):
-                self.learn(place, value)
+            case Decided(slot, value, token):
+                self.learn(slot, value)
                 put = self.waiting.pop(token, None)
                 if put is not None and value != command(put):
                     raise Violation(
-                        f"{self.me} observes {put} at slot {place}, which has another value"
+                        f"{self.me} observes {put} at slot {slot}, which has another value"
                     )
                 if put is not None and put.sequence < self.next.get(put.producer, 0):
-                    self.emit(Acked(put.producer, put.sequence, place), after=0)
+                    self.emit(Acked(put.producer, put.sequence, slot), after=0)
                 self.decided += 1
                 if self.decided % self.snapshots.every == 0:
                     self.compact()
@@ -216,19 +216,19 @@ class Ledger(Protocol):
                 self.waiting.clear()
             case StateWanted():
                 self.compact()
-            case Installed(place, state):
-                self.install(place, state)
-            case Compare(place):
-                self.ask(Digest(place, self.digest()))
+            case Installed(slot, state):
+                self.install(slot, state)
+            case Compare(slot):
+                self.ask(Digest(slot, self.digest()))
 
     def timeout(self, timer: Scrub) -> None:
-        for place, checksum in self.kept:
+        for slot, checksum in self.kept:
             try:
-                value = self.group.entry(place)
+                value = self.group.entry(slot)
             except Missing:
                 continue
             if google_crc32c.value(value) != checksum:
-                raise Violation(f"{self.me}: the entry at slot {place} has changed")
+                raise Violation(f"{self.me}: the entry at slot {slot} has changed")
         self.later(SCRUB_EVERY, timer)
 
 
@@ -370,7 +370,7 @@ class Ledgers:
             if ledger.next != made:
                 raise Violation(f"{node} has {ledger.next} puts by producer, expected {made}")
             damaged = [
-                place for place, _ in ledger.kept if ledger.group.status.readable(place) is None
+                slot for slot, _ in ledger.kept if ledger.group.status.readable(slot) is None
             ]
             if damaged:
                 raise Violation(f"{node} cannot read slots {damaged} and has not fetched them")

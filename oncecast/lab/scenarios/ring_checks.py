@@ -59,11 +59,11 @@ class Owners(Checker):
                     if sums.setdefault((group, machine.registry.last_slot), found) != found:
                         raise Violation(f"replicas of {group} have different states")
 
-    def _note(self, holdings: Holdings, place: int) -> None:
-        if place >= self._arcs.get(holdings.group, (-1,))[0]:
+    def _note(self, holdings: Holdings, slot: int) -> None:
+        if slot >= self._arcs.get(holdings.group, (-1,))[0]:
             low = holdings.low if holdings.frozen is None else holdings.frozen.until
             low = None if holdings.frozen is not None and low == holdings.position else low
-            self._arcs[holdings.group] = place, low, holdings.position
+            self._arcs[holdings.group] = slot, low, holdings.position
 
     def _check_arcs(self) -> None:
         arcs = [(group, low, high) for group, (_, low, high) in self._arcs.items()]

@@ -717,14 +717,14 @@ mutant(
     "a snapshot has the membership of its slot",
     Supplier,
     "save",
-    "config = membership.history.of(place + 1)",
+    "config = membership.history.of(slot + 1)",
     "config = membership.history.last",
 )
 mutant(
     "a transferred snapshot has the membership of its slot",
     Supplier,
     "_give",
-    "config = self.membership.history.of(place + 1)",
+    "config = self.membership.history.of(slot + 1)",
     "config = self.membership.history._configs[0]",
 )
 
@@ -835,8 +835,8 @@ damage_mutant(
     "the latest installed snapshot counts",
     Recovery,
     "restore",
-    "max(progress.skipped, place)",
-    "place",
+    "max(progress.skipped, slot)",
+    "slot",
 )
 damage_mutant(
     "no vote replaces a learned value",
@@ -1079,7 +1079,7 @@ mutant(
 MUTANTS.append(
     Mutant(
         "votes from before an installed snapshot are not chosen",
-        replaced(Transfer, "_jump", "self.io.append(m.Skipped(place))", "pass"),
+        replaced(Transfer, "_jump", "self.io.append(m.Skipped(last))", "pass"),
         takes_a_state,
         1,  # a disk must be full at just that moment: storms may need more than two hundred
     )
@@ -1116,8 +1116,8 @@ mutant(
     "a snapshot includes the records for deduplication",
     Ledger,
     "install",
-    "self.place, self.kept",
-    "self.next = dict.fromkeys(self.next, 0)\n    self.place, self.kept",
+    "self.slot, self.kept",
+    "self.next = dict.fromkeys(self.next, 0)\n    self.slot, self.kept",
 )
 
 # -- snapshots of the service --

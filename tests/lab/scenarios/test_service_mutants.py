@@ -64,47 +64,47 @@ def messages_to_self_survive_a_crash(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def trim_above_what_is_needed(patch: pytest.MonkeyPatch) -> None:
     def compact(self: Supplier, request: Compact) -> None:
-        on_compact(self, Compact(request.place, request.place + 1, request.state))
+        on_compact(self, Compact(request.slot, request.slot + 1, request.state))
 
     patch.setattr(Supplier, "on_compact", compact)
 
 
 @mutant
 def start_forgets_what_came_after_the_snapshot(patch: pytest.MonkeyPatch) -> None:
-    def install_only(self: Service, place: int, value: bytes) -> None:
-        if place % 10:
-            learn(self, place, value)
+    def install_only(self: Service, slot: int, value: bytes) -> None:
+        if slot % 10:
+            learn(self, slot, value)
 
     patch.setattr(Service, "learn", install_only)
 
 
 @mutant
 def no_dedup(patch: pytest.MonkeyPatch) -> None:
-    def put_anyway(self: Topic, place: int, command: do.Put, clock: Clock) -> Any:
+    def put_anyway(self: Topic, slot: int, command: do.Put, clock: Clock) -> Any:
         producer = self.producers.get(command.producer)
         if producer is not None and command.sequence < producer.next:
-            self._live_slots.add(place)
-            append(self, place, producer, command.count, command.size, clock)
-        return put(self, place, command, clock)
+            self._live_slots.add(slot)
+            append(self, slot, producer, command.count, command.size, clock)
+        return put(self, slot, command, clock)
 
     patch.setattr(Topic, "put", put_anyway)
 
 
 @mutant
 def gap_is_taken(patch: pytest.MonkeyPatch) -> None:
-    def jump(self: Topic, place: int, command: do.Put, clock: Clock) -> Any:
+    def jump(self: Topic, slot: int, command: do.Put, clock: Clock) -> Any:
         producer = self.producers.get(command.producer)
         if producer is not None and command.sequence > producer.next:
             producer.next = command.sequence
-        return put(self, place, command, clock)
+        return put(self, slot, command, clock)
 
     patch.setattr(Topic, "put", jump)
 
 
 @mutant
 def dedup_is_not_in_the_snapshot(patch: pytest.MonkeyPatch) -> None:
-    def forgetful(self: Service, place: int, state: tuple[bytes, ...]) -> None:
-        install(self, place, state)
+    def forgetful(self: Service, slot: int, state: tuple[bytes, ...]) -> None:
+        install(self, slot, state)
         for topic in self.machine.registry.topics.values():
             for producer in topic.producers.values():
                 producer.next = max(0, producer.next - 1)
@@ -173,9 +173,9 @@ class Shifted:
     def __init__(self, group: Any) -> None:
         self._group, self._last = group, -1
 
-    def entry(self, place: int) -> bytes:
-        last, self._last = self._last, place
-        found: bytes = self._group.entry(place if last < 0 else last)
+    def entry(self, slot: int) -> bytes:
+        last, self._last = self._last, slot
+        found: bytes = self._group.entry(slot if last < 0 else last)
         return found
 
 
@@ -195,9 +195,9 @@ def log_is_cut_without_being_carried(patch: pytest.MonkeyPatch) -> None:
         return True
 
     def compact(self: Service, needed: int) -> None:
-        place = self.machine.registry.last_slot
+        slot = self.machine.registry.last_slot
         state = (self._log_usage.state(needed), *self.machine.state())
-        self.ask(Compact(place, needed + 30, state))
+        self.ask(Compact(slot, needed + 30, state))
 
     patch.setattr(LogUsage, "snapshot_due", snapshot_due)
     patch.setattr(Service, "_compact", compact)

@@ -238,7 +238,7 @@ def view_of(group: Status, now: float, id: int = 0) -> GroupView:
 
 def is_done(group: Status, request: Change | HandOver) -> bool:
     if isinstance(request, HandOver):
-        return group.leader == request.heir
+        return group.leader == request.successor
     members = group.config.nodes()
     added = not request.add or request.add in members
     return added and request.remove not in members and request.size in (0, group.config.size)
@@ -263,12 +263,12 @@ def refusal(group: Status, request: Change | HandOver) -> str:
     config = group.config
     members = config.nodes()
     if isinstance(request, HandOver):
-        if request.heir not in members:
+        if request.successor not in members:
             return (
-                f"{request.heir} is not a replica of this group; choose one of {', '.join(members)}"
+                f"{request.successor} is not a replica of this group; choose one of {', '.join(members)}"
             )
-        if group.absent(request.heir):
-            return f"{request.heir} does not answer; choose another replica to lead"
+        if group.absent(request.successor):
+            return f"{request.successor} does not answer; choose another replica to lead"
         return ""
     if request.add and request.add not in members and request.add not in group.offers:
         return f"{request.add} has not offered itself; start it with --join {group.me}"

@@ -118,7 +118,7 @@ class Acceptor:
         if message.ballot.node != sender or message.ballot < self.votes.promised:
             return
         self.following.release()
-        if message.heir == self.membership.me:
+        if message.successor == self.membership.me:
             self.leader.stand()
-        elif message.heir:
+        elif message.successor:
             self.io.later(4 * self.options.resend, m.Silence())  # if that one does not stand

@@ -50,9 +50,9 @@ class Change(Value, tag="Change"):
 
 
 class HandOver(Value, tag="HandOver"):
-    """Request to the leader: let `heir` lead."""
+    """Request to the leader: let `successor` lead."""
 
-    heir: NodeId
+    successor: NodeId
 
 
 class Retire(Value):

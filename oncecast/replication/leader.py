@@ -194,15 +194,15 @@ class Leader:
 
     def on_hand_over(self, request: HandOver) -> None:
         term = self.term
-        if term is not None and term.acting and request.heir in self.membership.others():
-            self.resign(term, request.heir)
+        if term is not None and term.acting and request.successor in self.membership.others():
+            self.resign(term, request.successor)
 
-    def resign(self, term: Term, heir: NodeId) -> None:
+    def resign(self, term: Term, successor: NodeId) -> None:
         self.step_down()
         if term.acting:  # otherwise another leader may hold leases from other members
             self.following.release()
             for node in self.membership.others():
-                self.io.send(node, m.Release(term.ballot, heir), after=0)
+                self.io.send(node, m.Release(term.ballot, successor), after=0)
 
     # -- phase 2 --
 

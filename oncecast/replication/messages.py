@@ -123,10 +123,10 @@ class Heard(Value, tag="Heard"):
 
 
 class Release(Value, tag="Release"):
-    """I lead no more, and my lease has ended. `heir` should stand."""
+    """I lead no more, and my lease has ended. `successor` should stand."""
 
     ballot: Ballot
-    heir: NodeId
+    successor: NodeId
 
 
 class Want(Value, tag="Want"):

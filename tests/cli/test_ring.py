@@ -93,11 +93,11 @@ def test_a_ring_is_tried_out(
     assert run("cluster", "tree", "missing")[0] == ExitStatus.NOT_FOUND
 
     # One of its groups is governed as any group is.
-    group, heir = places[0]["group"], places[1]["process"]
+    group, successor = places[0]["group"], places[1]["process"]
     status, members = run("cluster", "members", "--group", group)
     assert (status, len(members)) == (ExitStatus.OK, 3)
-    status, (seen,) = run("cluster", "transfer-leader", heir, "--group", group)
-    assert (status, seen["leader"]) == (ExitStatus.OK, f"{heir}/{group}")
+    status, (seen,) = run("cluster", "transfer-leader", successor, "--group", group)
+    assert (status, seen["leader"]) == (ExitStatus.OK, f"{successor}/{group}")
 
     # Automated clients work with it, by push; and a process may go.
     assert run("load", "--publishes", "200", "--topics", "3", "--push")[0] == ExitStatus.OK

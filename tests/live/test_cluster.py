@@ -87,10 +87,10 @@ def test_any_node_leads_to_the_leader(group: Replicas, cluster: Command) -> None
 
 def test_the_leader_is_moved(group: Replicas, cluster: Command) -> None:
     """REP-3"""
-    heir = group.backup()
-    status, out, err = cluster("cluster", "transfer-leader", heir.address)
+    successor = group.backup()
+    status, out, err = cluster("cluster", "transfer-leader", successor.address)
     assert (status, err) == (ExitStatus.OK, "")
-    assert out == f"{heir.address} leads: 3 of 3 members, leader {heir.address}\n"
+    assert out == f"{successor.address} leads: 3 of 3 members, leader {successor.address}\n"
 
 
 @pytest.mark.long

@@ -876,10 +876,10 @@ def test_a_leader_that_hands_over_tells_all_and_waits_for_no_lease() -> None:
     assert group.state.following.heard == group.now - SUSPICION
 
 
-@pytest.mark.parametrize("heir", [A, D])
-def test_a_leader_hands_over_to_another_member_only(heir: NodeId) -> None:
+@pytest.mark.parametrize("successor", [A, D])
+def test_a_leader_hands_over_to_another_member_only(successor: NodeId) -> None:
     group = leading()
-    group.request(HandOver(heir))
+    group.request(HandOver(successor))
     assert group.drain() == []
     follower = awake()
     follower.request(HandOver(C))

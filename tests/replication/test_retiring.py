@@ -65,17 +65,17 @@ def test_a_leader_hands_over_to_the_follower_that_has_applied_most() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reported", "heir"),
+    ("reported", "successor"),
     [({B: 7, C: 5}, B), ({B: 5, C: 7}, C), ({B: 0}, B), ({C: 0}, B), ({C: 1}, C)],
 )
 def test_follower_that_has_told_nothing_comes_last(
-    reported: dict[NodeId, int], heir: NodeId
+    reported: dict[NodeId, int], successor: NodeId
 ) -> None:
     group = led(0, 0)
     group.state.roster.reported = {Member(node, 1): applied for node, applied in reported.items()}
     group.request(Retire())
     releases = [m for _, m in sends(group.drain()) if isinstance(m, Release)]
-    assert [each.heir for each in releases] == [heir, heir]
+    assert [each.successor for each in releases] == [successor, successor]
 
 
 def test_it_tells_at_once_that_it_may_stop_and_watches_nobody_any_more() -> None:
@@ -154,7 +154,7 @@ def test_a_silent_follower_is_not_asked() -> None:
     group = led(5, 7)
     group.state.roster.silent[C] = None
     group.request(Retire())
-    assert [m.heir for _, m in sends(group.drain()) if isinstance(m, Release)] == [B, B]
+    assert [m.successor for _, m in sends(group.drain()) if isinstance(m, Release)] == [B, B]
 
 
 def test_a_leader_without_followers_leads_to_the_end() -> None:

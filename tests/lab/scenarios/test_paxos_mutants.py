@@ -215,7 +215,7 @@ def retires(seed: int) -> None:
     test_retiring.test_a_leader_hands_over_to_the_follower_that_has_applied_most()
 
 
-def loses_its_heir(seed: int) -> None:
+def loses_its_successor(seed: int) -> None:
     test_retiring.test_it_asks_the_next_follower_if_the_link_to_the_first_breaks()
 
 
@@ -1042,7 +1042,7 @@ mutant(
     "lost",
     "successor = self._next()",
     "successor = None",
-    loses_its_heir,
+    loses_its_successor,
 )
 mutant(
     "a replica that is about to stop does not stand",

@@ -264,9 +264,8 @@ def refusal(group: Status, request: Change | HandOver) -> str:
     members = config.nodes()
     if isinstance(request, HandOver):
         if request.successor not in members:
-            return (
-                f"{request.successor} is not a replica of this group; choose one of {', '.join(members)}"
-            )
+            choice = ", ".join(members)
+            return f"{request.successor} is not a replica of this group; choose one of {choice}"
         if group.absent(request.successor):
             return f"{request.successor} does not answer; choose another replica to lead"
         return ""

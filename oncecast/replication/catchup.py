@@ -23,7 +23,7 @@ from oncecast.replication.messages import (
     Vote,
     highest,
 )
-from oncecast.replication.quorum import NOBODY, Config, Member
+from oncecast.replication.quorum import NO_MEMBERS, Config, Member
 from oncecast.replication.reconfiguration import Joining
 from oncecast.replication.state import Fetching, Membership, Progress
 from oncecast.replication.supply import Transfer
@@ -143,7 +143,7 @@ class CatchUp:
             self.values.say_stored()
 
     def _config_after(self, slot: int) -> Config:
-        """Return the membership in force after a slot, or NOBODY if that is forgotten.
+        """Return the membership in force after a slot, or NO_MEMBERS if that is forgotten.
 
         Each of its majorities meets each one that can have chosen the slot, whatever was chosen.
         """
@@ -151,7 +151,7 @@ class CatchUp:
         while not history.knows(after):
             item = self.values.readable(after)
             if item is None or item.kind == CONFIG:
-                return NOBODY
+                return NO_MEMBERS
             after += 1
         return history.of(after)
 

@@ -18,7 +18,7 @@ from oncecast.replication.events import Added, Compare, Decided, Removed, StateM
 from oncecast.replication.leader import Leader
 from oncecast.replication.messages import CHECK, COMMAND, CONFIG, Item
 from oncecast.replication.options import GroupOptions
-from oncecast.replication.quorum import NOBODY, Config, Member, Tallies, decode_config
+from oncecast.replication.quorum import NO_MEMBERS, Config, Member, Tallies, decode_config
 from oncecast.replication.reconfiguration import Reconfiguration
 from oncecast.replication.state import Fetching, Membership, Progress
 from oncecast.replication.values import Values
@@ -145,7 +145,7 @@ class Learner:
 
     def _reconfigure(self, slot: int, item: Item) -> None:
         before, config = self.membership.config, decode_config(item.data)
-        if before != NOBODY and config.version != before.version + 1:
+        if before != NO_MEMBERS and config.version != before.version + 1:
             return  # it was made for an earlier membership
         self.membership.history.decided(slot, config)
         if self.started:

@@ -44,7 +44,7 @@ from oncecast.replication.events import (
 from oncecast.replication.leader import Leader
 from oncecast.replication.learner import Learner
 from oncecast.replication.options import GroupOptions
-from oncecast.replication.quorum import NOBODY, Config, Tallies
+from oncecast.replication.quorum import NO_MEMBERS, Config, Tallies
 from oncecast.replication.reconfiguration import Joining, Reconfiguration
 from oncecast.replication.recovery import Recovery
 from oncecast.replication.retirement import Retirement
@@ -88,7 +88,7 @@ class Paxos(Protocol):
         *,
         options: GroupOptions | None = None,
         contacts: tuple[NodeId, ...] = (),  # replicas of a group to join; none: found a group
-        founders: Config = NOBODY,  # of a group that several replicas found at once
+        founders: Config = NO_MEMBERS,  # of a group that several replicas found at once
         incarnation: int = 0,
     ) -> None:
         super().__init__(me, rng)

@@ -67,7 +67,7 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
         return self.successor(*kept, size=size)
 
 
-NOBODY = Config(0, (), 0)
+NO_MEMBERS = Config(0, (), 0)
 
 decode_config = msgspec.msgpack.Decoder(Config).decode
 encode_config = msgspec.msgpack.Encoder().encode
@@ -78,8 +78,8 @@ class Memberships:
 
     def __init__(self) -> None:
         self._slots = [0]  # where each was decided: it is in force after that slot
-        self._configs = [NOBODY]
-        self.last = NOBODY
+        self._configs = [NO_MEMBERS]
+        self.last = NO_MEMBERS
 
     @property
     def since(self) -> int:

@@ -11,7 +11,7 @@ from oncecast.replication.leader import Leader
 from oncecast.replication.learner import Learner
 from oncecast.replication.messages import CONFIG, Item
 from oncecast.replication.options import GroupOptions
-from oncecast.replication.quorum import NOBODY, Config, decode_config, encode_config
+from oncecast.replication.quorum import NO_MEMBERS, Config, decode_config, encode_config
 from oncecast.replication.state import Fetching, Following, Membership, Progress
 from oncecast.replication.values import Values
 from oncecast.replication.votes import FORGOT, Votes
@@ -138,7 +138,7 @@ class Recovery:
         membership = self.membership
         membership.incarnation = membership.incarnation or self._new_incarnation()
         config = self.founders
-        if config is NOBODY and not membership.contacts:
+        if config is NO_MEMBERS and not membership.contacts:
             me, group = membership.self_as_member, membership.incarnation
             config = Config(1, (me,), self.options.size, group)
         membership.history.start(0, config)

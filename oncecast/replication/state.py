@@ -18,7 +18,7 @@ from oncecast.replication.ballot import BOTTOM
 from oncecast.replication.events import LeaderChanged
 from oncecast.replication.messages import Behind, Item, Vote, Want
 from oncecast.replication.options import GroupOptions
-from oncecast.replication.quorum import NOBODY, Config, Member, Memberships
+from oncecast.replication.quorum import NO_MEMBERS, Config, Member, Memberships
 
 HOLES_AT_ONCE = 16
 
@@ -29,7 +29,7 @@ class Membership:
     def __init__(self, me: NodeId, incarnation: int, contacts: tuple[NodeId, ...]) -> None:
         self.me, self.incarnation, self.contacts = me, incarnation, contacts
         self.history = Memberships()
-        self.rumour = NOBODY  # the last membership in the log, applied or not
+        self.rumour = NO_MEMBERS  # the last membership in the log, applied or not
         self.adopted = 0  # the group that a node learns from before it is a member
 
     @property

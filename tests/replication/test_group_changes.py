@@ -22,7 +22,7 @@ from oncecast.replication.messages import (
 )
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import NOBODY, Config, Member, decode_config, encode_config
+from oncecast.replication.quorum import NO_MEMBERS, Config, Member, decode_config, encode_config
 
 ME, OTHER, THIRD = NodeId("me"), NodeId("other"), NodeId("third")
 
@@ -144,7 +144,7 @@ def test_who_is_taken_in_is_not_suspected_for_what_was_before() -> None:
 def test_who_has_joined_has_its_seat_after_a_restart_too() -> None:
     """REP-4: as it joined it was nobody's member, and a disk gives that back as another value."""
     made = replica(OTHER, contacts=(ME,))
-    born = msgspec.msgpack.decode(msgspec.msgpack.encode(Born(7, NOBODY)), type=Born)
+    born = msgspec.msgpack.decode(msgspec.msgpack.encode(Born(7, NO_MEMBERS)), type=Born)
     made.restore(born)
     config = Config(2, (Member(ME, 1), Member(OTHER, 7)), 3)
     made.restore(Learned(1, CONFIG, encode_config(config)))

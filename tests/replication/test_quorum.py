@@ -8,7 +8,7 @@ import pytest
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.ballot import BOTTOM, Ballot, above
-from oncecast.replication.quorum import NOBODY, Config, Member, Memberships
+from oncecast.replication.quorum import NO_MEMBERS, Config, Member, Memberships
 from tests.replication.replicas import THREE, A, B, D
 
 
@@ -34,7 +34,7 @@ def test_more_than_half_is_a_majority(count: int, needed: int) -> None:
 
 
 def test_nobody_is_a_majority_of_nobody() -> None:
-    assert not NOBODY.agreed({Member(A, 1): None})
+    assert not NO_MEMBERS.agreed({Member(A, 1): None})
 
 
 def test_another_life_of_a_member_does_not_count() -> None:
@@ -74,7 +74,11 @@ def test_a_membership_is_in_force_behind_the_slot_that_decided_it() -> None:
 
 def test_without_a_membership_nobody_votes() -> None:
     """REP-2"""
-    assert (Memberships().since, Memberships().of(1), Memberships().last) == (0, NOBODY, NOBODY)
+    assert (Memberships().since, Memberships().of(1), Memberships().last) == (
+        0,
+        NO_MEMBERS,
+        NO_MEMBERS,
+    )
 
 
 def test_slots_behind_the_first_known_membership_are_known() -> None:

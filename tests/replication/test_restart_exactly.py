@@ -33,7 +33,7 @@ from oncecast.replication.messages import (
 )
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import NOBODY, Config, Member, encode_config
+from oncecast.replication.quorum import NO_MEMBERS, Config, Member, encode_config
 from oncecast.replication.votes import FAR, FORGOT, after, within, without
 from tests.replication.replicas import (
     OPTIONS,
@@ -294,7 +294,7 @@ def test_a_replica_hears_of_the_latest_membership_in_its_log_applied_or_not() ->
     )
     assert group.state.membership.rumour == five
     assert group.state.membership.config == THREE
-    assert restored(entry(1)).state.membership.rumour == NOBODY
+    assert restored(entry(1)).state.membership.rumour == NO_MEMBERS
 
 
 # -- promising after damage --
@@ -522,8 +522,8 @@ def test_a_slot_that_is_gone_everywhere_is_named_by_its_record() -> None:
 
 def test_whom_to_ask_is_the_group_and_else_the_contacts() -> None:
     assert awake().nodes() == (A, B, C)
-    outside = awake(D, NOBODY)
-    outside.state.membership.history.start(0, NOBODY)
+    outside = awake(D, NO_MEMBERS)
+    outside.state.membership.history.start(0, NO_MEMBERS)
     outside.state.membership.contacts = (A,)
     assert outside.nodes() == (A,)
 
@@ -573,6 +573,6 @@ def test_a_slot_that_is_mended_is_not_taken_for_one_that_is_still_open() -> None
 def test_founders_agree_on_the_same_first_membership() -> None:
     group = awake()
     assert group.state.membership.config is THREE
-    alone = asleep(A, NOBODY)
+    alone = asleep(A, NO_MEMBERS)
     alone.start()
     assert alone.state.membership.config == Config(1, (Member(A, 1),), OPTIONS.size, 1)

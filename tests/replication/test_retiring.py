@@ -34,7 +34,7 @@ from tests.replication.replicas import (
     sends,
 )
 
-NOBODY = NodeId("")
+NO_MEMBERS = NodeId("")
 
 
 def led(b_applied: int, c_applied: int) -> Paxos:
@@ -60,7 +60,7 @@ def test_a_leader_hands_over_to_the_follower_that_has_applied_most() -> None:
         (C, Release(won, C)),
     ]
     assert Watch(C) in effects
-    assert events(effects) == [LeaderChanged(NOBODY)]
+    assert events(effects) == [LeaderChanged(NO_MEMBERS)]
     assert group.leader.term is None
 
 
@@ -116,7 +116,7 @@ def test_it_asks_the_next_follower_if_the_link_to_the_first_breaks() -> None:
     group.down(NodeId("stranger"))
     assert group.drain() == []
     group.down(B)
-    assert group.drain() == [Emit(Retired(NOBODY), after=0)]
+    assert group.drain() == [Emit(Retired(NO_MEMBERS), after=0)]
 
 
 def test_link_that_breaks_when_another_one_leads_matters_no_more() -> None:
@@ -161,7 +161,7 @@ def test_a_leader_without_followers_leads_to_the_end() -> None:
     group = leading(config=Config(1, THREE.members[:1], 1))
     hear(group, B, Offer(9, 0))
     group.request(Retire())
-    assert Emit(Retired(NOBODY), after=0) in group.drain()
+    assert Emit(Retired(NO_MEMBERS), after=0) in group.drain()
     assert group.leader.term is not None
     assert group.leader.term.acting
 
@@ -176,7 +176,7 @@ def test_a_follower_may_stop_at_once_and_a_candidate_gives_up() -> None:
     group.drain()
     group.request(Retire())
     assert group.leader.term is None
-    assert Emit(Retired(NOBODY), after=0) in group.drain()
+    assert Emit(Retired(NO_MEMBERS), after=0) in group.drain()
 
 
 def test_followers_look_out_for_a_leader_soon_if_the_chosen_one_does_not_stand() -> None:

@@ -20,7 +20,7 @@ from oncecast.replication.messages import (
 )
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import NOBODY, Config, Member, decode_config, encode_config
+from oncecast.replication.quorum import NO_MEMBERS, Config, Member, decode_config, encode_config
 from oncecast.replication.reconfiguration import OFFERS_MAX
 from tests.replication.replicas import (
     OPTIONS,
@@ -375,7 +375,7 @@ def test_silence_is_told_and_its_end_too() -> None:
 
 
 def outsider(options: GroupOptions = OPTIONS) -> Paxos:
-    group = asleep(D, NOBODY, options)
+    group = asleep(D, NO_MEMBERS, options)
     group.state.membership.contacts = (A, B)
     group.start()
     group.drain()

@@ -28,7 +28,7 @@ from oncecast.replication.messages import (
     Vote,
 )
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import NOBODY, Config, Member, encode_config
+from oncecast.replication.quorum import NO_MEMBERS, Config, Member, encode_config
 from tests.replication.replicas import (
     OPTIONS,
     THREE,
@@ -99,7 +99,7 @@ def test_a_member_offers_itself_to_nobody_and_needs_no_guide() -> None:
 
 def test_a_guide_that_knows_of_no_group_leads_nowhere() -> None:
     group = outsider()
-    hear(group, A, Guide(C, NOBODY))
+    hear(group, A, Guide(C, NO_MEMBERS))
     assert (group.joining.guide, group.state.membership.contacts) == (NO_NODE, (A, B))
 
 

@@ -44,7 +44,7 @@ from oncecast.overlay.hyparview import HyParView
 from oncecast.overlay.plumtree import Plumtree
 from oncecast.replication.events import Added, Decided, LeaderChanged
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import NOBODY, Config, Member
+from oncecast.replication.quorum import NO_MEMBERS, Config, Member
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.journal import Journal
 
@@ -314,7 +314,7 @@ class Replica(Actor):
             rng,
             options=FAST,
             contacts=() if founder else tuple(names[:REPLICAS]),
-            founders=founders if founder else NOBODY,
+            founders=founders if founder else NO_MEMBERS,
             incarnation=founder.incarnation if founder else 0,
         )
         self.ledger = Ledger(plan.me, rng, paxos)

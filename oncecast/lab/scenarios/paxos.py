@@ -19,7 +19,7 @@ from oncecast.lab.scenarios.paxos_storm import GroupStorm
 from oncecast.lab.scenarios.scenario import Figures, Scenario
 from oncecast.lab.scenarios.sessions import Sessions
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import NOBODY, Config, Member
+from oncecast.replication.quorum import NO_MEMBERS, Config, Member
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 
@@ -66,7 +66,7 @@ class Campaign(Checker):
             rng,
             options=self.draw.options_of(self.nodes.index(me)),
             contacts=() if founder else contacts,
-            founders=self.founders if founder else NOBODY,
+            founders=self.founders if founder else NO_MEMBERS,
             incarnation=founder.incarnation if founder else 0,
         )
         return Stack([paxos, *self.top.layers(me, rng, paxos)])

@@ -462,9 +462,7 @@ class States(Rule):
             raise Violation(f"{node} saves a state that differs from the one at slot {slot}")
         # A node that has not learned any membership is a member of none.
         if state.config.version and state.config != books.config(slot):
-            raise Violation(
-                f"{node} saves {state.config} at slot {slot}, not {books.config(slot)}"
-            )
+            raise Violation(f"{node} saves {state.config} at slot {slot}, not {books.config(slot)}")
         if state.promised != paxos.promised:
             raise Violation(f"{node} saves promise {state.promised}, but promised {paxos.promised}")
 

@@ -8,119 +8,103 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
-
-import msgspec
-from msgspec import Meta
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 from oncecast.errors import BadSetting
 from oncecast.network.addresses import split_process
 
 PREFIX = "ONCECAST_SERVE_"
 
-Count = Annotated[int, Meta(gt=0)]
-Bytes = Annotated[int, Meta(gt=0)]
-Seconds = Annotated[float, Meta(gt=0)]
-Level = Literal["debug", "info", "warning", "error"]
+
+def setting(default: str | bool | int | float, about: str) -> Any:
+    """Return a field of Settings with this default and help text."""
+    return field(default=default, metadata={"about": about})
 
 
-def about(text: str) -> Meta:
-    return Meta(description=text)
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings of a node, each with its default and its help text; numbers are above 0."""
 
+    data: str = setting("oncecast-data", "directory for the log and all other state")
+    listen: str = setting(
+        "127.0.0.1:7400", "host:port for clients and other nodes; port 0 picks a free port"
+    )
+    http: str = setting("", "host:port for /metrics, /health and /live; empty: no HTTP")
+    cluster: str = setting(
+        "oncecast", "name of the cluster; clients and nodes of another cluster are refused"
+    )
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings of a node, each with its default and its help text."""
+    join: str = setting(
+        "",
+        "host:port of nodes whose group or ring to join, separated by commas; "
+        "empty: start a new one",
+    )
+    advertise: str = setting(
+        "", "host:port at which others reach this node; empty: the listen address"
+    )
+    own_group: bool = setting(
+        False, "start a new ring; each process that joins gets its own replica group"
+    )
+    replicas: int = setting(3, "number of replicas in a new group")
+    heartbeat: float = setting(1.0, "seconds between heartbeats of the leader")
+    suspicion: float = setting(
+        2.0, "seconds without a heartbeat until an election; at least two heartbeats"
+    )
+    replace_after: float = setting(
+        30.0, "seconds until another node replaces an unreachable replica"
+    )
+    compare_every: float = setting(60.0, "seconds between comparisons of the replicas' states")
 
-    data: Annotated[str, about("directory for the log and all other state")] = "oncecast-data"
-    listen: Annotated[
-        str, about("host:port for clients and other nodes; port 0 picks a free port")
-    ] = "127.0.0.1:7400"
-    http: Annotated[str, about("host:port for /metrics, /health and /live; empty: no HTTP")] = ""
-    cluster: Annotated[
-        str, about("name of the cluster; clients and nodes of another cluster are refused")
-    ] = "oncecast"
+    insecure: bool = setting(
+        False, "listen on an address that other machines can reach, without TLS"
+    )
+    tls_certificate: str = setting("", "PEM file with this node's certificate and its chain")
+    tls_key: str = setting("", "PEM file with the certificate's private key")
+    tls_ca: str = setting(
+        "", "PEM file with the authority for the certificates of clients and nodes"
+    )
 
-    join: Annotated[
-        str,
-        about(
-            "host:port of nodes whose group or ring to join, separated by commas; "
-            "empty: start a new one"
-        ),
-    ] = ""
-    advertise: Annotated[
-        str, about("host:port at which others reach this node; empty: the listen address")
-    ] = ""
-    own_group: Annotated[
-        bool, about("start a new ring; each process that joins gets its own replica group")
-    ] = False
-    replicas: Annotated[Count, about("number of replicas in a new group")] = 3
-    heartbeat: Annotated[Seconds, about("seconds between heartbeats of the leader")] = 1.0
-    suspicion: Annotated[
-        Seconds, about("seconds without a heartbeat until an election; at least two heartbeats")
-    ] = 2.0
-    replace_after: Annotated[
-        Seconds, about("seconds until another node replaces an unreachable replica")
-    ] = 30.0
-    compare_every: Annotated[
-        Seconds, about("seconds between comparisons of the replicas' states")
-    ] = 60.0
+    log_level: Literal["debug", "info", "warning", "error"] = setting(
+        "info", "least severe level to log: debug, info, warning or error"
+    )
+    log_format: Literal["text", "json"] = setting(
+        "text", "text, or json for one JSON object per line"
+    )
 
-    insecure: Annotated[
-        bool, about("listen on an address that other machines can reach, without TLS")
-    ] = False
-    tls_certificate: Annotated[
-        str, about("PEM file with this node's certificate and its chain")
-    ] = ""
-    tls_key: Annotated[str, about("PEM file with the certificate's private key")] = ""
-    tls_ca: Annotated[
-        str, about("PEM file with the authority for the certificates of clients and nodes")
-    ] = ""
-
-    log_level: Annotated[
-        Level, about("least severe level to log: debug, info, warning or error")
-    ] = "info"
-    log_format: Annotated[
-        Literal["text", "json"], about("text, or json for one JSON object per line")
-    ] = "text"
-
-    connections_max: Annotated[
-        Count, about("maximum open connections; keep it below the limit of open files")
-    ] = 800
-    batch_bytes_max: Annotated[
-        Bytes, about("maximum bytes in one batch; use the same value on all nodes of a group")
-    ] = 64 << 20
-    producer_idle: Annotated[
-        Seconds, about("seconds until an idle producer or source is forgotten; inf: never")
-    ] = 604_800.0
-    window_bytes: Annotated[
-        Bytes, about("maximum unacknowledged bytes in flight to one client")
-    ] = 8 << 20
-    snapshot_bytes: Annotated[
-        Bytes, about("bytes of log between snapshots; a restart replays about as much")
-    ] = 64 << 20
-    unsynced_bytes_max: Annotated[
-        Bytes, about("maximum bytes that wait for the disk; beyond that, the node reads no input")
-    ] = 64 << 20
-    drain_timeout: Annotated[
-        Seconds, about("seconds to send pending messages when the node stops")
-    ] = 5.0
+    connections_max: int = setting(
+        800, "maximum open connections; keep it below the limit of open files"
+    )
+    batch_bytes_max: int = setting(
+        64 << 20, "maximum bytes in one batch; use the same value on all nodes of a group"
+    )
+    producer_idle: float = setting(
+        604_800.0, "seconds until an idle producer or source is forgotten; inf: never"
+    )
+    window_bytes: int = setting(8 << 20, "maximum unacknowledged bytes in flight to one client")
+    snapshot_bytes: int = setting(
+        64 << 20, "bytes of log between snapshots; a restart replays about as much"
+    )
+    unsynced_bytes_max: int = setting(
+        64 << 20, "maximum bytes that wait for the disk; beyond that, the node reads no input"
+    )
+    drain_timeout: float = setting(5.0, "seconds to send pending messages when the node stops")
 
 
 class Setting(NamedTuple):
     """One field of Settings."""
 
-    kind: Any  # the annotated type
-    default: str | bool | int | float
+    kind: Any  # a type
+    default: Any  # of that type
     about: str
 
 
-def described(field: msgspec.structs.FieldInfo) -> Setting:
-    text = "".join(each.description or "" for each in field.type.__metadata__)
-    return Setting(field.type, field.default, text)
-
-
-TABLE = {field.name: described(field) for field in msgspec.structs.fields(Settings)}
+KINDS = get_type_hints(Settings)
+TABLE = {
+    each.name: Setting(KINDS[each.name], each.default, each.metadata["about"])
+    for each in fields(Settings)
+}
 
 
 def load(
@@ -155,21 +139,23 @@ def converted(name: str, value: Any, where: str, *, strict: bool) -> Any:
         near = difflib.get_close_matches(name, TABLE, 1)
         hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(TABLE)}"
         raise BadSetting(f"{where}: no such setting", hint)
+    import msgspec  # here, because `oncecast --help` reads the table and should start quickly
+
+    kind = Annotated[known.kind, msgspec.Meta(gt=0)] if known.kind in (int, float) else known.kind
     try:
-        return msgspec.convert(value, known.kind, strict=strict)
+        return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError:
         raise BadSetting(f"{where}: {value!r} is not {wanted(known)}") from None
 
 
 def wanted(setting: Setting) -> str:
     """Return a phrase for the values that a setting accepts."""
-    kind = get_args(setting.kind)[0]
-    if choices := get_args(kind):
+    if choices := get_args(setting.kind):
         return f"one of {', '.join(choices)}"
     numbers = {int: "an integer above 0", float: "a number above 0"}
-    if kind in numbers:
-        return f"{numbers[kind]}; the default is {setting.default}"
-    return "true or false" if kind is bool else "a string; put it in quotes"
+    if setting.kind in numbers:
+        return f"{numbers[setting.kind]}; the default is {setting.default}"
+    return "true or false" if setting.kind is bool else "a string; put it in quotes"
 
 
 def checked(settings: Settings) -> Settings:

@@ -10,7 +10,7 @@ from functools import partial
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.lab.experiments.runs import Note, Run, Scale
-from oncecast.lab.experiments.systems import SYSTEMS, Tally
+from oncecast.lab.experiments.systems import SYSTEMS
 
 STORY = "failures"
 BEFORE, AFTER = 5.0, 20.0  # seconds
@@ -48,8 +48,8 @@ def play(run: Run, note: Note) -> None:
 
     system = SYSTEMS[run.system](run, deliver)
     system.subscribe_all()
-    sim, tally = system.sim, Tally()
-    tally.watch(sim)
+    sim, tally = system.sim, system.tally
+    tally.counting = True
     # The first node is the contact of all nodes. It fails too, if any node does.
     contact, *others = system.names
     count = round(run.share * run.nodes)

@@ -256,16 +256,24 @@ class Peer(Actor):
     def __init__(self, plan: Plan, rng: Random, note: Callable[..., None]) -> None:
         super().__init__(plan, rng, note)
         contacts = [NodeId(plan.names[0])] if plan.number else []
+        self.tally = Tally()
+        counted = self.tally.counted
         layers: list[Protocol]
         if plan.run.system == "scribe":
-            layers = [Chord(plan.me, rng, contacts=contacts), Scribe(plan.me, rng)]
+            layers = [
+                counted(Chord)(plan.me, rng, contacts=contacts),
+                counted(Scribe)(plan.me, rng),
+            ]
         else:
-            layers = [HyParView(plan.me, rng, contacts=contacts), Plumtree(plan.me, rng)]
+            layers = [
+                counted(HyParView)(plan.me, rng, contacts=contacts),
+                counted(Plumtree)(plan.me, rng),
+            ]
         self.stack = Stack(layers)
         self.sent = 0
 
     async def run(self) -> None:
-        loop, tally = asyncio.get_running_loop(), Tally()
+        loop = asyncio.get_running_loop()
         async with Runtime(self.stack, me=self.plan.me, on_event=self._hear) as self.runtime:
             await self.come_up()
             if self.plan.run.system == "scribe":
@@ -273,12 +281,11 @@ class Peer(Actor):
                 for topic in self.plan.topics:
                     self.runtime.request(JoinTree(topic))
             await self.until(0.0)
-            for protocol in self.stack.protocols:
-                tally.attach(protocol)
+            self.tally.counting = True
             for each in self.plan.messages:
                 loop.call_later(self.began + each.at - time(), partial(self._publish, each))
             await self.until(SECONDS + AFTER)
-            tally.tell(time() - self.began, self._note)
+            self.tally.tell(time() - self.began, self._note)
 
     def _publish(self, message: Planned) -> None:
         self.note("publish", message.payload, float(message.owed))

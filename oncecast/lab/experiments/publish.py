@@ -10,7 +10,7 @@ from functools import partial
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.lab.experiments.runs import Note, Run, Scale
-from oncecast.lab.experiments.systems import SYSTEMS, Tally
+from oncecast.lab.experiments.systems import SYSTEMS
 
 STORY = "publish"
 EVERY = 0.2  # seconds between two messages of a node
@@ -57,8 +57,8 @@ def play(run: Run, note: Note) -> None:
 
     system = SYSTEMS[run.system](run, deliver)
     system.subscribe_all()
-    sim, tally = system.sim, Tally()
-    tally.watch(sim)
+    sim, tally = system.sim, system.tally
+    tally.counting = True
     began = sim.now
     seconds = SECONDS_LARGE if run.nodes in LARGER else run.messages / run.nodes * EVERY
     for number in range(run.messages):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
-from types import MethodType
+from typing import Any, TypeVar
 
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import Routed
@@ -24,6 +24,7 @@ from oncecast.lab.experiments.runs import Note, Run
 from oncecast.lab.papers.hyparview_overlay import Overlay
 from oncecast.lab.scenarios.chord_steady import Steady
 from oncecast.overlay.events import Broadcast, MessageId, NeighborDown, NeighborUp, Received
+from oncecast.overlay.hyparview import HyParView
 from oncecast.overlay.plumtree import Plumtree
 from oncecast.simulator.simulated import Simulation
 
@@ -33,49 +34,41 @@ SETTLE_SECONDS = 10.0
 SHUFFLE_EVERY = 10.0
 
 Deliver = Callable[[NodeId, bytes], None]
+P = TypeVar("P", bound=Protocol)
 
 
 class Tally:
     """Messages counted on arrival, by node, layer and type. Crashed nodes do not count."""
 
     def __init__(self) -> None:
+        self.counting = False
         self.received: dict[tuple[NodeId, str, str], int] = {}
         self.sent: dict[tuple[NodeId, str], int] = {}
 
-    def watch(self, sim: Simulation) -> None:
-        """Start to count."""
-        for node in sim.nodes.values():
-            if node.stack is not None:
-                for protocol in node.stack.protocols:
-                    self.attach(protocol)
-                if node.fast is not None:
-                    sim.add_handlers(node.me, node.stack)  # replace those registered before
+    def counts(self, sender: NodeId, receiver: Protocol, message: Value) -> bool:
+        """Count a message that has arrived; return whether it counts."""
+        if not self.counting or sender == receiver.me:
+            return False
+        key = receiver.me, receiver.name, type(message).__name__
+        self.received[key] = self.received.get(key, 0) + 1
+        return True
 
-    def attach(self, protocol: Protocol) -> None:
-        received, sent, layer, receive = self.received, self.sent, protocol.name, protocol.receive
+    def counted(self, kind: type[P]) -> type[P]:
+        """Return a subclass of a protocol whose messages are counted."""
 
-        def counted(self: Protocol, sender: NodeId, message: Value) -> None:
-            if sender != self.me:
-                key = self.me, layer, type(message).__name__
-                received[key] = received.get(key, 0) + 1
-                sent[sender, layer] = sent.get((sender, layer), 0) + 1
-            receive(sender, message)
+        def receive(protocol: Any, sender: NodeId, message: Value) -> None:
+            if self.counts(sender, protocol, message):
+                self.sent[sender, kind.name] = self.sent.get((sender, kind.name), 0) + 1
+            kind.receive(protocol, sender, message)
 
-        protocol.receive = MethodType(counted, protocol)  # type: ignore[method-assign]
-        if isinstance(protocol, Scribe):
-            self._attach_routed(protocol)
+        def observe(protocol: Any, event: Value) -> None:
+            """Count messages that Chord routes to a root in the layer above as well."""
+            if isinstance(event, Routed):
+                self.counts(event.sender, protocol, event)
+            kind.observe(protocol, event)
 
-    def _attach_routed(self, scribe: Scribe) -> None:
-        """Count messages that Chord routes to a root in the layer above as well."""
-        received, observe = self.received, scribe.observe
-
-        def counted(self: Scribe, event: Value) -> None:
-            if isinstance(event, Routed) and event.sender != self.me:
-                key = self.me, self.name, "Routed"
-                received[key] = received.get(key, 0) + 1
-            observe(event)  # type: ignore[arg-type]
-
-        scribe.observe = MethodType(counted, scribe)  # type: ignore[method-assign]
+        methods = {"receive": receive} | ({"observe": observe} if issubclass(kind, Scribe) else {})
+        return type(kind.__name__, (kind,), methods)
 
     def tell(self, time: float, note: Note) -> None:
         """Note rows `received` (about layer.type) and `sent` (about a layer), with counts."""
@@ -92,7 +85,7 @@ class System(ABC):
     names: list[NodeId]
 
     def __init__(self, deliver: Deliver) -> None:
-        self.deliver = deliver
+        self.deliver, self.tally = deliver, Tally()
         self.subscribers: dict[str, dict[NodeId, None]] = {}
         self.topics: dict[bytes, str] = {}  # by payload
 
@@ -132,10 +125,10 @@ class Structured(System):
         self.names = [NodeId(f"n{run.seed}-{index}") for index in range(run.nodes)]
         self.sim = Simulation(run.seed, listener=self._heard)
         steady = Steady.of(self.names)
+        chord, scribe = self.tally.counted(Chord), self.tally.counted(Scribe)
 
         def build(me: NodeId, rng: Random) -> Stack:
-            chord = Chord(me, rng, members=steady.members(me))
-            return Stack([chord, Scribe(me, rng)])
+            return Stack([chord(me, rng, members=steady.members(me)), scribe(me, rng)])
 
         for name in self.names:
             self.sim.add(name, build)
@@ -191,15 +184,17 @@ class Flood(Protocol):
 
 
 class Unstructured(System):
-    layer: type[Plumtree] | type[Flood] = Plumtree
+    layer: type[Plumtree | Flood] = Plumtree
 
     def __init__(self, run: Run, deliver: Deliver) -> None:
         super().__init__(deliver)
+        layer: type[Plumtree | Flood] = self.tally.counted(self.layer)
         self.overlay = Overlay(
             run.seed,
             run.nodes,
             lambda text: None,
-            lambda me, rng: [self.layer(me, rng)],
+            lambda me, rng: [layer(me, rng)],
+            hyparview=self.tally.counted(HyParView),
             shuffle_every=SHUFFLE_EVERY,
         )
         self.overlay.events = self._heard

@@ -36,6 +36,7 @@ class Overlay:
         nodes: int,
         say: Say,
         layers: Layers = lambda me, rng: [],
+        hyparview: type[HyParView] = HyParView,
         **options: int | float,
     ) -> None:
         self.say = say
@@ -45,7 +46,7 @@ class Overlay:
         self.events: Callable[[NodeId, Value], None] = lambda node, event: None
         self.sim = Simulation(seed, listener=self._hear)
         self.options = {"shuffle_every": self.cycle, "trade_chance": 0.0, **options}
-        self.layers = layers
+        self.layers, self.hyparview = layers, hyparview
         self._grow()
 
     def _grow(self) -> None:
@@ -56,7 +57,7 @@ class Overlay:
             self.sim.run(self.sim.now + JOIN_EVERY)
 
     def _build(self, me: NodeId, rng: Random) -> Stack:
-        view = HyParView(me, rng, contacts=self.names[:1], **self.options)  # type: ignore[arg-type]
+        view = self.hyparview(me, rng, contacts=self.names[:1], **self.options)  # type: ignore[arg-type]
         return Stack([view, *self.layers(me, rng)])
 
     def _hear(self, node: NodeId, event: Value) -> None:

@@ -44,7 +44,7 @@ class Top(Interface):
     """The layers that run on top of the group."""
 
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
-        """Return the layers above `group`, and set the learner of `group`."""
+        """Return the layers above `group`, with a state machine attached to it."""
 
     def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
         """Start the clients. The storm lasts until `until`."""

@@ -89,7 +89,7 @@ def settled(node: Node) -> list[Settled]:
 
 async def take(tickets: int, keepers: str, trace: Trace) -> None:
     async with member("127.0.0.1:0", keepers) as node:
-        me = node._parts.queue.myself
+        me = node._parts.queue.incarnation
         trace.add(Born(me, tickets))
 
         async def work() -> None:

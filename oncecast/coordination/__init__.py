@@ -1,4 +1,4 @@
-"""Processes on one network act together, without a server: `async with join(...) as node`."""
+"""Groups, leader election, locks, queues and streams without a server: `oncecast.join`."""
 
 from oncecast.coordination.node import Node, join
 from oncecast.coordination.protocols.fence import Fence

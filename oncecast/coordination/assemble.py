@@ -1,4 +1,4 @@
-"""The stack of a process that acts together with others, lowest protocol first."""
+"""The protocol stack of a group member, lowest layer first."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from oncecast.overlay.plumtree import Plumtree
 from oncecast.overlay.recovery import Recovery
 from oncecast.streams.protocols.streams import Streams
 
-ELEMENTS_MAX = 100_000  # of queues, that a process keeps for others
+ELEMENTS_MAX = 100_000  # queue elements that a process keeps for its peers
 ELEMENTS_BYTES_MAX = 1 << 28
 
 
-class News(Value):
-    """What a layer has observed, told to the application too."""
+class Forwarded(Value):
+    """An event that another layer has observed, for the application."""
 
     event: ViewChanged | LeaderElected
 
 
-class Herald(Protocol):
-    """An event that a layer observes does not reach the application: this one passes it on."""
+class Forwarder(Protocol):
+    """Forwards events to the application that only the layers above would see."""
 
-    name = "herald"
+    name = "forwarder"
     Observed = ViewChanged | LeaderElected
 
     def observe(self, event: ViewChanged | LeaderElected) -> None:
-        self.emit(News(event))
+        self.emit(Forwarded(event))
 
 
 class Parts(NamedTuple):
-    """A stack, and those of its protocols that somebody may want to look into."""
+    """A stack, and the protocols in it that the node reads."""
 
     stack: Stack
     group: Group
@@ -60,18 +60,18 @@ def assemble(
     suspect_after: float,
     lease: float,
     grace: float,
-    life: str = "",
+    incarnation: str = "",
 ) -> Parts:
     group = Group(me, rng, peers=peers, heartbeat=heartbeat, suspect_after=suspect_after)
     election = LeaderElection(me, rng)
     elements = Recovery(
         me,
         rng,
-        incarnation=life,
+        incarnation=incarnation,
         compare_every=heartbeat,
         kept_max=ELEMENTS_MAX,
         kept_bytes_max=ELEMENTS_BYTES_MAX,
-        snapshot_every=ELEMENTS_MAX,  # a snapshot holds all that is kept
+        snapshot_every=ELEMENTS_MAX,  # a snapshot contains every kept element
     )
     takers = Synod(me, rng, acceptors=acceptors, resend=heartbeat)
     mutex = LeaseMutex(me, rng, lease=lease, grace=grace)
@@ -88,7 +88,7 @@ def assemble(
             takers,
             mutex,
             queue,
-            Herald(me, rng),
+            Forwarder(me, rng),
         ]
     )
     return Parts(stack, group, election, mutex, queue, streams)

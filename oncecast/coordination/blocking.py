@@ -1,6 +1,6 @@
-"""Groups, locks, queues and streams for programs without an event loop: `oncecast.blocking.join`.
+"""Groups, locks, queues and streams without an event loop: `oncecast.blocking.join`.
 
-The node runs in a thread of its own; any thread may call.
+The node runs in its own thread. Every method can be called from any thread.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, Self, TypeVar
 
 from oncecast.client.client import Client
 from oncecast.client.portal import Portal
-from oncecast.coordination import faces, node
-from oncecast.coordination.faces import View
+from oncecast.coordination import handles, node
+from oncecast.coordination.handles import View
 from oncecast.kernel.protocol import NodeId
 from oncecast.streams.blocking import Stream
 from oncecast.streams.protocols.policies import QoS
@@ -21,7 +21,10 @@ T = TypeVar("T")
 
 
 class Node:
-    """A member of a group, for programs without an event loop; arguments as of `oncecast.join`."""
+    """A member of a group, for programs without an event loop.
+
+    It takes the same arguments as `oncecast.join`.
+    """
 
     def __init__(
         self,
@@ -81,14 +84,14 @@ class Node:
         return Stream(self, self._node.stream(name, qos))
 
     def soon(self, work: Callable[[], None]) -> None:
-        """In the node's thread, without waiting for it."""
+        """Run `work` in the node's thread, without waiting for it."""
         self._portal.loop.call_soon_threadsafe(work)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         return self._portal.call(work)
 
     def read(self, value: Callable[[], T]) -> T:
-        """In the node's thread: what it looks at may change at any time."""
+        """Return `value()`, called in the node's thread, where the node's state is stable."""
 
         async def look() -> T:
             return value()
@@ -128,9 +131,9 @@ class LeaderElection:
 
 
 class Lock:
-    """`with` it; several threads of a process take turns as well."""
+    """A lock that one thread of one process in the group holds at a time. Use it with `with`."""
 
-    def __init__(self, thread: Node, of: faces.Lock) -> None:
+    def __init__(self, thread: Node, of: handles.Lock) -> None:
         self._thread, self._of = thread, of
 
     @property
@@ -156,7 +159,7 @@ class Lock:
 
 
 class Queue:
-    def __init__(self, thread: Node, of: faces.Queue) -> None:
+    def __init__(self, thread: Node, of: handles.Queue) -> None:
         self._thread, self._of = thread, of
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""One process of a group: a stack of the toolkit on a real network, and its faces."""
+"""A member of a group: the coordination protocols on a real network."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from oncecast.client.client import Client
-from oncecast.coordination.assemble import News, assemble
-from oncecast.coordination.faces import Group, LeaderElection, Lock, Queue
+from oncecast.coordination.assemble import Forwarded, assemble
+from oncecast.coordination.handles import Group, LeaderElection, Lock, Queue
 from oncecast.coordination.protocols.events import (
-    NOBODY,
+    NO_NODE,
     Acquired,
     Deposited,
     Dequeued,
@@ -54,26 +54,26 @@ class Process(Runtime):
         return self._ended
 
     def flush(self) -> None:
-        """What was sent leaves now, and not at the end of this turn of the loop."""
+        """Send queued messages now, rather than at the end of this iteration of the loop."""
         self._transport.flush()
 
 
 class Node:
-    """`async with` it. `group`, `election`, `lock(name)`, `queue(name)` and `stream(name, qos)` are
-    its faces.
+    """A member of a group. Use it with `async with`.
 
-    `listen` is its address and its name; with port 0 it gets another one each time. Give `peers`
-    that are up: one suffices. Decisions are made by a majority of the `acceptors`, which must be
-    the same at all: without them, these are the process and its peers, or its peers alone if its
-    port is 0. With a `directory` it may come back under its old name; without, it must not.
-    Processes of another `group`, or with other acceptors, refuse each other.
+    It offers `group`, `election`, `lock(name)`, `queue(name)` and `stream(name, qos)`.
 
-    A lock stays with this process for `lease` seconds after it was cut off or has crashed. Other
-    processes wait for `grace` seconds longer, in which work under the lock can be stopped.
-
-    `through` a running cluster (the address of one of its nodes, or a client of it) processes need
-    not know each other: they find their peers there, and the first `founders` of them, which are
-    waited for, are the acceptors. Persistent streams are stored by it.
+    listen: the address and name of this process; with port 0, each start gets a new name.
+    peers: members to contact; one that is running is enough.
+    acceptors: the processes whose majority decides, the same list in every process. By default the
+        process and its peers, or only its peers if its port is 0.
+    directory: where an acceptor stores its state. Without one, it must not restart under its name.
+    group: the name of the group. Processes with another group or other acceptors are rejected.
+    through: a node address or client of a running cluster, to find peers and store persistent
+        streams. The first `founders` processes to sign in are the acceptors; `join` waits for them.
+    heartbeat, suspect_after: seconds between heartbeats, and of silence before suspicion.
+    lease: seconds that a lock stays with this process after it crashes or is disconnected.
+    grace: seconds that other processes wait after the lease, to let work under the lock stop.
     """
 
     def __init__(
@@ -95,9 +95,9 @@ class Node:
         times = {"heartbeat": heartbeat, "suspect_after": suspect_after, "lease": lease}
         for name, value in times.items():
             if not 0 < value < inf:
-                raise ValueError(f"{name}: {value:g} s; give a time above 0, and an end")
+                raise ValueError(f"{name} is {value:g} s; use a finite time above 0")
         if not 0 <= grace < inf:
-            raise ValueError(f"grace: {grace:g} s; give 0 or more seconds, and an end")
+            raise ValueError(f"grace is {grace:g} s; use 0 or a finite time above 0")
         self.listen = listen
         self.peers = tuple(NodeId(peer) for peer in peers)
         self._acceptors, self._directory, self._group = acceptors, directory, group
@@ -110,13 +110,13 @@ class Node:
         self._locks: dict[str, Lock] = {}
         self._queues: dict[str, Queue] = {}
 
-    # -- life --
+    # -- start and stop --
 
     async def __aenter__(self) -> Self:
         listen: Listen
         listen, self.me = listen_address(Settings(listen=self.listen))
         if self._through is not None and isinstance(listen, str):
-            # Whoever is signed in listens: a refused connection means that it has ended.
+            # A refused connection proves that a process has ended, so listen before signing in.
             listen = await bind(listen)
         try:
             return await self._join(listen)
@@ -140,7 +140,7 @@ class Node:
             suspect_after=self._suspect_after,
             lease=self._lease,
             grace=self._grace,
-            life="" if self._directory is not None else token_hex(8),
+            incarnation="" if self._directory is not None else token_hex(8),
         )
         journal = None
         if self._directory is not None:
@@ -160,8 +160,8 @@ class Node:
         return self
 
     def _stopped(self) -> None:
-        """Whatever has stopped it: who leads, holds or reads here does so no longer."""
-        self.election.changed(NOBODY)
+        """End leadership, locks and reads, whatever has stopped the node."""
+        self.election.changed(NO_NODE)
         for lock in self._locks.values():
             lock.stopped()
         self.streams.stopped()
@@ -186,14 +186,14 @@ class Node:
             await self._sign_out()
 
     async def _sign_in(self) -> None:
-        """Find the others through the cluster, if it was named."""
+        """Find peers through the cluster, if there is one."""
         if self._through is None:
             return
         if isinstance(self._through, Client):
             self.client = self._through
         else:
             self.client = await Client(self._through).__aenter__()
-        self._register = Register(self.client, self._group)  # who gives up signs out, too
+        self._register = Register(self.client, self._group)  # set first: a failed sign-in signs out
         found = await self._register.sign_in(self.me, self._founders)
         self._acceptors = self._acceptors or found.founders
         self.peers += found.present[-PEERS_MAX:]
@@ -204,7 +204,7 @@ class Node:
         client, register, self.client, self._register = self.client, self._register, None, None
         try:
             if register is not None:
-                with suppress(OncecastError, TimeoutError):  # as if it had crashed
+                with suppress(OncecastError, TimeoutError):  # its peers treat it as crashed
                     await register.sign_out(self.me)
         finally:
             if client is not self._through:
@@ -216,11 +216,14 @@ class Node:
         return self.client
 
     def _cluster(self) -> str:
-        """Nodes with different acceptors would decide differently."""
-        all_must_have = " ".join((*self.acceptors, self._group)).encode()
-        return "coordination-" + sha256(all_must_have).hexdigest()[:16]
+        """Return a cluster id that differs for each group and list of acceptors.
 
-    # -- faces --
+        Nodes with different acceptors could make different decisions, so they must not connect.
+        """
+        shared = " ".join((*self.acceptors, self._group)).encode()
+        return "coordination-" + sha256(shared).hexdigest()[:16]
+
+    # -- handles --
 
     def lock(self, name: str) -> Lock:
         check_name(name)
@@ -235,11 +238,11 @@ class Node:
         return self._queues[name]
 
     def stream(self, name: str, qos: QoS = BEST_EFFORT) -> Stream:
-        """Raises BadQoS if its qualities make no sense."""
+        """Return a stream; raise BadQoS if `qos` is invalid."""
         check_name(name)
         return Stream(self.streams, name, qos.checked())
 
-    # -- for the faces --
+    # -- used by the handles --
 
     @property
     def stopping(self) -> bool:
@@ -265,7 +268,7 @@ class Node:
         return max((self._runtime.unsent_bytes(peer) for peer in self.group.view), default=0)
 
     async def unless_stopped(self, work: Awaitable[T]) -> T:
-        """Raises Stopped if this node ends before the work."""
+        """Return the result of `work`; raise Stopped if this node stops first."""
         doing = asyncio.ensure_future(work)
         either: list[asyncio.Future[Any]] = [doing, self._runtime.ended]
         try:
@@ -277,13 +280,13 @@ class Node:
             doing.cancel()
 
     def _hear(self, event: Value) -> None:
-        if type(event) is Arrived:  # by far the most frequent
+        if type(event) is Arrived:  # the most frequent event
             self.streams.arrived(event.stream)
             return
         match event:
-            case News(ViewChanged(view)):
+            case Forwarded(ViewChanged(view)):
                 self.group.changed(view)
-            case News(LeaderElected(leader)):
+            case Forwarded(LeaderElected(leader)):
                 self.election.changed(leader)
             case Acquired() | Renewed() | Lapsed():
                 self.lock(event.lock).heard(event)

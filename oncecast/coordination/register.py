@@ -1,16 +1,16 @@
-"""How processes find each other through a running cluster: they sign in a topic of it.
+"""A register of members: processes find each other through a topic of a running cluster.
 
-The topic has one order for all, so all agree who came first: these founders are the acceptors. A
-process that leaves signs out. When no process is left, the next one begins the group again.
+Every process sees the entries of the topic in the same order, so all agree on the first ones to
+sign in. These founders are the acceptors. A process that leaves signs out. When no process is left,
+the next one to sign in starts the group again.
 
-A process that crashes does not sign out, and may still hold a lock if it is only silent. So its
-entry is removed only by a process on the same network of the same machine whose connection is
-refused: that proves that the process has ended. Elsewhere, a founder that crashed stays, and any
-other process is removed an hour after it signed in, if it cannot be reached.
+A process that crashes does not sign out, and a silent process may still hold a lock. A refused
+connection proves that a process has ended, but only within one network namespace of one machine. A
+process that signs in there removes such entries at once. From elsewhere, founders are never
+removed, and other processes are removed an hour after they signed in, if they cannot be reached.
 
-The topic is kept short: a subscription of its own says which entries are still needed, and moves
-on when a process signs in or out. Entries that many processes have left behind are replaced by a
-`Roll`, which has the same effect.
+A subscription marks the entries that are still needed; it moves forward when a process signs in or
+out. A `Roll` replaces the entries that many processes have left behind, with the same effect.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import split
 from oncecast.wire.retention import Policy
 
-PEERS_MAX = 16  # of those who signed in, the last: who is up among them knows the rest
+PEERS_MAX = 16  # contact the last processes to sign in; any that is running knows the rest
 FOUNDERS_MAX = 64
 PAUSE = 0.05
 LEAVE_WITHIN = 2.0
-PATIENCE = 30.0  # for the founders to sign in
-SLACK = 16  # entries that are not needed, before a Roll replaces them
-PROBE_WITHIN = 0.5  # seconds for a connection to a process that may have ended
-PROBES_MAX = 256  # processes that one sign-in looks for
+PATIENCE = 30.0  # seconds to wait for the founders to sign in
+SLACK = 16  # unneeded entries that stay before a Roll replaces them
+PROBE_WITHIN = 0.5  # seconds to connect to a process that may have ended
+PROBES_MAX = 256  # processes that one sign-in checks
 EXPIRE = 3600.0  # seconds after which a process that cannot be reached is removed
 KEEPER = "register"  # the subscription that keeps the entries
 
 
 class Here(Value, tag="Here"):
     member: NodeId
-    life: str = ""  # random: tells a process from an earlier one with the same address
-    place: str = ""  # where a refused connection proves that the process has ended
+    incarnation: str = ""  # random; differs from an earlier process at the same address
+    network: str = ""  # where a refused connection proves that the process has ended
 
 
 class Gone(Value, tag="Gone"):
     member: NodeId
-    life: str = ""  # empty: any
+    incarnation: str = ""  # empty: any incarnation
 
 
 class Present(Value, tag="Present"):
-    """A process that has signed in, and when: in microseconds since 1970."""
+    """A process that has signed in. `time` is in microseconds since 1970."""
 
     member: NodeId
-    life: str
-    place: str
+    incarnation: str
+    network: str
     time: int
 
 
@@ -74,25 +74,25 @@ class Roll(Value, tag="Roll"):
 class Entry(NamedTuple):
     offset: int
     time: int
-    what: Here | Gone | Roll
+    record: Here | Gone | Roll
 
 
-class Signed(NamedTuple):
-    """Who is to be asked, and who decides."""
+class Roster(NamedTuple):
+    """The acceptors of the group, and the processes that are signed in."""
 
     founders: tuple[NodeId, ...]
     present: tuple[NodeId, ...]
 
 
 class Members:
-    """The effect of the entries."""
+    """The members of the group according to the entries of the topic."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self.first: list[NodeId] = []  # to sign in since no process was present
+        self.first: list[NodeId] = []  # the first to sign in since no process was present
         self.present: dict[NodeId, Present] = {}  # the last to sign in comes last
         self.empty_at = -1  # the last offset after which no process was present
         entries = list(entries)
-        rolls = [each.what for each in entries if isinstance(each.what, Roll)]
+        rolls = [each.record for each in entries if isinstance(each.record, Roll)]
         upto = -1
         if rolls:
             roll = max(rolls, key=lambda each: each.upto)
@@ -100,48 +100,48 @@ class Members:
             self.present = {each.member: each for each in roll.present}
         for entry in entries:
             if entry.offset > upto:
-                self._take(entry)
+                self._apply(entry)
 
-    def _take(self, entry: Entry) -> None:
-        match entry.what:
-            case Here(member, life, place):
+    def _apply(self, entry: Entry) -> None:
+        match entry.record:
+            case Here(member, incarnation, network):
                 if not self.present:
                     self.first = []
                 self.present.pop(member, None)
-                self.present[member] = Present(member, life, place, entry.time)
+                self.present[member] = Present(member, incarnation, network, entry.time)
                 if member not in self.first and len(self.first) < FOUNDERS_MAX:
                     self.first.append(member)
-            case Gone(member, life):
+            case Gone(member, incarnation):
                 known = self.present.get(member)
-                if known is not None and life in ("", known.life):
+                if known is not None and incarnation in ("", known.incarnation):
                     del self.present[member]
                 if not self.present:
                     self.empty_at = entry.offset
             case Roll():
-                pass  # the one that counts was taken first
+                pass  # the newest Roll was applied first
 
-    def signed(self, founders: int) -> Signed:
-        return Signed(tuple(self.first[:founders]), tuple(self.present))
+    def roster(self, founders: int) -> Roster:
+        return Roster(tuple(self.first[:founders]), tuple(self.present))
 
 
 class Register:
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self._topic = f"members/{group or 'default'}"
-        self._life = secrets.token_hex(8)
-        self._place = place()
+        self._incarnation = secrets.token_hex(8)
+        self._network = network_id()
 
-    async def sign_in(self, me: NodeId, founders: int) -> Signed:
-        """Return who is there, once there are so many founders. Raises NotReached."""
+    async def sign_in(self, me: NodeId, founders: int) -> Roster:
+        """Return the roster once `founders` processes have signed in; raise NotReached if not."""
         await self._prepare()
         await self._remove_ended(me, founders)
-        await self._sign(Here(me, self._life, self._place))
-        found = Members(await self.entries()).signed(founders)
+        await self._sign(Here(me, self._incarnation, self._network))
+        found = Members(await self.entries()).roster(founders)
         try:
             async with asyncio.timeout(PATIENCE):
                 while len(found.founders) < founders:
                     await asyncio.sleep(PAUSE)
-                    found = Members(await self.entries()).signed(founders)
+                    found = Members(await self.entries()).roster(founders)
         except TimeoutError:
             raise NotReached(founders, found.founders) from None
         with suppress(OncecastError):  # the next process tries again
@@ -150,7 +150,7 @@ class Register:
 
     async def sign_out(self, me: NodeId) -> None:
         async with asyncio.timeout(LEAVE_WITHIN):
-            await self._sign(Gone(me, self._life))
+            await self._sign(Gone(me, self._incarnation))
             await self._shorten()
 
     async def entries(self) -> list[Entry]:
@@ -163,9 +163,9 @@ class Register:
     # -- in the cluster --
 
     async def _prepare(self) -> None:
-        """Make the topic, and the subscription that keeps its entries."""
+        """Create the topic, and the subscription that retains its entries."""
         await self._client.create_subscription(self._topic, KEEPER, start=EARLIEST)
-        if (await self._client.describe(self._topic)).policy.keep_all:  # of an earlier version
+        if (await self._client.describe(self._topic)).policy.keep_all:  # an earlier version made it
             await self._client.set_policy(self._topic, Policy())
 
     async def _sign(self, entry: Here | Gone | Roll) -> int:
@@ -177,12 +177,12 @@ class Register:
         async for part in self._client.scan(self._topic, EARLIEST):
             for message in part.messages():
                 with suppress(msgspec.MsgspecError):  # not an entry
-                    what = decoder.decode(message.value)
-                    entries.append(Entry(message.offset, message.timestamp, what))
+                    record = decoder.decode(message.value)
+                    entries.append(Entry(message.offset, message.timestamp, record))
         return entries
 
     async def _shorten(self) -> None:
-        """Drop the entries that have no effect any more."""
+        """Drop the entries that no longer have an effect."""
         entries = await self.entries()
         members = Members(entries)
         upto = members.empty_at
@@ -202,10 +202,10 @@ class Register:
         ended = await asyncio.gather(*(self._has_ended(each, each.member in kept) for each in some))
         for each, has in zip(some, ended, strict=True):
             if has:
-                await self._sign(Gone(each.member, each.life))
+                await self._sign(Gone(each.member, each.incarnation))
 
     async def _has_ended(self, present: Present, founder: bool) -> bool:
-        near = bool(self._place) and present.place == self._place
+        near = bool(self._network) and present.network == self._network
         expired = not founder and time.time() - present.time / 1e6 > EXPIRE
         if not near and not expired:
             return False
@@ -216,7 +216,7 @@ class Register:
 
 
 async def refuses(member: NodeId) -> bool:
-    """Return whether a connection is refused; raise OSError or TimeoutError if nothing answers."""
+    """Return whether `member` refuses a connection; raise an error if it does not answer."""
     try:
         async with asyncio.timeout(PROBE_WITHIN):
             _, writer = await asyncio.open_connection(*split(member))
@@ -226,8 +226,8 @@ async def refuses(member: NodeId) -> bool:
     return False
 
 
-def place() -> str:
-    """Return an id of this machine's network, or "" where there is none: then nothing is proved."""
+def network_id() -> str:
+    """Return an id of this machine's network namespace, or "" if the system has none."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/net').stat().st_ino}"

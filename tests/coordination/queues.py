@@ -1,4 +1,4 @@
-"""A group of nodes with a queue, of either make, and what they heard."""
+"""A simulated group of nodes with a queue of either implementation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAKES: dict[str, Callable[[list[NodeId]], Build]] = {"fifo": fifo_stack, "paxos"
 JOBS = "jobs"
 
 
-class Room:
+class QueueGroup:
     def __init__(self, make: str, count: int = 3, *, seed: int = 1, settle: float = 2.0) -> None:
         self.sim = Simulation(seed, fifo=True, listener=self._hear)
         self.names = [NodeId(f"n{index}") for index in range(count)]

@@ -1,4 +1,4 @@
-"""Logical clocks: what can have caused something is before it."""
+"""Logical clocks: a cause has a lower stamp than its effect."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def test_each_tick_is_later_than_the_one_before() -> None:
     assert [clock.tick(), clock.tick()] == [Stamp(1, A), Stamp(2, A)]
 
 
-def test_what_happens_after_a_message_is_later_than_its_sending() -> None:
+def test_event_after_a_message_is_later_than_its_sending() -> None:
     clock = LamportClock(A)
     clock.witness(Stamp(7, B))
     assert clock.tick() == Stamp(8, A)
 
 
-def test_an_old_message_does_not_set_the_clock_back() -> None:
+def test_old_message_does_not_set_the_clock_back() -> None:
     clock = LamportClock(A)
     clock.time = 9
     clock.witness(Stamp(2, B))
     assert clock.tick() == Stamp(10, A)
 
 
-def test_of_two_at_the_same_time_the_lower_name_is_first() -> None:
+def test_lower_name_breaks_ties() -> None:
     assert Stamp(1, B) < Stamp(2, A)
     assert Stamp(2, A) < Stamp(2, B)
 
@@ -38,14 +38,14 @@ def test_of_two_at_the_same_time_the_lower_name_is_first() -> None:
 @pytest.mark.parametrize(
     ("time", "possible"), [(0, False), (1, True), (2**62, True), (2**62 + 1, False)]
 )
-def test_stamps_begin_with_one_and_leave_room_to_count_on(time: int, possible: bool) -> None:
+def test_stamps_start_at_one_and_can_be_incremented(time: int, possible: bool) -> None:
     assert Stamp(time, A).possible == possible
 
 
 @pytest.mark.long
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40))
 def test_stamps_follow_causality(talk: list[tuple[int, int]]) -> None:
-    """DDS-4: along every chain of messages the stamps grow, and no two are equal."""
+    """DDS-4: stamps grow along every chain of messages, and no two are equal."""
     clocks = [LamportClock(NodeId(f"n{index}")) for index in range(4)]
     seen: list[Stamp] = []
     for sender, receiver in talk:

@@ -1,4 +1,4 @@
-"""The second queue goes on whoever of a minority crashes, and in whichever step."""
+"""PaxosQueue survives the crash of any minority in any step."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from oncecast.kernel.protocol import NodeId
 from oncecast.simulator.checkers import Checker
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.trace import Step
-from tests.coordination.queues import Room
+from tests.coordination.queues import QueueGroup
 
 pytestmark = pytest.mark.long
 
 INPUTS = ("request", "receive", "wake")
-SECONDS = 0.6  # in which all that matters happens if nobody crashes
+SECONDS = 0.6  # enough for all steps of a run without crashes
 
 
 class Doom(Checker):
-    """These nodes crash for good in a step of the first of them: nothing of it is done."""
+    """Crashes nodes for good in step `step` of the first of them."""
 
     def __init__(self, doomed: tuple[NodeId, ...], step: int) -> None:
         self.doomed, self.left = doomed, step
@@ -33,34 +33,34 @@ class Doom(Checker):
 
 
 def story(nodes: int, doomed: tuple[int, ...], step: int) -> bool:
-    """One element for each node, and each takes until all is gone; false if the step never came."""
-    room = Room("paxos", nodes)
+    """Let each node add an element and take one; return False if the run has fewer steps."""
+    group = QueueGroup("paxos", nodes)
     for node in range(nodes):
-        room.put(node, b"job %d" % node)
-    room.run(1.0)
-    doom = Doom(tuple(room.names[node] for node in doomed), step)
-    room.sim.check(doom)
+        group.put(node, b"job %d" % node)
+    group.run(1.0)
+    doom = Doom(tuple(group.names[node] for node in doomed), step)
+    group.sim.check(doom)
     for node in range(nodes):
-        room.take(node, wait=True)
-    room.run(SECONDS)
-    came = doom.left <= 0
+        group.take(node, wait=True)
+    group.run(SECONDS)
+    reached = doom.left <= 0
     for _ in range(3):
-        room.run(3.0)
+        group.run(3.0)
         for node in range(nodes):
             if node not in doomed:
-                room.take(node, wait=True)
-    room.run(3.0)
-    taken = room.taken()
+                group.take(node, wait=True)
+    group.run(3.0)
+    taken = group.taken()
     assert len(taken) == len(set(taken)), f"{taken}: taken twice"
-    # Each that crashed had one ticket, and so takes one element with it at most.
+    # Each crashed node had one ticket, so it loses at most one element.
     assert len(taken) >= nodes - len(doomed), f"crash of {doomed} in step {step}: only {taken}"
-    assert not any(room.lengths()), f"{room.sim.alive()} still count {room.lengths()}"
-    return came
+    assert not any(group.lengths()), f"{group.sim.alive()} still have {group.lengths()}"
+    return reached
 
 
 @pytest.mark.parametrize("doomed", range(3))
-def test_queue_goes_on_whoever_of_three_crashes_in_whichever_step(doomed: int) -> None:
-    """DDS-5: the leader, the acceptors and those with a petition under way."""
+def test_queue_survives_a_crash_of_any_of_three_nodes_in_any_step(doomed: int) -> None:
+    """DDS-5: leader, acceptors, and requesters with a petition in flight."""
     for step in count(1):
         if not story(3, (doomed,), step):
             break
@@ -68,7 +68,7 @@ def test_queue_goes_on_whoever_of_three_crashes_in_whichever_step(doomed: int) -
 
 
 @pytest.mark.parametrize("doomed", list(combinations(range(5), 2)), ids=str)
-def test_queue_goes_on_when_two_of_five_crash_together(doomed: tuple[int, int]) -> None:
+def test_queue_survives_a_crash_of_any_two_of_five_nodes(doomed: tuple[int, int]) -> None:
     """DDS-5"""
     for step in range(1, 60, 7):
         story(5, doomed, step)

@@ -1,4 +1,4 @@
-"""FifoQueue: what its commands cost, and the order that it needs."""
+"""FifoQueue: the cost of its commands, and the order of its messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def group(count: int) -> Wires:
 
 
 @pytest.mark.parametrize("count", range(2, 12))
-def test_element_costs_one_message_for_each_other_member_to_put_in_and_three_to_take(
+def test_each_other_member_costs_one_message_to_enqueue_and_three_to_dequeue(
     count: int,
 ) -> None:
     """DDS-5"""
@@ -38,7 +38,7 @@ def test_element_costs_one_message_for_each_other_member_to_put_in_and_three_to_
 
 
 def asking() -> FifoQueue:
-    """A has an element, and asks B and C for its turn."""
+    """Return the queue of A, which has an element and has asked B and C for its turn."""
     queue = FifoQueue(A, Random(0), members=[A, B, C])
     queue.request(Enqueue(JOBS, b"job"))
     queue.request(Dequeue(JOBS, 1))
@@ -46,8 +46,8 @@ def asking() -> FifoQueue:
     return queue
 
 
-def test_older_request_is_acknowledged_at_once_and_a_younger_one_after_the_pop() -> None:
-    """DDS-5: who is let in has heard before what it must not take."""
+def test_older_request_is_acknowledged_at_once_and_a_newer_one_after_the_pop() -> None:
+    """DDS-5: a member knows which element is gone before its turn starts."""
     queue = asking()
     queue.receive(B, Deq(Stamp(1, B)))
     assert queue.drain() == [Send(B, Ack(Stamp(3, A)))]
@@ -80,7 +80,7 @@ def test_each_turn_takes_the_oldest_element_of_one_queue() -> None:
     ]
 
 
-def test_withdrawn_ticket_asks_for_no_turn() -> None:
+def test_withdrawn_ticket_does_not_ask_for_a_turn() -> None:
     """DDS-5"""
     queue = FifoQueue(A, Random(0), members=[A, B])
     queue.request(Dequeue(JOBS, 1, wait=True))
@@ -89,7 +89,7 @@ def test_withdrawn_ticket_asks_for_no_turn() -> None:
     assert (queue.drain(), queue.length(JOBS)) == ([], 1)
 
 
-def test_element_whose_pop_was_faster_is_not_added() -> None:
+def test_element_that_arrives_after_its_pop_is_not_added() -> None:
     queue = FifoQueue(A, Random(0), members=[A, B, C])
     queue.receive(C, Pop(JOBS, Stamp(1, B), Stamp(4, C)))
     queue.receive(B, Element(JOBS, Stamp(1, B), b"job"))
@@ -97,7 +97,7 @@ def test_element_whose_pop_was_faster_is_not_added() -> None:
     assert not queue.popped
 
 
-def test_strangers_and_impossible_stamps_are_ignored_and_counted() -> None:
+def test_unknown_senders_and_invalid_stamps_are_ignored_and_counted() -> None:
     queue = FifoQueue(A, Random(0), members=[A, B])
     queue.receive(C, Deq(Stamp(1, C)))
     queue.receive(B, Deq(Stamp(2**63 - 1, B)))

@@ -1,4 +1,4 @@
-"""Group: who is in the view, who is suspected, and how a wrong suspicion is healed."""
+"""Group: the view, suspicions, and how a wrong suspicion ends."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def events(effects: list[Effect]) -> list[object]:
     return [effect.event for effect in effects if isinstance(effect, Emit)]
 
 
-def test_start_tells_every_peer_and_sees_itself() -> None:
+def test_start_sends_alive_to_every_peer_and_emits_the_first_view() -> None:
     group = Group(A, MiddleDice(), peers=[A, B], heartbeat=1.0)
     group.start()
     assert group.drain() == [Send(B, Alive(True, ())), Later(1.0, Beat()), Emit(ViewChanged((A,)))]
@@ -65,7 +65,7 @@ def test_peer_is_suspected_after_two_seconds_and_kept_for_a_minute() -> None:
     assert Later(60.0, Silent(B)) in group.drain()
 
 
-def test_who_says_that_it_is_alive_is_in_the_view() -> None:
+def test_peer_that_sends_alive_is_in_the_view() -> None:
     """DDS-4"""
     group = started()
     group.receive(B, HERE)
@@ -79,7 +79,7 @@ def test_who_says_that_it_is_alive_is_in_the_view() -> None:
     assert group.drain() == [Later(4.0, Silent(B))]
 
 
-def test_guest_sees_the_members_and_is_none() -> None:
+def test_node_that_has_not_joined_sees_the_members() -> None:
     group = started(member=False)
     group.receive(B, HERE)
     assert list(group.view) == [B]
@@ -87,7 +87,7 @@ def test_guest_sees_the_members_and_is_none() -> None:
     assert list(group.view) == [A, B]
 
 
-def test_who_leaves_tells_so_and_is_not_suspected_for_it() -> None:
+def test_leaving_node_announces_it_and_is_not_suspected() -> None:
     """DDS-4"""
     group = with_b()
     group.request(Leave())
@@ -97,8 +97,8 @@ def test_who_leaves_tells_so_and_is_not_suspected_for_it() -> None:
     assert not group.known[B].suspected
 
 
-def test_silence_is_suspected_and_the_next_word_heals_it_with_more_patience() -> None:
-    """DDS-4: a wrong suspicion is made once for each length of silence."""
+def test_silent_node_is_suspected_until_its_next_message_and_then_gets_more_time() -> None:
+    """DDS-4: the same length of silence causes one wrong suspicion only."""
     group = with_b()
     group.timeout(Silent(B))
     assert group.drain() == [Later(9, Silent(B)), Emit(ViewChanged((A,)))]
@@ -108,7 +108,7 @@ def test_silence_is_suspected_and_the_next_word_heals_it_with_more_patience() ->
     assert Later(5.0, Silent(B)) in effects
 
 
-def test_link_that_breaks_is_suspected_at_once_and_costs_no_patience() -> None:
+def test_broken_link_causes_suspicion_at_once_without_a_longer_timeout() -> None:
     group = with_b()
     del group.watched[B]  # as the stack does
     group.down(B)
@@ -119,21 +119,21 @@ def test_link_that_breaks_is_suspected_at_once_and_costs_no_patience() -> None:
 
 def test_broken_link_to_a_suspected_or_forgotten_peer_changes_nothing() -> None:
     group = started()
-    for peer in (B, C):  # B has not been heard yet, and C is unknown
+    for peer in (B, C):  # B has not sent anything yet, and C is unknown
         group.down(peer)
     assert group.drain() == []
 
 
-def test_members_are_found_through_those_who_know_them() -> None:
+def test_members_are_found_through_other_members() -> None:
     group = started()
     group.receive(B, Alive(True, (A, C)))
     assert group.drain()[:2] == [Send(C, Alive(True, ())), Later(9, Silent(C))]
-    assert list(group.view) == [A, B]  # nobody is in it by hearsay
+    assert list(group.view) == [A, B]  # only nodes that sent Alive are in the view
     group.receive(C, HERE)
     assert list(group.view) == [A, B, C]
 
 
-def test_who_was_only_met_is_forgotten_and_who_was_named_never() -> None:
+def test_silent_nodes_are_forgotten_unless_they_are_configured_peers() -> None:
     group = with_b()
     group.receive(C, HERE)
     for node, effects in ((B, []), (C, [Unwatch(C)])):
@@ -144,7 +144,7 @@ def test_who_was_only_met_is_forgotten_and_who_was_named_never() -> None:
     assert list(group.known) == [B]
 
 
-def test_crowd_is_bounded() -> None:
+def test_number_of_known_nodes_is_bounded() -> None:
     group = started()
     group.receive(B, Alive(True, tuple(NodeId(f"x{index}") for index in range(2000))))
     group.receive(C, HERE)

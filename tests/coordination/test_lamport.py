@@ -22,7 +22,7 @@ def group(count: int, rng: Random | None = None) -> Wires:
 
 
 def one_entry(count: int) -> int:
-    """The messages that one member's entry takes, from its request to the end of its release."""
+    """Return the number of messages for one entry, from request to release."""
     wires = group(count)
     me = names(count)[count // 2]
     wires.ask(me, Acquire(LOCK))
@@ -34,7 +34,7 @@ def one_entry(count: int) -> int:
 
 
 @pytest.mark.long
-def test_an_entry_costs_three_messages_for_each_other_member() -> None:
+def test_entry_costs_three_messages_for_each_other_member() -> None:
     """DDS-4: exactly 3(N-1), for 2 to 200 members."""
     for count in range(2, 201):
         assert one_entry(count) == 3 * (count - 1)
@@ -42,7 +42,7 @@ def test_an_entry_costs_three_messages_for_each_other_member() -> None:
 
 @pytest.mark.parametrize("count", range(2, 10))
 def test_entries_under_contention_cost_the_same(count: int) -> None:
-    """DDS-4: all want it at once, and each of them costs 3(N-1)."""
+    """DDS-4: all members ask at once, and each entry costs 3(N-1) messages."""
     wires = group(count, Random(count))
     for node in names(count):
         wires.ask(node, Acquire(LOCK))
@@ -57,13 +57,13 @@ def test_entries_under_contention_cost_the_same(count: int) -> None:
     ]
 
 
-def test_who_is_alone_enters_at_once() -> None:
+def test_only_member_enters_at_once() -> None:
     wires = group(1)
     wires.ask(names(1)[0], Acquire(LOCK))
     assert wires.events == [(names(1)[0], Acquired(LOCK, 1))]
 
 
-def test_request_goes_to_all_others_and_reply_says_a_later_time() -> None:
+def test_request_goes_to_all_others_and_the_reply_has_a_later_time() -> None:
     mutex = LamportMutex(A, Random(0), members=[A, B, C])
     mutex.request(Acquire(LOCK))
     wanted = Wanted(LOCK, Stamp(1, A))
@@ -72,7 +72,7 @@ def test_request_goes_to_all_others_and_reply_says_a_later_time() -> None:
     assert mutex.drain() == [Send(B, Noted(Stamp(6, A)))]
 
 
-def test_member_enters_when_all_have_said_something_later() -> None:
+def test_member_enters_after_a_later_message_from_every_other_member() -> None:
     mutex = LamportMutex(A, Random(0), members=[A, B, C])
     mutex.request(Acquire(LOCK))
     mutex.drain()
@@ -82,7 +82,7 @@ def test_member_enters_when_all_have_said_something_later() -> None:
     assert mutex.drain() == [Emit(Acquired(LOCK, 1))]
 
 
-def test_an_older_request_is_served_first_though_it_comes_later() -> None:
+def test_older_request_is_served_first_even_if_it_arrives_later() -> None:
     mutex = LamportMutex(B, Random(0), members=[A, B])
     mutex.request(Acquire(LOCK))
     mutex.receive(A, Wanted(LOCK, Stamp(1, A)))
@@ -92,7 +92,7 @@ def test_an_older_request_is_served_first_though_it_comes_later() -> None:
     assert Emit(Acquired(LOCK, 2)) in mutex.drain()
 
 
-def test_who_holds_or_waits_already_asks_nobody_again() -> None:
+def test_holding_or_waiting_member_sends_no_second_request() -> None:
     wires = group(2)
     me = names(2)[0]
     wires.ask(me, Acquire(LOCK))
@@ -122,7 +122,7 @@ def test_different_locks_are_held_at_the_same_time() -> None:
 
 
 def test_crashed_member_blocks_all_others() -> None:
-    """DDS-4: the limit that the page states."""
+    """DDS-4: the documented limit."""
     wires = group(3)
     one, other, dead = names(3)
     wires.crash(dead)
@@ -132,7 +132,7 @@ def test_crashed_member_blocks_all_others() -> None:
     assert wires.events == []
 
 
-def test_strangers_and_impossible_stamps_are_ignored_and_counted() -> None:
+def test_unknown_senders_and_invalid_stamps_are_ignored_and_counted() -> None:
     mutex = LamportMutex(A, Random(0), members=[A, B])
     mutex.receive(C, Wanted(LOCK, Stamp(1, C)))
     mutex.receive(B, Wanted(LOCK, Stamp(2**63 - 1, B)))

@@ -50,7 +50,7 @@ def mutex() -> LeaseMutex:
 def holding() -> LeaseMutex:
     made = mutex()
     made.request(Acquire("door"))
-    made.observe(Settled(SERIES, 1, made.myself))
+    made.observe(Settled(SERIES, 1, made.identity))
     made.drain()
     return made
 
@@ -72,42 +72,42 @@ def asks(effects: list[Effect]) -> list[object]:
     return [effect.request for effect in effects if isinstance(effect, Ask)]
 
 
-def test_free_lock_is_asked_for_at_once_and_held_when_its_token_is_settled() -> None:
+def test_free_lock_is_requested_at_once_and_held_when_its_token_is_settled() -> None:
     """DDS-4"""
     made = mutex()
     made.request(Acquire("door"))
-    assert made.drain() == [Ask(Decide(SERIES, 1, made.myself))]
+    assert made.drain() == [Ask(Decide(SERIES, 1, made.identity))]
     made.now = 101.0
-    made.observe(Settled(SERIES, 1, made.myself))
+    made.observe(Settled(SERIES, 1, made.identity))
     assert made.drain() == [
         Emit(Acquired("door", 1)),
-        Later(9.0, Ending("door")),  # since it asked, not since it was told
+        Later(9.0, Ending("door")),  # counted from the request
         Later(4.5, Renewal("door")),
     ]
 
 
 @pytest.mark.parametrize("lease", [2.5, 10.0, 100.0])
 def test_waiting_process_waits_for_the_holders_lease_by_the_slowest_clock(lease: float) -> None:
-    """DDS-4: not for its own lease; and longer than the holder's own clock says, by both drifts."""
+    """DDS-4: not for its own lease, and longer by the drift of both clocks."""
     holder = LeaseMutex(B, Random(1), lease=lease, drift=0.5)
     made = mutex()
-    made.observe(Settled(SERIES, 1, holder.myself))
+    made.observe(Settled(SERIES, 1, holder.identity))
     made.request(Acquire("door"))
-    patience = lease / (1 - 0.5) * (1 + 0.2)
-    assert made.drain() == [Later(patience, Vacant("door")), *queries(1)]
-    made.now = 100.0 + patience + 0.01
+    longest = lease / (1 - 0.5) * (1 + 0.2)
+    assert made.drain() == [Later(longest, Vacant("door")), *queries(1)]
+    made.now = 100.0 + longest + 0.01
     made.timeout(Vacant("door"))
-    assert asks(made.drain()) == [Decide(SERIES, 2, made.myself)]
+    assert asks(made.drain()) == [Decide(SERIES, 2, made.identity)]
 
 
-def test_holder_is_given_its_grace_after_its_lease() -> None:
-    """DDS-4: what it has started under the lock takes a while to end."""
+def test_lock_is_vacant_after_the_lease_and_grace_of_its_holder() -> None:
+    """DDS-4: work under the lock needs time to stop."""
     holder = LeaseMutex(B, Random(1), lease=10.0, grace=5.0, drift=0.0)
     made = LeaseMutex(A, Random(0), drift=0.0)
-    made.observe(Settled(SERIES, 1, holder.myself))
+    made.observe(Settled(SERIES, 1, holder.identity))
     assert made.locks["door"].vacant_at == 15.0
     holder.request(Acquire("door"))
-    holder.observe(Settled(SERIES, 1, holder.myself))
+    holder.observe(Settled(SERIES, 1, holder.identity))
     assert Later(10.0, Ending("door")) in holder.drain()
 
 
@@ -118,14 +118,14 @@ def test_stated_lease_may_be_shorter_than_a_second() -> None:
 @pytest.mark.parametrize(
     "holder", ["b", "b~0123456789ab", "late 7~0123456789ab", "b inf", "b 0", "b -0.5"]
 )
-def test_holder_that_states_no_lease_is_given_our_own(holder: str) -> None:
-    """DDS-4: earlier versions stored the name alone, and every process had the same lease."""
+def test_our_own_lease_is_the_default_for_a_holder_without_one(holder: str) -> None:
+    """DDS-4: earlier versions stored only the name, and all leases were the same."""
     made = mutex()
     made.observe(Settled(SERIES, 1, holder))
     assert made.locks["door"].vacant_at == pytest.approx(100.0 + 10.0 / 0.8 * 1.2)
 
 
-def test_others_are_asked_once_a_token_whether_it_was_released_before() -> None:
+def test_waiting_process_sends_one_query_for_each_token() -> None:
     made = mutex()
     made.request(Acquire("door"))
     made.observe(Settled(SERIES, 5, "b"))
@@ -135,8 +135,8 @@ def test_others_are_asked_once_a_token_whether_it_was_released_before() -> None:
     assert [each for each in made.drain() if isinstance(each, Send)] == queries(6)
 
 
-def test_who_comes_after_a_release_hears_of_it_from_whoever_was_there() -> None:
-    """DDS-4: it would wait for a lease that nobody has any more."""
+def test_late_joiner_learns_of_a_release_from_any_member() -> None:
+    """DDS-4: otherwise it would wait for a lease that was released."""
     there, holder = mutex(), holding()
     holder.request(Release("door"))
     there.receive(B, Freed("door", 3))
@@ -153,17 +153,17 @@ def test_who_comes_after_a_release_hears_of_it_from_whoever_was_there() -> None:
         assert made.drain() == answers
 
 
-def test_lease_is_ten_seconds_and_a_clock_may_drift_by_one_in_a_hundred() -> None:
+def test_default_lease_is_ten_seconds_and_default_drift_one_percent() -> None:
     made = LeaseMutex(A, Random(0))
-    assert made.myself.split()[-1] == repr(10.0 / 0.99)
+    assert made.identity.split()[-1] == repr(10.0 / 0.99)
 
 
-def test_waiting_or_holding_process_asks_for_no_second_token() -> None:
+def test_waiting_or_holding_process_does_not_ask_for_a_second_token() -> None:
     made = mutex()
     for _ in range(2):
         made.request(Acquire("door"))
-    assert made.drain() == [Ask(Decide(SERIES, 1, made.myself))]
-    made.observe(Settled(SERIES, 1, made.myself))
+    assert made.drain() == [Ask(Decide(SERIES, 1, made.identity))]
+    made.observe(Settled(SERIES, 1, made.identity))
     made.drain()
     made.request(Acquire("door"))
     assert made.drain() == []
@@ -171,7 +171,7 @@ def test_waiting_or_holding_process_asks_for_no_second_token() -> None:
 
 @pytest.mark.parametrize("token", [0, NUMBER_MAX])
 @pytest.mark.parametrize("message", [Freed, Query])
-def test_impossible_token_is_dropped_and_counted(message: type[Freed | Query], token: int) -> None:
+def test_invalid_token_is_dropped_and_counted(message: type[Freed | Query], token: int) -> None:
     made = mutex()
     made.request(Acquire("door"))
     made.drain()
@@ -195,7 +195,7 @@ def test_release_of_an_older_token_changes_nothing() -> None:
     assert (made.locks["door"].token, made.locks["door"].vacant_at) == (5, 115.0)
 
 
-def test_nobody_else_can_release_the_token_of_a_holder() -> None:
+def test_other_processes_cannot_release_the_token_of_a_holder() -> None:
     made = holding()
     made.receive(B, Freed("door", 1))
     assert made.drain() == []
@@ -203,7 +203,7 @@ def test_nobody_else_can_release_the_token_of_a_holder() -> None:
     assert made.drain() == []
 
 
-def test_holder_that_hears_of_the_release_of_a_later_token_holds_no_longer() -> None:
+def test_holder_that_learns_of_the_release_of_a_later_token_lapses() -> None:
     made = holding()
     made.receive(B, Freed("door", 2))
     assert made.drain() == ended(1)
@@ -214,13 +214,13 @@ def test_process_whose_token_was_won_and_released_by_another_asks_for_the_next()
     made.request(Acquire("door"))
     made.drain()
     made.receive(B, Freed("door", 1))
-    asked = [Ask(Decide(SERIES, 2, made.myself))]
+    asked = [Ask(Decide(SERIES, 2, made.identity))]
     assert made.drain() == asked
-    made.receive(B, Freed("door", 1))  # again: token 2 is still asked for
+    made.receive(B, Freed("door", 1))  # a duplicate: token 2 is already requested
     assert made.drain() == []
 
 
-def test_token_that_is_settled_twice_prolongs_no_lease() -> None:
+def test_token_that_is_settled_twice_does_not_extend_a_lease() -> None:
     made = mutex()
     made.observe(Settled(SERIES, 2, "b"))
     made.request(Acquire("door"))
@@ -233,24 +233,24 @@ def test_token_that_is_settled_twice_prolongs_no_lease() -> None:
 
 
 def test_token_that_was_not_asked_for_is_not_held() -> None:
-    """DDS-4: nobody knows when its lease began."""
+    """DDS-4: the start of its lease is unknown."""
     made = mutex()
     made.request(Acquire("door"))
     made.drain()
-    made.observe(Settled(SERIES, 5, made.myself))
-    assert made.drain() == [*freed(5), Ask(Decide(SERIES, 6, made.myself))]
+    made.observe(Settled(SERIES, 5, made.identity))
+    assert made.drain() == [*freed(5), Ask(Decide(SERIES, 6, made.identity))]
 
 
-def test_lock_that_is_released_is_asked_for_at_once() -> None:
+def test_waiting_process_asks_for_a_released_lock_at_once() -> None:
     made = mutex()
     made.observe(Settled(SERIES, 1, "b"))
     made.request(Acquire("door"))
     made.drain()
     made.receive(B, Freed("door", 1))
-    assert asks(made.drain()) == [Decide(SERIES, 2, made.myself)]
+    assert asks(made.drain()) == [Decide(SERIES, 2, made.identity)]
 
 
-def test_who_loses_a_token_waits_for_the_lease_of_the_winner() -> None:
+def test_process_that_loses_a_token_waits_for_the_lease_of_the_winner() -> None:
     made = mutex()
     made.request(Acquire("door"))
     made.drain()
@@ -258,12 +258,12 @@ def test_who_loses_a_token_waits_for_the_lease_of_the_winner() -> None:
     assert made.drain() == [Later(15.0, Vacant("door")), *queries(1)]
 
 
-def test_holder_renews_by_the_next_token() -> None:
+def test_holder_renews_with_the_next_token() -> None:
     made = holding()
     made.now = 105.0
     made.timeout(Renewal("door"))
-    assert asks(made.drain()) == [Decide(SERIES, 2, made.myself)]
-    made.observe(Settled(SERIES, 2, made.myself))
+    assert asks(made.drain()) == [Decide(SERIES, 2, made.identity)]
+    made.observe(Settled(SERIES, 2, made.identity))
     assert made.drain() == [
         Emit(Renewed("door", 2)),
         Later(10.0, Ending("door")),
@@ -271,7 +271,7 @@ def test_holder_renews_by_the_next_token() -> None:
     ]
 
 
-def test_release_is_told_to_all_others() -> None:
+def test_release_is_sent_to_all_other_members() -> None:
     made = holding()
     made.request(Release("door"))
     assert made.drain() == [
@@ -282,46 +282,46 @@ def test_release_is_told_to_all_others() -> None:
     ]
 
 
-def test_lease_that_ends_is_told_to_the_holder() -> None:
+def test_holder_lapses_when_its_lease_ends() -> None:
     made = holding()
     made.now = 110.0
     made.timeout(Ending("door"))
     assert made.drain() == ended(1)
     assert not made.locks["door"].held
     made.request(Acquire("door"))
-    assert made.drain() == [Ask(Decide(SERIES, 2, made.myself))]
+    assert made.drain() == [Ask(Decide(SERIES, 2, made.identity))]
 
 
-def test_holder_that_hears_of_a_later_token_holds_no_longer() -> None:
+def test_holder_that_learns_of_a_later_token_lapses() -> None:
     made = holding()
     made.observe(Settled(SERIES, 2, "b"))
-    assert made.drain() == ended(1)  # and it does not wait for the lock again by itself
+    assert made.drain() == ended(1)  # and it does not wait for the lock again
 
 
-def test_token_that_comes_when_nobody_waits_any_more_is_freed() -> None:
+def test_token_that_arrives_after_the_release_is_freed() -> None:
     made = mutex()
     made.request(Acquire("door"))
     made.request(Release("door"))
     made.drain()
-    made.observe(Settled(SERIES, 1, made.myself))
+    made.observe(Settled(SERIES, 1, made.identity))
     assert made.drain() == [Send(B, Freed("door", 1)), Send(C, Freed("door", 1))]
 
 
 @pytest.mark.parametrize(("late", "held"), [(0.49, True), (0.5, False), (1.0, False)])
-def test_token_that_comes_after_half_its_lease_is_freed_and_the_next_asked_for(
+def test_token_that_arrives_after_half_its_lease_is_freed_and_the_next_requested(
     late: float, held: bool
 ) -> None:
-    """DDS-4: the rest is too short to renew the lease."""
+    """DDS-4: too little time is left to renew the lease."""
     made = LeaseMutex(A, Random(0), lease=1.0)
     made.observe(ViewChanged((A, B, C)))
     made.request(Acquire("door"))
     made.drain()
     made.now = late
-    made.observe(Settled(SERIES, 1, made.myself))
+    made.observe(Settled(SERIES, 1, made.identity))
     if held:
         assert made.drain()[0] == Emit(Acquired("door", 1))
     else:
-        assert made.drain() == [*freed(1), Ask(Decide(SERIES, 2, made.myself))]
+        assert made.drain() == [*freed(1), Ask(Decide(SERIES, 2, made.identity))]
 
 
 @pytest.mark.parametrize(("late", "renewed"), [(5.0, True), (9.9, True), (10.0, False)])
@@ -330,7 +330,7 @@ def test_holder_may_renew_until_the_end_of_the_next_lease(late: float, renewed: 
     made.timeout(Renewal("door"))
     made.drain()
     made.now = 100.0 + late
-    made.observe(Settled(SERIES, 2, made.myself))
+    made.observe(Settled(SERIES, 2, made.identity))
     assert (Emit(Renewed("door", 2)) in made.drain()) == renewed
 
 
@@ -338,30 +338,30 @@ def test_holder_may_renew_until_the_end_of_the_next_lease(late: float, renewed: 
 def test_late_token_of_a_former_holder_is_freed_when_its_grace_is_over(
     now: float, effects: list[Effect]
 ) -> None:
-    """DDS-4: what ran under the lock may not have stopped yet."""
+    """DDS-4: work under the lock may still be stopping."""
     made = LeaseMutex(A, Random(0), lease=10.0, grace=5.0, drift=0.0)
     made.observe(ViewChanged((A, B, C)))
     made.now = 100.0
     made.request(Acquire("door"))
-    made.observe(Settled(SERIES, 1, made.myself))
+    made.observe(Settled(SERIES, 1, made.identity))
     made.now = 109.0
     made.timeout(Renewal("door"))
     made.now = 110.0
     made.timeout(Ending("door"))
     made.drain()
     made.now = now
-    made.observe(Settled(SERIES, 2, made.myself))
+    made.observe(Settled(SERIES, 2, made.identity))
     assert made.drain() == effects
 
 
-def test_restarted_process_does_not_hold_what_its_forerunner_held() -> None:
+def test_restarted_process_does_not_hold_its_earlier_locks() -> None:
     before, after = (LeaseMutex(A, Random(seed)) for seed in range(2))
     after.request(Acquire("door"))
-    after.observe(Settled(SERIES, 1, before.myself))
+    after.observe(Settled(SERIES, 1, before.identity))
     assert not after.locks["door"].held
 
 
-def test_late_token_is_refused_by_who_has_seen_a_later_one() -> None:
+def test_fence_rejects_a_token_after_a_later_one() -> None:
     """DDS-4"""
     fence = Fence()
     assert fence.highest == 0
@@ -371,8 +371,8 @@ def test_late_token_is_refused_by_who_has_seen_a_later_one() -> None:
         fence.admit(2)
 
 
-class Cast:
-    """Three nodes with a lock, and the lease of each."""
+class LockGroup:
+    """Three simulated nodes with a lock, and a lease for each."""
 
     def __init__(self, leases: Sequence[float] = (LEASE,) * 3) -> None:
         self.sim = Simulation(1, listener=self.hear)
@@ -402,57 +402,57 @@ class Cast:
 
 
 @pytest.mark.parametrize("holder", range(3))
-def test_lock_goes_on_when_its_holder_dies(holder: int) -> None:
-    """DDS-4: the holder may be the leader too."""
-    cast = Cast()
-    first, second = cast.names[holder], cast.names[holder - 1]
-    cast.sim.ask(first, Acquire(LOCK))
-    cast.run(0.5)
-    cast.sim.ask(second, Acquire(LOCK))
-    cast.sim.crash(first)
-    cast.run(5.0)
-    entries = [(node, event.token) for node, event in cast.heard if isinstance(event, Acquired)]
+def test_lock_passes_to_another_process_after_its_holder_crashes(holder: int) -> None:
+    """DDS-4: even if the holder is also the leader."""
+    group = LockGroup()
+    first, second = group.names[holder], group.names[holder - 1]
+    group.sim.ask(first, Acquire(LOCK))
+    group.run(0.5)
+    group.sim.ask(second, Acquire(LOCK))
+    group.sim.crash(first)
+    group.run(5.0)
+    entries = [(node, event.token) for node, event in group.heard if isinstance(event, Acquired)]
     (one, token), (other, next_token) = entries
     assert (one, other) == (first, second)
     assert token < next_token
 
 
 @pytest.mark.parametrize("cut_off", [False, True])
-def test_process_with_a_short_lease_takes_no_lock_from_a_holder_with_a_long_one(
+def test_process_with_a_short_lease_waits_for_the_long_lease_of_the_holder(
     cut_off: bool,
 ) -> None:
-    """DDS-4: neither while the holder renews its lease, nor before it is over."""
-    cast = Cast(leases=(10.0, 1.0, 1.0))
-    patient, hasty, _ = cast.names
-    cast.sim.ask(patient, Acquire(LOCK))
-    cast.run(0.5)
-    cast.sim.ask(hasty, Acquire(LOCK))
-    cast.run(0.5)
+    """DDS-4: it does not get the lock while the holder renews, or before the lease ends."""
+    group = LockGroup(leases=(10.0, 1.0, 1.0))
+    holder, other, _ = group.names
+    group.sim.ask(holder, Acquire(LOCK))
+    group.run(0.5)
+    group.sim.ask(other, Acquire(LOCK))
+    group.run(0.5)
     if cut_off:
-        cast.sim.isolate(patient)
-    cast.run(8.0)
-    assert not [event for node, event in cast.heard if node == hasty]
-    cast.run(20.0)
-    entered = [event for node, event in cast.heard if node == hasty]
-    lapsed = [event for node, event in cast.heard if isinstance(event, Lapsed)]
+        group.sim.isolate(holder)
+    group.run(8.0)
+    assert not [event for node, event in group.heard if node == other]
+    group.run(20.0)
+    entered = [event for node, event in group.heard if node == other]
+    lapsed = [event for node, event in group.heard if isinstance(event, Lapsed)]
     assert bool(entered) == bool(lapsed) == cut_off
 
 
-def test_holder_that_was_stopped_hears_that_it_is_late_and_its_token_is_refused() -> None:
+def test_paused_holder_lapses_and_its_token_is_rejected() -> None:
     """DDS-4"""
-    cast = Cast()
-    late, other, _ = cast.names
+    group = LockGroup()
+    late, other, _ = group.names
     fence = Fence()
-    cast.sim.ask(late, Acquire(LOCK))
-    cast.run(LEASE / 4)
-    cast.sim.pause(late)
-    cast.sim.ask(other, Acquire(LOCK))
-    cast.run(5.0)
-    tokens = {node: event.token for node, event in cast.heard if isinstance(event, Acquired)}
+    group.sim.ask(late, Acquire(LOCK))
+    group.run(LEASE / 4)
+    group.sim.pause(late)
+    group.sim.ask(other, Acquire(LOCK))
+    group.run(5.0)
+    tokens = {node: event.token for node, event in group.heard if isinstance(event, Acquired)}
     assert tokens[late] < tokens[other]
     fence.admit(tokens[other])
     with pytest.raises(Stale):
         fence.admit(tokens[late])
-    cast.sim.resume(late)
-    cast.run(0.1)
-    assert (late, Lapsed(LOCK, tokens[late])) in cast.heard
+    group.sim.resume(late)
+    group.run(0.1)
+    assert (late, Lapsed(LOCK, tokens[late])) in group.heard

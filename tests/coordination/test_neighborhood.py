@@ -1,4 +1,4 @@
-"""Neighborhood: who comes and goes, and never oneself."""
+"""Neighborhood: reports the other members of the view as neighbors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oncecast.overlay.events import NeighborDown, NeighborUp
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 
 
-def test_members_that_come_and_go_are_told_once() -> None:
+def test_joining_and_leaving_members_are_reported_once() -> None:
     neighborhood = Neighborhood(A, Random(0))
     neighborhood.observe(ViewChanged((A, B)))
     assert neighborhood.drain() == [Emit(NeighborUp(B))]

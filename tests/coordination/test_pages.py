@@ -1,4 +1,4 @@
-"""The page of the toolkit names every message, timer, record and option, and no other."""
+"""docs/toolkit.md lists exactly the messages, timers, records and options of the code."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def tables(protocol: type[Protocol]) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_page_names_every_message_timer_and_record(protocol: type[Protocol]) -> None:
-    told = tables(protocol)
+def test_page_lists_every_message_timer_and_record(protocol: type[Protocol]) -> None:
+    found = tables(protocol)
     for title, union in (("message", protocol.Message), ("timer", protocol.Timer)):
-        assert list(told.get(title, {})) == [kind.__name__ for kind in members(union)]
+        assert list(found.get(title, {})) == [kind.__name__ for kind in members(union)]
     records = [*members(protocol.Record), *members(protocol.State)]
-    assert list(told.get("record", {})) == [kind.__name__ for kind in records]
+    assert list(found.get("record", {})) == [kind.__name__ for kind in records]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_page_names_every_option_with_its_default(protocol: type[Protocol]) -> None:
+def test_page_lists_every_option_with_its_default(protocol: type[Protocol]) -> None:
     options = {
         name: "required" if each.default is each.empty else str(each.default)
         for name, each in inspect.signature(protocol).parameters.items()

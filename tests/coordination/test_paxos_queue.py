@@ -1,4 +1,4 @@
-"""PaxosQueue: which elements it asks for, and what survives on disk."""
+"""PaxosQueue: the elements that it asks for, deposits, and state on disk."""
 
 from __future__ import annotations
 
@@ -64,26 +64,26 @@ def with_job() -> PaxosQueue:
     return made
 
 
-def test_no_more_elements_are_asked_for_than_tickets_wait() -> None:
+def test_queue_asks_for_as_many_elements_as_there_are_waiting_tickets() -> None:
     made = with_job()
     assert made.drain() == []
     made.request(Dequeue(JOBS, 1))
-    assert made.drain() == [Ask(Decide("queue/b", 1, made.myself))]
+    assert made.drain() == [Ask(Decide("queue/b", 1, made.incarnation))]
 
 
-def test_element_that_is_settled_for_another_is_gone_and_who_will_not_wait_is_told() -> None:
+def test_lost_element_is_removed_and_dequeue_without_waiting_returns_none() -> None:
     """DDS-5"""
     made = with_job()
     made.request(Dequeue(JOBS, 1))
     made.request(Dequeue(JOBS, 2, wait=True))
     made.drain()
-    made.observe(Settled("queue/b", 1, "somebody"))
+    made.observe(Settled("queue/b", 1, "another"))
     assert made.drain() == [Ask(Discard(ID)), Emit(Dequeued(JOBS, 1, None))]
     assert made.length(JOBS) == 0
 
 
-def test_what_others_took_before_is_dropped_and_what_is_asked_for_is_kept() -> None:
-    """DDS-5: the element may be ours, and the word of it still under way."""
+def test_taken_elements_are_dropped_unless_this_node_has_asked_for_them() -> None:
+    """DDS-5: the element may be ours, and the message that says so in flight."""
     for asked in (False, True):
         made = with_job()
         if asked:
@@ -95,18 +95,18 @@ def test_what_others_took_before_is_dropped_and_what_is_asked_for_is_kept() -> N
         assert made.drain()[asked:] == [*discarded, Ask(Disregard(B, 1, ()))]
 
 
-def test_element_that_comes_after_it_was_settled_is_discarded() -> None:
+def test_element_that_arrives_after_it_was_settled_is_discarded() -> None:
     made = queue()
     made.takers.receive(A, Minuted((Column("queue/b", 1, ()),)))
     made.observe(Delivered(ID, PAYLOAD))
     assert (made.drain(), made.length(JOBS), made.dropped) == ([Ask(Discard(ID))], 0, 0)
 
 
-def test_element_that_is_settled_before_it_comes_is_discarded_at_once() -> None:
+def test_element_that_is_settled_before_it_arrives_is_discarded_at_once() -> None:
     made = queue()
-    made.receive(B, Entrusted("b~1", 7, JOBS, b"job"))  # its record is not waited for
+    made.receive(B, Entrusted("b~1", 7, JOBS, b"job"))  # Discard does not wait for its record
     made.drain()
-    made.observe(Settled("queue/b", 1, "somebody"))
+    made.observe(Settled("queue/b", 1, "another"))
     assert made.drain() == [Ask(Discard(ID))]
 
 
@@ -148,11 +148,11 @@ def test_choice_is_among_the_sixty_four_oldest_elements() -> None:
     for number in range(1, 100):
         made.observe(Delivered(MessageId(B, number), PAYLOAD))
     made.request(Dequeue(JOBS, 1))
-    assert made.drain() == [Ask(Decide("queue/b", 64, made.myself))]
+    assert made.drain() == [Ask(Decide("queue/b", 64, made.incarnation))]
 
 
 def test_any_of_the_oldest_elements_is_asked_for() -> None:
-    """All would ask for the same one otherwise; and what is settled stays almost without gaps."""
+    """Nodes pick different elements, and settled numbers have few gaps."""
     asked = set()
     for seed in range(200):
         made = queue(seed)
@@ -172,30 +172,30 @@ def test_deposit_goes_to_the_leader_and_is_confirmed_when_it_is_published() -> N
     leader, guest = queue(), PaxosQueue(B, Random(1), **layers(B))
     guest.takers.observe(ViewChanged((A,)))
     guest.request(Deposit(JOBS, 7, b"job"))
-    entrusted = Entrusted(guest.myself, 7, JOBS, b"job")
+    entrusted = Entrusted(guest.incarnation, 7, JOBS, b"job")
     assert guest.drain() == [Send(A, entrusted)]
     leader.receive(B, entrusted)
     noted, published = leader.drain()
-    assert noted == Append(DepositNoted(guest.myself, 7), 1)
+    assert noted == Append(DepositNoted(guest.incarnation, 7), 1)
     assert isinstance(published, Ask)
     assert isinstance(published.request, Publish)
     leader.observe(Delivered(MessageId(A, 1), published.request.payload))
-    kept = Kept(7, guest.myself)
+    kept = Kept(7, guest.incarnation)
     assert leader.drain() == [Send(B, kept, after=1)]
     guest.receive(A, kept)
     guest.receive(A, kept)
     assert guest.drain() == [Emit(Deposited(JOBS, 7, True))]
 
 
-def test_deposit_of_an_earlier_life_confirms_none_of_this_one() -> None:
-    """DDS-5: a restarted process counts its tickets anew."""
+def test_answer_to_an_earlier_incarnation_confirms_no_deposit() -> None:
+    """DDS-5: a restarted process starts its tickets again at 1."""
     earlier, guest = (PaxosQueue(B, Random(seed), **layers(B)) for seed in range(2))
     guest.takers.observe(ViewChanged((A,)))
     guest.request(Deposit(JOBS, 7, b"job"))
     guest.drain()
-    guest.receive(A, Kept(7, earlier.myself))
+    guest.receive(A, Kept(7, earlier.incarnation))
     assert guest.drain() == []
-    guest.receive(A, Kept(7))  # of a leader with an earlier version
+    guest.receive(A, Kept(7))  # from a leader with an earlier version
     assert guest.drain() == [Emit(Deposited(JOBS, 7, True))]
 
 
@@ -210,13 +210,13 @@ def test_leader_deposits_with_itself() -> None:
     assert leader.drain() == [Emit(Deposited(JOBS, 7, True))]
 
 
-def test_who_deposits_while_nobody_leads_is_told_that_it_was_not_put_in() -> None:
+def test_deposit_without_a_leader_fails() -> None:
     made = queue()
     made.request(Deposit(JOBS, 7, b"job"))
     assert made.drain() == [Emit(Deposited(JOBS, 7, False))]
 
 
-def test_deposit_that_comes_twice_is_put_in_once_and_memory_of_that_is_bounded() -> None:
+def test_repeated_deposit_is_added_once_and_memory_of_deposits_is_bounded() -> None:
     made = queue()
     for _ in range(2):
         made.receive(B, Entrusted("b~1", 7, JOBS, b"job"))
@@ -227,7 +227,7 @@ def test_deposit_that_comes_twice_is_put_in_once_and_memory_of_that_is_bounded()
 
 
 def test_deposits_are_saved_every_ten_thousand_records() -> None:
-    """DDS-5: the log is cut off behind the snapshot."""
+    """DDS-5: the log is trimmed up to the snapshot."""
     made = queue()
     for ticket in range(9_999):
         made.receive(B, Entrusted("b~1", ticket, JOBS, b"job"))
@@ -245,8 +245,8 @@ def test_deposits_are_saved_every_ten_thousand_records() -> None:
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_deposit_that_comes_again_after_a_restart_is_put_in_once(saved: bool) -> None:
-    """DDS-5: the leader finds on its disk that it has put it in."""
+def test_deposit_repeated_after_a_restart_is_added_once(saved: bool) -> None:
+    """DDS-5: the leader has a record of the deposit on disk."""
     before, after = queue(), queue(seed=1)
     before.snapshot_every = 1 if saved else 100
     entrusted = Entrusted("b~1", 7, JOBS, b"job")
@@ -263,27 +263,27 @@ def test_deposit_that_comes_again_after_a_restart_is_put_in_once(saved: bool) ->
     assert after.drain() == []
 
 
-def test_elements_can_be_looked_at_and_stay() -> None:
+def test_peek_returns_elements_without_taking_them() -> None:
     made = with_job()
     assert made.peek(JOBS, 5) == [b"job"]
     assert made.peek(JOBS, 0) == made.peek("nothing", 5) == []
     assert made.length(JOBS) == 1
 
 
-def test_broadcast_that_is_no_element_is_dropped_and_counted() -> None:
+def test_invalid_broadcast_is_dropped_and_counted() -> None:
     made = queue()
-    made.observe(Delivered(ID, b"what is this"))
+    made.observe(Delivered(ID, b"not an item"))
     assert (made.drain(), made.dropped) == ([], 1)
 
 
-def test_locks_of_the_same_synod_are_none_of_its_business() -> None:
+def test_queue_ignores_settled_locks() -> None:
     made = with_job()
-    made.observe(Settled("lock/b", 1, made.myself))
+    made.observe(Settled("lock/b", 1, made.incarnation))
     assert made.length(JOBS) == 1
 
 
 def test_elements_of_a_restarted_process_without_a_disk_are_taken() -> None:
-    """DDS-5: others remember the numbers of its earlier life, and that those elements are gone."""
+    """DDS-5: other nodes remember the element numbers of its earlier incarnation as taken."""
     heard: list[Dequeued] = []
 
     def listen(node: NodeId, event: object) -> None:
@@ -292,24 +292,25 @@ def test_elements_of_a_restarted_process_without_a_disk_are_taken() -> None:
 
     def guest(me: NodeId, rng: Random) -> Stack:
         times = {"heartbeat": 0.3, "suspect_after": 0.8, "lease": 1.0, "grace": 0.0}
-        life = f"{rng.getrandbits(64):x}"
-        return assemble(me, rng, peers=[keeper], acceptors=[keeper], life=life, **times).stack
+        random = f"{rng.getrandbits(64):x}"
+        peers = [keeper]
+        return assemble(me, rng, peers=peers, acceptors=peers, incarnation=random, **times).stack
 
-    keeper, comes_and_goes = NodeId("keeper"), NodeId("guest")
+    keeper, visitor = NodeId("keeper"), NodeId("guest")
     sim = Simulation(1, listener=listen)
     sim.add(keeper, guest)
-    sim.add(comes_and_goes, guest)
-    for data in (b"of one life", b"of the next"):
+    sim.add(visitor, guest)
+    for data in (b"first", b"second"):
         sim.run(until=sim.now + 2.0)
-        sim.ask(comes_and_goes, Enqueue(JOBS, data))
+        sim.ask(visitor, Enqueue(JOBS, data))
         sim.ask(keeper, Dequeue(JOBS, 1, wait=True))
         sim.run(until=sim.now + 2.0)
-        sim.bounce(comes_and_goes)
-    assert [event.data for event in heard] == [b"of one life", b"of the next"]
+        sim.bounce(visitor)
+    assert [event.data for event in heard] == [b"first", b"second"]
 
 
-def test_elements_and_takers_survive_a_crash_of_all() -> None:
-    """DDS-5: with disks."""
+def test_elements_and_takers_survive_a_crash_of_all_nodes() -> None:
+    """DDS-5: every node has a disk."""
     heard: list[Dequeued] = []
 
     def listen(node: NodeId, event: object) -> None:

@@ -1,10 +1,10 @@
-"""The eventual queue: both implementations pass the same tests, and differ where members crash."""
+"""Both queues pass the same tests, and differ only when members crash."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.coordination.queues import MAKES, Room
+from tests.coordination.queues import MAKES, QueueGroup
 
 both = pytest.mark.parametrize("make", MAKES)
 
@@ -12,148 +12,146 @@ both = pytest.mark.parametrize("make", MAKES)
 @both
 def test_element_is_taken_at_another_node_and_gone_everywhere(make: str) -> None:
     """DDS-5"""
-    room = Room(make)
-    room.put(0, b"job")
-    room.run()
-    assert room.lengths() == [1, 1, 1]
-    ticket = room.take(1)
-    room.run()
-    assert room.answers == {ticket: (room.names[1], b"job")}
-    assert room.lengths() == [0, 0, 0]
+    group = QueueGroup(make)
+    group.put(0, b"job")
+    group.run()
+    assert group.lengths() == [1, 1, 1]
+    ticket = group.take(1)
+    group.run()
+    assert group.answers == {ticket: (group.names[1], b"job")}
+    assert group.lengths() == [0, 0, 0]
 
 
 @both
-def test_dequeue_of_an_empty_queue_gives_none_at_once(make: str) -> None:
+def test_dequeue_of_an_empty_queue_returns_none_at_once(make: str) -> None:
     """DDS-5"""
-    room = Room(make)
-    ticket = room.take(1)
-    room.run(0.0)
-    assert room.answers == {ticket: (room.names[1], None)}
+    group = QueueGroup(make)
+    ticket = group.take(1)
+    group.run(0.0)
+    assert group.answers == {ticket: (group.names[1], None)}
 
 
 @both
 def test_sdequeue_waits_for_an_element(make: str) -> None:
     """DDS-5"""
-    room = Room(make)
-    ticket = room.take(1, wait=True)
-    room.run()
-    assert room.answers == {}
-    room.put(2, b"job")
-    room.run()
-    assert room.answers == {ticket: (room.names[1], b"job")}
+    group = QueueGroup(make)
+    ticket = group.take(1, wait=True)
+    group.run()
+    assert group.answers == {}
+    group.put(2, b"job")
+    group.run()
+    assert group.answers == {ticket: (group.names[1], b"job")}
 
 
 @both
-def test_each_element_is_taken_once_however_many_want_it(make: str) -> None:
+def test_each_element_is_taken_once_under_contention(make: str) -> None:
     """DDS-5"""
-    room = Room(make)
+    group = QueueGroup(make)
     jobs = [b"job %d" % index for index in range(6)]
-    room.put(0, *jobs[:3])
-    room.put(2, *jobs[3:])
+    group.put(0, *jobs[:3])
+    group.put(2, *jobs[3:])
     for _ in range(3):
         for node in range(3):
-            room.take(node, wait=True)
-    room.run(6.0)
-    assert room.taken() == jobs
-    assert len(room.answers) == len(jobs)
+            group.take(node, wait=True)
+    group.run(6.0)
+    assert group.taken() == jobs
+    assert len(group.answers) == len(jobs)
 
 
 @both
-def test_who_does_not_wait_and_loses_the_last_element_gets_none(make: str) -> None:
+def test_dequeue_that_loses_the_last_element_returns_none(make: str) -> None:
     """DDS-5"""
-    room = Room(make)
-    room.put(0, b"job")
-    room.run()
+    group = QueueGroup(make)
+    group.put(0, b"job")
+    group.run()
     for node in range(3):
-        room.take(node)
-    room.run()
-    assert sorted(data or b"" for _, data in room.answers.values()) == [b"", b"", b"job"]
+        group.take(node)
+    group.run()
+    assert sorted(data or b"" for _, data in group.answers.values()) == [b"", b"", b"job"]
 
 
 @both
-def test_queues_have_names_and_do_not_mix(make: str) -> None:
-    room = Room(make)
-    room.put(0, b"left", queue="left")
-    room.put(0, b"right", queue="right")
-    room.run()
-    left, right = room.take(1, queue="left"), room.take(1, queue="right")
-    room.run()
-    assert (room.answers[left][1], room.answers[right][1]) == (b"left", b"right")
+def test_queues_with_different_names_are_separate(make: str) -> None:
+    group = QueueGroup(make)
+    group.put(0, b"left", queue="left")
+    group.put(0, b"right", queue="right")
+    group.run()
+    left, right = group.take(1, queue="left"), group.take(1, queue="right")
+    group.run()
+    assert (group.answers[left][1], group.answers[right][1]) == (b"left", b"right")
 
 
 @both
 @pytest.mark.parametrize("after", [0.0, 0.02, 0.05, 0.1])
-def test_element_on_its_way_to_one_who_withdraws_stays_in_the_queue(
-    make: str, after: float
-) -> None:
-    room = Room(make)
-    room.put(0, b"job")
-    room.run()
-    ticket = room.take(1)
-    room.run(after)
-    room.withdraw(1, ticket)
-    room.run()
-    if ticket not in room.answers:
-        room.take(2)
-        room.run()
-    assert room.taken() == [b"job"]
+def test_element_for_a_withdrawn_request_stays_in_the_queue(make: str, after: float) -> None:
+    group = QueueGroup(make)
+    group.put(0, b"job")
+    group.run()
+    ticket = group.take(1)
+    group.run(after)
+    group.withdraw(1, ticket)
+    group.run()
+    if ticket not in group.answers:
+        group.take(2)
+        group.run()
+    assert group.taken() == [b"job"]
 
 
 @both
 def test_group_of_one_has_a_queue(make: str) -> None:
-    room = Room(make, 1)
-    room.put(0, b"job")
-    ticket = room.take(0, wait=True)
-    room.run()
-    assert room.answers == {ticket: (room.names[0], b"job")}
+    group = QueueGroup(make, 1)
+    group.put(0, b"job")
+    ticket = group.take(0, wait=True)
+    group.run()
+    assert group.answers == {ticket: (group.names[0], b"job")}
 
 
-# -- where members crash: POINT 1 and POINT 2 of the source --
+# -- crashes: POINT 1 and POINT 2 of the paper --
 
 
-def acknowledgement_missing(make: str) -> Room:
-    """POINT 1: a member crashes, and never acknowledges the request of another."""
-    room = Room(make)
-    room.put(0, b"job")
-    room.run()
-    room.sim.crash(room.names[2])
-    room.take(1, wait=True)
-    room.run(10.0)
-    return room
+def acknowledgement_missing(make: str) -> QueueGroup:
+    """POINT 1: a member crashes and never acknowledges a request."""
+    group = QueueGroup(make)
+    group.put(0, b"job")
+    group.run()
+    group.sim.crash(group.names[2])
+    group.take(1, wait=True)
+    group.run(10.0)
+    return group
 
 
-def pop_never_sent(make: str) -> Room:
-    """POINT 2: a member whose turn it is crashes before it says what it has taken."""
-    room = Room(make)
-    *others, holder = room.names
-    room.put(0, b"one", b"two")
-    room.run()
-    room.sim.hold(others, [holder], one_way=True)  # it never hears that it may
-    room.take(2, wait=True)
-    room.run(0.2)
-    room.take(1, wait=True)
-    room.run(0.2)
-    room.sim.crash(holder)
-    room.run(10.0)
-    return room
+def pop_never_sent(make: str) -> QueueGroup:
+    """POINT 2: a member crashes in its turn, before it announces what it took."""
+    group = QueueGroup(make)
+    *others, holder = group.names
+    group.put(0, b"one", b"two")
+    group.run()
+    group.sim.hold(others, [holder], one_way=True)  # it never gets its turn
+    group.take(2, wait=True)
+    group.run(0.2)
+    group.take(1, wait=True)
+    group.run(0.2)
+    group.sim.crash(holder)
+    group.run(10.0)
+    return group
 
 
 def test_missing_acknowledgement_blocks_the_first_implementation() -> None:
-    """DDS-5: as documented, though the element is there."""
+    """DDS-5: as documented."""
     assert acknowledgement_missing("fifo").answers == {}
 
 
-def test_second_implementation_goes_on_without_the_acknowledgement_of_one() -> None:
+def test_second_implementation_works_without_one_acknowledgement() -> None:
     """DDS-5"""
     assert acknowledgement_missing("paxos").taken() == [b"job"]
 
 
 def test_pop_that_is_never_sent_blocks_the_first_implementation() -> None:
-    """DDS-5: as documented; the next in line waits for ever."""
+    """DDS-5: as documented, the next member waits forever."""
     assert pop_never_sent("fifo").answers == {}
 
 
-def test_second_implementation_goes_on_when_the_holder_of_the_grant_crashes() -> None:
+def test_second_implementation_survives_a_crash_of_the_member_whose_turn_it_is() -> None:
     """DDS-5"""
-    room = pop_never_sent("paxos")
-    assert [node for node, _ in room.answers.values()] == [room.names[1]]
+    group = pop_never_sent("paxos")
+    assert [node for node, _ in group.answers.values()] == [group.names[1]]

@@ -1,4 +1,4 @@
-"""Signing in and out: who is there, and how little of it stays in the cluster."""
+"""The register: signing in and out, and a topic that stays short."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import oncecast
 from oncecast.coordination import register
-from oncecast.coordination.register import Entry, Gone, Here, Members, Register, Roll, Signed
+from oncecast.coordination.register import Entry, Gone, Here, Members, Register, Roll, Roster
 from oncecast.kernel.protocol import NodeId
 from tests.client.serving import run
 
@@ -28,29 +28,29 @@ def members(*entries: Here | Gone | Roll) -> Members:
 @pytest.mark.parametrize(
     ("entries", "found"),
     [
-        ([Here(A), Here(B), Here(C)], Signed((A, B), (A, B, C))),
-        ([Here(A), Here(B), Gone(A), Here(C)], Signed((A, B), (B, C))),
-        ([Here(A), Gone(A), Here(B)], Signed((B,), (B,))),
-        ([Here(A), Here(A), Gone(C)], Signed((A,), (A,))),
-        ([Here(A), Here(B), Gone(A), Here(A)], Signed((A, B), (B, A))),
+        ([Here(A), Here(B), Here(C)], Roster((A, B), (A, B, C))),
+        ([Here(A), Here(B), Gone(A), Here(C)], Roster((A, B), (B, C))),
+        ([Here(A), Gone(A), Here(B)], Roster((B,), (B,))),
+        ([Here(A), Here(A), Gone(C)], Roster((A,), (A,))),
+        ([Here(A), Here(B), Gone(A), Here(A)], Roster((A, B), (B, A))),
     ],
 )
-def test_founders_are_the_first_since_nobody_was_there(
-    entries: list[Here | Gone], found: Signed
+def test_founders_are_the_first_to_sign_in_to_an_empty_group(
+    entries: list[Here | Gone], found: Roster
 ) -> None:
     """DDS-4"""
-    assert members(*entries).signed(2) == found
+    assert members(*entries).roster(2) == found
 
 
-def test_late_removal_of_an_earlier_process_spares_the_one_that_took_its_address() -> None:
+def test_late_removal_of_an_earlier_process_keeps_its_successor_at_the_same_address() -> None:
     """DDS-4"""
     found = members(Here(A, "old"), Here(A, "new"), Gone(A, "old"))
-    assert found.signed(1) == Signed((A,), (A,))
+    assert found.roster(1) == Roster((A,), (A,))
     assert not members(Here(A, "old"), Gone(A)).present
 
 
 def test_roll_has_the_effect_of_the_entries_that_it_replaces() -> None:
-    """DDS-4: wherever it stands, and whatever was signed while it was written."""
+    """DDS-4: at any position, and with entries added while it was written."""
     entries: list[Here | Gone] = [
         Here(A, "1"),
         Here(B, "2"),
@@ -66,17 +66,17 @@ def test_roll_has_the_effect_of_the_entries_that_it_replaces() -> None:
         for at in range(upto + 1, len(entries) + 1):
             kept = [Entry(offset, 0, each) for offset, each in enumerate(entries)][upto + 1 :]
             kept.insert(at - upto - 1, Entry(99, 0, roll))
-            assert Members(kept).signed(3) == whole.signed(3)
+            assert Members(kept).roster(3) == whole.roster(3)
 
 
-def test_entry_of_the_version_before_is_read() -> None:
+def test_entries_of_the_previous_version_can_be_read() -> None:
     """DDS-4"""
     decoder = msgspec.json.Decoder(Here | Gone | Roll)
     assert decoder.decode(b'["Here","a"]') == Here(A)
     assert decoder.decode(b'["Gone","a"]') == Gone(A)
 
 
-# In a cluster
+# -- in a cluster --
 
 
 async def kept(client: oncecast.Client) -> int:
@@ -84,7 +84,7 @@ async def kept(client: oncecast.Client) -> int:
     return view.next - view.first
 
 
-def test_process_that_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_topic_is_empty_after_all_processes_sign_out(tmp_path: Path) -> None:
     """DDS-4"""
 
     async def story() -> None:
@@ -100,10 +100,10 @@ def test_process_that_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
     run(story())
 
 
-def test_topic_stays_short_while_one_process_stays(
+def test_topic_stays_short_while_processes_come_and_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DDS-4: a long-lived reader, and a command now and then."""
+    """DDS-4: one process stays, and short-lived ones come and go."""
     monkeypatch.setattr(register, "SLACK", 4)
 
     async def story() -> None:
@@ -111,16 +111,16 @@ def test_topic_stays_short_while_one_process_stays(
             await Register(client, "").sign_in(A, 1)
             for _ in range(12):
                 command = Register(client, "")
-                assert await command.sign_in(B, 1) == Signed((A,), (A, B))
+                assert await command.sign_in(B, 1) == Roster((A,), (A, B))
                 await command.sign_out(B)
                 assert await kept(client) <= 2 * 2 + 4 + 3
-            assert Members(await Register(client, "").entries()).signed(1) == Signed((A,), (A,))
+            assert Members(await Register(client, "").entries()).roster(1) == Roster((A,), (A,))
 
     run(story())
 
 
-def test_topic_of_the_version_before_is_kept_short_too(tmp_path: Path) -> None:
-    """DDS-4: it keeps all until somebody signs in, and what it holds counts."""
+def test_topic_of_the_previous_version_is_shortened(tmp_path: Path) -> None:
+    """DDS-4: its entries count, and the next process to sign in shortens it."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -128,32 +128,32 @@ def test_topic_of_the_version_before_is_kept_short_too(tmp_path: Path) -> None:
             for entry in (Here(B), Gone(B), Here(C)):
                 await client.put(TOPIC, msgspec.json.encode(entry))
             found = await Register(client, "").sign_in(A, 1)
-            assert found == Signed((C,), (C, A))
+            assert found == Roster((C,), (C, A))
             assert await kept(client) == 2
 
     run(story())
 
 
-# Processes that have ended
+# -- processes that have ended --
 
 
 def ended_address() -> NodeId:
-    """The address of a process that has ended: its socket is closed."""
+    """Return the address of a process that has ended: its socket is closed."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return NodeId(f"127.0.0.1:{sock.getsockname()[1]}")
 
 
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nobody_answers(member: NodeId) -> bool:
+    async def no_answer(member: NodeId) -> bool:
         raise TimeoutError
 
-    monkeypatch.setattr(register, "refuses", nobody_answers)
+    monkeypatch.setattr(register, "refuses", no_answer)
 
 
 def signing(
-    tmp_path: Path, crashed: Here, then: Callable[[Signed], None], *, age: float = 0.0
+    tmp_path: Path, crashed: Here, then: Callable[[Roster], None], *, age: float = 0.0
 ) -> None:
-    """A process has crashed so many seconds ago; another one signs in."""
+    """Let a process sign in `age` seconds after another one has crashed."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -171,40 +171,40 @@ def ago(seconds: float) -> int:
     return int((time.time() - seconds) * 1e9)
 
 
-def test_crashed_process_of_this_machine_is_removed(tmp_path: Path) -> None:
-    """DDS-4: so the next one begins the group again, with an acceptor that is there."""
-    crashed = Here(ended_address(), "life", register.place())
+def test_crashed_process_on_this_machine_is_removed(tmp_path: Path) -> None:
+    """DDS-4: so the next process starts the group again, with a running acceptor."""
+    crashed = Here(ended_address(), "incarnation", register.network_id())
 
-    def then(found: Signed) -> None:
-        assert found == Signed((A,), (A,))
+    def then(found: Roster) -> None:
+        assert found == Roster((A,), (A,))
 
     signing(tmp_path, crashed, then)
 
 
-def test_founder_elsewhere_is_never_taken_for_crashed(tmp_path: Path) -> None:
+def test_founder_on_another_machine_is_never_removed(tmp_path: Path) -> None:
     """DDS-4: it may hold a lock, and a refused connection from another machine proves nothing."""
-    crashed = Here(ended_address(), "life", "another machine")
+    crashed = Here(ended_address(), "incarnation", "another machine")
 
-    def then(found: Signed) -> None:
-        assert found == Signed((crashed.member,), (crashed.member, A))
+    def then(found: Roster) -> None:
+        assert found == Roster((crashed.member,), (crashed.member, A))
 
     signing(tmp_path, crashed, then, age=2 * register.EXPIRE)
 
 
-def test_founder_of_this_machine_that_is_silent_stays(
+def test_silent_founder_on_this_machine_is_not_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DDS-4: it may only be stopped."""
+    """DDS-4: it may only be paused."""
     silent(monkeypatch)
-    crashed = Here(B, "life", register.place())
+    crashed = Here(B, "incarnation", register.network_id())
     signing(tmp_path, crashed, lambda found: check(found, (B, A)), age=2 * register.EXPIRE)
 
 
-def check(found: Signed, present: tuple[NodeId, ...]) -> None:
+def check(found: Roster, present: tuple[NodeId, ...]) -> None:
     assert found.present == present
 
 
-def test_process_that_is_no_founder_is_removed_after_an_hour(
+def test_process_that_did_not_found_the_group_is_removed_after_an_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DDS-4: if it cannot be reached."""
@@ -227,12 +227,12 @@ def test_live_process_is_not_removed(tmp_path: Path) -> None:
     """DDS-4"""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         member = NodeId(f"127.0.0.1:{sock.getsockname()[1]}")
-        live = Here(member, "life", register.place())
+        live = Here(member, "incarnation", register.network_id())
         signing(tmp_path, live, lambda found: check(found, (member, A)), age=2 * register.EXPIRE)
 
 
 def test_process_listens_before_it_signs_in(tmp_path: Path) -> None:
-    """DDS-4: or another one could take it for crashed while it starts."""
+    """DDS-4: otherwise another process could remove it while it starts."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:

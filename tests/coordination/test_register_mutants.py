@@ -1,4 +1,4 @@
-"""Without any one of its rules the register of members is noticed by a test."""
+"""Mutants of the register: a test detects each missing rule."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tests.mutants import Mutant, exact, must_be_noticed, replaced
 pytestmark = pytest.mark.mutants
 
 RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
-    "entries stay": (
-        tests.test_process_that_leaves_leaves_nothing_behind,
+    "entries are never dropped": (
+        tests.test_topic_is_empty_after_all_processes_sign_out,
         Register, "sign_out", "await self._shorten()", "pass",
     ),
-    "crashed processes stay": (
-        tests.test_crashed_process_of_this_machine_is_removed,
+    "crashed processes are never removed": (
+        tests.test_crashed_process_on_this_machine_is_removed,
         Register, "sign_in", "await self._remove_ended(me, founders)", "pass",
     ),
-    "refused from elsewhere believed": (
-        tests.test_founder_elsewhere_is_never_taken_for_crashed,
-        Register, "_has_ended", "present.place == self._place", "True",
+    "a refusal from another machine counts as proof": (
+        tests.test_founder_on_another_machine_is_never_removed,
+        Register, "_has_ended", "present.network == self._network", "True",
     ),
-    "earlier life taken for the later": (
-        tests.test_late_removal_of_an_earlier_process_spares_the_one_that_took_its_address,
-        Members, "_take", 'life in ("", known.life)', "True",
+    "incarnations are not compared": (
+        tests.test_late_removal_of_an_earlier_process_keeps_its_successor_at_the_same_address,
+        Members, "_apply", 'incarnation in ("", known.incarnation)', "True",
     ),
-    "roll applied to what follows it alone": (
+    "a roll hides the entry after it": (
         tests.test_roll_has_the_effect_of_the_entries_that_it_replaces,
         Members, "__init__", "upto, self.first = roll.upto,", "upto, self.first = roll.upto + 1,",
     ),
@@ -42,6 +42,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_register_without_this_rule_is_noticed(mutant: Mutant) -> None:
+def test_mutant_of_the_register_is_detected(mutant: Mutant) -> None:
     """DDS-4"""
     must_be_noticed(mutant)

@@ -1,4 +1,4 @@
-"""Whatever a peer sends that the codec lets through: nothing raises."""
+"""No message that the codec accepts makes a protocol raise."""
 
 from __future__ import annotations
 
@@ -91,9 +91,9 @@ Step = tuple[NodeId, Value] | Value | None
 def story(
     messages: st.SearchStrategy[Value], requests: st.SearchStrategy[Value]
 ) -> st.SearchStrategy[list[Step]]:
-    """Messages, requests, and time that passes until the earliest timer."""
+    """Generate messages, requests, and None to advance to the next timer."""
     sent = st.tuples(names, messages)
-    asked = requests.map(lambda request: request)  # as one choice, not as five
+    asked = requests.map(lambda request: request)  # counts as one alternative, not as five
     return st.lists(sent | sent | asked | st.none(), min_size=10, max_size=40)
 
 
@@ -115,7 +115,7 @@ def play(stack: Stack, steps: list[Step]) -> None:
 @pytest.mark.long
 @settings(max_examples=120)
 @given(story(tolerant, requests | deposits))
-def test_no_message_makes_the_fault_tolerant_ones_raise(steps: list[Step]) -> None:
+def test_no_message_makes_fault_tolerant_protocols_raise(steps: list[Step]) -> None:
     """DDS-4 DDS-5"""
     options: dict[str, Any] = {"heartbeat": 0.5, "suspect_after": 2.0, "lease": 5.0, "grace": 1.0}
     play(assemble(A, Random(1), peers=[B, C], acceptors=[A, B, C], **options).stack, steps)
@@ -124,7 +124,7 @@ def test_no_message_makes_the_fault_tolerant_ones_raise(steps: list[Step]) -> No
 @pytest.mark.long
 @settings(max_examples=60)
 @given(story(simple, requests))
-def test_no_message_makes_the_simple_ones_raise(steps: list[Step]) -> None:
+def test_no_message_makes_simple_protocols_raise(steps: list[Step]) -> None:
     """DDS-4 DDS-5"""
     members = [A, B, C]
     layers = [LamportMutex(A, Random(1), members=members), FifoQueue(A, Random(1), members=members)]

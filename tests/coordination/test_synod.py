@@ -1,4 +1,4 @@
-"""Synod: one value a number, whoever leads, and whatever was promised before."""
+"""Synod: one value for each number, whichever node leads."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LOW, HIGH = Ballot(1, A), Ballot(2, B)
 
 
 def led_by(leader: NodeId) -> tuple[NodeId, ...]:
-    """A view in which this one is the lowest acceptor; guests do not lead."""
+    """Return a view in which `leader` is the lowest acceptor, after a lower non-acceptor."""
     return tuple(
         node for node in (NodeId("Guest"), A, B, C) if node >= leader or node not in (A, B)
     )
@@ -66,8 +66,8 @@ def sent(effects: list[Effect], kind: type[Value] = Value) -> list[tuple[NodeId,
     return [each for each in found if isinstance(each[1], kind)]
 
 
-def reigning() -> Synod:
-    """A leader with its own promise and that of B."""
+def leading() -> Synod:
+    """Return a leader with the promises of A and B."""
     leader = synod()
     leader.receive(GUEST, Petition(*KEY, "x"))
     leader.receive(A, Promised(LOW, (), ()))
@@ -99,7 +99,7 @@ def test_petition_is_repeated_after_half_a_second_and_an_inquiry_after_two(
     assert requester.drain() == [Cancel(Unanswered(*KEY)), Emit(Settled(*KEY, "y"))]
 
 
-def test_leader_and_a_node_without_one_inquire_of_nobody() -> None:
+def test_leader_and_node_without_a_leader_send_no_inquiry() -> None:
     for view in ((A, B), (GUEST,)):
         made = Synod(A, LowDice(), acceptors=[A, B])
         made.observe(ViewChanged(view))
@@ -128,7 +128,7 @@ def test_petition_goes_to_the_next_leader_when_the_leader_changes() -> None:
     assert sent(requester.drain()) == [(B, Inquire()), (B, Petition(*KEY, "x"))]
 
 
-def test_newcomer_hears_what_is_settled_and_does_not_ask_for_each() -> None:
+def test_new_node_learns_settled_numbers_in_one_message() -> None:
     """DDS-5"""
     leader, newcomer = synod(A), synod(GUEST)
     for number in (1, 3):
@@ -164,9 +164,9 @@ def test_leader_proposes_with_the_promises_of_a_majority_and_not_before() -> Non
     assert sent(leader.drain()) == [(A, accept), (B, accept), (C, accept)]
 
 
-def test_choice_needs_a_majority_and_is_told_to_all() -> None:
+def test_choice_needs_a_majority_and_is_announced_to_all() -> None:
     """DDS-5"""
-    leader = reigning()
+    leader = leading()
     leader.observe(ViewChanged((A, B, GUEST)))
     leader.drain()
     leader.receive(B, Accepted(LOW, *KEY))
@@ -176,8 +176,8 @@ def test_choice_needs_a_majority_and_is_told_to_all() -> None:
     assert sent(leader.drain()) == [(node, Chosen(*KEY, "x")) for node in (A, B, C, GUEST)]
 
 
-def test_leader_takes_up_what_was_voted_for_under_the_highest_ballot() -> None:
-    """DDS-5: what may be settled is not replaced."""
+def test_leader_proposes_the_value_voted_for_under_the_highest_ballot() -> None:
+    """DDS-5: a value that may be settled is not replaced."""
     leader = synod()
     leader.receive(B, Refused(HIGH))
     leader.receive(GUEST, Petition(*KEY, "mine"))
@@ -187,7 +187,7 @@ def test_leader_takes_up_what_was_voted_for_under_the_highest_ballot() -> None:
     assert sent(leader.drain(), Accept)[0] == (A, Accept(ballot, *KEY, "newer"))
 
 
-def test_leader_proposes_nothing_for_what_is_settled_though_it_does_not_know_the_value() -> None:
+def test_leader_proposes_nothing_for_a_settled_number_with_unknown_value() -> None:
     leader = synod()
     leader.receive(GUEST, Petition(*KEY, "mine"))
     leader.receive(B, Promised(LOW, (), (Column("series", 1, ()),)))
@@ -195,8 +195,8 @@ def test_leader_proposes_nothing_for_what_is_settled_though_it_does_not_know_the
     assert sent(leader.drain(), Accept) == []
 
 
-def test_second_petition_for_the_same_number_waits_and_a_repeated_one_pushes() -> None:
-    leader = reigning()
+def test_repeated_petition_resends_the_proposal_and_a_second_requester_waits() -> None:
+    leader = leading()
     leader.drain()
     leader.receive(B, Petition(*KEY, "y"))
     assert leader.drain() == []
@@ -224,7 +224,7 @@ def test_promise_for_another_ballot_and_late_promises_are_not_counted() -> None:
 
 def test_vote_under_another_ballot_is_not_counted() -> None:
     """DDS-5"""
-    leader = reigning()
+    leader = leading()
     leader.drain()
     leader.receive(B, Accepted(HIGH, *KEY))
     leader.receive(C, Accepted(LOW, *KEY))
@@ -233,8 +233,8 @@ def test_vote_under_another_ballot_is_not_counted() -> None:
     assert sent(leader.drain(), Chosen)
 
 
-def test_leader_that_hears_of_a_choice_proclaims_it_no_second_time() -> None:
-    leader = reigning()
+def test_leader_that_learns_of_a_choice_does_not_announce_it_again() -> None:
+    leader = leading()
     leader.receive(C, Chosen(*KEY, "x"))
     leader.drain()
     for node in (B, C):
@@ -242,16 +242,16 @@ def test_leader_that_hears_of_a_choice_proclaims_it_no_second_time() -> None:
     assert leader.drain() == []
 
 
-def test_leader_that_has_obeyed_another_begins_a_higher_reign_at_the_next_petition() -> None:
-    leader = reigning()
+def test_leader_that_has_promised_another_starts_a_higher_ballot_at_the_next_petition() -> None:
+    leader = leading()
     leader.receive(B, Prepare(HIGH))
     leader.drain()
     leader.receive(GUEST, Petition(*KEY, "x"))
     assert sent(leader.drain())[0] == (A, Prepare(Ballot(3, A)))
 
 
-def test_refused_leader_begins_a_higher_reign_at_the_next_petition() -> None:
-    leader = reigning()
+def test_refused_leader_starts_a_higher_ballot_at_the_next_petition() -> None:
+    leader = leading()
     leader.receive(C, Refused(HIGH))
     leader.drain()
     leader.receive(GUEST, Petition(*KEY, "x"))
@@ -259,12 +259,12 @@ def test_refused_leader_begins_a_higher_reign_at_the_next_petition() -> None:
 
 
 def test_only_the_leader_proposes() -> None:
-    bystander = synod(B, leader=A)
-    bystander.receive(GUEST, Petition(*KEY, "x"))
-    assert bystander.drain() == []
+    follower = synod(B, leader=A)
+    follower.receive(GUEST, Petition(*KEY, "x"))
+    assert follower.drain() == []
 
 
-def test_vote_is_on_disk_before_it_is_told() -> None:
+def test_vote_is_on_disk_before_it_is_sent() -> None:
     acceptor = synod(B)
     acceptor.receive(A, Accept(LOW, *KEY, "x"))
     vote = Vote(*KEY, "x", LOW)
@@ -273,8 +273,8 @@ def test_vote_is_on_disk_before_it_is_told() -> None:
     assert acceptor.drain() == [Send(A, Accepted(LOW, *KEY), after=1)]
 
 
-def test_acceptor_obeys_no_lower_ballot() -> None:
-    """DDS-5: two leaders do no harm."""
+def test_acceptor_refuses_lower_ballots() -> None:
+    """DDS-5: two leaders are safe."""
     acceptor = synod(C)
     acceptor.receive(B, Prepare(HIGH))
     acceptor.drain()
@@ -283,7 +283,7 @@ def test_acceptor_obeys_no_lower_ballot() -> None:
     assert sent(acceptor.drain()) == [(A, Refused(HIGH)), (A, Refused(HIGH))]
 
 
-def test_promise_tells_votes_and_what_is_settled() -> None:
+def test_promise_contains_votes_and_settled_numbers() -> None:
     acceptor = synod(C)
     for number in (1, 2):
         acceptor.receive(A, Accept(LOW, "series", number, "x"))
@@ -294,7 +294,7 @@ def test_promise_tells_votes_and_what_is_settled() -> None:
     assert sent(acceptor.drain()) == [(B, Promised(HIGH, votes, columns))]
 
 
-def test_restarted_acceptor_keeps_its_promises_votes_and_what_it_heard() -> None:
+def test_restarted_acceptor_keeps_its_promises_votes_and_settled_values() -> None:
     before = synod(C)
     before.receive(B, Prepare(LOW))
     before.receive(B, Accept(HIGH, "series", 2, "x"))
@@ -310,7 +310,7 @@ def test_restarted_acceptor_keeps_its_promises_votes_and_what_it_heard() -> None
     )
 
 
-def test_restarted_acceptor_obeys_no_lower_ballot_than_it_promised() -> None:
+def test_restarted_acceptor_refuses_ballots_below_its_promise() -> None:
     """DDS-5"""
     acceptor = synod(C)
     acceptor.restore(Promise(HIGH))
@@ -318,7 +318,7 @@ def test_restarted_acceptor_obeys_no_lower_ballot_than_it_promised() -> None:
     assert acceptor.drain() == [Send(A, Refused(HIGH))]
 
 
-def test_acceptor_saves_what_it_must_not_forget_every_few_records() -> None:
+def test_acceptor_takes_a_snapshot_every_few_records() -> None:
     """DDS-5"""
     acceptor = Synod(C, Random(0), acceptors=[A, B, C], snapshot_every=3)
     acceptor.receive(A, Prepare(LOW))
@@ -350,14 +350,14 @@ def test_acceptor_saves_what_it_must_not_forget_every_few_records() -> None:
     assert [type(each) for each in effects] == [Append, Snapshot, Trim, Send]
 
 
-def test_restored_promise_is_that_of_the_snapshot() -> None:
+def test_restored_promise_comes_from_the_snapshot() -> None:
     acceptor = synod(C)
     acceptor.restore(Minutes(HIGH, (), (), ()))
     acceptor.receive(A, Prepare(LOW))
     assert acceptor.drain() == [Send(A, Refused(HIGH))]
 
 
-def test_node_that_is_no_acceptor_promises_nothing() -> None:
+def test_node_that_is_not_an_acceptor_promises_nothing() -> None:
     guest = synod(GUEST)
     guest.receive(A, Prepare(LOW))
     guest.receive(A, Accept(LOW, *KEY, "x"))
@@ -372,7 +372,7 @@ def test_acceptor_answers_a_proposal_for_a_settled_number_with_its_value() -> No
     assert acceptor.drain() == [Send(A, Chosen(*KEY, "y"), after=1)]
 
 
-def test_news_of_settled_numbers_does_not_wait_for_the_disk() -> None:
+def test_caught_up_event_does_not_wait_for_the_disk() -> None:
     acceptor = synod(C)
     acceptor.receive(A, Prepare(LOW))
     acceptor.drain()
@@ -403,24 +403,24 @@ def test_numbers_and_rounds_of_messages_are_bounded(message: SynodMessage, expec
     assert possible(message) == expected
 
 
-def test_settled_is_told_once() -> None:
+def test_settled_is_emitted_once() -> None:
     learner = synod(GUEST)
     learner.receive(A, Chosen(*KEY, "x"))
     learner.receive(A, Chosen(*KEY, "x"))
     assert learner.drain() == [Emit(Settled(*KEY, "x"))]
 
 
-def test_who_asks_late_hears_what_was_settled_and_the_last_of_the_series() -> None:
+def test_late_petition_is_answered_with_its_value_and_the_last_of_the_series() -> None:
     acceptor = synod(B)
     for number in range(1, 5):
         acceptor.receive(A, Chosen("series", number, f"v{number}"))
     acceptor.drain()
     acceptor.receive(GUEST, Petition("series", 2, "x"))
-    told = [(GUEST, Chosen("series", number, f"v{number}")) for number in (4, 2)]
-    assert sent(acceptor.drain()) == told
+    expected = [(GUEST, Chosen("series", number, f"v{number}")) for number in (4, 2)]
+    assert sent(acceptor.drain()) == expected
 
 
-def test_who_asks_for_what_it_knows_hears_the_last_of_the_series_too() -> None:
+def test_decide_for_a_known_number_also_emits_the_last_of_the_series() -> None:
     acceptor = synod(B)
     for number in range(1, 4):
         acceptor.receive(A, Chosen("series", number, "x"))
@@ -429,7 +429,7 @@ def test_who_asks_for_what_it_knows_hears_the_last_of_the_series_too() -> None:
     assert acceptor.drain() == [Emit(Settled("series", number, "x")) for number in (3, 1)]
 
 
-def test_old_values_are_forgotten_and_never_settled_anew() -> None:
+def test_old_values_are_forgotten_and_never_settled_again() -> None:
     acceptor = Synod(B, Random(0), acceptors=[A, B, C], values_max=3)
     acceptor.receive(A, Chosen("other", 1, "the last of its series"))
     for number in range(1, 5):
@@ -440,8 +440,8 @@ def test_old_values_are_forgotten_and_never_settled_anew() -> None:
     assert sent(acceptor.drain(), Accepted) == []
 
 
-def test_votes_of_strangers_and_numbers_below_one_are_dropped_and_counted() -> None:
-    leader = reigning()
+def test_votes_of_unknown_nodes_and_numbers_below_one_are_dropped_and_counted() -> None:
+    leader = leading()
     assert leader.dropped == 0
     leader.drain()
     leader.receive(GUEST, Accepted(LOW, *KEY))

@@ -1,4 +1,4 @@
-"""The toolkit without one of its rules is found out, by a storm or by a test of its effects."""
+"""Mutants of the coordination protocols: a storm or a test detects each missing rule."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def storm(scenario: Scenario) -> Story:
     return story
 
 
-def told(test: Callable[[], None]) -> Story:
+def tested(test: Callable[[], None]) -> Story:
     def story(seed: int) -> None:
         test()
 
@@ -45,7 +45,7 @@ def told(test: Callable[[], None]) -> Story:
     return story
 
 
-def storming(
+def by_storm(
     scenario: Scenario,
     rule: str,
     owner: Any,
@@ -57,18 +57,18 @@ def storming(
     return Mutant(rule, replaced(owner, name, text, replacement), storm(scenario), seeds)
 
 
-def telling(
+def by_test(
     test: Callable[[], None], rule: str, owner: Any, name: str, text: str, replacement: str = "pass"
 ) -> Mutant:
-    return Mutant(rule, replaced(owner, name, text, replacement), told(test), 1)
+    return Mutant(rule, replaced(owner, name, text, replacement), tested(test), 1)
 
 
-def born(owner: Any, change: Callable[[Any], None]) -> Plant:
-    """A mutant that differs from its birth on."""
-    begin = owner.__init__
+def constructed(owner: Any, change: Callable[[Any], None]) -> Plant:
+    """Return a mutant that changes each object after its construction."""
+    original = owner.__init__
 
     def init(self: Any, *arguments: Any, **options: Any) -> None:
-        begin(self, *arguments, **options)
+        original(self, *arguments, **options)
         change(self)
 
     return lambda patch: patch.setattr(owner, "__init__", init)
@@ -76,22 +76,22 @@ def born(owner: Any, change: Callable[[Any], None]) -> Plant:
 
 MUTANTS = [
     # -- group and leader --
-    storming(
+    by_storm(
         ELECTION,
-        "the lowest leads, not who came first",
+        "the lowest member leads, not the first",
         LeaderElection,
         "observe",
         "lowest(event.view, self.candidates)",
-        "self.leader if self.leader in event.view else min(event.view, default=NOBODY)",
+        "self.leader if self.leader in event.view else min(event.view, default=NO_NODE)",
     ),
-    storming(
+    by_storm(
         ELECTION,
-        "a wrong suspicion is healed",
+        "a wrong suspicion ends",
         Group,
         "_hear",
         "each.suspected = False",
     ),
-    storming(
+    by_storm(
         ELECTION,
         "members hear of each other",
         Group,
@@ -99,251 +99,251 @@ MUTANTS = [
         "(sender, *message.known)",
         "(sender,)",
     ),
-    storming(
+    by_storm(
         ELECTION,
-        "who was suspected wrongly is given longer",
+        "a wrongly suspected node gets more time",
         Group,
         "timeout",
-        "self.known[node].patience += self.heartbeat",
+        "self.known[node].timeout += self.heartbeat",
     ),
-    # -- Lamport's mutex --
-    storming(
+    # -- LamportMutex --
+    by_storm(
         MUTEX_LAMPORT,
         "the clock advances on receive",
         LamportClock,
         "witness",
         "self.time = max(self.time, stamp.time)",
     ),
-    storming(
+    by_storm(
         MUTEX_LAMPORT,
-        "all must have said something later",
+        "every member must have sent a later message",
         LamportMutex,
         "_enter_if_first",
         "all(",
         "any(",
     ),
-    storming(
+    by_storm(
         MUTEX_LAMPORT,
         "the oldest request is first",
         LamportMutex,
         "_enter_if_first",
-        "mine == min(line.requests.values())",
+        "mine == min(queue.requests.values())",
         "True",
     ),
-    storming(
+    by_storm(
         MUTEX_LAMPORT,
         "each entry has a higher token",
         LamportMutex,
         "_remove",
-        "line.entries += 1",
+        "queue.entries += 1",
     ),
-    # -- the lock with leases --
-    storming(
+    # -- LeaseMutex --
+    by_storm(
         MUTEX,
-        "the lease of another is waited for",
+        "a process waits for the lease of the holder",
         LeaseMutex,
         "_ask_if_vacant",
         "self.now < lock.vacant_at",
         "False",
     ),
-    storming(
+    by_storm(
         MUTEX,
-        "the next token is asked for",
+        "a process asks for the next token",
         LeaseMutex,
         "_ask",
         "lock.token + 1",
         "max(lock.token, 1)",
     ),
-    storming(
+    by_storm(
         MUTEX,
-        "a token that comes late is not held",
+        "a late token is not held",
         LeaseMutex,
         "_settled",
         "in_time and lock.wanted",
         "lock.wanted",
     ),
-    storming(
+    by_storm(
         MUTEX,
-        "a lease that ends is let go",
+        "a lock is given up when its lease ends",
         LeaseMutex,
         "_lapse",
         "self._let_go(name, lock)",
     ),
-    storming(
+    by_storm(
         MUTEX,
-        "the late one's token is refused",
+        "a stale token is rejected",
         Fence,
         "admit",
         "token < self.highest",
         "False",
     ),
-    telling(
+    by_test(
         partial(
             test_mutex.test_waiting_process_waits_for_the_holders_lease_by_the_slowest_clock, 10.0
         ),
-        "leases of others are longer by the drift",
+        "the leases of other processes are extended by the drift",
         LeaseMutex,
-        "_patience",
+        "_lease_of",
         "* (1 + self.drift)",
         "",
     ),
-    storming(
+    by_storm(
         MUTEX,
         "processes may have different leases",
         LeaseMutex,
-        "_patience",
+        "_lease_of",
         "stated_lease(holder, self.longest)",
         "self.longest",
     ),
-    storming(
+    by_storm(
         MUTEX,
-        "what is being stopped under the lock is waited for",
+        "a token is not freed before work under the lock has stopped",
         LeaseMutex,
         "_settled",
         "elif self.now >= lock.stopped_at:",
         "else:",
         seeds=300,
     ),
-    telling(
+    by_test(
         partial(
-            test_mutex.test_process_with_a_short_lease_takes_no_lock_from_a_holder_with_a_long_one,
+            test_mutex.test_process_with_a_short_lease_waits_for_the_long_lease_of_the_holder,
             True,
         ),
-        "the holder's lease is waited for, not one's own",
+        "a process waits for the lease of the holder, not its own",
         LeaseMutex,
-        "_patience",
+        "_lease_of",
         "stated_lease(holder, self.longest)",
         "self.longest",
     ),
     Mutant(
-        "the holder's grace is waited for",
-        born(LeaseMutex, lambda mutex: vars(mutex).update(myself=f"somebody {mutex.lease}")),
-        told(test_mutex.test_holder_is_given_its_grace_after_its_lease),
+        "a process waits for the grace of the holder",
+        constructed(LeaseMutex, lambda mutex: vars(mutex).update(identity=f"holder {mutex.lease}")),
+        tested(test_mutex.test_lock_is_vacant_after_the_lease_and_grace_of_its_holder),
         1,
     ),
-    telling(
-        test_mutex.test_free_lock_is_asked_for_at_once_and_held_when_its_token_is_settled,
-        "a lease counts from the asking",
+    by_test(
+        test_mutex.test_free_lock_is_requested_at_once_and_held_when_its_token_is_settled,
+        "a lease starts with the request",
         LeaseMutex,
         "_hold",
         "lock.asked_at + self.lease",
         "self.now + self.lease",
     ),
-    # -- the first queue --
-    storming(
+    # -- FifoQueue --
+    by_storm(
         QUEUE_FIFO,
-        "all others pop what one has taken",
+        "all members remove a taken element",
         FifoQueue,
         "_take",
         "self._tell_others(Pop(queue, element, self.clock.tick()))",
     ),
-    storming(
+    by_storm(
         QUEUE_FIFO,
-        "the pop goes before the acknowledgement",
+        "the pop is sent before the acknowledgement",
         FifoQueue,
-        "_enter_if_all_agree",
-        "self._take()\n        self._let_others_in()",
-        "self._let_others_in()\n        self._take()",
+        "_enter_if_all_acked",
+        "self._take()\n        self._end_turn()",
+        "self._end_turn()\n        self._take()",
     ),
-    storming(
+    by_storm(
         QUEUE_FIFO,
-        "who asked later waits",
+        "a later request waits",
         FifoQueue,
         "receive",
         "NOT_ASKING != self.asking < stamp",
         "False",
     ),
-    storming(
+    by_storm(
         QUEUE_FIFO,
-        "all others must agree",
+        "every other member must acknowledge",
         FifoQueue,
-        "_enter_if_all_agree",
+        "_enter_if_all_acked",
         "len(self.acks) == len(self.others)",
         "len(self.acks) == len(self.others) - 1",
     ),
-    storming(
+    by_storm(
         QUEUE_FIFO,
-        "a pop may come before its element",
+        "a pop may arrive before its element",
         FifoQueue,
         "receive",
         "self.popped[element] = None",
     ),
-    # -- the synod, and the second queue --
+    # -- Synod and PaxosQueue --
     Mutant(
         "a choice needs a majority",
-        born(Synod, lambda synod: vars(synod).update(majority=synod.majority - 1)),
+        constructed(Synod, lambda synod: vars(synod).update(majority=synod.majority - 1)),
         storm(QUEUE_PAXOS),
         100,
     ),
-    storming(
+    by_storm(
         QUEUE_PAXOS,
-        "what may be settled is not replaced",
+        "a value that may be settled is not replaced",
         Synod,
         "_propose",
         "bound.value if bound else value",
         "value",
         seeds=300,
     ),
-    telling(
-        test_synod.test_promise_tells_votes_and_what_is_settled,
-        "a promise tells what is settled",
+    by_test(
+        test_synod.test_promise_contains_votes_and_settled_numbers,
+        "a promise contains the settled numbers",
         Synod,
         "_obey",
         "votes, self._columns()",
         "votes, ()",
     ),
-    storming(
+    by_storm(
         QUEUE_PAXOS,
         "a petition is repeated",
         Synod,
         "timeout",
         "self._petition((series, number), self.acceptors)",
     ),
-    telling(
-        test_synod.test_vote_is_on_disk_before_it_is_told,
+    by_test(
+        test_synod.test_vote_is_on_disk_before_it_is_sent,
         "a vote is on disk",
         Synod,
         "_vote",
         "self._save(vote)",
     ),
     Mutant(
-        "a process that restarts is another one",
-        born(PaxosQueue, lambda queue: vars(queue).update(myself=str(queue.me))),
+        "a restarted process has a new incarnation",
+        constructed(PaxosQueue, lambda queue: vars(queue).update(incarnation=str(queue.me))),
         storm(QUEUE_PAXOS),
         100,
     ),
-    storming(
+    by_storm(
         QUEUE_PAXOS,
-        "what comes for one who has withdrawn goes back",
+        "an element for a withdrawn request returns to the queue",
         PaxosQueue,
-        "_hand_over",
+        "_deliver",
         "self._publish(queue, data)",
     ),
-    telling(
-        test_paxos_queue.test_what_others_took_before_is_dropped_and_what_is_asked_for_is_kept,
-        "what is petitioned for is not dropped",
+    by_test(
+        test_paxos_queue.test_taken_elements_are_dropped_unless_this_node_has_asked_for_them,
+        "an element with a petition is not dropped",
         PaxosQueue,
-        "_drop_what_is_settled",
+        "_drop_settled",
         "id not in copy.asked",
         "True",
     ),
-    storming(
+    by_storm(
         QUEUE_PAXOS,
-        "a deposit that comes twice is put in once",
+        "a repeated deposit is added once",
         PaxosQueue,
         "receive",
         "deposit not in self.entrusted",
         "True",
     ),
-    storming(
+    by_storm(
         QUEUE_PAXOS,
-        "a deposit that comes twice is put in once, whoever restarts",
+        "a repeated deposit is added once after a restart",
         PaxosQueue,
         "receive",
         "self.append(deposit)",
         seeds=400,
     ),
-    storming(
+    by_storm(
         QUEUE_PAXOS,
         "a deposit is confirmed when it is on disk",
         PaxosQueue,
@@ -351,47 +351,47 @@ MUTANTS = [
         "self._publish(queue, data, sender, depositor, ticket)",
         "self.send(sender, Kept(ticket, depositor), after=0); self._publish(queue, data)",
     ),
-    telling(
-        test_paxos_queue.test_deposit_of_an_earlier_life_confirms_none_of_this_one,
-        "a deposit is confirmed to the life that made it",
+    by_test(
+        test_paxos_queue.test_answer_to_an_earlier_incarnation_confirms_no_deposit,
+        "a deposit is confirmed to its incarnation",
         PaxosQueue,
         "receive",
-        'depositor in ("", self.myself)',
+        'depositor in ("", self.incarnation)',
         "True",
     ),
     Mutant(
-        "a process without a disk does not number its elements like its forerunner",
-        born(Recovery, lambda recovery: vars(recovery).update(origin=recovery.me)),
-        told(test_paxos_queue.test_elements_of_a_restarted_process_without_a_disk_are_taken),
+        "a process without a disk numbers its elements differently after a restart",
+        constructed(Recovery, lambda recovery: vars(recovery).update(origin=recovery.me)),
+        tested(test_paxos_queue.test_elements_of_a_restarted_process_without_a_disk_are_taken),
         1,
     ),
-    storming(
+    by_storm(
         QUEUE_PAXOS,
-        "what is settled is kept no longer",
+        "a settled element is discarded",
         PaxosQueue,
         "_settled",
         "self.ask(Discard(id), after=0)",
     ),
-    telling(
-        test_synod.test_acceptor_obeys_no_lower_ballot,
-        "no lower ballot is obeyed",
+    by_test(
+        test_synod.test_acceptor_refuses_lower_ballots,
+        "lower ballots are refused",
         Synod,
         "_obey",
         "message.ballot < self.promised",
         "False",
     ),
-    telling(
+    by_test(
         test_synod.test_leader_promises_itself_on_disk_before_it_asks_for_promises,
         "a ballot is on disk before it is used",
         Synod,
-        "_begin_reign",
+        "_start_leadership",
         "self._promise(self.highest)",
     ),
-    telling(
-        test_synod.test_choice_needs_a_majority_and_is_told_to_all,
-        "the leader relays the choice to all",
+    by_test(
+        test_synod.test_choice_needs_a_majority_and_is_announced_to_all,
+        "the leader announces the choice to all",
         Synod,
-        "_proclaim",
+        "_announce",
         "self.audience",
         "[self.me]",
     ),
@@ -399,6 +399,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_toolkit_without_this_rule_is_found_out(mutant: Mutant) -> None:
+def test_mutant_is_detected(mutant: Mutant) -> None:
     """DDS-4 DDS-5"""
     must_be_noticed(mutant)

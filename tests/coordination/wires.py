@@ -1,4 +1,4 @@
-"""Members with one protocol each, and links between them that lose nothing and keep the order."""
+"""Members with one protocol each, and reliable, ordered links between them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def names(count: int) -> list[NodeId]:
 class Wires:
     def __init__(self, members: Mapping[NodeId, Protocol], rng: Random | None = None) -> None:
         self.members = dict(members)
-        self.rng = rng  # which link is next; without dice, the one that has waited longest
+        self.rng = rng  # picks the next link; if None, the oldest message is next
         self.links: dict[tuple[NodeId, NodeId], deque[Value]] = {}
-        self.order: deque[tuple[NodeId, NodeId]] = deque()  # the links, once for each message
+        self.order: deque[tuple[NodeId, NodeId]] = deque()  # one link for each message in flight
         self.crashed: dict[NodeId, None] = {}
         self.sent: list[tuple[NodeId, NodeId, Value]] = []
         self.events: list[tuple[NodeId, Value]] = []
@@ -28,7 +28,7 @@ class Wires:
         self._carry(node)
 
     def run(self, steps: int = 1_000_000) -> int:
-        """Deliver what is under way, and what comes of it; how many messages that were."""
+        """Deliver messages until none is in flight, and return their number."""
         for done in range(steps):
             if not self.order:
                 return done
@@ -40,7 +40,7 @@ class Wires:
         return steps
 
     def crash(self, node: NodeId) -> None:
-        """What it has sent is still under way; it does nothing any more."""
+        """Stop `node`; the messages that it has sent are still delivered."""
         self.crashed[node] = None
 
     def heard(self, node: NodeId) -> list[Value]:
@@ -62,4 +62,4 @@ class Wires:
                 case Emit(event):
                     self.events.append((node, event))
                 case _:
-                    raise AssertionError(f"{node}: {effect} is not for members without a clock")
+                    raise AssertionError(f"{node}: {effect} needs a clock or a disk")

@@ -109,14 +109,14 @@ def test_group_that_never_gets_so_large_says_who_is_there() -> None:
 @pytest.mark.parametrize("name", ["heartbeat", "suspect_after", "lease"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_time_that_is_none_is_refused(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"{name}: .* s; give a time above 0, and an end"):
+    with pytest.raises(ValueError, match=f"{name} is .* s; use a finite time above 0"):
         join("127.0.0.1:0", **{**FAST, name: value})
 
 
 @pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
 def test_negative_or_endless_grace_is_rejected(value: float) -> None:
     """DDS-4"""
-    with pytest.raises(ValueError, match=r"grace: .* s; give 0 or more seconds, and an end"):
+    with pytest.raises(ValueError, match=r"grace is .* s; use 0 or a finite time above 0"):
         join("127.0.0.1:0", grace=value)
 
 

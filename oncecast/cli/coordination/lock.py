@@ -10,7 +10,7 @@ from oncecast.cli.coordination.membership import add_joining, add_patience, join
 from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from oncecast.coordination.faces import Lock
+    from oncecast.coordination.handles import Lock
 
 GRACE = 1.0
 

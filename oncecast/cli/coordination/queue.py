@@ -20,7 +20,7 @@ from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.cli.coordination.membership import Work
-    from oncecast.coordination.faces import Queue
+    from oncecast.coordination.handles import Queue
 
 ANSWER_WITHIN = 30.0
 TOGETHER = 64  # elements that are put or taken at once

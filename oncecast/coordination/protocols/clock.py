@@ -1,25 +1,25 @@
 """Logical clocks: Lamport, "Time, Clocks, and the Ordering of Events", CACM 1978.
 
-If one event can have caused another its stamp is lower. Ties are broken by name, so that all nodes
-put all stamps into the same order.
+If one event can have caused another, its stamp is lower. The node's name breaks ties, so all nodes
+sort stamps in the same order.
 """
 
 from __future__ import annotations
 
 from oncecast.kernel.protocol import NodeId, Value
 
-TIME_MAX = 2**62  # leaves room to count on from it in 64 bits
+TIME_MAX = 2**62  # later times still fit into 64 bits
 
 
 class Stamp(Value, tag=False, order=True):
-    """When, by its node's own count."""
+    """A logical time, and the node that counts it."""
 
     time: int
     node: NodeId
 
     @property
     def possible(self) -> bool:
-        """Whether an honest node could have made it; what a peer sends need not be."""
+        """Return whether a correct node could have created this stamp."""
         return 1 <= self.time <= TIME_MAX
 
 
@@ -28,10 +28,10 @@ class LamportClock:
         self.me, self.time = me, 0
 
     def tick(self) -> Stamp:
-        """Something happens here: it is later than all that this node has seen."""
+        """Return a stamp for a local event, later than every stamp this node has seen."""
         self.time += 1
         return Stamp(self.time, self.me)
 
     def witness(self, stamp: Stamp) -> None:
-        """A message came: what happens from now on is later than its sending."""
+        """Advance the clock past the stamp of a received message."""
         self.time = max(self.time, stamp.time)

@@ -3,8 +3,8 @@
 Needs ViewChanged. Gives LeaderElected.
 
 The leader is the candidate with the lowest name among the members that are not suspected. While
-suspicions are wrong, nodes may have different leaders, or none: who relies on there being only one
-must not rely on this. Once suspicions are right, all have the same one, which is up, for good.
+suspicions are wrong, nodes can have different leaders, or none. Do not use it where a second leader
+does harm. Once suspicions are right, all nodes have the same leader, which is running.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from random import Random
 
-from oncecast.coordination.protocols.events import NOBODY, LeaderElected, ViewChanged
+from oncecast.coordination.protocols.events import NO_NODE, LeaderElected, ViewChanged
 from oncecast.kernel.protocol import NodeId, Protocol
 
 
@@ -21,10 +21,10 @@ class LeaderElection(Protocol):
     Observed = ViewChanged
 
     def __init__(self, me: NodeId, rng: Random, *, candidates: Iterable[NodeId] = ()) -> None:
-        """Without candidates, every member is one."""
+        """Create an election; if `candidates` is empty, every member is a candidate."""
         super().__init__(me, rng)
         self.candidates = tuple(candidates)
-        self.leader = NOBODY
+        self.leader = NO_NODE
 
     def observe(self, event: ViewChanged) -> None:
         leader = lowest(event.view, self.candidates)
@@ -34,5 +34,5 @@ class LeaderElection(Protocol):
 
 
 def lowest(view: Iterable[NodeId], candidates: Collection[NodeId]) -> NodeId:
-    """Ω of these candidates; if there are none, of all."""
-    return min((each for each in view if not candidates or each in candidates), default=NOBODY)
+    """Return the lowest candidate in the view, or its lowest member if `candidates` is empty."""
+    return min((each for each in view if not candidates or each in candidates), default=NO_NODE)

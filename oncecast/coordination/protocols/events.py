@@ -1,4 +1,4 @@
-"""What the toolkit is asked for, and what it tells.
+"""Requests (↓) and events (↑) of the coordination protocols.
 
     Group                     Join, Leave ↓                  ViewChanged ↑
     LeaderElection                                           LeaderElected ↑
@@ -7,38 +7,41 @@
     FifoQueue, PaxosQueue     Enqueue, Dequeue, Withdraw ↓   Dequeued ↑
     PaxosQueue                Deposit ↓                      Deposited ↑
 
-Both mutexes have one interface, and both queues: a stack has one of each at most.
+Both mutexes have the same interface, and so do both queues. A stack has at most one of each.
 """
 
 from __future__ import annotations
 
 from oncecast.kernel.protocol import NodeId, Value
 
-NOBODY = NodeId("")
+NO_NODE = NodeId("")
 
 
 class Join(Value):
-    """Request: be a member from now on."""
+    """Request: become a member."""
 
 
 class Leave(Value):
-    """Request: be one no longer; others are told."""
+    """Request: leave the group and announce it."""
 
 
 class ViewChanged(Value):
-    """The members that this node knows of and does not suspect, in order; itself included."""
+    """The members that this node knows and does not suspect, sorted, including itself."""
 
     view: tuple[NodeId, ...]
 
 
 class LeaderElected(Value):
-    """`leader` may be NOBODY. In the end, all that are up hear of the same one."""
+    """The leader has changed; NO_NODE means that there is none.
+
+    Eventually every running node has the same leader.
+    """
 
     leader: NodeId
 
 
 class Decide(Value):
-    """Request: have `value` settled for this number of a series, unless something else is."""
+    """Request: settle on `value` for this number of a series, unless it has a value."""
 
     series: str
     number: int
@@ -46,9 +49,9 @@ class Decide(Value):
 
 
 class Settled(Value, tag="Settled"):
-    """For ever: all who hear of this number of this series hear of the same value.
+    """The final value for this number of a series: every node learns the same one.
 
-    Also a record of who has heard of it.
+    Also a record on the disk of an acceptor that has learned it.
     """
 
     series: str
@@ -57,37 +60,37 @@ class Settled(Value, tag="Settled"):
 
 
 class CaughtUp(Value):
-    """More is settled than this node has heard of; for whom, it can find out by Decide."""
+    """More numbers are settled than this node had heard of; Decide returns their values."""
 
 
 class Acquire(Value):
-    """Request: wait for this lock and hold it. Who waits or holds already changes nothing."""
+    """Request: wait for this lock and hold it. No effect if the node waits or holds already."""
 
     lock: str
 
 
 class Release(Value):
-    """Request: let go of it, or wait for it no longer."""
+    """Request: release this lock, or stop waiting for it."""
 
     lock: str
 
 
 class Acquired(Value):
-    """Here it is. Give the token with all that is done under the lock: see Fence."""
+    """The node holds the lock. Pass the token to the protected resource: see Fence."""
 
     lock: str
     token: int
 
 
 class Renewed(Value):
-    """It is held on, from now on under this token."""
+    """The lease was renewed; the lock now has this token."""
 
     lock: str
     token: int
 
 
 class Lapsed(Value):
-    """It is held no longer, though nobody here has released it: its lease ran out."""
+    """The lease has ended, so the node no longer holds the lock."""
 
     lock: str
     token: int
@@ -99,15 +102,15 @@ class Enqueue(Value):
 
 
 class Deposit(Value):
-    """Request: have the leader put this in. So its process may come and go, and leaves no trace."""
+    """Request: let the leader add an element, so that a short-lived process leaves no state."""
 
     queue: str
-    ticket: int  # comes back with the answer
+    ticket: int  # repeated in the answer
     data: bytes
 
 
 class Deposited(Value):
-    """The leader has it on its disk; or nobody leads, and it is not put in."""
+    """If `done`, the leader has the element on disk. If not, the group has no leader."""
 
     queue: str
     ticket: int
@@ -115,17 +118,17 @@ class Deposited(Value):
 
 
 class Dequeue(Value):
-    """Request: take any one element. If there is none: wait for it, or be told that at once."""
+    """Request: take any one element. If there is none, wait for one or answer at once."""
 
     queue: str
-    ticket: int  # comes back with the answer
+    ticket: int  # repeated in the answer
     wait: bool = False
 
 
 class Withdraw(Value):
-    """Request: wait no longer. An element that was on its way to this ticket goes back.
+    """Request: stop waiting. An element that arrives for this ticket returns to the queue.
 
-    One that was deposited under it may or may not be put in.
+    If the ticket is a deposit, the element may or may not be added.
     """
 
     queue: str
@@ -133,7 +136,7 @@ class Withdraw(Value):
 
 
 class Dequeued(Value):
-    """The element is this node's; None: this node knew of no element that was left."""
+    """This node owns the element. None means that its copy of the queue was empty."""
 
     queue: str
     ticket: int

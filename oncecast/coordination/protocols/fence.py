@@ -1,7 +1,7 @@
-"""The other half of a lock: what it protects must know when somebody is late.
+"""A fence rejects stale lock tokens on the side of the protected resource.
 
-No lock can keep a process from acting that was stopped while it held it, and goes on later. A
-resource that remembers the highest token it has seen can: it refuses the late one.
+A process can be paused while it holds a lock, and continue after its lease has ended. The lock
+cannot prevent this. A resource can, if it remembers the highest token and rejects lower ones.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from oncecast.errors import Stale
 
 
 class Fence:
-    """Stands before a resource; `highest` must be stored with what it protects."""
+    """Checks tokens for a resource. Store `highest` together with the protected data."""
 
     def __init__(self, highest: int = 0) -> None:
         self.highest = highest
 
     def admit(self, token: int) -> None:
-        """Raises Stale."""
+        """Accept `token`; raise Stale if a higher one was used before."""
         if token < self.highest:
             raise Stale(token, self.highest)
         self.highest = token

@@ -1,13 +1,13 @@
-"""FifoQueue: the eventual queue, by mutual exclusion over one stream of commands.
+"""FifoQueue: a distributed queue, by mutual exclusion over one stream of commands.
 
 The first implementation of Tucci-Piergiovanni and Corsaro, "Classical Distributed Algorithms with
-DDS"; names are theirs. Each member has a copy of the queue. To take an element a member asks all
-others, which acknowledge at once, or after their own turn if their request is older; with all
-acknowledgements it takes the oldest element, has the others pop it, and lets the next one in.
+DDS", with its names. Each member has a copy of the queue. To take an element, a member sends Deq to
+all other members. Each answers Ack at once, or after its own turn if its own request is older. With
+all Acks, the member takes the oldest element and sends Pop, so that the other members remove it.
 
-Needs links between all members that lose nothing and keep the order, so that a Pop comes before the
-Ack that lets another member in. Not fault-tolerant: a member that crashes blocks all others, be it
-that its Ack is missing, or that its turn has come and its Pop is never sent.
+Needs reliable, ordered links between all members, so that a Pop arrives before the Ack that gives
+another member its turn. Not fault-tolerant: a crashed member blocks all others, because its Ack is
+missing, or because its turn never ends.
 
 Serves Enqueue, Dequeue, Withdraw; gives Dequeued.
 """
@@ -27,7 +27,7 @@ NOT_ASKING = Stamp(0, NodeId(""))
 
 
 class Element(Value, tag="Element"):
-    """Its stamp is its name."""
+    """An element, identified by its stamp."""
 
     queue: str
     stamp: Stamp
@@ -35,19 +35,19 @@ class Element(Value, tag="Element"):
 
 
 class Deq(Value, tag="Deq"):
-    """I want to take an element."""
+    """A request to take an element."""
 
     stamp: Stamp
 
 
 class Ack(Value, tag="Ack"):
-    """Go ahead, as far as I am concerned."""
+    """Permission from one member to take an element."""
 
     stamp: Stamp
 
 
 class Pop(Value, tag="Pop"):
-    """I have taken this element: remove it."""
+    """The sender has taken this element; remove it."""
 
     queue: str
     element: Stamp
@@ -64,15 +64,15 @@ class FifoQueue(Protocol):
         self.others = tuple(node for node in members if node != me)
         self.clock = LamportClock(me)
         self.copies: dict[str, dict[Stamp, bytes]] = {}
-        self.popped: dict[Stamp, None] = {}  # before they came
+        self.popped: dict[Stamp, None] = {}  # elements whose Pop arrived first
         self.waiting = Waiting()
-        self.asking = NOT_ASKING  # the stamp of our own request
+        self.asking = NOT_ASKING  # the stamp of our request
         self.acks: dict[NodeId, None] = {}
-        self.deferred: dict[NodeId, None] = {}  # who is acknowledged after our turn
-        self.dropped = 0  # messages of strangers
+        self.deferred: dict[NodeId, None] = {}  # members that get an Ack after our turn
+        self.dropped = 0  # messages from nodes that are not members
 
     def length(self, queue: str) -> int:
-        """Of this node's copy."""
+        """Return the number of elements in the local copy."""
         return len(self.copies.get(queue, ()))
 
     def request(self, request: Enqueue | Dequeue | Withdraw) -> None:
@@ -87,7 +87,7 @@ class FifoQueue(Protocol):
                 self.waiting.remove(queue, ticket)
             case _:
                 assert_never(request)
-        self._go_on()
+        self._advance()
 
     def receive(self, sender: NodeId, message: Element | Deq | Ack | Pop) -> None:
         if sender not in self.others or not message.stamp.possible:
@@ -104,27 +104,27 @@ class FifoQueue(Protocol):
                     self.send(sender, Ack(self.clock.tick()))
             case Ack():
                 self.acks[sender] = None
-                self._enter_if_all_agree()
+                self._enter_if_all_acked()
             case Pop(queue, element):
                 if self.copies.get(queue, {}).pop(element, None) is None:
                     self.popped[element] = None
             case _:
                 assert_never(message)
-        self._go_on()
+        self._advance()
 
     def _tell_others(self, message: Element | Deq | Pop) -> None:
         for node in self.others:
             self.send(node, message)
 
     def _add(self, element: Element) -> None:
-        # Streams of different members are not in step: the pop may have been faster.
+        # Only links keep an order: a Pop from another member can arrive before the element.
         if element.stamp in self.popped:
             del self.popped[element.stamp]
         else:
             self.copies.setdefault(element.queue, {})[element.stamp] = element.data
 
-    def _go_on(self) -> None:
-        """Answer who need not wait; ask for a turn if somebody here could use it."""
+    def _advance(self) -> None:
+        """Answer requests that do not wait, and ask for a turn if another request can use it."""
         for queue in self.waiting.queues():
             if not self.length(queue):
                 for ticket in self.waiting.impatient(queue):
@@ -133,15 +133,15 @@ class FifoQueue(Protocol):
             self.asking = self.clock.tick()
             self.acks.clear()
             self._tell_others(Deq(self.asking))
-            self._enter_if_all_agree()
+            self._enter_if_all_acked()
 
-    def _enter_if_all_agree(self) -> None:
+    def _enter_if_all_acked(self) -> None:
         if len(self.acks) == len(self.others):
             self._take()
-            self._let_others_in()
+            self._end_turn()
 
     def _take(self) -> None:
-        """The critical section: one element, if there is one left that somebody waits for."""
+        """Take one element that a local request waits for. This is the critical section."""
         for queue in self.waiting.queues():
             if copy := self.copies.get(queue):
                 element = min(copy)
@@ -150,7 +150,7 @@ class FifoQueue(Protocol):
                 self.emit(Dequeued(queue, self.waiting.first(queue), data))
                 return
 
-    def _let_others_in(self) -> None:
+    def _end_turn(self) -> None:
         self.asking = NOT_ASKING
         deferred, self.deferred = self.deferred, {}
         for node in deferred:

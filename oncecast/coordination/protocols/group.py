@@ -1,11 +1,12 @@
-"""Group: who is a member, and who of them seems to be alive.
+"""Group: the members that seem to be alive.
 
 Needs links (watch). Serves Join, Leave; gives ViewChanged.
 
-Each node tells each other one by Alive that it is here, whether it is a member, and whom it knows;
-so one contact that is up suffices to find all. Who is silent for too long, or whose link breaks, is
-suspected and leaves the view. A suspicion may be wrong: the next Alive heals it, and that node is
-then given more time. So in the end, if messages take bounded time, nobody is suspected wrongly.
+Each node sends Alive to each node that it knows. The message says whether the sender is a member,
+and lists the nodes that it knows. So one running contact is enough to find all of them. A node that
+is silent for too long, or whose link breaks, is suspected and leaves the view. If the suspicion was
+wrong, the next Alive ends it, and from then on that node gets more time. So if message delays are
+bounded, wrong suspicions eventually stop.
 """
 
 from __future__ import annotations
@@ -17,35 +18,35 @@ from typing import assert_never
 from oncecast.coordination.protocols.events import Join, Leave, ViewChanged
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
-KNOWN_MAX = 1000  # nodes; who comes beyond is not heard
+KNOWN_MAX = 1000  # nodes; messages from more nodes are dropped
 
 
 class Alive(Value, tag="Alive"):
-    """I am here; these I have heard of lately."""
+    """The sender is alive, and has recently heard from the nodes in `known`."""
 
     member: bool
     known: tuple[NodeId, ...]
 
 
 class Beat(Value):
-    """Timer: say Alive."""
+    """Timer: send Alive."""
 
 
 class Silent(Value):
-    """Timer: a node has said nothing for as long as it is given."""
+    """Timer: a node was silent for its timeout."""
 
     node: NodeId
 
 
-class Acquaintance:
-    """Another node, as far as this one knows."""
+class Peer:
+    """The state that this node keeps about another node."""
 
-    __slots__ = ("member", "patience", "suspected")
+    __slots__ = ("member", "suspected", "timeout")
 
-    def __init__(self, patience: float) -> None:
-        self.patience = patience
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
         self.member = False
-        self.suspected = True  # until it is heard of
+        self.suspected = True  # until its first Alive
 
 
 class Group(Protocol):
@@ -70,18 +71,18 @@ class Group(Protocol):
         self.forget_after = forget_after
         self.member = member
         self.peers = dict.fromkeys(peer for peer in peers if peer != me)
-        self.known = {peer: Acquaintance(suspect_after) for peer in self.peers}
+        self.known = {peer: Peer(suspect_after) for peer in self.peers}
         self.view: tuple[NodeId, ...] = ()
-        self.dropped = 0  # messages of more nodes than can be known
+        self.dropped = 0  # messages from nodes beyond KNOWN_MAX
 
     def start(self) -> None:
         self._beat()
-        self._look()
+        self._update_view()
 
     def request(self, request: Join | Leave) -> None:
         self.member = isinstance(request, Join)
-        self._say_alive()
-        self._look()
+        self._send_alive()
+        self._update_view()
 
     def receive(self, sender: NodeId, message: Alive) -> None:
         for node in (sender, *message.known):
@@ -92,7 +93,7 @@ class Group(Protocol):
             return
         self._hear(sender, self.known[sender])
         self.known[sender].member = message.member
-        self._look()
+        self._update_view()
 
     def timeout(self, timer: Beat | Silent) -> None:
         match timer:
@@ -102,22 +103,22 @@ class Group(Protocol):
                 if self.known[node].suspected:
                     self._forget(node)
                 else:
-                    # If this is wrong, it was too early: the next time it is given longer.
-                    self.known[node].patience += self.heartbeat
+                    # If the suspicion is wrong, the timeout was too short.
+                    self.known[node].timeout += self.heartbeat
                     self._suspect(node)
             case _:
                 assert_never(timer)
 
     def down(self, peer: NodeId) -> None:
-        """Its link is gone, and so most often is it."""
+        """Suspect a peer whose link is lost, because most often the peer has crashed."""
         if peer in self.known and not self.known[peer].suspected:
             self._suspect(peer)
 
     def _beat(self) -> None:
-        self._say_alive()
+        self._send_alive()
         self.later(self.heartbeat * self.rng.uniform(0.75, 1.25), Beat())
 
-    def _say_alive(self) -> None:
+    def _send_alive(self) -> None:
         for node in self.known:
             self.send(node, self._alive())
 
@@ -127,29 +128,29 @@ class Group(Protocol):
 
     def _meet(self, node: NodeId) -> None:
         if len(self.known) < KNOWN_MAX:
-            self.known[node] = Acquaintance(self.suspect_after)
+            self.known[node] = Peer(self.suspect_after)
             self.send(node, self._alive())
             self.later(self.forget_after, Silent(node))
 
-    def _hear(self, node: NodeId, each: Acquaintance) -> None:
+    def _hear(self, node: NodeId, each: Peer) -> None:
         self.watch(node)
         if each.suspected:
             each.suspected = False
-            self.send(node, self._alive())  # it may not have heard of us either
-        self.later(each.patience, Silent(node))
+            self.send(node, self._alive())  # it may have missed our messages, too
+        self.later(each.timeout, Silent(node))
 
     def _suspect(self, node: NodeId) -> None:
         self.known[node].suspected = True
         self.later(self.forget_after, Silent(node))
-        self._look()
+        self._update_view()
 
     def _forget(self, node: NodeId) -> None:
-        """Who was named at the start is never given up; others may come back by themselves."""
+        """Forget a node, unless it is a configured peer. Other nodes can contact us again."""
         if node not in self.peers:
             self.unwatch(node)
             del self.known[node]
 
-    def _look(self) -> None:
+    def _update_view(self) -> None:
         view = [node for node, each in self.known.items() if each.member and not each.suspected]
         now = tuple(sorted([*view, self.me] if self.member else view))
         if now != self.view:

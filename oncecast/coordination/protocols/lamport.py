@@ -1,10 +1,10 @@
-"""LamportMutex: the algorithm of "Time, Clocks, and the Ordering of Events", CACM 1978, as it is.
+"""LamportMutex: Lamport, "Time, Clocks, and the Ordering of Events", CACM 1978.
 
-Needs links between all members that lose nothing and keep the order, and members that do not crash:
-one that is silent blocks all others. An entry costs exactly 3(N-1) messages: request, reply and
-release, one each to or from each other member. The lock is given in the order of the requests.
+Needs reliable, ordered links between all members, and members that do not crash: a silent member
+blocks all others. An entry costs exactly 3(N-1) messages: a request, a reply and a release for each
+other member. Members get the lock in the order of their requests.
 
-Serves Acquire, Release; gives Acquired. Tokens count the entries, so they fence (see Fence).
+Serves Acquire, Release; gives Acquired. Tokens count the entries, so they grow (see Fence).
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 
 
 class Wanted(Value, tag="Wanted"):
-    """The paper's request."""
+    """The request message of the paper."""
 
     lock: str
     stamp: Stamp
 
 
 class Noted(Value, tag="Noted"):
-    """The paper's acknowledgement."""
+    """The acknowledgement message of the paper."""
 
     stamp: Stamp
 
 
 class Given(Value, tag="Given"):
-    """The paper's release."""
+    """The release message of the paper."""
 
     lock: str
     stamp: Stamp
 
 
-class Line:
-    """Who waits for one lock or holds it, each with the stamp of its request."""
+class RequestQueue:
+    """The request queue of one lock; its first member holds the lock, or gets it next."""
 
     def __init__(self) -> None:
         self.requests: dict[NodeId, Stamp] = {}
-        self.entries = 0  # that are over
+        self.entries = 0  # finished entries
         self.held = False  # by this node
 
 
@@ -56,22 +56,24 @@ class LamportMutex(Protocol):
         super().__init__(me, rng)
         self.others = tuple(node for node in members if node != me)
         self.clock = LamportClock(me)
-        self.heard = {node: Stamp(0, node) for node in self.others}  # the last stamp of each
-        self.lines: dict[str, Line] = {}
-        self.dropped = 0  # messages of strangers
+        self.heard = {
+            node: Stamp(0, node) for node in self.others
+        }  # the last stamp from each member
+        self.queues: dict[str, RequestQueue] = {}
+        self.dropped = 0  # messages from nodes that are not members
 
     def request(self, request: Acquire | Release) -> None:
-        line = self._line(request.lock)
+        queue = self._queue(request.lock)
         match request:
             case Acquire(lock):
-                if self.me not in line.requests:
-                    line.requests[self.me] = stamp = self.clock.tick()
+                if self.me not in queue.requests:
+                    queue.requests[self.me] = stamp = self.clock.tick()
                     self._tell_others(Wanted(lock, stamp))
                     self._enter_if_first(lock)
             case Release(lock):
-                if line.held:
-                    line.held = False
-                    self._remove(line, self.me)
+                if queue.held:
+                    queue.held = False
+                    self._remove(queue, self.me)
                     self._tell_others(Given(lock, self.clock.tick()))
             case _:
                 assert_never(request)
@@ -84,37 +86,37 @@ class LamportMutex(Protocol):
         self.heard[sender] = message.stamp
         match message:
             case Wanted(lock, stamp):
-                self._line(lock).requests[sender] = stamp
+                self._queue(lock).requests[sender] = stamp
                 self.send(sender, Noted(self.clock.tick()))
             case Given(lock):
-                self._remove(self._line(lock), sender)
+                self._remove(self._queue(lock), sender)
             case Noted():
                 pass
             case _:
                 assert_never(message)
-        for lock in self.lines:
+        for lock in self.queues:
             self._enter_if_first(lock)
 
-    def _line(self, lock: str) -> Line:
-        return self.lines.setdefault(lock, Line())
+    def _queue(self, lock: str) -> RequestQueue:
+        return self.queues.setdefault(lock, RequestQueue())
 
     def _tell_others(self, message: Wanted | Given) -> None:
         for node in self.others:
             self.send(node, message)
 
-    def _remove(self, line: Line, node: NodeId) -> None:
-        if line.requests.pop(node, None) is not None:
-            line.entries += 1
+    def _remove(self, queue: RequestQueue, node: NodeId) -> None:
+        if queue.requests.pop(node, None) is not None:
+            queue.entries += 1
 
     def _enter_if_first(self, lock: str) -> None:
-        """Nobody can come before us any more, and nobody who has come before is left."""
-        line = self.lines[lock]
-        mine = line.requests.get(self.me)
-        if mine is None or line.held:
+        """Take the lock if our request is the first, and no earlier request can arrive."""
+        queue = self.queues[lock]
+        mine = queue.requests.get(self.me)
+        if mine is None or queue.held:
             return
-        if mine == min(line.requests.values()) and all(
+        if mine == min(queue.requests.values()) and all(
             mine < stamp for stamp in self.heard.values()
         ):
-            line.held = True
-            # All releases of earlier entries have come: every member counts the same.
-            self.emit(Acquired(lock, line.entries + 1))
+            queue.held = True
+            # All earlier releases have arrived, so every member has the same count.
+            self.emit(Acquired(lock, queue.entries + 1))

@@ -1,18 +1,18 @@
-"""LeaseMutex: a lock that outlives its holder, with tokens.
+"""LeaseMutex: a lock with leases and fencing tokens, which survives a crash of its holder.
 
-Token 1, 2, 3, ... of a lock each belong to one process, which the Synod settles. A process may ask
-for the next token when the last one was released, or its lease is over; the holder itself may at
-any time, and so renews.
+The tokens of a lock are 1, 2, 3, ... For each token, the Synod settles on one holder. A process may
+ask for the next token when the last one was released or its lease has ended. The holder may ask at
+any time, which renews its lease.
 
-The settled value names the holder and says how long its lease can last at most, in true seconds.
-The lease begins for the holder when it asks, and for every other process when that process hears of
-the token, which is later. So the lease ends for the holder first, though processes use different
-leases, as long as each clock keeps within the `drift` that its own process states.
+The settled value names the holder and the longest time that its lease can last, in true seconds.
+The lease starts for the holder when it asks. For every other process it starts when that process
+learns the token, which is later. So the lease ends for the holder first, as long as each clock
+stays within the `drift` of its process. Processes may use different leases.
 
 Needs Decide and Settled, ViewChanged. Serves Acquire, Release; gives Acquired, Renewed, Lapsed.
 
-A lock without a token is a hint: a holder that was stopped for longer than its lease finds out too
-late. Tokens need no clock at all; give them with all that is done under the lock (see Fence).
+A lock without a token is only a hint: a holder that was paused for longer than its lease notices
+too late. Tokens do not depend on clocks. Pass them to the protected resource (see Fence).
 """
 
 from __future__ import annotations
@@ -34,43 +34,43 @@ from oncecast.coordination.protocols.events import (
 from oncecast.coordination.protocols.synod_messages import NUMBER_MAX
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
-SERIES = "lock/"  # others may have the Synod settle other things
+SERIES = "lock/"  # other protocols use other series of the Synod
 
 
 class Freed(Value, tag="Freed"):
-    """I had this token, and hold it no longer; if it gets lost, the end of the lease will do."""
+    """The sender has released this token. If this message is lost, the lease ends instead."""
 
     lock: str
     token: int
 
 
 class Query(Value, tag="Query"):
-    """Is this token still held? I have heard of it, and may have come after it was released."""
+    """A question whether this token was released, perhaps before the sender joined."""
 
     lock: str
     token: int
 
 
 class Vacant(Value):
-    """Timer: the lease of somebody else is over."""
+    """Timer: the lease of another process has ended."""
 
     lock: str
 
 
 class Renewal(Value):
-    """Timer: ask for the next token, in good time."""
+    """Timer: renew the lease."""
 
     lock: str
 
 
 class Ending(Value):
-    """Timer: our own lease is over."""
+    """Timer: our lease has ended."""
 
     lock: str
 
 
 class Lock:
-    """What this node knows of one lock."""
+    """The state of one lock at this node."""
 
     __slots__ = (
         "asked",
@@ -86,16 +86,16 @@ class Lock:
     )
 
     def __init__(self) -> None:
-        self.token = 0  # the last one that this node has heard of,
-        self.vacant_at = 0.0  # and until when somebody may hold it
-        self.freed = 0  # the last one that is known to be released,
-        self.queried = 0  # and that others were asked about
-        self.wanted = False  # by this node, or held
-        self.asked = 0  # the token it has asked for,
-        self.asked_at = 0.0  # and when
-        self.held = 0  # the token it holds,
-        self.until = 0.0  # and until when
-        self.stopped_at = 0.0  # when what ran under the last one it held has stopped
+        self.token = 0  # the last token that this node knows
+        self.vacant_at = 0.0  # when its lease ends
+        self.freed = 0  # the last token known to be released
+        self.queried = 0  # the last token that a Query was sent about
+        self.wanted = False  # this node waits for the lock, or holds it
+        self.asked = 0  # the token that this node has asked for
+        self.asked_at = 0.0
+        self.held = 0  # the token that this node holds
+        self.until = 0.0  # when our lease ends
+        self.stopped_at = 0.0  # when work under our last token has stopped
 
 
 class LeaseMutex(Protocol):
@@ -116,12 +116,12 @@ class LeaseMutex(Protocol):
     ) -> None:
         super().__init__(me, rng)
         self.lease, self.grace, self.drift = lease, grace, drift
-        self.longest = (lease + grace) / (1 - drift)  # in true seconds, if our clock is slow
-        # A process that restarts is another one: it does not hold what its forerunner held.
-        self.myself = f"{me}~{rng.getrandbits(48):012x} {self.longest!r}"
+        self.longest = (lease + grace) / (1 - drift)  # true seconds, if our clock is slow
+        # A restarted process has a new identity, and does not hold its earlier locks.
+        self.identity = f"{me}~{rng.getrandbits(48):012x} {self.longest!r}"
         self.locks: dict[str, Lock] = {}
         self.view: tuple[NodeId, ...] = ()
-        self.dropped = 0  # messages that make no sense
+        self.dropped = 0  # invalid messages
 
     def request(self, request: Acquire | Release) -> None:
         lock = self._lock(request.lock)
@@ -133,7 +133,7 @@ class LeaseMutex(Protocol):
                 lock.wanted, lock.stopped_at = False, self.now
                 if lock.held:
                     self._let_go(name, lock)
-                    self._free(name, lock)
+                    self._announce_freed(name, lock)
             case _:
                 assert_never(request)
 
@@ -203,28 +203,28 @@ class LeaseMutex(Protocol):
 
     def _ask(self, name: str, lock: Lock) -> None:
         lock.asked, lock.asked_at = lock.token + 1, self.now
-        self.ask(Decide(SERIES + name, lock.asked, self.myself))
+        self.ask(Decide(SERIES + name, lock.asked, self.identity))
 
     def _settled(self, name: str, lock: Lock, token: int, holder: str) -> None:
-        # Who enters needs time to renew: with less than half of its lease left it asks again.
+        # A new holder needs time to renew. With less than half of its lease left, it asks again.
         enough = self.lease if lock.held else self.lease / 2
         in_time = token == lock.asked and self.now < lock.asked_at + enough
         if token >= lock.asked:
             lock.asked = 0
         if token <= lock.token:
             return
-        lock.token, lock.vacant_at = token, self.now + self._patience(holder)
-        if holder == self.myself:
+        lock.token, lock.vacant_at = token, self.now + self._lease_of(holder)
+        if holder == self.identity:
             if in_time and lock.wanted:
                 self._hold(name, lock)
             elif self.now >= lock.stopped_at:
-                self._free(name, lock)
+                self._announce_freed(name, lock)
         elif lock.held:
             self._lapse(name, lock)
         self._ask_if_vacant(name, lock)
 
-    def _patience(self, holder: str) -> float:
-        """Return how long to wait, by our own clock, until the holder's lease is over."""
+    def _lease_of(self, holder: str) -> float:
+        """Return how long the holder's lease can last by our clock."""
         return stated_lease(holder, self.longest) * (1 + self.drift)
 
     def _hold(self, name: str, lock: Lock) -> None:
@@ -240,12 +240,12 @@ class LeaseMutex(Protocol):
         self.cancel(Renewal(name))
 
     def _lapse(self, name: str, lock: Lock) -> None:
-        """Who waits anew must say so: it may have left things half done."""
+        """Give up the lock. The application must acquire it again, as its work was interrupted."""
         token, lock.wanted = lock.held, False
         self._let_go(name, lock)
         self.emit(Lapsed(name, token))
 
-    def _free(self, name: str, lock: Lock) -> None:
+    def _announce_freed(self, name: str, lock: Lock) -> None:
         lock.vacant_at, lock.freed = self.now, lock.token
         self._tell_others(Freed(name, lock.token))
 
@@ -255,13 +255,13 @@ class LeaseMutex(Protocol):
                 self.send(node, message)
 
 
-def stated_lease(holder: str, otherwise: float) -> float:
-    """Return the true seconds that a holder's lease lasts at most, as the settled value says.
+def stated_lease(holder: str, default: float) -> float:
+    """Return the longest time, in true seconds, that the settled value states for a lease.
 
-    Values of earlier versions name the holder alone: then every process had to use the same lease.
+    Values of earlier versions contain only the holder, because all leases had to be the same.
     """
     try:
         seconds = float(holder.rpartition(" ")[2])
     except ValueError:
-        return otherwise
-    return seconds if 0 < seconds < inf else otherwise
+        return default
+    return seconds if 0 < seconds < inf else default

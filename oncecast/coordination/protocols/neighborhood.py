@@ -1,6 +1,6 @@
-"""Neighborhood: every other member of the group is a neighbour, for the overlay's broadcast.
+"""Neighborhood: makes every other member of the group a neighbor in the broadcast overlay.
 
-Needs ViewChanged. Gives NeighborUp and NeighborDown, never two of a kind in a row for a peer.
+Needs ViewChanged. Gives NeighborUp and NeighborDown, in turn for each peer.
 """
 
 from __future__ import annotations

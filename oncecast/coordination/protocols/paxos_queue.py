@@ -1,16 +1,16 @@
-"""PaxosQueue: the eventual queue, where a majority says who takes what.
+"""PaxosQueue: a distributed queue in which a majority decides which process takes an element.
 
 The second implementation of Tucci-Piergiovanni and Corsaro, "Classical Distributed Algorithms with
-DDS". Elements come by reliable broadcast (Recovery), so each member has a copy of the queue. Who
-takes an element is settled by the Synod, one number for each: a requester petitions the leader for
-any element of its copy, a majority accepts, the leader tells all. Whoever loses tries another one.
+DDS". Elements arrive by reliable broadcast (Recovery), so each member has a copy of the queue. The
+Synod settles the taker of each element. A requester petitions the leader for an element of its
+copy, a majority accepts, and the leader announces the taker. A requester that loses tries another.
 
 Needs Publish, Discard and Delivered, Decide and Settled. Serves Enqueue, Deposit, Dequeue and
 Withdraw; gives Dequeued and Deposited.
 
-Goes on while a majority of acceptors is up, whoever crashes, the leader and those with a petition
-under way included; wrong suspicions cost time and nothing else. No element ever has two takers.
-One that is settled for a process that has crashed since is gone with it.
+It works while a majority of the acceptors is running. Requesters and the leader may crash at any
+time, and wrong suspicions only cost time. No element ever has two takers. An element whose taker
+crashes is lost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import assert_never
 import msgspec
 
 from oncecast.coordination.protocols.events import (
-    NOBODY,
+    NO_NODE,
     CaughtUp,
     Decide,
     Deposit,
@@ -40,22 +40,26 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import Delivered, Discard, Disregard, Lost, MessageId, Publish
 from oncecast.overlay.recovery import Recovery
 
-SERIES = "queue/"  # others may have the Synod settle other things
-# Elements that are next. If all took the oldest one, all but one would lose each time; if any, what
-# is settled would have a gap for each that is left, and gaps are what members tell each other of.
+SERIES = "queue/"  # other protocols use other series of the Synod
+# The oldest elements, from which a requester picks one at random. If all requesters picked the
+# oldest one, all but one would lose. If they picked any, settled numbers would have many gaps, and
+# members send each other the gaps.
 WINDOW = 64
-ENTRUSTED_MAX = 10_000  # deposits of others that are remembered, so that none counts twice
+ENTRUSTED_MAX = 10_000  # remembered deposits, so that none is added twice
 
 
 class Item(Value):
-    """What is broadcast: an element of a queue."""
+    """An element of a queue, as it is broadcast."""
 
     queue: str
     data: bytes
 
 
 class Entrusted(Value, tag="Entrusted"):
-    """Put this in for me. A process that restarts counts its tickets anew."""
+    """A request to the leader to add an element.
+
+    Tickets start again when a process restarts, so `depositor` names its incarnation.
+    """
 
     depositor: str
     ticket: int
@@ -64,21 +68,21 @@ class Entrusted(Value, tag="Entrusted"):
 
 
 class Kept(Value, tag="Kept"):
-    """I have, and it is on my disk."""
+    """The answer to Entrusted: the element is on the leader's disk."""
 
     ticket: int
-    depositor: str = ""  # earlier versions do not say
+    depositor: str = ""  # earlier versions leave it out
 
 
 class DepositNoted(Value, tag="DepositNoted"):
-    """Record: this deposit is put in, and not again if its message comes a second time."""
+    """Record: this deposit was added, so a repeated Entrusted is ignored."""
 
     depositor: str
     ticket: int
 
 
 class DepositsNoted(Value, tag="DepositsNoted"):
-    """Snapshot: the last deposits that were put in, oldest first."""
+    """Snapshot: the last deposits that were added, oldest first."""
 
     deposits: tuple[DepositNoted, ...]
 
@@ -88,22 +92,22 @@ _decode = msgspec.msgpack.Decoder(Item).decode
 
 
 class Copy:
-    """The elements of one queue that this node knows of and nobody is known to have taken."""
+    """The elements of one queue that this node knows, and that have no known taker."""
 
     __slots__ = ("asked", "elements", "next", "untried")
 
     def __init__(self) -> None:
         self.elements: dict[MessageId, bytes] = {}
-        self.asked: dict[MessageId, None] = {}  # those that we have petitioned for
-        self.untried: deque[MessageId] = deque()  # the others, and some that are gone,
-        self.next: list[MessageId] = []  # but for these
+        self.asked: dict[MessageId, None] = {}  # elements that we have petitioned for
+        self.untried: deque[MessageId] = deque()  # the rest, perhaps with some that are gone
+        self.next: list[MessageId] = []  # the oldest of the rest
 
     def add(self, id: MessageId, data: bytes) -> None:
         self.elements[id] = data
         self.untried.append(id)
 
     def pick(self, rng: Random) -> MessageId | None:
-        """Any of those that are next."""
+        """Return a random element of the oldest ones, or None if there is none to ask for."""
         window, untried = self.next, self.untried
         while window or untried:
             while untried and len(window) < WINDOW:
@@ -134,23 +138,23 @@ class PaxosQueue(Protocol):
         takers: Synod,
         snapshot_every: int = 10_000,
     ) -> None:
-        """The two layers below, of which it reads what they have."""
+        """Create a queue that reads the state of the two layers below."""
         super().__init__(me, rng)
         self.elements, self.takers, self.snapshot_every = elements, takers, snapshot_every
-        # A process that restarts is another one: it has not taken what its forerunner took.
-        self.myself = f"{me}~{rng.getrandbits(48):012x}"
+        # A restarted process has a new incarnation, and does not own elements taken before.
+        self.incarnation = f"{me}~{rng.getrandbits(48):012x}"
         self.copies: dict[str, Copy] = {}
-        self.queues: dict[MessageId, str] = {}  # which queue each element is in
+        self.queues: dict[MessageId, str] = {}  # the queue of each element
         self.waiting = Waiting()
-        self.depositing: dict[int, str] = {}  # by ticket, into which queue
-        # Of what this node publishes: for which node, which life of it, and under which ticket.
+        self.depositing: dict[int, str] = {}  # ticket -> queue
+        # For each broadcast in flight: the depositor, its incarnation and its ticket.
         self.publishing: deque[tuple[NodeId, str, int]] = deque()
-        self.entrusted: dict[DepositNoted, None] = {}  # what others had this node put in
-        self.saved_at = 0  # the last record before our last snapshot
-        self.dropped = 0  # broadcasts that are no elements
+        self.entrusted: dict[DepositNoted, None] = {}  # added for other nodes
+        self.saved_at = 0  # the last record before the last snapshot
+        self.dropped = 0  # broadcasts that cannot be decoded
 
     def length(self, queue: str) -> int:
-        """Of this node's copy."""
+        """Return the number of elements in the local copy."""
         return len(self._copy(queue).elements)
 
     def restore(self, record: DepositNoted | DepositsNoted) -> None:
@@ -162,7 +166,7 @@ class PaxosQueue(Protocol):
             self._add(id, payload)
 
     def peek(self, queue: str, count: int) -> list[bytes]:
-        """So many of this node's copy, the first to come first."""
+        """Return up to `count` elements of the local copy, oldest first."""
         return list(islice(self._copy(queue).elements.values(), count))
 
     def request(self, request: Enqueue | Deposit | Dequeue | Withdraw) -> None:
@@ -172,9 +176,9 @@ class PaxosQueue(Protocol):
             case Deposit(queue, ticket, data):
                 self.depositing[ticket] = queue
                 if self.takers.leader == self.me:
-                    self._publish(queue, data, self.me, self.myself, ticket)
-                elif self.takers.leader != NOBODY:
-                    self.send(self.takers.leader, Entrusted(self.myself, ticket, queue, data))
+                    self._publish(queue, data, self.me, self.incarnation, ticket)
+                elif self.takers.leader != NO_NODE:
+                    self.send(self.takers.leader, Entrusted(self.incarnation, ticket, queue, data))
                 else:
                     self._deposited(ticket, False)
             case Dequeue(queue, ticket, wait):
@@ -195,8 +199,8 @@ class PaxosQueue(Protocol):
                     self.append(deposit)
                     self._publish(queue, data, sender, depositor, ticket)
             case Kept(ticket, depositor):
-                # An answer to an earlier life of this process says nothing of our own tickets.
-                if depositor in ("", self.myself):
+                # An answer to an earlier incarnation does not confirm a ticket of this one.
+                if depositor in ("", self.incarnation):
                     self._deposited(ticket, True)
             case _:
                 assert_never(message)
@@ -215,7 +219,7 @@ class PaxosQueue(Protocol):
         self,
         queue: str,
         data: bytes,
-        node: NodeId = NOBODY,
+        node: NodeId = NO_NODE,
         depositor: str = "",
         ticket: int = 0,
     ) -> None:
@@ -234,14 +238,14 @@ class PaxosQueue(Protocol):
                     origin = NodeId(series.removeprefix(SERIES))
                     self._settled(MessageId(origin, number), taker)
             case CaughtUp():
-                self._drop_what_is_settled()
+                self._drop_settled()
             case Lost():
-                pass  # it was taken long ago, or this node was away for too long
+                pass  # it was taken, or this node was offline for too long
             case _:
                 assert_never(event)
 
     def _save_if_due(self) -> None:
-        """The log is shared with the layers below, and is cut off only behind our snapshot."""
+        """Take a snapshot, so that the log shared with the layers below can be trimmed."""
         if self.after >= self.saved_at + self.snapshot_every:
             self.saved_at = self.after
             self.snapshot(DepositsNoted(tuple(self.entrusted)))
@@ -250,7 +254,7 @@ class PaxosQueue(Protocol):
     def _confirm(self, node: NodeId, depositor: str, ticket: int) -> None:
         if node == self.me:
             self._deposited(ticket, True)
-        elif node != NOBODY:
+        elif node != NO_NODE:
             self.send(node, Kept(ticket, depositor))
 
     def _add(self, id: MessageId, payload: bytes) -> None:
@@ -270,13 +274,13 @@ class PaxosQueue(Protocol):
         return self.copies.setdefault(queue, Copy())
 
     def _petition(self, queue: str) -> None:
-        """For as many elements as there are tickets; who need not wait is told if there is none."""
+        """Petition for one element for each ticket; answer None to tickets that do not wait."""
         copy = self._copy(queue)
         while len(copy.asked) < self.waiting.count(queue):
             id = copy.pick(self.rng)
             if id is None:
                 break
-            self.ask(Decide(SERIES + id.origin, id.number, self.myself))
+            self.ask(Decide(SERIES + id.origin, id.number, self.incarnation))
         if not copy.asked:
             for ticket in self.waiting.impatient(queue):
                 self.emit(Dequeued(queue, ticket, None))
@@ -285,16 +289,16 @@ class PaxosQueue(Protocol):
         self.ask(Discard(id), after=0)
         queue = self.queues.pop(id, None)
         if queue is None:
-            return  # it has not come yet, and will not be added
+            return  # the element has not arrived; _add will discard it
         copy = self._copy(queue)
         data = copy.elements.pop(id)
         copy.asked.pop(id, None)
-        if taker == self.myself:
-            self._hand_over(queue, data)
+        if taker == self.incarnation:
+            self._deliver(queue, data)
         self._petition(queue)
 
-    def _drop_what_is_settled(self) -> None:
-        """But not what we have petitioned for: it may be ours, and we are yet to be told."""
+    def _drop_settled(self) -> None:
+        """Drop settled elements, except those we have petitioned for: they may be ours."""
         for copy in self.copies.values():
             for id in [id for id in copy.elements if id not in copy.asked]:
                 if self.takers.is_settled(SERIES + id.origin, id.number):
@@ -305,8 +309,8 @@ class PaxosQueue(Protocol):
                 origin = NodeId(series.removeprefix(SERIES))
                 self.ask(Disregard(origin, numbers.top, tuple(numbers.gaps)), after=0)
 
-    def _hand_over(self, queue: str, data: bytes) -> None:
+    def _deliver(self, queue: str, data: bytes) -> None:
         if self.waiting.count(queue):
             self.emit(Dequeued(queue, self.waiting.first(queue), data))
         else:
-            self._publish(queue, data)  # who waited has withdrawn: back, under a new name
+            self._publish(queue, data)  # the request was withdrawn: add the element again

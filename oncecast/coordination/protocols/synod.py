@@ -1,21 +1,21 @@
-"""Synod: for each number of each series, one value that all agree on; who asks first, mostly wins.
+"""Synod: all nodes agree on one value for each number of each series, mostly the first requested.
 
-Lamport, "The Part-Time Parliament", TOCS 1998, with a synod of its own for each number. Names
-follow it where they can: requesters petition, a leader proposes, acceptors promise and vote.
+Lamport, "The Part-Time Parliament", TOCS 1998, with one instance for each number. Names follow the
+paper where possible: requesters petition, a leader proposes, acceptors promise and vote.
 
-Needs ViewChanged: Ω is the lowest acceptor in the view. Serves Decide; gives Settled, once a life
-for each number that this node hears of, and CaughtUp. A majority of the acceptors must be up.
+Needs ViewChanged: the leader is the lowest acceptor in the view. Serves Decide; gives CaughtUp, and
+Settled once for each number that this node learns. A majority of the acceptors must be running.
 
-    requester → leader      Petition, again and again until it is settled
-    leader → acceptors      Prepare, once a reign; Accept, once a petition
+    requester → leader      Petition, repeated until the number is settled
+    leader → acceptors      Prepare, once for a ballot; Accept, once for a petition
     acceptors → leader      Promised, Accepted, or Refused
-    leader → all            Chosen; Minuted, to who inquires
+    leader → all            Chosen; Minuted, in answer to Inquire
 
-Nobody else than the requester ever repeats anything: a lost message costs one `resend`. Safety
-needs no clock and no right suspicion; with two leaders, the one with the higher ballot wins.
+Only the requester repeats messages: a lost message costs one `resend`. Safety does not depend on
+clocks or correct suspicions. With two leaders, the one with the higher ballot wins.
 
-An acceptor's promises and votes are on disk before they are sent. Without a disk, an acceptor that
-has crashed must not come back under its old name.
+An acceptor sends promises and votes only when they are on disk. An acceptor without a disk must not
+restart under its old name.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from random import Random
 from typing import assert_never
 
 from oncecast.coordination.protocols.election import lowest
-from oncecast.coordination.protocols.events import NOBODY, CaughtUp, Decide, Settled, ViewChanged
-from oncecast.coordination.protocols.reign import Key, Proposal, Reign
+from oncecast.coordination.protocols.events import NO_NODE, CaughtUp, Decide, Settled, ViewChanged
+from oncecast.coordination.protocols.leadership import Key, Leadership, Proposal
 from oncecast.coordination.protocols.synod_messages import (
     NUMBER_MAX,
     Accept,
@@ -79,21 +79,21 @@ class Synod(Protocol):
         self.values_max = values_max
         self.snapshot_every = snapshot_every
         self.promised = BOTTOM
-        self.highest = BOTTOM  # of the ballots that this node has heard of
-        self.votes: dict[Key, Vote] = {}  # for what is not known to be settled
+        self.highest = BOTTOM  # the highest ballot seen
+        self.votes: dict[Key, Vote] = {}  # for numbers not known to be settled
         self.settled: dict[str, Numbers] = {}
-        self.values: dict[Key, str] = {}  # of the last numbers settled
-        self.petitions: dict[Key, str] = {}  # of this node
-        self.reign = Reign(BOTTOM)
-        self.leader = NOBODY
+        self.values: dict[Key, str] = {}  # the last settled values
+        self.petitions: dict[Key, str] = {}  # petitions of this node
+        self.leadership = Leadership(BOTTOM)
+        self.leader = NO_NODE
         self.audience: tuple[NodeId, ...] = self.acceptors
         self.unsaved = 0  # records since the last snapshot
-        self.dropped = 0  # messages that make no sense
+        self.dropped = 0  # invalid messages
 
     def is_settled(self, series: str, number: int) -> bool:
         return series in self.settled and number in self.settled[series]
 
-    # -- the disk --
+    # -- storage --
 
     def restore(self, record: Promise | Vote | Settled | Minutes) -> None:
         self.unsaved += 1
@@ -137,7 +137,7 @@ class Synod(Protocol):
 
     def request(self, request: Decide) -> None:
         key = request.series, request.number
-        assert 1 <= request.number <= NUMBER_MAX, f"{key}: numbers begin with 1"
+        assert 1 <= request.number <= NUMBER_MAX, f"{key}: numbers start at 1"
         if key in self.values:
             self._emit_known(request.series, request.number)
             return
@@ -145,7 +145,7 @@ class Synod(Protocol):
         self._petition(key, [self.leader])
 
     def _emit_known(self, series: str, number: int) -> None:
-        for each in self._worth_telling(series, number):
+        for each in self._relevant(series, number):
             self.emit(Settled(series, each, self.values[series, each]), after=0)
 
     def observe(self, event: ViewChanged) -> None:
@@ -160,7 +160,7 @@ class Synod(Protocol):
     def timeout(self, timer: Unanswered | Behind) -> None:
         match timer:
             case Unanswered(series, number):
-                # The leader may have forgotten the answer, or never known it: others may not.
+                # The leader may not know the value, but another acceptor may.
                 self._petition((series, number), self.acceptors)
             case Behind():
                 self._inquire()
@@ -168,17 +168,17 @@ class Synod(Protocol):
                 assert_never(timer)
 
     def _inquire(self) -> None:
-        if self.leader not in (NOBODY, self.me):
+        if self.leader not in (NO_NODE, self.me):
             self.send(self.leader, Inquire())
         self.later(self.inquire_every * self.rng.uniform(0.75, 1.25), Behind())
 
     def _petition(self, key: Key, to: Iterable[NodeId]) -> None:
         for node in to:
-            if node != NOBODY:
+            if node != NO_NODE:
                 self.send(node, Petition(*key, self.petitions[key]))
         self.later(self.resend * self.rng.uniform(0.75, 1.25), Unanswered(*key))
 
-    # -- all --
+    # -- every node --
 
     def receive(self, sender: NodeId, message: SynodMessage) -> None:
         if not possible(message):
@@ -206,7 +206,7 @@ class Synod(Protocol):
     def _learn(self, series: str, number: int, value: str) -> None:
         known = (series, number) in self.values
         self._note(series, number, value)
-        self.reign.proposals.pop((series, number), None)
+        self.leadership.proposals.pop((series, number), None)
         if self.petitions.pop((series, number), None) is not None:
             self.cancel(Unanswered(series, number))
         if not known:
@@ -221,7 +221,7 @@ class Synod(Protocol):
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        """But not the last of a series: whoever asks for the next must hear of it."""
+        """Forget the oldest value, but keep the last of each series, which requesters need."""
         for _ in self.settled:
             key = next(iter(self.values))
             value = self.values.pop(key)
@@ -230,20 +230,20 @@ class Synod(Protocol):
             self.values[key] = value
 
     def _catch_up(self, columns: tuple[Column, ...]) -> None:
-        news = False
+        new = False
         for column in columns:
-            theirs = Numbers(column.top, column.gaps)
+            numbers = Numbers(column.top, column.gaps)
             known = self.settled.setdefault(column.series, Numbers())
-            if known.lacks_of(theirs):
-                known.add_all_of(theirs)
-                news = True
-        if news:
+            if known.lacks_of(numbers):
+                known.add_all_of(numbers)
+                new = True
+        if new:
             self.emit(CaughtUp(), after=0)
 
     # -- acceptors --
 
     def _obey(self, sender: NodeId, message: Prepare | Accept) -> None:
-        """Never obey a lower ballot than before, and never forget what was obeyed."""
+        """Answer a leader, unless a higher ballot was promised."""
         if self.me not in self.acceptors:
             self.dropped += 1
             return
@@ -255,7 +255,7 @@ class Synod(Protocol):
             votes = tuple(self.votes.values())
             self.send(sender, Promised(message.ballot, votes, self._columns()))
         elif self.is_settled(message.series, message.number):
-            self._tell(sender, message.series, message.number)
+            self._send_chosen(sender, message.series, message.number)
         else:
             self._vote(message)
             self.send(sender, Accepted(message.ballot, message.series, message.number))
@@ -272,12 +272,12 @@ class Synod(Protocol):
             self.votes[vote.series, vote.number] = vote
             self._save(vote)
 
-    def _tell(self, node: NodeId, series: str, number: int) -> None:
-        for each in self._worth_telling(series, number):
+    def _send_chosen(self, node: NodeId, series: str, number: int) -> None:
+        for each in self._relevant(series, number):
             self.send(node, Chosen(series, each, self.values[series, each]))
 
-    def _worth_telling(self, series: str, number: int) -> list[int]:
-        """This number, and the last one of the series: who asks may be far behind."""
+    def _relevant(self, series: str, number: int) -> list[int]:
+        """Return this number and the last one of the series, as the requester may be far behind."""
         both = dict.fromkeys((self.settled[series].top, number))
         return [each for each in both if (series, each) in self.values]
 
@@ -286,71 +286,71 @@ class Synod(Protocol):
     def _receive_petition(self, sender: NodeId, petition: Petition) -> None:
         key = petition.series, petition.number
         if self.is_settled(*key):
-            self._tell(sender, *key)
+            self._send_chosen(sender, *key)
         elif self.leader == self.me:
-            if self.reign.ballot == BOTTOM or self.reign.ballot < self.highest:
-                self._begin_reign()
-            if len(self.reign.promises) < self.majority:
-                self.reign.wishes.setdefault(key, (petition.value, sender))
+            if self.leadership.ballot == BOTTOM or self.leadership.ballot < self.highest:
+                self._start_leadership()
+            if len(self.leadership.promises) < self.majority:
+                self.leadership.pending.setdefault(key, (petition.value, sender))
                 self._prepare()
             else:
                 self._propose(key, petition.value, sender)
 
-    def _begin_reign(self) -> None:
+    def _start_leadership(self) -> None:
         self.highest = above(max(self.highest, self.promised), self.me)
-        self.reign = Reign(self.highest)
-        # On disk before anybody hears of it: a ballot must never be used by two lives.
+        self.leadership = Leadership(self.highest)
+        # It is on disk before it is sent, so that no later incarnation uses this ballot.
         self._promise(self.highest)
 
     def _prepare(self) -> None:
         for node in self.acceptors:
-            if node not in self.reign.promises:
-                self.send(node, Prepare(self.reign.ballot))
+            if node not in self.leadership.promises:
+                self.send(node, Prepare(self.leadership.ballot))
 
     def _propose(self, key: Key, value: str, asker: NodeId) -> None:
-        reign = self.reign
-        proposal = reign.proposals.get(key)
+        leadership = self.leadership
+        proposal = leadership.proposals.get(key)
         if proposal is None:
-            # What may be settled already must not be replaced.
-            bound = reign.votes.get(key)
-            proposal = reign.proposals[key] = Proposal(bound.value if bound else value)
+            # A value that may be settled already must not be replaced.
+            bound = leadership.votes.get(key)
+            proposal = leadership.proposals[key] = Proposal(bound.value if bound else value)
         elif asker not in proposal.askers:
             proposal.askers[asker] = None
-            return  # it is under way
+            return  # the proposal is in flight
         proposal.askers[asker] = None
         for node in self.acceptors:
             if node not in proposal.voters:
-                self.send(node, Accept(reign.ballot, *key, proposal.value))
+                self.send(node, Accept(leadership.ballot, *key, proposal.value))
 
     def _count(self, sender: NodeId, message: Promised | Accepted | Refused) -> None:
-        reign = self.reign
+        leadership = self.leadership
         match message:
             case Refused(ballot):
-                self.highest = max(self.highest, ballot)  # the next petition begins a new reign
+                self.highest = max(self.highest, ballot)  # the next petition starts a higher ballot
             case Promised(ballot, votes, columns):
-                if ballot == reign.ballot and len(reign.promises) < self.majority:
+                if ballot == leadership.ballot and len(leadership.promises) < self.majority:
                     self._count_promise(sender, votes, columns)
             case Accepted(ballot, series, number):
-                proposal = reign.proposals.get((series, number))
-                if ballot == reign.ballot and proposal is not None:
+                proposal = leadership.proposals.get((series, number))
+                if ballot == leadership.ballot and proposal is not None:
                     proposal.voters[sender] = None
                     if len(proposal.voters) == self.majority:
-                        self._proclaim(Chosen(series, number, proposal.value))
+                        self._announce(Chosen(series, number, proposal.value))
             case _:
                 assert_never(message)
 
     def _count_promise(
         self, sender: NodeId, votes: tuple[Vote, ...], columns: tuple[Column, ...]
     ) -> None:
-        reign = self.reign
-        reign.note_promise(sender, votes)
+        leadership = self.leadership
+        leadership.note_promise(sender, votes)
         self._catch_up(columns)
-        if len(reign.promises) == self.majority:
-            wishes, reign.wishes = reign.wishes, {}
-            for key, (value, asker) in wishes.items():
+        if len(leadership.promises) == self.majority:
+            pending, leadership.pending = leadership.pending, {}
+            for key, (value, asker) in pending.items():
                 if not self.is_settled(*key):
                     self._propose(key, value, asker)
 
-    def _proclaim(self, chosen: Chosen) -> None:
+    def _announce(self, chosen: Chosen) -> None:
         for node in self.audience:
             self.send(node, chosen)

@@ -1,4 +1,4 @@
-"""What the members of a Synod say to each other, and what they write down."""
+"""Messages, timers and records of the Synod."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from oncecast.kernel.protocol import Value
 from oncecast.overlay.memory import Numbers, Range
 from oncecast.replication.ballot import Ballot
 
-NUMBER_MAX = 2**62  # leaves room to count on from it in 64 bits
+NUMBER_MAX = 2**62  # higher numbers still fit into 64 bits
 
 
 class Petition(Value, tag="Petition"):
-    """I want this value; the leader may have it settled, or tell me what is."""
+    """A request for this value. The leader proposes it, or answers with the settled value."""
 
     series: str
     number: int
@@ -19,13 +19,13 @@ class Petition(Value, tag="Petition"):
 
 
 class Prepare(Value, tag="Prepare"):
-    """I lead with this ballot: obey no lower one, and tell me what may have been settled before."""
+    """A leader starts this ballot, and asks what may have been settled under lower ones."""
 
     ballot: Ballot
 
 
 class Vote(Value, tag="Vote"):
-    """A record, and part of a promise: this value was accepted with this ballot."""
+    """A record, and part of a promise: this value was accepted under this ballot."""
 
     series: str
     number: int
@@ -34,7 +34,7 @@ class Vote(Value, tag="Vote"):
 
 
 class Column(Value, tag=False):
-    """The numbers of one series that are settled: 1 to `top`, but for the gaps."""
+    """The settled numbers of one series: 1 to `top`, except the gaps."""
 
     series: str
     top: int
@@ -61,7 +61,7 @@ class Accepted(Value, tag="Accepted"):
 
 
 class Refused(Value, tag="Refused"):
-    """I have promised to obey this higher ballot."""
+    """The acceptor has promised this higher ballot."""
 
     ballot: Ballot
 
@@ -73,11 +73,11 @@ class Chosen(Value, tag="Chosen"):
 
 
 class Inquire(Value, tag="Inquire"):
-    """What is settled? I may have come late, or missed something."""
+    """A question about which numbers are settled, from a node that may have missed some."""
 
 
 class Minuted(Value, tag="Minuted"):
-    """That is; for whom, a petition will tell."""
+    """The answer to Inquire: the settled numbers. A petition returns a value."""
 
     settled: tuple[Column, ...]
 
@@ -87,20 +87,20 @@ class Behind(Value):
 
 
 class Unanswered(Value):
-    """Timer: a petition has had no answer."""
+    """Timer: a petition has no answer yet."""
 
     series: str
     number: int
 
 
 class Promise(Value, tag="Promise"):
-    """Record: no lower ballot is obeyed."""
+    """Record: lower ballots are refused."""
 
     ballot: Ballot
 
 
 class Minutes(Value, tag="Minutes"):
-    """Snapshot: all that an acceptor must not forget."""
+    """Snapshot: everything that an acceptor must not forget."""
 
     promised: Ballot
     votes: tuple[Vote, ...]
@@ -114,7 +114,7 @@ SynodMessage = (
 
 
 def possible(message: SynodMessage) -> bool:
-    """Whether an honest node could have sent it, as far as numbers tell."""
+    """Return whether the numbers in a message are valid."""
     match message:
         case Petition() | Accept() | Accepted() | Chosen():
             return 1 <= message.number < NUMBER_MAX

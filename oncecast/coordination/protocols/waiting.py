@@ -1,11 +1,11 @@
-"""Who waits for an element, in the order they came."""
+"""The requests for an element, in order of arrival."""
 
 from __future__ import annotations
 
 
 class Waiting:
     def __init__(self) -> None:
-        self._tickets: dict[str, dict[int, bool]] = {}  # by queue; whether it waits if it must
+        self._tickets: dict[str, dict[int, bool]] = {}  # by queue; True: waits for an element
 
     def add(self, queue: str, ticket: int, patient: bool) -> None:
         self._tickets.setdefault(queue, {})[ticket] = patient
@@ -14,20 +14,20 @@ class Waiting:
         self._tickets.get(queue, {}).pop(ticket, None)
 
     def queues(self) -> list[str]:
-        """Those that somebody waits for."""
+        """Return the queues that have requests."""
         return [queue for queue, tickets in self._tickets.items() if tickets]
 
     def count(self, queue: str) -> int:
         return len(self._tickets.get(queue, ()))
 
     def first(self, queue: str) -> int:
-        """The ticket whose turn it is; it waits no longer."""
+        """Remove and return the oldest ticket."""
         ticket = next(iter(self._tickets[queue]))
         del self._tickets[queue][ticket]
         return ticket
 
     def impatient(self, queue: str) -> list[int]:
-        """The tickets that will not wait; they do no longer."""
+        """Remove and return the tickets that do not wait."""
         tickets = self._tickets.get(queue, {})
         found = [ticket for ticket, patient in tickets.items() if not patient]
         for ticket in found:

@@ -233,7 +233,7 @@ class OnceThroughCrashes(Once):
 
     def gone(self, sim: Simulation) -> dict[bytes, None]:
         alive = {
-            queue.myself
+            queue.incarnation
             for node in sim.nodes
             if isinstance(queue := queue_of(sim, node), PaxosQueue)
         }

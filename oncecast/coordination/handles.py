@@ -1,6 +1,6 @@
-"""What an application sees of the toolkit: group, leader, locks, queues."""
+"""The objects that an application uses: group, leader election, locks and queues."""
 
-# ruff: noqa: ASYNC109  # what happens when time is over is part of the interface
+# ruff: noqa: ASYNC109  # each method defines what happens when its timeout expires
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from oncecast.coordination.protocols.events import (
-    NOBODY,
+    NO_NODE,
     Acquire,
     Acquired,
     Deposit,
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from oncecast.coordination.node import Node
 
 View = tuple[NodeId, ...]
-UNSENT_BYTES = 4 << 20  # to one peer: beyond, who enqueues waits for it
+UNSENT_BYTES = 4 << 20  # to one peer; above this, enqueue() waits
 PAUSE = 0.005
 
 
 class Group:
-    """Who is a member and seems to be alive."""
+    """The members of the group that seem to be alive."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -46,7 +46,7 @@ class Group:
         return self._views.value
 
     async def wait_for_view_size(self, size: int, timeout: float = 30.0) -> View:
-        """Raises NotReached."""
+        """Return the view once it has `size` members; raise NotReached after `timeout`."""
         try:
             async with asyncio.timeout(timeout):
                 return await self._node.unless_stopped(self._views.wait(lambda v: len(v) >= size))
@@ -54,11 +54,11 @@ class Group:
             raise NotReached(size, self.view) from None
 
     def watch(self) -> AsyncIterator[View]:
-        """The view, and each that comes later."""
+        """Yield the view, and each later view."""
         return self._views.watch()
 
     def leave(self) -> None:
-        """Be a member no longer; others need not suspect it first."""
+        """Leave the group. Other members remove this node at once, without suspecting it."""
         self._node.request(Leave())
 
     def changed(self, view: View) -> None:
@@ -66,15 +66,15 @@ class Group:
 
 
 class LeaderElection:
-    """Who leads: the lowest member that is not suspected. There may be two for a while."""
+    """The leader: the lowest member that is not suspected. For a while, there can be two."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._leaders: Feed[NodeId] = Feed(NOBODY)
+        self._leaders: Feed[NodeId] = Feed(NO_NODE)
 
     @property
     def leader(self) -> NodeId:
-        """Empty if there is none."""
+        """Return the leader, or an empty string if there is none."""
         return self._leaders.value
 
     @property
@@ -82,7 +82,7 @@ class LeaderElection:
         return self.leader == self._node.me
 
     def watch(self) -> AsyncIterator[NodeId]:
-        """The leader, and each that comes later."""
+        """Yield the leader, and each later leader."""
         return self._leaders.watch()
 
     async def wait_until_leading(self) -> None:
@@ -94,15 +94,15 @@ class LeaderElection:
 
 
 class Lock:
-    """One holder in the group, and one task of this process. `async with` it.
+    """A lock that one task of one process in the group holds at a time. Use it with `async with`.
 
-    Give `token` with all that is done under it: what it protects can then refuse who is late.
+    Pass `token` to the protected resource, which can then reject a holder whose lease has ended.
     """
 
     def __init__(self, node: Node, name: str) -> None:
         self.name = name
         self._node = node
-        self._turn = asyncio.Lock()  # among the tasks of this process
+        self._local = asyncio.Lock()  # between the tasks of this process
         self._token: Feed[int] = Feed(0)
         self._lapsed = 0
 
@@ -112,29 +112,29 @@ class Lock:
 
     @property
     def token(self) -> int:
-        """It grows while the lock is held. Raises Lapse."""
+        """Return the fencing token, which grows with each renewal; raise Lapse if not held."""
         if not self.held:
             raise Lapse(self.name, self._lapsed)
         return self._token.value
 
     def watch(self) -> AsyncIterator[int]:
-        """Its token, and each that renews it; 0 as soon as it is held no longer."""
+        """Yield the token, and each later token; 0 means that the lock is no longer held."""
         return self._token.watch()
 
     async def acquire(self) -> int:
-        """Its token. Who cancels it waits no longer."""
-        await self._turn.acquire()
+        """Wait for the lock and return its token. Cancel the call to stop waiting."""
+        await self._local.acquire()
         try:
             self._node.request(Acquire(self.name))
             return await self._node.unless_stopped(self._token.wait(lambda token: token > 0))
         except BaseException:
-            self._give_back()
+            self._let_go()
             raise
 
     async def release(self) -> None:
-        """Raises Lapse if it was lost meanwhile."""
+        """Release the lock; raise Lapse if its lease has ended in the meantime."""
         lapsed = not self.held
-        self._give_back()
+        self._let_go()
         if lapsed:
             raise Lapse(self.name, self._lapsed)
 
@@ -151,28 +151,28 @@ class Lock:
         if error is None:
             await self.release()
         else:
-            self._give_back()
+            self._let_go()
 
-    def _give_back(self) -> None:
+    def _let_go(self) -> None:
         self._token.set(0)
         self._node.request(Release(self.name))
-        self._turn.release()
+        self._local.release()
 
     def heard(self, event: Acquired | Renewed | Lapsed) -> None:
         if isinstance(event, Lapsed):
             self._lapsed = event.token
             self._token.set(0)
-        elif self._turn.locked():
+        elif self._local.locked():
             self._token.set(event.token)
 
     def stopped(self) -> None:
-        """Nobody renews it any more."""
+        """Report the lock as lapsed, because a stopped node does not renew it."""
         if self.held:
             self.heard(Lapsed(self.name, self._token.value))
 
 
 class Queue:
-    """Each element to one taker in the group; order is not promised."""
+    """A queue that gives each element to one process. It does not guarantee an order."""
 
     def __init__(self, node: Node, name: str) -> None:
         self.name = name
@@ -181,7 +181,7 @@ class Queue:
         self._deposits: dict[int, asyncio.Future[bool]] = {}
 
     def __len__(self) -> int:
-        """Of the copy that this process has."""
+        """Return the number of elements in the local copy."""
         return self._node.length(self.name)
 
     @property
@@ -189,25 +189,25 @@ class Queue:
         return not len(self)
 
     def peek(self, count: int) -> list[bytes]:
-        """So many elements of the copy that this process has; they stay."""
+        """Return up to `count` elements of the local copy, without taking them."""
         return self._node.peek(self.name, count)
 
     async def enqueue(self, data: bytes) -> None:
-        """Waits for nobody, unless others read too slowly what is sent to them."""
+        """Add an element. Wait only while a peer is slow to read what was sent to it."""
         self._node.request(Enqueue(self.name, data))
-        await self._unless_crowded()
+        await self._wait_for_slow_peers()
 
     async def deposit(self, data: bytes, timeout: float = 30.0) -> None:
-        """Have the leading acceptor put it in, which has it on its disk then, if it has one.
+        """Let the leading acceptor add an element, and wait until it has it on disk, if any.
 
-        For processes that come and go. Raises NotDeposited.
+        Use it in short-lived processes. Raise NotDeposited if the leader does not confirm it.
         """
         ticket = self._node.next_ticket()
         answer = self._deposits[ticket] = asyncio.get_running_loop().create_future()
         self._node.request(Deposit(self.name, ticket, data))
         try:
             async with asyncio.timeout(timeout):
-                await self._unless_crowded()
+                await self._wait_for_slow_peers()
                 done = await self._node.unless_stopped(answer)
         except TimeoutError:
             raise NotDeposited(self.name, perhaps=True) from None
@@ -218,9 +218,9 @@ class Queue:
         if not done:
             raise NotDeposited(self.name, perhaps=False)
 
-    async def _unless_crowded(self) -> None:
+    async def _wait_for_slow_peers(self) -> None:
         await asyncio.sleep(0)
-        while self._node.unsent_bytes() > UNSENT_BYTES:  # noqa: ASYNC110  # a link tells nobody
+        while self._node.unsent_bytes() > UNSENT_BYTES:  # noqa: ASYNC110  # links have no event
             await asyncio.sleep(PAUSE)
 
     def deposited(self, ticket: int, done: bool) -> None:
@@ -229,11 +229,11 @@ class Queue:
             answer.set_result(done)
 
     async def dequeue(self) -> bytes | None:
-        """None if this process knows of no element."""
+        """Take an element, or return None if the local copy is empty."""
         return await self._take(wait=False, timeout=None)
 
     async def sdequeue(self, timeout: float | None = None) -> bytes | None:
-        """Waits for an element; None if there was none in time."""
+        """Wait for an element and take it; return None if `timeout` expires."""
         return await self._take(wait=True, timeout=timeout)
 
     async def _take(self, *, wait: bool, timeout: float | None) -> bytes | None:
@@ -244,7 +244,7 @@ class Queue:
             async with asyncio.timeout(timeout):
                 return await self._node.unless_stopped(answer)
         except TimeoutError:
-            return None if answer.cancelled() else answer.result()  # it came in this very moment
+            return None if answer.cancelled() else answer.result()  # it arrived with the timeout
         except asyncio.CancelledError:
             if not answer.cancelled():
                 self._put_back(answer.result())
@@ -262,6 +262,6 @@ class Queue:
             self._put_back(data)
 
     def _put_back(self, data: bytes | None) -> None:
-        """Whoever waited for it has just been cancelled."""
+        """Put back an element whose caller was cancelled."""
         if data is not None:
             self._node.request(Enqueue(self.name, data))

@@ -1,4 +1,4 @@
-"""What a leader of the Synod knows under one ballot."""
+"""The state of a Synod leader under one ballot."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from oncecast.replication.ballot import Ballot
 Key = tuple[str, int]  # series and number
 
 
-class Reign:
-    """What a leader knows under its ballot."""
+class Leadership:
+    """Promises, votes and proposals under one ballot."""
 
     def __init__(self, ballot: Ballot) -> None:
         self.ballot = ballot
         self.promises: dict[NodeId, None] = {}
-        self.votes: dict[Key, Vote] = {}  # that its promises told of
-        # Petitions that came before a majority had promised, and whose they are.
-        self.wishes: dict[Key, tuple[str, NodeId]] = {}
+        self.votes: dict[Key, Vote] = {}  # reported by its promises
+        # Petitions that arrived before a majority had promised: value and requester.
+        self.pending: dict[Key, tuple[str, NodeId]] = {}
         self.proposals: dict[Key, Proposal] = {}
 
     def note_promise(self, node: NodeId, votes: tuple[Vote, ...]) -> None:
-        """Of several votes for a number the one with the highest ballot binds."""
+        """Count a promise. Of several votes for a number, keep the one with the highest ballot."""
         self.promises[node] = None
         for vote in votes:
             key = vote.series, vote.number
@@ -30,7 +30,7 @@ class Reign:
 
 
 class Proposal:
-    """One value a key and ballot, for ever."""
+    """The only value that a leader proposes for a key under its ballot."""
 
     __slots__ = ("askers", "value", "voters")
 

@@ -37,7 +37,7 @@ def storm(scenario: Scenario) -> Story:
     return story
 
 
-def tested(test: Callable[[], None]) -> Story:
+def checked(test: Callable[[], None]) -> Story:
     def story(seed: int) -> None:
         test()
 
@@ -60,7 +60,7 @@ def by_storm(
 def by_test(
     test: Callable[[], None], rule: str, owner: Any, name: str, text: str, replacement: str = "pass"
 ) -> Mutant:
-    return Mutant(rule, replaced(owner, name, text, replacement), tested(test), 1)
+    return Mutant(rule, replaced(owner, name, text, replacement), checked(test), 1)
 
 
 def constructed(owner: Any, change: Callable[[Any], None]) -> Plant:
@@ -218,7 +218,7 @@ MUTANTS = [
     Mutant(
         "a process waits for the grace of the holder",
         constructed(LeaseMutex, lambda mutex: vars(mutex).update(identity=f"holder {mutex.lease}")),
-        tested(test_mutex.test_lock_is_vacant_after_the_lease_and_grace_of_its_holder),
+        checked(test_mutex.test_lock_is_vacant_after_the_lease_and_grace_of_its_holder),
         1,
     ),
     by_test(
@@ -362,7 +362,7 @@ MUTANTS = [
     Mutant(
         "a process without a disk numbers its elements differently after a restart",
         constructed(Recovery, lambda recovery: vars(recovery).update(origin=recovery.me)),
-        tested(test_paxos_queue.test_elements_of_a_restarted_process_without_a_disk_are_taken),
+        checked(test_paxos_queue.test_elements_of_a_restarted_process_without_a_disk_are_taken),
         1,
     ),
     by_storm(

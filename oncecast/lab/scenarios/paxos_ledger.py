@@ -69,7 +69,7 @@ def command(put: Put) -> bytes:
 
 
 class Acked(Value):
-    """Tells the application that a put is stored at slot `slot`, or was stored before."""
+    """Tells the application that a put is stored in `slot`, or was stored before."""
 
     producer: int
     sequence: int
@@ -105,7 +105,7 @@ class Order:
     def made(self, key: Key) -> None:
         self._behind[key] = self._latest
 
-    def placed(self, key: Key, slot: int) -> None:
+    def applied(self, key: Key, slot: int) -> None:
         """Check a put that a replica applies for the first time since its start."""
         if key not in self._behind:
             return
@@ -171,7 +171,7 @@ class Ledger(Protocol):
         producer, sequence, _ = decode(value)
         if sequence == self.next.get(producer, 0):
             self.next[producer] = sequence + 1
-            self.order.placed((producer, sequence), slot)
+            self.order.applied((producer, sequence), slot)
             self.kept.append((slot, google_crc32c.value(value)))
             self.fold = google_crc32c.extend(self.fold, value)
 

@@ -68,7 +68,7 @@ def order_of_two() -> Order:
     """Return the order of two puts. The second is made after the first is acknowledged."""
     order = Order()
     order.made(ONE)
-    order.placed(ONE, 5)
+    order.applied(ONE, 5)
     assert order.acknowledged(ONE)
     order.made(TWO)
     return order
@@ -76,18 +76,18 @@ def order_of_two() -> Order:
 
 def test_put_made_after_an_acknowledged_one_must_come_after_it() -> None:
     """REP-1"""
-    order_of_two().placed(TWO, 6)
+    order_of_two().applied(TWO, 6)
     with pytest.raises(Violation, match="was acknowledged before it was made"):
-        order_of_two().placed(TWO, 4)
+        order_of_two().applied(TWO, 4)
 
 
 def test_put_must_have_the_same_slot_at_every_replica() -> None:
     """REP-1"""
     order = order_of_two()
-    order.placed(TWO, 6)
-    order.placed(TWO, 6)
+    order.applied(TWO, 6)
+    order.applied(TWO, 6)
     with pytest.raises(Violation, match="at slot 6 and at slot 7"):
-        order.placed(TWO, 7)
+        order.applied(TWO, 7)
 
 
 def test_put_must_be_applied_by_a_replica_before_it_is_acknowledged() -> None:
@@ -99,5 +99,5 @@ def test_put_must_be_applied_by_a_replica_before_it_is_acknowledged() -> None:
 def test_settled_put_is_forgotten() -> None:
     order = order_of_two()
     order.settled(ONE)
-    order.placed(ONE, 9)
+    order.applied(ONE, 9)
     assert not order.acknowledged(ONE)

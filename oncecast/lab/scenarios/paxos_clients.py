@@ -49,7 +49,7 @@ class Client:
         self.sim, self.name, self.nodes, self.crashes = sim, name, nodes, crashes
         self.habits, self.durable = habits, crashes and self.keeps
         self.me = NodeId(CLIENT + name)
-        self.life = 0
+        self.starts = 0
         sim.add(self.me, self._build, durable=self.durable)
 
     def return_as_another(self, away: float) -> None:
@@ -62,18 +62,18 @@ class Client:
 
     def come_back(self) -> None:
         disk = self.sim.nodes[self.me].disk
-        self.me = NodeId(f"{CLIENT}{self.name}#{self.life + 1}")
+        self.me = NodeId(f"{CLIENT}{self.name}#{self.starts + 1}")
         self.sim.add(self.me, self._build, disk=disk)
 
     def _build(self, me: NodeId, rng: Random) -> Stack:
-        self.life += 1
+        self.starts += 1
         session = ClientSession(
             me,
             rng,
             node=self.nodes[0],
             others=tuple(self.nodes[1:]),
             producer=self._producer(),
-            incarnation=f"{CLIENT}{self.name}#{self.life}",
+            incarnation=f"{CLIENT}{self.name}#{self.starts}",
             durable=self.durable,
             read_ahead=self.habits.read_ahead,
             outbox_bytes=self.habits.outbox_bytes,
@@ -84,14 +84,14 @@ class Client:
     def _producer(self) -> str:
         if self.producer is None:
             return self.name
-        return self.producer or f"nameless-{self.name}-{self.life}"
+        return self.producer or f"nameless-{self.name}-{self.starts}"
 
     def soon(self, seconds: float, action: Callable[[], None]) -> None:
         """Call `action` later, unless the client has crashed by then."""
-        life = self.life
+        start = self.starts
 
         def act() -> None:
-            if life == self.life and self.sim.nodes[self.me].stack is not None:
+            if start == self.starts and self.sim.nodes[self.me].stack is not None:
                 action()
 
         self.sim.call(seconds, act)
@@ -127,7 +127,7 @@ class Publisher(Client):
         self.put = 0
         self.promised: list[int] = []
         self.fenced = False  # at any time since the beginning
-        self._fenced_life = 0
+        self._fenced_start = 0
         self._tickets = 0
         self._batches: dict[int, range] = {}
         super().__init__(sim, name, nodes, crashes=crashes, habits=habits)
@@ -142,7 +142,7 @@ class Publisher(Client):
     def go_on(self) -> None:
         """Put the remaining messages."""
         count = min(self.sim.rng.choice((1, 1, 2, 5)), self.puts - self.put)
-        if not count or self._fenced_life == self.life:
+        if not count or self._fenced_start == self.starts:
             return
         numbers = range(self.put, self.put + count)
         self.put += count
@@ -160,7 +160,7 @@ class Publisher(Client):
             case local.Stored(ticket) if ticket:
                 self.promised += self._batches.pop(ticket)
             case local.NotStored(_, Fenced()) if self.contested:
-                self.fenced, self._fenced_life = True, self.life
+                self.fenced, self._fenced_start = True, self.starts
             case local.NotStored():
                 raise Violation(f"{self.me}: {event}")
             case _:
@@ -176,7 +176,7 @@ class Publisher(Client):
             raise Violation(
                 f"{self.me}: messages are out of order, or {lost} are acknowledged and lost"
             )
-        if self.life == 1 and not self.fenced and len(self.promised) < self.puts:
+        if self.starts == 1 and not self.fenced and len(self.promised) < self.puts:
             raise Violation(
                 f"{self.me}: only {len(self.promised)} of {self.puts} puts are acknowledged"
             )

@@ -125,7 +125,7 @@ class Clients(Checker):
 
     def _written(self, publisher: Publisher) -> bool:
         puts, promised = self._habits.puts, publisher.promised
-        if publisher.put < puts or (publisher.life == 1 and len(promised) < puts):
+        if publisher.put < puts or (publisher.starts == 1 and len(promised) < puts):
             return False
         seen = set(self.subscribers[publisher.topic][0].seen)
         return all(publisher.value(number) in seen for number in promised)

@@ -45,7 +45,7 @@ def test_clients_follow_a_topic_that_moves() -> None:
         (session,) = stack.protocols
         assert isinstance(session, ClientSession)
         assert session.routes.of(app.topic).group in (NEW if app.topic == TOPIC else OLD, "")
-        assert app.life == 1
+        assert app.starts == 1
     for reader in (app for app in world.apps.values() if isinstance(app, Subscriber)):
         assert reader.ended is None
 

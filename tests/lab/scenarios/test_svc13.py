@@ -118,7 +118,7 @@ def test_subscriber_that_crashes_after_unsubscribe_is_unsubscribed_once(seed: in
     """SVC-13 SVC-6"""
     point = at("subscriber", after(LETS_GO, lets_go(calls(do.Unsubscribe))))
     leaver = unsubscribing(seed, point)
-    assert (leaver.life, leaver.answers) == (2, [True])  # the second answer is "already"
+    assert (leaver.starts, leaver.answers) == (2, [True])  # the second answer is "already"
 
 
 # -- the broker crashes before its reply --
@@ -157,7 +157,7 @@ def test_broker_that_crashes_after_subscribe_answers_already(seed: int) -> None:
 def test_broker_that_crashes_after_unsubscribe_answers_already(seed: int) -> None:
     """SVC-13 SVC-6"""
     leaver = unsubscribing(seed, at("node", after(DECIDED, decides(do.Unsubscribe))))
-    assert (leaver.life, leaver.answers) == (1, [True])
+    assert (leaver.starts, leaver.answers) == (1, [True])
 
 
 # -- the publisher crashes --

@@ -313,8 +313,8 @@ class Replica(Actor):
     def __init__(self, plan: Plan, rng: Random, note: Callable[..., None]) -> None:
         super().__init__(plan, rng, note)
         names = [NodeId(name) for name in plan.names]
-        lives = enumerate(names[:REPLICAS], 1)
-        founders = Config(1, tuple(Member(node, life) for life, node in lives), REPLICAS)
+        replicas = enumerate(names[:REPLICAS], 1)
+        founders = Config(1, tuple(Member(node, number) for number, node in replicas), REPLICAS)
         founder = founders.member(plan.me)
         paxos = Paxos(
             plan.me,

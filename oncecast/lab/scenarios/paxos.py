@@ -49,9 +49,9 @@ class Campaign(Checker):
         self.names = [NodeId(f"n{index}") for index in range(nodes)]
         self.nodes = [*self.names, *[NodeId(f"s{index}") for index in range(spares)]]
         founders = self.names[:1] if draw.grows else self.names
-        # No two disks have the same life, so a lone replica can tell that it has only moved.
-        lives = enumerate(founders, 1)
-        members = tuple(Member(node, life) for life, node in lives)
+        # No two disks have the same incarnation, so a lone replica can tell that it has only moved.
+        incarnations = enumerate(founders, 1)
+        members = tuple(Member(node, incarnation) for incarnation, node in incarnations)
         self.founders = Config(1, members, nodes, group=1)
         self.wiped: dict[NodeId, None] = {}
         self.books = Books(self.founders)

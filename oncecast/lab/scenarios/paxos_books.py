@@ -51,7 +51,7 @@ class Disk:
     """The records of one disk since it was last wiped."""
 
     def __init__(self) -> None:
-        self.life = 0
+        self.incarnation = 0
         self.promised = BOTTOM
         self.votes: dict[int, Ballot] = {}
         self.values: dict[int, Item] = {}  # the value of a slot, accepted or learned
@@ -70,7 +70,7 @@ class Books(Checker):
         self.proposed: dict[int, dict[Ballot, Item]] = {}  # by slot
         self.accepted: dict[int, dict[Ballot, dict[Member, None]]] = {}
         self.promises: dict[Member, Ballot] = {}
-        self.lives: dict[Member, None] = {}
+        self.incarnations: dict[Member, None] = {}
         self.chosen: list[Choice] = [Choice(Item(0, b""), BOTTOM, 0)]
         self.ballots: dict[Ballot, None] = {}  # ballots that chose a value
         self._forgotten = 0  # all slots below this one are forgotten
@@ -156,13 +156,14 @@ class Books(Checker):
 
     def _on_disk(self, disk: Disk, node: NodeId, record: Value) -> None:
         match record:
-            case Born(life, _):
-                if Member(node, life) in self.lives:
-                    raise Violation(f"{node} uses life {life} again although its disk was lost")
-                disk.life = life
-                self.lives[Member(node, life)] = None
-            case Reborn(life):
-                disk.life, disk.promised = life, BOTTOM
+            case Born(incarnation, _):
+                member = Member(node, incarnation)
+                if member in self.incarnations:
+                    raise Violation(f"{node} reuses incarnation {incarnation} of a lost disk")
+                disk.incarnation = incarnation
+                self.incarnations[member] = None
+            case Reborn(incarnation):
+                disk.incarnation, disk.promised = incarnation, BOTTOM
                 disk.votes.clear()
             case Promised(ballot):
                 self._promise(disk, node, ballot)
@@ -182,12 +183,12 @@ class Books(Checker):
     def _promise(self, disk: Disk, node: NodeId, ballot: Ballot) -> None:
         if ballot < disk.promised:
             raise Violation(f"{node} went back from ballot {disk.promised} to {ballot}")
-        disk.promised = self.promises[Member(node, disk.life)] = ballot
+        disk.promised = self.promises[Member(node, disk.incarnation)] = ballot
 
     def _accept(self, disk: Disk, node: NodeId, slot: int, ballot: Ballot) -> None:
         disk.votes[slot] = ballot
         voters = self.accepted.setdefault(slot, {}).setdefault(ballot, {})
-        voters[Member(node, disk.life)] = None
+        voters[Member(node, disk.incarnation)] = None
         if slot == self.last + 1:
             self._choose()
 

@@ -70,7 +70,7 @@ class Rule:
     def look(self, paxos: Status) -> None: ...
 
 
-class Memory(Rule):
+class Durability(Rule):
     """Checks that ballots only grow, and that a restart forgets no promise, vote or accepted value.
 
     A replica that starts under another id may forget them.
@@ -83,8 +83,8 @@ class Memory(Rule):
     def started(self, paxos: Status) -> None:
         self.promised[paxos.me] = BOTTOM
         disk = self.books.disks[paxos.me]
-        if paxos.incarnation != disk.life:
-            return  # the promise belongs to an older life
+        if paxos.incarnation != disk.incarnation:
+            return  # the promise belongs to an older incarnation
         if paxos.promised < disk.promised:
             raise Violation(f"{paxos.me} forgot its promise of {disk.promised} in a crash")
         known = max(paxos.applied, paxos.certain)
@@ -108,12 +108,12 @@ class Memory(Rule):
         self.promised[paxos.me] = paxos.promised
 
 
-class Honesty(Rule):
+class Reports(Rule):
     """Checks that promises and votes are reported completely, and only once they are on disk."""
 
     def __init__(self, books: Books) -> None:
         super().__init__(books)
-        self.restored: dict[NodeId, Ballot] = {}  # promises read at the start, of any life
+        self.restored: dict[NodeId, Ballot] = {}  # promises read at the start, of any incarnation
 
     def effects(self) -> dict[type, Handler]:
         return {
@@ -156,7 +156,7 @@ class Honesty(Rule):
             raise Violation(f"{node} promises {message.ballot} after it promised {paxos.promised}")
         self._on_disk(node, message.ballot, send.after)
         disk = self.books.disks[node]
-        if message.incarnation != disk.life:
+        if message.incarnation != disk.incarnation:
             return
         reported = {vote.slot: vote for vote in message.votes}
         asked = max(message.known + 1, message.first)
@@ -329,7 +329,7 @@ class Proposals(Rule):
         )
 
 
-class Faith(Rule):
+class LeasePromises(Rule):
     """Checks that a replica keeps its lease to a leader.
 
     After it answers a leader, it promises nothing to others until the suspicion time has passed on
@@ -368,20 +368,20 @@ class Faith(Rule):
 class Leases(Rule):
     """Checks that at most one leader has a lease, and that it knows all acknowledged slots."""
 
-    def __init__(self, books: Books, faith: Faith) -> None:
+    def __init__(self, books: Books, promises: LeasePromises) -> None:
         super().__init__(books)
-        self.faith = faith
+        self.promises = promises
         self.told = 0
-        self.reigning: dict[NodeId, Status] = {}
+        self.leading: dict[NodeId, Status] = {}
 
     def effects(self) -> dict[type, Handler]:
         return {Decided: self._decided}
 
     def look(self, paxos: Status) -> None:
         if paxos.term is not None:
-            self.reigning[paxos.me] = paxos
-        elif self.reigning:
-            self.reigning.pop(paxos.me, None)
+            self.leading[paxos.me] = paxos
+        elif self.leading:
+            self.leading.pop(paxos.me, None)
 
     def _decided(self, emit: Emit, paxos: Status) -> None:
         event = cast("Decided", emit.event)
@@ -390,18 +390,18 @@ class Leases(Rule):
 
     def look_at_all(self, sim: Simulation, node: NodeId) -> None:
         """Check the leases after each step of any node, because they end by themselves."""
-        reigning = self.reigning.get(node)
-        now = sim.nodes[node].clock.local(sim.now) if reigning is not None else 0.0
-        if reigning is not None and reigning.leads(now):
-            self._is_bound(sim, reigning)
-        if len(self.reigning) < 2 and all(
-            paxos.applied >= self.told for paxos in self.reigning.values()
+        leader = self.leading.get(node)
+        now = sim.nodes[node].clock.local(sim.now) if leader is not None else 0.0
+        if leader is not None and leader.leads(now):
+            self._is_bound(sim, leader)
+        if len(self.leading) < 2 and all(
+            paxos.applied >= self.told for paxos in self.leading.values()
         ):
             return  # only one leader can have a lease
         leaders: list[NodeId] = []
-        for node, paxos in list(self.reigning.items()):
+        for node, paxos in list(self.leading.items()):
             if replica(sim, node) is not paxos:
-                del self.reigning[node]  # it has restarted
+                del self.leading[node]  # it has restarted
             elif paxos.leads(sim.nodes[node].clock.local(sim.now)):
                 leaders.append(node)
                 if paxos.applied < self.told:
@@ -414,7 +414,7 @@ class Leases(Rule):
         assert paxos.term is not None
         ballot, bound = paxos.term.ballot, [paxos.self_as_member]
         for member in paxos.config.members:
-            leader, end = self.faith.bound.get(member, (BOTTOM, 0.0))
+            leader, end = self.promises.bound.get(member, (BOTTOM, 0.0))
             if leader == ballot and sim.nodes[member.node].clock.local(sim.now) < end:
                 bound.append(member)
         if len(bound) < paxos.config.majority:
@@ -471,10 +471,11 @@ class Rules(Checker):
     """Runs all rules in the required order."""
 
     def __init__(self, books: Books) -> None:
-        self.books, self.faith = books, Faith(books)
-        self.leases = Leases(books, self.faith)
-        kinds = (Memory, Honesty, Applied, Elected, Proposals, Memberships, States)
-        self.rules: list[Rule] = [self.faith, self.leases, *(kind(books) for kind in kinds)]
+        self.books, self.lease_promises = books, LeasePromises(books)
+        self.leases = Leases(books, self.lease_promises)
+        kinds = (Durability, Reports, Applied, Elected, Proposals, Memberships, States)
+        checks = [kind(books) for kind in kinds]
+        self.rules: list[Rule] = [self.lease_promises, self.leases, *checks]
         self._looking = [rule.look for rule in self.rules if type(rule).look is not Rule.look]
         self._handlers: dict[type, list[Handler]] = {}
         for rule in self.rules:
@@ -488,7 +489,7 @@ class Rules(Checker):
         paxos = replica(sim, step.node)
         if paxos is not None:
             if step.kind == "receive":
-                self.faith.received(step.subject[1], paxos)
+                self.lease_promises.received(step.subject[1], paxos)
             elif step.kind == "start":
                 for rule in self.rules:
                     rule.started(paxos)

@@ -6,7 +6,7 @@ import pytest
 
 from oncecast.kernel.protocol import Send, Value
 from oncecast.lab.scenarios.paxos_books import Books, Disk
-from oncecast.lab.scenarios.paxos_checks import Honesty, Memory
+from oncecast.lab.scenarios.paxos_checks import Durability, Reports
 from oncecast.replication.messages import Again, Entry, Item, Promise, Recalled, Vote
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
@@ -23,7 +23,7 @@ def kept(log: list[Value]) -> Books:
     """Return the books of a group in which B has this log on disk."""
     books = Books(THREE)
     disk = books.disks[B] = Disk()
-    disk.life = 1
+    disk.incarnation = 1
     for record in log:
         if isinstance(record, Entry):
             disk.values[record.slot] = Item(record.kind, record.data)
@@ -35,12 +35,12 @@ def kept(log: list[Value]) -> Books:
 
 def judge(books: Books, group: Paxos) -> None:
     """Check a restart, and the first promise after it."""
-    Memory(books).started(group.status)
-    honesty = Honesty(books)
-    honesty.started(group.status)
+    Durability(books).started(group.status)
+    reports = Reports(books)
+    reports.started(group.status)
     promise = promise_of(group)
     books.disks[B].promised = promise.ballot
-    honesty.effects()[Promise](Send(C, promise, 0), group.status)
+    reports.effects()[Promise](Send(C, promise, 0), group.status)
 
 
 def judge_a_restart() -> None:
@@ -64,8 +64,8 @@ def test_restart_with_an_older_value_for_a_vote_fails() -> None:
 def test_promise_with_a_value_that_was_not_proposed_fails() -> None:
     """REP-1: also for a vote that is not yet on disk."""
     group, books = restored(*LOG, options=SMALL), kept(list(LOG))
-    honesty = Honesty(books)
-    honesty.started(group.status)
+    reports = Reports(books)
+    reports.started(group.status)
     promise = promise_of(group)
     books.disks[B].promised = promise.ballot
     wrong = [vote._replace(item=command(b"wrong")) for vote in promise.votes]
@@ -73,7 +73,7 @@ def test_promise_with_a_value_that_was_not_proposed_fails() -> None:
         votes = (*promise.votes[:at], wrong[at], *promise.votes[at + 1 :])
         sent = Promise(promise.ballot, 1, 1, 0, votes, ())
         with pytest.raises(Violation, match="but the proposal was"):
-            honesty.effects()[Promise](Send(C, sent, 0), group.status)
+            reports.effects()[Promise](Send(C, sent, 0), group.status)
 
 
 def test_recalled_vote_with_a_value_that_was_not_proposed_fails() -> None:
@@ -81,4 +81,4 @@ def test_recalled_vote_with_a_value_that_was_not_proposed_fails() -> None:
     group, books = restored(*LOG, options=SMALL), kept(list(LOG))
     recalled = Recalled(2, 1, Vote(2, ballot(5), command(b"2")))
     with pytest.raises(Violation, match="but the proposal was"):
-        Honesty(books).effects()[Recalled](Send(C, recalled, 0), group.status)
+        Reports(books).effects()[Recalled](Send(C, recalled, 0), group.status)

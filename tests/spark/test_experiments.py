@@ -35,7 +35,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exp_failures, "SIZES", {20: 1})
     monkeypatch.setattr(exp_ring, "REPAIR_SIZES", {30: 1})
     monkeypatch.setattr(exp_ring, "REPAIR_SHARES", (0.3,))
-    monkeypatch.setattr(exp_ring, "PLACE_SEEDS", dict.fromkeys(exp_ring.PLACE_SEEDS, 20))
+    monkeypatch.setattr(exp_ring, "OWNERSHIP_SEEDS", dict.fromkeys(exp_ring.OWNERSHIP_SEEDS, 20))
     monkeypatch.setattr(exp_paxos, "STORM_SIZES", {3: 1})
     monkeypatch.setattr(exp_paxos, "ELECTION_SIZES", {3: 1})
 

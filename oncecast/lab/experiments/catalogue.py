@@ -13,7 +13,7 @@ STORIES: dict[str, Story] = {
     exp_publish.STORY: exp_publish.play,
     exp_failures.STORY: exp_failures.play,
     exp_ring.REPAIR: exp_ring.repair,
-    exp_ring.PLACE: exp_ring.place,
+    exp_ring.OWNERSHIP: exp_ring.ownership,
     exp_paxos.STORM: exp_paxos.storm,
     exp_paxos.ELECTION: exp_paxos.election,
     exp_live.STORY: exp_live.play,

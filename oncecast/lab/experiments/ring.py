@@ -18,7 +18,7 @@ from oncecast.lab.scenarios.chord import members_of
 from oncecast.lab.scenarios.chord_steady import Steady
 from oncecast.simulator.simulated import Simulation
 
-REPAIR, PLACE = "repair", "place"
+REPAIR, OWNERSHIP = "repair", "place"  # "place": as the directories of the traces are named
 REPAIR_SIZES = {30: 5, 1000: 1}  # nodes: seeds
 REPAIR_SHARES = (0.1, 0.3, 0.5)
 REPAIR_SECONDS = 30.0
@@ -28,7 +28,7 @@ SOURCE_SIZES = (10, 20, 30)
 SOURCE_TOPICS = 30
 LARGER = (100, 1000, 3000, 10_000)
 POSITIONS = (1, 20)
-PLACE_SEEDS = {**dict.fromkeys(SOURCE_SIZES, 100), 100: 50, 1000: 10, 3000: 5, 10_000: 3}
+OWNERSHIP_SEEDS = {**dict.fromkeys(SOURCE_SIZES, 100), 100: 50, 1000: 10, 3000: 5, 10_000: 3}
 EVEN = "even"  # each topic to a random node: the best that chance allows
 
 
@@ -84,19 +84,19 @@ def fingers_right(member: MemberStatus, alive: Steady) -> list[bool]:
 # -- ownership --
 
 
-def place_runs(scale: Scale) -> list[Run]:
+def ownership_runs(scale: Scale) -> list[Run]:
     sizes = [(nodes, SOURCE_TOPICS) for nodes in SOURCE_SIZES]
     sizes += [(nodes, 3 * nodes) for nodes in LARGER]  # as many per node as with ten nodes
     return [
-        Run(PLACE, system, nodes, topics, positions, seed=seed)
+        Run(OWNERSHIP, system, nodes, topics, positions, seed=seed)
         for nodes, topics in sizes
         if nodes <= scale.nodes_max
         for system, positions in (*(("chord", count) for count in POSITIONS), (EVEN, 1))
-        for seed in scale.seeds(PLACE_SEEDS[nodes])
+        for seed in scale.seeds(OWNERSHIP_SEEDS[nodes])
     ]
 
 
-def place(run: Run, note: Note) -> None:
+def ownership(run: Run, note: Note) -> None:
     """Note a row `owns` for each node, with the number of its topics."""
     names = [NodeId(f"n{run.seed}-{index}") for index in range(run.nodes)]
     owned = dict.fromkeys(names, 0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
-from oncecast.lab.experiments.ring import EVEN, PLACE, SOURCE_SIZES
+from oncecast.lab.experiments.ring import EVEN, OWNERSHIP, SOURCE_SIZES
 from oncecast.lab.papers.tables import Cell, Must, Table
 from oncecast.spark.experiments import drawing
 from oncecast.spark.experiments.drawing import BLUE, GREEN, GREY, INK
@@ -33,7 +33,7 @@ def balance(trace: DataFrame) -> DataFrame:
     Each figure is the mean over the rings of the setting.
     """
     owned = f.col("value")
-    rings = trace.where((f.col("story") == PLACE) & (f.col("kind") == "owns")).groupBy(*RUN)
+    rings = trace.where((f.col("story") == OWNERSHIP) & (f.col("kind") == "owns")).groupBy(*RUN)
     each = rings.agg(
         f.min(owned).alias("least"),
         f.max(owned).alias("most"),
@@ -145,9 +145,9 @@ def row(each: dict[str, Any], source: tuple[str, ...]) -> tuple[Cell, ...]:
 def draw(source: list[dict[str, Any]], larger: list[dict[str, Any]]) -> bytes:
     with drawing.sheet(2 if larger else 1) as made:
         left, *rest = made.panels
-        for place, (key, (label, color)) in enumerate(WAYS.items()):
+        for index, (key, (label, color)) in enumerate(WAYS.items()):
             chosen = [each for each in source if way(each) == key]
-            at = [number + 0.27 * (place - 1) for number in range(len(chosen))]
+            at = [number + 0.27 * (index - 1) for number in range(len(chosen))]
             most = [each["most"] for each in chosen]
             errors = [
                 [each["most"] - each["most_min"] for each in chosen],

@@ -24,7 +24,7 @@ PARTS = {
     "scribe-messages": (exp_publish.runs, costs.scribe_messages),
     "convergence": (exp_publish.runs, convergence.convergence),
     "chord-messages": (exp_publish.runs, costs.chord_messages),
-    "load-balance": (exp_ring.place_runs, balance.load_balance),
+    "load-balance": (exp_ring.ownership_runs, balance.load_balance),
     "failures": (failing_runs, failing.failures),
     "paxos": (exp_paxos.runs, replicas.multi_paxos),
 }

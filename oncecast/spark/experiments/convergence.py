@@ -96,7 +96,7 @@ def draw_convergence(figures: Figures) -> bytes:
         left, right = made.panels
         for system, shift in (("scribe", -0.2), ("plumtree", 0.2)):
             chosen = of_source(figures, system)
-            at = [place + shift for place in range(len(chosen))]
+            at = [index + shift for index in range(len(chosen))]
             heights = [each["converged"] for each in chosen]
             bars = left.bar(at, heights, 0.38, color=COLORS[system], label=LABELS[system])
             left.bar_label(bars, fmt="%.1f", padding=2, fontsize=8)

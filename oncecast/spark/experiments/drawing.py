@@ -120,10 +120,10 @@ def stacked(
     for (name, heights), color in zip(parts.items(), colors, strict=False):
         panel.bar(at, heights, 0.62, bottom=below, label=name, color=color)
         below = [one + other for one, other in zip(below, heights, strict=True)]
-    for place, total in zip(at, below, strict=True):
+    for x, total in zip(at, below, strict=True):
         panel.annotate(
             f"{total:,.0f}",
-            (place, total),
+            (x, total),
             ha="center",
             va="bottom",
             fontsize=9,

@@ -53,7 +53,7 @@ def pieces(runs: Iterable[Run]) -> list[list[Run]]:
 def seconds(run: Run) -> float:
     """Estimate the duration of a run."""
     match run.story:
-        case exp_ring.PLACE:
+        case exp_ring.OWNERSHIP:
             return 1e-5 * (run.nodes * run.positions + run.messages)
         case exp_live.STORY:
             return 1.0  # all in one task: they share this machine, and wait

@@ -111,7 +111,7 @@ def test_what_nobody_owns_is_said() -> None:
 def test_of_two_that_say_they_own_it_the_nearer_counts() -> None:
     """Who has given a part away may not have been heard of since."""
     seen = ring(arc("g-a", "g-c"), arc("g-b", "g-a"), arc("g-c", "g-a"))
-    assert [each.share for each in seen.places] == [0.375, 0.125, 0.5]
+    assert [each.share for each in seen.groups] == [0.375, 0.125, 0.5]
     assert seen.size == WHOLE
 
 

@@ -110,8 +110,8 @@ def differs(arguments: argparse.Namespace, ports: list[int]) -> bool:
 
 def others(data: Path, ports: list[int], ring: bool) -> bool:
     """Whether the nodes of an earlier run are of the other kind."""
-    places = [data / str(port) / DATA for port in ports]
-    return any((each / RING).exists() != ring for each in places if each.is_dir())
+    directories = [data / str(port) / DATA for port in ports]
+    return any((each / RING).exists() != ring for each in directories if each.is_dir())
 
 
 def is_member(data: Path, port: int) -> bool:
@@ -186,7 +186,7 @@ def is_in_group(client: Client, count: int) -> bool:
 def is_in_ring(client: Client, count: int) -> bool:
     """Each process owns its part of it, and each group has all its replicas."""
     ring = Ring(client.ring())
-    owners = [each for each in ring.places if each.size and each.process]
+    owners = [each for each in ring.groups if each.size and each.process]
     return len(owners) >= count and ring.serves and not ring.lacking
 
 

@@ -16,8 +16,8 @@ from oncecast.cli.cluster.ring_words import (
     Branch,
     Ring,
     drawn,
+    group_fields,
     percent,
-    place_fields,
     ring_rows,
     some,
     tree_fields,
@@ -132,8 +132,8 @@ async def run_ring(client: Client, arguments: argparse.Namespace) -> int:
         return no_ring(view)
     ring = await asked(arguments, view)
     if arguments.json:
-        for each in ring.places:
-            show(arguments, place_fields(each), None)
+        for each in ring.groups:
+            show(arguments, group_fields(each), None)
     else:
         table(HEAD, ring_rows(ring))
     return ExitStatus.OK if ring.serves else ExitStatus.NO_QUORUM
@@ -159,7 +159,7 @@ async def run_tree(client: Client, arguments: argparse.Namespace) -> int:
     if tree is not None and tree.bare:
         tree = None
     owner = view.tree.owner if view.tree is not None else ""
-    leader = "".join(each.leader for each in Ring(view).places if each.group == owner)
+    leader = "".join(each.leader for each in Ring(view).groups if each.group == owner)
     fields = {
         "topic": topic,
         "owner": owner or None,
@@ -265,7 +265,7 @@ async def gone(arguments: argparse.Namespace, view: RingView, deadline: float) -
 
     said = ""
     while True:
-        size = sum(each.size for each in Ring(view).places if each.process == view.node)
+        size = sum(each.size for each in Ring(view).groups if each.process == view.node)
         word = f"owns {percent(size)} of the ring" if size else "owns nothing any more"
         if word != said:
             print(f"{view.node} {word}", file=sys.stderr, flush=True)

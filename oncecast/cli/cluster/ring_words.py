@@ -17,8 +17,8 @@ ANGLES = ("├── ", "│   ", "└── ", "    ")
 PLAIN_ANGLES = ("|-- ", "|   ", "`-- ", "    ")  # where there are no others
 
 
-class Place(NamedTuple):
-    """Where a group lies on the ring, and the process whose own it is."""
+class RingGroup(NamedTuple):
+    """A group of the ring: its position, the process that founded it, and its replicas."""
 
     position: str
     process: str  # "": it is away
@@ -37,26 +37,26 @@ class Place(NamedTuple):
 
 
 class Ring:
-    """`places` are round the ring."""
+    """The ring as one process sees it. `groups` are in the order of their positions."""
 
     def __init__(self, view: RingView) -> None:
         self.view = view
         self._seats = {each.process: each.seats for each in view.processes}
         self._founders = {each.group: each for each in view.processes}
         self._sizes = sizes(view.groups)
-        self.places = sorted(map(self._place, view.groups))
-        self.unled = [each for each in self.places if not each.leader]
+        self.groups = sorted(map(self._group, view.groups))
+        self.unled = [each for each in self.groups if not each.leader]
         wanted = min(REPLICAS, len(view.processes))
-        self.lacking = [each for each in self.places if each.away or len(each.replicas) < wanted]
+        self.lacking = [each for each in self.groups if each.away or len(each.replicas) < wanted]
         self.size = sum(self._sizes.values())
         self.versions = Counter(each.version for each in view.processes)
 
-    def _place(self, arc: ArcView) -> Place:
+    def _group(self, arc: ArcView) -> RingGroup:
         members = [node.partition("/")[0] for node in arc.nodes]
         there = [each for each in members if arc.group in self._seats.get(each, ())]
         leader = arc.leader.partition("/")[0]
         founder = self._founders.get(arc.group)
-        return Place(
+        return RingGroup(
             arc.position,
             founder.process if founder else "",
             founder.version if founder else "",
@@ -103,9 +103,9 @@ def status_words(ring: Ring) -> str:
         ("arcs", arcs_in_words(ring)),
         ("versions", versions_in_words(ring.versions)),
     ]
-    away = sorted({process for each in ring.places for process in each.away})
-    leaving = [each.group for each in ring.places if each.retired]
-    coming = [each.group for each in ring.places if not each.size and not each.retired]
+    away = sorted({process for each in ring.groups for process in each.away})
+    leaving = [each.group for each in ring.groups if each.retired]
+    coming = [each.group for each in ring.groups if not each.size and not each.retired]
     if away:
         lines.append(("away", some(away)))
     if leaving:
@@ -115,17 +115,17 @@ def status_words(ring: Ring) -> str:
     return "\n".join(f"{name:<10}{text}" for name, text in lines)
 
 
-def leaders_in_words(unled: list[Place]) -> str:
+def leaders_in_words(unled: list[RingGroup]) -> str:
     return f"none: {some([each.group for each in unled])}" if unled else "all groups have one"
 
 
-def lacks_in_words(lacking: list[Place]) -> str:
+def lacks_in_words(lacking: list[RingGroup]) -> str:
     names = [f"{each.group} ({replicas_in_words(each)})" for each in lacking]
     return f"too few: {some(names)}" if lacking else "all groups have theirs"
 
 
-def replicas_in_words(place: Place) -> str:
-    return f"{len(place.replicas)} of {len(place.replicas) + len(place.away)}"
+def replicas_in_words(group: RingGroup) -> str:
+    return f"{len(group.replicas)} of {len(group.replicas) + len(group.away)}"
 
 
 def arcs_in_words(ring: Ring) -> str:
@@ -168,7 +168,7 @@ def status_fields(ring: Ring) -> dict[str, Any]:
             }
             for each in ring.view.processes
         ],
-        "groups": [place_fields(each) for each in ring.places],
+        "groups": [group_fields(each) for each in ring.groups],
         "led": not ring.unled,
         "replicated": not ring.lacking,
         "owned": ring.size / WHOLE,
@@ -193,21 +193,21 @@ def ring_rows(ring: Ring) -> list[tuple[object, ...]]:
             replicas_in_words(each),
             each.applied,
         )
-        for each in ring.places
+        for each in ring.groups
     ]
 
 
-def place_fields(place: Place) -> dict[str, Any]:
+def group_fields(group: RingGroup) -> dict[str, Any]:
     return {
-        "position": place.position,
-        "process": place.process or None,
-        "group": place.group,
-        "share": place.share,
-        "leader": place.leader or None,
-        "replicas": list(place.replicas),
-        "away": list(place.away),
-        "applied": place.applied,
-        "leaves": place.retired,
+        "position": group.position,
+        "process": group.process or None,
+        "group": group.group,
+        "share": group.share,
+        "leader": group.leader or None,
+        "replicas": list(group.replicas),
+        "away": list(group.away),
+        "applied": group.applied,
+        "leaves": group.retired,
     }
 
 

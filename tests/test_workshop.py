@@ -108,7 +108,7 @@ def test_full_output_device_is_reported_in_one_line() -> None:
             [sys.executable, "-m", "oncecast", "sim", "list"], stdout=full, stderr=subprocess.PIPE
         )
     assert done.returncode == ExitStatus.FAILURE
-    assert done.stderr.startswith(b"oncecast: the output cannot be written: No space left")
+    assert done.stderr.startswith(b"oncecast: cannot write the output: No space left")
     assert done.stderr.count(b"\n") == 1
 
 

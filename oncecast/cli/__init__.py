@@ -1,1 +1,1 @@
-"""The `oncecast` command: one module a command, joined in `main`."""
+"""The `oncecast` command: one module per command, joined in `main`."""

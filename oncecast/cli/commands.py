@@ -1,4 +1,4 @@
-"""`oncecast` commands as processes of their own, that another command starts, asks and ends."""
+"""`oncecast` commands that another command runs as child processes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-GENTLY = 10.0  # seconds that a process has to end in order
+GENTLY = 10.0  # seconds that a process has to end after SIGINT
 
 
 class Command:
-    """What it says goes to files: nobody has to read while it runs."""
+    """A running command. Its output goes to files, so that it never blocks on a full pipe."""
 
     def __init__(self, directory: Path, number: int, words: tuple[str, ...]) -> None:
         self._out, self._err = directory / f"{number}.out", directory / f"{number}.err"
@@ -22,12 +22,12 @@ class Command:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                start_new_session=True,  # Ctrl-C is for who has started it
+                start_new_session=True,  # Ctrl-C reaches only the parent
             )
 
     @property
     def status(self) -> int | None:
-        """None while it runs."""
+        """Return the exit status, or None while the command runs."""
         return self._process.poll()
 
     @property
@@ -36,8 +36,8 @@ class Command:
 
     @property
     def complaint(self) -> str:
-        """The last one."""
-        lines = self._err.read_text(errors="replace").splitlines() or ["no word"]
+        """Return the last line of standard error."""
+        lines = self._err.read_text(errors="replace").splitlines() or ["no output"]
         return lines[-1].removeprefix("oncecast: ")
 
     def interrupt(self) -> None:

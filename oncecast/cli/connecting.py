@@ -1,4 +1,4 @@
-"""What all commands that talk to a node share: their options, the connection, and complaints."""
+"""Options, connection and output of the commands that talk to a node."""
 
 from __future__ import annotations
 
@@ -20,62 +20,75 @@ if TYPE_CHECKING:
     Work = Callable[[Client, argparse.Namespace], Awaitable[int]]
 
 SERVER = "127.0.0.1:7400"
-SUBSCRIPTION = "default"  # the same from call to call: each goes on where the last one stopped
+SUBSCRIPTION = "default"  # the same for each call, which continues where the last one stopped
 ANSWER_TIMEOUT = 30.0
 STOP_WITHIN = 3.0  # seconds for each answer of the node, after SIGTERM or SIGINT
-PARTING = 0.5  # seconds to say goodbye to whoever has not answered in time
-CONNECT_TIMEOUT = 3.0  # a node that was started a moment ago is waited for
+PARTING = 0.5  # seconds to close the connection to a node that did not answer in time
+CONNECT_TIMEOUT = 3.0  # seconds; a node that has just been started needs a moment
 
 OFFSETS = 2**63
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-PLACES = "new, earliest, an offset, or a time as 2030-01-31T12:00"
+POSITIONS = "new, earliest, an offset, or a time such as 2030-01-31T12:00"
 
 KEPT = "don't resend it: the next put with this --state stores it once"
 OUTCOME_UNKNOWN = "outcome unknown: check the topic before resending, or use --state"
 
 
-# Options.
+# Options
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Which node, and how to reach it."""
+    """Add the options that select a node and TLS."""
     parser.add_argument(
         "--server",
         metavar="HOST:PORT",
-        help=f"the node, or several with commas (ONCECAST_SERVER, or {SERVER})",
+        help="address of a node, or of several nodes separated by commas "
+        f"(default: ONCECAST_SERVER, or {SERVER})",
     )
     parser.add_argument(
-        "--cluster", type=unicode, default="oncecast", help="the node's (%(default)s)"
+        "--cluster",
+        type=unicode,
+        default="oncecast",
+        help="name of the cluster (default: %(default)s)",
     )
     parser.add_argument(
-        "--tls", nargs=3, metavar=("CERT", "KEY", "CA"), help="PEM files; then TLS is used"
+        "--tls", nargs=3, metavar=("CERT", "KEY", "CA"), help="PEM files of the client; enables TLS"
     )
 
 
 def add_identity(parser: argparse.ArgumentParser) -> None:
-    """Who puts."""
+    """Add the options that identify a producer."""
     parser.add_argument(
-        "--name", type=unicode, help="of the producer; the node gives one if left out"
+        "--name", type=unicode, help="name of the producer (default: chosen by the node)"
     )
-    parser.add_argument("--state", metavar="DIR", help="keep what is not stored yet, for the next")
+    parser.add_argument(
+        "--state",
+        metavar="DIR",
+        help="directory that keeps messages until they are stored, even if the command is killed",
+    )
 
 
 def add_timeout(
     parser: argparse.ArgumentParser,
     default: float = ANSWER_TIMEOUT,
-    about: str = "seconds that the node has for an answer",
+    about: str = "how long to wait for an answer",
 ) -> None:
+    none = "" if default else ", do not wait"
     parser.add_argument(
-        "--timeout", metavar="S", type=seconds, default=default, help=f"{about} (%(default)g)"
+        "--timeout",
+        metavar="SECONDS",
+        type=seconds,
+        default=default,
+        help=f"{about} (default: %(default)g{none})",
     )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="JSON, an object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def add_work(parser: argparse.ArgumentParser, work: Work, *, in_shell: bool) -> None:
-    """What the command does with a client; a shell has one already, and how long it waits."""
+    """Set the function that a command runs with a client. A shell has a client and its timeout."""
     add_json(parser)
     if not in_shell:
         add_connection(parser)
@@ -84,14 +97,21 @@ def add_work(parser: argparse.ArgumentParser, work: Work, *, in_shell: bool) -> 
     parser.set_defaults(run=lambda arguments: talk(arguments, work), work=work)
 
 
+def add_topic(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC", help="name of the topic")
+
+
 def add_subscription(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--subscription", metavar="NAME", default=SUBSCRIPTION, help="which one (%(default)s)"
+        "--subscription",
+        metavar="NAME",
+        default=SUBSCRIPTION,
+        help="name of the subscription (default: %(default)s)",
     )
 
 
 def unicode(word: str) -> str:
-    """Not what bytes that are no UTF-8 become on a command line."""
+    """Return the word. Reject bytes of the command line that are not UTF-8."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -102,18 +122,20 @@ def unicode(word: str) -> str:
 
 
 def called(word: str) -> str:
-    """Of a lock, a queue, a stream or an election."""
+    """Return the name of a lock, queue, stream or election."""
     from oncecast.wire.limits import is_name
 
     if not is_name(unicode(word)):
-        raise argparse.ArgumentTypeError("a name has 1 to 255 bytes in UTF-8; choose another one")
+        raise argparse.ArgumentTypeError(
+            f"the name is {len(word.encode())} bytes long (limit 255); use 1 to 255 bytes"
+        )
     return word
 
 
 def seconds(word: str) -> float:
     value = float(word)
     if not value >= 0:
-        raise argparse.ArgumentTypeError(f"{word}: no time to wait; 0 is the shortest")
+        raise argparse.ArgumentTypeError(f"{word} is not a time in seconds; use 0 or more")
     return value
 
 
@@ -128,7 +150,7 @@ def positive(word: str) -> int:
 
 
 def start(word: str) -> Start:
-    """Where a subscription begins: `new`, `earliest`, an offset, or a time of ISO 8601."""
+    """Return where a subscription starts: `new`, `earliest`, an offset, or an ISO 8601 time."""
     from oncecast.client.client import EARLIEST, NEW, from_offset, from_time
 
     if word in ("new", "earliest"):
@@ -138,11 +160,11 @@ def start(word: str) -> Start:
     try:
         return from_time(datetime.fromisoformat(word).timestamp())
     except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{word!r} is no place; write {PLACES}") from None
+        raise argparse.ArgumentTypeError(f"{word!r} is not a position; use {POSITIONS}") from None
 
 
 def moved(asked: Start, cursor: int) -> str:
-    """What to say if a subscription is not at the offset that was asked for."""
+    """Return a note if the subscription is not at the requested offset, or an empty text."""
     from oncecast.wire.commands import FromOffset
 
     if not isinstance(asked, FromOffset) or asked.offset == cursor:
@@ -151,11 +173,11 @@ def moved(asked: Start, cursor: int) -> str:
     return f": offset {asked.offset} is {why}"
 
 
-# The connection.
+# Connection
 
 
 def talk(arguments: argparse.Namespace, work: Work) -> int:
-    """Run `work` with a client; what goes wrong is complained about in one line."""
+    """Run `work` with a connected client. Print an error in one line."""
     import logging
 
     from oncecast.cli.signals import ended_by_signals
@@ -170,7 +192,7 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
             async with client:
                 try:
                     return await work(client, arguments)
-                except (TimedOut, Overloaded) as late:  # it has waited for as long as it should
+                except (TimedOut, Overloaded) as late:  # close at once: the timeout has passed
                     with suppress(OncecastError):
                         await client.close(ack=False, timeout=PARTING)
                     raise parted(late, arguments) from None
@@ -179,7 +201,7 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
                 raise
             raise leaderless(late) from late
 
-    logging.getLogger("oncecast").addHandler(logging.NullHandler())  # the complaint says it all
+    logging.getLogger("oncecast").addHandler(logging.NullHandler())  # the error message is enough
     try:
         return run(connected())
     except OncecastError as error:
@@ -187,7 +209,7 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
 
 
 def parted(late: OncecastError, arguments: argparse.Namespace) -> OncecastError:
-    """Return the error for a client that has left: none of its messages is in flight any more."""
+    """Return the error of a put after the client was closed: nothing is in flight any more."""
     if not late.in_flight:
         return late
     kept = getattr(arguments, "state", None) is not None
@@ -195,7 +217,7 @@ def parted(late: OncecastError, arguments: argparse.Namespace) -> OncecastError:
 
 
 def leaderless(late: OncecastError) -> NoQuorum:
-    """Return the error of a call that timed out without a leader; that of a put has its outcome."""
+    """Return the error of a call that timed out without a leader. Keep the remedy of a put."""
     return NoQuorum(remedy=f"{NoQuorum.remedy}; {late.remedy}" if late.in_flight else "")
 
 
@@ -215,7 +237,7 @@ def named_client(arguments: argparse.Namespace, name: str | None) -> Client:
     if arguments.tls:
         certificate, key, ca = arguments.tls
         tls = Tls.from_files(certificate=certificate, key=key, ca=ca)
-    # To wait long for messages, or not at all, says nothing of how long an answer may take.
+    # The timeout of `get` limits the wait for messages, not the wait for an answer.
     patience = getattr(arguments, "patience", arguments.timeout)
     patience = min(patience, arguments.timeout or patience)
     return Client(
@@ -229,7 +251,7 @@ def named_client(arguments: argparse.Namespace, name: str | None) -> Client:
     )
 
 
-# What people and scripts are told.
+# Output
 
 
 def told(error: OncecastError) -> int:
@@ -238,7 +260,7 @@ def told(error: OncecastError) -> int:
 
 
 def is_of_output(error: OSError) -> bool:
-    """Whether nothing else failed than to write what was to be told."""
+    """Return whether only the output could not be written."""
     return isinstance(error, BrokenPipeError) or (error.errno in FULL and error.filename is None)
 
 
@@ -248,7 +270,7 @@ def complain(what: object, status: int = ExitStatus.FAILURE) -> int:
 
 
 def show(arguments: argparse.Namespace, fields: dict[str, Any], text: str | None) -> None:
-    """One result: `fields` as JSON, or `text`; None if people need not be told."""
+    """Print one result: `fields` with --json, else `text` unless it is None."""
     import msgspec
 
     if arguments.json:
@@ -258,12 +280,12 @@ def show(arguments: argparse.Namespace, fields: dict[str, Any], text: str | None
 
 
 def spelled(text: str) -> str:
-    """For the screen: what could be a command to a terminal is spelled out."""
+    """Escape the characters that a terminal could take as a command."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def table(head: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
-    """Names to the left, numbers to the right; as wide as needed."""
+    """Print a table with text aligned left and numbers aligned right."""
     cells = [head, *(tuple(spelled(str(cell)) for cell in row) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     left = [isinstance(each, str) for each in rows[0]] if rows else [True] * len(head)

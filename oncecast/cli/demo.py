@@ -1,7 +1,7 @@
-"""`oncecast demo`: the whole story on real processes, in a minute or so.
+"""`oncecast demo`: watch a cluster survive the loss of its leader, in about a minute.
 
-Three nodes replicate each other, automated clients put and get, the node that leads is killed and
-comes back, and Spark goes through the traces: was each message delivered once, and in order?
+Three processes replicate each other while automated clients put and get messages. The leader is
+killed and restarted. Then Spark checks the trace: each message must arrive once and in order.
 """
 
 from __future__ import annotations
@@ -26,25 +26,36 @@ if TYPE_CHECKING:
     from oncecast.cli.commands import Command
 
 PUBLISHES, RATE = 20_000, 2_000
-KILL, START = 1 / 3, 2 / 3  # of the messages are stored by then
+KILL, START = 1 / 3, 2 / 3  # shares of the messages that are stored by then
 LOOK_EVERY = 0.1  # seconds
-PATIENCE = 180.0  # seconds for each thing that is waited for; the load has its own
+PATIENCE = 180.0  # seconds to wait for each step; the load has its own timeout
 FAULTS = ("lost", "duplicated", "out_of_order")
 SIGNS = {"killed": "✗", "started": "✓"}
 TRACE = "trace.jsonl"
 RED, GREEN = "31", "32"
 TRY = """
 Try next:
-  oncecast cluster up                        such a cluster of your own, to talk to and to kill
-  oncecast experiment run all                20 to 10,000 nodes, simulated; a report with figures
-  oncecast sim run broadcast --seeds 0..99   a storm of faults, a hundred times, each replayable"""
+  oncecast cluster up                        start a local cluster of your own
+  oncecast experiment run all                simulate 20 to 10,000 nodes and write a report
+  oncecast sim run broadcast --seeds 0..99   run 100 replayable simulations with faults"""
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     about = "watch three nodes survive a kill -9"
     demo = commands.add_parser("demo", help=about, description=__doc__)
-    demo.add_argument("--publishes", metavar="N", type=positive, default=PUBLISHES)
-    demo.add_argument("--out", metavar="DIR", default="demo", help="for trace and figure (demo)")
+    demo.add_argument(
+        "--publishes",
+        metavar="N",
+        type=positive,
+        default=PUBLISHES,
+        help="messages to put (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--out",
+        metavar="DIR",
+        default="demo",
+        help="directory for the trace and the report (default: %(default)s)",
+    )
     demo.set_defaults(run=run)
 
 
@@ -59,13 +70,13 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             return story.tell()
         except Interrupted:
-            return complain("interrupted: all that was started is ended", ExitStatus.INTERRUPTED)
+            return complain("interrupted; all processes have been stopped", ExitStatus.INTERRUPTED)
         except (Ended, OSError) as error:
             return complain(error)
 
 
 class Interrupted(Exception):
-    """Somebody wants it to end."""
+    """The user has stopped the demo."""
 
 
 class Story:
@@ -77,11 +88,11 @@ class Story:
         self._nodes: list[Node] = []
         self._commands = Commands(scratch)
         self._trace = Growing(out / TRACE)
-        self._marks: list[tuple[float, str, str]] = []  # when, what, to which node
+        self._marks: list[tuple[float, str, str]] = []  # time, kind and node
         self._began = monotonic()
 
     def end(self) -> None:
-        """Whatever it has started, and nothing else."""
+        """Stop all processes that the demo has started."""
         from oncecast.cli.cluster.local import end
 
         self._commands.end()
@@ -108,13 +119,13 @@ class Story:
         for number, port in enumerate(ports):
             self._nodes.append(start(self._scratch, port, ports[:number], NODES))
         names = ", ".join(node.address for node in self._nodes)
-        self._say(f"Three nodes start, each a process with a disk of its own: {names}.")
+        self._say(f"Starting three nodes, each a process with its own data directory: {names}.")
         if not come_together(self._nodes, self._stop, ring=False):
             raise Interrupted
-        self._say(f"They replicate each other. {self._leader()} leads.", "✓")
+        self._say(f"The nodes replicate each other. The leader is {self._leader()}.", "✓")
 
     def _leader(self) -> str:
-        """As the nodes say that are there; empty if there is none."""
+        """Ask the running nodes for the leader. Return an empty text if there is none."""
         from oncecast import blocking
         from oncecast.errors import OncecastError
 
@@ -132,11 +143,14 @@ class Story:
         victim.process.kill()
         victim.process.wait()
         self._mark("killed", leader)
-        self._say(f"{leader}, which leads, is killed: kill -9.", paint("✗", RED))
+        self._say(f"Killed the leader {leader} with kill -9.", paint("✗", RED))
         began = monotonic()
-        self._wait(lambda: self._leader() not in ("", leader), "no other node leads")
+        self._wait(lambda: self._leader() not in ("", leader), "no new leader")
         took = monotonic() - began
-        self._say(f"{self._leader()} leads, {took:.1f} s later. The clients go on with it.", "✓")
+        self._say(
+            f"{self._leader()} is the new leader after {took:.1f} s. The clients have reconnected.",
+            "✓",
+        )
 
     def _restart(self) -> None:
         from oncecast.cli.cluster.local import NODES, start
@@ -145,7 +159,7 @@ class Story:
         ports = [int(node.address.rpartition(":")[2]) for node in self._nodes]
         self._nodes[at] = start(self._scratch, ports[at], ports, NODES)
         self._mark("started", self._nodes[at].address)
-        self._say(f"{self._nodes[at].address} is started again: it reads its log, and catches up.")
+        self._say(f"Restarted {self._nodes[at].address}. It reads its log and catches up.")
 
     def _mark(self, kind: str, node: str) -> None:
         self._marks.append((time(), kind, node))
@@ -153,7 +167,7 @@ class Story:
     # -- the clients --
 
     def _load(self) -> dict[str, Any]:
-        """What the clients' own books say."""
+        """Run the clients and return their report."""
         from oncecast.cli.cluster.local import Ended
 
         self._trace.path.write_text("")
@@ -161,21 +175,23 @@ class Story:
         words = ["--publishes", str(self._publishes), "--rate", str(RATE), "--topics", "3"]
         words += ["--server", server, "--trace", str(self._trace.path), "--json"]
         load = self._commands.start("load", *words)
-        self._say(f"Clients put {self._publishes:,} messages into 3 topics, {RATE:,} a second;")
-        self._say("6 subscribers get them, ask for some again, leave, and come back.")
+        self._say(f"Clients put {self._publishes:,} messages in 3 topics, {RATE:,} per second.")
+        self._say("Six subscribers read them, request some again, disconnect and return.")
         self._watch(load)
         if load.status:
-            raise Ended(f"the load ended with status {load.status}: {load.complaint}")
+            raise Ended(f"`oncecast load` failed with status {load.status}: {load.complaint}")
         with self._trace.path.open("a") as file:
             for when, kind, node in self._marks:
                 file.write(json.dumps({"time": when, "kind": kind, "node": node}) + "\n")
         report: dict[str, Any] = json.loads(load.output)
         total = f"{report['puts']:,} stored, {report['deliveries']:,} delivered"
-        self._say(f"All is put and got: {total}, {report['asked_again']:,} asked for again.", "✓")
+        self._say(
+            f"The clients are done: {total}, {report['asked_again']:,} redelivered on request.", "✓"
+        )
         return report
 
     def _watch(self, load: Command) -> None:
-        """The clients at work; a node is killed, and comes back, when so much is done."""
+        """Watch the clients. Kill and restart a node after a share of the messages."""
         from oncecast.cli.progress import Progress
 
         acts = [(KILL, self._kill), (START, self._restart)]
@@ -187,7 +203,7 @@ class Story:
                     acts.pop(0)[1]()
         self._trace.read()
         if not load.status:
-            for _, act in acts:  # the clients were done before it
+            for _, act in acts:  # the clients were faster
                 act()
 
     def _chart(self) -> None:
@@ -199,19 +215,19 @@ class Story:
     # -- the verdict --
 
     def _audit(self) -> dict[str, int]:
-        """From the trace, by Spark, which also draws; nothing if it cannot."""
+        """Audit and draw the trace on Spark. Return the faults by kind, or {} without Spark."""
         if missing := needs_spark():
-            self._say(f"No audit of the trace, and no figure: {missing}")
+            self._say(f"Skipping the audit and the figure: {missing}")
             return {}
         lines, path = sum(self._trace.counts.values()), str(self._trace.path)
-        self._say(f"Spark goes through {lines:,} lines of trace.")
+        self._say(f"Spark audits {lines:,} lines of trace.")
         audit = self._commands.start("pipeline", "run", "audit", "--json", path)
         draw = self._commands.start("pipeline", "run", "metrics", path, "--out", str(self._out))
-        self._wait(lambda: audit.status is not None, "the audit is not over")
+        self._wait(lambda: audit.status is not None, "the audit has not ended")
         if not audit.output:
-            self._say(f"No audit of the trace, and no figure: {audit.complaint}")
+            self._say(f"The audit failed: {audit.complaint}")
             return {}
-        self._wait(lambda: draw.status is not None, "the figure is not drawn")
+        self._wait(lambda: draw.status is not None, "the figure is not ready")
         figure = str(self._out / "figures" / "metrics.png")
         self._say(f"Figure: {figure}" if not draw.status else f"No figure: {draw.complaint}")
         found: dict[str, Any] = json.loads(audit.output)
@@ -220,10 +236,10 @@ class Story:
         return found
 
     def _books(self, report: dict[str, Any]) -> dict[str, int]:
-        self._say("The clients have kept books of their own, and found:")
+        self._say("The clients' own audit found:")
         return {name: int(report[name]) for name in FAULTS}
 
-    # -- time, and words --
+    # -- waiting and output --
 
     def _wait(self, until: Callable[[], bool], otherwise: str) -> None:
         from oncecast.cli.cluster.local import Ended
@@ -242,7 +258,7 @@ class Story:
 
     def _say(self, text: str, sign: str = " ") -> None:
         if sys.stderr.isatty():
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # a bar may be there
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # erase a progress bar
         print(f"{self._now} {sign} {text}", flush=True)
 
     @property

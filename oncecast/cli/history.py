@@ -1,4 +1,4 @@
-"""`oncecast history check FILE...`: is what clients recorded linearizable?"""
+"""`oncecast history check FILE...`: check that recorded histories are linearizable."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ STEPS_MAX = 5_000_000
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    history = commands.add_parser("history", help="check what clients recorded")
+    history = commands.add_parser("history", help="check histories that clients recorded")
     verbs = history.add_subparsers(title="verbs", metavar="VERB", required=True)
     verb = verbs.add_parser(
         "check", help="check that histories are linearizable; exit status 1 if they are not"
     )
     verb.add_argument(
-        "files", metavar="FILE", type=Path, nargs="+", help="recordings of all clients"
+        "files", metavar="FILE", type=Path, nargs="+", help="histories of all clients of a run"
     )
     verb.add_argument(
         "--steps",

@@ -1,6 +1,6 @@
-"""`oncecast log verify DIR` and `oncecast log dump DIR`: what a log's files hold, for people.
+"""`oncecast log verify DIR` and `oncecast log dump DIR`: check and print the log of a node.
 
-Both only read, take no lock, and may look on while a node writes.
+Both commands only read. They take no lock and can run while the node writes.
 """
 
 from __future__ import annotations
@@ -24,20 +24,36 @@ _RETRIES = 5
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    log = commands.add_parser("log", help="look into a node's log", description=__doc__)
+    log = commands.add_parser("log", help="check and print the log of a node", description=__doc__)
     verbs = log.add_subparsers(title="verbs", metavar="VERB", required=True)
 
-    verify = verbs.add_parser("verify", help="check every byte; exit status 1 if there is damage")
-    verify.add_argument("directory", metavar="DIR", type=Path)
-    verify.add_argument("--json", action="store_true", help="one JSON object")
+    verify = verbs.add_parser(
+        "verify", help="verify all checksums; exit status 1 if there is damage"
+    )
+    verify.add_argument("--json", action="store_true", help="print one JSON object")
     verify.set_defaults(run=run_verify)
 
-    dump = verbs.add_parser("dump", help="print one line a record")
-    dump.add_argument("directory", metavar="DIR", type=Path)
-    dump.add_argument("--from", metavar="N", dest="start", type=int, default=1)
-    dump.add_argument("--to", metavar="N", dest="stop", type=int, help="the last one to print")
-    dump.add_argument("--json", action="store_true", help="one JSON object a record")
+    dump = verbs.add_parser("dump", help="print one line per record")
+    dump.add_argument(
+        "--from",
+        metavar="N",
+        dest="start",
+        type=int,
+        default=1,
+        help="first record to print (default: 1)",
+    )
+    dump.add_argument(
+        "--to",
+        metavar="N",
+        dest="stop",
+        type=int,
+        help="last record to print (default: the last of the log)",
+    )
+    dump.add_argument("--json", action="store_true", help="print one JSON object per record")
     dump.set_defaults(run=run_dump)
+
+    for verb in (verify, dump):
+        verb.add_argument("directory", metavar="DIR", type=Path, help="data directory of a node")
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
@@ -57,7 +73,7 @@ def _examined(arguments: argparse.Namespace, show: Show) -> int:
         try:
             findings = _look(disk)
             if not findings.segments and not findings.blank:
-                what = f"{arguments.directory}: no log here; give the directory of a node's data"
+                what = f"{arguments.directory}: has no log; use the data directory of a node"
                 return complain(what, ExitStatus.NOT_FOUND)
             show(arguments, findings)
         finally:
@@ -69,14 +85,14 @@ def _examined(arguments: argparse.Namespace, show: Show) -> int:
     except OSError as error:
         if is_of_output(error):
             raise
-        return complain(f"{arguments.directory}: {error}; see whether it can be read")
+        return complain(f"{arguments.directory}: {error}; check its permissions")
     for damage in findings.damage:
         complain(f"damage: {damage}")
     return ExitStatus.FAILURE if findings.damage else ExitStatus.OK
 
 
 def _look(disk: Disk) -> Findings:
-    """A node that writes or truncates meanwhile can look like damage once, but not twice."""
+    """Examine the log. Look twice: the writes of a running node can look like damage once."""
     from oncecast.storage.examine import examine
 
     for _ in range(_RETRIES):
@@ -107,11 +123,12 @@ def _verify(arguments: argparse.Namespace, findings: Findings) -> None:
             f"{each['file']:<14}{each['first']:>12}{each['last']:>12}"
             f"{each['bytes']:>14}{each['allocated']:>14}"
         )
-    print(f"\nrecords {report['first']} to {report['last']}, of which the log itself says that")
-    print(f"{report['synced']} and those before were synced")
+    print(f"\nrecords {report['first']} to {report['last']}, synced up to {report['synced']}")
     if findings.torn_bytes:
-        print(f"{findings.torn_bytes} bytes behind them were not: opening the log drops them")
-    print(f"damage at {len(findings.damage)} places" if findings.damage else "whole")
+        print(
+            f"{findings.torn_bytes} unsynced bytes at the end; the node drops them when it starts"
+        )
+    print(f"damaged at {len(findings.damage)} positions" if findings.damage else "no damage")
 
 
 def _report(directory: Path, findings: Findings) -> dict[str, Any]:
@@ -147,7 +164,7 @@ def _dump(arguments: argparse.Namespace, findings: Findings) -> None:
 
 
 def _records(findings: Findings, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-    """Those that are intact; the damage is complained about at the end."""
+    """Yield the intact records from `first` to `last`."""
     from oncecast.storage import store
 
     ends = [each.first for each in findings.segments[1:]] + [findings.next]
@@ -184,13 +201,13 @@ def _json(number: int, record: bytes) -> str:
         value = _decoded(record)
         if value is not None:
             return msgspec.json.encode({**line, "value": value}).decode()
-    except TypeError:  # A key that JSON does not know.
+    except TypeError:  # JSON cannot have this key.
         pass
     return msgspec.json.encode({**line, "hex": record.hex()}).decode()
 
 
 def _decoded(record: bytes) -> Any:
-    """What a msgpack record says; None for others, and for scalars: any byte would pass for one."""
+    """Return the dict or list of a msgpack record, or None: any byte is a valid scalar."""
     import msgspec
 
     try:

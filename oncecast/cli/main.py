@@ -1,8 +1,8 @@
-"""The `oncecast` command: reads the arguments, runs one command, returns its exit status.
+"""The `oncecast` command: parse the arguments, run one command, return its exit status.
 
-A command is a module with `configure(commands)`: it adds its parser and sets `run`, a function from
-the parsed arguments to an exit status. It imports what is heavy inside `run`, so that
-`oncecast --help` stays quick.
+A command is a module with `configure(commands)`, which adds its parser and sets `run`: a function
+that takes the parsed arguments and returns an exit status. Heavy imports stand inside `run`, so
+that `oncecast --help` stays fast.
 """
 
 from __future__ import annotations
@@ -65,13 +65,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not is_of_output(error):
             raise
         _discard_output()
-        return complain(f"the output cannot be written: {error.strerror}; make room where it goes")
+        return complain(f"cannot write the output: {error.strerror}; free disk space")
     return status
 
 
 def _fill_streams() -> None:
-    """Who has started us may have closed a standard stream. A socket or a file of the log would
-    get its number, be written to by whoever complains, and is none that uvloop will close."""
+    """Open the standard streams that the parent process has closed.
+
+    Otherwise a socket or a log file gets the descriptor of a stream. Error messages would go
+    there, and uvloop does not close it.
+    """
     while (opened := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass
     os.close(opened)
@@ -81,5 +84,5 @@ def _fill_streams() -> None:
 
 
 def _discard_output() -> None:
-    # The interpreter flushes stdout once more at its end and would complain about the pipe then.
+    # The interpreter flushes stdout when it exits, which would fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

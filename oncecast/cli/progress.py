@@ -1,4 +1,4 @@
-"""Progress on stderr for work that takes a while; silent where nobody looks."""
+"""A progress bar on stderr, shown only on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command ends when it gets SIGTERM or SIGINT: in order, and within a few seconds."""
+"""How a command ends on SIGTERM or SIGINT: it cleans up within a few seconds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from types import FrameType
 async def ended_by_signals(
     work: Awaitable[int], ended: int | None = None, caught: Callable[[], None] = lambda: None
 ) -> int:
-    """Return the status of `work`. SIGTERM and SIGINT cancel it, and it then ends in order.
+    """Return the status of `work`. SIGTERM and SIGINT cancel it.
 
-    The status after a signal is `ended`, or 128 and the number of the signal as in a shell.
+    The status after a signal is `ended`, or 128 plus the signal number, as in a shell.
     `caught` is called before the work is cancelled.
     """
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)

@@ -1,4 +1,4 @@
-"""How long and how much a topic keeps, as it is written on the command line."""
+"""Ages, sizes and counts on the command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_ages_are_microseconds_and_sizes_bytes() -> None:
 @pytest.mark.parametrize(
     ("word", "complaint"), [("x", "'x' is not an integer"), ("0", "0 is less than 1")]
 )
-def test_count_that_cannot_be_used_is_named(word: str, complaint: str) -> None:
+def test_invalid_count_is_reported(word: str, complaint: str) -> None:
     """CLI-3"""
     with pytest.raises(argparse.ArgumentTypeError, match=complaint):
         positive(word)
@@ -36,13 +36,13 @@ def test_local_cluster_has_at_most_64_nodes() -> None:
         nodes("0")
 
 
-def test_a_topic_may_keep_more_bytes_than_any_disk_has() -> None:
+def test_size_can_exceed_any_disk() -> None:
     assert size("1000000G") == 1_000_000 * 2**30
 
 
 @pytest.mark.parametrize("word", ["7y", "", "s", "0s", "-1d", "nan", "inf", "99999999999d"])
 @pytest.mark.parametrize(("kind", "such"), [(age, "7d"), (size, "10M")])
-def test_what_is_no_amount_is_told_how_to_write_one(
+def test_error_for_an_invalid_amount_shows_examples(
     word: str, kind: Callable[[str], int], such: str
 ) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=such):

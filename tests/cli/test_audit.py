@@ -1,4 +1,4 @@
-"""CLI-2: the load's audit notices every kind of broken promise."""
+"""CLI-2: the audit of `oncecast load` finds every kind of fault."""
 
 from __future__ import annotations
 
@@ -22,90 +22,90 @@ def faults(*messages: Message, total: int) -> tuple[int, int, int]:
     return reading.lost, reading.duplicated, reading.out_of_order
 
 
-def test_each_once_and_in_order_is_no_fault() -> None:
+def test_messages_delivered_once_and_in_order_pass() -> None:
     assert faults(message(0), message(1), message(2), total=3) == (0, 0, 0)
 
 
-def test_two_producers_share_a_topic() -> None:
-    others = (message(0), message(1, 0, producer="q"), message(2, 1), message(3, 1, producer="q"))
-    assert faults(*others, total=4) == (0, 0, 0)
+def test_two_producers_can_share_a_topic() -> None:
+    messages = (message(0), message(1, 0, producer="q"), message(2, 1), message(3, 1, producer="q"))
+    assert faults(*messages, total=4) == (0, 0, 0)
 
 
-def test_a_message_in_the_middle_that_never_came_is_lost() -> None:
+def test_missing_message_in_the_middle_is_lost() -> None:
     assert faults(message(0), message(2, 2), total=3)[0] == 1
 
 
-def test_messages_at_the_end_that_never_came_are_lost() -> None:
+def test_missing_messages_at_the_end_are_lost() -> None:
     assert faults(message(0), total=3) == (2, 0, 0)
 
 
-def test_a_message_that_came_twice_is_duplicated() -> None:
+def test_message_delivered_twice_is_duplicated() -> None:
     assert faults(message(0), message(0), total=1)[1] == 1
 
 
-def test_a_second_time_that_nobody_asked_for_is_duplicated_even_if_marked() -> None:
+def test_unrequested_redelivery_is_a_duplicate_even_if_marked() -> None:
     assert faults(message(0), message(0, redelivered=True), total=1)[1] == 1
 
 
-def test_a_message_that_was_stored_twice_is_noticed() -> None:
+def test_message_stored_twice_is_detected() -> None:
     assert faults(message(0), message(1, 0), total=1) == (0, 1, 1)
 
 
-def test_two_messages_of_a_producer_that_changed_places_are_out_of_order() -> None:
+def test_swapped_messages_of_a_producer_are_out_of_order() -> None:
     assert faults(message(0, 1), message(1, 0), total=2)[2] == 1
 
 
-def test_a_value_that_is_not_what_was_put_is_noticed() -> None:
+def test_foreign_value_is_detected() -> None:
     strange = Message("t", 0, None, b"\xff what", {}, 0, "p", 0, False)
     assert faults(strange, total=1)[2] == 1
 
 
-def test_what_was_asked_for_again_must_come_again_and_marked() -> None:
+def test_requested_redelivery_must_be_marked() -> None:
     for redelivered, duplicated in ((True, 0), (False, 1)):
         reading = Reading()
         reading.deliver(message(0))
         reading.deliver(message(1))
-        reading.back(1)
+        reading.rewind(1)
         reading.deliver(message(1, redelivered=redelivered))
         assert (reading.lost, reading.duplicated, reading.redelivered) == (0, duplicated, 1)
 
 
-def test_what_was_asked_for_again_and_did_not_come_is_lost() -> None:
+def test_missing_requested_redelivery_is_lost() -> None:
     reading = Reading()
     reading.deliver(message(0))
-    reading.back(0)
+    reading.rewind(0)
     reading.deliver(message(1))
     assert reading.lost == 1
 
 
-def test_a_value_names_its_producer_and_is_as_long_as_wanted() -> None:
+def test_value_has_its_producer_and_the_requested_size() -> None:
     assert id_of(value_of("a.b", 17, 100)) == ("a.b", 17)
     assert len(value_of("a.b", 17, 100)) == 100
 
 
-def test_who_subscribes_anew_forgoes_what_is_before_and_is_owed_the_rest() -> None:
+def test_new_subscription_skips_older_messages_and_expects_newer_ones() -> None:
     """CLI-2, SVC-6"""
     reading = Reading()
     assert reading.deliver(message(0))
-    assert reading.anew(3) == 2
+    assert reading.resubscribe(3) == 2
     assert reading.deliver(message(3))
     reading.deliver(message(5))
     reading.end(6)
     assert (reading.forgone, reading.lost, reading.duplicated) == (2, 1, 0)
 
 
-def test_what_was_read_before_a_new_subscription_must_not_come_again() -> None:
+def test_new_subscription_must_not_redeliver_messages() -> None:
     reading = Reading()
     reading.deliver(message(0))
     reading.deliver(message(1))
-    assert reading.anew(1) == 0  # a node that has kept the old place
+    assert reading.resubscribe(1) == 0  # the node has kept the old cursor
     reading.deliver(message(1))
     assert reading.duplicated == 1
 
 
-def test_what_is_forgone_is_neither_lost_nor_forgone_twice() -> None:
+def test_skipped_messages_are_counted_once_and_not_lost() -> None:
     reading = Reading()
-    assert reading.anew(3) == 3
-    assert reading.anew(5) == 2
+    assert reading.resubscribe(3) == 3
+    assert reading.resubscribe(5) == 2
     reading.end(5)
     assert (reading.forgone, reading.lost, reading.duplicated) == (5, 0, 0)

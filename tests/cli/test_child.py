@@ -1,4 +1,4 @@
-"""A command that another one runs is ended with it, whenever that is."""
+"""A child command ends with the command that runs it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def at_once() -> None: ...
 
 
 async def written(path: Path) -> None:
-    while not path.exists():  # noqa: ASYNC110, ASYNC240  # it has no other way to tell
+    while not path.exists():  # noqa: ASYNC110, ASYNC240  # the child can only write a file
         await asyncio.sleep(0.005)
 
 
@@ -29,11 +29,11 @@ def test_status_is_that_of_a_shell(script: str, status: int) -> None:
     assert run(run_until(never(), ("sh", "-c", script), 1.0)) == status
 
 
-def test_it_is_ended_when_it_may_run_no_longer() -> None:
+def test_child_is_stopped_when_its_right_ends() -> None:
     assert run(run_until(at_once(), ("sleep", "60"), 10.0)) is None
 
 
-def test_it_is_killed_if_it_does_not_end(
+def test_child_that_ignores_sigterm_is_killed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deaf = tmp_path / "deaf"
@@ -43,11 +43,11 @@ def test_it_is_killed_if_it_does_not_end(
             await written(deaf)
 
     run(story())
-    assert capsys.readouterr().err == "oncecast: sh has not ended in 0.05 s, and is killed\n"
+    assert capsys.readouterr().err == "oncecast: sh did not end within 0.05 s and was killed\n"
 
 
-def test_who_is_told_twice_to_end_leaves_nothing_running(tmp_path: Path) -> None:
-    """Ctrl-C and once more: the lock is given back then, and another one may enter."""
+def test_second_cancellation_kills_the_child(tmp_path: Path) -> None:
+    """The lock is released after a second Ctrl-C, so the child must be gone."""
     deaf, told = tmp_path / "deaf", tmp_path / "told"
     ignore = f"trap ': > {told}' TERM; echo $$ > {deaf}.new; mv {deaf}.new {deaf}"
     script = f"{ignore}; while :; do sleep 0.01; done"
@@ -67,7 +67,7 @@ def test_who_is_told_twice_to_end_leaves_nothing_running(tmp_path: Path) -> None
 
 
 @pytest.mark.long
-def test_it_has_ended_when_all_has_that_it_has_started(tmp_path: Path) -> None:
+def test_child_has_ended_only_when_its_children_have(tmp_path: Path) -> None:
     ready, tidied = tmp_path / "ready", tmp_path / "tidied"
     tidy = f"trap 'sleep 0.1; : > {tidied}; exit' TERM; : > {ready}"
     script = f"({tidy}; while :; do sleep 0.01; done) & wait"
@@ -80,7 +80,7 @@ def test_it_has_ended_when_all_has_that_it_has_started(tmp_path: Path) -> None:
     assert tidied.exists()
 
 
-def test_it_is_ended_though_it_was_just_being_started(tmp_path: Path) -> None:
+def test_child_is_stopped_if_cancelled_while_it_starts(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
 
     async def story() -> None:
@@ -94,13 +94,13 @@ def test_it_is_ended_though_it_was_just_being_started(tmp_path: Path) -> None:
             await starting
 
     run(story())
-    if pid.exists() and pid.read_text():  # else it was ended before it could write
+    if pid.exists() and pid.read_text():  # otherwise it was stopped before it could write
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid.read_text()), 0)
 
 
-def test_what_cannot_be_run_is_told(tmp_path: Path) -> None:
+def test_command_that_cannot_run_is_reported(tmp_path: Path) -> None:
     for command, status in (("no-such-command", 127), (str(tmp_path), 126)):
-        with pytest.raises(CannotRun, match="give a command that can be run") as error:
+        with pytest.raises(CannotRun, match="put an executable command after --") as error:
             run(run_until(never(), (command,), 1.0))
         assert error.value.status == status

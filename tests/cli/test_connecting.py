@@ -1,4 +1,4 @@
-"""How long a command waits for its node, and what it tells people."""
+"""Timeouts and error messages of commands that talk to a node."""
 
 from __future__ import annotations
 
@@ -18,24 +18,22 @@ from oncecast.errors import DISK, ExitStatus, NotConnected, Overloaded, TimedOut
 @pytest.mark.parametrize(
     ("words", "seconds"),
     [
-        ("get t", ANSWER_TIMEOUT),  # which waits for no messages, but for its node
+        ("get t", ANSWER_TIMEOUT),  # it does not wait for messages, only for an answer
         ("get t --timeout inf", ANSWER_TIMEOUT),
-        ("get t --timeout 3", 3.0),  # without a quorum it would be silent for much longer
+        ("get t --timeout 3", 3.0),  # without a quorum it would wait much longer
         ("get t --timeout 0.1", 1.0),
         ("put t x", ANSWER_TIMEOUT),
         ("put t x --timeout 3", 3.0),
         ("cluster leave --timeout 5", 5.0),
     ],
 )
-def test_a_node_has_no_longer_for_an_answer_than_the_command_waits(
-    words: str, seconds: float
-) -> None:
+def test_answer_timeout_is_at_most_the_timeout_of_the_command(words: str, seconds: float) -> None:
     """CLI-3 SVC-7"""
     assert client_of(build_parser().parse_args(words.split()))._options.timeout == seconds
 
 
-def test_put_that_is_late_is_not_called_under_way_by_a_command_that_has_ended() -> None:
-    """SVC-7: nobody can flush it any more."""
+def test_late_put_is_not_called_in_flight_after_the_command_has_ended() -> None:
+    """SVC-7: the client is closed, so no caller can flush the message."""
     parse = build_parser().parse_args
     late = Overloaded(DISK).within("not stored")
     late.in_flight = True
@@ -50,7 +48,7 @@ def test_put_that_is_late_is_not_called_under_way_by_a_command_that_has_ended() 
 
 
 def test_put_without_a_leader_says_that_its_outcome_is_unknown() -> None:
-    """SVC-7: a user who is told only to start more nodes would put the message twice."""
+    """SVC-7: otherwise the user would put the message twice."""
     parse = build_parser().parse_args
     put = TimedOut("not stored within 3 s")
     put.in_flight = True
@@ -63,7 +61,7 @@ def test_put_without_a_leader_says_that_its_outcome_is_unknown() -> None:
     assert "outcome" not in str(leaderless(TimedOut("no answer")))
 
 
-def test_name_on_the_screen_is_no_command_to_the_terminal(
+def test_control_characters_in_names_are_escaped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """CLI-3"""
@@ -72,10 +70,10 @@ def test_name_on_the_screen_is_no_command_to_the_terminal(
     assert lines == ["topic           next", "a\\n\\x1b[31mred     1", "plain             22"]
 
 
-def test_port_of_somebody_else_is_complained_about_in_one_line(
+def test_port_of_another_program_is_reported_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CLI-3: what the runtime logs of it is no second complaint."""
+    """CLI-3: the log of the network does not appear as a second error."""
     monkeypatch.setattr(connecting, "CONNECT_TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as other:
         answering = threading.Thread(target=answer_as_a_web_server, args=(other,))
@@ -87,12 +85,12 @@ def test_port_of_somebody_else_is_complained_about_in_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert "not an oncecast connection: starts with b'HTTP/1.1'" in line
     assert line.endswith(NotConnected.cli_remedy)
-    assert logging.getLogger("oncecast").handlers  # else Python prints what has no other place
+    assert logging.getLogger("oncecast").handlers  # without one, Python prints the log on stderr
 
 
-def answer_as_a_web_server(door: socket.socket) -> None:
-    with suppress(OSError):  # it was shut
+def answer_as_a_web_server(server: socket.socket) -> None:
+    with suppress(OSError):  # the socket was shut down
         while True:
-            guest, _ = door.accept()
-            with guest:
-                guest.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")

@@ -1,4 +1,4 @@
-"""`oncecast history check`: files in, verdict and status out."""
+"""The output and exit status of `oncecast history check`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_verdict_is_printed_as_json(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [each["kind"] for each in broken["operations"]] == ["put", "look"]
 
 
-def test_search_that_gives_up_is_said_loudly(
+def test_undecided_search_fails_and_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fine = file_of(tmp_path, "fine", FINE)
@@ -55,9 +55,7 @@ def test_search_that_gives_up_is_said_loudly(
     assert "raise --steps (now 1)" in captured.err
 
 
-def test_file_that_cannot_be_read_is_complained_about(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unreadable_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "other"
     other.write_text("hello\n")
     assert main(["history", "check", str(other)]) == ExitStatus.FAILURE
@@ -66,9 +64,7 @@ def test_file_that_cannot_be_read_is_complained_about(
     assert "No such file" in capsys.readouterr().err
 
 
-def test_history_without_operations_is_no_pass(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_empty_history_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """CLI-3: a run that recorded nothing must not look like one that was checked."""
     empty = tmp_path / "empty"
     empty.touch()
@@ -81,9 +77,7 @@ def test_history_without_operations_is_no_pass(
     assert main(["history", "check", str(empty), file_of(tmp_path, "fine", FINE)]) == ExitStatus.OK
 
 
-def test_file_that_is_given_twice_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_duplicate_file_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """CLI-3: its operations would contradict themselves."""
     fine = file_of(tmp_path, "fine", FINE)
     again = f"{tmp_path}/./fine"
@@ -91,7 +85,7 @@ def test_file_that_is_given_twice_is_refused(
     assert "fine: given twice; give each file once" in capsys.readouterr().err
 
 
-def test_directory_is_not_called_missing(
+def test_directory_is_not_reported_as_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["history", "check", str(tmp_path)]) == ExitStatus.FAILURE
@@ -99,7 +93,7 @@ def test_directory_is_not_called_missing(
 
 
 @pytest.mark.parametrize("words", [[], ["check"], ["check", "file", "--steps", "0"]])
-def test_wrong_usage_is_said(words: list[str]) -> None:
+def test_wrong_usage_has_exit_status_2(words: list[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["history", *words])
     assert end.value.code == ExitStatus.USAGE

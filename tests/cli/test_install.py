@@ -1,6 +1,6 @@
-"""What a new user gets by `pip install .`: built, installed and run apart from the working tree.
+"""The result of `pip install .`, built, installed and run outside of the working tree.
 
-Nothing is fetched: the build and the dependencies are those of the environment that runs the tests.
+Nothing is downloaded: the dependencies come from the environment that runs the tests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PATIENCE = 120.0
 
 
 def run(*words: str | Path, cwd: Path, path: Path | None = None) -> str:
-    """Standard output. With a `path`, in the environment of a new shell."""
+    """Return the standard output. With a `path`, run in the environment of a new shell."""
     ended = subprocess.run(
         [str(word) for word in words],
         cwd=cwd,
@@ -36,17 +36,17 @@ def run(*words: str | Path, cwd: Path, path: Path | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the programs of a new environment."""
-    place = tmp_path_factory.mktemp("new user")
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", place, cwd=ROOT)
-    (wheel,) = place.glob("oncecast-*.whl")
-    run(sys.executable, "-m", "venv", "--without-pip", place / "venv", cwd=place)
-    python = place / "venv" / "bin" / "python"
+    """Return the directory of the programs of a new environment."""
+    directory = tmp_path_factory.mktemp("new user")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", directory, cwd=ROOT)
+    (wheel,) = directory.glob("oncecast-*.whl")
+    run(sys.executable, "-m", "venv", "--without-pip", directory / "venv", cwd=directory)
+    python = directory / "venv" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
-    run(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=place)
+    run(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=directory)
     site = Path(
         run(
-            python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=place
+            python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=directory
         ).strip()
     )
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
@@ -54,7 +54,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-def test_the_first_screen_runs_as_printed_where_it_was_installed(
+def test_first_example_of_the_readme_runs_in_a_new_environment(
     installed: Path, tmp_path: Path
 ) -> None:
     """SVC-12"""
@@ -68,9 +68,7 @@ def test_the_first_screen_runs_as_printed_where_it_was_installed(
 
 
 @pytest.mark.long
-def test_a_node_is_served_and_talked_to_by_what_was_installed(
-    installed: Path, tmp_path: Path
-) -> None:
+def test_installed_commands_run_a_node_and_talk_to_it(installed: Path, tmp_path: Path) -> None:
     """CLI-3"""
     environment = {"PATH": f"{installed}:/usr/bin:/bin", "HOME": str(tmp_path)}
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What a node becomes: what its directory says, or what those are whom it joins. REP-4"""
+"""REP-4: the data directory or the peers decide whether a node joins a group or a ring."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from oncecast.node.directory import MEMBERS, RING
 A, B = "127.0.0.1:1", "127.0.0.1:2"
 
 
-class Others:
-    """Who is there: whether each is a process of a ring, or why it does not answer at first."""
+class Peers:
+    """Peers that are processes of a ring (True), replicas (False) or silent at first (None)."""
 
     def __init__(self, **known: bool | None) -> None:
         self.known = {A: known.get("a"), B: known.get("b")}
@@ -35,8 +35,8 @@ class Others:
 
 
 @pytest.fixture
-def others(monkeypatch: pytest.MonkeyPatch) -> Others:
-    made = Others(a=True, b=False)
+def peers(monkeypatch: pytest.MonkeyPatch) -> Peers:
+    made = Peers(a=True, b=False)
     monkeypatch.setattr(joining, "is_process", made.is_process)
     monkeypatch.setattr(joining, "PAUSE", 0.0)
     return made
@@ -47,16 +47,16 @@ def of_ring(path: Path, **settings: Any) -> bool:
 
 
 @pytest.mark.parametrize("own_group", [False, True])
-def test_who_joins_nobody_is_what_it_is_told_to_be(
-    tmp_path: Path, others: Others, own_group: bool
+def test_node_without_peers_follows_its_setting(
+    tmp_path: Path, peers: Peers, own_group: bool
 ) -> None:
     assert of_ring(tmp_path, own_group=own_group) == own_group
     assert of_ring(tmp_path, listen=A, join=A, own_group=own_group) == own_group
-    assert others.asked == []
+    assert peers.asked == []
 
 
-def test_who_joins_is_what_they_are_whom_it_joins(tmp_path: Path, others: Others) -> None:
-    """REP-4 REP-5: a ring takes it in with a group of its own, a group as a replica."""
+def test_joining_node_becomes_the_same_as_its_peers(tmp_path: Path, peers: Peers) -> None:
+    """REP-4 REP-5: it gets its own group in a ring, and becomes a replica in a group."""
     assert of_ring(tmp_path, join=A)
     assert of_ring(tmp_path, join=A, own_group=True)
     assert not of_ring(tmp_path, join=B)
@@ -64,31 +64,29 @@ def test_who_joins_is_what_they_are_whom_it_joins(tmp_path: Path, others: Others
         of_ring(tmp_path, join=B, own_group=True)
 
 
-def test_a_directory_says_what_its_node_was_and_nobody_is_asked(
-    tmp_path: Path, others: Others
-) -> None:
+def test_restarted_node_uses_its_directory_and_asks_no_peer(tmp_path: Path, peers: Peers) -> None:
     (tmp_path / MEMBERS).touch()
     assert not of_ring(tmp_path, join=A)
     (tmp_path / MEMBERS).unlink()
     (tmp_path / RING).touch()
     assert of_ring(tmp_path, join=B)
     assert of_ring(tmp_path)
-    assert others.asked == []
+    assert peers.asked == []
 
 
-def test_it_waits_until_somebody_answers_and_says_for_whom(
-    tmp_path: Path, others: Others, caplog: pytest.LogCaptureFixture
+def test_node_waits_for_an_answer_and_logs_each_reason_once(
+    tmp_path: Path, peers: Peers, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    others.known = {A: None, B: None}
+    peers.known = {A: None, B: None}
     assert of_ring(tmp_path, join=f"{A},{B}")
-    assert others.asked == [A, B, A]
+    assert peers.asked == [A, B, A]
     assert [each.message for each in caplog.records] == [
         f'waits for={each} why="{each}: no answer"' for each in (A, B)
     ]
 
 
-def test_what_is_wrong_with_itself_is_said_before_it_waits(tmp_path: Path, others: Others) -> None:
+def test_bad_settings_are_reported_before_the_node_waits(tmp_path: Path, peers: Peers) -> None:
     with pytest.raises(NotAllowed):
         of_ring(tmp_path, listen="10.0.0.1:7400", join=A)
-    assert others.asked == []
+    assert peers.asked == []

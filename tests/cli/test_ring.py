@@ -1,4 +1,4 @@
-"""A ring to try out, and what the commands say of it: three real processes."""
+"""`oncecast cluster` on a ring of three real processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOPICS = [f"topic-{number}" for number in range(8)]
 
 @pytest.fixture
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """What `cluster up` says of the ring that it runs."""
+    """Run a ring and return the output of `cluster up`."""
     command = [sys.executable, "-m", "oncecast", "cluster", "up", "-n", "3", "--own-group"]
     with (
         (tmp_path / "log").open("w") as log,
@@ -45,13 +45,13 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
         assert process.wait(PATIENCE) == ExitStatus.OK
 
 
-def test_a_ring_is_tried_out(
+def test_commands_inspect_and_change_a_ring(
     told: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """CLI-3 REP-6 NET-5: looked at from any process, read by push, and left."""
+    """CLI-3 REP-6 NET-5: inspect it from any process, read by push, and leave it."""
 
     def run(*words: str) -> tuple[int, list[Any]]:
-        """Status and output."""
+        """Return the exit status and the output."""
         status = main((*words, "--json"))
         return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -60,12 +60,12 @@ def test_a_ring_is_tried_out(
         status, (seen,) = run("cluster", "status", "--server", address)
         assert (status, seen["node"], seen["whole"], seen["led"]) == (0, address, True, True)
         assert {each["process"] for each in seen["processes"]} == {first, second, third}
-    status, places = run("cluster", "ring")
+    status, groups = run("cluster", "ring")
     assert status == ExitStatus.OK
-    assert sum(each["share"] for each in places) == pytest.approx(1.0)
-    assert all(len(each["replicas"]) == 3 for each in places)
+    assert sum(each["share"] for each in groups) == pytest.approx(1.0)
+    assert all(len(each["replicas"]) == 3 for each in groups)
 
-    # Topics of all groups are found, by name.
+    # The topics of all groups are listed by name.
     with blocking.connect(second) as client:
         for topic in TOPICS:
             client.create_topic(topic)
@@ -75,7 +75,7 @@ def test_a_ring_is_tried_out(
         with pytest.raises(InvalidArgument, match=r"is a process of a ring.*connect to a replica"):
             client.group()
 
-    # A reader hangs in the tree of its topic, at the process that it is at.
+    # A reader is in the tree of its topic, at the process it is connected to.
     with (
         blocking.connect(third) as client,
         client.subscribe("topic-3", "r", push=True) as reading,
@@ -88,25 +88,25 @@ def test_a_ring_is_tried_out(
             return found if found["tree"] is not None else None
 
         found = until("there is a tree", tree)
-    assert found["owner"] in [each["group"] for each in places]
+    assert found["owner"] in [each["group"] for each in groups]
     assert third in json.dumps(found["tree"])
     assert run("cluster", "tree", "missing")[0] == ExitStatus.NOT_FOUND
 
-    # One of its groups is governed as any group is.
-    group, successor = places[0]["group"], places[1]["process"]
+    # The group commands work on one group of the ring.
+    group, successor = groups[0]["group"], groups[1]["process"]
     status, members = run("cluster", "members", "--group", group)
     assert (status, len(members)) == (ExitStatus.OK, 3)
     status, (seen,) = run("cluster", "transfer-leader", successor, "--group", group)
     assert (status, seen["leader"]) == (ExitStatus.OK, f"{successor}/{group}")
 
-    # Automated clients work with it, by push; and a process may go.
+    # Automated clients read by push, and a process leaves.
     assert run("load", "--publishes", "200", "--topics", "3", "--push")[0] == ExitStatus.OK
     status, (left,) = run("cluster", "leave", "--server", second)
     assert (status, left["process"], left["left"]) == (ExitStatus.OK, second, True)
-    assert f"{second} has left" in until("it is missed", lambda: said(tmp_path / "log"))
+    assert f"{second} has left" in until("the process has left", lambda: output(tmp_path / "log"))
     with blocking.connect(first) as client:
         assert [each.name for each in client.topics()] == TOPICS
 
 
-def said(log: Path) -> str | None:
+def output(log: Path) -> str | None:
     return log.read_text() or None

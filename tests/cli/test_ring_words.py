@@ -1,4 +1,4 @@
-"""What a ring of groups looks like, told from made-up views (CLI-3)."""
+"""CLI-3: the output of the ring commands, from made-up views."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from oncecast.dht.identifiers import key_of
 from oncecast.errors import ExitStatus
 from oncecast.wire.frames import ArcView, ProcessView, RingView, TreeView
 
-GROUPS = {"g-a": "2", "g-b": "4", "g-c": "c"}  # and the first digits of their positions
+GROUPS = {"g-a": "2", "g-b": "4", "g-c": "c"}  # groups and the first digits of their positions
 PROCESSES = dict(zip(GROUPS, ("h:1", "h:2", "h:3"), strict=True))
 
 
@@ -37,9 +37,9 @@ def position(digit: str) -> str:
 
 
 def arc(group: str, after: str, *nodes: str, leader: str = "", **facts: Any) -> ArcView:
-    """Of a group whose replicas are at these processes; the first leads, unless told otherwise."""
+    """Return the view of a group with replicas at these processes. By default the first leads."""
     nodes = nodes or tuple(PROCESSES.values())
-    leads = (leader or nodes[0]) if leader != "nobody" else ""
+    leads = (leader or nodes[0]) if leader != "none" else ""
     return ArcView(
         group,
         position(GROUPS[after]) if after else "",
@@ -52,7 +52,7 @@ def arc(group: str, after: str, *nodes: str, leader: str = "", **facts: Any) -> 
 
 
 def ring(*arcs: ArcView, away: tuple[str, ...] = (), odd: str = "") -> Ring:
-    """Every process that is not away has a seat in each group; the `odd` one has another version"""
+    """Return a ring whose processes all have a replica of each group; `odd` has another version."""
     processes = tuple(
         ProcessView(
             each, "2.0" if each == odd else "1.0", group, position(GROUPS[group]), tuple(GROUPS)
@@ -68,75 +68,75 @@ def whole(*, away: tuple[str, ...] = (), odd: str = "") -> Ring:
     return ring(*arcs, away=away, odd=odd)
 
 
-# The whole
+# Status
 
 
-def test_a_ring_without_trouble_is_five_lines() -> None:
+def test_healthy_ring_has_five_lines() -> None:
     assert status_words(whole()).splitlines() == [
-        "ring      3 processes, 3 groups, as h:1 knows them",
-        "leaders   all groups have one",
-        "replicas  all groups have theirs",
+        "ring      3 processes, 3 groups, as seen by h:1",
+        "leaders   all groups have a leader",
+        "replicas  all groups are complete",
         "arcs      the whole ring is owned",
         "versions  1.0",
     ]
     assert whole().serves
 
 
-def test_a_process_that_is_away_leads_nothing_and_is_missed() -> None:
+def test_absent_process_leads_nothing_and_is_listed() -> None:
     seen = whole(away=("h:3",))
     assert status_words(seen).splitlines() == [
-        "ring      2 processes, 3 groups, as h:1 knows them",
-        "leaders   none: g-c",
-        "replicas  too few: g-a (2 of 3), g-b (2 of 3), g-c (2 of 3)",
+        "ring      2 processes, 3 groups, as seen by h:1",
+        "leaders   missing in g-c",
+        "replicas  missing in g-a (2 of 3), g-b (2 of 3), g-c (2 of 3)",
         "arcs      the whole ring is owned",
         "versions  1.0",
-        "away      h:3",
+        "absent    h:3",
     ]
     assert not seen.serves
 
 
-def test_versions_that_differ_are_counted() -> None:
+def test_different_versions_are_counted() -> None:
     assert status_words(whole(odd="h:2")).splitlines()[-1] == "versions  1.0 (2), 2.0 (1)"
 
 
-def test_what_nobody_owns_is_said() -> None:
+def test_part_without_owner_is_reported() -> None:
     seen = ring(arc("g-a", "g-c"), arc("g-c", "g-b"))
-    assert "arcs      12.5% of the ring is nobody's: its topics cannot be reached" in status_words(
+    assert "arcs      12.5% of the ring has no owner: its topics cannot be reached" in status_words(
         seen
     )
     assert not seen.serves
     assert (seen.size, WHOLE) == (WHOLE - WHOLE // 8, 1 << 256)
 
 
-def test_of_two_that_say_they_own_it_the_nearer_counts() -> None:
-    """Who has given a part away may not have been heard of since."""
+def test_nearer_of_two_groups_that_claim_an_arc_owns_it() -> None:
+    """The view of a group that has moved a part away can be old."""
     seen = ring(arc("g-a", "g-c"), arc("g-b", "g-a"), arc("g-c", "g-a"))
     assert [each.share for each in seen.groups] == [0.375, 0.125, 0.5]
     assert seen.size == WHOLE
 
 
-def test_one_group_alone_owns_all() -> None:
+def test_single_group_owns_the_whole_ring() -> None:
     assert ring(arc("g-a", "g-a")).size == WHOLE
 
 
-def test_who_comes_and_who_leaves_is_named() -> None:
+def test_joining_and_leaving_groups_are_listed() -> None:
     seen = ring(arc("g-a", "g-c", retired=True), arc("g-b", ""), arc("g-c", "g-a"))
     assert status_words(seen).splitlines()[-2:] == [
         "leaving   g-a",
-        "coming    g-b: nothing owned yet",
+        "joining   g-b: own nothing yet",
     ]
 
 
-def test_two_processes_need_not_have_three_replicas() -> None:
+def test_ring_of_two_processes_needs_two_replicas() -> None:
     seen = ring(arc("g-a", "g-b", "h:1", "h:2"), arc("g-b", "g-a", "h:2", "h:1"), away=("h:3",))
     assert (seen.lacking, seen.serves) == ([], True)
 
 
-def test_of_many_groups_some_are_named() -> None:
+def test_long_list_of_groups_is_shortened() -> None:
     assert some([str(each) for each in range(10)]) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
 
 
-def test_the_same_in_fields() -> None:
+def test_status_has_json_fields() -> None:
     found = status_fields(whole(away=("h:3",)))
     assert (found["led"], found["replicated"], found["whole"]) == (False, False, True)
     assert (found["owned"], found["versions"]) == (1.0, {"1.0": 2})
@@ -159,17 +159,17 @@ def test_the_same_in_fields() -> None:
     }
 
 
-# Round the ring
+# Table
 
 
-def test_the_table_goes_round_the_ring(capsys: pytest.CaptureFixture[str]) -> None:
-    arcs = (arc("g-c", "g-b"), arc("g-b", "", leader="nobody"), arc("g-a", "g-c", applied=12))
+def test_table_has_the_groups_in_ring_order(capsys: pytest.CaptureFixture[str]) -> None:
+    arcs = (arc("g-c", "g-b"), arc("g-b", "", leader="none"), arc("g-a", "g-c", applied=12))
     table(HEAD, ring_rows(ring(*arcs, away=("h:3",))))
     assert capsys.readouterr().out.splitlines() == [
         "position  process  group  share   leader  replicas  applied",
         "20000000  h:1      g-a     37.5%  h:1     2 of 3         12",
-        "40000000  h:2      g-b    none    nobody  2 of 3          7",
-        "c0000000  away     g-c     50.0%  h:1     2 of 3          7",
+        "40000000  h:2      g-b    none    none    2 of 3          7",
+        "c0000000  absent   g-c     50.0%  h:1     2 of 3          7",
     ]
 
 
@@ -193,14 +193,14 @@ async def ask(process: str) -> TreeView | None:
     return TREE.get(process)
 
 
-def test_a_tree_is_drawn_from_its_root_on() -> None:
+def test_tree_is_drawn_from_its_root() -> None:
     """NET-5"""
     tree = asyncio.run(grown(ask, "h:1", set()))
     assert list(drawn(tree)) == [
         "h:1  root, 0 readers",
         "├── h:2  2 readers",
         "│   └── h:4  1 reader",
-        "└── h:3  passes on",
+        "└── h:3  forwards",
         "    ├── h:5  does not answer",
         "    └── h:6  3 readers",
     ]
@@ -213,14 +213,14 @@ def test_a_tree_is_drawn_from_its_root_on() -> None:
     }
 
 
-def test_only_a_root_that_says_so_has_no_tree() -> None:
+def test_only_a_known_root_without_readers_has_no_tree() -> None:
     assert Branch("h:1", part(True), ()).bare
     assert not Branch("h:1", None, ()).bare
     assert not Branch("h:1", part(True, readers=1), ()).bare
     assert not Branch("h:1", part(True, "", "h:2"), (Branch("h:2", None, ()),)).bare
 
 
-def test_a_tree_that_bites_its_tail_ends() -> None:
+def test_cycle_in_a_tree_ends() -> None:
     parts = {"h:1": part(True, "", "h:2"), "h:2": part(False, "h:1", "h:1", "h:2")}
 
     async def ask(process: str) -> TreeView | None:
@@ -231,19 +231,19 @@ def test_a_tree_that_bites_its_tail_ends() -> None:
     )
 
 
-def test_the_root_is_at_the_key_or_above_who_is_there() -> None:
+def test_root_is_at_the_key_or_above_the_process_there() -> None:
     """NET-4"""
     key = key_of("news").hex()
     before, at = f"{int(key, 16) - 1:064x}", key
     processes = tuple(
-        ProcessView(process, "", "", place, ())
-        for process, place in (("h:9", before), ("h:4", at), ("h:8", "f" * 64))
+        ProcessView(process, "", "", key, ())
+        for process, key in (("h:9", before), ("h:4", at), ("h:8", "f" * 64))
     )
-    assert asyncio.run(root_of(ask, processes, "news")) == "h:1"  # over h:2, on which h:4 hangs
-    assert asyncio.run(root_of(ask, processes[:1], "news")) == "h:9"  # which is silent
+    assert asyncio.run(root_of(ask, processes, "news")) == "h:1"  # via h:2, the parent of h:4
+    assert asyncio.run(root_of(ask, processes[:1], "news")) == "h:9"  # it does not answer
 
 
-def test_parents_in_a_circle_end_the_search() -> None:
+def test_cycle_of_parents_ends_the_search() -> None:
     parts = {"h:1": part(False, "h:2"), "h:2": part(False, "h:1")}
 
     async def ask(process: str) -> TreeView | None:
@@ -253,11 +253,11 @@ def test_parents_in_a_circle_end_the_search() -> None:
     assert asyncio.run(root_of(ask, processes, "news")) in parts
 
 
-# What goes wrong
+# Errors
 
 
-class Home:
-    """A client that is at a process, or at a plain node."""
+class FakeClient:
+    """A client that is connected to a process of a ring, or to a node."""
 
     def __init__(self, view: RingView) -> None:
         self.view = view
@@ -267,36 +267,36 @@ class Home:
 
 
 async def unwanted(client: Any, arguments: argparse.Namespace) -> int:
-    raise AssertionError("nobody was chosen")
+    raise AssertionError("a group was chosen")
 
 
 @pytest.mark.parametrize(
     ("view", "group", "status", "fact"),
     [
-        (whole().view, None, ExitStatus.USAGE, "name one with --group: g-a, g-b, g-c"),
+        (whole().view, None, ExitStatus.USAGE, "choose a group with --group: g-a, g-b, g-c"),
         (
             whole().view,
             "g-x",
             ExitStatus.NOT_FOUND,
-            "no group 'g-x' in this ring; choose one of g-a,",
+            "no group 'g-x'; choose one of g-a,",
         ),
         (
             RingView(1, "h:1", (), (), None),
             "g-a",
             ExitStatus.USAGE,
-            "without --own-group; leave out",
+            "without --own-group; omit",
         ),
     ],
 )
-def test_a_command_for_one_group_says_which_there_are(
+def test_error_for_a_missing_group_lists_the_groups(
     view: RingView,
     group: str | None,
     status: int,
     fact: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    home: Any = Home(view)
-    work = in_group(unwanted)(home, argparse.Namespace(group=group))
+    client: Any = FakeClient(view)
+    work = in_group(unwanted)(client, argparse.Namespace(group=group))
     assert asyncio.run(_status(work)) == status
     assert fact in capsys.readouterr().err
 
@@ -306,7 +306,7 @@ async def _status(work: Any) -> int:
     return status
 
 
-def test_a_group_without_replicas_cannot_be_asked() -> None:
+def test_group_without_replicas_is_not_asked() -> None:
     bare = ArcView("g-a", "", position("2"), "", (), 0, False)
     assert chosen((bare,), "g-a") is None
     known = asyncio.run(asked(argparse.Namespace(), ring(bare).view))
@@ -314,8 +314,8 @@ def test_a_group_without_replicas_cannot_be_asked() -> None:
 
 
 @pytest.mark.parametrize("server", [(), ("--server", "h:1,h:2"), ("--server", "h:1/g-a")])
-def test_who_is_to_leave_must_be_named(
+def test_leave_requires_the_address_of_one_process(
     server: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(("cluster", "leave", *server)) == ExitStatus.USAGE
-    assert "name the one process that is to go: --server HOST:PORT" in capsys.readouterr().err
+    assert "--server must be the address of one process" in capsys.readouterr().err

@@ -26,7 +26,7 @@ def test_list_names_the_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
     assert len({line.index(" nodes ") for line in out.splitlines()}) == 1  # columns
 
 
-def test_run_prints_one_json_line_a_seed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_prints_one_json_line_per_seed(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "sim", "run", "broadcast", "--seeds", "3..5", "--json")
     lines = [json.loads(line) for line in out.splitlines()]
     assert status == ExitStatus.OK
@@ -43,14 +43,14 @@ def test_single_seed_is_reported_in_the_singular(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.long
-def test_several_processes_find_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_processes_give_the_same_traces(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("sim", "run", "shuffle", "--nodes", "9", "--seeds", "0..3", "--json")
     alone = [json.loads(line)["trace"] for line in run(capsys, *words)[1].splitlines()]
     shared = run(capsys, *words, "--jobs", "2")[1].splitlines()
     assert [json.loads(line)["trace"] for line in shared] == alone
 
 
-def test_a_broken_promise_prints_its_seed_and_the_command_that_replays_it(
+def test_violation_prints_its_seed_and_replay_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Recovery, "start", lambda self: None)
@@ -75,7 +75,7 @@ def test_replay_shows_the_steps_of_one_node(capsys: pytest.CaptureFixture[str]) 
     assert any("send" in effect for step in steps for effect in step["effects"])
 
 
-def test_the_last_steps_of_a_replay_are_those_of_the_whole(
+def test_last_steps_are_the_end_of_the_whole_replay(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = ("sim", "replay", "broadcast", "--seed", "3", "--json")
@@ -84,7 +84,7 @@ def test_the_last_steps_of_a_replay_are_those_of_the_whole(
 
 
 @pytest.mark.long
-def test_bench_measures_what_it_is_told_to(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_measures_the_requested_size(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "sim", "bench", "--nodes", "50", "--repeat", "1", "--json")
     figures = json.loads(out)
     assert status == ExitStatus.OK
@@ -92,7 +92,7 @@ def test_bench_measures_what_it_is_told_to(capsys: pytest.CaptureFixture[str]) -
     assert figures["events_per_node_second"] == pytest.approx(6.0, rel=0.01)
 
 
-def test_an_unknown_scenario_is_not_found_and_the_known_ones_are_named(
+def test_unknown_scenario_is_not_found_and_known_ones_are_listed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for verb in (("run",), ("replay", "--seed", "1")):
@@ -101,7 +101,7 @@ def test_an_unknown_scenario_is_not_found_and_the_known_ones_are_named(
         assert ", ".join(sorted(SCENARIOS)) in err
 
 
-def test_a_node_that_is_not_there_is_not_found(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_node_is_not_found(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("sim", "replay", "broadcast", "--seed", "3", "--node", "zz")
     status, _, err = run(capsys, *words)
     assert status == ExitStatus.NOT_FOUND
@@ -123,7 +123,7 @@ def test_a_node_that_is_not_there_is_not_found(capsys: pytest.CaptureFixture[str
     ],
     ids=" ".join,
 )
-def test_bad_words_are_wrong_usage(words: tuple[str, ...]) -> None:
+def test_invalid_arguments_are_wrong_usage(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(("sim", *words))
     assert exit_.value.code == ExitStatus.USAGE

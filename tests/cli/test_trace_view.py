@@ -1,4 +1,4 @@
-"""CLI-2: a trace while it grows, and how it looks."""
+"""CLI-2: reading and drawing a growing trace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def line(kind: str, time: float) -> str:
     return json.dumps({"kind": kind, "time": time}) + "\n"
 
 
-def test_line_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+def test_incomplete_line_is_read_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     half = line("delivery", 2.0)
     path.write_text(line("put", 0.5) + line("stored", 1.0) + half[:9])
@@ -24,7 +24,7 @@ def test_line_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) -> N
     assert growing.times == {"stored": [1.0, 3.0], "delivery": [2.0]}
 
 
-def test_chart_shows_when_nothing_was_stored_and_why() -> None:
+def test_chart_shows_gaps_and_marks() -> None:
     stored = [at / 10 for at in range(600) if not 200 <= at < 300]
     first, second, ruler = chart({"stored": stored, "delivery": []}, [(20.0, "✗"), (30.0, "✓")])
     bars = first.removeprefix("stored    ")[:60]

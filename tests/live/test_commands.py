@@ -125,7 +125,7 @@ def test_a_put_that_nobody_will_get_says_so(oncecast: Command, topic: str) -> No
     """SVC-5"""
     status, out, err = oncecast("put", topic, "v", "--json")
     assert (status, lines(out)[0]["kept"]) == (ExitStatus.OK, False)
-    assert "nobody subscribes" in err
+    assert "has no subscriptions and no retention" in err
 
 
 def test_a_producer_with_a_state_directory_counts_on(

@@ -103,7 +103,7 @@ def test_rate_that_is_none_is_refused_and_none_at_all_is_no_limit(
     """CLI-2"""
     with pytest.raises(SystemExit):
         oncecast("load", "--rate", "-1")
-    assert "-1: no rate; give puts a second, or 0 for no limit" in capsys.readouterr().err
+    assert "-1 is not a rate; use the puts per second, or 0 for no limit" in capsys.readouterr().err
     assert oncecast("load", "--publishes", "20", "--rate", "0")[0] == ExitStatus.OK
 
 

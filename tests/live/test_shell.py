@@ -52,7 +52,7 @@ def test_piped_commands_run_in_order_without_a_prompt(node: Process) -> None:
     )
     ended = piped(node, text)
     assert ended.stdout == (
-        "piped topic: subscription default is there, next offset 0\n0\n1\n2\none\ntwo words\n0\n"
+        "piped topic: subscription default created, next offset 0\n0\n1\n2\none\ntwo words\n0\n"
     )
     assert (ended.returncode, ended.stderr) == (ExitStatus.OK, "")
 
@@ -220,7 +220,7 @@ def test_tab_completes_commands_and_topics_with_blanks(shell: Screen, oncecast: 
 
 def test_messages_appear_above_the_line_being_typed(shell: Screen, oncecast: Command) -> None:
     oncecast("sub", "watched")
-    shell.do("watch watched", "shown as they come")
+    shell.do("watch watched", "watching; shown messages are acknowledged")
     shell.see("oncecast>")
     shell.type("lag wat")
     shell.see("lag wat")
@@ -239,7 +239,7 @@ def test_watch_ends_with_a_message_when_the_subscription_is_deleted(
     shell: Screen, oncecast: Command
 ) -> None:
     oncecast("sub", "let go")
-    shell.do('watch "let go"', "shown as they come")
+    shell.do('watch "let go"', "watching; shown messages are acknowledged")
     oncecast("unsub", "let go")
     shell.see("let go: no longer watched: topic 'let go' does not exist")
     shell.type("\x04")
@@ -303,15 +303,15 @@ def test_lost_connection_is_reported_and_restored(tmp_path: Path) -> None:
     try:
         with screen(address, tmp_path) as shell:
             shell.do("sub news", "is there")
-            shell.do("watch news", "shown as they come")
+            shell.do("watch news", "watching; shown messages are acknowledged")
             shell.see("oncecast>")
             node.end(signal.SIGKILL)
             close(node)
-            shell.see("connection is lost")
+            shell.see("connection lost; reconnecting")
             shell.type("put news again\n")
             shell.see("put news again\r+\n")
             node = Process(*data, "--listen", address)
-            shell.see("connection is there again")
+            shell.see("reconnected")
             shell.see("news 0: again")
             shell.see("oncecast>")
             shell.type("\x04")

@@ -65,7 +65,7 @@ def test_values_are_read_as_they_are_and_as_json(node: blocking.Node, capfdbinar
         assert second["value"] == {"base64": "/w=="}
         status, out, err = stream(capfdbinary, *words[:-2], "--timeout", "0.2")
         assert (status, out) == (ExitStatus.EMPTY, "")
-        assert "no value of stream 'read' in 0.2 s; --timeout S waits longer" in err
+        assert "no value of stream 'read' within 0.2 s; raise --timeout to wait longer" in err
 
 
 def test_who_offers_or_requests_too_much_is_told(node: blocking.Node, capfdbinary: Any) -> None:

@@ -168,7 +168,7 @@ def test_command_is_ended_when_the_lease_runs_out(keeper: tuple[int, str]) -> No
         finally:
             os.kill(keeper[0], signal.SIGCONT)
         assert holder.wait(PATIENCE) == ExitStatus.FAILURE
-        assert "lock 'gate' is held no longer, its lease ran out: sh was ended" in err
+        assert "lock 'gate' was lost because its lease expired, and sh was stopped" in err
         with pytest.raises(ProcessLookupError):
             os.kill(child, 0)
 
@@ -187,13 +187,15 @@ def test_command_runs_where_the_leader_is(oncecast: Command) -> None:
     with process(*candidate(addresses[0])) as first, process(*candidate(addresses[1])) as second:
         assert line_of(first) == addresses[0]
         assert second.stderr is not None
-        assert second.stderr.readline() == f"oncecast: {addresses[0]} leads 'cron'; waiting\n"
+        assert (
+            second.stderr.readline() == f"oncecast: {addresses[0]} leads election 'cron'; waiting\n"
+        )
         first.send_signal(signal.SIGTERM)
         assert first.wait(PATIENCE) == 128 + signal.SIGTERM
         assert line_of(second) == addresses[1]
         with process(*candidate(addresses[0])) as again:
             assert line_of(again) == addresses[0]
-            told = f"oncecast: {addresses[0]} leads 'cron' now: sh was ended\n"
+            told = f"oncecast: {addresses[0]} leads election 'cron' now; sh was stopped\n"
             assert second.stderr.readline() == told
             second.send_signal(signal.SIGTERM)
             assert second.wait(PATIENCE) == 128 + signal.SIGTERM
@@ -211,8 +213,8 @@ def test_what_keeps_a_command_from_its_group_is_told(
     (nobody,) = free_addresses(1)
     status, _, err = oncecast("queue", "stats", "jobs", "--peers", nobody)
     assert status == ExitStatus.NO_QUORUM
-    assert f"0 of 1 keepers are there, no majority; not: {nobody} ([Errno 111]" in err
-    assert "start them with `oncecast keep`" in err
+    assert f"only 0 of 1 keepers are reachable, missing {nobody} ([Errno 111]" in err
+    assert "start keepers with `oncecast keep`" in err
     alone = ("--listen", nobody, "--peers", nobody)
     status, _, err = oncecast(
         "elect", "x", *alone, "--members", "2", "--timeout", "0", "--", "true"
@@ -243,7 +245,7 @@ def test_address_that_is_taken_is_told(keeper: tuple[int, str], oncecast: Comman
     [
         (("queue", "stats", "jobs", "--peers", "nowhere"), "'nowhere' is not an address"),
         (("queue", "stats", "jobs", "--peers", "10.0.0.1:7500"), "cannot reach 127.0.0.1:0"),
-        (("keep", "--listen", "127.0.0.1:0", "--peers", "127.0.0.1:1"), "needs a port of its own"),
+        (("keep", "--listen", "127.0.0.1:0", "--peers", "127.0.0.1:1"), "needs a fixed port"),
     ],
 )
 def test_wrong_usage_is_told(words: tuple[str, ...], told: str, oncecast: Command) -> None:

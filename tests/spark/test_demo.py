@@ -62,5 +62,5 @@ def test_demo_without_spark_uses_the_checks_of_the_clients(
     monkeypatch.setattr(demo, "needs_spark", lambda: 'pip install "oncecast[spark]"')
     assert main(["demo", "--out", str(tmp_path)]) == ExitStatus.FAILURE
     output = capsys.readouterr().out
-    assert 'no figure: pip install "oncecast[spark]"' in output
+    assert 'the figure: pip install "oncecast[spark]"' in output
     assert "0 lost, 2 duplicated, 0 out of order" in output

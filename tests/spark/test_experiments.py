@@ -180,8 +180,8 @@ def test_ring_must_recover_unless_survivors_lost_all_successors() -> None:
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [
-        (["nothing"], 3, "there is no experiment 'nothing'; there are: scribe-messages"),
-        (["all", "--nodes", "10"], 2, "give --nodes 30 or more"),
+        (["nothing"], 3, "experiment 'nothing' does not exist; choose one of scribe-messages"),
+        (["all", "--nodes", "10"], 2, "use 30 or more"),
     ],
 )
 def test_invalid_experiment_is_rejected(
@@ -198,7 +198,7 @@ def test_missing_package_is_reported_with_a_remedy(
 
     monkeypatch.setattr(pipeline, "find_spec", lambda name: None)
     assert main(["experiment", "run", "all"]) == 1
-    assert 'pyspark is not installed; pip install "oncecast[spark]"' in capsys.readouterr().err
+    assert 'pyspark is not installed; run pip install "oncecast[spark]"' in capsys.readouterr().err
 
 
 def test_experiment_list_works_without_spark(

@@ -118,8 +118,8 @@ def test_archive_has_each_message_once_and_resumes_where_it_was(
     ("words", "status", "text"),
     [
         (["archive", "--topics", "nowhere", "DIR"], 1, "topic 'nowhere'"),
-        (["archive", "DIR"], 2, "give one of --topics and --pattern"),
-        (["audit", "nothing.jsonl"], 3, "there is no such file"),
+        (["archive", "DIR"], 2, "use either --topics or --pattern"),
+        (["audit", "nothing.jsonl"], 3, "file not found"),
     ],
 )
 def test_invalid_input_is_reported(

@@ -107,5 +107,6 @@ def test_trace_with_nodes_shows_their_load_and_events(spark: SparkSession) -> No
 def test_missing_trace_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "run", "metrics", "nothing.jsonl"]) == 3
     assert (
-        "nothing.jsonl: there is no such file; `oncecast load --trace`" in capsys.readouterr().err
+        "nothing.jsonl: file not found; create a trace with `oncecast load --trace`"
+        in capsys.readouterr().err
     )

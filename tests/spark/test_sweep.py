@@ -77,8 +77,8 @@ def test_pieces_cover_every_seed_of_every_size_once() -> None:
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [
-        (["nothing"], 3, "there is no scenario 'nothing'; there are: broadcast"),
-        (["chord", "--nodes", "2"], 2, "chord needs 4 nodes or more; raise --nodes"),
+        (["nothing"], 3, "scenario 'nothing' does not exist; choose one of broadcast"),
+        (["chord", "--nodes", "2"], 2, "chord needs at least 4 nodes; raise --nodes"),
     ],
 )
 def test_invalid_sweep_is_rejected(

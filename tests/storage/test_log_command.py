@@ -84,7 +84,7 @@ def test_missing_log_and_damaged_log_have_different_statuses(
     out, err = capsys.readouterr()
     assert out == ""
     assert "no such directory" in err
-    assert "no log here" in err
+    assert "has no log" in err
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""`oncecast cluster`: look at a group or a ring, change it, and try one out on this machine."""
+"""`oncecast cluster`: inspect and change a group or a ring, or run one on this machine."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from oncecast.cli.connecting import (
     add_connection,
     add_json,
     add_timeout,
+    add_topic,
     add_work,
     complain,
     positive,
@@ -26,58 +27,76 @@ if TYPE_CHECKING:
     from oncecast.wire.frames import GroupView, MemberView
 
 NODES_MAX = 64  # processes that `cluster up` starts on one machine
-LEAVE = 300.0  # seconds for a process to give what it owns to others
+LEAVE = 300.0  # seconds for a process to move its topics to other processes
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    cluster = commands.add_parser("cluster", help="groups and rings", description=__doc__)
+    cluster = commands.add_parser(
+        "cluster", help="inspect and change groups and rings", description=__doc__
+    )
     verbs = cluster.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     for verb, about, look in (
-        ("status", "who leads, and is there a quorum", run_status),
-        ("members", "the nodes of the group", in_group(run_members)),
+        ("status", "show the leader and whether there is a quorum", run_status),
+        ("members", "list the nodes of a group", in_group(run_members)),
     ):
         parser = verbs.add_parser(verb, help=about, description=about)
         add_group(parser)
         add_work(parser, look, in_shell=False)
 
-    about = "the groups of a ring, and what each owns"
+    about = "list the groups of a ring and the share of each"
     add_work(verbs.add_parser("ring", help=about, description=about), run_ring, in_shell=False)
 
-    about = "the tree by which a topic is pushed"
+    about = "show the tree that pushes a topic"
     tree = verbs.add_parser("tree", help=about, description=about)
-    tree.add_argument("topic", metavar="TOPIC")
+    add_topic(tree)
     add_work(tree, run_tree, in_shell=False)
 
-    about = "have a process give what it owns to others, and stop"
+    about = "move the topics of a process to other processes, then stop it"
     leave = verbs.add_parser("leave", help=about, description=about)
-    add_timeout(leave, LEAVE, "seconds to wait until it is gone")
+    add_timeout(leave, LEAVE, "how long to wait until it has stopped")
     add_connection(leave)
     add_json(leave)
     leave.set_defaults(run=run_leave, patience=ANSWER_TIMEOUT)
 
     for verb, about, change in (
-        ("add", "take in a node that waits for a place", run_add),
-        ("remove", "let a node go", run_remove),
-        ("transfer-leader", "let another node lead", run_transfer),
+        ("add", "add a waiting node to the group", run_add),
+        ("remove", "remove a node from the group", run_remove),
+        ("transfer-leader", "make another node the leader", run_transfer),
     ):
         parser = verbs.add_parser(verb, help=about, description=about)
-        parser.add_argument("node", metavar="NODE", type=address, help="its host:port")
+        parser.add_argument("node", metavar="NODE", type=address, help="host:port of the node")
         add_group(parser)
         add_work(parser, in_group(change), in_shell=False)
 
-    about = "a group or a ring on this machine, to try out"
+    about = "run a group or a ring on this machine"
     up = verbs.add_parser("up", help=about, description=about)
-    up.add_argument("-n", type=nodes, metavar="N", help="nodes (3, or as many as there are)")
-    up.add_argument("--data", metavar="DIR", help="where they keep what must survive")
-    up.add_argument("--port", type=port, default=0, help="of the first; the others follow (any)")
-    up.add_argument("--own-group", action="store_true", help="a ring: each founds a group")
+    up.add_argument(
+        "-n",
+        type=nodes,
+        metavar="N",
+        help="number of nodes (default: 3, or as many as the directory has)",
+    )
+    up.add_argument(
+        "--data", metavar="DIR", help="directory for their data (default: a temporary directory)"
+    )
+    up.add_argument(
+        "--port",
+        type=port,
+        default=0,
+        help="port of the first node; the next nodes use the next ports (default: free ports)",
+    )
+    up.add_argument(
+        "--own-group", action="store_true", help="run a ring in which each process starts a group"
+    )
     add_json(up)
     up.set_defaults(run=run_up)
 
 
 def add_group(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--group", metavar="GROUP", help="of a ring: which of its groups")
+    parser.add_argument(
+        "--group", metavar="GROUP", help="name of the group, if the nodes form a ring"
+    )
 
 
 def address(text: str) -> str:
@@ -102,11 +121,11 @@ def nodes(text: str) -> int:
 
 def port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port; write a number below 65536")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; use a number from 1 to 65535")
     return int(text)
 
 
-# Looking
+# Inspect
 
 
 async def run_status(client: Client, arguments: argparse.Namespace) -> int:
@@ -158,7 +177,7 @@ def fields(view: GroupView) -> dict[str, Any]:
 
 
 def rows(view: GroupView) -> list[dict[str, Any]]:
-    """One for each member, and each that would like to be one."""
+    """Return a row for each member and each node that waits to become one."""
     found = [
         {
             "node": each.node,
@@ -181,11 +200,11 @@ def in_words(view: GroupView) -> str:
     members = ", ".join(map(member_words, view.members))
     return "\n".join(
         (
-            f"leader   {view.leader or 'nobody'}",
+            f"leader   {view.leader or 'none'}",
             f"quorum   {'yes' if view.quorum else 'no'}",
             f"members  {len(view.members)} of {view.size} ({reach_words(view)}): {members}"
             if members
-            else "members  none known: it has joined nobody",
+            else "members  none known: the node has not joined a group",
             *([f"waiting  {', '.join(view.offers)}"] if view.offers else []),
             f"applied  {view.applied}",
             f"seen by  {view.node}",
@@ -194,7 +213,7 @@ def in_words(view: GroupView) -> str:
 
 
 def reach_words(view: GroupView) -> str:
-    """Say how many members the node hears that was asked."""
+    """Say how many members the answering node hears from."""
     counts = Counter(each.reachable for each in view.members)
     words = {True: "reachable", False: "not heard from", None: "unknown"}
     return ", ".join(f"{counts[each]} {word}" for each, word in words.items() if counts[each])
@@ -203,31 +222,31 @@ def reach_words(view: GroupView) -> str:
 def member_words(member: MemberView) -> str:
     if member.reachable is not False:
         return member.node
-    since = f"for {member.heard:.0f} s" if member.heard >= 0 else "since that node was started"
+    since = f"for {member.heard:.0f} s" if member.heard >= 0 else "since that node started"
     return f"{member.node} (not heard from {since})"
 
 
-# Changing
+# Change
 
 
 async def run_add(client: Client, arguments: argparse.Namespace) -> int:
-    return changed(arguments, await client.add_replica(arguments.node), "is a replica")
+    return changed(arguments, await client.add_replica(arguments.node), "is now a replica")
 
 
 async def run_remove(client: Client, arguments: argparse.Namespace) -> int:
-    if fact := await stranger(client, arguments.node):
+    if fact := await not_a_member(client, arguments.node):
         return complain(fact, ExitStatus.NOT_FOUND)
-    return changed(arguments, await client.remove_replica(arguments.node), "is no replica any more")
+    return changed(arguments, await client.remove_replica(arguments.node), "is no longer a replica")
 
 
 async def run_transfer(client: Client, arguments: argparse.Namespace) -> int:
-    if fact := await stranger(client, arguments.node):
+    if fact := await not_a_member(client, arguments.node):
         return complain(fact, ExitStatus.NOT_FOUND)
-    return changed(arguments, await client.transfer_leader(arguments.node), "leads")
+    return changed(arguments, await client.transfer_leader(arguments.node), "is now the leader")
 
 
-async def stranger(client: Client, node: str) -> str:
-    """That it is no member, and who is; nothing if it is one, or nobody can say."""
+async def not_a_member(client: Client, node: str) -> str:
+    """Return an error text if the node is known not to be a member, else an empty text."""
     view = await seen(client)
     members = [each.node for each in view.members]
     if not view.quorum or node in members:
@@ -236,12 +255,12 @@ async def stranger(client: Client, node: str) -> str:
 
 
 def changed(arguments: argparse.Namespace, view: GroupView, fact: str) -> int:
-    members = f"{len(view.members)} of {view.size} members, leader {view.leader or 'nobody'}"
+    members = f"{len(view.members)} of {view.size} members, leader {view.leader or 'none'}"
     show(arguments, fields(view), f"{arguments.node} {fact}: {members}")
     return ExitStatus.OK
 
 
-# Trying out
+# Run
 
 
 def run_up(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""A replica group, or a ring, on this machine: a process a node, until SIGINT or SIGTERM."""
+"""Run a replica group or a ring on this machine, one process per node, until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from oncecast.client.blocking import Client
 
-TOGETHER = 30.0  # seconds until all must be members
-A_SHARE = 5.0  # seconds more for each process of a ring: they take their parts one by one
-STOP = 10.0  # seconds until one that does not end in order is killed
-NODES = 3  # unless told otherwise; and so many replicas does a group have, if it can
+TOGETHER = 30.0  # seconds until all nodes must be members
+A_SHARE = 5.0  # more seconds for each process of a ring: they join one by one
+STOP = 10.0  # seconds between SIGTERM and SIGKILL
+NODES = 3  # by default; also the number of replicas of a group
 RING_FLAG = "--own-group"
-KILLED, LEFT = "was killed; it goes on", "has left; it comes back"
+KILLED, LEFT = "was killed; restart it", "has left; restart it"
 LOG, DATA = "node.log", "data"
 
 
@@ -40,11 +40,11 @@ class Node(NamedTuple):
     address: str
     directory: Path
     process: subprocess.Popen[bytes]
-    words: list[str]  # that started it
+    words: list[str]  # of the command line
 
 
 class Ended(Exception):
-    """One of the nodes has ended by itself."""
+    """A node has ended by itself."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -56,17 +56,17 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             ports = ports_of(Path(data)) or free_ports(arguments.n or NODES, arguments.port)
             if differs(arguments, ports):
-                fact = f"{data}: there are {len(ports)} nodes from port {ports[0]} on in it"
-                return complain(f"{fact}; leave out -n and --port, or name another directory")
+                fact = f"{data}: has {len(ports)} nodes, from port {ports[0]} on"
+                return complain(f"{fact}; omit -n and --port, or use another directory")
             ring = arguments.own_group
-            if others(Path(data), ports, ring):
-                kind, remedy = ("group", "leave out") if ring else ("ring", "say")
-                fact = f"{data}: the nodes in it are a {kind}"
-                return complain(f"{fact}; {remedy} --own-group, or name another directory")
+            if is_other_kind(Path(data), ports, ring):
+                kind, remedy = ("group", "omit") if ring else ("ring", "add")
+                fact = f"{data}: its nodes form a {kind}"
+                return complain(f"{fact}; {remedy} --own-group, or use another directory")
             founded = any(is_member(Path(data), port) for port in ports)
             size = NODES if ring else max(NODES, len(ports))
             for number, port in enumerate(ports):
-                # The first one founds the cluster, unless it is there; the others join it.
+                # The first node starts the cluster, unless it exists. The next nodes join it.
                 join = ports if founded else ports[:number]
                 nodes.append(start(Path(data), port, join, size, ring=ring))
             if not come_together(nodes, stop, ring):
@@ -77,13 +77,13 @@ def run(arguments: argparse.Namespace) -> int:
             return complain(error)
         except OSError as error:
             why = error.strerror or str(error)
-            return complain(f"{data}: {why}; give a directory that can be written, or none")
+            return complain(f"{data}: {why}; use a writable directory, or omit --data")
     return ExitStatus.OK
 
 
 @contextlib.contextmanager
 def signals() -> Iterator[threading.Event]:
-    """Set when somebody wants this to end."""
+    """Return an event that SIGINT and SIGTERM set."""
     stop = threading.Event()
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -98,24 +98,24 @@ def signals() -> Iterator[threading.Event]:
 
 
 def ports_of(data: Path) -> list[int]:
-    """Of an earlier run in the same directory: a replica is known by its address."""
+    """Return the ports of an earlier run in this directory. Replicas must keep their address."""
     names = [each.name for each in data.iterdir()] if data.is_dir() else []
     return sorted(int(name) for name in names if name.isdecimal())
 
 
 def differs(arguments: argparse.Namespace, ports: list[int]) -> bool:
-    """Whether somebody asks for other nodes than there are."""
+    """Return whether the options ask for other nodes than the directory has."""
     return arguments.n not in (None, len(ports)) or arguments.port not in (0, ports[0])
 
 
-def others(data: Path, ports: list[int], ring: bool) -> bool:
-    """Whether the nodes of an earlier run are of the other kind."""
+def is_other_kind(data: Path, ports: list[int], ring: bool) -> bool:
+    """Return whether an earlier run was a ring and this is a group, or the reverse."""
     directories = [data / str(port) / DATA for port in ports]
     return any((each / RING).exists() != ring for each in directories if each.is_dir())
 
 
 def is_member(data: Path, port: int) -> bool:
-    """Whether it ever was: who only tried to join has noted others, and not itself."""
+    """Return whether the node was ever a member. A node that only tried to join is not listed."""
     directory = data / str(port) / DATA
     noted = recall(str(directory))
     return (noted is not None and noted.me in noted.members) or (directory / RING).exists()
@@ -142,14 +142,14 @@ def start(data: Path, port: int, join: list[int], size: int, *, ring: bool = Fal
             [sys.executable, "-m", "oncecast", *words],
             stdin=subprocess.DEVNULL,
             stderr=log,
-            # Ctrl-C is for this process: it ends them, one by one.
+            # Ctrl-C reaches only this process, which then stops the nodes.
             start_new_session=True,
         )
     return Node(address, directory, process, words)
 
 
 def come_together(nodes: list[Node], stop: threading.Event, ring: bool) -> bool:
-    """Whether all are members and know it; false if somebody wants it to end before."""
+    """Wait until all nodes are members and know it. Return false if a signal ends it first."""
     patience = TOGETHER + A_SHARE * len(nodes) * ring
     give_up = monotonic() + patience
     while not stop.wait(0.1):
@@ -157,8 +157,8 @@ def come_together(nodes: list[Node], stop: threading.Event, ring: bool) -> bool:
         if all(is_in(node, len(nodes), ring) for node in nodes):
             return True
         if monotonic() > give_up:
-            words = "; ".join(f"{node.address}: {last_word(node)}" for node in nodes)
-            raise Ended(f"the nodes have not come together in {patience:g} s; {words}")
+            words = "; ".join(f"{node.address}: {last_line(node)}" for node in nodes)
+            raise Ended(f"the nodes have not formed a cluster within {patience:g} s; {words}")
     return False
 
 
@@ -174,17 +174,17 @@ def is_in(node: Node, count: int, ring: bool) -> bool:
 
 
 def is_in_group(client: Client, count: int) -> bool:
-    """All are members that should be. Who was sent away in an earlier run hears of no leader."""
+    """Return whether the group is complete. A node removed in an earlier run sees no leader."""
     view = client.group()
     members = [each.node for each in view.members]
     if not members:
-        return False  # it has not joined yet, whoever leads
-    sent_away = view.node not in members
-    return (view.quorum or sent_away) and len(members) >= min(count, view.size)
+        return False  # it has not joined yet
+    removed = view.node not in members
+    return (view.quorum or removed) and len(members) >= min(count, view.size)
 
 
 def is_in_ring(client: Client, count: int) -> bool:
-    """Each process owns its part of it, and each group has all its replicas."""
+    """Return whether each process owns an arc and each group has all its replicas."""
     ring = Ring(client.ring())
     owners = [each for each in ring.groups if each.size and each.process]
     return len(owners) >= count and ring.serves and not ring.lacking
@@ -193,13 +193,13 @@ def is_in_ring(client: Client, count: int) -> bool:
 def check(nodes: list[Node]) -> None:
     for node in nodes:
         status = node.process.poll()
-        left = status == 0 and RING_FLAG in node.words  # which one may do
+        left = status == 0 and RING_FLAG in node.words  # by `cluster leave`
         if not left and status not in (None, -signal.SIGKILL, -signal.SIGTERM):
-            raise Ended(f"{node.address} has ended with status {status}: {last_word(node)}")
+            raise Ended(f"{node.address} ended with status {status}: {last_line(node)}")
 
 
-def last_word(node: Node) -> str:
-    return ((node.directory / LOG).read_text(errors="replace").splitlines() or ["no word"])[-1]
+def last_line(node: Node) -> str:
+    return ((node.directory / LOG).read_text(errors="replace").splitlines() or ["no output"])[-1]
 
 
 def tell(arguments: argparse.Namespace, nodes: list[Node], data: str | None) -> None:
@@ -211,14 +211,16 @@ def tell(arguments: argparse.Namespace, nodes: list[Node], data: str | None) -> 
         f"export ONCECAST_SERVER={server}",
         "oncecast cluster status",
         "",
-        f"Ctrl-C ends it; what it has is in {data}" if data else "Ctrl-C ends it, with all it has",
+        f"Ctrl-C stops it. The data stays in {data}."
+        if data
+        else "Ctrl-C stops it and deletes its data.",
     ]
     show(arguments, {"server": server, "nodes": processes, "data": data}, "\n".join(lines))
     sys.stdout.flush()
 
 
 def watch(nodes: list[Node], stop: threading.Event) -> None:
-    """A node that somebody kills, to see what happens, is not missed: the others go on."""
+    """Watch the nodes. Print how to restart a node that was killed or has left."""
     told: list[Node] = []
     while not stop.wait(0.5):
         check(nodes)
@@ -233,7 +235,7 @@ def watch(nodes: list[Node], stop: threading.Event) -> None:
 
 def say_how_to_go_on(node: Node, nodes: list[Node], fate: str = KILLED) -> None:
     words = node.words
-    if "--join" not in words:  # it has founded the group, which is there
+    if "--join" not in words:  # it started the group, which exists now
         others = [each.address for each in nodes if each is not node]
         words = [*words, "--join", ",".join(others)]
     again = shlex.join(["oncecast", *words])
@@ -243,7 +245,7 @@ def say_how_to_go_on(node: Node, nodes: list[Node], fate: str = KILLED) -> None:
 def end(nodes: list[Node]) -> None:
     for node in nodes:
         if node.process.poll() is None:
-            os.kill(node.process.pid, signal.SIGCONT)  # one that is stopped hears nothing
+            os.kill(node.process.pid, signal.SIGCONT)  # a stopped process gets no SIGTERM
             node.process.terminate()
     give_up = monotonic() + STOP
     for node in nodes:

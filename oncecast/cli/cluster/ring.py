@@ -1,4 +1,4 @@
-"""`oncecast cluster ring|tree|leave`, and one group of a ring for the commands of a group."""
+"""`oncecast cluster ring|tree|leave`, and the choice of one group of a ring."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     Ask = Callable[[str], Awaitable[TreeView | None]]
     Work = Callable[[Client, argparse.Namespace], Awaitable[int]]
 
-ANSWER = 3.0  # seconds that a process has to tell what it knows
-FIND = 3.0  # seconds for the nodes of a group to say who leads
-ASKED = 16  # groups at most
+ANSWER = 3.0  # seconds that a process has to answer
+FIND = 3.0  # seconds to find the leader of a group
+ASKED = 16  # maximum groups to ask
 LOOK_EVERY = 0.3
-NO_RING = "is no process of a ring: it was started without --own-group"
+NO_RING = "is not a process of a ring: it was started without --own-group"
 
 
 def at(arguments: argparse.Namespace, server: str, timeout: float | None = None) -> Client:
-    """A client of somebody else, reached in the same way."""
+    """Return a client for another server, with the same options."""
     patience = {} if timeout is None else {"patience": timeout}
     return client_of(argparse.Namespace(**{**vars(arguments), "server": server, **patience}))
 
@@ -49,23 +49,25 @@ def at(arguments: argparse.Namespace, server: str, timeout: float | None = None)
 
 
 def in_group(work: Work) -> Work:
-    """Have it done by the group that `--group` names, if these nodes are a ring."""
+    """Return `work`, run on the group of --group if the nodes form a ring."""
 
     async def run(client: Client, arguments: argparse.Namespace) -> int:
         view = await client.ring()
         if not view.processes:
             if arguments.group:
-                return complain(f"{view.node} {NO_RING}; leave out --group", ExitStatus.USAGE)
+                return complain(f"{view.node} {NO_RING}; omit --group", ExitStatus.USAGE)
             return await work(client, arguments)
         arc = chosen(view.groups, arguments.group)
         if arc is None:
             names = some([each.group for each in view.groups])
             if not arguments.group:
-                fact = f"{view.node} is a process of a ring of groups; name one with --group"
+                fact = f"{view.node} is a process of a ring; choose a group with --group"
                 return complain(f"{fact}: {names}", ExitStatus.USAGE)
-            fact = f"there is no group {arguments.group!r} in this ring; choose one of"
+            fact = f"the ring has no group {arguments.group!r}; choose one of"
             return complain(f"{fact} {names}", ExitStatus.NOT_FOUND)
-        if "node" in arguments and "/" not in arguments.node:  # its replica there
+        if (
+            "node" in arguments and "/" not in arguments.node
+        ):  # the replica of the process in this group
             arguments.node = f"{arguments.node}/{arc.group}"
         async with at(arguments, ",".join(arc.nodes)) as replicas:
             return await work(replicas, arguments)
@@ -78,8 +80,10 @@ def chosen(groups: tuple[ArcView, ...], name: str | None) -> ArcView | None:
 
 
 async def seen(client: Client) -> GroupView:
-    """As the leader sees it, if there is one that answers: it knows more than the others. Who has
-    no seat, or none any more, may not know that there is one."""
+    """Return the leader's view of the group, or if none answers, that of the connected node.
+
+    The leader knows most. A node that is not a member may not know the leader.
+    """
     import asyncio
 
     from oncecast.errors import TimedOut
@@ -89,7 +93,7 @@ async def seen(client: Client) -> GroupView:
         return view
     try:
         async with asyncio.timeout(FIND):
-            await client.ping()  # which only a leader answers: now the client is there
+            await client.ping()  # only a leader answers, so the client is connected to it now
             return await client.group()
     except (TimedOut, TimeoutError):
         return view
@@ -99,7 +103,7 @@ async def seen(client: Client) -> GroupView:
 
 
 async def asked(arguments: argparse.Namespace, view: RingView) -> Ring:
-    """Rumour may be late: groups that seem to be in trouble are asked themselves."""
+    """Return the ring. Ask groups that seem to be in trouble: gossip may be late."""
     import asyncio
 
     import msgspec
@@ -140,9 +144,7 @@ async def run_ring(client: Client, arguments: argparse.Namespace) -> int:
 
 
 def no_ring(view: RingView) -> int:
-    return complain(
-        f"{view.node} {NO_RING}; `cluster status` shows its group", ExitStatus.NOT_FOUND
-    )
+    return complain(f"{view.node} {NO_RING}; use `cluster status`", ExitStatus.NOT_FOUND)
 
 
 # cluster tree
@@ -153,7 +155,7 @@ async def run_tree(client: Client, arguments: argparse.Namespace) -> int:
     view = await client.ring(topic)
     if not view.processes:
         return no_ring(view)
-    gossip = (await client.describe(topic)).policy.gossip  # or there is no such topic
+    gossip = (await client.describe(topic)).policy.gossip  # raises NoSuchTopic
     ask = asker(arguments)
     tree = None if gossip else await grown(ask, await root_of(ask, view.processes, topic), set())
     if tree is not None and tree.bare:
@@ -167,19 +169,19 @@ async def run_tree(client: Client, arguments: argparse.Namespace) -> int:
         "gossip": gossip,
         "tree": tree_fields(tree) if tree is not None else None,
     }
-    head = f"{topic}: of group {owner or 'unknown'}, led by {leader or 'nobody'}"
+    head = f"{topic}: group {owner or 'unknown'}, leader {leader or 'none'}"
     if tree is not None:
         text = "\n".join((head, *drawn(tree, angles())))
     elif gossip:
-        text = f"{head}; it is pushed by gossip, and has no tree"
+        text = f"{head}; pushed by gossip, so it has no tree"
     else:
-        text = f"{head}; nobody reads it by push, so it has no tree"
+        text = f"{head}; no client reads it with --push, so it has no tree"
     show(arguments, fields, text)
     return ExitStatus.OK
 
 
 def asker(arguments: argparse.Namespace) -> Ask:
-    """Asks a process for its part in the tree; None if it does not answer."""
+    """Return a function that asks a process for its part of the tree, None if it is silent."""
     from oncecast.errors import NotConnected, TimedOut
 
     async def ask(process: str) -> TreeView | None:
@@ -193,7 +195,7 @@ def asker(arguments: argparse.Namespace) -> Ask:
 
 
 async def root_of(ask: Ask, processes: tuple[ProcessView, ...], topic: str) -> str:
-    """The process at the topic's key; or, if it has just come, whoever it hangs on."""
+    """Return the process at the topic's key, or the root above it if it has just joined."""
     from oncecast.dht.identifiers import key_of
 
     at = bisect_left([each.position for each in processes], key_of(topic).hex())
@@ -208,7 +210,7 @@ async def root_of(ask: Ask, processes: tuple[ProcessView, ...], topic: str) -> s
 
 
 async def grown(ask: Ask, process: str, seen: set[str]) -> Branch:
-    """The tree from this process on; while it changes, one may seem to hang on two others."""
+    """Return the tree below this process. While it changes, a process may have two parents."""
     import asyncio
 
     seen.add(process)
@@ -231,10 +233,12 @@ def angles() -> tuple[str, str, str, str]:
 
 
 def run_leave(arguments: argparse.Namespace) -> int:
-    """Of all that a client could find, it must not be just any process."""
+    """Require one address: the client would otherwise choose any process of the ring."""
     server = arguments.server or ""
     if not server or "," in server or "/" in server:
-        return complain("name the one process that is to go: --server HOST:PORT", ExitStatus.USAGE)
+        return complain(
+            "--server must be the address of one process; use --server HOST:PORT", ExitStatus.USAGE
+        )
     return talk(arguments, leave)
 
 
@@ -242,23 +246,23 @@ async def leave(client: Client, arguments: argparse.Namespace) -> int:
     view = await client.ring()
     if not view.processes:
         fact = f"{view.node} {NO_RING}"
-        return complain(f"{fact}; `cluster remove` lets it go, or stop it", ExitStatus.NOT_FOUND)
+        return complain(f"{fact}; use `cluster remove`, or stop it", ExitStatus.NOT_FOUND)
     if len(view.processes) == 1:
-        fact = f"{view.node} is alone: there is nobody to give what it owns to; stop it, or"
-        return complain(f"{fact} start another process with --join", ExitStatus.NOT_ALLOWED)
+        fact = f"{view.node} is the only process of the ring; stop it, or"
+        return complain(f"{fact} start another process with --join first", ExitStatus.NOT_ALLOWED)
     began = monotonic()
     view = await client.leave_ring()
     if not await gone(arguments, view, began + arguments.timeout):
-        fact = f"{view.node} has not left in {arguments.timeout:g} s; it goes on, and"
-        return complain(f"{fact} `cluster leave` again waits on", ExitStatus.EMPTY)
+        fact = f"{view.node} is still leaving after {arguments.timeout:g} s;"
+        return complain(f"{fact} run `cluster leave` again to wait", ExitStatus.EMPTY)
     took = monotonic() - began
     fields = {"process": view.node, "left": True, "seconds": round(took, 3)}
-    show(arguments, fields, f"{view.node} has left, and has stopped, after {took:.1f} s")
+    show(arguments, fields, f"{view.node} has left the ring and stopped after {took:.1f} s")
     return ExitStatus.OK
 
 
 async def gone(arguments: argparse.Namespace, view: RingView, deadline: float) -> bool:
-    """Whether it is; told on the way: what it still owns."""
+    """Wait until the process has stopped, and print its share. Return false at the deadline."""
     import asyncio
 
     from oncecast.errors import NotConnected, TimedOut
@@ -266,7 +270,7 @@ async def gone(arguments: argparse.Namespace, view: RingView, deadline: float) -
     said = ""
     while True:
         size = sum(each.size for each in Ring(view).groups if each.process == view.node)
-        word = f"owns {percent(size)} of the ring" if size else "owns nothing any more"
+        word = f"owns {percent(size)} of the ring" if size else "owns nothing"
         if word != said:
             print(f"{view.node} {word}", file=sys.stderr, flush=True)
             said = word

@@ -1,4 +1,4 @@
-"""What a ring of groups looks like, in words and in fields, from what one process knows. Pure."""
+"""Text and JSON fields for the view that a process has of its ring. Pure."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from oncecast.wire.frames import ArcView, RingView, TreeView
 
-REPLICAS = 3  # of a group, if there are so many processes
-NAMED = 8  # groups on a line; of others only how many there are
+REPLICAS = 3  # of a group, if the ring has as many processes
+NAMED = 8  # maximum names on a line; the rest are counted
 WHOLE = 1 << 256  # ids of the ring
 
 ANGLES = ("├── ", "│   ", "└── ", "    ")
-PLAIN_ANGLES = ("|-- ", "|   ", "`-- ", "    ")  # where there are no others
+PLAIN_ANGLES = ("|-- ", "|   ", "`-- ", "    ")  # for terminals without Unicode
 
 
 class RingGroup(NamedTuple):
-    """A group of the ring: its position, the process that founded it, and its replicas."""
+    """A group, its position on the ring and the process that started it."""
 
     position: str
-    process: str  # "": it is away
+    process: str  # "" if it is not reachable
     version: str
     group: str
-    size: int  # of what it owns
-    leader: str  # the process; "": nobody
-    replicas: tuple[str, ...]  # processes that are there
-    away: tuple[str, ...]  # those that are not
+    size: int  # number of ids that it owns
+    leader: str  # the process; "" if there is none
+    replicas: tuple[str, ...]  # reachable processes
+    away: tuple[str, ...]  # unreachable processes
     applied: int
     retired: bool
 
@@ -37,7 +37,7 @@ class RingGroup(NamedTuple):
 
 
 class Ring:
-    """The ring as one process sees it. `groups` are in the order of their positions."""
+    """The groups of a ring, in the order of their positions."""
 
     def __init__(self, view: RingView) -> None:
         self.view = view
@@ -62,7 +62,7 @@ class Ring:
             founder.version if founder else "",
             arc.group,
             self._sizes.get(arc.group, 0),
-            # What is known of a leader may be older than that it is away.
+            # The leader may have become unreachable since.
             leader if leader in there else "",
             tuple(there),
             tuple(each for each in members if each not in there),
@@ -72,12 +72,12 @@ class Ring:
 
     @property
     def serves(self) -> bool:
-        """Whether every topic, wherever it lies, has somebody who answers for it."""
+        """Return whether each topic belongs to a group that has a leader."""
         return not self.unled and self.size == WHOLE
 
 
 def sizes(arcs: Iterable[ArcView]) -> dict[str, int]:
-    """How much of the ring each group owns. Of two that say so, the nearer was given it later."""
+    """Return the number of ids that each group owns. If two claim an id, the nearer one has it."""
     owners = sorted((each for each in arcs if each.low), key=lambda each: each.position)
     return {
         arc.group: min(span(arc.low, arc.position), span(before.position, arc.position))
@@ -86,7 +86,7 @@ def sizes(arcs: Iterable[ArcView]) -> dict[str, int]:
 
 
 def span(low: str, high: str) -> int:
-    """From an id to itself is once round."""
+    """Return the distance between two ids. From an id to itself it is the whole ring."""
     return (int(high, 16) - int(low, 16)) % WHOLE or WHOLE
 
 
@@ -97,7 +97,7 @@ def status_words(ring: Ring) -> str:
     view = ring.view
     known = f"{counted(view.processes, 'process')}, {counted(view.groups, 'group')}"
     lines = [
-        ("ring", f"{known}, as {view.node} knows them"),
+        ("ring", f"{known}, as seen by {view.node}"),
         ("leaders", leaders_in_words(ring.unled)),
         ("replicas", lacks_in_words(ring.lacking)),
         ("arcs", arcs_in_words(ring)),
@@ -107,21 +107,25 @@ def status_words(ring: Ring) -> str:
     leaving = [each.group for each in ring.groups if each.retired]
     coming = [each.group for each in ring.groups if not each.size and not each.retired]
     if away:
-        lines.append(("away", some(away)))
+        lines.append(("absent", some(away)))
     if leaving:
         lines.append(("leaving", some(leaving)))
     if coming:
-        lines.append(("coming", f"{some(coming)}: nothing owned yet"))
+        lines.append(("joining", f"{some(coming)}: own nothing yet"))
     return "\n".join(f"{name:<10}{text}" for name, text in lines)
 
 
 def leaders_in_words(unled: list[RingGroup]) -> str:
-    return f"none: {some([each.group for each in unled])}" if unled else "all groups have one"
+    return (
+        f"missing in {some([each.group for each in unled])}"
+        if unled
+        else "all groups have a leader"
+    )
 
 
 def lacks_in_words(lacking: list[RingGroup]) -> str:
     names = [f"{each.group} ({replicas_in_words(each)})" for each in lacking]
-    return f"too few: {some(names)}" if lacking else "all groups have theirs"
+    return f"missing in {some(names)}" if lacking else "all groups are complete"
 
 
 def replicas_in_words(group: RingGroup) -> str:
@@ -131,7 +135,7 @@ def replicas_in_words(group: RingGroup) -> str:
 def arcs_in_words(ring: Ring) -> str:
     if ring.size == WHOLE:
         return "the whole ring is owned"
-    return f"{percent(WHOLE - ring.size)} of the ring is nobody's: its topics cannot be reached"
+    return f"{percent(WHOLE - ring.size)} of the ring has no owner: its topics cannot be reached"
 
 
 def versions_in_words(versions: Counter[str]) -> str:
@@ -151,7 +155,7 @@ def counted(things: tuple[object, ...], name: str) -> str:
 
 
 def percent(size: int) -> str:
-    """Not 0.0 if it is more than nothing."""
+    """Return the share of the ring. A small share is "<0.1%", not "0.0%"."""
     share = 100 * size / WHOLE
     return f"{share:.1f}%" if not 0 < share < 0.05 else "<0.1%"
 
@@ -186,10 +190,10 @@ def ring_rows(ring: Ring) -> list[tuple[object, ...]]:
     return [
         (
             each.position[:8],
-            each.process or "away",
+            each.process or "absent",
             each.group,
-            f"{percent(each.size):>6}" if each.size else "leaves" if each.retired else "none",
-            each.leader or "nobody",
+            f"{percent(each.size):>6}" if each.size else "leaving" if each.retired else "none",
+            each.leader or "none",
             replicas_in_words(each),
             each.applied,
         )
@@ -215,20 +219,20 @@ def group_fields(group: RingGroup) -> dict[str, Any]:
 
 
 class Branch(NamedTuple):
-    """A process in the tree of a topic, with all that hangs on it; None: it does not answer."""
+    """A process in the tree of a topic, and the branches below it."""
 
     process: str
-    part: TreeView | None
+    part: TreeView | None  # None if the process does not answer
     branches: tuple[Branch, ...]
 
     @property
     def bare(self) -> bool:
-        """Nobody reads here, and nothing hangs on it; of who does not answer that is not known."""
+        """Return whether the process is known to have no readers and no branches."""
         return self.part is not None and not self.part.readers and not self.branches
 
 
 def drawn(branch: Branch, angles: tuple[str, str, str, str] = ANGLES) -> Iterator[str]:
-    """A line for each process."""
+    """Yield a line for each process."""
     middle, beside, last, below = angles
     yield f"{branch.process}  {part_in_words(branch)}"
     for number, each in enumerate(branch.branches, 1):
@@ -245,7 +249,7 @@ def part_in_words(branch: Branch) -> str:
     readers = f"{part.readers} reader{'' if part.readers == 1 else 's'}"
     if part.root:
         return f"root, {readers}"
-    return readers if part.readers or not branch.branches else "passes on"
+    return readers if part.readers or not branch.branches else "forwards"
 
 
 def tree_fields(branch: Branch) -> dict[str, Any]:

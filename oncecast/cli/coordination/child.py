@@ -1,4 +1,4 @@
-"""A command that runs as long as this process may: it, and all that it starts, can be ended."""
+"""A child process that ends, with all its descendants, when this process loses its right."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from typing import Any, Self
 
 from oncecast.cli.connecting import complain
 
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as a shell reports it
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # the exit statuses of a shell
 LOOK_EVERY = 0.01
 
 
 class CannotRun(Exception):
     def __init__(self, error: OSError, command: str) -> None:
-        super().__init__(f"{command}: {error.strerror}; give a command that can be run after --")
+        super().__init__(f"{command}: {error.strerror}; put an executable command after --")
         self.status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
 
 
 async def run_until(
     stop: Coroutine[Any, Any, None], command: Sequence[str], grace: float, **environment: str
 ) -> int | None:
-    """The status of the command; None if it was ended because of `stop`. Raises CannotRun."""
+    """Run the command until `stop` returns. Return its status, or None if it was stopped.
+
+    Raises CannotRun.
+    """
     stopping = asyncio.ensure_future(stop)
     try:
         async with Child(command, grace, **environment) as child:
@@ -38,9 +41,9 @@ async def run_until(
 
 
 class Child:
-    """`async with` it; whoever leaves before its end has it ended. Raises CannotRun.
+    """A child process that ends when its `async with` block is left. Raises CannotRun.
 
-    It is first asked by SIGTERM, and made to by SIGKILL after `grace` seconds.
+    It gets SIGTERM first, and SIGKILL after `grace` seconds.
     """
 
     def __init__(self, command: Sequence[str], grace: float, **environment: str) -> None:
@@ -48,7 +51,7 @@ class Child:
         self._environment = os.environ | environment
 
     async def __aenter__(self) -> Self:
-        # A session of its own: what it has started ends with it.
+        # In its own session, so that a signal reaches its children too.
         starting = asyncio.ensure_future(
             asyncio.create_subprocess_exec(
                 *self._command, env=self._environment, start_new_session=True
@@ -59,13 +62,13 @@ class Child:
         except OSError as error:
             raise CannotRun(error, self._command[0]) from None
         except asyncio.CancelledError:
-            self._process = await starting  # it may run already
+            self._process = await starting  # it may have started already
             await self._end()
             raise
         return self
 
     async def wait(self) -> int:
-        """Its exit status, as a shell reports it."""
+        """Return the exit status, as a shell reports it."""
         status = await self._process.wait()
         return status if status >= 0 else 128 - status
 
@@ -74,23 +77,23 @@ class Child:
             await self._end()
 
     async def _end(self) -> None:
-        """Who is told once more to end, meanwhile, makes it end at once."""
+        """End the process. If this call is cancelled, kill it at once."""
         self._send(signal.SIGTERM)
         try:
             async with asyncio.timeout(self._grace):
                 await self._all_gone()
         except TimeoutError:
-            if self._process.returncode is None:  # else it was something that it has started
-                complain(f"{self._command[0]} has not ended in {self._grace:g} s, and is killed")
+            if self._process.returncode is None:  # otherwise one of its children is left
+                complain(f"{self._command[0]} did not end within {self._grace:g} s and was killed")
             await self._kill()
         except asyncio.CancelledError:
             await self._kill()
             raise
 
     async def _all_gone(self) -> None:
-        """What it has started may need longer to end than it does."""
+        """Wait for the process and all its children."""
         await self._process.wait()
-        while self._send(0):  # noqa: ASYNC110  # whose child it is not is not told
+        while self._send(0):  # noqa: ASYNC110  # only a parent is notified of an end
             await asyncio.sleep(LOOK_EVERY)
 
     async def _kill(self) -> None:
@@ -98,7 +101,7 @@ class Child:
         await self._process.wait()
 
     def _send(self, number: int) -> bool:
-        """Whether anybody is there."""
+        """Send a signal to the process group. Return whether it still exists."""
         try:
             os.killpg(self._process.pid, number)
         except ProcessLookupError:

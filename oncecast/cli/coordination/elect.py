@@ -1,4 +1,4 @@
-"""`oncecast elect`: a command that runs where the leader of a group is."""
+"""`oncecast elect`: run a command on the leader of a group."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from oncecast.cli.coordination.membership import (
     SUSPECT_AFTER,
     add_joining,
     add_patience,
-    places,
+    addresses,
     run_member,
 )
 
 if TYPE_CHECKING:
     from oncecast.coordination import Node
 
-NO_MEMBERS = "start the others with the same --peers, or lead among fewer with --members"
+NO_MEMBERS = "start more processes with the same --peers, or lower --members"
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     elect = commands.add_parser(
         "elect",
-        help="run a command where the leader is",
-        description="Run a command while this process is the leader of those that elect NAME.",
+        help="run a command on the leader of a group",
+        description="Run a command while this process is the leader of election NAME.",
     )
-    elect.add_argument("name", metavar="NAME", type=called)
+    elect.add_argument("name", metavar="NAME", type=called, help="name of the election")
     add_command(elect)
     add_joining(elect)
     elect.add_argument(
@@ -36,9 +36,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="N",
         type=positive,
         default=1,
-        help="that must be there before anybody leads (%(default)s)",
+        help="members to wait for before the election (default: %(default)s)",
     )
-    add_patience(elect, 30.0, "seconds to wait for them")
+    add_patience(elect, 30.0, "how long to wait for the members")
     elect.set_defaults(run=lambda arguments: run_member(arguments, run))
 
 
@@ -46,7 +46,7 @@ async def run(arguments: argparse.Namespace) -> int:
     from oncecast.coordination import NotReached, join
     from oncecast.errors import NoQuorum
 
-    listen, peers = places(arguments)
+    listen, peers = addresses(arguments)
     async with join(
         listen,
         peers=peers,
@@ -64,7 +64,7 @@ async def run(arguments: argparse.Namespace) -> int:
 
 
 async def hear_of_all(node: Node) -> None:
-    """Whoever has just come leads itself, until it hears of a lower one."""
+    """Wait until the view has all peers: a new process elects itself until it hears of them."""
     import asyncio
 
     try:
@@ -77,12 +77,14 @@ async def hear_of_all(node: Node) -> None:
 
 
 async def lead(arguments: argparse.Namespace, node: Node) -> int:
-    """Each time that this process leads, until the command ends by itself."""
+    """Run the command whenever this process leads, until the command ends by itself."""
     from oncecast.cli.coordination.child import CannotRun, run_until
 
     command, told = arguments.command, {"ONCECAST_ELECTION": arguments.name}
     if node.election.leader != node.me:
-        complain(f"{node.election.leader or 'nobody'} leads {arguments.name!r}; waiting")
+        complain(
+            f"{node.election.leader or 'no process'} leads election {arguments.name!r}; waiting"
+        )
     while True:
         await node.election.wait_until_leading()
         try:
@@ -92,8 +94,8 @@ async def lead(arguments: argparse.Namespace, node: Node) -> int:
         if status is not None:
             return status
         complain(
-            f"{node.election.leader or 'nobody'} leads {arguments.name!r} now: "
-            f"{command[0]} was ended"
+            f"{node.election.leader or 'no process'} leads election {arguments.name!r} now; "
+            f"{command[0]} was stopped"
         )
 
 

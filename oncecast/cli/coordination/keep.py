@@ -1,4 +1,4 @@
-"""`oncecast keep`: a member that keeps locks and queues while other processes come and go."""
+"""`oncecast keep`: run a keeper, which stores locks and queues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oncecast.cli.coordination.membership import (
     KEEPER,
     SUSPECT_AFTER,
     add_joining,
-    places,
+    addresses,
     run_member,
 )
 from oncecast.errors import ExitStatus
@@ -19,10 +19,10 @@ DATA = "oncecast-keep"
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    keep = commands.add_parser("keep", help="keep locks and queues", description=__doc__)
+    keep = commands.add_parser("keep", help="run a keeper of locks and queues", description=__doc__)
     add_joining(keep, KEEPER)
     keep.add_argument(
-        "--data", metavar="DIR", default=DATA, help="for what must survive (%(default)s)"
+        "--data", metavar="DIR", default=DATA, help="directory for its state (default: %(default)s)"
     )
     keep.set_defaults(run=lambda arguments: run_member(arguments, run, ExitStatus.OK))
 
@@ -33,11 +33,13 @@ async def run(arguments: argparse.Namespace) -> int:
     from oncecast.coordination import join
     from oncecast.network.addresses import split_process
 
-    listen, peers = places(arguments)
+    listen, peers = addresses(arguments)
     if not split_process(listen)[1]:
-        return complain(f"{listen}: a keeper needs a port of its own; give one", ExitStatus.USAGE)
+        return complain(
+            f"{listen}: a keeper needs a fixed port; add one to --listen", ExitStatus.USAGE
+        )
     if not arguments.peers and listen != KEEPER and peers == [KEEPER]:
-        peers = []  # one keeper alone, at another address
+        peers = []  # a single keeper at another address
     async with join(
         listen,
         peers=peers,
@@ -46,6 +48,6 @@ async def run(arguments: argparse.Namespace) -> int:
         suspect_after=SUSPECT_AFTER,
         insecure=arguments.insecure,
     ) as node:
-        complain(f"{node.me} keeps, one of {len(node.acceptors)}")
+        complain(f"keeper {node.me} is running, 1 of {len(node.acceptors)}")
         await node.unless_stopped(asyncio.Event().wait())
     return ExitStatus.OK

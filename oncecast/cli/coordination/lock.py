@@ -1,4 +1,4 @@
-"""`oncecast lock run`: a command that runs while this process holds a lock."""
+"""`oncecast lock run`: run a command while this process holds a lock."""
 
 from __future__ import annotations
 
@@ -16,42 +16,44 @@ GRACE = 1.0
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    lock = commands.add_parser("lock", help="hold a lock", description=__doc__)
+    lock = commands.add_parser("lock", help="run a command under a lock", description=__doc__)
     verbs = lock.add_subparsers(metavar="VERB", required=True)
     run = verbs.add_parser(
         "run",
-        help="run a command while holding it",
+        help="run a command while this process holds a lock",
         description="Run a command while this process holds a lock.",
     )
-    run.add_argument("name", metavar="NAME", type=called)
+    run.add_argument("name", metavar="NAME", type=called, help="name of the lock")
     add_command(run)
     add_joining(run)
     run.add_argument(
         "--lease",
-        metavar="S",
+        metavar="SECONDS",
         type=lease,
         default=10.0,
-        help="seconds that the lock stays with this process if it crashes (%(default)g)",
+        help="how long the lock stays held if this process crashes (default: %(default)g)",
     )
-    add_patience(run, float("inf"), "seconds to wait for the lock")
+    add_patience(run, float("inf"), "how long to wait for the lock")
     run.set_defaults(run=lambda arguments: run_member(arguments, run_locked))
 
 
 def lease(word: str) -> float:
     value = seconds(word)
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{word}: no lease; give a time above 0, and an end")
+        raise argparse.ArgumentTypeError(
+            f"a lease of {word} seconds is not possible; use a finite time above 0"
+        )
     return value
 
 
 def add_command(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("command", metavar="CMD", nargs="+", help="after --, with its arguments")
+    parser.add_argument("command", metavar="CMD", nargs="+", help="command to run, after --")
     parser.add_argument(
         "--grace",
-        metavar="S",
+        metavar="SECONDS",
         type=seconds,
         default=GRACE,
-        help="seconds between SIGTERM and SIGKILL, if CMD has to end (%(default)g)",
+        help="time between SIGTERM and SIGKILL when CMD must stop (default: %(default)g)",
     )
 
 
@@ -65,7 +67,7 @@ async def run_locked(arguments: argparse.Namespace) -> int:
             token = await asyncio.wait_for(lock.acquire(), patience)
         except TimeoutError:
             return complain(
-                f"lock {arguments.name!r} was not free in {patience:g} s; --timeout S waits longer",
+                f"lock {arguments.name!r} was not free within {patience:g} s; raise --timeout",
                 ExitStatus.EMPTY,
             )
         try:
@@ -85,8 +87,8 @@ async def run_while_held(arguments: argparse.Namespace, lock: Lock, token: int) 
         return complain(error, error.status)
     if status is None:
         return complain(
-            f"lock {lock.name!r} is held no longer, its lease ran out: {command[0]} was ended; "
-            "look what is half done, and run it anew"
+            f"lock {lock.name!r} was lost because its lease expired, and {command[0]} was stopped; "
+            "check for work that is half done, then run it again"
         )
     return status
 

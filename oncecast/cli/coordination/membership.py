@@ -1,4 +1,4 @@
-"""What the commands of the toolkit share: how they join a group, and what keeps them from it."""
+"""How the coordination commands join a group, and why a peer could not be reached."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ if TYPE_CHECKING:
 
 KEEPER = "127.0.0.1:7500"
 ANYWHERE = "127.0.0.1:0"
-JOIN_WITHIN = 5.0  # seconds; keepers that were started a moment ago are waited for
-# A command that has just joined hears within two heartbeats what there is.
+JOIN_WITHIN = 5.0  # seconds; keepers that have just been started need a moment
+# A command that has just joined has a view of the group within two heartbeats.
 HEARTBEAT, SUSPECT_AFTER = 0.2, 2.0
 
-NO_KEEPER = "start them with `oncecast keep`, or name others with --peers or ONCECAST_PEERS"
+NO_KEEPER = "start keepers with `oncecast keep`, or set --peers or ONCECAST_PEERS"
 
 
 def add_joining(parser: argparse.ArgumentParser, listen: str = ANYWHERE) -> None:
     parser.add_argument(
         "--peers",
         metavar="HOST:PORT,...",
-        help=f"the same list for all, with commas (ONCECAST_PEERS, or {KEEPER})",
+        help="addresses of the peers, the same list for all processes "
+        f"(default: ONCECAST_PEERS, or {KEEPER})",
     )
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help=f"where others reach this process (ONCECAST_LISTEN, or {listen})",
+        help="address at which other processes reach this one "
+        f"(default: ONCECAST_LISTEN, or {listen})",
     )
     parser.add_argument(
         "--insecure", action="store_true", help="allow an address that other machines can reach"
@@ -44,12 +46,16 @@ def add_joining(parser: argparse.ArgumentParser, listen: str = ANYWHERE) -> None
 
 def add_patience(parser: argparse.ArgumentParser, default: float, about: str) -> None:
     parser.add_argument(
-        "--timeout", metavar="S", type=seconds, default=default, help=f"{about} (%(default)g)"
+        "--timeout",
+        metavar="SECONDS",
+        type=seconds,
+        default=default,
+        help=f"{about} (default: %(default)g)",
     )
 
 
-def places(arguments: argparse.Namespace) -> tuple[str, list[str]]:
-    """Where to listen, and the peers. Raises BadAddress."""
+def addresses(arguments: argparse.Namespace) -> tuple[str, list[str]]:
+    """Return the address to listen on and the peers. Raises BadAddress."""
     from oncecast.errors import BadAddress
     from oncecast.network.addresses import is_loopback, split_process
 
@@ -70,13 +76,13 @@ def places(arguments: argparse.Namespace) -> tuple[str, list[str]]:
 async def joined(
     arguments: argparse.Namespace, *, lease: float = 10.0, grace: float = 0.0
 ) -> AsyncIterator[Node]:
-    """A member of the group that a majority of keepers is in. Raises NoQuorum."""
+    """Join the group of the keepers and wait for a majority of them. Raises NoQuorum."""
     import asyncio
 
     from oncecast.coordination import join
     from oncecast.errors import NoQuorum
 
-    listen, peers = places(arguments)
+    listen, peers = addresses(arguments)
     with troubles() as reasons:
         async with join(
             listen,
@@ -101,11 +107,11 @@ def missed(node: Node, reasons: dict[str, str]) -> str:
     there = [each for each in node.acceptors if each in node.group.view]
     gone = [each for each in node.acceptors if each not in there]
     told = ", ".join(f"{each} ({reasons.get(each, 'silent')})" for each in gone)
-    return f"{len(there)} of {len(node.acceptors)} keepers are there, no majority; not: {told}"
+    return f"only {len(there)} of {len(node.acceptors)} keepers are reachable, missing {told}"
 
 
 class troubles(logging.Handler):  # noqa: N801  # used as a verb: `with troubles() as reasons`
-    """Why each peer cannot be reached, as the network's log says."""
+    """Collect from the network log why each peer cannot be reached."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -116,7 +122,7 @@ class troubles(logging.Handler):  # noqa: N801  # used as a verb: `with troubles
         self.before = logger.level, logger.propagate
         logger.addHandler(self)
         logger.setLevel(logging.INFO)
-        logger.propagate = False  # it is told once, if it matters in the end
+        logger.propagate = False  # the reasons are part of the error message
         return self.reasons
 
     def __exit__(self, *_: object) -> None:
@@ -132,7 +138,7 @@ class troubles(logging.Handler):  # noqa: N801  # used as a verb: `with troubles
 def run_member(arguments: argparse.Namespace, work: Work, ended: int | None = None) -> int:
     """Run `work`, and print an error in one line.
 
-    `ended` is the status after SIGTERM or SIGINT, if not that of a shell.
+    `ended` replaces the status after SIGTERM or SIGINT.
     """
     from oncecast.cli.signals import ended_by_signals
     from oncecast.errors import OncecastError

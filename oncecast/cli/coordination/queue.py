@@ -1,4 +1,4 @@
-"""`oncecast queue put`, `take`, `peek` and `stats`: each element to one taker."""
+"""`oncecast queue put`, `take`, `peek` and `stats`: each element goes to one taker."""
 
 from __future__ import annotations
 
@@ -25,34 +25,38 @@ if TYPE_CHECKING:
 ANSWER_WITHIN = 30.0
 TOGETHER = 64  # elements that are put or taken at once
 LOOK_EVERY = 0.02
-# What was put in by others a moment ago comes by gossip, what is older by comparing: see Recovery.
+# New elements arrive by gossip, older ones when the processes compare their copies.
 QUIET = 4 * HEARTBEAT
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    queue = commands.add_parser("queue", help="put work in, take it out", description=__doc__)
+    queue = commands.add_parser(
+        "queue", help="put elements in a queue and take them out", description=__doc__
+    )
     verbs = queue.add_subparsers(metavar="VERB", required=True)
 
     put = _verb(verbs, "put", "put elements in a queue", run_put)
-    put.add_argument("values", metavar="VALUE", nargs="+", help="or - for lines of standard input")
+    put.add_argument(
+        "values",
+        metavar="VALUE",
+        nargs="+",
+        help="an element; a single - reads lines from standard input",
+    )
     put.set_defaults(lines=True)
     take = _verb(verbs, "take", "take elements out of a queue", run_take)
-    take.add_argument(
-        "-n", "--count", metavar="N", type=positive, default=1, help="at most (%(default)s)"
-    )
-    add_patience(take, 2.0, "seconds to wait for elements, or inf")
-    peek = _verb(verbs, "peek", "show elements, which stay", run_peek)
-    peek.add_argument(
-        "-n", "--count", metavar="N", type=positive, default=1, help="at most (%(default)s)"
-    )
-    _verb(verbs, "stats", "show how long it is, and who is there", run_stats)
+    add_patience(take, 2.0, "how long to wait for elements, or inf")
+    peek = _verb(verbs, "peek", "print elements without taking them", run_peek)
+    for verb in (take, peek):
+        about = "maximum number of elements (default: %(default)s)"
+        verb.add_argument("-n", "--count", metavar="N", type=positive, default=1, help=about)
+    _verb(verbs, "stats", "print the length of a queue and the number of keepers", run_stats)
 
 
 def _verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, work: Work
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
-    verb.add_argument("name", metavar="NAME", type=called)
+    verb.add_argument("name", metavar="NAME", type=called, help="name of the queue")
     add_joining(verb)
     add_json(verb)
     verb.set_defaults(run=lambda arguments: run_member(arguments, work))
@@ -86,15 +90,15 @@ async def run_take(arguments: argparse.Namespace) -> int:
     if taken:
         return ExitStatus.OK
     return complain(
-        f"no element in queue {arguments.name!r}; --timeout S waits longer for one",
+        f"queue {arguments.name!r} is empty; raise --timeout to wait longer",
         ExitStatus.EMPTY,
     )
 
 
 async def taking(queue: Queue, count: int, patience: float) -> AsyncIterator[list[bytes]]:
-    """Until there are enough or time is over.
+    """Yield elements until there are `count` or the timeout has passed.
 
-    It never stops waiting for an element that it has asked for: that would be lost with it.
+    A request that was sent is always awaited: otherwise its element would be lost.
     """
     import asyncio
 
@@ -120,7 +124,7 @@ async def dequeued(queue: Queue, count: int) -> list[bytes]:
         async with asyncio.timeout(ANSWER_WITHIN):
             found = await asyncio.gather(*(queue.dequeue() for _ in range(count)))
     except TimeoutError:
-        message = f"queue {queue.name!r}: no answer; {count} elements may be lost"
+        message = f"queue {queue.name!r}: no answer, and up to {count} elements may be lost"
         raise NoQuorum(message, NO_KEEPER) from None
     return [each for each in found if each is not None]
 
@@ -132,7 +136,7 @@ async def run_peek(arguments: argparse.Namespace) -> int:
         elements = queue.peek(arguments.count)
     write(arguments, elements)
     if not elements:
-        return complain(f"no element in queue {arguments.name!r}", ExitStatus.EMPTY)
+        return complain(f"queue {arguments.name!r} is empty", ExitStatus.EMPTY)
     return ExitStatus.OK
 
 
@@ -141,7 +145,7 @@ async def run_stats(arguments: argparse.Namespace) -> int:
         queue = node.queue(arguments.name)
         await quiet(queue)
         keepers = [each for each in node.acceptors if each in node.group.view]
-        guests = len(node.group.view) - len(keepers) - 1  # but for this process
+        guests = len(node.group.view) - len(keepers) - 1  # without this process
         facts = {
             "queue": arguments.name,
             "length": len(queue),
@@ -153,13 +157,13 @@ async def run_stats(arguments: argparse.Namespace) -> int:
         arguments,
         facts,
         f"{arguments.name}: {facts['length']} elements; {len(keepers)} of {len(node.acceptors)} "
-        f"keepers and {guests} others are there",
+        f"keepers and {guests} other processes are reachable",
     )
     return ExitStatus.OK
 
 
 async def quiet(queue: Queue, enough: int | None = None) -> None:
-    """Until the copy of this process no longer grows, or has enough."""
+    """Wait until the local copy stops growing or has enough elements."""
     import asyncio
 
     loop = asyncio.get_running_loop()

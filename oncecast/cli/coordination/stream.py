@@ -1,4 +1,4 @@
-"""`oncecast stream read` and `stream write`: values, from process to process as they come."""
+"""`oncecast stream read` and `stream write`: exchange values between processes as they change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from oncecast.cli.coordination.membership import (
     SUSPECT_AFTER,
     add_joining,
     add_patience,
-    places,
+    addresses,
     run_member,
 )
 from oncecast.errors import ExitStatus
@@ -39,11 +39,14 @@ KEYS_SHOWN = 64  # characters of a key
 FLUSH_WITHIN = 30.0
 PACE: dict[str, Any] = {"heartbeat": HEARTBEAT, "suspect_after": SUSPECT_AFTER}
 QUALITIES = {
-    "--deadline": "seconds that may be between two values of a key",
-    "--lifespan": "seconds until a value is of no more use",
-    "--liveliness": "seconds that a writer may show no life",
+    "--deadline": "maximum time between two values of a key (default: no limit)",
+    "--lifespan": "time after which a value expires (default: never)",
+    "--liveliness": "time without a sign of life until a writer counts as dead",
 }
-LIMITS = {"--samples-max": "values in the cache", "--keys-max": "keys in the cache"}
+LIMITS = {
+    "--samples-max": "maximum values in the cache",
+    "--keys-max": "maximum keys in the cache",
+}
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -52,41 +55,65 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
     write = _verb(verbs, "write", "write values to a stream", run_write)
     write.add_argument(
-        "values", metavar="VALUE", nargs="+", help="or - for lines of standard input"
+        "values",
+        metavar="VALUE",
+        nargs="+",
+        help="a value; a single - reads lines from standard input",
     )
-    write.add_argument("--key", type=os.fsencode, default=b"", help="of each value")
     write.add_argument(
-        "--readers", metavar="N", type=count, help="to wait for before (1; persistent: 0)"
+        "--key", type=os.fsencode, default=b"", help="key of each value (default: empty)"
     )
     write.add_argument(
-        "--blocking-max", metavar="S", type=float, help="that a value waits for room"
+        "--readers",
+        metavar="N",
+        type=count,
+        help="readers to wait for before the first write (default: 1, or 0 if persistent)",
     )
-    add_patience(write, 5.0, "seconds to wait for readers")
+    write.add_argument(
+        "--blocking-max",
+        metavar="SECONDS",
+        type=float,
+        help="how long a write waits for buffer space",
+    )
+    add_patience(write, 5.0, "how long to wait for readers")
     write.set_defaults(lines=True)
 
     read = _verb(verbs, "read", "read values of a stream", run_read)
     read.add_argument(
-        "-n", "--count", metavar="N", type=positive, help="at most; all that come if left out"
+        "-n",
+        "--count",
+        metavar="N",
+        type=positive,
+        help="maximum number of values (default: no limit)",
     )
-    add_patience(read, 5.0, "seconds to wait for the next value, or inf")
+    add_patience(read, 5.0, "how long to wait for the next value, or inf")
 
 
 def _verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, work: Work
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
-    verb.add_argument("name", metavar="NAME", type=called)
+    verb.add_argument("name", metavar="NAME", type=called, help="name of the stream")
     verb.add_argument(
-        "--reliability", choices=("best-effort", "reliable", "agreed"), default="reliable"
+        "--reliability",
+        choices=("best-effort", "reliable", "agreed"),
+        default="reliable",
+        help="delivery guarantee (default: %(default)s)",
     )
     verb.add_argument(
-        "--history", metavar="N", default="all", help="of a key, or all (%(default)s)"
+        "--history",
+        metavar="N",
+        default="all",
+        help="values to keep for each key, or all (default: %(default)s)",
     )
     verb.add_argument(
-        "--durability", choices=("volatile", "transient-local", "persistent"), default="volatile"
+        "--durability",
+        choices=("volatile", "transient-local", "persistent"),
+        default="volatile",
+        help="where values are kept for late readers (default: %(default)s)",
     )
     for option, help_ in QUALITIES.items():
-        verb.add_argument(option, metavar="S", type=float, help=help_)
+        verb.add_argument(option, metavar="SECONDS", type=float, help=help_)
     for option, help_ in LIMITS.items():
         verb.add_argument(option, metavar="N", type=int, help=help_)
     add_joining(verb)
@@ -101,7 +128,7 @@ def count(word: str) -> int:
 
 
 def qos_of(arguments: argparse.Namespace) -> QoS:
-    """Raises BadQoS."""
+    """Return the qualities of service of the options. Raises BadQoS."""
     from oncecast.coordination import KEEP_ALL, BadQoS, Durability, QoS, Reliability
 
     facts: dict[str, Any] = {}
@@ -135,19 +162,19 @@ def run_stream(arguments: argparse.Namespace, work: Work) -> int:
 
 @asynccontextmanager
 async def joined(arguments: argparse.Namespace) -> AsyncIterator[Node]:
-    """Through a cluster if one is named, or needed; otherwise through peers."""
+    """Join through a cluster if --server is set or values are persistent, else through peers."""
     from oncecast.coordination import join
 
-    listen, peers = places(arguments)
+    listen, peers = addresses(arguments)
     if arguments.server or arguments.durability == "persistent":
         async with (
-            named_client(arguments, None) as client,  # `name` is the stream's here
+            named_client(arguments, None) as client,  # arguments.name is the stream
             join(listen, through=client, insecure=arguments.insecure, **PACE) as node,
         ):
             yield node
         return
     if arguments.listen and not arguments.peers:
-        peers = []  # the others come to this one
+        peers = []  # other processes connect to this one
     async with join(listen, peers=peers, insecure=arguments.insecure, **PACE) as node:
         yield node
 
@@ -204,14 +231,14 @@ async def run_read(arguments: argparse.Namespace) -> int:
             telling.cancel()
     if read:
         return ExitStatus.OK
-    fact = f"no value of stream {arguments.name!r} in {arguments.timeout:g} s"
-    return complain(f"{fact}; --timeout S waits longer for one", ExitStatus.EMPTY)
+    fact = f"no value of stream {arguments.name!r} within {arguments.timeout:g} s"
+    return complain(f"{fact}; raise --timeout to wait longer", ExitStatus.EMPTY)
 
 
 async def arriving(
     reader: Reader, most: int | None, patience: float
 ) -> AsyncIterator[list[Sample]]:
-    """Until there are enough, or none comes for so long."""
+    """Yield values until there are `most`, or none arrives within `patience` seconds."""
     left = most if most is not None else sys.maxsize
     while left and await reader.wait(None if patience == float("inf") else patience):
         yield (samples := await reader.take_some(min(left, 1000)))
@@ -219,7 +246,7 @@ async def arriving(
 
 
 async def tell(reader: Reader) -> None:
-    """What else happens, on standard error."""
+    """Print other events of the stream on standard error."""
     async for event in reader.events():
         words = in_words(event)
         if words:
@@ -233,13 +260,13 @@ def in_words(event: object) -> str:
         case events.Mismatched(_, _, peer, qualities):
             return f"{peer} offers less than requested: {', '.join(qualities)}"
         case events.DeadlineMissed(_, _, key):
-            return f"nothing new of key {as_key(key)!r} in time"
+            return f"no new value of key {as_key(key)!r} before the deadline"
         case events.Liveliness(_, writer, alive):
             return f"{writer} is {'alive again' if alive else 'silent'}"
         case events.SamplesLost(_, writer, lost):
-            return f"{lost} values of {writer} are lost"
+            return f"lost {lost} values from {writer}"
         case events.SamplesRejected(_, writer, rejected):
-            return f"no room for {rejected} values of {writer}"
+            return f"rejected {rejected} values from {writer}: the cache is full"
         case _:
             return ""
 

@@ -1,8 +1,8 @@
-"""Was each message delivered once and in order? Bookkeeping for `oncecast load`.
+"""Check for `oncecast load` that each message is delivered once and in order.
 
-A message says in its value which it is: `producer.sequence`, counted by whoever puts it, topic by
-topic. A reader may ask for messages again (`back`), and must then get them, marked `redelivered`.
-It may unsubscribe and subscribe `anew`, and is then owed what comes from there on.
+The value of a message starts with `producer.sequence`, counted by the producer for each topic. A
+reader may `rewind` and then gets messages again, marked `redelivered`. It may also unsubscribe and
+`resubscribe`, and then expects the messages from the new offset on.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ def value_of(producer: str, sequence: int, size: int) -> bytes:
 
 
 def id_of(value: bytes) -> tuple[str, int]:
-    """Producer and sequence; a value that is not ours is of nobody."""
+    """Return the producer and the sequence, or ("", -1) for a value of another program."""
     producer, _, number = value.split(b" ", 1)[0].decode(errors="replace").rpartition(".")
     return (producer, int(number)) if number.isdecimal() else ("", -1)
 
 
 @dataclass
 class Reading:
-    """What one subscription of one topic has got. Our topics are new: their offsets begin at 0."""
+    """The deliveries of one subscription. Its topic is new, so offsets start at 0."""
 
-    next: int = 0  # the offset that must come now
-    seen: int = 0  # offsets before this one came at least once
-    last: dict[str, int] = field(default_factory=dict)  # by producer: its newest that came
+    next: int = 0  # the offset of the next delivery
+    seen: int = 0  # all offsets below were delivered at least once
+    last: dict[str, int] = field(default_factory=dict)  # highest sequence by producer
     lost: int = 0
     duplicated: int = 0
     out_of_order: int = 0
     redelivered: int = 0
-    forgone: int = 0  # by unsubscribing: nobody owes them to this reader any more
+    forgone: int = 0  # skipped by unsubscribing
 
     def deliver(self, message: Message) -> bool:
-        """Whether it came for the first time."""
+        """Record a delivery. Return whether it is the first of this message."""
         first = message.offset >= self.seen
         if message.offset > self.next:
             self.lost += message.offset - self.next
@@ -53,25 +53,25 @@ class Reading:
         return first
 
     def _in_order(self, message: Message) -> None:
-        """A producer's messages come as it has put them, one by one."""
+        """Check that the messages of a producer arrive in the order of its puts."""
         producer, sequence = id_of(message.value)
         newest = self.last.get(producer, -1)
         if sequence <= newest or (producer, sequence) != (message.producer, message.sequence):
             self.out_of_order += 1
         self.last[producer] = max(newest, sequence)
 
-    def back(self, offset: int) -> None:
-        """From here once more, as the reader has asked for."""
+    def rewind(self, offset: int) -> None:
+        """Expect the messages from `offset` on again."""
         self.next = offset
 
-    def anew(self, offset: int) -> int:
-        """Unsubscribed, and subscribed again from here on; how many are forgone by that."""
+    def resubscribe(self, offset: int) -> int:
+        """Start a new subscription at `offset`. Return the number of messages it skips."""
         forgone = max(0, offset - self.seen)
         self.forgone += forgone
         self.next, self.seen = offset, max(self.seen, offset)
         return forgone
 
     def end(self, total: int) -> None:
-        """So many were stored, and no more will come."""
+        """End the audit: `total` messages were stored, and no more will arrive."""
         self.lost += max(0, total - self.seen)
         self.duplicated += max(0, self.seen - total)

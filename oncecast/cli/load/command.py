@@ -1,8 +1,8 @@
-"""`oncecast load`: the automated client. Random operations, measured, traced and audited.
+"""`oncecast load`: run automated clients that measure, trace and audit random operations.
 
-Producers put in topics of their own choice. Subscribers get one or many, ask for messages again,
-leave without an ack and come back, unsubscribe and subscribe anew. All of it follows from the seed,
-but for the timing.
+Producers put messages in random topics. Subscribers read one or many messages, request some again,
+disconnect without an ack, unsubscribe and subscribe again. The seed determines everything except
+the timing.
 """
 
 from __future__ import annotations
@@ -21,22 +21,36 @@ from oncecast.cli.connecting import (
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    load = commands.add_parser("load", help="the automated client", description=__doc__)
-    load.add_argument("--publishes", metavar="N", type=positive, default=10_000)
-    load.add_argument("--producers", metavar="N", type=positive, default=2)
-    load.add_argument("--topics", metavar="N", type=positive, default=2)
-    load.add_argument("--subscribers", metavar="N", type=positive, default=2, help="of each topic")
-    load.add_argument("--size", metavar="BYTES", type=positive, default=100, help="of a message")
-    load.add_argument(
-        "--rate", metavar="R", type=rate, default=0.0, help="puts a second; 0: no limit"
+    load = commands.add_parser(
+        "load", help="run automated clients and audit them", description=__doc__
     )
-    load.add_argument("--seed", type=int, default=0)
+    for option, unit, default, about in (
+        ("--publishes", "N", 10_000, "messages to put"),
+        ("--producers", "N", 2, "clients that put"),
+        ("--topics", "N", 2, "topics to create"),
+        ("--subscribers", "N", 2, "subscribers of each topic"),
+        ("--size", "BYTES", 100, "size of a message"),
+    ):
+        about = f"{about} (default: %(default)s)"
+        load.add_argument(option, metavar=unit, type=positive, default=default, help=about)
     load.add_argument(
-        "--push", action="store_true", help="on a ring: get by way of the process talked to"
+        "--rate",
+        metavar="R",
+        type=rate,
+        default=0.0,
+        help="puts per second of all producers (default: 0, no limit)",
     )
-    load.add_argument("--trace", metavar="FILE", help="JSON lines: every put, ack and delivery")
-    load.add_argument("--keep", action="store_true", help="do not delete the topics at the end")
-    add_timeout(load, about="seconds without progress after which it gives up")
+    load.add_argument(
+        "--seed", type=int, default=0, help="seed of the random operations (default: %(default)s)"
+    )
+    load.add_argument(
+        "--push", action="store_true", help="on a ring: read through the connected process"
+    )
+    load.add_argument(
+        "--trace", metavar="FILE", help="write a JSON line for each put, ack and delivery"
+    )
+    load.add_argument("--keep", action="store_true", help="keep the topics at the end")
+    add_timeout(load, about="time without progress after which to give up")
     add_connection(load)
     add_json(load)
     load.set_defaults(run=run)
@@ -45,7 +59,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def rate(word: str) -> float:
     value = float(word)
     if not value >= 0:
-        raise argparse.ArgumentTypeError(f"{word}: no rate; give puts a second, or 0 for no limit")
+        raise argparse.ArgumentTypeError(
+            f"{word} is not a rate; use the puts per second, or 0 for no limit"
+        )
     return value
 
 
@@ -58,6 +74,6 @@ def run(arguments: argparse.Namespace) -> int:
         with Path(arguments.trace).open("w") as trace:
             return talk(arguments, lambda client, _: Load(arguments, trace).run(client))
     except OSError as error:
-        if error.filename is None:  # it could be opened
+        if error.filename is None:  # the error is not from opening the file
             raise
-        return complain(f"{error.filename}: {error.strerror}; name a file that can be written")
+        return complain(f"{error.filename}: {error.strerror}; use a writable file")

@@ -1,4 +1,4 @@
-"""What `oncecast load` does: producers and subscribers at work, and the books kept of it."""
+"""The producers and subscribers of `oncecast load`, and their audit."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from oncecast.client.subscription import Subscription
     from oncecast.wire.batch import Message
 
-UNDER_WAY = 256  # puts of one producer that wait for their answers,
-UNDER_WAY_BYTES = 32 * 1024 * 1024  # unless they are large
-MANY = 200  # messages that a subscriber asks for at most
-AGAIN = 0.02  # of the gets are asked for again
-LEAVE = 0.01  # of the gets are left without an ack
-ANEW = 0.01  # of the gets are the last before the reader unsubscribes, and subscribes again
+IN_FLIGHT = 256  # maximum puts in flight per producer
+IN_FLIGHT_BYTES = 32 * 1024 * 1024
+MANY = 200  # maximum messages of one get
+AGAIN = 0.02  # share of gets whose messages are requested again
+LEAVE = 0.01  # share of gets after which the reader disconnects without an ack
+RESUBSCRIBE = 0.01  # share of gets after which the reader subscribes again
 
 
 class Load:
     def __init__(self, arguments: argparse.Namespace, trace: IO[str] | None) -> None:
         self.arguments, self._file = arguments, trace
         self._lines = 0  # of the trace
-        self._run = secrets.token_hex(4)  # topics of their own: others' messages do no harm
+        self._run = secrets.token_hex(4)  # makes the names of the topics unique
         topics = [f"load-{self._run}-{number}" for number in range(arguments.topics)]
-        dice = Random(f"{arguments.seed} puts")
+        rng = Random(f"{arguments.seed} puts")
         shares = [
             range(at, arguments.publishes, arguments.producers) for at in range(arguments.producers)
         ]
-        self.plans = [[dice.choice(topics) for _ in share] for share in shares]
+        self.plans = [[rng.choice(topics) for _ in share] for share in shares]
         self.totals = dict.fromkeys(topics, 0)
         self.totals.update(Counter(topic for plan in self.plans for topic in plan))
         self.readings: dict[tuple[str, str], Reading] = {}
         self.put_at: dict[tuple[str, str, int], float] = {}  # by topic, producer and sequence
         self.put_times: list[float] = []
         self.get_times: list[float] = []
-        self.putting = arguments.producers  # how many still do
+        self.putting = arguments.producers  # producers that are not done
         self.took_putting = 0.0
 
     async def run(self, client: Client) -> int:
@@ -58,7 +58,7 @@ class Load:
         with Progress("load", steps) as self.progress:
             try:
                 await self._all()
-            except asyncio.CancelledError:  # by Ctrl-C: its subscriptions would keep for ever
+            except asyncio.CancelledError:  # Ctrl-C: the subscriptions would keep messages forever
                 await self._tidy(client)
                 raise
         took = time.monotonic() - self.began
@@ -73,7 +73,7 @@ class Load:
                 await client.delete_topic(topic)
 
     async def _all(self) -> None:
-        """All clients at once, each with its own connection; the first failure ends them."""
+        """Run all clients, each with its own connection, until the first failure."""
         try:
             async with AsyncExitStack() as clients, asyncio.TaskGroup() as tasks:
                 for topic in self.totals:
@@ -93,21 +93,21 @@ class Load:
     # -- producers --
 
     async def _produce(self, client: Client, plan: list[str]) -> None:
-        room = asyncio.Semaphore(max(1, min(UNDER_WAY, UNDER_WAY_BYTES // self.arguments.size)))
+        slots = asyncio.Semaphore(max(1, min(IN_FLIGHT, IN_FLIGHT_BYTES // self.arguments.size)))
         sequences = Counter[str]()
         rate = self.arguments.rate / self.arguments.producers
         async with asyncio.TaskGroup() as puts:
             for number, topic in enumerate(plan):
                 if rate:
                     await asyncio.sleep(self.began + number / rate - time.monotonic())
-                await room.acquire()
-                puts.create_task(self._put(client, topic, sequences[topic], room))
+                await slots.acquire()
+                puts.create_task(self._put(client, topic, sequences[topic], slots))
                 sequences[topic] += 1
         self.putting -= 1
         self.took_putting = time.monotonic() - self.began
 
     async def _put(
-        self, client: Client, topic: str, sequence: int, room: asyncio.Semaphore
+        self, client: Client, topic: str, sequence: int, slots: asyncio.Semaphore
     ) -> None:
         fields = {"topic": topic, "producer": client.name, "sequence": sequence}
         value = value_of(client.name, sequence, self.arguments.size)
@@ -117,14 +117,14 @@ class Load:
         self.put_times.append(time.monotonic() - asked)
         self._trace("stored", client, {**fields, "offset": receipt.offset})
         self.progress.step()
-        room.release()
+        slots.release()
 
     # -- subscribers --
 
     async def _subscribe(self, client: Client, topic: str, name: str) -> Subscription:
         made = await client.create_subscription(topic, name, start=NEW)
-        self.progress.step(by=self.readings[topic, name].anew(made.offset))
-        self._trace("subscribe", client, place(topic, name, made.offset))
+        self.progress.step(by=self.readings[topic, name].resubscribe(made.offset))
+        self._trace("subscribe", client, position(topic, name, made.offset))
         return await self._attach(client, topic, name)
 
     async def _attach(self, client: Client, topic: str, name: str) -> Subscription:
@@ -132,31 +132,31 @@ class Load:
 
     async def _read(self, client: Client, subscription: Subscription) -> None:
         topic, name = subscription.topic, subscription.name
-        dice = Random(f"{self.arguments.seed} {name} {topic.rsplit('-', 1)[1]}")
+        rng = Random(f"{self.arguments.seed} {name} {topic.rsplit('-', 1)[1]}")
         reading, acked = self.readings[topic, name], 0
         while acked < self.totals[topic]:
-            count = dice.choice((1, dice.randint(1, MANY)))
+            count = rng.choice((1, rng.randint(1, MANY)))
             messages = await subscription.get_many(count, self.arguments.timeout)
             if not messages and not self.putting:
-                return  # The rest is lost, which the audit tells.
+                return  # the audit reports the rest as lost
             for message in messages:
                 self._delivered(client, subscription, reading, message)
             if not messages:
                 continue
-            chance = dice.random()
+            chance = rng.random()
             if chance < LEAVE:
                 await subscription.close(ack=False)
-                reading.back(acked)
-                self._trace("leave", client, place(topic, name, acked))
+                reading.rewind(acked)
+                self._trace("leave", client, position(topic, name, acked))
                 subscription = await self._attach(client, topic, name)
-            elif chance < LEAVE + ANEW:
+            elif chance < LEAVE + RESUBSCRIBE:
                 await client.unsubscribe(topic, name)
-                self._trace("unsubscribe", client, place(topic, name, acked))
+                self._trace("unsubscribe", client, position(topic, name, acked))
                 subscription = await self._subscribe(client, topic, name)
                 acked = reading.next
             else:
-                again = chance < LEAVE + ANEW + AGAIN
-                done = dice.randrange(len(messages)) if again else len(messages)
+                again = chance < LEAVE + RESUBSCRIBE + AGAIN
+                done = rng.randrange(len(messages)) if again else len(messages)
                 acked = self._settle(client, subscription, messages, done, acked)
         await subscription.flush(self.arguments.timeout)
 
@@ -168,16 +168,16 @@ class Load:
         done: int,
         acked: int,
     ) -> int:
-        """So many are done with, the rest must come again; what is acknowledged now."""
+        """Acknowledge `done` messages and request the rest again. Return the next offset."""
         topic, name = subscription.topic, subscription.name
         if done:
             subscription.ack(messages[done - 1])
             acked = messages[done - 1].offset + 1
-            self._trace("ack", client, place(topic, name, acked - 1))
+            self._trace("ack", client, position(topic, name, acked - 1))
         if done < len(messages):
             subscription.nack(messages[done])
-            self.readings[topic, name].back(acked)
-            self._trace("nack", client, place(topic, name, acked))
+            self.readings[topic, name].rewind(acked)
+            self._trace("nack", client, position(topic, name, acked))
         return acked
 
     def _delivered(
@@ -191,10 +191,10 @@ class Load:
         if self._file is not None:
             producer, sequence = id_of(message.value)
             fields: dict[str, Any] = {"producer": producer, "sequence": sequence}
-            fields |= place(subscription.topic, subscription.name, message.offset)
+            fields |= position(subscription.topic, subscription.name, message.offset)
             self._trace("delivery", client, {**fields, "redelivered": message.redelivered})
 
-    # -- what came of it --
+    # -- trace and report --
 
     def _trace(self, kind: str, client: Client, fields: dict[str, Any]) -> None:
         if self._file is None:
@@ -231,25 +231,27 @@ class Load:
         }
         show(self.arguments, fields, "\n".join(map(in_words, fields.items())))
         if any(faults.values()):
-            return complain("messages are lost, doubled or out of order; keep the node's directory")
+            return complain(
+                "messages were lost, duplicated or reordered; keep the data directory for analysis"
+            )
         return ExitStatus.OK
 
 
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What went wrong first, however deep in groups it is."""
+    """Return the first error of a nested group."""
     error = group.exceptions[0]
     return first_of(error) if isinstance(error, BaseExceptionGroup) else error
 
 
-def place(topic: str, subscription: str, offset: int) -> dict[str, Any]:
+def position(topic: str, subscription: str, offset: int) -> dict[str, Any]:
     return {"topic": topic, "subscription": subscription, "offset": offset}
 
 
 def spread(times: list[float]) -> dict[str, float]:
     ordered = sorted(times) or [0.0]
-    places = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+    quantiles = {"p50": 0.5, "p99": 0.99, "max": 1.0}
     last = len(ordered) - 1
-    return {name: round(ordered[int(last * at)] * 1e3, 3) for name, at in places.items()}
+    return {name: round(ordered[int(last * at)] * 1e3, 3) for name, at in quantiles.items()}
 
 
 def in_words(field: tuple[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`oncecast put`, `get`, `sub` and `unsub`: the four operations, one at a time."""
+"""`oncecast put`, `get`, `sub` and `unsub`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from oncecast.cli.connecting import (
     ANSWER_TIMEOUT,
-    PLACES,
+    POSITIONS,
     add_identity,
     add_subscription,
     add_timeout,
+    add_topic,
     add_work,
     complain,
     moved,
@@ -33,46 +34,64 @@ if TYPE_CHECKING:
     from oncecast.client.subscription import Subscription
     from oncecast.wire.batch import Message
 
-READ = 256 * 1024  # bytes of standard input at once
-TOGETHER = 1000  # messages that are put, or got, together
+READ = 256 * 1024  # bytes of one read of standard input
+TOGETHER = 1000  # messages of one put or get
 
 
 def configure(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], *, in_shell: bool = False
 ) -> None:
     put = commands.add_parser("put", help="put messages", description="Put messages in a topic.")
-    put.add_argument("topic", metavar="TOPIC")
-    lines = "" if in_shell else "or - for lines of standard input"
+    add_topic(put)
+    lines = "a message" if in_shell else "a message; a single - reads lines from standard input"
     put.add_argument("values", metavar="VALUE", nargs="+", help=lines)
-    put.add_argument("--key", type=os.fsencode, help="of each message")
+    put.add_argument("--key", type=os.fsencode, help="key of each message")
     put.add_argument(
-        "--header", metavar="NAME=VALUE", type=header, action="append", default=[], dest="headers"
+        "--header",
+        metavar="NAME=VALUE",
+        type=header,
+        action="append",
+        default=[],
+        dest="headers",
+        help="header of each message; may be repeated",
     )
     if not in_shell:
         add_identity(put)
     put.set_defaults(lines=not in_shell)
     add_work(put, run_put, in_shell=in_shell)
 
-    get = commands.add_parser("get", help="get messages", description="Get the next messages.")
-    get.add_argument("topic", metavar="TOPIC")
-    add_subscription(get)
-    get.add_argument("--count", metavar="N", type=positive, default=1, help="at most (%(default)s)")
-    get.add_argument("--keep", action="store_true", help="do not acknowledge: they come again")
-    get.add_argument(
-        "--push", action="store_true", help="on a ring: by way of the process it talks to"
+    get = commands.add_parser(
+        "get", help="get messages", description="Get the next messages of a topic."
     )
-    add_timeout(get, 0.0, "seconds to wait for messages, or inf")
+    add_topic(get)
+    add_subscription(get)
+    get.add_argument(
+        "--count",
+        metavar="N",
+        type=positive,
+        default=1,
+        help="maximum number of messages (default: %(default)s)",
+    )
+    get.add_argument(
+        "--keep", action="store_true", help="do not acknowledge; the messages will be redelivered"
+    )
+    get.add_argument(
+        "--push", action="store_true", help="on a ring: read through the connected process"
+    )
+    add_timeout(get, 0.0, "how long to wait for messages, or inf")
     get.set_defaults(patience=ANSWER_TIMEOUT)
     add_work(get, run_get, in_shell=in_shell)
 
     sub = commands.add_parser("sub", help="subscribe", description="Subscribe to a topic.")
-    sub.add_argument("topic", metavar="TOPIC")
+    add_topic(sub)
     add_subscription(sub)
-    sub.add_argument("--start", type=start, default="new", help=f"{PLACES} (%(default)s)")
+    sub.add_argument(
+        "--start", type=start, default="new", help=f"{POSITIONS} (default: %(default)s)"
+    )
     add_work(sub, run_sub, in_shell=in_shell)
 
     unsub = commands.add_parser("unsub", help="unsubscribe", description="End a subscription.")
-    unsub.add_argument("topic", metavar="TOPIC")
+    add_topic(unsub)
     add_subscription(unsub)
     add_work(unsub, run_unsub, in_shell=in_shell)
 
@@ -80,7 +99,7 @@ def configure(
 def header(word: str) -> tuple[str, bytes]:
     name, equals, value = word.partition("=")
     if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{word!r} is no NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a header; use NAME=VALUE")
     return unicode(name), os.fsencode(value)
 
 
@@ -95,8 +114,8 @@ async def run_put(client: Client, arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
     if not kept:
         complain(
-            f"nobody subscribes to topic {arguments.topic!r} and nothing retains it: what was put "
-            "is gone; `oncecast sub` first, or `oncecast topic create --keep-all`",
+            f"topic {arguments.topic!r} has no subscriptions and no retention; the messages were "
+            "discarded: run `oncecast sub` first, or `oncecast topic create --keep-all`",
         )
     return ExitStatus.OK
 
@@ -117,7 +136,7 @@ async def to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:
     if arguments.values != ["-"] or not arguments.lines:
         yield list(map(os.fsencode, arguments.values))
         return
-    parts: list[bytes] = []  # of a line whose end has not come yet
+    parts: list[bytes] = []  # of an incomplete line
     while piece := await _read():
         head, *lines = piece.split(b"\n")
         parts.append(head)
@@ -130,7 +149,7 @@ async def to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:
 
 
 def check_size(size: int) -> None:
-    """Before a line without an end fills the memory."""
+    """Raise PayloadTooLarge before an endless line fills the memory."""
     from oncecast.client.putting import PAYLOAD_BYTES_MAX
     from oncecast.errors import PayloadTooLarge
 
@@ -140,7 +159,7 @@ def check_size(size: int) -> None:
 
 
 async def _read() -> bytes:
-    """Some of standard input, read in a thread that nobody waits for: Ctrl-C ends the command."""
+    """Read from standard input in a daemon thread, so that Ctrl-C can end the command."""
     import asyncio
 
     from oncecast.errors import InvalidArgument
@@ -158,13 +177,13 @@ async def _read() -> bytes:
             piece = os.read(sys.stdin.fileno(), READ)
         except OSError as error:
             piece = error
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(tell, piece)
 
     threading.Thread(target=read, daemon=True).start()
     piece = await result
     if isinstance(piece, OSError):
-        raise InvalidArgument(f"standard input: {piece.strerror}", "give one that can be read")
+        raise InvalidArgument(f"standard input: {piece.strerror}", "use a readable input")
     return piece
 
 
@@ -172,7 +191,7 @@ async def _read() -> bytes:
 
 
 async def run_get(client: Client, arguments: argparse.Namespace) -> int:
-    """What was written is acknowledged; what could not be written comes again."""
+    """Write messages and acknowledge them. Messages that could not be written are redelivered."""
     left = arguments.count
     status: int = ExitStatus.OK
     async with await client.read(
@@ -190,7 +209,7 @@ async def run_get(client: Client, arguments: argparse.Namespace) -> int:
     if left == arguments.count and status == ExitStatus.OK:
         return complain(
             f"no message in topic {arguments.topic!r} for subscription {arguments.subscription!r}; "
-            "--timeout S waits for one",
+            "set --timeout to wait for one",
             ExitStatus.EMPTY,
         )
     return status
@@ -199,7 +218,7 @@ async def run_get(client: Client, arguments: argparse.Namespace) -> int:
 async def _arriving(
     subscription: Subscription, arguments: argparse.Namespace
 ) -> AsyncIterator[list[Message] | str]:
-    """Messages until there are enough or time is over; a text in the place of what is gone."""
+    """Yield messages until the count or the timeout is reached, and a text for each loss."""
     import asyncio
 
     from oncecast.errors import MessagesLost
@@ -225,21 +244,21 @@ def write(arguments: argparse.Namespace, messages: Iterable[Message]) -> None:
     if arguments.json:
         print("\n".join(as_lines(messages)), flush=True)
         return
-    sys.stdout.flush()  # what a shell has printed before
+    sys.stdout.flush()  # earlier output of a shell
     out = sys.stdout.buffer
     out.write(b"".join(message.value + b"\n" for message in messages))
     out.flush()
 
 
 def as_lines(messages: Iterable[Message]) -> Iterator[str]:
-    """JSON."""
+    """Yield a JSON line for each message."""
     import msgspec
 
     return (msgspec.json.encode(as_fields(message)).decode() for message in messages)
 
 
 def in_words(message: Message) -> str:
-    """For the screen."""
+    """Return the text that a terminal shows."""
     value = message.value.decode(errors="backslashreplace")
     return f"{spelled(message.topic)} {message.offset}: {spelled(value)}"
 
@@ -270,9 +289,10 @@ def as_text(data: bytes) -> str | dict[str, str]:
 
 async def run_sub(client: Client, arguments: argparse.Namespace) -> int:
     topic, name = arguments.topic, arguments.subscription
-    # To read as well would take the subscription away from its current reader.
+    # Reading would fence the current reader of the subscription.
     offset, new = await client.create_subscription(topic, name, start=arguments.start)
     note = moved(arguments.start, offset) if new else ""
+    fact = "created" if new else "exists already"
     show(
         arguments,
         {
@@ -282,7 +302,7 @@ async def run_sub(client: Client, arguments: argparse.Namespace) -> int:
             "already": not new,
             "moved": bool(note),
         },
-        f"{topic}: subscription {name} {'is' if new else 'was'} there, next offset {offset}{note}",
+        f"{topic}: subscription {name} {fact}, next offset {offset}{note}",
     )
     return ExitStatus.OK
 
@@ -293,6 +313,6 @@ async def run_unsub(client: Client, arguments: argparse.Namespace) -> int:
     show(
         arguments,
         {"topic": topic, "subscription": name, "already": not there},
-        f"{topic}: subscription {name} {'is gone' if there else 'was not there'}",
+        f"{topic}: subscription {name} {'removed' if there else 'does not exist'}",
     )
     return ExitStatus.OK

@@ -1,4 +1,4 @@
-"""`oncecast subs list|lag|seek`: subscriptions, whoever reads them, and `oncecast status`."""
+"""`oncecast subs list|lag|seek` and `oncecast status`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from oncecast.cli.connecting import (
-    PLACES,
+    POSITIONS,
     add_subscription,
+    add_topic,
     add_work,
     complain,
     moved,
@@ -24,27 +25,27 @@ if TYPE_CHECKING:
 def configure(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], *, in_shell: bool = False
 ) -> None:
-    about = "look at and move subscriptions"
+    about = "list and move subscriptions"
     subs = commands.add_parser("subs", help=about, description=about)
     verbs = subs.add_subparsers(title="verbs", metavar="VERB", required=True)
 
-    list_ = verbs.add_parser("list", help="all subscriptions, or those of one topic")
-    list_.add_argument("topic", metavar="TOPIC", nargs="?")
+    list_ = verbs.add_parser("list", help="list all subscriptions, or those of one topic")
+    list_.add_argument("topic", metavar="TOPIC", nargs="?", help="name of the topic (default: all)")
     add_work(list_, run_list, in_shell=in_shell)
 
-    lag = verbs.add_parser("lag", help="how many messages one has not acknowledged")
-    lag.add_argument("topic", metavar="TOPIC")
+    lag = verbs.add_parser("lag", help="print the number of unacknowledged messages")
+    add_topic(lag)
     add_subscription(lag)
     add_work(lag, run_lag, in_shell=in_shell)
 
-    seek = verbs.add_parser("seek", help="read on from another place")
-    seek.add_argument("topic", metavar="TOPIC")
-    seek.add_argument("to", metavar="PLACE", type=start, help=PLACES)
+    seek = verbs.add_parser("seek", help="move a subscription to another position")
+    add_topic(seek)
+    seek.add_argument("to", metavar="POSITION", type=start, help=POSITIONS)
     add_subscription(seek)
     add_work(seek, run_seek, in_shell=in_shell)
 
     status = commands.add_parser(
-        "status", help="what a node has", description="Is there a node, and what has it?"
+        "status", help="show the totals of a node", description="Show the totals of a node."
     )
     add_work(status, run_status, in_shell=in_shell)
 
@@ -78,7 +79,7 @@ async def run_lag(client: Client, arguments: argparse.Namespace) -> int:
             show(arguments, {"topic": topic, "subscription": name, "lag": each.lag}, str(each.lag))
             return ExitStatus.OK
     return complain(
-        f"topic {topic!r} has no subscription {name!r}; `oncecast subs list` names those there are",
+        f"topic {topic!r} has no subscription {name!r}; see `oncecast subs list`",
         ExitStatus.NOT_FOUND,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli.connecting import add_work, complain, show, spelled, table, unicode
+from oncecast.cli.connecting import add_topic, add_work, complain, show, spelled, table, unicode
 from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -15,56 +15,66 @@ if TYPE_CHECKING:
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 BYTES = {"k": 2**10, "M": 2**20, "G": 2**30}
-MOST = 2**62  # microseconds or bytes: what surely fits a message
+MOST = 2**62  # maximum microseconds or bytes
 
 
 def configure(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], *, in_shell: bool = False
 ) -> None:
-    about = "make, list and delete topics"
+    about = "create, list, change and delete topics"
     topic = commands.add_parser("topic", help=about, description=about)
     verbs = topic.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     for verb, about, work in (
-        ("create", "make a topic that stays until it is deleted", run_create),
-        ("set", "change what a topic keeps", run_set),
+        ("create", "create a topic that stays until it is deleted", run_create),
+        ("set", "change the retention of a topic", run_set),
     ):
         parser = verbs.add_parser(verb, help=about, description=about)
-        parser.add_argument("topic", metavar="TOPIC")
+        add_topic(parser)
         _add_retention(parser)
         add_work(parser, work, in_shell=in_shell)
 
-    list_ = verbs.add_parser("list", help="all topics, by name")
-    list_.add_argument("--prefix", type=unicode, default="", help="only those whose names begin so")
+    list_ = verbs.add_parser("list", help="list topics by name")
+    list_.add_argument(
+        "--prefix", type=unicode, default="", help="list only topics whose names start with PREFIX"
+    )
     add_work(list_, run_list, in_shell=in_shell)
 
     for verb, about, work in (
-        ("describe", "one topic with its subscriptions", run_describe),
-        ("delete", "delete it with its messages and subscriptions", run_delete),
+        ("describe", "show a topic and its subscriptions", run_describe),
+        ("delete", "delete a topic with its messages and subscriptions", run_delete),
     ):
         parser = verbs.add_parser(verb, help=about, description=about)
-        parser.add_argument("topic", metavar="TOPIC")
+        add_topic(parser)
         add_work(parser, work, in_shell=in_shell)
 
 
 def _add_retention(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--keep-all", action="store_true", help="keep every message for ever")
+    parser.add_argument("--keep-all", action="store_true", help="keep all messages forever")
     parser.add_argument(
-        "--keep-age", metavar="TIME", type=age, default=0, help="keep what is younger: 90s, 12h, 7d"
+        "--keep-age",
+        metavar="TIME",
+        type=age,
+        default=0,
+        help="keep messages younger than TIME: 90s, 12h, 7d",
     )
     parser.add_argument(
-        "--keep-bytes", metavar="SIZE", type=size, default=0, help="keep the newest: 500k, 10M, 1G"
+        "--keep-bytes",
+        metavar="SIZE",
+        type=size,
+        default=0,
+        help="keep the newest SIZE bytes: 500k, 10M, 1G",
     )
     parser.add_argument(
-        "--drop-unread", action="store_true", help="keep no more than that, read or not"
+        "--drop-unread", action="store_true", help="enforce these limits on unread messages, too"
     )
     parser.add_argument(
-        "--gossip", action="store_true", help="on a ring: push it by gossip, not by a tree"
+        "--gossip", action="store_true", help="on a ring: push messages by gossip, not by a tree"
     )
 
 
 def age(word: str) -> int:
-    """In microseconds."""
+    """Return an age in microseconds."""
     return int(_scaled(word, SECONDS, "90s, 15m, 12h or 7d", MOST / 1e6) * 1e6)
 
 
@@ -77,9 +87,11 @@ def _scaled(word: str, units: dict[str, int], such: str, most: float) -> float:
     try:
         value = float(number) * unit
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} cannot be read; write {such}") from None
+        raise argparse.ArgumentTypeError(
+            f"{word!r} is not a number with a unit; use {such}"
+        ) from None
     if not 0 < value < most:
-        raise argparse.ArgumentTypeError(f"{word} is out of range; write {such}")
+        raise argparse.ArgumentTypeError(f"{word} is out of range; use a value such as {such}")
     return value
 
 
@@ -97,14 +109,15 @@ def policy_of(arguments: argparse.Namespace) -> Policy:
 
 async def run_create(client: Client, arguments: argparse.Namespace) -> int:
     new = await client.create_topic(arguments.topic, policy_of(arguments))
-    text = f"{arguments.topic}: {'made' if new else 'was there'}, {in_words(policy_of(arguments))}"
+    fact = "created" if new else "exists already"
+    text = f"{arguments.topic}: {fact}, keeps {in_words(policy_of(arguments))}"
     show(arguments, {"topic": arguments.topic, "already": not new}, text)
     return ExitStatus.OK
 
 
 async def run_set(client: Client, arguments: argparse.Namespace) -> int:
     await client.set_policy(arguments.topic, policy_of(arguments))
-    text = f"{arguments.topic}: {in_words(policy_of(arguments))}"
+    text = f"{arguments.topic}: keeps {in_words(policy_of(arguments))}"
     show(arguments, {"topic": arguments.topic, **policy_fields(policy_of(arguments))}, text)
     return ExitStatus.OK
 
@@ -112,7 +125,7 @@ async def run_set(client: Client, arguments: argparse.Namespace) -> int:
 async def run_delete(client: Client, arguments: argparse.Namespace) -> int:
     if not await client.delete_topic(arguments.topic):
         return complain(
-            f"topic {arguments.topic!r} does not exist; `oncecast topic list` names those that do",
+            f"topic {arguments.topic!r} does not exist; see `oncecast topic list`",
             ExitStatus.NOT_FOUND,
         )
     show(arguments, {"topic": arguments.topic, "deleted": True}, f"{arguments.topic}: deleted")
@@ -148,7 +161,8 @@ async def run_describe(client: Client, arguments: argparse.Namespace) -> int:
         show(arguments, fields(view), None)
         return ExitStatus.OK
     print(f"topic      {spelled(view.name)}")
-    print(f"offsets    {view.first} to before {view.next}: {view.next - view.first} messages")
+    kept = f"{view.first} to {view.next - 1}" if view.next > view.first else "none"
+    print(f"offsets    {kept} ({view.next - view.first} messages), next {view.next}")
     print(f"bytes      {view.bytes}")
     print(f"keeps      {in_words(view.policy)}")
     print(f"producers  {view.producers}")
@@ -195,7 +209,7 @@ def policy_fields(policy: Policy) -> dict[str, Any]:
 
 
 def in_words(policy: Policy) -> str:
-    return keeping(policy) + ("; by gossip" if policy.gossip else "")
+    return keeping(policy) + ("; pushed by gossip" if policy.gossip else "")
 
 
 def keeping(policy: Policy) -> str:

@@ -1,4 +1,4 @@
-"""What the shell says by itself: messages that arrive, and what becomes of the connection."""
+"""Messages and connection changes that the shell shows between commands."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class News(logging.Handler):
-    """The runtime logs that the connection is lost, and that it is there again; people are told."""
+    """Shows the log events of a lost and a restored connection."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self.say: Callable[[str], None] | None = None  # on a terminal: somebody may be typing
+        self.say: Callable[[str], None] | None = None  # on a terminal: prints above the prompt
         self.lost = False
         self._logger = logging.getLogger("oncecast.network")
 
@@ -38,10 +38,10 @@ class News(logging.Handler):
         event = record.getMessage().split(" ", 1)[0]
         if event == "lost":
             self.lost = True
-            self.notice("the connection is lost; it is tried again until it is there")
+            self.notice("connection lost; reconnecting")
         elif event == "linked" and self.lost:
             self.lost = False
-            self.notice("the connection is there again")
+            self.notice("reconnected")
 
     def notice(self, text: str) -> None:
         if self.say is not None:
@@ -68,14 +68,14 @@ class Watching:
             task = asyncio.create_task(self._follow(subscription, as_json=arguments.json))
             self.watched[key] = subscription, task
         fields = {"topic": topic, "subscription": name, "watched": True}
-        show(arguments, fields, f"{topic}: shown as they come, and acknowledged")
+        show(arguments, fields, f"{topic}: watching; shown messages are acknowledged")
         return ExitStatus.OK
 
     async def unwatch(self, client: Client, arguments: argparse.Namespace) -> int:
         topic, name = key = key_of(arguments)
         if key not in self.watched:
             return complain(
-                f"topic {topic!r} is not being watched; `watch` it", ExitStatus.NOT_FOUND
+                f"topic {topic!r} is not being watched; use `watch` first", ExitStatus.NOT_FOUND
             )
         subscription, task = self.watched.pop(key)
         task.cancel()
@@ -89,7 +89,7 @@ class Watching:
             task.cancel()
 
     async def _follow(self, subscription: Subscription, *, as_json: bool) -> None:
-        """What is on the screen is acknowledged."""
+        """Show messages as they arrive, and acknowledge them."""
         try:
             while True:
                 try:

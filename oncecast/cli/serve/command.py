@@ -1,4 +1,4 @@
-"""`oncecast serve`: a node of its own, until SIGTERM or SIGINT."""
+"""`oncecast serve`: run a node until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     from oncecast.node.config import TABLE
 
     serve = commands.add_parser("serve", help="run a node", description=__doc__)
-    serve.add_argument("--config", metavar="FILE", help="a TOML file with settings")
+    serve.add_argument("--config", metavar="FILE", help="TOML file with settings")
     for name, known in TABLE.items():
         flag = f"--{name.replace('_', '-')}"
         if isinstance(known.default, bool):

@@ -1,7 +1,6 @@
-"""What a node becomes that is told to join: what those are whom it joins.
+"""Decide whether a node that joins becomes a replica of a group or a process of a ring.
 
-A replica joins a group; a process joins a ring, with a group of its own. A node that has been one
-of them stays that: its directory says so, and nobody is asked.
+The peers to join decide: a new node asks them. After a restart, its data directory decides.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from oncecast.node.directory import MEMBERS, RING
 logger = logging.getLogger("oncecast.node")
 network = logging.getLogger("oncecast.network")
 
-ANSWER = 3.0  # seconds that one of them has to say what it is
-PAUSE = 0.2  # until they are asked again
+ANSWER = 3.0  # seconds that a peer has to answer
+PAUSE = 0.2  # seconds until the peers are asked again
 
 
 async def is_of_ring(settings: Settings) -> bool:
-    """Whether this node shall be a process of a ring; waits until somebody says what they are."""
+    """Return whether this node is a process of a ring. Wait until a peer answers."""
     data = Path(settings.data)
     others = [each for each in addresses(settings.join) if each not in own(settings)]
     if (data / RING).exists():
         return True
     if (data / MEMBERS).exists() or not others:
         return settings.own_group
-    check_exposure(settings)  # before it waits for anybody
-    who, ring = await ask(settings, others)
+    check_exposure(settings)  # before it waits for a peer
+    peer, ring = await ask(settings, others)
     if settings.own_group and not ring:
         raise BadSetting(
-            f"own_group: {who} is a replica of a group, and no process of a ring; "
-            "leave own_group out to join its group"
+            f"own_group: {peer} is a replica of a group, not a process of a ring; "
+            "omit own_group to join its group"
         )
     return ring
 
@@ -47,7 +46,7 @@ def own(settings: Settings) -> tuple[str, str]:
 
 
 async def ask(settings: Settings, others: list[str]) -> tuple[str, bool]:
-    """The first that answers, and whether it is a process of a ring."""
+    """Return the first peer that answers, and whether it is a process of a ring."""
     network.addFilter(matters)
     try:
         return await first_answer(settings, others)
@@ -56,7 +55,7 @@ async def ask(settings: Settings, others: list[str]) -> tuple[str, bool]:
 
 
 def matters(record: logging.LogRecord) -> bool:
-    """Why somebody cannot be reached is told once; the network would say it with every try."""
+    """Filter out network events: the reason why a peer is unreachable is logged only once."""
     return record.levelno > logging.INFO
 
 
@@ -69,7 +68,7 @@ async def first_answer(settings: Settings, others: list[str]) -> tuple[str, bool
             except TlsUnusable:
                 raise
             except OncecastError as error:
-                if told.get(each) != str(error):  # once is enough
+                if told.get(each) != str(error):  # log each reason once
                     told[each] = str(error)
                     logger.info(line("waits", {"for": each, "why": error}))
         await asyncio.sleep(PAUSE)

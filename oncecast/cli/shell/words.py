@@ -153,7 +153,7 @@ class Completion:
         match positionals[len(given)].metavar if len(given) < len(positionals) else None:
             case "TOPIC":
                 return self._topics(text)
-            case "PLACE":
+            case "POSITION":
                 return PLACES
             case "COMMAND":
                 return self._commands()

@@ -1,4 +1,4 @@
-"""`oncecast sim`: run scenarios over many seeds, replay one, measure the simulator."""
+"""`oncecast sim`: run scenarios with many seeds, replay a run, measure the simulator."""
 
 from __future__ import annotations
 
@@ -23,62 +23,76 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     sim = commands.add_parser("sim", help="run, replay and measure simulations")
     verbs = sim.add_subparsers(title="verbs", metavar="VERB", required=True)
 
-    verb = verbs.add_parser("list", help="the scenarios there are")
-    verb.add_argument("--json", action="store_true", help="print JSON lines")
+    verb = verbs.add_parser("list", help="list the scenarios")
+    verb.add_argument("--json", action="store_true", help="print one JSON line per scenario")
     verb.set_defaults(run=list_scenarios)
 
-    verb = verbs.add_parser("run", help="run a scenario, once a seed")
+    verb = verbs.add_parser("run", help="run a scenario once per seed")
     add_scenario(verb)
     verb.add_argument(
         "--seeds",
         type=seeds,
         default=range(10),
         metavar="A..B",
-        help="from A to B, or just one (0..9)",
+        help="first and last seed, or a single seed (default: 0..9)",
     )
-    verb.add_argument("--jobs", type=positive, default=1, help="processes to use (1)")
-    verb.add_argument("--json", action="store_true", help="print one JSON line a seed")
+    verb.add_argument("--jobs", type=positive, default=1, help="number of processes (default: 1)")
+    verb.add_argument("--json", action="store_true", help="print one JSON line per seed")
     verb.set_defaults(run=run_seeds)
 
-    verb = verbs.add_parser("replay", help="show one run step by step")
+    verb = verbs.add_parser("replay", help="print a run step by step")
     add_scenario(verb)
     verb.add_argument("--seed", type=int, required=True, help="the seed to replay")
-    verb.add_argument("--node", help="only steps of this node")
-    verb.add_argument("--since", type=float, default=0.0, help="only from this second on")
-    verb.add_argument("--last", type=positive, help="only the last so many steps")
-    verb.add_argument("--json", action="store_true", help="print one JSON line a step")
+    verb.add_argument("--node", help="print only steps of this node")
+    verb.add_argument(
+        "--since",
+        metavar="SECONDS",
+        type=float,
+        default=0.0,
+        help="print only steps from this second of virtual time on",
+    )
+    verb.add_argument("--last", metavar="N", type=positive, help="print only the last N steps")
+    verb.add_argument("--json", action="store_true", help="print one JSON line per step")
     verb.set_defaults(run=replay)
 
-    verb = verbs.add_parser("bench", help="how fast the simulator is on this machine")
+    verb = verbs.add_parser("bench", help="measure the speed of the simulator")
     verb.add_argument(
-        "--nodes", type=sizes, default=[1000, 10_000], metavar="N,M", help="sizes (1000,10000)"
+        "--nodes",
+        type=sizes,
+        default=[1000, 10_000],
+        metavar="N,M",
+        help="numbers of nodes (default: 1000,10000)",
     )
-    verb.add_argument("--repeat", type=positive, default=3, help="runs of each size (3)")
-    verb.add_argument("--json", action="store_true", help="print one JSON line a size")
+    verb.add_argument("--repeat", type=positive, default=3, help="runs of each size (default: 3)")
+    verb.add_argument("--json", action="store_true", help="print one JSON line per size")
     verb.set_defaults(run=bench)
 
-    verb = verbs.add_parser("papers", help="the figures of papers beside those of our protocols")
-    verb.add_argument(
-        "--only", type=papers.names, metavar="NAME,NAME", help="of these papers (all)"
+    verb = verbs.add_parser(
+        "papers", help="repeat the experiments of papers and compare the figures"
     )
-    verb.add_argument("--nodes", type=positive, help="how many (as many as in the paper)")
-    verb.add_argument("--seed", type=int, default=1, help="of the dice (1)")
-    verb.add_argument("--json", action="store_true", help="print one JSON line a table")
+    verb.add_argument(
+        "--only", type=papers.names, metavar="NAME,NAME", help="papers to repeat (default: all)"
+    )
+    verb.add_argument("--nodes", type=positive, help="number of nodes (default: as in the paper)")
+    verb.add_argument("--seed", type=int, default=1, help="seed of the simulation (default: 1)")
+    verb.add_argument("--json", action="store_true", help="print one JSON line per table")
     verb.set_defaults(run=papers.repeat)
 
     sweep.configure(verbs, sizes, seeds)
 
 
 def add_scenario(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("scenario", metavar="SCENARIO", help="its name; `sim list` knows them")
+    verb.add_argument("scenario", metavar="SCENARIO", help="name of a scenario; see `sim list`")
     verb.add_argument(
-        "--nodes", type=positive, help="how many, or at most how many if the seed draws the number"
+        "--nodes",
+        type=positive,
+        help="number of nodes, or the maximum if the seed chooses it (default: of the scenario)",
     )
 
 
 def positive(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= NODES_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a number from 1 to {NODES_MAX}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {NODES_MAX}")
     return int(text)
 
 
@@ -91,13 +105,15 @@ def seeds(text: str) -> range:
     try:
         span = range(int(first), int(last if dots else first) + 1)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: give one seed, or a span as 0..99") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a range of seeds; use one seed, or a range such as 0..99"
+        ) from None
     if not span:
         raise argparse.ArgumentTypeError(
             f"{text}: the last seed is lower than the first; swap them"
         )
     if span.stop - span.start > SEEDS_MAX:
-        raise argparse.ArgumentTypeError(f"{text}: more than {SEEDS_MAX:,} seeds; give fewer")
+        raise argparse.ArgumentTypeError(f"{text}: too many seeds (limit {SEEDS_MAX:,}); use fewer")
     return span
 
 
@@ -107,7 +123,7 @@ def find(args: argparse.Namespace) -> Scenario | None:
     scenario = SCENARIOS.get(args.scenario)
     if scenario is None:
         known = ", ".join(sorted(SCENARIOS))
-        complain(f"there is no scenario {args.scenario!r}; there are: {known}")
+        complain(f"scenario {args.scenario!r} does not exist; choose one of {known}")
     elif args.nodes is not None:
         require(scenario, args.nodes)
     return scenario
@@ -115,7 +131,7 @@ def find(args: argparse.Namespace) -> Scenario | None:
 
 def require(scenario: Scenario, nodes: int) -> None:
     if nodes < scenario.nodes_min:
-        complain(f"{scenario.name} needs {scenario.nodes_min} nodes or more; raise --nodes")
+        complain(f"{scenario.name} needs at least {scenario.nodes_min} nodes; raise --nodes")
         raise SystemExit(ExitStatus.USAGE)
 
 
@@ -148,10 +164,8 @@ def run_seeds(args: argparse.Namespace) -> int:
                 report(outcome)
     if not args.json:
         seeds_run = sweep.count_seeds(len(args.seeds))
-        verdict = f"{failed} of {seeds_run} FAILED" if failed else "all kept"
-        print(
-            f"{scenario.name}: {seeds_run}, {events:,} events in {seconds:.1f} s of work: {verdict}"
-        )
+        verdict = f"{failed} of {seeds_run} FAILED" if failed else "all passed"
+        print(f"{scenario.name}: {seeds_run}, {events:,} events in {seconds:.1f} s: {verdict}")
     return ExitStatus.FAILURE if failed else ExitStatus.OK
 
 
@@ -205,13 +219,13 @@ def replay(args: argparse.Namespace) -> int:
             else:
                 kept.append(step)
 
-    # Effects are a list that the next step reuses, so what is kept must be a copy.
+    # The next step reuses the list of effects, so keep a copy.
     keep_copy = args.last is not None
     outcome = run(scenario, args.seed, args.nodes, show=copying(show) if keep_copy else show)
     for step in kept:
         printer(step)
     if args.node is not None and args.node not in seen:
-        complain(f"there is no node {args.node!r}; there are: {', '.join(seen)}")
+        complain(f"node {args.node!r} does not exist; choose one of {', '.join(seen)}")
         return ExitStatus.NOT_FOUND
     if not args.json:
         print(f"trace {outcome.trace}, {outcome.events:,} events, {outcome.virtual_seconds:g} s")
@@ -264,7 +278,7 @@ def bench(args: argparse.Namespace) -> int:
             print(
                 f"{nodes:>8,} {figures['events_per_second']:>12,.0f} "
                 f"{figures['times_real_time']:>11.1f}x {figures['times_real_time_traced']:>7.1f}x"
-                f"   {figures['events_per_node_second']:.1f} events a node and second"
+                f"   {figures['events_per_node_second']:.1f} events per node and second"
             )
     return ExitStatus.OK
 

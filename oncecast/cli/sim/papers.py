@@ -1,4 +1,4 @@
-"""`oncecast sim papers`: the papers' figures beside ours."""
+"""`oncecast sim papers`: repeat the experiments of papers and compare the figures."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def names(text: str) -> list[str]:
     for name in chosen:
         if name not in PAPERS:
             known = ", ".join(PAPERS)
-            raise argparse.ArgumentTypeError(f"no figures of {name!r}; there are: {known}")
+            raise argparse.ArgumentTypeError(f"paper {name!r} does not exist; choose from {known}")
     return chosen
 
 
 def repeat(args: argparse.Namespace) -> int:
-    """Every table of every paper; the status tells whether all that must hold does."""
+    """Print the tables of all papers. The exit status says whether all checks pass."""
     from oncecast.lab.papers.catalogue import PAPERS
     from oncecast.lab.papers.tables import Experiment
 

@@ -1,4 +1,4 @@
-"""`oncecast sim sweep`: many seeds and sizes of a scenario, on Spark."""
+"""`oncecast sim sweep`: run many seeds and sizes of a scenario on Spark."""
 
 from __future__ import annotations
 
@@ -23,15 +23,21 @@ def configure(
     sizes: Callable[[str], list[int]],
     seeds: Callable[[str], range],
 ) -> None:
-    verb = verbs.add_parser("sweep", help="many seeds and sizes, on Spark", description=__doc__)
-    verb.add_argument("scenario", metavar="SCENARIO", help="its name; `sim list` knows them")
+    verb = verbs.add_parser("sweep", help="run many seeds and sizes on Spark", description=__doc__)
+    verb.add_argument("scenario", metavar="SCENARIO", help="name of a scenario; see `sim list`")
     verb.add_argument(
-        "--nodes", type=sizes, metavar="N,M", help="sizes; each scenario has its default"
+        "--nodes", type=sizes, metavar="N,M", help="numbers of nodes (default: of the scenario)"
     )
     verb.add_argument(
-        "--seeds", type=seeds, default=range(100), metavar="A..B", help="of each size (0..99)"
+        "--seeds",
+        type=seeds,
+        default=range(100),
+        metavar="A..B",
+        help="seeds of each size (default: 0..99)",
     )
-    verb.add_argument("--out", metavar="DIR", help="for the outcomes (sweeps/SCENARIO)")
+    verb.add_argument(
+        "--out", metavar="DIR", help="directory for the outcomes (default: sweeps/SCENARIO)"
+    )
     add_master(verb)
     add_json(verb)
     verb.set_defaults(run=run)
@@ -43,17 +49,19 @@ def run(arguments: argparse.Namespace) -> int:
     scenario = SCENARIOS.get(arguments.scenario)
     if scenario is None:
         known = ", ".join(sorted(SCENARIOS))
-        fact = f"there is no scenario {arguments.scenario!r}"
-        return complain(f"{fact}; there are: {known}", ExitStatus.NOT_FOUND)
+        fact = f"scenario {arguments.scenario!r} does not exist"
+        return complain(f"{fact}; choose one of {known}", ExitStatus.NOT_FOUND)
     sizes = arguments.nodes or [scenario.nodes]
     if min(sizes) < scenario.nodes_min:
         remedy = "raise --nodes"
-        fact = f"{scenario.name} needs {scenario.nodes_min} nodes or more"
+        fact = f"{scenario.name} needs at least {scenario.nodes_min} nodes"
         return complain(f"{fact}; {remedy}", ExitStatus.USAGE)
     if len(sizes) * len(arguments.seeds) > RUNS_MAX:
-        return complain(f"more than {RUNS_MAX:,} runs; give fewer seeds or sizes", ExitStatus.USAGE)
+        return complain(
+            f"too many runs (limit {RUNS_MAX:,}); use fewer seeds or sizes", ExitStatus.USAGE
+        )
     directory = arguments.out or f"sweeps/{scenario.name}"
-    # The work is in Python, and the outcomes are few.
+    # Python does the work, and Spark has few rows to handle.
     return on_spark(arguments, lambda spark: sweep(spark, arguments, sizes, directory), light=True)
 
 
@@ -88,8 +96,8 @@ def count_seeds(count: int) -> str:
 
 def in_words(each: dict[str, Any]) -> str:
     seeds = count_seeds(each["seeds"])
-    verdict = f"{each['failed']} of {seeds} FAILED" if each["failed"] else "all kept"
+    verdict = f"{each['failed']} of {seeds} FAILED" if each["failed"] else "all passed"
     return (
         f"{each['scenario']}, {each['nodes']} nodes: {seeds}, "
-        f"{each['events']:,} events in {each['seconds']:.1f} s of work: {verdict}"
+        f"{each['events']:,} events in {each['seconds']:.1f} s: {verdict}"
     )

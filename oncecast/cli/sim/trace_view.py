@@ -1,4 +1,4 @@
-"""A trace of `oncecast load` while it grows, and how it looks on a terminal."""
+"""Read a growing trace of `oncecast load` and draw it on a terminal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 COLUMNS = 60
-RATES = {"stored": "stored", "delivery": "delivered"}  # kinds of lines that are counted
+RATES = {"stored": "stored", "delivery": "delivered"}  # kinds of lines that the chart shows
 
 
 class Growing:
-    """Reads on where it stopped; what is not a whole line yet waits for the next time."""
+    """A trace that is still being written. An incomplete line is read later."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._at = path, 0
@@ -20,7 +20,7 @@ class Growing:
         self.times: dict[str, list[float]] = {kind: [] for kind in RATES}
 
     def read(self) -> int:
-        """How many more are stored."""
+        """Read the new lines. Return the number of newly stored messages."""
         before = self.counts["stored"]
         with self.path.open("rb") as file:
             file.seek(self._at)
@@ -35,7 +35,7 @@ class Growing:
 
 
 def chart(times: dict[str, list[float]], marks: list[tuple[float, str]]) -> list[str]:
-    """Messages over time, a column a step, and below what happened when."""
+    """Return the lines of a chart: messages over time, and the marks below."""
     every = [time for each in times.values() for time in each]
     if not every:
         return []

@@ -1,4 +1,4 @@
-"""`oncecast experiment`: the experiments of the source, repeated, and larger ones beside them."""
+"""`oncecast experiment`: repeat the experiments of the source report, and larger ones."""
 
 from __future__ import annotations
 
@@ -27,27 +27,37 @@ if TYPE_CHECKING:
 ALL = "all"
 ABOUT = (
     "The experiments of the report on which this system builds (Vivoli, Costa, Silva: “ASD Project "
-    "Phase 3”, 2019, section 7), repeated with its sizes, and larger ones beside them. Unless it "
-    "says otherwise, all is simulated: the protocols themselves, message by message, on virtual "
-    "time. The same seeds give the same figures."
+    "Phase 3”, 2019, section 7), repeated with its sizes and with larger ones. Unless stated "
+    "otherwise, the runs are simulated: the real protocols exchange every message in virtual time. "
+    "The same seeds give the same figures."
 )
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     experiment = commands.add_parser(
-        "experiment", help="the source's experiments, repeated", description=__doc__
+        "experiment", help="repeat the experiments of the source report", description=__doc__
     )
     verbs = experiment.add_subparsers(title="verbs", metavar="VERB", required=True)
-    verb = verbs.add_parser("list", help="the experiments there are")
+    verb = verbs.add_parser("list", help="list the experiments")
     add_json(verb)
     verb.set_defaults(run=list_experiments)
 
-    verb = verbs.add_parser("run", help="simulate, and make tables and figures of the traces")
-    verb.add_argument("name", metavar="NAME", help="of an experiment, or all")
-    verb.add_argument("--out", metavar="DIR", default="experiments", help="(%(default)s)")
-    verb.add_argument("--nodes", metavar="N", type=positive, default=10_000, help="at most")
-    verb.add_argument("--seed", type=int, default=1, help="the first one (1)")
-    verb.add_argument("--live", action="store_true", help="small ones on real processes, too")
+    verb = verbs.add_parser("run", help="run experiments and write tables and figures")
+    verb.add_argument("name", metavar="NAME", help="name of an experiment, or all")
+    verb.add_argument(
+        "--out", metavar="DIR", default="experiments", help="directory (default: %(default)s)"
+    )
+    verb.add_argument(
+        "--nodes",
+        metavar="N",
+        type=positive,
+        default=10_000,
+        help="maximum nodes (default: %(default)s)",
+    )
+    verb.add_argument("--seed", type=int, default=1, help="first seed (default: 1)")
+    verb.add_argument(
+        "--live", action="store_true", help="also run small experiments on real processes"
+    )
     add_master(verb)
     add_json(verb)
     verb.set_defaults(run=run)
@@ -69,11 +79,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.name != ALL and arguments.name not in EXPERIMENTS:
         known = ", ".join([*EXPERIMENTS, ALL])
-        fact = f"there is no experiment {arguments.name!r}"
-        return complain(f"{fact}; there are: {known}", ExitStatus.NOT_FOUND)
+        fact = f"experiment {arguments.name!r} does not exist"
+        return complain(f"{fact}; choose one of {known}", ExitStatus.NOT_FOUND)
     if arguments.nodes < NODES_MIN:
-        fact = f"the source has {NODES_MIN} nodes, and we repeat that"
-        return complain(f"{fact}; give --nodes {NODES_MIN} or more", ExitStatus.USAGE)
+        fact = f"--nodes is {arguments.nodes}, but the source report uses {NODES_MIN}"
+        return complain(f"{fact}; use {NODES_MIN} or more", ExitStatus.USAGE)
     chosen = [each for each in EXPERIMENTS.values() if arguments.name in (ALL, each.name)]
     chosen += [LIVE] if arguments.live else []
     scale = Scale(arguments.nodes, arguments.seed)
@@ -103,7 +113,7 @@ def find(
     chosen: list[Experiment],
     took: str = "",
 ) -> int:
-    """Tables and figures of the traces in the directory; the status tells whether all holds."""
+    """Write tables and figures of the traces. The exit status says whether all checks pass."""
     from oncecast.spark.experiments import report
     from oncecast.spark.experiments.running import TRACES, found
 
@@ -122,7 +132,7 @@ def find(
     if not arguments.json:
         print(f"report: {page}")
     broken = sum(finding.broken for finding in findings)
-    return complain(f"{broken} of what must hold does not") if broken else ExitStatus.OK
+    return complain(f"{broken} checks failed") if broken else ExitStatus.OK
 
 
 def made(

@@ -1,4 +1,4 @@
-"""`oncecast pipeline run`: jobs on Spark, here or on a cluster."""
+"""`oncecast pipeline run`: run Spark jobs, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -16,36 +16,48 @@ from oncecast.errors import ExitStatus
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUIET = {"spark.ui.showConsoleProgress": "false"}  # we have bars of our own
+QUIET = {"spark.ui.showConsoleProgress": "false"}  # Progress draws its own bars
 SMALL_BYTES = 64 << 20
 FAULTS = ("lost", "duplicated", "out of order", "stored twice", "stored out of order")
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    pipeline = commands.add_parser("pipeline", help="jobs on Spark", description=__doc__)
+    pipeline = commands.add_parser("pipeline", help="run Spark jobs", description=__doc__)
     verbs = pipeline.add_subparsers(title="verbs", metavar="VERB", required=True)
     run = verbs.add_parser("run", help="run a job")
     jobs = run.add_subparsers(title="jobs", metavar="JOB", required=True)
 
-    archive = jobs.add_parser("archive", help="topics to Parquet, each message once")
-    archive.add_argument("directory", metavar="DIR", help="where the files go, by topic and day")
-    archive.add_argument("--topics", metavar="T,...", help="names, with commas between")
-    archive.add_argument("--pattern", metavar="REGEX", help="or what names must match")
-    archive.add_argument("--batch", metavar="N", type=positive, help="messages a micro-batch")
+    archive = jobs.add_parser("archive", help="write topics to Parquet, each message once")
+    archive.add_argument("directory", metavar="DIR", help="directory for the files")
+    archive.add_argument("--topics", metavar="T,...", help="names of topics, separated by commas")
+    archive.add_argument(
+        "--pattern", metavar="REGEX", help="regular expression for names of topics"
+    )
+    archive.add_argument(
+        "--batch", metavar="N", type=positive, help="messages per micro-batch (default: all)"
+    )
     add_connection(archive)
     archive.set_defaults(run=run_archive)
 
-    audit = jobs.add_parser("audit", help="what traces show to be lost, doubled, out of order")
-    audit.add_argument("traces", metavar="FILE", nargs="+", help="of `oncecast load --trace`")
+    audit = jobs.add_parser("audit", help="find lost, duplicated and reordered messages in traces")
+    audit.add_argument("traces", metavar="FILE", nargs="+", help="trace of `oncecast load --trace`")
     audit.set_defaults(run=run_audit)
 
-    metrics = jobs.add_parser("metrics", help="throughput, latency, lag and load of traces")
-    metrics.add_argument("traces", metavar="FILE", nargs="+", help="of `oncecast load --trace`")
-    metrics.add_argument("--out", metavar="DIR", help="write a report with figures there, too")
+    metrics = jobs.add_parser(
+        "metrics", help="compute throughput, latency, lag and load from traces"
+    )
+    metrics.add_argument(
+        "traces", metavar="FILE", nargs="+", help="trace of `oncecast load --trace`"
+    )
+    metrics.add_argument(
+        "--out", metavar="DIR", help="directory for a report with figures (default: no report)"
+    )
     metrics.set_defaults(run=run_metrics)
 
-    experiments = jobs.add_parser("experiments", help="tables and figures of kept traces")
-    experiments.add_argument("out", metavar="DIR", help="of `oncecast experiment run`")
+    experiments = jobs.add_parser(
+        "experiments", help="write tables and figures from existing traces"
+    )
+    experiments.add_argument("out", metavar="DIR", help="directory of `oncecast experiment run`")
     experiments.set_defaults(run=run_experiments)
 
     for job in (archive, audit, metrics, experiments):
@@ -54,19 +66,23 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def add_master(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--master", default="local[*]", help="of a Spark cluster (%(default)s)")
+    parser.add_argument(
+        "--master", default="local[*]", help="Spark master URL (default: %(default)s)"
+    )
 
 
 def run_archive(arguments: argparse.Namespace) -> int:
     if (arguments.topics is None) == (arguments.pattern is None):
-        return complain("say which topics: give one of --topics and --pattern", ExitStatus.USAGE)
+        return complain(
+            "topics are not specified; use either --topics or --pattern", ExitStatus.USAGE
+        )
     if missing := needs_spark():
         return complain(missing)
     from oncecast.spark.jobs import archive
 
     source = options_of(arguments)
     directory = Path(arguments.directory)
-    checkpoint = str(directory / "_checkpoint")  # a name that Spark does not read as data
+    checkpoint = str(directory / "_checkpoint")  # Spark ignores names that start with _
 
     def job(spark: SparkSession) -> int:
         count = archive(spark, source, str(directory), checkpoint)
@@ -77,7 +93,7 @@ def run_archive(arguments: argparse.Namespace) -> int:
 
 
 def options_of(arguments: argparse.Namespace) -> dict[str, str]:
-    """What the source is told."""
+    """Return the options of the Spark source."""
     certificate, key, ca = arguments.tls or (None, None, None)
     options = {
         "address": arguments.server or os.environ.get("ONCECAST_SERVER") or SERVER,
@@ -105,7 +121,9 @@ def run_metrics(arguments: argparse.Namespace) -> int:
         finding = metrics(spark, arguments.traces)
         show(arguments, report.fields(finding), in_words(finding))
         if arguments.out is not None:
-            about = made(spark, arguments, "Metrics", "What traces of clients say of speed.")
+            about = made(
+                spark, arguments, "Metrics", "Throughput and latency, from the traces of clients."
+            )
             print(f"report: {report.write(Path(arguments.out), about, [finding])}", file=sys.stderr)
         return ExitStatus.OK
 
@@ -121,21 +139,21 @@ def run_experiments(arguments: argparse.Namespace) -> int:
     directory = Path(arguments.out)
     chosen = kept(directory)
     if not chosen:
-        fact = f"{directory}: no traces there"
-        return complain(f"{fact}; `oncecast experiment run` makes them", ExitStatus.NOT_FOUND)
+        fact = f"{directory}: has no traces"
+        return complain(f"{fact}; create them with `oncecast experiment run`", ExitStatus.NOT_FOUND)
     return on_spark(arguments, lambda spark: find(spark, arguments, directory, chosen), light=True)
 
 
 def lacking(traces: list[str]) -> str:
-    """Which file is not there, and how to get one; what is elsewhere, only Spark can see."""
+    """Return an error text if a local file does not exist. Only Spark can check remote files."""
     for name in traces:
         if "://" not in name and not Path(name).exists():
-            return f"{name}: there is no such file; `oncecast load --trace` makes one"
+            return f"{name}: file not found; create a trace with `oncecast load --trace`"
     return ""
 
 
 def small(traces: list[str]) -> bool:
-    """Whether all is read before a JVM that optimises would have warmed up."""
+    """Return whether the traces are so small that an optimising JVM does not pay off."""
     files = [Path(name) for name in traces]
     if not all(each.is_file() for each in files):
         return False
@@ -143,10 +161,10 @@ def small(traces: list[str]) -> bool:
 
 
 def needs_spark() -> str:
-    """What is not installed, and how to get it."""
+    """Return an error text if a package is not installed."""
     for name in ("pyspark", "pyarrow", "matplotlib"):
         if find_spec(name) is None:
-            return f'{name} is not installed; pip install "oncecast[spark]"'
+            return f'{name} is not installed; run pip install "oncecast[spark]"'
     return ""
 
 
@@ -174,16 +192,16 @@ def run_audit(arguments: argparse.Namespace) -> int:
 
 def in_words(fault: dict[str, Any]) -> str:
     where = f"topic {fault['topic']} offset {fault['offset']}"
-    who = f"producer {fault['producer']} sequence {fault['sequence']}"
+    message = f"producer {fault['producer']} sequence {fault['sequence']}"
     reader = f" subscription {fault['subscription']}" if fault["subscription"] else ""
     line = f" line {fault['line']}" if fault["line"] is not None else ""
-    return f"{fault['fault']}: {where}{reader}, {who}{line}"
+    return f"{fault['fault']}: {where}{reader}, {message}{line}"
 
 
 def on_spark(
     arguments: argparse.Namespace, job: Callable[[SparkSession], int], *, light: bool = False
 ) -> int:
-    """`light` are jobs that give Spark little to do; what others have is up to their cluster."""
+    """Run a job on Spark. A `light` job gives Spark little to do, so a small JVM is enough."""
     from oncecast.errors import NoSpark
     from oncecast.spark.session import spark
 
@@ -205,8 +223,7 @@ def on_spark(
 
 
 def last_line(text: str) -> str:
-    """Of a Python traceback that came through Spark: what was raised at its end; of one of Java,
-    what was the cause."""
+    """Return the error at the end of a Python traceback, or the cause of a Java exception."""
     every = text.splitlines()
     ours = [line for line in every if line.startswith("oncecast.")]
     causes = [line for line in every if line.startswith("Caused by: ")]

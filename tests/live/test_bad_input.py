@@ -132,7 +132,7 @@ def test_a_line_over_the_limit_is_refused_and_those_before_it_are_stored(
     text = b"before\n" + bytes(61 << 20) + b"\nbehind\n"
     status, out, err = command(node, "put", "large", "-", text=text)
     assert (status, out) == (ExitStatus.USAGE, "0\n")
-    assert "a line of more than the 62914560 bytes of a message; put less at once" in err
+    assert "the line is too long (limit 62,914,560 bytes); send less at once" in err
     assert oncecast("put", "large", "after")[:2] == (ExitStatus.OK, "1\n")
     assert oncecast("get", "large", "--count", "9")[1] == "before\nafter\n"
 
@@ -200,7 +200,7 @@ def test_the_older_of_two_producers_with_one_name_is_told(node: Process, oncecas
         older.stdin.write(b"third\n")
         older.stdin.close()
         assert older.wait(PATIENCE) == ExitStatus.NOT_ALLOWED
-        assert b"another connection has taken over the name 'ann'" in older.stderr.read()
+        assert b"client 'ann': another process has taken over this name" in older.stderr.read()
     assert oncecast("get", "fenced", "--count", "9")[1] == "first\nsecond\n"
 
 

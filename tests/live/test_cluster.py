@@ -406,7 +406,7 @@ def test_cluster_up_runs_a_group_until_it_is_told_to_end(
             with pytest.raises(ProcessLookupError):
                 os.kill(each["pid"], 0)
     assert main(("cluster", "up", "-n", "3", "--data", str(data))) == ExitStatus.FAILURE
-    assert "there are 2 nodes" in capsys.readouterr().err
+    assert "has 2 nodes, from port" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_load_unsubscribes_and_subscribes_anew(
     oncecast: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CLI-2, SVC-6: what comes after a subscribe is delivered, whatever was forgone before."""
-    monkeypatch.setattr(loader, "ANEW", 0.5)
+    monkeypatch.setattr(loader, "RESUBSCRIBE", 0.5)
     trace = tmp_path / "trace.jsonl"
     words = ("--publishes", "2000", "--rate", "4000", "--json", "--trace", str(trace))
     status, out, _ = oncecast("load", *words)

@@ -302,7 +302,7 @@ def test_lost_connection_is_reported_and_restored(tmp_path: Path) -> None:
     address = f"127.0.0.1:{node.port}"
     try:
         with screen(address, tmp_path) as shell:
-            shell.do("sub news", "is there")
+            shell.do("sub news", "created")
             shell.do("watch news", "watching; shown messages are acknowledged")
             shell.see("oncecast>")
             node.end(signal.SIGKILL)

@@ -51,7 +51,7 @@ def keeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str]
     data = str(tmp_path_factory.mktemp("keeper") / "data")
     with process("keep", "--listen", address, "--data", data) as started:
         assert started.stderr is not None
-        assert started.stderr.readline() == f"oncecast: {address} keeps, one of 1\n"
+        assert started.stderr.readline() == f"oncecast: keeper {address} is running, 1 of 1\n"
         yield started.pid, address
         started.send_signal(signal.SIGTERM)
         assert started.wait(PATIENCE) == ExitStatus.OK
@@ -89,7 +89,7 @@ def test_elements_are_put_seen_and_taken_once(oncecast: Command) -> None:
     assert (status, sorted(out.splitlines())) == (ExitStatus.OK, sorted(values))
     status, out, err = oncecast("queue", "take", "jobs", "--timeout", "0.1")
     assert (status, out) == (ExitStatus.EMPTY, "")
-    assert "no element in queue 'jobs'" in err
+    assert "queue 'jobs' is empty" in err
 
 
 def test_lines_of_standard_input_are_elements(

@@ -91,8 +91,7 @@ def test_the_leader_is_moved(group: Replicas, cluster: Command) -> None:
     status, out, err = cluster("cluster", "transfer-leader", successor.address)
     assert (status, err) == (ExitStatus.OK, "")
     words = f"{successor.address} is now the leader: 3 of 3 members"
-    assert out == f"{words}, leader {successor.address}
-"
+    assert out == f"{words}, leader {successor.address}\n"
 
 
 @pytest.mark.long

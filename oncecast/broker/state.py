@@ -288,9 +288,9 @@ def _answered_rows(answers: Answers) -> Iterator[Row]:
         yield AnsweredRow(token, topic, cast("Done | MachineRefusal", result))
 
 
+# Long: one case for each type of row, with the current topic and source in common.
 def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> None:
     """Add rows to the registry. A row belongs to the last TopicRow or SourceRow before it."""
-    # Longer than 40 lines: one case per type of row, with the current topic and source in common.
     topic = Topic(0, "", DEFAULT, False, live_slots)
     source, out = Source(), False
     for row in rows:

@@ -41,7 +41,7 @@ class Observer(Protocol):
 class Running:
     """The parts of one open client, wired together. `async with` it."""
 
-    # More than 40 lines, so that all wiring is in one place.
+    # Long, so that all wiring is in one place.
     def __init__(
         self,
         options: ClientOptions,

@@ -50,6 +50,7 @@ class Parts(NamedTuple):
     streams: Streams
 
 
+# Long: the wiring of all protocols in one place.
 def assemble(
     me: NodeId,
     rng: Random,

@@ -41,6 +41,7 @@ class Parts(NamedTuple):
     mover: Mover | None = None  # only in a ring
 
 
+# Long: the wiring of all protocols in one place.
 def assemble(
     me: NodeId,
     rng: Random,

@@ -14,6 +14,8 @@ from oncecast.node.replica import Replica
 
 COUNTER, GAUGE = "counter", "gauge"
 
+Gauges = dict[str, tuple[str, float]]  # description and value of each
+
 
 class Metric(NamedTuple):
     name: str
@@ -30,11 +32,21 @@ def counters(stats: Stats) -> Iterator[Metric]:
 
 
 def replica_metrics(replica: Replica, group: str = "") -> Iterator[Metric]:
+    parts = replica.parts
+    elections = parts.governor.elections
+    yield Metric("oncecast_elections_total", COUNTER, "Leader changes observed.", elections, group)
+    for name, (about, value) in (service_gauges(replica) | paxos_gauges(replica)).items():
+        yield Metric(f"oncecast_{name}", GAUGE, about, value, group)
+    refused = parts.gateway.refused
+    yield Metric("oncecast_refused_calls_total", COUNTER, REFUSED, refused, group)
+
+
+def service_gauges(replica: Replica) -> Gauges:
     parts, journal = replica.parts, replica.journal
     registry = parts.service.machine.registry
     topics = registry.topics.values()
     correction = parts.service.time.correction(registry.clock, registry.limits.clock_step_us)
-    gauges = {
+    return {
         "topics": ("Topics.", len(topics)),
         "subscriptions": ("Subscriptions.", sum(len(each.subscriptions) for each in topics)),
         "producers": (
@@ -60,20 +72,17 @@ def replica_metrics(replica: Replica, group: str = "") -> Iterator[Metric]:
             journal.log.free_bytes,
         ),
     }
+
+
+def paxos_gauges(replica: Replica) -> Gauges:
     paxos = replica.group
     leads = paxos.leader == paxos.me
-    gauges |= {
+    return {
         "leader": ("Whether this node leads its group.", int(leads)),
         "applied_slot": ("Last applied slot of the group's log.", paxos.applied),
         "members": ("Members of the group.", len(paxos.config.members)),
         "suspected": ("Members that this leader cannot reach.", len(paxos.silent) * leads),
     }
-    elections = parts.governor.elections
-    yield Metric("oncecast_elections_total", COUNTER, "Leader changes observed.", elections, group)
-    for name, (about, value) in gauges.items():
-        yield Metric(f"oncecast_{name}", GAUGE, about, value, group)
-    refused = parts.gateway.refused
-    yield Metric("oncecast_refused_calls_total", COUNTER, REFUSED, refused, group)
 
 
 def ring_metrics(parts: RingParts) -> Iterator[Metric]:

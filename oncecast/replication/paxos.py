@@ -81,6 +81,7 @@ class Paxos(Protocol):
     State = m.Checkpoint
     Timer = m.Timer
 
+    # Long, because it shows in one place which parts each part may use.
     def __init__(
         self,
         me: NodeId,
@@ -98,7 +99,6 @@ class Paxos(Protocol):
         membership, progress, following = state.membership, state.progress, state.following
         values, votes, tallies = state.values, state.votes, state.tallies
         fetching, roster = state.fetching, state.roster
-        # Long, because it shows in one place which parts each part may use.
         common = (self, options, membership, progress)
         log = (values, votes)
         self.leader = leader = Leader(*common, following, *log, tallies, fetching, roster)

@@ -167,10 +167,10 @@ class Mover(Protocol):
 
     # -- messages --
 
+    # Long: one case for each type of message.
     def receive(
         self, sender: NodeId, message: MoveMessage | KeyOwner | GroupFacts | RetireGroup
     ) -> None:
-        # Longer than 40 lines: one case per message.
         if isinstance(message, NotLeader):
             if not self._importer.redirect(message):
                 self._exporter.redirect(message)

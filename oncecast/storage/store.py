@@ -100,6 +100,7 @@ def read_block(file: File, seed: int, offset: int) -> Block | None:
     return None
 
 
+# Long, because this loop dominates the opening of a log, and calls of helpers would slow it down.
 def walk(file: File, seed: int, start: int = 0, *, ahead: int = CHUNK) -> Iterator[Block | Gap]:
     """Yield the blocks and gaps of the file from `start` on, and verify all checksums.
 

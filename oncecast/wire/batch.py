@@ -113,6 +113,7 @@ def values(buffer: Buffer, skip: int = 0, count: int | None = None) -> list[byte
     return _values(columns, *_span(columns, skip, count))
 
 
+# Long, because calls of helpers would slow down small batches.
 def messages(
     buffer: Buffer,
     *,
@@ -128,7 +129,6 @@ def messages(
 
     `offset` and `sequence` are those of the first returned message, as in an `Extent` of the index.
     """
-    # Longer than 40 lines: calls of helpers would slow down small batches.
     data = buffer if type(buffer) is bytes else bytes(buffer)
     if count == 1 and not skip:
         header = check_frame(data)

@@ -30,6 +30,7 @@ NODES_MAX = 64  # processes that `cluster up` starts on one machine
 LEAVE = 300.0  # seconds for a process to move its topics to other processes
 
 
+# Long: one table of commands and their options.
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     cluster = commands.add_parser(
         "cluster", help="inspect and change groups and rings", description=__doc__

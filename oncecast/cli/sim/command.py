@@ -19,6 +19,7 @@ SEEDS_MAX = 10_000_000
 NODES_MAX = 1_000_000
 
 
+# Long: one table of commands and their options.
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     sim = commands.add_parser("sim", help="run, replay and measure simulations")
     verbs = sim.add_subparsers(title="verbs", metavar="VERB", required=True)

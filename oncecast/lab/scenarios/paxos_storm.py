@@ -30,6 +30,7 @@ WRONG_STEPS = 5.0  # how long wall clocks may be wrong in all, in steps of the d
 
 
 class GroupStorm(Storm):
+    # Long: one table of faults; those listed twice are twice as likely.
     def __init__(
         self,
         sim: Simulation,

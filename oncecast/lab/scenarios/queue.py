@@ -96,44 +96,30 @@ def paxos_stack(
     acceptors = acceptors or names
 
     def build(me: NodeId, rng: Random) -> Stack:
-        own_times = Times() if times is None else times[me]
+        timing = Times() if times is None else times[me]
+        group = Group(
+            me, rng, peers=names, heartbeat=timing.heartbeat, suspect_after=timing.suspect_after
+        )
         elements = Recovery(
             me,
             rng,
             incarnation="" if me in acceptors else f"{rng.getrandbits(64):x}",
-            compare_every=own_times.compare_every,
-            snapshot_every=own_times.snapshot_every,
+            compare_every=timing.compare_every,
+            snapshot_every=timing.snapshot_every,
         )
         takers = Synod(
             me,
             rng,
             acceptors=acceptors,
-            resend=own_times.resend,
-            inquire_every=own_times.inquire_every,
-            snapshot_every=own_times.snapshot_every,
+            resend=timing.resend,
+            inquire_every=timing.inquire_every,
+            snapshot_every=timing.snapshot_every,
         )
-        return Stack(
-            [
-                Group(
-                    me,
-                    rng,
-                    peers=names,
-                    heartbeat=own_times.heartbeat,
-                    suspect_after=own_times.suspect_after,
-                ),
-                Neighborhood(me, rng),
-                Plumtree(me, rng),
-                elements,
-                takers,
-                PaxosQueue(
-                    me,
-                    rng,
-                    elements=elements,
-                    takers=takers,
-                    snapshot_every=own_times.snapshot_every,
-                ),
-            ]
+        queue = PaxosQueue(
+            me, rng, elements=elements, takers=takers, snapshot_every=timing.snapshot_every
         )
+        broadcast = (Neighborhood(me, rng), Plumtree(me, rng))
+        return Stack([group, *broadcast, elements, takers, queue])
 
     return build
 

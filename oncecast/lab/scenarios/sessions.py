@@ -78,7 +78,22 @@ class Sessions(Checker):
 
     def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
         nodes, habits = list(sim.nodes), self.habits
-        pause = 0.8 * until / habits.puts
+        self._add_clients(sim, nodes, pause=0.8 * until / habits.puts)
+        for client in (*self.publishers, *self.subscribers, *self.roamers):
+            self._clients[client.me] = client
+            for _ in range(habits.crashes if client.crashes else 0):
+                sim.call(sim.rng.uniform(0.0, until), partial(self._bounce, client))
+
+        if habits.age:
+            self.ager = Ager(sim, "ager", nodes, habits)
+            self._clients[self.ager.me] = self.ager
+        if habits.directories:
+            self.relay = Relay(sim, nodes, self.subscribers, habits, until)
+            self.relay.begin(self._clients)
+            self.publishers += self.relay.publishers
+
+    def _add_clients(self, sim: Simulation, nodes: list[NodeId], pause: float) -> None:
+        habits = self.habits
         for crashes in (False, True):
             kind = "mortal" if crashes else "plain"
             reader = Subscriber(sim, f"{kind}-reader", nodes, crashes=crashes, habits=habits)
@@ -105,18 +120,6 @@ class Sessions(Checker):
             sim.rng.shuffle(nodes)
             name = f"{WATCHER}-{number}"
             self.roamers.append(Watcher(sim, name, nodes[:], crashes=False, habits=habits))
-        for client in (*self.publishers, *self.subscribers, *self.roamers):
-            self._clients[client.me] = client
-            for _ in range(habits.crashes if client.crashes else 0):
-                sim.call(sim.rng.uniform(0.0, until), partial(self._bounce, client))
-
-        if habits.age:
-            self.ager = Ager(sim, "ager", nodes, habits)
-            self._clients[self.ager.me] = self.ager
-        if habits.directories:
-            self.relay = Relay(sim, nodes, self.subscribers, habits, until)
-            self.relay.begin(self._clients)
-            self.publishers += self.relay.publishers
 
     def _bounce(self, client: Client) -> None:
         if client.sim.nodes[client.me].stack is not None:

@@ -71,45 +71,8 @@ def load_balance(trace: DataFrame) -> Finding:
         "differ a lot, so each row is the mean of many rings with different names. We add sizes of "
         "up to 10,000 nodes, with three topics each.",
         (
-            Table(
-                "30 topics, as in the source",
-                (
-                    "nodes",
-                    "placement",
-                    "source: expected",
-                    "expected",
-                    "source: minimum",
-                    "minimum",
-                    "maximum",
-                    "range over rings",
-                    "maximum / expected",
-                    "nodes without a topic",
-                    "rings",
-                ),
-                tuple(row(each, ("source",)) for each in source),
-                (Must("twenty positions are more even than one", better),),
-                (
-                    "the maximum falls with the number of nodes, as the source says, but more "
-                    "slowly than the expected number: relative to that, the load is less even",
-                    "with one topic per node, a random placement leaves a third of them without "
-                    "a topic; no placement by hashing does better, but more positions come close",
-                ),
-            ),
-            Table(
-                "three topics per node",
-                (
-                    "nodes",
-                    "placement",
-                    "expected",
-                    "minimum",
-                    "maximum",
-                    "range over rings",
-                    "maximum / expected",
-                    "nodes without a topic",
-                    "rings",
-                ),
-                tuple(row(each, ()) for each in larger),
-            ),
+            source_table(source, better),
+            larger_table(larger),
         ),
         (
             Figure(
@@ -119,6 +82,51 @@ def load_balance(trace: DataFrame) -> Finding:
                 draw(source, larger),
             ),
         ),
+    )
+
+
+def source_table(source: list[dict[str, Any]], better: bool) -> Table:
+    return Table(
+        "30 topics, as in the source",
+        (
+            "nodes",
+            "placement",
+            "source: expected",
+            "expected",
+            "source: minimum",
+            "minimum",
+            "maximum",
+            "range over rings",
+            "maximum / expected",
+            "nodes without a topic",
+            "rings",
+        ),
+        tuple(row(each, ("source",)) for each in source),
+        (Must("twenty positions are more even than one", better),),
+        (
+            "the maximum falls with the number of nodes, as the source says, but more "
+            "slowly than the expected number: relative to that, the load is less even",
+            "with one topic per node, a random placement leaves a third of them without "
+            "a topic; no placement by hashing does better, but more positions come close",
+        ),
+    )
+
+
+def larger_table(larger: list[dict[str, Any]]) -> Table:
+    return Table(
+        "three topics per node",
+        (
+            "nodes",
+            "placement",
+            "expected",
+            "minimum",
+            "maximum",
+            "range over rings",
+            "maximum / expected",
+            "nodes without a topic",
+            "rings",
+        ),
+        tuple(row(each, ()) for each in larger),
     )
 
 

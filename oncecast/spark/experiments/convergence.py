@@ -25,10 +25,33 @@ if TYPE_CHECKING:
 
 def convergence(trace: DataFrame) -> Finding:
     figures = summary(trace)
-    source, sizes = of_source(figures), by_size(figures, "scribe")
-    gossip = {each["messages"]: each for each in of_source(figures, "plumtree")}
+    return Finding(
+        "convergence",
+        "Convergence time",
+        "The same runs: the time until all messages have reached all nodes (section 7.2.2, figure "
+        "4; its text has no values). “The convergence time is more or less equal” "
+        "to that of broadcast.",
+        SETTING_TEXT + " So publishing itself takes a fifth of a second per message.",
+        (
+            source_table(of_source(figures), of_source(figures, "plumtree")),
+            latency_table(figures),
+        ),
+        (
+            Figure(
+                "convergence",
+                "Left: the source's experiment; publishing itself takes almost all of the time. "
+                "Right: one message, median (lines) and 99th percentile (dots), as the system "
+                "grows.",
+                draw_convergence(figures),
+            ),
+        ),
+    )
+
+
+def source_table(scribe: Figures, plumtree: Figures) -> Table:
+    gossip = {each["messages"]: each for each in plumtree}
     rows: list[tuple[Cell, ...]] = []
-    for each in source:
+    for each in scribe:
         other = gossip[each["messages"]]
         rows.append(
             (
@@ -41,52 +64,36 @@ def convergence(trace: DataFrame) -> Finding:
                 1000 * other["p50"],
             )
         )
-    larger: list[tuple[Cell, ...]] = [
+    return Table(
+        "20 nodes, as in the source",
+        (
+            "publishes per node",
+            "first publish to last delivery, s: Scribe",
+            "Plumtree",
+            "last publish to last delivery, ms: Scribe",
+            "Plumtree",
+            "per message, median ms: Scribe",
+            "Plumtree",
+        ),
+        tuple(rows),
+        (all_came(scribe),),
+    )
+
+
+def latency_table(figures: Figures) -> Table:
+    rows: list[tuple[Cell, ...]] = [
         (each["nodes"], LABELS[system], *(1000 * each[name] for name in ("p50", "p99", "slowest")))
         for system in ("scribe", "plumtree", "flood")
         for each in by_size(figures, system)
     ]
-    return Finding(
-        "convergence",
-        "Convergence time",
-        "The same runs: the time until all messages have reached all nodes (section 7.2.2, figure "
-        "4; its text has no values). “The convergence time is more or less equal” "
-        "to that of broadcast.",
-        SETTING_TEXT + " So publishing itself takes a fifth of a second per message.",
+    return Table(
+        "from publish to delivery, milliseconds",
+        ("nodes", "system", "median", "p99", "slowest"),
+        tuple(rows),
+        (all_came(by_size(figures, "scribe")),),
         (
-            Table(
-                "20 nodes, as in the source",
-                (
-                    "publishes per node",
-                    "first publish to last delivery, s: Scribe",
-                    "Plumtree",
-                    "last publish to last delivery, ms: Scribe",
-                    "Plumtree",
-                    "per message, median ms: Scribe",
-                    "Plumtree",
-                ),
-                tuple(rows),
-                (all_came(source),),
-            ),
-            Table(
-                "from publish to delivery, milliseconds",
-                ("nodes", "system", "median", "p99", "slowest"),
-                tuple(larger),
-                (all_came(sizes),),
-                (
-                    "Plumtree's slowest messages were missed by the tree, and requested again "
-                    "after half a second",
-                ),
-            ),
-        ),
-        (
-            Figure(
-                "convergence",
-                "Left: the source's experiment; publishing itself takes almost all of the time. "
-                "Right: one message, median (lines) and 99th percentile (dots), as the system "
-                "grows.",
-                draw_convergence(figures),
-            ),
+            "Plumtree's slowest messages were missed by the tree, and requested again "
+            "after half a second",
         ),
     )
 

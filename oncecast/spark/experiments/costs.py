@@ -31,6 +31,28 @@ if TYPE_CHECKING:
 def scribe_messages(trace: DataFrame) -> Finding:
     figures = summary(trace)
     source, sizes = of_source(figures), by_size(figures, "scribe")
+    return Finding(
+        "scribe-messages",
+        "Messages received in the Scribe layer",
+        "20 nodes, each of which publishes 10, 25, 50 or 75 messages (section 7.2.1, figure 3). "
+        "Reliability “almost 100% every time”. Its text has no values.",
+        SETTING_TEXT,
+        (
+            source_table(source),
+            size_table(sizes),
+        ),
+        (
+            Figure(
+                "scribe-messages",
+                "Left: the source's experiment. Right: the cost of one message as the system "
+                "grows; the distance between the lines is the cost of forwarders.",
+                draw_scribe(source, sizes),
+            ),
+        ),
+    )
+
+
+def source_table(source: Figures) -> Table:
     costs = [each["copies"] / each["messages"] for each in source]
     linear = bool(costs) and max(costs) <= 1.05 * min(costs)
     rows: list[tuple[Cell, ...]] = [
@@ -43,7 +65,28 @@ def scribe_messages(trace: DataFrame) -> Finding:
         )
         for each in source
     ]
-    larger: list[tuple[Cell, ...]] = [
+    return Table(
+        "20 nodes, as in the source",
+        (
+            "publishes per node",
+            "source: reliability",
+            "reliability",
+            "routed to a root",
+            "copies in trees",
+            "tree maintenance",
+            "total",
+            "per publish",
+        ),
+        tuple(rows),
+        (
+            all_came(source),
+            Must("copies are proportional to messages, within 5%", linear),
+        ),
+    )
+
+
+def size_table(sizes: Figures) -> Table:
+    rows: list[tuple[Cell, ...]] = [
         (
             each["nodes"],
             each["messages"],
@@ -55,55 +98,20 @@ def scribe_messages(trace: DataFrame) -> Finding:
         )
         for each in sizes
     ]
-    return Finding(
-        "scribe-messages",
-        "Messages received in the Scribe layer",
-        "20 nodes, each of which publishes 10, 25, 50 or 75 messages (section 7.2.1, figure 3). "
-        "Reliability “almost 100% every time”. Its text has no values.",
-        SETTING_TEXT,
+    return Table(
+        "by size",
         (
-            Table(
-                "20 nodes, as in the source",
-                (
-                    "publishes per node",
-                    "source: reliability",
-                    "reliability",
-                    "routed to a root",
-                    "copies in trees",
-                    "tree maintenance",
-                    "total",
-                    "per publish",
-                ),
-                tuple(rows),
-                (
-                    all_came(source),
-                    Must("copies are proportional to messages, within 5%", linear),
-                ),
-            ),
-            Table(
-                "by size",
-                (
-                    "nodes",
-                    "published",
-                    "subscribers per message",
-                    "copies per message",
-                    "routed to a root",
-                    "maintenance per node and second",
-                    "reliability",
-                ),
-                tuple(larger),
-                (all_came(sizes),),
-                ("a tree sends one copy to each of its nodes: subscribers and forwarders",),
-            ),
+            "nodes",
+            "published",
+            "subscribers per message",
+            "copies per message",
+            "routed to a root",
+            "maintenance per node and second",
+            "reliability",
         ),
-        (
-            Figure(
-                "scribe-messages",
-                "Left: the source's experiment. Right: the cost of one message as the system "
-                "grows; the distance between the lines is the cost of forwarders.",
-                draw_scribe(source, sizes),
-            ),
-        ),
+        tuple(rows),
+        (all_came(sizes),),
+        ("a tree sends one copy to each of its nodes: subscribers and forwarders",),
     )
 
 
@@ -152,6 +160,25 @@ def draw_scribe(source: Figures, sizes: Figures) -> bytes:
 
 def chord_messages(trace: DataFrame) -> Finding:
     sizes = by_size(summary(trace), "scribe")
+    return Finding(
+        "chord-messages",
+        "Chord messages sent",
+        "10, 20 and 30 nodes, each of which publishes 20 messages (section 7.2.3, figure 5; its "
+        "text has no values).",
+        SETTING_TEXT + " A ring is stabilized once a second, and one finger is refreshed with it.",
+        (chord_table(sizes),),
+        (
+            Figure(
+                "chord-messages",
+                "Left: the source's experiment. Right: hops of a message to the root of its topic; "
+                "lists of eight successors save the last hops.",
+                draw_chord(sizes),
+            ),
+        ),
+    )
+
+
+def chord_table(sizes: Figures) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             each["nodes"],
@@ -166,42 +193,25 @@ def chord_messages(trace: DataFrame) -> Finding:
     logarithmic = all(
         each["hops"] / each["messages"] <= log2(each["nodes"]) / 2 + 1 for each in sizes
     )
-    return Finding(
-        "chord-messages",
-        "Chord messages sent",
-        "10, 20 and 30 nodes, each of which publishes 20 messages (section 7.2.3, figure 5; its "
-        "text has no values).",
-        SETTING_TEXT + " A ring is stabilized once a second, and one finger is refreshed with it.",
+    return Table(
+        "sent by all nodes",
         (
-            Table(
-                "sent by all nodes",
-                (
-                    "nodes",
-                    "published",
-                    "routing",
-                    "ring maintenance",
-                    "finger maintenance",
-                    "total",
-                    "maintenance per node and second",
-                    "hops per message",
-                    "1/2 log2 N",
-                ),
-                tuple(rows),
-                (
-                    all_came(sizes),
-                    Must("hops per message are at most 1/2 log2 N + 1", logarithmic),
-                ),
-                ("a hop is a message and its receipt; maintenance does not depend on publishes",),
-            ),
+            "nodes",
+            "published",
+            "routing",
+            "ring maintenance",
+            "finger maintenance",
+            "total",
+            "maintenance per node and second",
+            "hops per message",
+            "1/2 log2 N",
         ),
+        tuple(rows),
         (
-            Figure(
-                "chord-messages",
-                "Left: the source's experiment. Right: hops of a message to the root of its topic; "
-                "lists of eight successors save the last hops.",
-                draw_chord(sizes),
-            ),
+            all_came(sizes),
+            Must("hops per message are at most 1/2 log2 N + 1", logarithmic),
         ),
+        ("a hop is a message and its receipt; maintenance does not depend on publishes",),
     )
 
 

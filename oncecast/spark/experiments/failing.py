@@ -104,30 +104,36 @@ def failures(trace: DataFrame) -> Finding:
             repair_table(mended),
             comparison_table(quiet),
         ),
-        (
-            Figure(
-                "failures",
-                "Messages published in the ten seconds after the failure: the share of "
-                "surviving subscribers that gets them.",
-                draw_reliability(settings),
-            ),
-            Figure(
-                "failures-over-time",
-                "The same by the time of the publish.",
-                draw_times(times),
-            ),
-            Figure(
-                "ring-repair",
-                "The survivors' knowledge of their ring, and how fast they repair it.",
-                draw_repair(mended),
-            ),
-            Figure(
-                "structured-unstructured",
-                "Without failures: cost and latency of a message, and the load of nodes, in and "
-                "out, including maintenance. From 100 nodes on fewer messages are published, so "
-                "the load is lower.",
-                draw_comparison(quiet),
-            ),
+        figures(settings, times, mended, quiet),
+    )
+
+
+def figures(
+    settings: Figures, times: Figures, mended: Figures, quiet: Figures
+) -> tuple[Figure, ...]:
+    return (
+        Figure(
+            "failures",
+            "Messages published in the ten seconds after the failure: the share of "
+            "surviving subscribers that gets them.",
+            draw_reliability(settings),
+        ),
+        Figure(
+            "failures-over-time",
+            "The same by the time of the publish.",
+            draw_times(times),
+        ),
+        Figure(
+            "ring-repair",
+            "The survivors' knowledge of their ring, and how fast they repair it.",
+            draw_repair(mended),
+        ),
+        Figure(
+            "structured-unstructured",
+            "Without failures: cost and latency of a message, and the load of nodes, in and "
+            "out, including maintenance. From 100 nodes on fewer messages are published, so "
+            "the load is lower.",
+            draw_comparison(quiet),
         ),
     )
 
@@ -207,6 +213,7 @@ def cut_off(nodes: int, failed: float) -> float:
     return nodes * (1 - failed) * failed**SUCCESSORS
 
 
+# Long: one table of columns and notes.
 def comparison_table(quiet: Figures) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (

@@ -99,9 +99,7 @@ def gaps(trace: DataFrame) -> DataFrame:
 
 def multi_paxos(trace: DataFrame) -> Finding:
     trace = trace.where(f.col("story").isin(STORM, ELECTION)).cache()
-    totals, elections = collected(storms(trace)), collected(gaps(trace))
-    unlike, unordered = disagreements(trace).count(), disorder(trace).count()
-    broken = violations(trace)
+    events, elections = event_table(trace), collected(gaps(trace))
     shown = shown_storm(trace)
     trace.unpersist()
     return Finding(
@@ -118,27 +116,7 @@ def multi_paxos(trace: DataFrame) -> Finding:
         "second of silence. Every rule of Paxos is checked after every event by the simulator, "
         "and Spark checks the order again from the trace.",
         (
-            Table(
-                "events, all runs of a size together",
-                (
-                    "story",
-                    "replicas",
-                    "runs",
-                    "faults",
-                    "leaders elected",
-                    "added",
-                    "removed",
-                    "slots decided",
-                    "decisions at replicas",
-                ),
-                tuple(happened(each) for each in totals),
-                (
-                    Must("all replicas always have the same value in each slot", not unlike),
-                    Must("every replica decides slots in order, without repetition", not unordered),
-                    Must("no rule is broken in any run, and everything completes", not broken),
-                ),
-                tuple(broken[:10]),
-            ),
+            events,
             election_table(elections),
         ),
         (
@@ -155,6 +133,33 @@ def multi_paxos(trace: DataFrame) -> Finding:
                 draw_elections(elections),
             ),
         ),
+    )
+
+
+def event_table(trace: DataFrame) -> Table:
+    totals = collected(storms(trace))
+    unlike, unordered = disagreements(trace).count(), disorder(trace).count()
+    broken = violations(trace)
+    return Table(
+        "events, all runs of a size together",
+        (
+            "story",
+            "replicas",
+            "runs",
+            "faults",
+            "leaders elected",
+            "added",
+            "removed",
+            "slots decided",
+            "decisions at replicas",
+        ),
+        tuple(happened(each) for each in totals),
+        (
+            Must("all replicas always have the same value in each slot", not unlike),
+            Must("every replica decides slots in order, without repetition", not unordered),
+            Must("no rule is broken in any run, and everything completes", not broken),
+        ),
+        tuple(broken[:10]),
     )
 
 
@@ -216,22 +221,7 @@ def draw_storm(shown: dict[str, Any]) -> bytes:
         made.figure.set_size_inches(10.8, 6.2)
         for at, name in enumerate(names):
             node_rows = [each for each in rows if each["node"] == name]
-            top.broken_barh(spans(node_rows, up, end), (at - 0.32, 0.64), color=FAINT)
-            top.broken_barh(spans(node_rows, leads, end), (at - 0.32, 0.64), color=BLUE)
-            faults = [each for each in node_rows if each["kind"] == "fault"]
-            for kinds, mark, color in MARKS.values():
-                times = [each["time"] for each in faults if each["subject"] in kinds]
-                top.plot(times, [at] * len(times), mark, color=color, ms=7, mec="white", mew=0.6)
-            decided = [each for each in node_rows if each["kind"] == "decided"]
-            color = (BLUE, ORANGE, GREEN, RED, INK, GREY, "#7b5ea7")[at % 7]
-            bottom.step(
-                [each["time"] for each in decided],
-                [each["value"] for each in decided],
-                where="post",
-                color=color,
-                lw=1.3,
-                label=name,
-            )
+            draw_node(top, bottom, at, name, node_rows, end)
         for time in [each["time"] for each in rows if each["node"] == "*"]:
             top.axvline(time, color=GREEN, lw=1, ls=":")
         top.set_yticks(range(len(names)), names)
@@ -254,6 +244,26 @@ def draw_storm(shown: dict[str, Any]) -> bytes:
             xlim=(0, end),
         )
     return made.png
+
+
+def draw_node(top: Any, bottom: Any, at: int, name: str, rows: Figures, end: float) -> None:
+    """Draw one node: its state and faults in line `at` above, its decisions below."""
+    top.broken_barh(spans(rows, up, end), (at - 0.32, 0.64), color=FAINT)
+    top.broken_barh(spans(rows, leads, end), (at - 0.32, 0.64), color=BLUE)
+    faults = [each for each in rows if each["kind"] == "fault"]
+    for kinds, mark, color in MARKS.values():
+        times = [each["time"] for each in faults if each["subject"] in kinds]
+        top.plot(times, [at] * len(times), mark, color=color, ms=7, mec="white", mew=0.6)
+    decided = [each for each in rows if each["kind"] == "decided"]
+    color = (BLUE, ORANGE, GREEN, RED, INK, GREY, "#7b5ea7")[at % 7]
+    bottom.step(
+        [each["time"] for each in decided],
+        [each["value"] for each in decided],
+        where="post",
+        color=color,
+        lw=1.3,
+        label=name,
+    )
 
 
 MARKS = {

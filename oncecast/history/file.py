@@ -18,6 +18,7 @@ from oncecast.history.operation import DIGEST_BYTES, History, Operation
 
 FORMAT = 1
 HEADER = "oncecast-history"
+KEYS = {each.name: each.encode_name for each in msgspec.structs.fields(Operation)}
 
 
 class Writer:
@@ -42,7 +43,7 @@ class Writer:
 
     def returned(self, operation: Operation, answer: dict[str, Any]) -> None:
         number, _ = self._ids.pop(id(operation))
-        self._put({"id": number, **answer})
+        self._put({"id": number, **{KEYS[name]: value for name, value in answer.items()}})
 
     def _put(self, line: Any) -> None:
         self._stream.write(self._encode(line) + b"\n")
@@ -112,7 +113,7 @@ def _fields(operation: Operation) -> dict[str, Any]:
     fields = msgspec.structs.asdict(operation)
     required = ("client", "kind", "topic", "call")
     return {
-        name: value
+        KEYS[name]: value
         for name, value in fields.items()
         if name in required or value != getattr(default, name)
     }

@@ -9,14 +9,14 @@ happened at any time after its call, or never.
 
 | kind | request | answer |
 |---|---|---|
-| `put` | `digests` of the messages, in order | `offset`, or -1 if unknown; `kept`; `life` |
+| `put` | `digests` of the messages, in order | `offset`, or -1 if unknown; `kept`; `topic_id` |
 | `stage` | `source`, `number`, `parts`, `digests` | |
 | `publish` | `source`, `number`, `parts` | `offset`, `count` messages, `kept`, `already` |
-| `create`, `policy` | `policy` | `life`, `already` |
+| `create`, `policy` | `policy` | `topic_id`, `already` |
 | `delete` | | `already` |
-| `subscribe` | `subscription`, `start` | `offset`: the cursor; `life`, `already` |
+| `subscribe` | `subscription`, `start` | `offset`: the cursor; `topic_id`, `already` |
 | `unsubscribe` | `subscription` | `already` |
-| `attach` | `reader` resumes; `start` if not from the cursor | `offset`, `next`, `life`, `epoch` |
+| `attach` | `reader`; `start` if not from the cursor | `offset`, `next`, `topic_id`, `epoch` |
 | `get` | nothing: messages arrive unasked | `offset`, `digests`, `marked`, `next` |
 | `skip` | nothing | messages from `offset` to before `next` are gone |
 | `moved` | nothing | another client moved the reader: `offset`, `epoch` |
@@ -25,11 +25,12 @@ happened at any time after its call, or never.
 | `ack` | acknowledge everything before `upto`, in `epoch` | |
 | `leave` | the same; `next`: everything before it was delivered | |
 | `seek` | `start` | `offset`: the new cursor; `epoch`, `already` |
-| `look` | | `life`, `first`, `next`, `policy`, `views` |
-| `scan` | `start` | `life`, `first`, `next`, `offset`, `digests` |
+| `look` | | `topic_id`, `first`, `next`, `policy`, `views` |
+| `scan` | `start` | `topic_id`, `first`, `next`, `offset`, `digests` |
 
-`life` is the epoch of a topic: a topic that is created again has a higher one. `look` and
-`scan` of a missing topic have the error `no-such-topic`.
+A topic that is deleted and created again has a higher `topic_id`, which is also called its epoch.
+In JSON the key of `topic_id` is `life`. `look` and `scan` of a missing topic have the error
+`no-such-topic`.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Operation(msgspec.Struct, omit_defaults=True, gc=False):
     error: str = ""  # the error code of a refusal
     subscription: str = ""
     reader: str = ""  # a unique name for one reader of a subscription
-    life: int = 0  # epoch of the topic; 0: unknown
+    topic_id: int = msgspec.field(default=0, name="life")  # 0: unknown
     epoch: int = 0  # epoch of the subscription; 0: unknown
     offset: int = -1
     upto: int = -1

@@ -90,7 +90,7 @@ class Readers:
 
 def of_topic(operations: History, skip: Operation) -> History:
     """Return those that may be about the same topic, and not one of its name before or since."""
-    return [each for each in operations if fits(each.life, skip.life)]
+    return [each for each in operations if fits(each.topic_id, skip.topic_id)]
 
 
 Broken = Iterator[tuple[str, History]]
@@ -151,7 +151,7 @@ class ReaderEvents:
         """Return how far earlier readers have read; messages before that must be marked."""
         most: tuple[int, Operation | None] = 0, None
         for each in readers:
-            if each is self or each.attach.life != self.attach.life:
+            if each is self or each.attach.topic_id != self.attach.topic_id:
                 continue
             handed, by = each.handed(self.attach.call)
             if handed > most[0] and not self._readers.reset_between(each.attach, self.attach):

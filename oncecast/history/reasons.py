@@ -22,8 +22,8 @@ def of_topic(state: TopicState, operation: Operation) -> str:
         return "the topic exists"
     if operation.error == NOT_SUBSCRIBED:
         return f"the subscription {operation.subscription!r} exists"
-    if operation.life and state.life and operation.life != state.life:
-        return f"the topic is in epoch {state.life}, not {operation.life}"
+    if operation.topic_id and state.epoch and operation.topic_id != state.epoch:
+        return f"the topic is in epoch {state.epoch}, not {operation.topic_id}"
     if operation.kind in ("put", "publish") and operation.offset not in (-1, state.next):
         return f"the topic ends at {state.next}, so no put gets offset {operation.offset}"
     if operation.kind == "get":

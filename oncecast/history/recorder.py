@@ -2,7 +2,7 @@
 
     recorder = Recorder(clock)
     put = recorder.call("ann", "put", "news", digests=digests_of_values([b"hello"]))
-    recorder.returned(put, offset=0, life=1, kept=True)
+    recorder.returned(put, offset=0, topic_id=1, kept=True)
     verdict = check(recorder.history)
 
 All times of one recorder differ, so the events of one process are ordered.

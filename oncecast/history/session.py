@@ -38,7 +38,7 @@ class Reading:
     def __init__(self, name: str, attach: Operation) -> None:
         self.name = name
         self.attach: Operation | None = attach  # None: attached
-        self.life = self.epoch = 0
+        self.topic_id = self.epoch = 0
         self._expected = self._handed = 0
         self.acked = 0
 
@@ -220,12 +220,12 @@ class SessionHistory:
 
     def _record_request(self, reading: Reading, kind: Any, request: Any, **asked: Any) -> None:
         where = {"subscription": request.subscription, "reader": reading.name}
-        labels = {"life": reading.life, "epoch": reading.epoch}
+        labels = {"topic_id": reading.topic_id, "epoch": reading.epoch}
         self._recorder.said(self._client, kind, request.topic, **where, **labels, **asked)
 
     def _of(self, reading: Reading, kind: Any, request: Any, **asked: Any) -> Operation:
         where = {"subscription": request.subscription, "reader": reading.name}
-        labels = {"life": reading.life, "epoch": reading.epoch}
+        labels = {"topic_id": reading.topic_id, "epoch": reading.epoch}
         return self._call(kind, request.topic, **where, **labels, **asked)
 
     # -- events --
@@ -241,8 +241,8 @@ class SessionHistory:
                 put = self._puts.pop(ticket, None)
                 if put is not None:
                     flow = self._session.flows.get(put.topic)
-                    life = 0 if flow is None else flow.topic_id
-                    self._recorder.returned(put, offset=offset, kept=kept, life=life)
+                    topic_id = 0 if flow is None else flow.topic_id
+                    self._recorder.returned(put, offset=offset, kept=kept, topic_id=topic_id)
             case local.NotStored(ticket, why):
                 put = self._puts.pop(ticket, None)
                 if put is not None:
@@ -304,14 +304,14 @@ class SessionHistory:
         if reading.attach is None:
             self._record_event(reading, "moved", event, offset=offset)
             return
-        reading.life = 0 if reader is None else reader.topic_id
-        labels = {"life": reading.life, "epoch": reading.epoch}
+        reading.topic_id = 0 if reader is None else reader.topic_id
+        labels = {"topic_id": reading.topic_id, "epoch": reading.epoch}
         self._recorder.returned(reading.attach, offset=offset, next=end, **labels)
         reading.attach = None
 
     def _record_event(self, reading: Reading, kind: Any, event: Any, **fields: Any) -> None:
         where = {"subscription": event.subscription, "reader": reading.name}
-        labels = {"life": reading.life, "epoch": reading.epoch}
+        labels = {"topic_id": reading.topic_id, "epoch": reading.epoch}
         self._recorder.heard(self._client, kind, event.topic, **where, **labels, **fields)
 
     # -- calls --
@@ -355,11 +355,11 @@ def already_fields(outcome: Any) -> dict[str, Any]:
 
 
 def created_fields(outcome: results.TopicCreated) -> dict[str, Any]:
-    return {"life": outcome.topic_id, "already": outcome.already}
+    return {"topic_id": outcome.topic_id, "already": outcome.already}
 
 
 def subscribed_fields(outcome: results.Subscribed) -> dict[str, Any]:
-    return {"offset": outcome.cursor, "life": outcome.topic_id, "already": outcome.already}
+    return {"offset": outcome.cursor, "topic_id": outcome.topic_id, "already": outcome.already}
 
 
 def sought_fields(outcome: results.Sought) -> dict[str, Any]:
@@ -368,7 +368,7 @@ def sought_fields(outcome: results.Sought) -> dict[str, Any]:
 
 def topic_fields(view: View) -> dict[str, Any]:
     (topic,) = view.topics
-    where = {"life": topic.id, "first": topic.first, "next": topic.next}
+    where = {"topic_id": topic.id, "first": topic.first, "next": topic.next}
     return {**where, "policy": topic.policy}
 
 
@@ -379,6 +379,6 @@ def view_fields(view: View) -> dict[str, Any]:
 
 
 def scan_fields(found: Scanned) -> dict[str, Any]:
-    where = {"life": found.topic_id, "first": found.first, "next": found.next}
+    where = {"topic_id": found.topic_id, "first": found.first, "next": found.next}
     parts = [digests_of_batch(chunk.batch, chunk.skip, chunk.count) for chunk in found.chunks]
     return {**where, "offset": found.offset, "digests": b"".join(parts)}

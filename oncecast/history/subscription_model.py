@@ -19,7 +19,7 @@ ANYWHERE = -1  # an unknown cursor
 
 class SubscriptionState(NamedTuple):
     exists: bool
-    life: int = 0  # epoch of its topic; 0: unknown
+    topic_id: int = 0  # 0: unknown
     epoch: int = 0  # the last known one
     loose: bool = False  # the current epoch is a later one
     cursor: int = 0
@@ -108,10 +108,11 @@ class SubscriptionModel:
     def _subscribe(self, state: SubscriptionState, move: Move) -> Iterator[SubscriptionState]:
         operation = move.operation
         if not state.exists:
-            life, cursor = (operation.life, operation.offset) if move.answered else (0, ANYWHERE)
-            yield SubscriptionState(True, life, state.epoch, True, cursor)
-        elif move.answered and operation.already and fits(operation.life, state.life):
-            yield from self._reach(named(state, operation.life), operation.offset, operation)
+            topic_id = operation.topic_id if move.answered else 0
+            cursor = operation.offset if move.answered else ANYWHERE
+            yield SubscriptionState(True, topic_id, state.epoch, True, cursor)
+        elif move.answered and operation.already and fits(operation.topic_id, state.topic_id):
+            yield from self._reach(named(state, operation.topic_id), operation.offset, operation)
 
     def _unsubscribe(self, state: SubscriptionState, move: Move) -> States:
         if state.exists:
@@ -122,7 +123,7 @@ class SubscriptionModel:
 
     def _attach(self, state: SubscriptionState, move: Move) -> Iterator[SubscriptionState]:
         operation = move.operation
-        if not state.exists or not fits(operation.life, state.life):
+        if not state.exists or not fits(operation.topic_id, state.topic_id):
             return
         if not move.answered:
             if operation.epoch > state.epoch:
@@ -134,7 +135,7 @@ class SubscriptionModel:
             moved = operation.epoch == state.epoch and (move.unknown or state.epoch in self.sought)
             if not moved:
                 return
-        state = named(state, operation.life)
+        state = named(state, operation.topic_id)
         epoch, offset = operation.epoch or state.epoch, operation.offset
         if not isinstance(operation.start, FromOffset):
             for now in self._reach(state, offset, operation):
@@ -160,7 +161,7 @@ class SubscriptionModel:
         return (state._replace(epoch=operation.epoch, loose=False, cursor=operation.offset),)
 
     def _ack(self, state: SubscriptionState, ack: Operation) -> States:
-        if not state.exists or not fits(ack.life, state.life):
+        if not state.exists or not fits(ack.topic_id, state.topic_id):
             return ()
         if state.cursor == ANYWHERE or state.cursor >= ack.upto:
             return (state,)
@@ -193,11 +194,11 @@ class SubscriptionModel:
             return () if state.exists else (state,)
         if operation.views is None:
             return tuple(self._keeps(state, move))
-        if not state.exists or not fits(operation.life, state.life) or move.first > move.cursor:
+        if not state.exists or not fits(operation.topic_id, state.topic_id):
             return ()
-        if move.epoch < state.epoch:
+        if move.first > move.cursor or move.epoch < state.epoch:
             return ()
-        state = named(state, operation.life)
+        state = named(state, operation.topic_id)
         if move.epoch == state.epoch:
             return tuple(self._reach(state, move.cursor, operation))
         if not (state.loose or move.unknown):
@@ -247,5 +248,5 @@ def fits(one: int, other: int) -> bool:
     return not one or not other or one == other
 
 
-def named(state: SubscriptionState, life: int) -> SubscriptionState:
-    return state if state.life or not life else state._replace(life=life)
+def named(state: SubscriptionState, topic_id: int) -> SubscriptionState:
+    return state if state.topic_id or not topic_id else state._replace(topic_id=topic_id)

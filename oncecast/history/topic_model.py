@@ -75,7 +75,7 @@ class Log:
 
 class TopicState(NamedTuple):
     exists: bool
-    life: int  # the epoch; 0: unknown
+    epoch: int  # id of the topic; 0: unknown
     log: Log
     first: int  # no message below it is kept
     top: int  # upper bound of the first kept offset; FREE: none
@@ -111,12 +111,12 @@ class Effect(NamedTuple):
     answered: bool = True
     digests: bytes = b""
     offset: int = -1
-    life: int = 0
+    epoch: int = 0
     put_before: bool = False  # a producer may have created the topic by then
     double: int = 0  # not 0: identifies a put that may happen in several epochs
 
     def silent(self) -> Effect:
-        return self._replace(answered=False, life=0)
+        return self._replace(answered=False, epoch=0)
 
 
 class Seen:
@@ -178,8 +178,8 @@ class TopicModel:
 
     def __init__(self, shown: dict[int, Shown], wild: dict[int, list[tuple[int, int]]]) -> None:
         self._shown, self._wild = shown, wild
-        self._lives = sorted(life for life in shown if life)
-        self._got = {life for life in shown if shown[life].got}
+        self._epochs = sorted(epoch for epoch in shown if epoch)
+        self._got = {epoch for epoch in shown if shown[epoch].got}
 
     def step(self, state: TopicState, effect: Effect) -> States:
         match effect.operation.kind:
@@ -205,14 +205,14 @@ class TopicModel:
     def late(self, state: TopicState, effect: Effect) -> bool:
         """Return whether the log or the epoch has passed the operation: both only grow."""
         operation = effect.operation
-        if not effect.answered or operation.error or not effect.life:
+        if not effect.answered or operation.error or not effect.epoch:
             return False
-        over = effect.life <= state.ended
+        over = effect.epoch <= state.ended
         if operation.kind == "get":
             return over
-        if over or state.life > effect.life:
+        if over or state.epoch > effect.epoch:
             return True
-        if not state.exists or state.life != effect.life:
+        if not state.exists or state.epoch != effect.epoch:
             return False
         end = effect.offset if effect.operation.kind in ("put", "publish") else operation.next
         return 0 <= end < state.next
@@ -221,14 +221,14 @@ class TopicModel:
         """Return whether no answer is evidence of the put: none shows its messages."""
         if effect.answered:
             return False
-        if effect.operation.kind not in ("put", "publish") or not state.life:
+        if effect.operation.kind not in ("put", "publish") or not state.epoch:
             return True
-        shown = self._shown.get(state.life)
+        shown = self._shown.get(state.epoch)
         return shown is None or not shown.seen.has(state.next, effect.digests)
 
     def stage(self, state: TopicState) -> Stage | None:
         """Return epoch and length of the log, unless optional puts could extend it."""
-        return (state.life, state.log.next) if state.exists and not self._wild else None
+        return (state.epoch, state.log.next) if state.exists and not self._wild else None
 
     def spent(self, state: TopicState) -> tuple[TopicState, frozenset[int]]:
         """Return the puts that have happened in this epoch as spent."""
@@ -237,64 +237,64 @@ class TopicModel:
 
     # -- epochs --
 
-    def _alive(self, state: TopicState, life: int) -> Iterator[TopicState]:
+    def _alive(self, state: TopicState, epoch: int) -> Iterator[TopicState]:
         """Yield the state if the topic exists in this epoch."""
         if state.exists:
-            if life in (0, state.life):
+            if epoch in (0, state.epoch):
                 yield state
-            elif not state.life and life > state.ended:
-                yield state._replace(life=life)
+            elif not state.epoch and epoch > state.ended:
+                yield state._replace(epoch=epoch)
 
     def _ended(self, state: TopicState) -> TopicState:
         if not state.exists:
             return state
-        state = self._grown(state, self._shown.get(state.life, NOT_SHOWN).end)
+        state = self._grown(state, self._shown.get(state.epoch, NOT_SHOWN).end)
         past = state.past
-        if state.next and (state.life in self._got or 0 in self._got):
-            past = (*past, (state.life, state.log))
-        return ABSENT._replace(ended=max(state.ended, state.life), past=past)
+        if state.next and (state.epoch in self._got or 0 in self._got):
+            past = (*past, (state.epoch, state.log))
+        return ABSENT._replace(ended=max(state.ended, state.epoch), past=past)
 
     def _may_end(self, state: TopicState) -> bool:
         """Return whether the log has everything that was shown of this epoch."""
-        shown = self._shown.get(state.life) if state.life else None
+        shown = self._shown.get(state.epoch) if state.epoch else None
         return shown is None or self._grown(state, shown.end).next >= shown.end
 
     def _grown(self, state: TopicState, end: int) -> TopicState:
         """Return the topic with its log extended to `end`, if optional puts allow it."""
         if state.next >= end or not self._wild:
             return state
-        for life in (state.life, 0):
-            runs = self._wild.get(life, [])
+        for epoch in (state.epoch, 0):
+            runs = self._wild.get(epoch, [])
             at = bisect_right(runs, (state.next, inf)) - 1
             if at >= 0 and state.next < runs[at][1]:
                 return state._replace(log=state.log.lengthened(min(end, runs[at][1])))
         return state
 
-    def _newborn(self, state: TopicState, life: int) -> Iterator[TopicState]:
+    def _newborn(self, state: TopicState, epoch: int) -> Iterator[TopicState]:
         """Yield a new epoch, if the topic does not exist or may end by itself."""
         if state.exists and not (state.idle and self._may_end(state)):
             return
         over = self._ended(state)
-        if not life or life > over.ended:
-            yield over._replace(exists=True, life=life, log=Log(bytearray()))
+        if not epoch or epoch > over.ended:
+            yield over._replace(exists=True, epoch=epoch, log=Log(bytearray()))
 
-    def _made(self, state: TopicState, life: int) -> Iterator[TopicState]:
-        yield from self._alive(state, life)
-        yield from self._newborn(state, life)
+    def _made(self, state: TopicState, epoch: int) -> Iterator[TopicState]:
+        yield from self._alive(state, epoch)
+        yield from self._newborn(state, epoch)
 
-    def _next_life(self, state: TopicState) -> Iterator[TopicState]:
+    def _next_epoch(self, state: TopicState) -> Iterator[TopicState]:
         """Yield the next known epoch. To skip one would contradict its answers."""
         over = self._ended(state).ended
-        at = bisect_right(self._lives, over)
-        if at < len(self._lives):
-            yield from self._newborn(state, self._lives[at])
+        at = bisect_right(self._epochs, over)
+        if at < len(self._epochs):
+            yield from self._newborn(state, self._epochs[at])
 
     # -- messages --
 
     def _append(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
-        life = effect.life
-        lives = self._made(state, life) if life or effect.answered else self._any_life(state)
-        for now in lives:
+        epoch = effect.epoch
+        states = self._made(state, epoch) if epoch or effect.answered else self._any_epoch(state)
+        for now in states:
             if effect.double in now.doubled or too_late(now, effect):
                 continue
             now = self._grown(now, effect.offset)
@@ -310,20 +310,20 @@ class TopicModel:
 
     def _noted(self, state: TopicState, effect: Effect) -> bytes:
         """Return the digests, or UNKNOWN ones if no answer depends on them."""
-        shown = self._shown.get(state.life, NOT_SHOWN)
+        shown = self._shown.get(state.epoch, NOT_SHOWN)
         if effect.answered or 0 in self._got or shown.seen.any(state.next, effect.digests):
             return effect.digests
         return UNKNOWN * (len(effect.digests) // DIGEST_BYTES)
 
-    def _any_life(self, state: TopicState) -> Iterator[TopicState]:
+    def _any_epoch(self, state: TopicState) -> Iterator[TopicState]:
         yield from self._alive(state, 0)
-        yield from self._next_life(state)
+        yield from self._next_epoch(state)
         if self._shown.get(0, NOT_SHOWN).most:
             yield from self._newborn(state, 0)
 
     def _free(self, state: TopicState, effect: Effect) -> bool:
         """Return whether a put without an offset may be next in the log and is of use."""
-        shown = self._shown.get(state.life, NOT_SHOWN)
+        shown = self._shown.get(state.epoch, NOT_SHOWN)
         begin = state.next
         if begin >= shown.most and not effect.answered:
             return False
@@ -336,13 +336,12 @@ class TopicModel:
     def _get(self, state: TopicState, get: Operation) -> States:
         """Check a delivery, which may arrive after the epoch has ended."""
         if state.exists:
-            for now in self._alive(state, get.life):
+            for now in self._alive(state, get.topic_id):
                 now = self._grown(now, max(get.offset + get.messages, get.next))
                 if holds(now.log, get):
                     return (now,)
-        if any(
-            life in (0, get.life) or not get.life for life, log in state.past if holds(log, get)
-        ):
+        ended = (epoch for epoch, log in state.past if holds(log, get))
+        if any(not get.topic_id or epoch in (0, get.topic_id) for epoch in ended):
             return (state,)
         return ()
 
@@ -361,10 +360,10 @@ class TopicModel:
                 yield state
             return
         end = max(operation.next, operation.offset)
-        for now in self._alive(state, effect.life):
+        for now in self._alive(state, effect.epoch):
             yield from looked(self._grown(now, end), operation)
         if effect.put_before:
-            for born in self._newborn(state, effect.life):
+            for born in self._newborn(state, effect.epoch):
                 yield from looked(self._grown(born, end), operation)
 
     # -- subscriptions --
@@ -384,9 +383,9 @@ class TopicModel:
 
     def _reached(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
         """Yield the topic as it is, or with a new epoch."""
-        yield from self._made(state, effect.life)
+        yield from self._made(state, effect.epoch)
         if not effect.answered:
-            yield from self._next_life(state)
+            yield from self._next_epoch(state)
 
     def _unsubscribe(self, state: TopicState, effect: Effect) -> States:
         operation = effect.operation
@@ -400,13 +399,13 @@ class TopicModel:
         operation = effect.operation
         policy = operation.policy or DEFAULT
         if operation.already or not effect.answered:
-            for now in self._alive(state, effect.life):
+            for now in self._alive(state, effect.epoch):
                 if now.policy == policy and (effect.answered or not now.declared):
                     yield now if now.declared else now._replace(declared=True)
-        for born in self._newborn(state, effect.life):
+        for born in self._newborn(state, effect.epoch):
             yield under(born, policy)._replace(declared=True)
         if not effect.answered:
-            for born in self._next_life(state):
+            for born in self._next_epoch(state):
                 yield under(born, policy)._replace(declared=True)
 
     def _delete(self, state: TopicState, effect: Effect) -> States:
@@ -439,7 +438,8 @@ def with_name(state: TopicState, operation: Operation) -> TopicState:
 
 def too_late(state: TopicState, effect: Effect) -> bool:
     """Return whether the answer of a put puts it into an earlier epoch."""
-    return not effect.answered and effect.operation.done and 0 < effect.operation.life <= state.life
+    put = effect.operation
+    return not effect.answered and put.done and 0 < put.topic_id <= state.epoch
 
 
 def holds(log: Log, get: Operation) -> bool:

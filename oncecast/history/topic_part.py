@@ -32,9 +32,9 @@ class TopicPart(Part):
         self._enders = [each for each in self.operations if each.kind in ("delete", "unsubscribe")]
         seen = (each for each in self.operations if each.kind not in ("put", "publish"))
         self._seen = {digest for each in seen for digest in cut(each.digests)}
-        lives = {each.life for each in self.operations if each.life}
+        epochs = {each.topic_id for each in self.operations if each.topic_id}
         # If the topic never ends, all operations concern its only epoch.
-        self._only = min(lives) if not self._enders and len(lives) == 1 else 0
+        self._only = min(epochs) if not self._enders and len(epochs) == 1 else 0
 
     def problem(self, loose: frozenset[int] = NOBODY) -> Problem:
         items: list[Item] = []
@@ -43,44 +43,44 @@ class TopicPart(Part):
             free = id(operation) in loose
             if free and operation.kind in ("put", "publish") and operation.offset >= 0:
                 run = (operation.offset, operation.offset + operation.messages)
-                wild.setdefault(operation.life or self._only, []).append(run)
+                wild.setdefault(operation.topic_id or self._only, []).append(run)
             else:
                 items += self._pending(operation, self._items(operation, number, loose=free))
-        runs = {life: joined_runs(each) for life, each in wild.items()}
-        model = TopicModel(shown_by_life(items), runs)
+        runs = {epoch: joined_runs(each) for epoch, each in wild.items()}
+        model = TopicModel(shown_by_epoch(items), runs)
         return Problem(items, topic_model.ABSENT, model)
 
     def _items(self, operation: Operation, number: int, *, loose: bool) -> list[Item]:
-        life, due = operation.life or self._only, due_of(operation)
+        epoch, due = operation.topic_id or self._only, due_of(operation)
         match operation.kind:
             case "put" | "publish":
-                return self._put_items(operation, life, number)
+                return self._put_items(operation, epoch, number)
             case "get":
-                return [] if loose else [Item(Effect(operation, life=life), due, due, reads=True)]
+                return [] if loose else [Item(Effect(operation, epoch=epoch), due, due, reads=True)]
             case "look" | "scan" | "attach" | "seek":
                 if loose or not (operation.done or absent(operation)):
                     return []
-                seen = Effect(operation, life=life, put_before=self._born <= due)
-                stage = (life, operation.next) if life and operation.next >= 0 else None
+                seen = Effect(operation, epoch=epoch, put_before=self._born <= due)
+                stage = (epoch, operation.next) if epoch and operation.next >= 0 else None
                 return [Item(seen, operation.call, due, reads=True, stage=stage)]
             case "subscribe" | "unsubscribe" | "create" | "delete" | "policy":
-                effect = Effect(operation, life=life, put_before=self._born <= due)
+                effect = Effect(operation, epoch=epoch, put_before=self._born <= due)
                 items = command_items(operation, effect, loose=loose)
                 # If the answer does not apply, an earlier copy may have had the effect.
                 return [item._replace(twin=item.must and len(items) > 1) for item in items]
             case _:
                 return []
 
-    def _put_items(self, put: Operation, life: int, number: int) -> list[Item]:
+    def _put_items(self, put: Operation, epoch: int, number: int) -> list[Item]:
         if put.refused and put.error not in PERHAPS_STORED:
             return []  # none of its messages are in the topic
         due = due_of(put) if put.done else inf
-        effect = Effect(put, put.done, put.digests, put.offset if put.done else -1, life)
+        effect = Effect(put, put.done, put.digests, put.offset if put.done else -1, epoch)
         if put.kind == "publish":
             # A publish is remembered even if the topic is deleted.
             return [Item(effect, put.call, due, put.done)]
         chain = ("put", put.client)
-        stage = (life, effect.offset) if life and effect.offset >= 0 else None
+        stage = (epoch, effect.offset) if epoch and effect.offset >= 0 else None
         if not any(each.call <= due and put.call <= due_of(each) for each in self._enders):
             return [Item(effect, put.call, due, put.done, chain, stage=stage)]
         # If the topic was deleted before the answer came, the put is repeated in the next one.
@@ -134,14 +134,14 @@ def joined_runs(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def shown_by_life(items: Iterable[Item]) -> dict[int, Shown]:
+def shown_by_epoch(items: Iterable[Item]) -> dict[int, Shown]:
     """Collect the evidence that answers give about each epoch of the topic."""
     found: dict[int, Shown] = {}
     for item in items:
         effect, operation = item.what, item.what.operation
         if not item.must or operation.error:
             continue
-        shown = found.setdefault(effect.life, Shown())
+        shown = found.setdefault(effect.epoch, Shown())
         shown.end = max(shown.end, operation.next, operation.offset)
         if operation.kind in ("put", "publish"):
             if effect.offset >= 0:

@@ -129,7 +129,9 @@ class Flow:
     def execute(self) -> None:
         client = self.client
         if not self.epoch:
-            opened = client.node.apply(do.OpenProducer(self.topic, client.name, client.life, 0))
+            opened = client.node.apply(
+                do.OpenProducer(self.topic, client.name, client.incarnation, 0)
+            )
             assert isinstance(opened, done.Opened)
             self.epoch = opened.epoch
             if opened.topic_id != self.topic_id:
@@ -170,8 +172,10 @@ class Reader:
 
     confirmed = -1  # each ack is answered by the node
 
-    def __init__(self, client: Client, topic: str, name: str, life: str, start_at: int) -> None:
-        self.client, self.topic, self.name, self.life = client, topic, name, life
+    def __init__(
+        self, client: Client, topic: str, name: str, incarnation: str, start_at: int
+    ) -> None:
+        self.client, self.topic, self.name, self.incarnation = client, topic, name, incarnation
         self.start_at = start_at
         self.epoch = self.topic_id = 0
         self.expected = self.handed = self.acked = self.sent = 0
@@ -194,7 +198,7 @@ class Reader:
 
     def _attach(self) -> None:
         node = self.client.node
-        result = node.apply(do.Attach(self.topic, self.name, self.life))
+        result = node.apply(do.Attach(self.topic, self.name, self.incarnation))
         if self.client.rng.random() < 0.2:
             return  # the answer is lost
         if not isinstance(result, done.Attached):
@@ -206,7 +210,9 @@ class Reader:
             return
         self.epoch, self.topic_id = result.epoch, result.topic_id
         if 0 <= start < result.cursor:
-            seek = do.Seek(self.topic, self.name, do.FromOffset(start), 0, self.life, self.epoch)
+            seek = do.Seek(
+                self.topic, self.name, do.FromOffset(start), 0, self.incarnation, self.epoch
+            )
             sought = node.apply(seek)
             self.epoch = sought.epoch
             self._position(sought.cursor, result.next)
@@ -256,13 +262,13 @@ class Client:
 
     def __init__(self, play: Play, name: str) -> None:
         self.play, self.node, self.rng, self.name = play, play.node, play.rng, name
-        self.lives = self.tickets = 0
+        self.starts = self.tickets = 0
         self.begin()
 
     def begin(self) -> None:
-        self.lives += 1
-        self.life = f"{self.name}#{self.lives}"
-        self.identity = Identity(self.name, self.life, durable=False)
+        self.starts += 1
+        self.incarnation = f"{self.name}#{self.starts}"
+        self.identity = Identity(self.name, self.incarnation, durable=False)
         self.flows: dict[str, Flow] = {}
         self.readers: dict[tuple[str, str], Reader] = {}
         self.calls: list[Call] = []
@@ -303,7 +309,7 @@ class Client:
     def command(self, command: Any) -> None:
         self.tickets += 1
         if isinstance(command, do.Once):
-            command = replace(command, token=f"{self.life}.{self.tickets}")
+            command = replace(command, token=f"{self.incarnation}.{self.tickets}")
         self.ask(local.Do(self.tickets, command))
         self.calls.append(Call(self, self.tickets, lambda: self.node.apply(command)))
 
@@ -325,8 +331,8 @@ class Client:
         start = self.rng.choice((-1, -1, -1, self.rng.randrange(6)))
         self.ask(local.Read(topic, name, start))
         self.tickets += 1
-        life = f"{self.life}.{self.tickets}"
-        self.readers[topic, name] = Reader(self, topic, name, life, start)
+        incarnation = f"{self.incarnation}.{self.tickets}"
+        self.readers[topic, name] = Reader(self, topic, name, incarnation, start)
 
     # -- actions of readers --
 
@@ -375,7 +381,7 @@ class Client:
         where = (reader.topic, reader.name)
         start = self.play.start()
         self.ask(local.Move(self.tickets, *where, start))
-        seek = do.Seek(*where, start, 0, f"{self.life}.{self.tickets}", reader.epoch)
+        seek = do.Seek(*where, start, 0, f"{self.incarnation}.{self.tickets}", reader.epoch)
         self.calls.append(Call(self, self.tickets, lambda: self.node.apply(seek)))
 
 

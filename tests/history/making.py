@@ -20,14 +20,16 @@ def digests(*values: str) -> bytes:
 
 
 def put(
-    call: float, returned: float | None, offset: int, *values: str, life: int = 1, **fields: Any
+    call: float, returned: float | None, offset: int, *values: str, topic_id: int = 1, **fields: Any
 ) -> Operation:
-    return op("put", call, returned, offset=offset, life=life, digests=digests(*values), **fields)
+    return op(
+        "put", call, returned, offset=offset, topic_id=topic_id, digests=digests(*values), **fields
+    )
 
 
 def lost_put(call: float, *values: str, **fields: Any) -> Operation:
     """Return a put that was never answered."""
-    return put(call, None, -1, *values, life=0, **fields)
+    return put(call, None, -1, *values, topic_id=0, **fields)
 
 
 def publish(call: float, returned: float | None, offset: int, **fields: Any) -> list[Operation]:
@@ -38,7 +40,7 @@ def publish(call: float, returned: float | None, offset: int, **fields: Any) -> 
 
 
 def of_reader(kind: Kind, time: float, **fields: Any) -> Operation:
-    where = {"epoch": 2, "reader": "r1", "subscription": NAME, "life": 1}
+    where = {"epoch": 2, "reader": "r1", "subscription": NAME, "topic_id": 1}
     return op(kind, time, time, **{**where, **fields})
 
 
@@ -47,15 +49,15 @@ def got(time: float, offset: int, *values: str, **fields: Any) -> Operation:
 
 
 def again(time: float, offset: int, handed: int) -> Operation:
-    where = {"epoch": 2, "reader": "r1", "subscription": NAME, "life": 1}
+    where = {"epoch": 2, "reader": "r1", "subscription": NAME, "topic_id": 1}
     return op("again", time, None, offset=offset, upto=handed, **where)
 
 
 def subscribed(
-    call: float, returned: float | None, cursor: int = 0, life: int = 1, **fields: Any
+    call: float, returned: float | None, cursor: int = 0, topic_id: int = 1, **fields: Any
 ) -> Operation:
     fields = {"subscription": NAME, "start": FromEarliest(), **fields}
-    return op("subscribe", call, returned, offset=cursor, life=life, **fields)
+    return op("subscribe", call, returned, offset=cursor, topic_id=topic_id, **fields)
 
 
 def unsubscribed(call: float, returned: float | None, **fields: Any) -> Operation:
@@ -70,22 +72,22 @@ def attached(
     *,
     epoch: int = 2,
     reader: str = "r1",
-    life: int = 1,
+    topic_id: int = 1,
     **fields: Any,
 ) -> Operation:
-    where = {"subscription": NAME, "reader": reader, "epoch": epoch, "life": life}
+    where = {"subscription": NAME, "reader": reader, "epoch": epoch, "topic_id": topic_id}
     return op("attach", call, returned, offset=cursor, next=next, **{**where, **fields})
 
 
 def ack(
     call: float, returned: float | None, upto: int, *, epoch: int = 2, reader: str = "r1"
 ) -> Operation:
-    where = {"subscription": NAME, "reader": reader, "epoch": epoch, "life": 1}
+    where = {"subscription": NAME, "reader": reader, "epoch": epoch, "topic_id": 1}
     return op("ack", call, returned, upto=upto, offset=upto, **where)
 
 
 def left(call: float, returned: float | None, upto: int, handed: int) -> Operation:
-    where = {"subscription": NAME, "reader": "r1", "epoch": 2, "life": 1}
+    where = {"subscription": NAME, "reader": "r1", "epoch": 2, "topic_id": 1}
     return op("leave", call, returned, upto=upto, next=handed, **where)
 
 
@@ -102,7 +104,7 @@ def look(
     next: int,
     *cursors: tuple[str, int, int],
     first: int = 0,
-    life: int = 1,
+    topic_id: int = 1,
     **fields: Any,
 ) -> Operation:
     """Return a look. `cursors` are names, cursors and epochs of subscriptions, if asked for."""
@@ -110,14 +112,14 @@ def look(
         SubscriptionSeen(name, cursor, next - max(first, cursor), epoch)
         for name, cursor, epoch in cursors
     )
-    where = {"first": first, "next": next, "life": life}
+    where = {"first": first, "next": next, "topic_id": topic_id}
     return op("look", call, returned, **where, **{"views": views or None, **fields})
 
 
 def scanned(
     call: float, returned: float, next: int, offset: int, *values: str, **fields: Any
 ) -> Operation:
-    fields = {"first": 0, "life": 1, "start": FromEarliest(), **fields}
+    fields = {"first": 0, "topic_id": 1, "start": FromEarliest(), **fields}
     return op("scan", call, returned, next=next, offset=offset, digests=digests(*values), **fields)
 
 
@@ -125,8 +127,8 @@ def no_topic(call: float, returned: float) -> Operation:
     return op("look", call, returned, error="no-such-topic")
 
 
-def created(call: float, returned: float | None, life: int = 1, **fields: Any) -> Operation:
-    return op("create", call, returned, life=life, **fields)
+def created(call: float, returned: float | None, topic_id: int = 1, **fields: Any) -> Operation:
+    return op("create", call, returned, topic_id=topic_id, **fields)
 
 
 def deleted(call: float, returned: float | None, **fields: Any) -> Operation:

@@ -175,20 +175,20 @@ BROKEN: dict[str, tuple[str, History]] = {
         "messages were skipped",
         [
             *(SUB, ABC, READ_ABC, got(4, 0, "a", "b", "c"), ack(4.1, 4.2, 3), deleted(5, 6)),
-            *(subscribed(7, 8, life=2), put(9, 10, 0, "d", "e", "f", life=2)),
-            attached(11, 12, 0, 3, epoch=4, reader="r2", life=2),
-            of_reader("skip", 13, offset=0, next=2, epoch=4, reader="r2", life=2),
-            got(14, 2, "f", epoch=4, reader="r2", life=2),
+            *(subscribed(7, 8, topic_id=2), put(9, 10, 0, "d", "e", "f", topic_id=2)),
+            attached(11, 12, 0, 3, epoch=4, reader="r2", topic_id=2),
+            of_reader("skip", 13, offset=0, next=2, epoch=4, reader="r2", topic_id=2),
+            got(14, 2, "f", epoch=4, reader="r2", topic_id=2),
         ],
     ),
     "messages are skipped as only the policy of an earlier topic of the same name allows": (
         "messages were skipped",
         [
             *(created(0, 1, policy=Policy(bytes_max=1, drop_unread=True)), deleted(2, 3)),
-            *(subscribed(7, 8, life=2), put(9, 10, 0, "d", "e", "f", life=2)),
-            attached(11, 12, 0, 3, epoch=4, reader="r2", life=2),
-            of_reader("skip", 13, offset=0, next=2, epoch=4, reader="r2", life=2),
-            got(14, 2, "f", epoch=4, reader="r2", life=2),
+            *(subscribed(7, 8, topic_id=2), put(9, 10, 0, "d", "e", "f", topic_id=2)),
+            attached(11, 12, 0, 3, epoch=4, reader="r2", topic_id=2),
+            of_reader("skip", 13, offset=0, next=2, epoch=4, reader="r2", topic_id=2),
+            got(14, 2, "f", epoch=4, reader="r2", topic_id=2),
         ],
     ),
     # -- epochs of topics --
@@ -206,11 +206,11 @@ BROKEN: dict[str, tuple[str, History]] = {
     ),
     "a delete in flight is done twice": (
         "the topic exists",
-        [created(0, 1), deleted(2, 20), no_topic(3, 4), created(5, 6, life=2), no_topic(7, 8)],
+        [created(0, 1), deleted(2, 20), no_topic(3, 4), created(5, 6, topic_id=2), no_topic(7, 8)],
     ),
     "a delete without an answer is done twice": (
         "the topic exists",
-        [created(0, 1), op("delete", 2), no_topic(3, 4), created(5, 6, life=2), no_topic(7, 8)],
+        [created(0, 1), op("delete", 2), no_topic(3, 4), created(5, 6, topic_id=2), no_topic(7, 8)],
     ),
     "a refused create takes effect": (
         "the topic does not exist",
@@ -218,7 +218,7 @@ BROKEN: dict[str, tuple[str, History]] = {
     ),
     "a new topic has an older epoch": (
         "create",
-        [created(0, 1, life=2), deleted(2, 3), created(4, 5, life=1)],
+        [created(0, 1, topic_id=2), deleted(2, 3), created(4, 5, topic_id=1)],
     ),
     "a reader gets a message of the previous epoch": (
         "get",
@@ -226,10 +226,10 @@ BROKEN: dict[str, tuple[str, History]] = {
             SUB,
             put(2, 3, 0, "a"),
             deleted(4, 5),
-            subscribed(6, 7, life=2),
-            put(8, 9, 0, "b", life=2),
-            attached(10, 11, 0, 1, life=2, epoch=9),
-            got(12, 0, "a", life=2, epoch=9),
+            subscribed(6, 7, topic_id=2),
+            put(8, 9, 0, "b", topic_id=2),
+            attached(10, 11, 0, 1, topic_id=2, epoch=9),
+            got(12, 0, "a", topic_id=2, epoch=9),
         ],
     ),
     "a policy that was set has no effect": (

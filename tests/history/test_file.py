@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 
@@ -45,6 +46,16 @@ def test_killed_process_leaves_calls_without_answers() -> None:
         assert found.offset == -1
     (found,) = read(data.splitlines(keepends=True))
     assert (found.offset, found.done) == (7, True)
+
+
+def test_topic_id_has_the_key_of_earlier_versions() -> None:
+    file = io.BytesIO()
+    recorder = Recorder(lambda: 1.0, Writer(file))
+    recorder.said("ann", "ack", "news", topic_id=1)
+    recorder.returned(recorder.call("ann", "look", "news", topic_id=2), topic_id=3)
+    lines = file.getvalue().splitlines(keepends=True)
+    assert [json.loads(each).get("life") for each in lines] == [None, 1, 2, 3]
+    assert [each.topic_id for each in read(lines)] == [1, 3]
 
 
 def test_times_of_a_recorder_are_all_different() -> None:

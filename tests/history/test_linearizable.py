@@ -65,14 +65,14 @@ FINE: dict[str, History] = {
         *(SUB, READ, put(2, 9, -1, "a"), put(3, 4, 0, "b", client="bob"), got(5, 0, "b", "a")),
     ],
     "a fenced put may have been stored": [
-        *(SUB, READ, put(2, 3, -1, "a", life=0, error="fenced"), got(4, 0, "a")),
+        *(SUB, READ, put(2, 3, -1, "a", topic_id=0, error="fenced"), got(4, 0, "a")),
     ],
     "a fenced put may not have been stored": [
-        *(SUB, put(2, 3, -1, "a", life=0, error="fenced"), look(4, 5, 0)),
+        *(SUB, put(2, 3, -1, "a", topic_id=0, error="fenced"), look(4, 5, 0)),
     ],
     "a put is not kept without subscriptions": [put(2, 3, 0, "a", kept=False)],
     "a topic without subscriptions ends with its producer": [
-        *(put(2, 3, 0, "a", kept=False), no_topic(4, 5), put(6, 7, 0, "b", life=2)),
+        *(put(2, 3, 0, "a", kept=False), no_topic(4, 5), put(6, 7, 0, "b", topic_id=2)),
     ],
     "opening a producer creates the topic": [look(2, 3, 0), put(1, 9, 0, "a")],
     "a number is published once for several requests": [
@@ -123,12 +123,12 @@ FINE: dict[str, History] = {
         *(SUB, ABC, READ_ABC, deleted(4, 5), no_topic(6, 7), got(8, 0, "a", "b")),
     ],
     "a topic is deleted and created again": [
-        *(SUB, ABC, deleted(4, 5), subscribed(6, 7, life=2), put(8, 9, 0, "x", life=2)),
-        *(attached(10, 11, 0, 1, life=2, epoch=9), got(12, 0, "x", life=2, epoch=9)),
+        *(SUB, ABC, deleted(4, 5), subscribed(6, 7, topic_id=2), put(8, 9, 0, "x", topic_id=2)),
+        *(attached(10, 11, 0, 1, topic_id=2, epoch=9), got(12, 0, "x", topic_id=2, epoch=9)),
     ],
     "a put is in flight while its topic is deleted and created again": [
-        *(SUB, READ, put(2, 9, 0, "a", life=2), got(3, 0, "a"), deleted(4, 5)),
-        *(subscribed(6, 7, life=2), look(10, 11, 1, life=2)),
+        *(SUB, READ, put(2, 9, 0, "a", topic_id=2), got(3, 0, "a"), deleted(4, 5)),
+        *(subscribed(6, 7, topic_id=2), look(10, 11, 1, topic_id=2)),
     ],
     "a create that an overloaded node refused was done by an earlier copy": [
         *(op("create", 0, 1, error="overloaded"), look(2, 3, 0)),
@@ -137,7 +137,7 @@ FINE: dict[str, History] = {
         *(created(0, 1), deleted(2, 5, already=True), no_topic(6, 7)),
     ],
     "a subscription is removed and created again": [
-        *(SUB, ABC, unsubscribed(4, 5), subscribed(6, 7, 0, life=2, start=FromNew())),
+        *(SUB, ABC, unsubscribed(4, 5), subscribed(6, 7, 0, topic_id=2, start=FromNew())),
     ],
     "a policy drops unread messages": [
         *(created(0, 1, policy=DROPPING), subscribed(1.1, 1.2), ABC, READ_ABC),

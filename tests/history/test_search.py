@@ -63,7 +63,7 @@ def spoiled(history: History, rng: Random) -> History:
     found = [msgspec.structs.replace(each) for each in history]
     answered = [each for each in found if each.done]
     for operation in rng.sample(answered, min(len(answered), rng.randrange(3))):
-        name = rng.choice(("offset", "next", "first", "epoch", "life", "upto"))
+        name = rng.choice(("offset", "next", "first", "epoch", "topic_id", "upto"))
         if getattr(operation, name) >= 0:
             setattr(operation, name, max(0, getattr(operation, name) + rng.choice((-1, 1))))
     return found

@@ -66,7 +66,7 @@ def test_commands_and_puts_are_recorded_with_their_answers(tmp_path: Path) -> No
     assert len({each.client for each in history}) == 1
     assert history[0].client.startswith("ann~")
     created, look, scanned = history[0], only(history, "look"), of_kind(history, "scan")
-    assert (created.policy, created.already, created.life) == (KEEP, False, look.life)
+    assert (created.policy, created.already, created.topic_id) == (KEEP, False, look.topic_id)
     puts = [(each.offset, each.kept, each.digests) for each in of_kind(history, "put")]
     assert puts == [
         (0, True, digests_of_values([b"a"])),

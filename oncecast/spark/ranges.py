@@ -10,20 +10,20 @@ PIECE_BYTES_MIN = 4 << 20  # smaller pieces are not worth a task
 
 
 class Position(NamedTuple):
-    """The next offset to read, the epoch of the topic, and the offset at which the query began.
+    """The next offset to read, the id of the topic, and the offset at which the query began.
 
     Spark records the end of a micro-batch before it reads, but not the start of the first one. So
     the end includes it, for a query that crashes in its first micro-batch.
     """
 
-    life: int
+    topic_id: int
     begin: int
     next: int
 
 
 class Range(NamedTuple):
     topic: str
-    life: int
+    topic_id: int
     first: int
     until: int
     size: int = 1  # approximate bytes of a message
@@ -43,14 +43,14 @@ Positions = Mapping[str, Position]
 def between(start: Positions, end: Positions) -> list[Range]:
     """Return the range to read of each topic in `end`."""
     ranges = (
-        Range(topic, at.life, resumed(start.get(topic), at), at.next)
+        Range(topic, at.topic_id, resumed(start.get(topic), at), at.next)
         for topic, at in sorted(end.items())
     )
     return [each for each in ranges if each.rows > 0]
 
 
 def resumed(start: Position | None, end: Position) -> int:
-    """Return where to resume: at `start`, if both have the same epoch and beginning."""
+    """Return where to resume: at `start`, if both have the same topic id and beginning."""
     if start is None or start[:2] != end[:2]:
         return end.begin
     return start.next

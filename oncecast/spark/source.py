@@ -42,6 +42,7 @@ COLUMNS = {
     "sequence": "bigint",
 }
 HEADERS = {"headers": "map<string, binary>"}
+KEYS = ("life", "begin", "next")  # of the fields of a Position in checkpoints
 ROWS = 65_536  # messages per Arrow batch, approximately
 BYTES = 8 << 20  # bytes per Arrow batch, approximately
 GONE = (errors.MessagesLost, errors.TopicReplaced, errors.OutOfRange, errors.NoSuchTopic)
@@ -80,11 +81,11 @@ def read(options: SourceOptions, piece: InputPartition) -> Iterator[pa.RecordBat
 
 def slices(options: SourceOptions, range_: Range) -> Iterator[Slice]:
     """Yield the slices of a range. Skip lost messages or raise, depending on the options."""
-    topic, life, at, until, _ = range_
+    topic, topic_id, at, until, _ = range_
     with options.node.connect(patient=True) as client:
         while at < until:
             try:
-                for each in client.scan(topic, from_offset(at), until, life=life):
+                for each in client.scan(topic, from_offset(at), until, life=topic_id):
                     at = each.end
                     yield each
             except GONE as error:
@@ -174,8 +175,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def as_offset(positions: Positions) -> dict[str, Any]:
     """Return the positions in the format of Spark's checkpoint."""
-    return {topic: at._asdict() for topic, at in positions.items()}
+    return {topic: dict(zip(KEYS, at, strict=True)) for topic, at in positions.items()}
 
 
 def as_positions(offset: Mapping[str, Any]) -> dict[str, Position]:
-    return {topic: Position(**at) for topic, at in offset.items()}
+    return {topic: Position(*(at[key] for key in KEYS)) for topic, at in offset.items()}

@@ -67,16 +67,16 @@ class Topics:
                 raise beyond(name, asked.offset, located)
         return found
 
-    def towards(self, places: Mapping[str, Located], start: Positions) -> dict[str, Position]:
+    def towards(self, ends: Mapping[str, Located], start: Positions) -> dict[str, Position]:
         """Return how far a query at `start` can read. New topics begin with their first message."""
-        for name in start.keys() - places.keys():
+        for name in start.keys() - ends.keys():
             self.lost(f"topic {name!r} is gone")
         found = dict(start)
-        for name, located in places.items():
+        for name, located in ends.items():
             before = start.get(name)
-            if before is not None and before.life != located.life:
+            if before is not None and before.topic_id != located.life:
                 self.lost(f"topic {name!r} was deleted and created again")
-            if before is None or before.life != located.life:
+            if before is None or before.topic_id != located.life:
                 found[name] = Position(located.life, located.first, located.offset)
             else:
                 found[name] = before._replace(next=max(before.next, located.offset))
@@ -86,7 +86,7 @@ class Topics:
         """Return the part of the range that still exists, with the size of its messages."""
         name, first, until = range_.topic, range_.first, range_.until
         view = self._view(name)
-        if view is None or view.id != range_.life:
+        if view is None or view.id != range_.topic_id:
             fact = "is gone" if view is None else "was deleted and created again"
             self.lost(f"topic {name!r} {fact}")
             return range_._replace(first=until)
@@ -105,14 +105,14 @@ class Topics:
         if name is None:
             return
         for topic, at in positions.items():
-            cursors = self._cursors(topic, at.life)
+            cursors = self._cursors(topic, at.topic_id)
             if cursors is not None and (forward or cursors.get(name, at.next + 1) > at.next):
                 self._client.hold(topic, name, from_offset(at.next))
 
-    def _cursors(self, topic: str, life: int) -> dict[str, int] | None:
-        """Return the cursors of the subscriptions, or None if the topic has another epoch."""
+    def _cursors(self, topic: str, topic_id: int) -> dict[str, int] | None:
+        """Return the cursors of the subscriptions, or None if the topic has another id."""
         view = self._view(topic)
-        if view is None or view.id != life:
+        if view is None or view.id != topic_id:
             return None
         return {each.name: each.cursor for each in view.subscriptions}
 

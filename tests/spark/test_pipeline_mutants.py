@@ -68,8 +68,8 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         dying_driver, sink.Stager, "__init__", ".{uuid4().hex}", "",
     ),
     "recorded end is ignored": (
-        dying_driver, source, "as_positions", "Position(**at)",
-        "Position(**at)._replace(next=at['next'] + (at['next'] % 70 == 0))",
+        dying_driver, source, "as_positions", "Position(*(at[key] for key in KEYS))",
+        "Position(*(at[key] for key in KEYS))._replace(next=at['next'] + (at['next'] % 70 == 0))",
     ),
     "start of the first micro-batch is forgotten": (
         exact(queries.test_query_that_crashes_in_its_first_micro_batch_begins_at_the_same_offset),

@@ -12,8 +12,9 @@ from pyspark.sql.types import StructType
 
 from oncecast import Policy, blocking, errors, from_offset
 from oncecast.errors import BadOption, DataLost
+from oncecast.spark.ranges import Position
 from oncecast.spark.register import OncecastSource
-from oncecast.spark.source import BatchReader, StreamReader
+from oncecast.spark.source import BatchReader, StreamReader, as_offset, as_positions
 from tests.spark.micro_batches import lower, pickled
 
 pytestmark = pytest.mark.long
@@ -66,6 +67,12 @@ def numbers(first: int, until: int) -> list[bytes]:
 def fill(client: blocking.Client, topic: str, count: int = 100) -> None:
     client.create_topic(topic, KEEP)
     client.put_many(topic, numbers(0, count))
+
+
+def test_checkpoint_keeps_its_keys() -> None:
+    offset = {"t": {"life": 4, "begin": 2, "next": 7}}
+    assert as_positions(offset) == {"t": Position(topic_id=4, begin=2, next=7)}
+    assert as_offset(as_positions(offset)) == offset
 
 
 def test_one_topic_is_split_into_tasks(client: blocking.Client, load: Load) -> None:

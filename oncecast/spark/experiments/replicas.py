@@ -29,7 +29,7 @@ def numbered_starts(trace: DataFrame) -> DataFrame:
     """Add the number of starts and installed states of the node before each row."""
     before = Window.partitionBy(*RUN, "story", "node").orderBy("time", "line")
     starts = f.sum((f.col("kind").isin("up", "installed")).cast("int")).over(before)
-    return trace.withColumn("life", starts)
+    return trace.withColumn("starts", starts)
 
 
 def disagreements(trace: DataFrame) -> DataFrame:
@@ -42,7 +42,7 @@ def disagreements(trace: DataFrame) -> DataFrame:
 def disorder(trace: DataFrame) -> DataFrame:
     """Return decisions of a replica at or before a slot that it had already decided."""
     decided = numbered_starts(trace).where("kind = 'decided'")
-    before = Window.partitionBy("story", *RUN, "node", "life").orderBy("line")
+    before = Window.partitionBy("story", *RUN, "node", "starts").orderBy("line")
     after = decided.withColumn("previous", f.lag("value").over(before))
     return after.where("value <= previous").select("story", *RUN, "node", "value", "previous")
 

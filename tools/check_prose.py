@@ -101,6 +101,9 @@ CODE = re.compile(r"``[^`]*``|`[^`\n]*`")
 LITERAL = re.compile(r"^(?: {4,}.*|.*\S {2,}\S.*)$", re.MULTILINE)  # a listing, or columns
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 LINKS_ONLY = re.compile(r"(?:\[[^\]]*\](?:, )?)+")
+HTML = re.compile(r"<!doctype|</\w+>|<\w+ \w+=", re.IGNORECASE)
+COLUMN = r"\w+ (?:string|binary|boolean|int|bigint|long|float|double|date|timestamp)"
+COLUMNS = re.compile(rf"{COLUMN}(?:, {COLUMN})+", re.IGNORECASE)  # of a table, in SQL
 LINK = re.compile(r"\]\([^)]*\)|<[^>\s]+>|https?://\S+")
 
 
@@ -201,7 +204,8 @@ def _is_test(node: ast.AST) -> bool:
 
 def _message(name: str, line: int, text: str) -> Iterator[Passage]:
     """Yield a string if it reads like a sentence."""
-    if len(WORD.findall(text)) >= 3 and "://" not in text:
+    is_code = "://" in text or HTML.search(text) or COLUMNS.fullmatch(text)
+    if len(WORD.findall(text)) >= 3 and not is_code:
         yield Passage(name, line, MESSAGE, CODE.sub("X", text))
 
 

@@ -43,16 +43,11 @@ class Roamer(Client):
         self.topics = self._draw_topics(habits)
         self.stopped = False
         self.waiting: dict[int, Value] = {}  # requests that must be answered, by ticket
-        self._ticket = self._number = 0
+        self._ticket = self.number = 0  # of requests and of values
         self._asked_to_read: dict[tuple[str, str], None] = {}
         self._inboxes: dict[tuple[str, str], Inbox] = {}  # of readings that have begun
         self._leaving: dict[int, tuple[str, str]] = {}
-        self._source = f"source-{name}"
-        self._publication = self._publishing = (
-            0  # its number, and the ticket of the pending publish
-        )
-        self._parts: list[str] = []
-        self._published_to = self.topics[0]
+        self._source = Source(self, f"source-{name}")
         self._actions, self._weights = self._draw_actions()
         # Some clients share a producer name, and take it over from each other.
         self.producer = self.rng.choice((name, name, "", "shared-producer"))
@@ -63,7 +58,8 @@ class Roamer(Client):
 
     def _draw_actions(self) -> tuple[list[Action], list[float]]:
         looking = {self._look: 4.0, self._scan: 4.0, self._list: 0.5, self._show_group: 0.3}
-        putting = {self._put: 8.0, self._stage: 2.0, self._publish: 2.0, self._drop_staged: 0.3}
+        source = self._source
+        putting = {self._put: 8.0, source.stage: 2.0, source.publish: 2.0, source.drop: 0.3}
         reading = {
             self._subscribe: 1.5,
             self._read: 3.0,
@@ -94,7 +90,7 @@ class Roamer(Client):
         self._inboxes.clear()
         self._asked_to_read.clear()
         self._leaving.clear()
-        self._next_publication()
+        self._source.begin_next()
         self._act()
 
     def _act(self) -> None:
@@ -116,7 +112,7 @@ class Roamer(Client):
 
     # -- requests --
 
-    def _topic(self) -> str:
+    def any_topic(self) -> str:
         return self.rng.choice(self.topics)
 
     def _subscription(self) -> str:
@@ -131,57 +127,31 @@ class Roamer(Client):
             self.waiting[self._ticket] = request
         self.ask(request)
 
-    def _ask(self, make: Callable[[int], Value]) -> int:
+    def ask_and_wait(self, make: Callable[[int], Value]) -> int:
         """Send a request that must be answered, and return its ticket."""
         self._ticket += 1
         request = self.waiting[self._ticket] = make(self._ticket)
         self.ask(request)
         return self._ticket
 
-    def _do(self, command: Value) -> None:
+    def execute(self, command: Value) -> None:
         self._ask_call(lambda ticket, timeout: local.Do(ticket, command, timeout))  # type: ignore[arg-type]
 
-    def _batch(self) -> tuple[int, bytes]:
+    def batch(self) -> tuple[int, bytes]:
         count = self.rng.choice((1, 1, 2, 3))
-        values = [f"{self.name}/{self._number + each}".encode() for each in range(count)]
-        self._number += count
+        values = [f"{self.name}/{self.number + each}".encode() for each in range(count)]
+        self.number += count
         return count, batch.encode(values, timestamps=1)
 
     def _put(self) -> None:
-        count, packed = self._batch()
-        self._ask(lambda ticket: local.Produce(ticket, self._topic(), count, packed))
-
-    # A source publishes its numbers in order, each once and with the same parts.
-
-    def _stage(self) -> None:
-        if self._publishing:
-            return
-        count, packed = self._batch()
-        part = f"part-{self._number}"
-        self._parts.append(part)
-        where = (self._source, self._publication, part, self._published_to)
-        self._do(do.Stage(*where, count, len(packed), 0, packed))
-
-    def _publish(self) -> None:
-        if self._parts and not self._publishing:
-            where = (self._source, self._publication)
-            publish = do.PublishStaged(*where, tuple(self._parts), 0, self._published_to)
-            self._publishing = self._ask(partial(local.Do, command=publish))
-
-    def _drop_staged(self) -> None:
-        if not self._publishing:
-            self._do(do.DropStaged(self._source, self._publication, self._published_to))
-            self._next_publication()
-
-    def _next_publication(self) -> None:
-        self._publication, self._publishing = self._publication + 1, 0
-        self._parts, self._published_to = [], self._topic()
+        count, packed = self.batch()
+        self.ask_and_wait(lambda ticket: local.Produce(ticket, self.any_topic(), count, packed))
 
     def _create(self) -> None:
-        self._do(do.CreateTopic(self._topic(), 0, self._policy()))
+        self.execute(do.CreateTopic(self.any_topic(), 0, self._policy()))
 
     def _set_policy(self) -> None:
-        self._do(do.SetPolicy(self._topic(), 0, self._policy()))
+        self.execute(do.SetPolicy(self.any_topic(), 0, self._policy()))
 
     def _policy(self) -> Policy:
         age, size = self.rng.randint(1, 3_000_000), self.rng.randint(1, 1000)
@@ -198,17 +168,17 @@ class Roamer(Client):
         return replace(self.rng.choice(policies), gossip=gossip)
 
     def _delete(self) -> None:
-        self._do(do.DeleteTopic(self._topic(), 0))
+        self.execute(do.DeleteTopic(self.any_topic(), 0))
 
     def _subscribe(self) -> None:
-        self._do(do.Subscribe(self._topic(), self._subscription(), self._start(), 0))
+        self.execute(do.Subscribe(self.any_topic(), self._subscription(), self._start(), 0))
 
     def _unsubscribe(self) -> None:
-        self._do(do.Unsubscribe(self._topic(), self._subscription(), 0))
+        self.execute(do.Unsubscribe(self.any_topic(), self._subscription(), 0))
 
     def _seek(self) -> None:
         token = f"{self.me}/{self._ticket}"
-        self._do(do.Seek(self._topic(), self._subscription(), self._start(), 0, token))
+        self.execute(do.Seek(self.any_topic(), self._subscription(), self._start(), 0, token))
 
     def _start(self) -> do.Start:
         offset = do.FromOffset(self.rng.randrange(30))
@@ -216,7 +186,7 @@ class Roamer(Client):
         return self.rng.choice((do.FromNew(), do.FromEarliest(), offset, ago))
 
     def _look(self) -> None:
-        self._ask_call(partial(self._show, self._topic()))
+        self._ask_call(partial(self._show, self.any_topic()))
 
     def _show(self, topic: str, ticket: int, timeout: float) -> local.Show:
         views = self.stopped or self.rng.random() < 0.7
@@ -231,7 +201,7 @@ class Roamer(Client):
         self._ask_call(lambda ticket, timeout: local.Group(ticket, timeout=timeout))
 
     def _scan(self) -> None:
-        self._ask_call(partial(self._survey, self._topic(), self._start()))
+        self._ask_call(partial(self._survey, self.any_topic(), self._start()))
 
     def _survey(self, topic: str, start: do.Start, ticket: int, timeout: float) -> local.Survey:
         return local.Survey(ticket, Scan(0, topic, start, bytes=BYTES), timeout)
@@ -244,7 +214,7 @@ class Roamer(Client):
     # -- reading --
 
     def _read(self) -> None:
-        where = (self._topic(), self._subscription())
+        where = (self.any_topic(), self._subscription())
         if where not in self._asked_to_read:
             self._asked_to_read[where] = None
             self.ask(local.Read(*where, push=self.push and self.rng.random() < 0.5))
@@ -302,8 +272,7 @@ class Roamer(Client):
                 self.waiting.pop(ticket, None)
                 if left := self._leaving.pop(ticket, None):
                     self._asked_to_read.pop(left, None)
-                if ticket == self._publishing:
-                    self._next_publication()
+                self._source.finished(ticket)
             case local.Positioned() | local.Arrived() | local.Skipped() | local.Ended():
                 self._hear_reading(event)
             case _:
@@ -330,6 +299,45 @@ class Roamer(Client):
                 inbox.position(after)
             case local.Ended():
                 del self._inboxes[where]
+
+
+class Source:
+    """A source of a roaming client: publishes its numbers in order, each with the same parts."""
+
+    def __init__(self, client: Roamer, name: str) -> None:
+        self.client, self.name = client, name
+        self.number = 0
+        self.ticket = 0  # of the pending publish; 0: none
+        self.topic = ""
+        self.parts: list[str] = []
+
+    def begin_next(self) -> None:
+        self.number, self.ticket = self.number + 1, 0
+        self.parts, self.topic = [], self.client.any_topic()
+
+    def stage(self) -> None:
+        if self.ticket:
+            return
+        count, packed = self.client.batch()
+        part = f"part-{self.client.number}"
+        self.parts.append(part)
+        where = (self.name, self.number, part, self.topic)
+        self.client.execute(do.Stage(*where, count, len(packed), 0, packed))
+
+    def publish(self) -> None:
+        if self.parts and not self.ticket:
+            parts = tuple(self.parts)
+            publish = do.PublishStaged(self.name, self.number, parts, 0, self.topic)
+            self.ticket = self.client.ask_and_wait(partial(local.Do, command=publish))
+
+    def drop(self) -> None:
+        if not self.ticket:
+            self.client.execute(do.DropStaged(self.name, self.number, self.topic))
+            self.begin_next()
+
+    def finished(self, ticket: int) -> None:
+        if ticket == self.ticket:
+            self.begin_next()
 
 
 class Watcher(Roamer):

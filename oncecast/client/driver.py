@@ -230,7 +230,7 @@ class ClientRuntime(Runtime):
     async def __aenter__(self) -> Self:
         """Connect, then start the session under the name that the node has confirmed."""
         self._prepare()
-        self._transport = transport = ClientTransport(
+        transport = ClientTransport(
             self._session.producer,
             self._session.entry.nodes,
             Codec(tuple(self.stack.wiring.receiver)),
@@ -242,11 +242,11 @@ class ClientRuntime(Runtime):
             stats=self.stats,
             tls=self._tls,
         )
+        self._attach(transport)
         try:
             node = await self._dial(transport)
         except BaseException:
             await transport.close(0.0)
-            self._disk.shutdown()
             raise
         self.when_ended(self._broke)
         self._session.connected(node, transport.name)

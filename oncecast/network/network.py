@@ -1,9 +1,7 @@
 """Runs a stack on a real network: feeds it inputs, writes its records, sends its messages.
 
 The messages of a step leave at the end of the loop's turn, with one write for each peer. Messages
-that depend on a record wait until it is on disk. Records are written in groups that share one
-fdatasync: all of one turn, or all that arrived while the disk was busy. The loop continues
-meanwhile.
+that depend on a record wait until it is on disk (`commits.py`).
 
 A bug in a protocol or a disk failure ends the node: `run` raises it, and waiting messages are not
 sent.
@@ -20,7 +18,6 @@ import contextlib
 import signal
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, get_args
@@ -40,17 +37,15 @@ from oncecast.kernel.protocol import (
     Watch,
 )
 from oncecast.kernel.stack import Output, Stack, Wake
+from oncecast.network.commits import Commits
 from oncecast.network.listener import Listen
 from oncecast.network.options import Options, Stats
 from oncecast.network.tls import Tls
 from oncecast.network.transport import Transport
 from oncecast.network.wakes import Wakes
-from oncecast.storage.gate import Gate
-from oncecast.storage.journal import Flush, Journal
+from oncecast.storage.journal import Journal
 
 T = TypeVar("T")
-
-SETTLE_ROUNDS = 100  # a protocol that keeps sending to itself must not prevent a stop
 
 # Called after each step with time, kind and subject of the input, and its effects (a reused list).
 Trace = Callable[[float, str, object, list[Effect]], None]
@@ -94,11 +89,7 @@ class Runtime:
         self._stepping = False
         self._wakes: Wakes
         self._handlers: dict[type[Value], Callable[[Any], None]]
-        self._gate = Gate()
-        self._idle: asyncio.TimerHandle | None = None
-        self._commit_due = self._paused = False
-        self._flushing: tuple[Flush, asyncio.Future[None]] | None = None
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="oncecast-disk")
+        self._commits: Commits | None = None  # only with a journal
 
     # -- start and stop --
 
@@ -160,6 +151,19 @@ class Runtime:
         self._ended = self._loop.create_future()
         self._asked = self._loop.create_future()
         self._wakes = Wakes(self._loop, self._wake)
+
+    def _attach(self, transport: Transport) -> None:
+        self._transport = transport
+        if self.journal is not None:
+            self._commits = Commits(
+                self.journal,
+                self._loop,
+                transport,
+                options=self.options,
+                stats=self.stats,
+                guard=self._guard,
+                release=self._release,
+            )
         self._handlers = self._output_handlers()
 
     async def __aenter__(self) -> Self:
@@ -170,7 +174,7 @@ class Runtime:
                 "restart the process",
             )
         self._prepare()
-        self._transport = Transport(
+        transport = Transport(
             self.me,
             Codec(tuple(kind for kind in self.stack.wiring.receiver if kind not in self._clients)),
             client_codec=Codec(self._clients) if self._clients else None,
@@ -181,7 +185,8 @@ class Runtime:
             tls=self._tls,
             primary=None if primary is None else primary._transport,
         )
-        await self._transport.open(self._listen, insecure=self._insecure)
+        self._attach(transport)
+        await transport.open(self._listen, insecure=self._insecure)
         if primary is not None:
             primary._secondaries[self] = None
         self._input(self.stack.start)
@@ -207,20 +212,19 @@ class Runtime:
         self.stop()
         failed = self._ended.exception()
         self._wakes.stop()
-        if self._idle is not None:
-            self._idle.cancel()
+        if self._commits is not None:
+            self._commits.stop()
         await self._transport.lock()
         secondary_error = await self._close_secondaries()
         try:
-            if failed is None:
-                await self._settle()
+            if failed is None and self._commits is not None:
+                await self._commits.settle()
         except Exception as unsettled:  # noqa: BLE001  # `close` returns it
             failed = unsettled
             self._fail_primary(unsettled)
         await self._transport.close(0.0 if failed else self.options.drain_timeout)
-        self._disk.shutdown()
-        if self.journal is not None:
-            self.journal.abandon() if failed else self.journal.close()
+        if self._commits is not None:
+            self._commits.close(failed=failed is not None)
         if self._primary is not None:
             self._primary._secondaries.pop(self, None)
         return failed or secondary_error
@@ -233,23 +237,6 @@ class Runtime:
             if failed is not None and not isinstance(failed, runtime._tolerated):
                 return failed
         return None
-
-    async def _settle(self) -> None:
-        """Write all records to disk and send all waiting messages."""
-        journal = self.journal
-        if journal is None:
-            return
-        if self._flushing is not None:
-            flush, done = self._flushing
-            await done
-            journal.finish(flush)
-        # Messages to itself may append more records, for which other messages wait.
-        for _ in range(SETTLE_ROUNDS):
-            if journal.waiting:
-                journal.sync()
-            self._release(journal)
-            if not journal.waiting:
-                break
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -313,12 +300,13 @@ class Runtime:
 
     def _output_handlers(self) -> dict[type[Value], Callable[[Any], None]]:
         """Return a function for each kind of output."""
+        record = (lambda effect: None) if self._commits is None else self._commits.record
         handlers: dict[type[Value], Callable[[Any], None]] = {
             Send: self._send,
             Emit: self._emit,
-            Append: self._record,
-            Snapshot: self._record,
-            Trim: self._record,
+            Append: record,
+            Snapshot: record,
+            Trim: record,
             Wake: self._wakes.add,
             Watch: lambda watch: self._transport.watch(watch.peer),
             Unwatch: lambda unwatch: self._transport.unwatch(unwatch.peer),
@@ -327,11 +315,11 @@ class Runtime:
         return handlers
 
     def _send(self, send: Send) -> None:
-        if not send.after or self.journal is None or self._gate.opens(send, self.journal.synced):
+        if not send.after or self._commits is None or self._commits.permit(send):
             self._let_go(send)
 
     def _emit(self, emit: Emit) -> None:
-        if not emit.after or self.journal is None or self._gate.opens(emit, self.journal.synced):
+        if not emit.after or self._commits is None or self._commits.permit(emit):
             self._on_event(emit.event)
 
     def _let_go(self, send: Send) -> None:
@@ -340,93 +328,15 @@ class Runtime:
         else:
             self._transport.send(send.to, send.message)
 
-    def _release(self, journal: Journal) -> None:
+    def _release(self, outputs: list[Send | Emit]) -> None:
         """Send the messages that waited for the disk, and process those to this node."""
-        for output in self._gate.release(journal.synced):
+        for output in outputs:
             if isinstance(output, Send):
                 self._let_go(output)
             else:
                 self._on_event(output.event)
         while self._inputs:
             self._step(*self._inputs.popleft())
-
-    # -- the disk --
-
-    def _record(self, effect: Append | Snapshot | Trim) -> None:
-        journal = self.journal
-        if journal is None:
-            return
-        journal.take(effect)
-        self.stats.records += isinstance(effect, Append)
-        if not self._commit_due and self._flushing is None:
-            self._commit_due = True
-            self._loop.call_soon(self._turn_ends)
-        if not self._paused and self._overloaded(journal):
-            self._paused = True
-            self._transport.pause()
-
-    def _overloaded(self, journal: Journal) -> bool:
-        options = self.options
-        waiting = journal.pending_bytes
-        return waiting > options.unsynced_bytes_max or len(self._gate.held) > options.held_max
-
-    def _turn_ends(self) -> None:
-        # Messages that need no record leave before the disk blocks the loop.
-        if self._transport.flush():
-            self._loop.call_soon(self._guard, self._commit)
-        else:
-            self._guard(self._commit)
-
-    def _commit(self) -> None:
-        self._commit_due = False
-        journal = self.journal
-        if journal is None or self._flushing is not None:
-            return  # the flush in progress commits the rest
-        waiting = journal.waiting_bytes
-        if not waiting:
-            return
-        if waiting <= self.options.inline_bytes_max:
-            journal.sync()
-            self._synced()
-            return
-        flush = journal.begin()
-        done = self._loop.run_in_executor(self._disk, flush.run)
-        self._flushing = flush, done
-        done.add_done_callback(lambda _: self._guard(self._flushed))
-
-    def _flushed(self) -> None:
-        assert self.journal is not None
-        assert self._flushing is not None
-        (flush, done), self._flushing = self._flushing, None
-        done.result()  # raise the thread's error, if any
-        self.journal.finish(flush)
-        self._synced()
-        self._commit()
-
-    def _synced(self) -> None:
-        """Send the messages that waited for these records, in the same turn."""
-        self.stats.syncs += 1
-        assert self.journal is not None
-        self._release(self.journal)
-        self._transport.flush()
-        self._await_idleness(self.journal)
-        if self._paused and not self._overloaded(self.journal):
-            self._paused = False
-            self._transport.resume()
-
-    def _await_idleness(self, journal: Journal) -> None:
-        if self._idle is None:
-            self._idle = self._loop.call_later(
-                self.options.idle_after, self._guard, self._rest, journal, journal.synced
-            )
-
-    def _rest(self, journal: Journal, synced: int) -> None:
-        """Mark the log as fully synced, if no record was appended since."""
-        self._idle = None
-        if journal.synced != synced or journal.waiting or self._flushing is not None:
-            self._await_idleness(journal)
-        else:
-            journal.mark()
 
 
 def traced(subject: tuple[Any, ...]) -> object:

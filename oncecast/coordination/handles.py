@@ -24,7 +24,7 @@ from oncecast.coordination.protocols.events import (
 )
 from oncecast.errors import Lapse, NotDeposited, NotReached
 from oncecast.kernel.protocol import NodeId
-from oncecast.streams.feed import Feed
+from oncecast.streams.observable import Observable
 
 if TYPE_CHECKING:
     from oncecast.coordination.node import Node
@@ -39,7 +39,7 @@ class Group:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._views: Feed[View] = Feed(())
+        self._views: Observable[View] = Observable(())
 
     @property
     def view(self) -> View:
@@ -70,7 +70,7 @@ class LeaderElection:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._leaders: Feed[NodeId] = Feed(NO_NODE)
+        self._leaders: Observable[NodeId] = Observable(NO_NODE)
 
     @property
     def leader(self) -> NodeId:
@@ -103,7 +103,7 @@ class Lock:
         self.name = name
         self._node = node
         self._local = asyncio.Lock()  # between the tasks of this process
-        self._token: Feed[int] = Feed(0)
+        self._token: Observable[int] = Observable(0)
         self._lapsed = 0
 
     @property

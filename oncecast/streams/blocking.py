@@ -1,6 +1,6 @@
-"""Streams for programs without a loop: the same writers and readers, called from any thread."""
+"""Streams without an event loop: writers and readers that any thread can call."""
 
-# ruff: noqa: ASYNC109  # what happens when time is over is part of the interface
+# ruff: noqa: ASYNC109  # each method defines what happens when its timeout expires
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from oncecast.streams.writer import LINGER, VALUE_BYTES_MAX
 if TYPE_CHECKING:
     from oncecast.streams.host import Thread
 
-TAKEN = 512  # values at a time, for those who iterate
+TAKE_MAX = 512  # values that an iterator takes at a time
 
 
 class Stream:
@@ -34,13 +34,16 @@ class Stream:
 
 
 class Writer:
-    """`with` it, or close it. What is written is gathered for the node's thread."""
+    """A writer of a stream. Use it with `with`, or close it.
+
+    It buffers values until the node's thread runs.
+    """
 
     def __init__(self, thread: Thread, of: writer.Writer) -> None:
         self._thread, self._of = thread, of
-        self._given: deque[tuple[bytes, bytes]] = deque()
-        self._lock = Lock()  # how much room there is must not change while values are given
-        self._woken = False
+        self._buffer: deque[tuple[bytes, bytes]] = deque()
+        self._lock = Lock()  # the buffer space must not change while a value is added
+        self._scheduled = False
 
     @property
     def readers(self) -> tuple[NodeId, ...]:
@@ -50,36 +53,36 @@ class Writer:
         return self._thread.call(self._of.wait_for_readers(count, timeout))
 
     def write(self, value: bytes, key: bytes = b"") -> None:
-        """Waits only if values that readers must have fill the cache; raises NoRoom then."""
+        """Write a value. Wait only if the cache is full; raise NoRoom after `blocking_max`."""
         if type(value) is not bytes or type(key) is not bytes or len(value) > VALUE_BYTES_MAX:
             self._of.refuse(value, key)
         with self._lock:
-            given = self._given
-            if len(given) < self._of.room:
-                given.append((value, key))
-                if not self._woken:
-                    self._woken = True
-                    self._thread.soon(self._pass_on)
+            buffer = self._buffer
+            if len(buffer) < self._of.buffer_space:
+                buffer.append((value, key))
+                if not self._scheduled:
+                    self._scheduled = True
+                    self._thread.soon(self._write_buffered)
                 return
-        self._thread.call(self._write_slowly(value, key))
+        self._thread.call(self._write_and_wait(value, key))
 
-    def _pass_on(self) -> None:
-        """In the node's thread."""
+    def _write_buffered(self) -> None:
+        """Pass the buffered values to the writer, in the node's thread."""
         with self._lock:
-            self._woken = False
-            given, self._given = self._given, deque()
-            self._of.write_all(given)
+            self._scheduled = False
+            buffer, self._buffer = self._buffer, deque()
+            self._of.write_all(buffer)
 
-    async def _write_slowly(self, value: bytes, key: bytes) -> None:
-        self._pass_on()
+    async def _write_and_wait(self, value: bytes, key: bytes) -> None:
+        self._write_buffered()
         await self._of.write(value, key)
 
     async def _flush(self, timeout: float | None) -> None:
-        self._pass_on()
+        self._write_buffered()
         await self._of.flush(timeout)
 
     async def _close(self, timeout: float) -> None:
-        self._pass_on()
+        self._write_buffered()
         await self._of.close(timeout)
 
     def flush(self, timeout: float | None = None) -> None:
@@ -107,11 +110,11 @@ class Writer:
 
 
 class Reader:
-    """`for sample in reader` takes what comes, until it is closed."""
+    """A reader of a stream. `for sample in reader` takes values until the reader is closed."""
 
     def __init__(self, thread: Thread, of: reader.Reader) -> None:
         self._thread, self._of = thread, of
-        self._taken: deque[Sample] = deque()  # by a loop that has ended since
+        self._taken: deque[Sample] = deque()  # left over from an earlier iteration
 
     @property
     def writers(self) -> tuple[NodeId, ...]:
@@ -124,19 +127,19 @@ class Reader:
         return len(self._taken) + self._thread.read(lambda: len(self._of))
 
     def keys(self) -> list[bytes]:
-        left = [each.key for each in self._taken]
-        return list(dict.fromkeys(left + self._thread.read(self._of.keys)))
+        leftover = [each.key for each in self._taken]
+        return list(dict.fromkeys(leftover + self._thread.read(self._of.keys)))
 
     def read(self, key: bytes | None = None, *, unread: bool = False) -> tuple[Sample, ...]:
-        return self._left(key) + self._thread.read(lambda: self._of.read(key, unread=unread))
+        return self._leftover(key) + self._thread.read(lambda: self._of.read(key, unread=unread))
 
     def take(self, key: bytes | None = None, *, unread: bool = False) -> tuple[Sample, ...]:
-        left = self._left(key)
-        for each in left:
+        leftover = self._leftover(key)
+        for each in leftover:
             self._taken.remove(each)
-        return left + self._thread.read(lambda: self._of.take(key, unread=unread))
+        return leftover + self._thread.read(lambda: self._of.take(key, unread=unread))
 
-    def _left(self, key: bytes | None) -> tuple[Sample, ...]:
+    def _leftover(self, key: bytes | None) -> tuple[Sample, ...]:
         return tuple(each for each in self._taken if key in (None, each.key))
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -146,12 +149,12 @@ class Reader:
         return self._thread.call(self._of.next_event(timeout))
 
     def __iter__(self) -> Iterator[Sample]:
-        """Whoever ends the loop early finds the rest as before."""
+        """Take one value after the other. If the loop ends early, the rest stays available."""
         taken = self._taken
         while True:
             while taken:
                 yield taken.popleft()
-            some = self._thread.call(self._of.take_some(TAKEN))
+            some = self._thread.call(self._of.take_some(TAKE_MAX))
             if not some:
                 return
             taken.extend(some)

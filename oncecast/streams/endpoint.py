@@ -1,6 +1,6 @@
-"""What a writer and a reader of a stream have in common: whom they are matched with, and events."""
+"""The common part of the writer and the reader of a stream: matched peers and events."""
 
-# ruff: noqa: ASYNC109  # what happens when time is over is part of the interface
+# ruff: noqa: ASYNC109  # each method defines what happens when its timeout expires
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from oncecast.errors import NotMatched, NotOpen, Stopped
 from oncecast.kernel.protocol import NodeId
-from oncecast.streams.feed import Feed
+from oncecast.streams.observable import Observable
 from oncecast.streams.protocols.events import (
     DeadlineMissed,
     LimitReached,
@@ -29,7 +29,7 @@ from oncecast.streams.protocols.policies import QoS
 if TYPE_CHECKING:
     from oncecast.streams.host import Host
 
-EVENTS_MAX = 1000  # that nobody has looked at; then the oldest go
+EVENTS_MAX = 1000  # unread events; beyond this, the oldest are dropped
 
 StreamEvent = (
     Matched
@@ -43,25 +43,25 @@ StreamEvent = (
 )
 
 
-class End:
-    """What a writer and a reader of a stream have in common."""
+class Endpoint:
+    """The base class of writer and reader."""
 
     side: Side
-    others: str
+    counterparts: str
 
     def __init__(self, node: Host, name: str, qos: QoS) -> None:
         self.name, self.qos = name, qos
         self._node = node
-        self._matched: Feed[tuple[NodeId, ...]] = Feed(())
+        self._matched: Observable[tuple[NodeId, ...]] = Observable(())
         self._mismatched: dict[NodeId, tuple[str, ...]] = {}
         self._events: deque[StreamEvent] = deque(maxlen=EVENTS_MAX)
-        self._happened: Feed[int] = Feed(0)
+        self._happened: Observable[int] = Observable(0)
         self.closed = False
 
-    # -- what happens to it --
+    # -- events --
 
     async def next_event(self, timeout: float | None = None) -> StreamEvent | None:
-        """What has happened and nobody has looked at, oldest first; None if nothing did in time."""
+        """Return the oldest unread event, or None if there is none within `timeout`."""
         try:
             async with asyncio.timeout(timeout):
                 await self._node.unless_stopped(self._happened.wait(lambda _: bool(self._events)))
@@ -94,8 +94,8 @@ class End:
                 enough = matched.wait(lambda peers: len(peers) >= count)
                 return await self._node.unless_stopped(enough)
         except TimeoutError:
-            wanted = f"{count} {self.others} for {timeout:g} s"
-            others = [each for each in self._node.streams.elsewhere() if each != self.name]
+            wanted = f"{count} {self.counterparts} for {timeout:g} s"
+            others = [each for each in self._node.streams.remote_streams() if each != self.name]
             raise NotMatched(
                 self.name, wanted, len(matched.value), self._mismatched, others
             ) from None

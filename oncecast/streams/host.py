@@ -1,4 +1,4 @@
-"""Describe what streams need from the node that they are part of."""
+"""The interfaces that streams need from their node."""
 
 from __future__ import annotations
 

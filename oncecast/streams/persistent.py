@@ -1,7 +1,7 @@
-"""Persistent streams: a durable topic of the stream's name, in a cluster that this node knows.
+"""Persistent streams: streams that a cluster stores in a topic of the same name.
 
-What is written is on disk at a majority before the call returns, and is then sent as ever to
-readers that request less. Persistent readers read the topic, from its beginning.
+A write returns when a majority has the value on disk. The value is also sent to readers that are
+not persistent. Persistent readers read the topic from its start.
 """
 
 from __future__ import annotations
@@ -25,27 +25,29 @@ from oncecast.wire.retention import Policy
 if TYPE_CHECKING:
     from oncecast.streams.host import Host
 
-FED = 512  # values at a time
+FEED_MAX = 512  # values that a reader gets from the topic at a time
 
 
 class PersistentWriter(Writer):
     def __init__(self, node: Host, name: str, qos: QoS, client: Client) -> None:
         super().__init__(node, name, qos)
         self._client = client
-        self._made = False  # the topic
+        self._topic_exists = False
 
-    def _look_for_room(self) -> None:
-        self.room = 0  # nothing is gathered: each is on disk first
+    def _update_buffer_space(self) -> None:
+        self.buffer_space = 0  # values are not buffered: each is stored first
 
     async def write(self, value: bytes, key: bytes = b"") -> None:
-        """Returns when it is on disk. Raises OncecastError if that cannot be; NoRoom if it is, and
-        readers that request less do not get it."""
+        """Write a value and return when it is on disk; raise OncecastError if that fails.
+
+        NoRoom means that the value is stored, but readers that are not persistent do not get it.
+        """
         if type(value) is not bytes or type(key) is not bytes or len(value) > VALUE_BYTES_MAX:
             self.refuse(value, key)
         self._check_open()
-        if not self._made:
-            await make_topic(self._client, self.name)
-            self._made = True
+        if not self._topic_exists:
+            await create_topic(self._client, self.name)
+            self._topic_exists = True
         await self._client.put(self.name, value, key or None)
         try:
             await super().write(value, key)
@@ -58,7 +60,7 @@ class PersistentReader(Reader):
     def __init__(self, node: Host, name: str, qos: QoS, client: Client) -> None:
         super().__init__(node, name, qos)
         self._client = client
-        self._room = asyncio.Event()
+        self._space_freed = asyncio.Event()
         self._failure: OncecastError | None = None
 
     def opened(self, pure: reading.Reader) -> None:
@@ -68,17 +70,17 @@ class PersistentReader(Reader):
     async def _feed(self) -> None:
         name = reader_name(self._client, self._node.me)
         try:
-            await make_topic(self._client, self.name)
+            await create_topic(self._client, self.name)
             subscription = await self._client.subscribe(self.name, name, start=EARLIEST)
             try:
-                # A process that was killed may have left it, with a cursor further on.
+                # A killed process may have left this subscription with a later cursor.
                 await subscription.seek(EARLIEST)
                 while True:
-                    messages = await subscription.get_many(FED)
-                    self._room.clear()
+                    messages = await subscription.get_many(FEED_MAX)
+                    self._space_freed.clear()
                     self._node.request(Feed(self.name, tuple(map(sample, messages))))
                     if self._pure.blocked:
-                        await self._room.wait()
+                        await self._space_freed.wait()
             finally:
                 await self._client.unsubscribe(self.name, name)
         except OncecastError as error:
@@ -90,10 +92,10 @@ class PersistentReader(Reader):
         if self._failure is not None:
             raise self._failure
 
-    def _took(self) -> None:
-        super()._took()
+    def _note_taken(self) -> None:
+        super()._note_taken()
         if not self._pure.blocked:
-            self._room.set()
+            self._space_freed.set()
 
     def close(self) -> None:
         super().close()
@@ -113,11 +115,11 @@ def reader_name(client: Client, node: NodeId) -> str:
     return f"{owner} at {node}"  # several nodes may share a client
 
 
-async def make_topic(client: Client, name: str) -> None:
-    """One that exists keeps what its own policy says."""
+async def create_topic(client: Client, name: str) -> None:
+    """Create a topic that keeps all messages; an existing topic keeps its policy."""
     await client.create_topic(name, Policy(keep_all=True))
 
 
 def sample(message: Message) -> Sample:
-    """The number is the place in the topic, which begins with 1."""
+    """Return a message as a sample. Its number is its offset plus 1."""
     return Sample(NodeId(message.producer), message.offset + 1, message.key or b"", message.value)

@@ -1,6 +1,6 @@
-"""The reader of a stream on a node, and what is in its cache."""
+"""The reader of a stream, and its cache."""
 
-# ruff: noqa: ASYNC109  # what happens when time is over is part of the interface
+# ruff: noqa: ASYNC109  # each method defines what happens when its timeout expires
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Self
 
 from oncecast.kernel.protocol import NodeId
-from oncecast.streams.endpoint import End
+from oncecast.streams.endpoint import Endpoint
 from oncecast.streams.protocols import reading
 from oncecast.streams.protocols.cache import Sample
 from oncecast.streams.protocols.events import CloseReader, Side, Took
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
     from oncecast.streams.host import Host
 
 
-class Reader(End):
-    """Made by `node.stream(...).reader()`. What comes is in its cache; `async for` takes it."""
+class Reader(Endpoint):
+    """A reader from `node.stream(...).reader()`. `async for` takes values from its cache."""
 
     side: Side = "reader"
-    others = "writers"
+    counterparts = "writers"
 
     def __init__(self, node: Host, name: str, qos: QoS) -> None:
         super().__init__(node, name, qos)
         self._loop = asyncio.get_running_loop()
-        self._low = qos.samples_max // 2  # writers that wait are let go on when it is reached
-        self._waiting: list[asyncio.Future[None]] = []  # for something to arrive
+        self._low = qos.samples_max // 2  # at this length, waiting writers may continue
+        self._waiting: list[asyncio.Future[None]] = []  # tasks that wait for a value
 
     def opened(self, pure: reading.Reader) -> None:
         self._pure, self._cache = pure, pure.cache
 
     def __len__(self) -> int:
-        """Values in the cache."""
+        """Return the number of values in the cache."""
         return len(self._cache)
 
     @property
     def writers(self) -> tuple[NodeId, ...]:
-        """Who is matched."""
+        """Return the matched writers."""
         return self._matched.value
 
     async def wait_for_writers(self, count: int = 1, timeout: float = 30.0) -> tuple[NodeId, ...]:
-        """Raises NotMatched, which says who is incompatible and in what."""
+        """Wait for `count` writers; raise NotMatched, which lists incompatible ones."""
         return await self._wait_for(count, timeout)
 
     # -- reading --
@@ -54,23 +54,23 @@ class Reader(End):
         return self._cache.keys()
 
     def read(self, key: bytes | None = None, *, unread: bool = False) -> tuple[Sample, ...]:
-        """What is in the cache, or its history of a key; it stays, and counts as read."""
+        """Return the cached values, or those of one key, and mark them as read."""
         self._check_open()
         return self._cache.read(key, unread=unread)
 
     def take(self, key: bytes | None = None, *, unread: bool = False) -> tuple[Sample, ...]:
-        """The same, and it goes."""
+        """Remove and return the cached values, or those of one key."""
         self._check_open()
         found = self._cache.take(key, unread=unread)
         if self._pure.blocked:
-            self._took()
+            self._note_taken()
         return found
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """For something unread; whether there is any before time is over."""
+        """Wait for an unread value; return False if `timeout` expires."""
         self._check_open()
         try:
-            # Without a timeout there is nothing to set up, and whoever waits is awake sooner.
+            # Skip the timeout if there is none, because it delays the wake-up.
             async with asyncio.timeout(timeout) if timeout is not None else nullcontext():
                 while not self._cache.has_unread:
                     await self._arrival()
@@ -80,21 +80,21 @@ class Reader(End):
         return True
 
     async def __aiter__(self) -> AsyncIterator[Sample]:
-        """Takes one after the other, until it is closed."""
+        """Take one value after the other, until the reader is closed."""
         cache, pure = self._cache, self._pure
         self._check_open()
         while not self.closed:
             while len(cache):
                 sample = cache.take_first()
                 if pure.blocked:
-                    self._took()
+                    self._note_taken()
                 yield sample
             await self._arrival()
             if not self.closed:
                 self._check_open()
 
     async def take_some(self, count: int) -> list[Sample]:
-        """As many as there are, at least one; nothing once it is closed."""
+        """Take up to `count` values, at least one; return none if the reader is closed."""
         cache = self._cache
         while not len(cache) and not self.closed:
             await self._arrival()
@@ -102,16 +102,16 @@ class Reader(End):
                 self._check_open()
         found = [cache.take_first() for _ in range(min(count, len(cache)))]
         if self._pure.blocked:
-            self._took()
+            self._note_taken()
         return found
 
     async def _arrival(self) -> None:
-        """Of something, or of the end."""
+        """Wait until a value arrives or the reader is closed."""
         arrival = self._loop.create_future()
         self._waiting.append(arrival)
         await arrival
 
-    def _took(self) -> None:
+    def _note_taken(self) -> None:
         if len(self._cache) <= self._low:
             self._node.request(Took(self.name))
 
@@ -123,7 +123,7 @@ class Reader(End):
             self.arrived()
 
     async def ended(self) -> None:
-        """All that it has caused is over, once it is closed."""
+        """Wait until the background work of a closed reader has ended."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""The streams of a node: who opens what, and who hears what has happened."""
+"""The streams of a node: open writers and readers, and their events."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
 
 
 class Stream:
-    """A name and qualities; each node has at most one writer and one reader of it."""
+    """A stream name with a QoS. A node has at most one writer and one reader of a stream."""
 
     def __init__(self, streams: Streams, name: str, qos: QoS) -> None:
         self._streams, self.name, self.qos = streams, name, qos
 
     def writer(self) -> Writer:
-        """Raises NotOpen if there is one already."""
+        """Open the writer; raise NotOpen if this node already has one."""
         return self._streams.open_writer(self.name, self.qos)
 
     def reader(self) -> Reader:
-        """Raises NotOpen if there is one already."""
+        """Open the reader; raise NotOpen if this node already has one."""
         return self._streams.open_reader(self.name, self.qos)
 
 
 class Streams:
-    """The writers and readers of a node, by the names of their streams."""
+    """The writers and readers of a node, by stream name."""
 
     def __init__(self, node: Host, pure: streams.Streams) -> None:
         self._node, self._pure = node, pure
@@ -80,32 +80,32 @@ class Streams:
         reader.opened(self._pure.readers[name])
         return reader
 
-    def _check(self, name: str, side: Side, there: Sized) -> None:
+    def _check(self, name: str, side: Side, opened: Sized) -> None:
         if self._node.stopping:
             raise Stopped
         if name in (self.writers if side == "writer" else self.readers):
             raise NotOpen(
                 name, f"this process already has a {side} of it", "use that, or close it first"
             )
-        if len(there) >= STREAMS_MAX:
+        if len(opened) >= STREAMS_MAX:
             raise NotOpen(name, f"{STREAMS_MAX:,} other streams are open", "close one first")
 
-    def forget(self, end: Writer | Reader) -> None:
-        ends = self.writers if isinstance(end, Writer) else self.readers
-        ends.pop(end.name, None)
+    def forget(self, endpoint: Writer | Reader) -> None:
+        endpoints = self.writers if isinstance(endpoint, Writer) else self.readers
+        endpoints.pop(endpoint.name, None)
 
-    def elsewhere(self) -> list[str]:
-        """The streams that other nodes have opened, as far as this one knows."""
+    def remote_streams(self) -> list[str]:
+        """Return the streams that this node knows other nodes have opened."""
         peers = self._pure.peers.values()
         return sorted({each.stream for peer in peers for each in peer.writers + peer.readers})
 
     async def close(self, linger: float) -> None:
-        """Readers elsewhere get some time for what was written here."""
+        """Close all readers and writers. Wait up to `linger` seconds for remote readers."""
         readers, writers = list(self.readers.values()), list(self.writers.values())
         for reader in readers:
             reader.close()
-        ends = [*(each.ended() for each in readers), *(each.close(linger) for each in writers)]
-        await asyncio.gather(*ends, return_exceptions=True)
+        endpoints = [*(each.ended() for each in readers), *(each.close(linger) for each in writers)]
+        await asyncio.gather(*endpoints, return_exceptions=True)
 
     def stopped(self) -> None:
         for reader in self.readers.values():
@@ -124,8 +124,8 @@ class Streams:
                 if event.stream in self.readers:
                     self.readers[event.stream].heard(event)
             case Matched() | Mismatched() | Unmatched() | DeadlineMissed() | LimitReached():
-                ends = self.writers if event.side == "writer" else self.readers
-                if event.stream in ends:
-                    ends[event.stream].heard(event)
+                endpoints = self.writers if event.side == "writer" else self.readers
+                if event.stream in endpoints:
+                    endpoints[event.stream].heard(event)
             case _:
-                pass  # what the protocols tell beside that, nobody has asked for
+                pass  # events of other layers

@@ -1,10 +1,10 @@
-"""The writer of a stream on a node.
+"""The writer of a stream.
 
-Values that are written in one turn of the loop leave together, so a call costs little more than an
-entry in a list.
+Values written in one iteration of the event loop are sent together, so a write costs little more
+than an append to a list.
 """
 
-# ruff: noqa: ASYNC109  # what happens when time is over is part of the interface
+# ruff: noqa: ASYNC109  # each method defines what happens when its timeout expires
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Self
 
 from oncecast.errors import NoRoom, NotReceived
 from oncecast.kernel.protocol import NodeId
-from oncecast.streams.endpoint import End
-from oncecast.streams.feed import Feed
+from oncecast.streams.endpoint import Endpoint
+from oncecast.streams.observable import Observable
 from oncecast.streams.protocols import writing
 from oncecast.streams.protocols.events import CloseWriter, NotWritten, Side, Stable, Write, Written
 from oncecast.streams.protocols.policies import QoS
@@ -24,50 +24,50 @@ from oncecast.streams.protocols.policies import QoS
 if TYPE_CHECKING:
     from oncecast.streams.host import Host
 
-GATHERED = 512  # values that leave together, though more are written in a turn
-GATHERED_BYTES = 1 << 17
+BATCH_VALUES = 512  # values that are sent together at most
+BATCH_BYTES = 1 << 17
 VALUE_BYTES_MAX = 16 << 20
-LINGER = 5.0  # seconds that a writer which is closed gives its readers
+LINGER = 5.0  # seconds that a closing writer waits for its readers
 
 
-class Writer(End):
-    """Made by `node.stream(...).writer()`; `async with` it, or close it."""
+class Writer(Endpoint):
+    """A writer from `node.stream(...).writer()`. Use it with `async with`, or close it."""
 
     side: Side = "writer"
-    others = "readers"
+    counterparts = "readers"
 
     def __init__(self, node: Host, name: str, qos: QoS) -> None:
         super().__init__(node, name, qos)
         self._loop = asyncio.get_running_loop()
-        self._values: list[bytes] = []  # that have not been given to the protocol
+        self._values: list[bytes] = []  # buffered, not yet passed to the protocol
         self._keys: list[bytes] = []
         self._bytes = 0
         self._idle, self._busy = True, False
-        self.room = 0  # values that may be gathered before the protocol must be asked
+        self.buffer_space = 0  # values that may be buffered without asking the protocol
         self._answers: dict[int, asyncio.Future[None]] = {}
-        self._stable: Feed[int] = Feed(1)
+        self._stable: Observable[int] = Observable(1)
 
     def opened(self, pure: writing.Writer) -> None:
         self._pure = pure
-        self._look_for_room()
+        self._update_buffer_space()
 
     @property
     def readers(self) -> tuple[NodeId, ...]:
-        """Who is matched."""
+        """Return the matched readers."""
         return self._matched.value
 
     async def wait_for_readers(self, count: int = 1, timeout: float = 30.0) -> tuple[NodeId, ...]:
-        """Raises NotMatched, which says who is incompatible and in what."""
+        """Wait for `count` readers; raise NotMatched, which lists incompatible ones."""
         return await self._wait_for(count, timeout)
 
     # -- writing --
 
     async def write(self, value: bytes, key: bytes = b"") -> None:
-        """Waits only if values that readers must have fill the cache; raises NoRoom then."""
+        """Write a value. Wait only if the cache is full; raise NoRoom after `blocking_max`."""
         if type(value) is not bytes or type(key) is not bytes or len(value) > VALUE_BYTES_MAX:
             self.refuse(value, key)
         values = self._values
-        if len(values) >= self.room:
+        if len(values) >= self.buffer_space:
             await self._write_one(value, key)
             return
         values.append(value)
@@ -75,19 +75,19 @@ class Writer(End):
         self._bytes += len(value)
         if self._idle:
             self._idle = False
-            self._leave()
-            self._loop.call_soon(self._turn_ends)
-        elif len(values) >= GATHERED or self._bytes >= GATHERED_BYTES:
+            self._send_buffered()
+            self._loop.call_soon(self._end_iteration)
+        elif len(values) >= BATCH_VALUES or self._bytes >= BATCH_BYTES:
             self._busy = True
-            self._leave()
-            await asyncio.sleep(0)  # a loop that only writes would keep all others from working
+            self._send_buffered()
+            await asyncio.sleep(0)  # lets other tasks run while this one only writes
 
-    def _turn_ends(self) -> None:
-        """The first value after a pause leaves at once; those that follow in its turn, together."""
+    def _end_iteration(self) -> None:
+        """Send the values that followed the first one in this iteration of the loop."""
         if self._values or self._busy:
             self._busy = False
-            self._leave()
-            self._loop.call_soon(self._turn_ends)
+            self._send_buffered()
+            self._loop.call_soon(self._end_iteration)
         else:
             self._idle = True
 
@@ -98,17 +98,17 @@ class Writer(End):
         raise NoRoom(self.name, message, "send it in parts")
 
     def write_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-        """Values and keys that were checked, no more than there is room for."""
+        """Write valid pairs of values and keys, no more than the buffer space allows."""
         for value, key in pairs:
             self._values.append(value)
             self._keys.append(key)
             self._bytes += len(value)
-            if len(self._values) >= GATHERED or self._bytes >= GATHERED_BYTES:
-                self._leave()
-        self._leave()
+            if len(self._values) >= BATCH_VALUES or self._bytes >= BATCH_BYTES:
+                self._send_buffered()
+        self._send_buffered()
 
-    def _leave(self) -> None:
-        """What was gathered goes to the protocol; there is room for it."""
+    def _send_buffered(self) -> None:
+        """Pass the buffered values to the protocol, which has space for them."""
         values, keys = tuple(self._values), tuple(self._keys)
         if not values:
             return
@@ -118,22 +118,22 @@ class Writer(End):
         if keys.count(keys[0]) == len(keys):
             keys = keys[:1]
         self._node.request_now(Write(self.name, 0, keys, values))
-        self._look_for_room()
+        self._update_buffer_space()
 
-    def _look_for_room(self) -> None:
-        """It may be less than there is: then values are given to the protocol one by one."""
-        if self.closed or self._node.stopping or self._pure.waits:
-            self.room = 0
+    def _update_buffer_space(self) -> None:
+        """Set a lower bound of the free space; above it, values go to the protocol one by one."""
+        if self.closed or self._node.stopping or self._pure.is_waiting:
+            self.buffer_space = 0
         elif self._pure.may_wait:
             cache = self._pure.cache
             keys = self.qos.keys_max - cache.key_count
-            self.room = min(keys, self.qos.samples_max - len(cache))
+            self.buffer_space = min(keys, self.qos.samples_max - len(cache))
         else:
-            self.room = GATHERED
+            self.buffer_space = BATCH_VALUES
 
     async def _write_one(self, value: bytes, key: bytes) -> None:
         self._check_open()
-        self._leave()
+        self._send_buffered()
         ticket = self._node.next_ticket()
         answer = self._answers[ticket] = self._loop.create_future()
         try:
@@ -144,12 +144,12 @@ class Writer(End):
                 await self._node.unless_stopped(answer)
         finally:
             del self._answers[ticket]
-            self._look_for_room()
+            self._update_buffer_space()
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Waits until all reliable readers have all that was written. Raises NotReceived."""
+        """Wait until all reliable readers have all values; raise NotReceived on timeout."""
         self._check_open()
-        self._leave()
+        self._send_buffered()
         end = self._pure.next
         try:
             async with asyncio.timeout(timeout):
@@ -160,7 +160,7 @@ class Writer(End):
             raise NotReceived(self.name, message) from None
 
     async def close(self, timeout: float = LINGER) -> None:
-        """Readers get so much time for what was written. Raises NotReceived."""
+        """Flush and close the writer; raise NotReceived if readers lack values."""
         if not self.closed:
             try:
                 await self.flush(timeout)
@@ -168,9 +168,9 @@ class Writer(End):
                 self.abandon()
 
     def abandon(self) -> None:
-        """Close it, whatever readers have."""
-        self._leave()
-        self.closed, self.room = True, 0
+        """Close the writer without waiting for readers."""
+        self._send_buffered()
+        self.closed, self.buffer_space = True, 0
         self._node.streams.forget(self)
         self._node.request(CloseWriter(self.name))
 
@@ -198,4 +198,4 @@ class Writer(End):
         if isinstance(event, Written):
             answer.set_result(None)
         else:
-            answer.set_exception(NoRoom(self.name, event.why))
+            answer.set_exception(NoRoom(self.name, event.reason))

@@ -1,4 +1,4 @@
-"""What a cache keeps, and what leaves it."""
+"""The cache of a reader or writer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sample(number: int, key: bytes = b"k") -> Sample:
 
 
 def add(cache: Cache, number: int, key: bytes = b"k", until: float = inf) -> bool:
-    """Whether there was room."""
+    """Add a sample, and return whether it fits."""
     return cache.add([sample(number, key)], until) == 1
 
 
@@ -35,7 +35,7 @@ def numbers(samples: tuple[Sample, ...]) -> list[int]:
     return [each.number for each in samples]
 
 
-def test_the_last_values_of_each_key_stay() -> None:
+def test_last_values_of_each_key_stay() -> None:
     """DDS-1"""
     cache = filled(QoS(history=2), 3)
     add(cache, 9, b"other")
@@ -44,7 +44,7 @@ def test_the_last_values_of_each_key_stay() -> None:
     assert len(cache) == 3
 
 
-def test_reading_leaves_and_taking_removes() -> None:
+def test_read_keeps_values_and_take_removes_them() -> None:
     """DDS-1"""
     cache = filled(QoS(history=KEEP_ALL), 3)
     assert numbers(cache.read()) == [0, 1, 2]
@@ -56,17 +56,17 @@ def test_reading_leaves_and_taking_removes() -> None:
     assert cache.keys() == []
 
 
-def test_a_full_cache_that_keeps_all_takes_nothing_more() -> None:
+def test_full_keep_all_cache_rejects_values() -> None:
     """DDS-1"""
     cache = filled(QoS(history=KEEP_ALL, samples_max=2), 2)
-    assert not cache.has_room((b"k",))
+    assert not cache.fits((b"k",))
     assert not add(cache, 2)
     cache.take()
     add(cache, 2)
     assert numbers(cache.read()) == [2]
 
 
-def test_a_full_cache_that_keeps_the_last_makes_room_within_a_key() -> None:
+def test_full_keep_last_cache_replaces_values_of_the_same_key() -> None:
     """DDS-1"""
     cache = Cache(QoS(history=2, samples_max=2))
     add(cache, 0)
@@ -76,14 +76,14 @@ def test_a_full_cache_that_keeps_the_last_makes_room_within_a_key() -> None:
     assert not add(cache, 3, b"other")
 
 
-def test_more_keys_than_allowed_are_refused() -> None:
+def test_cache_rejects_more_keys_than_allowed() -> None:
     """DDS-1"""
     cache = Cache(QoS(keys_max=1))
     add(cache, 0)
     assert not add(cache, 1, b"other")
 
 
-def test_what_has_outlived_its_lifespan_goes() -> None:
+def test_expired_values_are_removed() -> None:
     """DDS-1"""
     cache = Cache(QoS(history=KEEP_ALL))
     for number in range(4):
@@ -96,10 +96,8 @@ def test_what_has_outlived_its_lifespan_goes() -> None:
     st.integers(1, 4),
     st.lists(st.one_of(st.sampled_from([b"a", b"b", b"c"]), st.none()), max_size=40),
 )
-def test_a_cache_is_the_last_values_of_each_key_since_they_were_taken(
-    history: int, steps: list[bytes | None]
-) -> None:
-    """DDS-1: beside a model that is as simple as can be; None takes all."""
+def test_cache_holds_the_last_values_of_each_key(history: int, steps: list[bytes | None]) -> None:
+    """DDS-1: compared with a simple model; None takes all values."""
     cache = Cache(QoS(history=history))
     model: dict[bytes, deque[int]] = {}
     for number, key in enumerate(steps):

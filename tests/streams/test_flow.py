@@ -1,4 +1,4 @@
-"""Many values at once, the window to each reader, and what is told of losses."""
+"""Batches of values, the window of each reader, and reports of losses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from oncecast.streams.protocols.events import (
     Written,
 )
 from oncecast.streams.protocols.policies import KEEP_ALL, Durability, QoS, Reliability
-from oncecast.streams.protocols.writing import AWAY_MAX, WINDOW, columns
+from oncecast.streams.protocols.writing import SUSPECTED_MAX, WINDOW, columns
 from tests.streams.test_streams import AGREED, BEST, EVERY, LAST, pair
 from tests.streams.wires import STREAM, Wires
 
@@ -35,10 +35,10 @@ R, W = NodeId("r"), NodeId("w")
 
 
 def sent_data(wires: Wires) -> list[Data]:
-    return [message for _, _, message in wires.under_way if isinstance(message, Data)]
+    return [message for _, _, message in wires.in_flight if isinstance(message, Data)]
 
 
-def test_values_of_one_call_are_one_message_that_all_readers_share() -> None:
+def test_values_of_one_call_are_sent_in_one_message_to_all_readers() -> None:
     """DDS-1: it is encoded once."""
     wires = Wires("w", "r", "q")
     for node in ("r", "q"):
@@ -54,7 +54,7 @@ def test_values_of_one_call_are_one_message_that_all_readers_share() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from([b"a", b"b"])), max_size=6))
-def test_columns_say_once_what_is_the_same(rows: list[tuple[int, bytes]]) -> None:
+def test_columns_contain_equal_entries_once(rows: list[tuple[int, bytes]]) -> None:
     """DDS-1"""
     numbers = sorted({number for number, _ in rows})
     samples = [Sample(W, n, key, b"v") for n, (_, key) in zip(numbers, rows, strict=False)]
@@ -78,11 +78,11 @@ def test_columns_say_once_what_is_the_same(rows: list[tuple[int, bytes]]) -> Non
         {"numbers": (), "values": (), "since": 3, "last": 2},
     ],
 )
-def test_what_no_honest_writer_sends_is_dropped(change: dict[str, object]) -> None:
+def test_invalid_data_is_dropped(change: dict[str, object]) -> None:
     """DDS-1"""
     wires = pair(EVERY, EVERY)
-    life = wires.nodes[W].writers[STREAM].endpoint.life
-    right = Data(STREAM, W, life, 1, 2, (1,), (b"k",), (b"1", b"2"))
+    incarnation = wires.nodes[W].writers[STREAM].endpoint.incarnation
+    right = Data(STREAM, W, incarnation, 1, 2, (1,), (b"k",), (b"1", b"2"))
     reader = wires.nodes[R]
     reader.receive(W, msgspec.structs.replace(right, **change))
     assert len(reader.readers[STREAM].cache) == 0
@@ -90,8 +90,8 @@ def test_what_no_honest_writer_sends_is_dropped(change: dict[str, object]) -> No
     assert len(reader.readers[STREAM].cache) == 2
 
 
-def test_no_more_than_a_window_is_under_way_to_a_reader() -> None:
-    """DDS-1: the rest waits in the writer's cache, and comes as the reader acknowledges."""
+def test_values_in_flight_to_a_reader_are_limited_to_a_window() -> None:
+    """DDS-1: the rest stays in the writer's cache until the reader acknowledges."""
     wires = pair(EVERY, EVERY)
     for at in range(0, 2 * WINDOW, 512):
         wires.write_many("w", range(at, at + 512))
@@ -101,7 +101,7 @@ def test_no_more_than_a_window_is_under_way_to_a_reader() -> None:
     assert len(wires.nodes[W].writers[STREAM].cache) == 0
 
 
-def test_who_does_not_keep_up_with_best_effort_misses_some_and_hears_how_many() -> None:
+def test_slow_best_effort_reader_learns_how_many_values_it_missed() -> None:
     """DDS-2"""
     wires = pair(BEST, BEST)
     for at in range(0, WINDOW + 1024, 512):
@@ -113,14 +113,14 @@ def test_who_does_not_keep_up_with_best_effort_misses_some_and_hears_how_many() 
     assert wires.of_kind("r", SamplesLost) == [SamplesLost(STREAM, W, 1024)]
 
 
-def test_a_keep_last_reader_far_behind_skips_to_what_is_kept() -> None:
-    """DDS-2: not number by number."""
+def test_keep_last_reader_far_behind_skips_to_the_kept_values() -> None:
+    """DDS-2: in one message, not number by number."""
     wires = pair(LAST, LAST)
     wires.write_many("w", range(5))
-    wires.under_way.clear()
+    wires.in_flight.clear()
     for at in range(0, 100_000, 500):
         wires.write_many("w", range(at, at + 500))
-        wires.under_way.clear()
+        wires.in_flight.clear()
     wires.settle(1)
     assert wires.cached("r") == [99_999]
     assert not wires.of_kind("r", SamplesLost)
@@ -129,7 +129,7 @@ def test_a_keep_last_reader_far_behind_skips_to_what_is_kept() -> None:
 @given(st.lists(st.tuples(st.integers(1, 600), st.booleans()), max_size=12), st.integers(0, 2**32))
 @settings(max_examples=15, deadline=None)
 @pytest.mark.long
-def test_large_writes_of_several_keys_come_in_order_under_loss(
+def test_large_writes_of_several_keys_arrive_in_order_despite_losses(
     writes: list[tuple[int, bool]], seed: int
 ) -> None:
     """DDS-2"""
@@ -141,13 +141,13 @@ def test_large_writes_of_several_keys_come_in_order_under_loss(
         wires.write_many("w", values, *keys)
         written += values
         wires.shuffle(loss=0.4, duplication=0.2)
-        wires.turn()
+        wires.tick()
     wires.settle()
     assert wires.cached("r") == written
     assert not wires.of_kind("r", SamplesLost)
 
 
-def test_best_effort_that_finds_no_room_is_rejected() -> None:
+def test_best_effort_values_are_rejected_by_a_full_cache() -> None:
     """DDS-1"""
     wires = pair(BEST, msgspec.structs.replace(BEST, samples_max=2))
     wires.write_many("w", range(5))
@@ -156,7 +156,7 @@ def test_best_effort_that_finds_no_room_is_rejected() -> None:
     assert wires.of_kind("r", SamplesRejected) == [SamplesRejected(STREAM, W, 3)]
 
 
-def test_more_keys_than_allowed_wait_for_room() -> None:
+def test_value_of_a_new_key_waits_while_the_reader_has_too_many_keys() -> None:
     """DDS-1"""
     wires = pair(EVERY, msgspec.structs.replace(EVERY, keys_max=1))
     wires.write_many("w", (1, 2, 3), b"a", b"a", b"b")
@@ -166,7 +166,7 @@ def test_more_keys_than_allowed_wait_for_room() -> None:
     assert wires.cached("r") == [3]
 
 
-def test_a_writer_hears_when_all_have_all() -> None:
+def test_writer_learns_when_all_readers_have_all_values() -> None:
     """DDS-1"""
     wires = pair(EVERY, EVERY)
     wires.write_many("w", range(5))
@@ -175,10 +175,10 @@ def test_a_writer_hears_when_all_have_all() -> None:
     assert wires.of_kind("w", Stable) == [Stable(STREAM, 6)]
 
 
-# -- who comes and goes --
+# -- suspicions and crashes --
 
 
-def test_what_a_node_says_before_it_is_known_is_asked_for() -> None:
+def test_new_neighbor_is_asked_for_its_endpoints() -> None:
     """DDS-1: views of different nodes change at different times."""
     wires = Wires("w", "r")
     wires.reader("r", EVERY)
@@ -191,22 +191,22 @@ def test_what_a_node_says_before_it_is_known_is_asked_for() -> None:
     assert wires.events[R] == [matched, Unmatched(STREAM, "reader", W), matched]
 
 
-def suspect(wires: Wires, who: NodeId, whom: NodeId) -> None:
-    wires.nodes[who].now = wires.now
-    wires.nodes[who].observe(NeighborDown(whom))
-    wires._collect(who)
+def suspect(wires: Wires, node: NodeId, peer: NodeId) -> None:
+    wires.nodes[node].now = wires.now
+    wires.nodes[node].observe(NeighborDown(peer))
+    wires._collect(node)
 
 
-def trust(wires: Wires, who: NodeId, whom: NodeId) -> None:
-    wires.nodes[who].now = wires.now
-    wires.nodes[who].observe(NeighborUp(whom))
-    wires._collect(who)
+def trust(wires: Wires, node: NodeId, peer: NodeId) -> None:
+    wires.nodes[node].now = wires.now
+    wires.nodes[node].observe(NeighborUp(peer))
+    wires._collect(node)
 
 
 @pytest.mark.parametrize("qos", [EVERY, LAST], ids=["keep-all", "keep-last"])
 @pytest.mark.parametrize("mutual", [True, False])
-def test_a_reader_that_was_suspected_wrongly_goes_on_where_it_was(qos: QoS, mutual: bool) -> None:
-    """DDS-2: it gets what was written meanwhile, and nothing twice."""
+def test_wrongly_suspected_reader_continues_where_it_was(qos: QoS, mutual: bool) -> None:
+    """DDS-2: it gets the values written in the meantime, and none twice."""
     wires = pair(qos, msgspec.structs.replace(qos, history=KEEP_ALL))
     wires.write("w", 1)
     wires.settle(1)
@@ -224,7 +224,7 @@ def test_a_reader_that_was_suspected_wrongly_goes_on_where_it_was(qos: QoS, mutu
     assert wires.nodes[W].writers[STREAM].safe == 4
 
 
-def test_a_reader_that_comes_back_too_late_hears_what_it_has_missed() -> None:
+def test_reader_that_returns_too_late_learns_what_it_missed() -> None:
     """DDS-1"""
     wires = pair(EVERY, EVERY)
     wires.write("w", 1)
@@ -232,7 +232,7 @@ def test_a_reader_that_comes_back_too_late_hears_what_it_has_missed() -> None:
     suspect(wires, W, R)
     suspect(wires, R, W)
     wires.write("w", 2)
-    wires.turn(AWAY_MAX + 1)
+    wires.tick(SUSPECTED_MAX + 1)
     trust(wires, W, R)
     trust(wires, R, W)
     wires.settle(2)
@@ -242,8 +242,8 @@ def test_a_reader_that_comes_back_too_late_hears_what_it_has_missed() -> None:
     assert wires.of_kind("r", SamplesLost) == [SamplesLost(STREAM, W, 1)]
 
 
-def test_nobody_waits_for_a_reader_that_is_suspected() -> None:
-    """DDS-1: what is kept for it goes when room is needed."""
+def test_writer_does_not_wait_for_a_suspected_reader() -> None:
+    """DDS-1: values kept for it are dropped when the cache is full."""
     wires = pair(msgspec.structs.replace(EVERY, samples_max=4), EVERY)
     suspect(wires, W, R)
     for number in range(10):
@@ -252,7 +252,7 @@ def test_nobody_waits_for_a_reader_that_is_suspected() -> None:
     assert not wires.of_kind("w", LimitReached)
 
 
-def test_nothing_is_kept_for_a_reader_that_has_closed() -> None:
+def test_nothing_is_kept_for_a_closed_reader() -> None:
     """DDS-1"""
     wires = pair(EVERY, EVERY)
     wires.write("w", 1)
@@ -261,8 +261,8 @@ def test_nothing_is_kept_for_a_reader_that_has_closed() -> None:
     assert len(wires.nodes[W].writers[STREAM].cache) == 0
 
 
-def test_readers_agree_though_the_writer_suspected_one_of_them_before_it_crashed() -> None:
-    """DDS-3: the others keep what it lacks as long as the writer does."""
+def test_readers_agree_after_a_crash_of_a_writer_that_suspected_one_of_them() -> None:
+    """DDS-3: other readers keep the values that it lacks as long as the writer does."""
     wires = Wires("w", "r", "q")
     for node in ("r", "q"):
         wires.reader(node, AGREED)
@@ -278,10 +278,12 @@ def test_readers_agree_though_the_writer_suspected_one_of_them_before_it_crashed
     assert wires.cached("r") == [0, 1, 2]
 
 
-def test_a_writer_that_comes_back_and_offers_less_is_matched_no_longer() -> None:
+def test_writer_that_returns_with_a_lower_offer_is_unmatched() -> None:
     """DDS-1: no silent downgrade."""
     wires = pair(EVERY, EVERY)
-    worse = msgspec.structs.replace(wires.nodes[W].writers[STREAM].endpoint, life=99, qos=BEST)
+    worse = msgspec.structs.replace(
+        wires.nodes[W].writers[STREAM].endpoint, incarnation=99, qos=BEST
+    )
     wires.nodes[R].receive(W, Endpoints((worse,), ()))
     wires._collect(R)
     assert wires.events[R][-2:] == [
@@ -292,15 +294,15 @@ def test_a_writer_that_comes_back_and_offers_less_is_matched_no_longer() -> None
     assert wires.cached("r") == []
 
 
-def test_readers_that_have_agreed_are_quiet() -> None:
-    """DDS-3: no flooding, not after a failure either."""
+def test_readers_stop_sending_once_they_agree() -> None:
+    """DDS-3: even after a failure, readers do not flood."""
     wires = Wires("w", "r", "q", "p")
     for node in ("r", "q", "p"):
         wires.reader(node, AGREED)
     wires.writer("w", AGREED)
     wires.deliver_all()
     wires.write("w", 1)
-    wires.under_way = wires.under_way[:1]
+    wires.in_flight = wires.in_flight[:1]
     wires.deliver_all()
     wires.crash("w")
     wires.settle(3)
@@ -310,8 +312,8 @@ def test_readers_that_have_agreed_are_quiet() -> None:
     assert wires.sent == before
 
 
-def test_a_reader_that_was_full_when_its_writer_crashed_still_gets_all() -> None:
-    """DDS-3: what had come and found no room is not forgotten."""
+def test_full_reader_gets_all_values_after_a_crash_of_its_writer() -> None:
+    """DDS-3: it keeps values that arrived and did not fit its cache."""
     wires = Wires("w", "r", "q")
     wires.reader("r", msgspec.structs.replace(AGREED, samples_max=2))
     wires.reader("q", AGREED)
@@ -325,21 +327,21 @@ def test_a_reader_that_was_full_when_its_writer_crashed_still_gets_all() -> None
     assert [wires.take("r") for _ in range(3)] == [[0, 1], [2, 3], [4]]
 
 
-def test_who_reads_another_life_of_a_stream_need_not_agree() -> None:
+def test_reader_answers_that_it_does_not_read_an_unknown_writer() -> None:
     """DDS-3"""
     wires = Wires("r")
     wires.reader("r", AGREED)
     wires.nodes[R].receive(NodeId("q"), Known(STREAM, W, 7, 5, True))
     wires._collect(R)
-    assert wires.under_way == [(R, NodeId("q"), Known(STREAM, W, 7, -1, False))]
+    assert wires.in_flight == [(R, NodeId("q"), Known(STREAM, W, 7, -1, False))]
 
 
-# -- persistent streams: the values come from elsewhere --
+# -- persistent streams --
 
 PERSISTENT = msgspec.structs.replace(EVERY, durability=Durability.PERSISTENT)
 
 
-def test_a_persistent_reader_is_sent_nothing_and_one_that_requests_less_is() -> None:
+def test_writer_sends_values_to_all_but_persistent_readers() -> None:
     """DDS-1"""
     wires = Wires("w", "r", "q")
     wires.reader("r", PERSISTENT)
@@ -348,13 +350,13 @@ def test_a_persistent_reader_is_sent_nothing_and_one_that_requests_less_is() -> 
     wires.deliver_all()
     assert wires.of_kind("r", Matched) == [Matched(STREAM, "reader", W)]
     wires.write("w", 1)
-    assert [to for _, to, message in wires.under_way if isinstance(message, Data)] == ["q"]
+    assert [to for _, to, message in wires.in_flight if isinstance(message, Data)] == ["q"]
     wires.settle()
     assert (wires.cached("r"), wires.cached("q")) == ([], [1])
 
 
-def test_a_persistent_reader_that_is_full_goes_on_when_values_are_taken() -> None:
-    """DDS-1: nothing of the topic is lost."""
+def test_full_persistent_reader_continues_when_values_are_taken() -> None:
+    """DDS-1: no value of the topic is lost."""
     wires = Wires("r")
     wires.ask("r", OpenReader(STREAM, msgspec.structs.replace(PERSISTENT, samples_max=2)))
     samples = tuple(Sample(W, number, b"k", b"%d" % number) for number in range(1, 6))
@@ -363,8 +365,8 @@ def test_a_persistent_reader_that_is_full_goes_on_when_values_are_taken() -> Non
     assert [wires.take("r") for _ in range(3)] == [[1, 2], [3, 4], [5]]
 
 
-def test_a_persistent_writer_keeps_only_some_for_others() -> None:
-    """DDS-1: the topic has all of them, so it never waits for those who may come."""
+def test_persistent_writer_keeps_half_its_cache_for_other_readers() -> None:
+    """DDS-1: the topic has all values, so the writer never waits for late readers."""
     qos = msgspec.structs.replace(PERSISTENT, samples_max=10)
     wires = Wires("w", "r")
     wires.writer("w", qos)
@@ -375,8 +377,8 @@ def test_a_persistent_writer_keeps_only_some_for_others() -> None:
     assert wires.cached("r") == [25, 26, 27, 28, 29]
 
 
-def test_a_best_effort_reader_of_a_late_join_never_goes_back() -> None:
-    """DDS-2: what the writer kept comes first, or not at all."""
+def test_late_best_effort_reader_gets_the_kept_values_first() -> None:
+    """DDS-2: kept values arrive before new ones, or not at all."""
     qos = QoS(history=3, durability=Durability.TRANSIENT_LOCAL)
     wires = Wires("w", "r")
     wires.writer("w", qos)

@@ -1,4 +1,4 @@
-"""The page of streams says what the code does: the matching table, messages, events, limits."""
+"""docs/streams.md agrees with the code: matching, messages, events and limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oncecast.streams.protocols.events import STREAMS_MAX
 from oncecast.streams.protocols.policies import Durability, QoS, Reliability, mismatches
 from oncecast.streams.protocols.reading import ACK_EVERY, ACK_EVERY_BYTES
 from oncecast.streams.protocols.streams import Streams
-from oncecast.streams.protocols.writing import AWAY_MAX, WINDOW, WINDOW_BYTES
+from oncecast.streams.protocols.writing import SUSPECTED_MAX, WINDOW, WINDOW_BYTES
 from oncecast.streams.writer import VALUE_BYTES_MAX
 from tests.streams.test_policies import ALL
 
@@ -25,13 +25,13 @@ COMPARE: dict[str, Callable[[float, float], bool]] = {"≥": operator.ge, "≤":
 
 
 def rows(head: str) -> list[str]:
-    """The first column of the table that is headed so."""
+    """Return the names in the first column of the table with this head."""
     table = PAGE.split(f"\n| {head}")[1].strip().split("\n\n")[0].splitlines()[2:]
     return re.findall(r"`(\w+)[`(]", "\n".join(row.split("|")[1] for row in table))
 
 
-def test_page_says_who_matches_whom() -> None:
-    """DDS-1: each offer against each request, by the page's table and by the code."""
+def test_page_has_the_rules_for_matching() -> None:
+    """DDS-1: each offer against each request, by the table and by the code."""
     rules = dict(RULE.findall(PAGE))
     named = [name for row in rules for name in row.split(", ")]
     assert sorted(named) == sorted(QoS.__struct_fields__)
@@ -44,18 +44,18 @@ def test_page_says_who_matches_whom() -> None:
         assert mismatches(offered, requested) == refused
 
 
-def test_page_names_every_level_event_and_message() -> None:
+def test_page_lists_every_level_event_and_message() -> None:
     """DDS-1"""
-    assert rows("reliability | what") == [each.name for each in Reliability]
-    assert rows("durability | what") == [each.name for each in Durability]
+    assert rows("reliability | values") == [each.name for each in Reliability]
+    assert rows("durability | earlier") == [each.name for each in Durability]
     assert sorted(rows("event |")) == sorted(each.__name__ for each in get_args(StreamEvent))
     assert rows("message |") == [each.__name__ for each in members(Streams.Message)]
 
 
-def test_page_names_the_limits() -> None:
+def test_page_states_the_limits() -> None:
     """DDS-1"""
-    assert f"at most {WINDOW} values and {WINDOW_BYTES >> 20} MiB are under way" in PAGE
+    assert f"at most {WINDOW} values and {WINDOW_BYTES >> 20} MiB in flight" in PAGE
     assert f"every {ACK_EVERY} values or {ACK_EVERY_BYTES >> 10} KiB" in PAGE
-    assert f"for {AWAY_MAX:g} s a writer keeps what a suspected reader lacks" in PAGE
+    assert f"for {SUSPECTED_MAX:g} s, the writer keeps the values that it lacks" in PAGE
     assert f"{STREAMS_MAX} writers and {STREAMS_MAX} readers" in PAGE
     assert f"a value at most {VALUE_BYTES_MAX >> 20} MiB" in PAGE

@@ -1,4 +1,4 @@
-"""What is offered and what is requested: the whole table, and what makes no sense."""
+"""Offered and requested qualities, and invalid ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_offer_against_every_request() -> None:
         {"blocking_max": 0.0},
     ],
 )
-def test_what_is_each_sides_own_business_never_keeps_them_apart(own: dict[str, float]) -> None:
+def test_local_qualities_do_not_affect_matching(own: dict[str, float]) -> None:
     """DDS-1"""
     plain, other = QoS(), msgspec.structs.replace(QoS(), **own)
     assert mismatches(plain, other) == mismatches(other, plain) == ()
@@ -66,13 +66,13 @@ def test_what_is_each_sides_own_business_never_keeps_them_apart(own: dict[str, f
         ({"blocking_max": -0.1}, "blocking_max is -0.1 s"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_a_remedy(wrong: dict[str, float], fact: str) -> None:
+def test_invalid_qos_is_rejected_with_a_remedy(wrong: dict[str, float], fact: str) -> None:
     """DDS-1"""
     with pytest.raises(BadQoS, match=fact):
         msgspec.structs.replace(QoS(), **wrong).checked()
 
 
-def test_what_makes_sense_passes() -> None:
+def test_valid_qos_is_accepted() -> None:
     """DDS-1"""
     for qos in ALL:
         assert qos.checked() is qos

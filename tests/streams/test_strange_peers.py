@@ -1,4 +1,4 @@
-"""Whatever a peer sends that the codec lets through: nothing raises, and memory stays bounded."""
+"""No message that the codec accepts raises or makes memory grow without bound."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from oncecast.streams.protocols.events import (
     Write,
 )
 from oncecast.streams.protocols.policies import KEEP_ALL, Durability, QoS, Reliability
-from oncecast.streams.protocols.streams import Streams, Turn
+from oncecast.streams.protocols.streams import Streams, Tick
 
 ME, PEER = NodeId("me"), NodeId("peer")
-LIFE = 7
+INCARNATION = 7
 
 numbers = st.integers(-1, 4) | st.sampled_from([2**62, 2**63 - 1, -(2**63)])
 names = st.sampled_from([ME, PEER, NodeId("")])
 streams = st.sampled_from(["s", "t"])
-lives = st.sampled_from([LIFE, 8])
+incarnations = st.sampled_from([INCARNATION, 8])
 times = st.sampled_from([0.5, float("inf"), float("nan"), -1.0])
 qualities = st.builds(
     QoS,
@@ -43,7 +43,7 @@ qualities = st.builds(
     lifespan=times,
     liveliness=times,
 )
-endpoints = st.lists(st.builds(Endpoint, streams, lives, qualities), max_size=3).map(tuple)
+endpoints = st.lists(st.builds(Endpoint, streams, incarnations, qualities), max_size=3).map(tuple)
 some = st.lists(st.binary(max_size=2), max_size=3).map(tuple)
 messages: st.SearchStrategy[Value] = st.one_of(
     st.builds(Endpoints, endpoints, endpoints, st.booleans()),
@@ -51,16 +51,16 @@ messages: st.SearchStrategy[Value] = st.one_of(
         Data,
         streams,
         names,
-        lives,
+        incarnations,
         numbers,
         numbers,
         st.lists(numbers, max_size=3).map(tuple),
         some,
         some,
     ),
-    st.builds(Beat, streams, lives, numbers, numbers, numbers),
-    st.builds(Acks, streams, lives, numbers, numbers),
-    st.builds(Known, streams, names, lives, numbers, st.booleans()),
+    st.builds(Beat, streams, incarnations, numbers, numbers, numbers),
+    st.builds(Acks, streams, incarnations, numbers, numbers),
+    st.builds(Known, streams, names, incarnations, numbers, st.booleans()),
 )
 
 
@@ -68,8 +68,8 @@ messages: st.SearchStrategy[Value] = st.one_of(
 @given(st.lists(messages, max_size=12), qualities)
 @settings(deadline=None, max_examples=30)
 @pytest.mark.long
-def test_nothing_a_peer_says_raises(
-    reliability: Reliability, said: list[StreamMessage], theirs: QoS
+def test_no_message_of_a_peer_raises(
+    reliability: Reliability, received: list[StreamMessage], peer_qos: QoS
 ) -> None:
     """DDS-1"""
     node = Streams(ME, Random(1))
@@ -77,13 +77,13 @@ def test_nothing_a_peer_says_raises(
     qos = QoS(reliability=reliability, history=KEEP_ALL, samples_max=3)
     node.request(OpenWriter("s", qos))
     node.request(OpenReader("s", qos))
-    node.writers["s"].endpoint = Endpoint("s", LIFE, node.writers["s"].qos)
-    mine = Endpoint("s", LIFE, theirs)
+    node.writers["s"].endpoint = Endpoint("s", INCARNATION, node.writers["s"].qos)
+    mine = Endpoint("s", INCARNATION, peer_qos)
     node.receive(PEER, Endpoints((mine,), (mine,)))
     node.request(Write("s", 1, (b"k",), (b"1", b"2")))
-    for message in said:
+    for message in received:
         node.receive(PEER, message)
-        node.timeout(Turn())
+        node.timeout(Tick())
         for effect in node.drain():
             ENCODER.encode(effect)
     node.observe(NeighborDown(PEER))

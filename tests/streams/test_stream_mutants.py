@@ -1,4 +1,4 @@
-"""Streams without one of their rules are found out."""
+"""Mutants of streams: a test detects each missing rule."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from oncecast.streams.protocols.cache import Cache
 from oncecast.streams.protocols.reading import Reader
 from oncecast.streams.protocols.streams import Streams
-from oncecast.streams.protocols.writing import Audience, Writer
+from oncecast.streams.protocols.writing import MatchedReader, Writer
 from tests.coordination.test_toolkit_mutants import by_test
 from tests.mutants import Mutant, must_be_noticed
 from tests.streams import test_cache, test_flow, test_policies, test_streams
@@ -16,20 +16,20 @@ from tests.streams.test_streams import AGREED, AGREED_LAST, EVERY
 pytestmark = pytest.mark.mutants
 
 
-def all_have_what_one_has() -> None:
+def all_readers_agree() -> None:
     for qos in (AGREED, AGREED_LAST):
-        test_streams.test_what_one_reader_has_all_have_though_the_writer_is_gone(3, qos)
+        test_streams.test_all_readers_get_the_values_of_one_reader_after_the_writer_crashes(3, qos)
 
 
-def going_on() -> None:
-    test_flow.test_a_reader_that_was_suspected_wrongly_goes_on_where_it_was(EVERY, mutual=True)
+def suspected_reader_continues() -> None:
+    test_flow.test_wrongly_suspected_reader_continues_where_it_was(EVERY, mutual=True)
 
 
 MUTANTS = [
     # -- matching --
     by_test(
-        test_streams.test_both_sides_hear_why_they_do_not_and_nothing_flows,
-        "a mismatch is no match",
+        test_streams.test_mismatched_is_emitted_on_both_sides_and_no_value_is_sent,
+        "a mismatch prevents a match",
         Streams,
         "_match",
         "if less:",
@@ -44,56 +44,56 @@ MUTANTS = [
         "False",
     ),
     by_test(
-        test_flow.test_a_writer_that_comes_back_and_offers_less_is_matched_no_longer,
-        "who offers less now is let go",
+        test_flow.test_writer_that_returns_with_a_lower_offer_is_unmatched,
+        "a writer with a lower offer is unmatched",
         Streams,
         "_match",
-        "if less:\n            self._unmatch(end, side, peer)",
+        "if less:\n            self._unmatch(local, side, peer)",
         "if less:",
     ),
     by_test(
-        test_flow.test_what_a_node_says_before_it_is_known_is_asked_for,
-        "who is new is asked what it has opened",
+        test_flow.test_new_neighbor_is_asked_for_its_endpoints,
+        "a new neighbor is asked for its endpoints",
         Streams,
         "observe",
         "answer=True",
         "answer=False",
     ),
-    # -- legal streams --
+    # -- reliability --
     by_test(
-        test_streams.test_best_effort_never_goes_back,
-        "best effort never goes back",
+        test_streams.test_best_effort_values_never_arrive_out_of_order,
+        "older best-effort values are dropped",
         Reader,
         "_newest",
         "if data.last < source.next:",
         "if False:",
     ),
     by_test(
-        test_streams.test_reliable_keep_all_gives_each_writers_every_value_in_order,
-        "what is missing is asked for",
+        test_streams.test_reliable_keep_all_reader_gets_every_value_of_each_writer_in_order,
+        "a reader asks for missing values",
         Reader,
         "beat",
-        "source.lacks_until or (0 if self.blocked else beat.last)",
+        "source.gap_end or (0 if self.blocked else beat.last)",
         "0",
     ),
     by_test(
-        test_flow.test_more_keys_than_allowed_wait_for_room,
-        "what was read of a message is not read again",
+        test_flow.test_value_of_a_new_key_waits_while_the_reader_has_too_many_keys,
+        "values of a message that were read are not read again",
         Reader,
         "_keep",
         "bisect_left(data.every_number, source.next) if data.since < source.next else 0",
         "0",
     ),
     by_test(
-        test_flow.test_large_writes_of_several_keys_come_in_order_under_loss,
-        "only what is next is acknowledged",
+        test_flow.test_large_writes_of_several_keys_arrive_in_order_despite_losses,
+        "a reader acknowledges only values without gaps",
         Reader,
         "_ack",
-        "Acks(self.endpoint.stream, source.life, source.next, until)",
-        "Acks(self.endpoint.stream, source.life, max([source.next, *source._order]), until)",
+        "Acks(self.endpoint.stream, source.incarnation, source.next, until)",
+        "Acks(self.endpoint.stream, source.incarnation, max([source.next, *source._order]), until)",
     ),
     by_test(
-        test_flow.test_a_keep_last_reader_far_behind_skips_to_what_is_kept,
+        test_flow.test_keep_last_reader_far_behind_skips_to_the_kept_values,
         "keep-last keeps the newest",
         Cache,
         "_add",
@@ -101,24 +101,24 @@ MUTANTS = [
         "samples = new[:history], samples[:history]",
     ),
     by_test(
-        test_cache.test_the_last_values_of_each_key_stay,
-        "the oldest of the key goes",
+        test_cache.test_last_values_of_each_key_stay,
+        "the oldest value of the key is dropped",
         Cache,
         "_add",
         "slots.popleft()",
         "slots.pop()",
     ),
     by_test(
-        test_flow.test_a_keep_last_reader_far_behind_skips_to_what_is_kept,
-        "who asks for what was replaced hears that it is gone",
+        test_flow.test_keep_last_reader_far_behind_skips_to_the_kept_values,
+        "a writer reports replaced values as gone",
         Writer,
         "_messages",
         "if since <= last:",
         "if False:",
     ),
     by_test(
-        test_streams.test_what_has_outlived_its_lifespan_is_not_read,
-        "what has outlived its lifespan goes",
+        test_streams.test_expired_values_are_not_read,
+        "expired values are removed",
         Cache,
         "expire",
         "until < now",
@@ -126,94 +126,94 @@ MUTANTS = [
     ),
     # -- limits --
     by_test(
-        test_streams.test_reliable_keep_all_gives_each_writers_every_value_in_order,
-        "a writer that keeps all keeps what was not acknowledged",
+        test_streams.test_reliable_keep_all_reader_gets_every_value_of_each_writer_in_order,
+        "a keep-all writer keeps unacknowledged values",
         Writer,
-        "_settle",
+        "_update_stable",
         "each.next for each",
         "each.sent for each",
     ),
     by_test(
-        test_streams.test_a_reader_whose_cache_is_full_goes_on_when_values_are_taken,
-        "a full reader does not drop what must be read",
+        test_streams.test_full_reader_continues_when_values_are_taken,
+        "a full reliable reader drops nothing",
         Reader,
         "_accept",
         "source.next = data.every_number[-left]",
         "source.next = data.last + 1",
     ),
     by_test(
-        test_flow.test_no_more_than_a_window_is_under_way_to_a_reader,
-        "no more than a window is under way",
+        test_flow.test_values_in_flight_to_a_reader_are_limited_to_a_window,
+        "values in flight are limited to a window",
         Writer,
         "_write",
-        "audience.sent == first and audience.listens",
-        "audience.sent == first",
+        "matched.sent == first and matched.has_window",
+        "matched.sent == first",
     ),
     by_test(
-        test_flow.test_no_more_than_a_window_is_under_way_to_a_reader,
+        test_flow.test_values_in_flight_to_a_reader_are_limited_to_a_window,
         "an acknowledgement opens the window",
-        Audience,
+        MatchedReader,
         "acked",
         "self.next = max(self.next, number)",
         "self.next = self.next",
     ),
     by_test(
-        test_flow.test_a_reader_that_comes_back_too_late_hears_what_it_has_missed,
-        "what is lost is told",
+        test_flow.test_reader_that_returns_too_late_learns_what_it_missed,
+        "losses are reported",
         Reader,
         "_accept",
-        "self._lost(writer, source.next - before - kept)",
+        "self._report_lost(writer, source.next - before - kept)",
         "pass",
     ),
     by_test(
-        going_on,
-        "values are kept for a reader that is only suspected",
+        suspected_reader_continues,
+        "values are kept for a suspected reader",
         Writer,
         "unmatch",
         "and suspected",
         "and False",
     ),
     by_test(
-        test_flow.test_nobody_waits_for_a_reader_that_is_suspected,
-        "nobody waits for a reader that is suspected",
+        test_flow.test_writer_does_not_wait_for_a_suspected_reader,
+        "a writer does not wait for a suspected reader",
         Writer,
         "write",
-        "self._away.clear()",
+        "self._suspected_readers.clear()",
     ),
     # -- agreement --
     by_test(
-        test_flow.test_readers_agree_though_the_writer_suspected_one_of_them_before_it_crashed,
-        "what a suspected reader may lack is not stable",
+        test_flow.test_readers_agree_after_a_crash_of_a_writer_that_suspected_one_of_them,
+        "values that a suspected reader may lack are not stable",
         Writer,
         "_beat",
         "self.safe",
         "self.stable",
     ),
     by_test(
-        all_have_what_one_has,
-        "what one reader has is relayed",
+        all_readers_agree,
+        "a reader relays its values",
         Reader,
         "known",
         "self._relay(sender, known, source)",
     ),
     by_test(
-        all_have_what_one_has,
-        "readers compare what they have of a suspected writer",
+        all_readers_agree,
+        "readers compare their values of a suspected writer",
         Reader,
-        "tell_known",
-        "self._tell(other, writer, source.life, source.next, answer=True)",
+        "send_known_to",
+        "self._send_known(other, writer, source.incarnation, source.next, answer=True)",
     ),
     by_test(
-        all_have_what_one_has,
-        "what is not known to be stable is kept",
+        all_readers_agree,
+        "values that may not be stable are kept",
         Reader,
         "_keep",
         "each.number >= source.stable",
         "False",
     ),
     by_test(
-        test_streams.test_in_the_absence_of_failures_each_value_is_sent_once_to_each_reader,
-        "nothing is relayed while nobody is suspected",
+        test_streams.test_each_value_is_sent_once_to_each_reader_without_failures,
+        "nothing is relayed without a suspicion",
         Reader,
         "_accept",
         "source.next = data.last + 1",
@@ -221,23 +221,23 @@ MUTANTS = [
         "[self._streams.send(other, data) for other in self._streams.peers]",
     ),
     by_test(
-        test_flow.test_readers_that_have_agreed_are_quiet,
-        "readers that have agreed are quiet",
+        test_flow.test_readers_stop_sending_once_they_agree,
+        "readers stop sending once they agree",
         Reader,
-        "tell_known",
-        "source.others.get(other) not in (source.next, NOT_MINE)",
+        "send_known_to",
+        "source.others.get(other) not in (source.next, NOT_READING)",
         "True",
     ),
     by_test(
-        test_flow.test_a_persistent_reader_is_sent_nothing_and_one_that_requests_less_is,
-        "what a topic holds is not sent as well",
-        Audience,
+        test_flow.test_writer_sends_values_to_all_but_persistent_readers,
+        "a persistent reader is sent no values",
+        MatchedReader,
         "__init__",
-        "self.next = self.sent = OF_THE_TOPIC",
+        "self.next = self.sent = FROM_TOPIC",
     ),
     by_test(
-        test_streams.test_a_volatile_reader_that_comes_late_gets_what_comes_then,
-        "a volatile reader gets nothing of the past",
+        test_streams.test_late_volatile_reader_gets_only_later_values,
+        "a volatile reader gets no earlier values",
         Writer,
         "match",
         "self.cache.first if late else self.next",
@@ -247,6 +247,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_streams_without_this_rule_are_found_out(mutant: Mutant) -> None:
+def test_mutant_is_detected(mutant: Mutant) -> None:
     """DDS-1 DDS-2 DDS-3"""
     must_be_noticed(mutant)

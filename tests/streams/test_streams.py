@@ -1,4 +1,4 @@
-"""Legal streams: what may be read of that which was written, under any loss and any order."""
+"""The values that readers may get, with any losses and in any order of messages."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def pair(offered: QoS, requested: QoS, *, seed: int = 0) -> Wires:
 # -- matching --
 
 
-def test_both_sides_hear_that_they_match() -> None:
+def test_matched_is_emitted_on_both_sides() -> None:
     """DDS-1"""
     wires = pair(EVERY, EVERY)
     assert wires.of_kind("w", Matched) == [Matched(STREAM, "writer", NodeId("r"))]
     assert wires.of_kind("r", Matched) == [Matched(STREAM, "reader", NodeId("w"))]
 
 
-def test_both_sides_hear_why_they_do_not_and_nothing_flows() -> None:
+def test_mismatched_is_emitted_on_both_sides_and_no_value_is_sent() -> None:
     """DDS-1: no silent downgrade."""
     wires = pair(BEST, msgspec.structs.replace(EVERY, deadline=1.0))
     less = ("reliability", "deadline")
@@ -64,7 +64,7 @@ def test_both_sides_hear_why_they_do_not_and_nothing_flows() -> None:
 
 
 @pytest.mark.parametrize("leaver", ["w", "r"])
-def test_who_closes_is_let_go(leaver: str) -> None:
+def test_closed_endpoint_is_unmatched(leaver: str) -> None:
     """DDS-1"""
     wires = pair(EVERY, EVERY)
     wires.ask(leaver, CloseWriter(STREAM) if leaver == "w" else CloseReader(STREAM))
@@ -73,13 +73,13 @@ def test_who_closes_is_let_go(leaver: str) -> None:
     assert wires.of_kind(other, Unmatched)
 
 
-# -- legal streams --
+# -- reliability --
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=30), st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
 @pytest.mark.long
-def test_best_effort_never_goes_back(bursts: list[int], seed: int) -> None:
+def test_best_effort_values_never_arrive_out_of_order(bursts: list[int], seed: int) -> None:
     """DDS-2"""
     wires = pair(BEST, BEST, seed=seed)
     number = 0
@@ -96,7 +96,7 @@ def test_best_effort_never_goes_back(bursts: list[int], seed: int) -> None:
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=30), st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
 @pytest.mark.long
-def test_reliable_keep_last_ends_on_the_last_value(bursts: list[int], seed: int) -> None:
+def test_reliable_keep_last_reader_ends_with_the_last_value(bursts: list[int], seed: int) -> None:
     """DDS-2"""
     wires = pair(LAST, LAST, seed=seed)
     number = 0
@@ -105,7 +105,7 @@ def test_reliable_keep_last_ends_on_the_last_value(bursts: list[int], seed: int)
             number += 1
             wires.write("w", number)
         wires.shuffle(loss=0.3, duplication=0.3)
-        wires.turn()
+        wires.tick()
     wires.settle()
     assert wires.cached("r") == [number]
 
@@ -116,7 +116,7 @@ def test_reliable_keep_last_ends_on_the_last_value(bursts: list[int], seed: int)
 )
 @settings(max_examples=60, deadline=None)
 @pytest.mark.long
-def test_reliable_keep_all_gives_each_writers_every_value_in_order(
+def test_reliable_keep_all_reader_gets_every_value_of_each_writer_in_order(
     bursts: list[tuple[str, int]], seed: int
 ) -> None:
     """DDS-2: two writers, two readers."""
@@ -132,7 +132,7 @@ def test_reliable_keep_all_gives_each_writers_every_value_in_order(
             wires.write(writer, 10 * number + each)
             written[writer].append(10 * number + each)
         wires.shuffle(loss=0.3, duplication=0.3)
-        wires.turn()
+        wires.tick()
     wires.settle()
     for node in ("r", "q"):
         samples = wires.nodes[NodeId(node)].readers[STREAM].cache.read()
@@ -140,7 +140,7 @@ def test_reliable_keep_all_gives_each_writers_every_value_in_order(
             assert [int(each.value) for each in samples if each.writer == writer] == numbers
 
 
-def test_in_the_absence_of_failures_each_value_is_sent_once_to_each_reader() -> None:
+def test_each_value_is_sent_once_to_each_reader_without_failures() -> None:
     """DDS-3: no flooding."""
     wires = Wires("w", "r", "q", "p")
     for node in ("r", "q", "p"):
@@ -157,7 +157,7 @@ def test_in_the_absence_of_failures_each_value_is_sent_once_to_each_reader() -> 
 # -- durability, limits --
 
 
-def test_a_volatile_reader_that_comes_late_gets_what_comes_then() -> None:
+def test_late_volatile_reader_gets_only_later_values() -> None:
     """DDS-1"""
     wires = Wires("w", "r")
     wires.writer("w", EVERY)
@@ -167,11 +167,11 @@ def test_a_volatile_reader_that_comes_late_gets_what_comes_then() -> None:
     wires.write("w", 2)
     wires.settle()
     assert wires.cached("r") == [2]
-    assert not wires.of_kind("r", SamplesLost)  # they were not for this one
+    assert not wires.of_kind("r", SamplesLost)  # earlier values were not meant for it
 
 
 @pytest.mark.parametrize("history", [KEEP_ALL, 2])
-def test_a_transient_local_reader_that_comes_late_gets_what_the_writer_keeps(history: int) -> None:
+def test_late_transient_local_reader_gets_the_kept_values(history: int) -> None:
     """DDS-1"""
     qos = msgspec.structs.replace(EVERY, history=history, durability=Durability.TRANSIENT_LOCAL)
     wires = Wires("w", "r")
@@ -183,25 +183,27 @@ def test_a_transient_local_reader_that_comes_late_gets_what_the_writer_keeps(his
     assert wires.cached("r") == ([0, 1, 2, 3, 4] if history == KEEP_ALL else [3, 4])
 
 
-def test_a_writer_waits_for_a_reader_that_must_have_all_and_then_says_so() -> None:
-    """DDS-1: for as long as blocking_max, and no longer."""
+def test_write_fails_if_a_reliable_reader_is_too_slow() -> None:
+    """DDS-1: it waits for blocking_max."""
     limited = msgspec.structs.replace(EVERY, samples_max=2, blocking_max=0.5)
     wires = pair(limited, EVERY)
     for number in range(3):
         wires.write("w", number)
     assert len(wires.of_kind("w", Written)) == 2
-    wires.under_way.clear()  # nothing gets through
+    wires.in_flight.clear()  # lose all messages
     for _ in range(6):
-        wires.turn()
-        wires.under_way.clear()
+        wires.tick()
+        wires.in_flight.clear()
     assert wires.of_kind("w", LimitReached) == [LimitReached(STREAM, "writer")]
     (refused,) = wires.of_kind("w", NotWritten)
-    assert "in 0.5 s there was no room: r lags behind" in str(refused)
+    assert "the cache is full (2 values, 1 keys) after 0.5 s, slow readers: r; write later" in str(
+        refused
+    )
     wires.settle()
     assert wires.cached("r") == [0, 1]
 
 
-def test_a_write_that_waits_goes_on_when_there_is_room() -> None:
+def test_waiting_write_continues_when_space_is_freed() -> None:
     """DDS-1"""
     limited = msgspec.structs.replace(EVERY, samples_max=2, blocking_max=5.0)
     wires = pair(limited, EVERY)
@@ -212,8 +214,8 @@ def test_a_write_that_waits_goes_on_when_there_is_room() -> None:
     assert not wires.of_kind("w", NotWritten)
 
 
-def test_a_reader_whose_cache_is_full_goes_on_when_values_are_taken() -> None:
-    """DDS-1: nothing is lost on the way."""
+def test_full_reader_continues_when_values_are_taken() -> None:
+    """DDS-1: no value is lost."""
     wires = pair(EVERY, msgspec.structs.replace(EVERY, samples_max=2))
     for number in range(6):
         wires.write("w", number)
@@ -225,7 +227,7 @@ def test_a_reader_whose_cache_is_full_goes_on_when_values_are_taken() -> None:
     assert LimitReached(STREAM, "reader") in wires.events[NodeId("r")]
 
 
-def test_writing_to_a_stream_that_was_not_opened_is_refused() -> None:
+def test_write_to_a_stream_without_a_writer_is_rejected() -> None:
     """DDS-1"""
     wires = Wires("w", "r")
     wires.ask("w", Write(STREAM, 7, (b"k",), (b"v",)))
@@ -236,19 +238,19 @@ def test_writing_to_a_stream_that_was_not_opened_is_refused() -> None:
 # -- time --
 
 
-def test_a_deadline_that_is_missed_is_told_on_both_sides() -> None:
+def test_missed_deadline_is_reported_on_both_sides() -> None:
     """DDS-1"""
     requested = msgspec.structs.replace(EVERY, deadline=1.0)
     wires = pair(msgspec.structs.replace(EVERY, deadline=0.5), requested)
     wires.write("w", 1)
     for _ in range(12):
         wires.deliver_all()
-        wires.turn()
+        wires.tick()
     assert wires.of_kind("w", DeadlineMissed)[0] == DeadlineMissed(STREAM, "writer", b"k")
     assert wires.of_kind("r", DeadlineMissed) == [DeadlineMissed(STREAM, "reader", b"k")]
 
 
-def test_what_has_outlived_its_lifespan_is_not_read() -> None:
+def test_expired_values_are_not_read() -> None:
     """DDS-1"""
     wires = pair(msgspec.structs.replace(EVERY, lifespan=0.5), EVERY)
     wires.write("w", 1)
@@ -262,7 +264,7 @@ def test_what_has_outlived_its_lifespan_is_not_read() -> None:
 
 
 def crashed_after(subset: tuple[bool, ...], qos: QoS, *, written: int) -> Wires:
-    """A writer that has reached just these readers with its last value, and is gone."""
+    """Crash a writer whose last value has reached only the readers in `subset`."""
     readers = [f"r{index}" for index in range(len(subset))]
     wires = Wires("w", *readers)
     for node in readers:
@@ -274,7 +276,7 @@ def crashed_after(subset: tuple[bool, ...], qos: QoS, *, written: int) -> Wires:
         if number < written - 1:
             wires.deliver_all()
     reached = {NodeId(node) for node, is_reached in zip(readers, subset, strict=True) if is_reached}
-    wires.under_way = [each for each in wires.under_way if each[1] in reached]
+    wires.in_flight = [each for each in wires.in_flight if each[1] in reached]
     wires.deliver_all()
     wires.crash("w")
     return wires
@@ -282,7 +284,9 @@ def crashed_after(subset: tuple[bool, ...], qos: QoS, *, written: int) -> Wires:
 
 @pytest.mark.parametrize("qos", [AGREED, AGREED_LAST], ids=["keep-all", "keep-last"])
 @pytest.mark.parametrize("readers", range(1, 6))
-def test_what_one_reader_has_all_have_though_the_writer_is_gone(readers: int, qos: QoS) -> None:
+def test_all_readers_get_the_values_of_one_reader_after_the_writer_crashes(
+    readers: int, qos: QoS
+) -> None:
     """DDS-3: every subset of sends, for groups of 2 to 6."""
     for subset in product((False, True), repeat=readers):
         wires = crashed_after(subset, qos, written=3)
@@ -293,8 +297,8 @@ def test_what_one_reader_has_all_have_though_the_writer_is_gone(readers: int, qo
         assert read[0] == (list(range(last + 1)) if qos is AGREED else [last])
 
 
-def test_reliable_streams_alone_do_not_promise_that() -> None:
-    """DDS-3: the test above can fail."""
+def test_reliable_readers_do_not_agree_after_the_writer_crashes() -> None:
+    """DDS-3: proves that the test above can fail."""
     wires = crashed_after((True, False), EVERY, written=3)
     wires.settle(3)
     assert wires.cached("r0") != wires.cached("r1")
@@ -303,8 +307,8 @@ def test_reliable_streams_alone_do_not_promise_that() -> None:
 @given(st.integers(2, 50), st.integers(0, 2**32))
 @settings(max_examples=8, deadline=None)
 @pytest.mark.long
-def test_agreement_among_many_under_loss(readers: int, seed: int) -> None:
-    """DDS-3: at random up to 50, with losses also while they compare."""
+def test_many_readers_agree_despite_losses(readers: int, seed: int) -> None:
+    """DDS-3: up to 50 readers, with losses also while they compare."""
     wires = Wires("w", *(f"r{index}" for index in range(readers)), seed=seed)
     for index in range(readers):
         wires.reader(f"r{index}", AGREED)
@@ -316,20 +320,20 @@ def test_agreement_among_many_under_loss(readers: int, seed: int) -> None:
     wires.crash("w")
     for _ in range(12):
         wires.shuffle(loss=0.2)
-        wires.turn()
+        wires.tick()
     wires.settle(3)
     read = [wires.cached(f"r{index}") for index in range(readers)]
     assert all(each == read[0] for each in read)
 
 
-def test_a_writer_that_is_silent_is_told_and_so_is_its_return() -> None:
+def test_silence_and_return_of_a_writer_are_reported() -> None:
     """DDS-1"""
     offered = msgspec.structs.replace(EVERY, liveliness=0.3)
     wires = pair(offered, msgspec.structs.replace(EVERY, liveliness=0.5))
     for _ in range(8):
-        wires.turn()
-        wires.under_way.clear()
+        wires.tick()
+        wires.in_flight.clear()
     assert wires.of_kind("r", Liveliness) == [Liveliness(STREAM, NodeId("w"), False)]
-    wires.turn()
+    wires.tick()
     wires.deliver_all()
     assert wires.of_kind("r", Liveliness)[-1] == Liveliness(STREAM, NodeId("w"), True)

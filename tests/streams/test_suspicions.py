@@ -1,4 +1,4 @@
-"""Wrong suspicions, losses and a crash, in any order: readers go on, and agree in the end."""
+"""Readers continue and agree after wrong suspicions, losses and a crash in any order."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PAIRS = list(permutations(NODES, 2))
 steps = st.lists(
     st.one_of(
         st.sampled_from(WRITERS),
-        st.sampled_from(PAIRS),  # the one suspects the other, or trusts it again
-        st.sampled_from([0.0, 0.5]),  # losses, while all that is under way arrives
+        st.sampled_from(PAIRS),  # the first suspects the second, or trusts it again
+        st.sampled_from([0.0, 0.5]),  # deliver all messages in flight, with this loss
     ),
     max_size=40,
 )
 
 
-def story(doings: list[str | tuple[NodeId, NodeId] | float], qos: QoS, seed: int) -> Wires:
-    """Two writers and three readers that are matched, and all of this; then all trust again."""
+def story(steps: list[str | tuple[NodeId, NodeId] | float], qos: QoS, seed: int) -> Wires:
+    """Run steps with two writers and three matched readers, then end all suspicions."""
     wires = Wires(*NODES, seed=seed)
     for node in READERS:
         wires.reader(node, qos)
@@ -39,21 +39,21 @@ def story(doings: list[str | tuple[NodeId, NodeId] | float], qos: QoS, seed: int
     wires.settle(1)
     suspected: dict[tuple[NodeId, NodeId], None] = {}
     written = dict.fromkeys(WRITERS, 0)
-    for doing in doings:
-        if isinstance(doing, str):
-            wires.write(doing, written[doing])
-            written[doing] += 1
-        elif isinstance(doing, float):
-            wires.shuffle(loss=doing, duplication=0.2)
-            wires.turn()
-        elif doing in suspected:
-            del suspected[doing]
-            trust(wires, *doing)
+    for step in steps:
+        if isinstance(step, str):
+            wires.write(step, written[step])
+            written[step] += 1
+        elif isinstance(step, float):
+            wires.shuffle(loss=step, duplication=0.2)
+            wires.tick()
+        elif step in suspected:
+            del suspected[step]
+            trust(wires, *step)
         else:
-            suspected[doing] = None
-            suspect(wires, *doing)
-    for who, whom in suspected:
-        trust(wires, who, whom)
+            suspected[step] = None
+            suspect(wires, *step)
+    for node, peer in suspected:
+        trust(wires, node, peer)
     return wires
 
 
@@ -65,26 +65,26 @@ def read(wires: Wires, reader: str, writer: str) -> list[int]:
 @given(steps, st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
 @pytest.mark.long
-def test_reliable_readers_get_all_whoever_was_suspected_for_a_while(
-    doings: list[str | tuple[NodeId, NodeId] | float], seed: int
+def test_reliable_readers_get_all_values_after_wrong_suspicions(
+    steps: list[str | tuple[NodeId, NodeId] | float], seed: int
 ) -> None:
     """DDS-2"""
-    wires = story(doings, EVERY, seed)
+    wires = story(steps, EVERY, seed)
     wires.settle(10)
     for reader in READERS:
         for writer in WRITERS:
-            assert read(wires, reader, writer) == list(range(doings.count(writer)))
+            assert read(wires, reader, writer) == list(range(steps.count(writer)))
         assert not wires.of_kind(reader, SamplesLost)
 
 
 @given(steps, st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
 @pytest.mark.long
-def test_readers_agree_whoever_was_suspected_before_a_writer_crashed(
-    doings: list[str | tuple[NodeId, NodeId] | float], seed: int
+def test_readers_agree_after_wrong_suspicions_and_a_crash_of_the_writer(
+    steps: list[str | tuple[NodeId, NodeId] | float], seed: int
 ) -> None:
     """DDS-3"""
-    wires = story(doings, AGREED, seed)
+    wires = story(steps, AGREED, seed)
     wires.crash("w")
     wires.settle(10)
     found = [read(wires, reader, "w") for reader in READERS]

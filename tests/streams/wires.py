@@ -1,4 +1,4 @@
-"""Streams of a few nodes, and wires between them that the test holds in its hand."""
+"""Streams of a few nodes, and a network that the test controls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.streams.protocols.cache import Sample
 from oncecast.streams.protocols.events import OpenReader, OpenWriter, Took, Write
 from oncecast.streams.protocols.policies import QoS
-from oncecast.streams.protocols.streams import Streams, Turn
+from oncecast.streams.protocols.streams import Streams, Tick
 
 STREAM = "s"
 
@@ -20,7 +20,7 @@ class Wires:
         self.rng = Random(seed)
         self.now = 0.0
         self.nodes = {NodeId(name): Streams(NodeId(name), Random(name)) for name in names}
-        self.under_way: list[tuple[NodeId, NodeId, Value]] = []
+        self.in_flight: list[tuple[NodeId, NodeId, Value]] = []
         self.events: dict[NodeId, list[Value]] = {node: [] for node in self.nodes}
         self.sent = 0
         self._tickets = 0
@@ -34,7 +34,7 @@ class Wires:
         for effect in self.nodes[node].drain():
             if isinstance(effect, Send):
                 self.sent += 1
-                self.under_way.append((node, effect.to, effect.message))
+                self.in_flight.append((node, effect.to, effect.message))
             elif isinstance(effect, Emit):
                 self.events[node].append(effect.event)
 
@@ -55,7 +55,7 @@ class Wires:
         self.ask(node, Write(STREAM, self._tickets, (key,), (b"%d" % value,)))
 
     def write_many(self, node: str, values: Sequence[int], *keys: bytes) -> None:
-        """In one call, as an application's writes of one turn are."""
+        """Write several values in one call."""
         self._tickets += 1
         written = tuple(b"%d" % value for value in values)
         self.ask(node, Write(STREAM, self._tickets, keys or (b"k",), written))
@@ -68,42 +68,42 @@ class Wires:
     # -- the network --
 
     def deliver(self, index: int = 0) -> None:
-        sender, to, message = self.under_way.pop(index)
+        sender, to, message = self.in_flight.pop(index)
         if to in self.nodes:
             self.nodes[to].now = self.now
             self.nodes[to].receive(sender, message)  # type: ignore[arg-type]
             self._collect(to)
 
     def deliver_all(self) -> None:
-        while self.under_way:
+        while self.in_flight:
             self.deliver()
 
     def shuffle(self, loss: float = 0.0, duplication: float = 0.0) -> None:
-        """Deliver all that is under way now, in any order; some of it never, or twice."""
-        for _ in range(len(self.under_way)):
-            index = self.rng.randrange(len(self.under_way))
+        """Deliver all messages in flight in random order, with losses and duplicates."""
+        for _ in range(len(self.in_flight)):
+            index = self.rng.randrange(len(self.in_flight))
             if self.rng.random() < loss:
-                del self.under_way[index]
+                del self.in_flight[index]
             else:
                 if self.rng.random() < duplication:
-                    self.under_way.append(self.under_way[index])
+                    self.in_flight.append(self.in_flight[index])
                 self.deliver(index)
 
-    def turn(self, seconds: float = 0.1) -> None:
+    def tick(self, seconds: float = 0.1) -> None:
         self.now += seconds
         for node, streams in self.nodes.items():
             streams.now = self.now
-            streams.timeout(Turn())
+            streams.timeout(Tick())
             self._collect(node)
 
     def settle(self, turns: int = 40) -> None:
         for _ in range(turns):
             self.deliver_all()
-            self.turn()
+            self.tick()
         self.deliver_all()
 
     def crash(self, name: str) -> None:
-        """What it has sent is under way; those who live suspect it."""
+        """Remove a node; its messages stay in flight, and the other nodes suspect it."""
         node = NodeId(name)
         del self.nodes[node]
         for other, streams in self.nodes.items():
@@ -111,7 +111,7 @@ class Wires:
             streams.observe(NeighborDown(node))
             self._collect(other)
 
-    # -- what was read --
+    # -- results --
 
     def cached(self, node: str) -> list[int]:
         return values(self.nodes[NodeId(node)].readers[STREAM].cache.read())

@@ -1,11 +1,11 @@
-"""What a reader or a writer of a stream keeps: values in the order in which they came.
+"""The cache of a stream's reader or writer: values in order of arrival.
 
-A reader reads (the value stays) or takes (it goes). With keep-all a full cache takes nothing more:
-who writes has to wait, or is told. With keep-last the oldest of the key goes.
+A reader reads values, which stay, or takes them. With keep-all, a full cache accepts no more
+values, so the writer waits or gets an error. With keep-last, a new value replaces the oldest value
+of its key.
 
-Each value has a slot, which grows by one with every value that comes; in the cache of a writer that
-keeps the last it is the number of the value. Work is done for many values at a time wherever they
-share a key.
+Each value has a slot. Slots grow by one with every value. In the cache of a keep-last writer, the
+slot is the number of the value. Values that share a key are processed together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oncecast.streams.protocols.policies import QoS
 
 
 class Sample(Value, tag=False):
-    """A value that was written: the `number`th of its writer's life."""
+    """A value that was written. `number` counts the values of its writer, from 1."""
 
     writer: NodeId
     number: int
@@ -31,17 +31,17 @@ class Cache:
     def __init__(self, qos: QoS) -> None:
         self.qos = qos
         self.samples: dict[int, Sample] = {}  # by slot, in order
-        self._slots: dict[bytes, deque[int]] = {}  # of each key, in order
-        self._next = self._first = 1  # slots in use are from the one to the other
-        self._until: dict[int, float] = {}  # when those of a limited lifespan end
-        self._seen: dict[int, None] = {}  # were read and stay
-        self._all_seen = 1  # and so were those before this slot
+        self._slots: dict[bytes, deque[int]] = {}  # for each key, in order
+        self._next = self._first = 1  # used slots are between _first and _next
+        self._until: dict[int, float] = {}  # when values with a lifespan expire
+        self._seen: dict[int, None] = {}  # slots that were read
+        self._all_seen = 1  # all slots before this one were read
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def keys(self) -> list[bytes]:
-        """In the order in which they came."""
+        """Return the keys, in order of arrival."""
         return list(self._slots)
 
     @property
@@ -49,21 +49,23 @@ class Cache:
         return len(self._slots)
 
     def of(self, key: bytes) -> tuple[Sample, ...]:
-        """The history of a key, oldest first."""
+        """Return the values of a key, oldest first."""
         return tuple(self.samples[slot] for slot in self._slots.get(key, ()))
 
     @property
     def first(self) -> int:
-        """The lowest slot in use, or the next one."""
+        """Return the lowest used slot, or the next one if the cache is empty."""
         while self._first < self._next and self._first not in self.samples:
             self._first += 1
         return self._first
 
     # -- in --
 
-    def has_room(self, keys: Sequence[bytes], count: int = 1) -> bool:
-        """For so many values of these keys (one for all, or one each), without losing any against
-        the rules."""
+    def fits(self, keys: Sequence[bytes], count: int = 1) -> bool:
+        """Return whether the cache can keep `count` values of these keys.
+
+        `keys` has one key for all values, or one for each.
+        """
         slots, qos = self._slots, self.qos
         if len(slots) + len(keys) > qos.keys_max:
             new = [key for key in dict.fromkeys(keys) if key not in slots]
@@ -76,7 +78,7 @@ class Cache:
         )
 
     def _growth(self, keys: Sequence[bytes], count: int) -> int:
-        """By how much the cache grows if each key keeps no more than its history."""
+        """Return by how much the cache grows if each key keeps no more than its history."""
         coming = {keys[0]: count} if len(keys) == 1 else Counter(keys)
         have = {key: len(self._slots.get(key, ())) for key in coming}
         return sum(
@@ -84,18 +86,18 @@ class Cache:
         )
 
     def add(self, samples: Sequence[Sample], until: float = inf, *, one_key: bool = False) -> int:
-        """Keep them as far as there is room; how many of them that is."""
-        if one_key and self.has_room((samples[0].key,), len(samples)):
+        """Add samples while they fit, and return how many were added."""
+        if one_key and self.fits((samples[0].key,), len(samples)):
             self._add(samples, until)
             return len(samples)
         for count, sample in enumerate(samples):
-            if not self.has_room((sample.key,)):
+            if not self.fits((sample.key,)):
                 return count
             self._add((sample,), until)
         return len(samples)
 
     def _add(self, samples: Sequence[Sample], until: float) -> None:
-        """All of one key."""
+        """Add samples of one key."""
         slots = self._slots.setdefault(samples[0].key, deque())
         new = range(self._next, self._next + len(samples))
         self._next = new.stop
@@ -110,14 +112,14 @@ class Cache:
             self._until.update(dict.fromkeys(new, until))
 
     def between(self, first: int, last: int) -> Iterator[Sample]:
-        """What these slots hold."""
+        """Return the samples in these slots."""
         samples = self.samples
         if last - first < len(samples):
             return (samples[slot] for slot in range(first, last + 1) if slot in samples)
         return (sample for slot, sample in samples.items() if first <= slot <= last)
 
     def skip(self, count: int) -> None:
-        """Values that need not be kept have their slots, too."""
+        """Use up `count` slots for values that are not kept."""
         self._next += count
 
     # -- out --
@@ -132,7 +134,7 @@ class Cache:
         return slot >= self._all_seen and slot not in self._seen
 
     def read(self, key: bytes | None = None, *, unread: bool = False) -> tuple[Sample, ...]:
-        """All of the key, or of every key; they stay, and count as read from now on."""
+        """Return the samples of a key, or of all keys, and mark them as read."""
         chosen = self._chosen(key, unread)
         if key is None:
             self._all_seen = self._next
@@ -142,7 +144,7 @@ class Cache:
         return tuple(self.samples[slot] for slot in chosen)
 
     def take(self, key: bytes | None = None, *, unread: bool = False) -> tuple[Sample, ...]:
-        """The same, and they go."""
+        """Remove and return the samples of a key, or of all keys."""
         if key is None and not unread:
             found = tuple(self.samples.values())
             for each in (self.samples, self._slots, self._until, self._seen):
@@ -153,7 +155,7 @@ class Cache:
         return tuple(self.drop(slot) for slot in chosen)
 
     def take_first(self) -> Sample:
-        """There must be one."""
+        """Remove and return the oldest sample of a cache that is not empty."""
         slot = self._first
         if slot not in self.samples:
             slot = self.first
@@ -191,6 +193,6 @@ class Cache:
     # -- time --
 
     def expire(self, now: float) -> None:
-        """What has outlived its lifespan goes."""
+        """Remove the samples whose lifespan has ended."""
         for slot in [slot for slot, until in self._until.items() if until < now]:
             self.drop(slot)

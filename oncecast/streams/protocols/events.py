@@ -1,12 +1,12 @@
-"""What streams are asked for, what they tell, and what their nodes say to each other.
+"""Requests (↓), events (↑) and messages (↔) of streams.
 
 OpenWriter, OpenReader, Write, Took, Feed, CloseWriter, CloseReader ↓
 Arrived, Written, NotWritten, Stable, Matched, Mismatched, Unmatched, DeadlineMissed, Liveliness,
 LimitReached, SamplesLost, SamplesRejected ↑
 Endpoints, Data, Beat, Acks, Known ↔
 
-Many values travel as columns. A column of numbers or of keys has one for each value, or a single
-one: the first of numbers that follow each other, the key of all.
+Data carries values as columns. The columns of numbers and keys have an entry for each value, or a
+single one: the first of consecutive numbers, or the key of all values.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.streams.protocols.cache import Sample
 from oncecast.streams.protocols.policies import QoS
 
-STREAMS_MAX = 1000  # of a node
-NUMBER_MAX = 1 << 62  # leaves room to count on from it in 64 bits
-NOT_MINE = -1
+STREAMS_MAX = 1000  # writers of a node, and readers
+NUMBER_MAX = 1 << 62  # higher numbers still fit into 64 bits
+NOT_READING = -1
 
 # -- requests --
 
@@ -37,22 +37,22 @@ class OpenReader(Value):
 
 
 class Write(Value):
-    """Answered by Written, at once or when there is room for all of them; or by NotWritten."""
+    """Write values; answered by Written when all of them fit the cache, or by NotWritten."""
 
     stream: str
-    ticket: int  # 0: no answer is wanted
+    ticket: int  # 0: no answer
     keys: tuple[bytes, ...]
     values: tuple[bytes, ...]
 
 
 class Took(Value):
-    """There is room again in the cache of this reader."""
+    """The application has taken values, so the cache of this reader has space again."""
 
     stream: str
 
 
 class Feed(Value):
-    """What the durable topic of a persistent stream holds, for the cache of its reader."""
+    """Values from the topic of a persistent stream, for the cache of its reader."""
 
     stream: str
     samples: tuple[Sample, ...]
@@ -72,13 +72,13 @@ Side = Literal["writer", "reader"]
 
 
 class Arrived(Value):
-    """There is something new in the cache of this stream's reader."""
+    """The cache of this stream's reader has new values."""
 
     stream: str
 
 
 class Written(Value):
-    """The last of them has this number."""
+    """The values were written; the last one has this number."""
 
     stream: str
     ticket: int
@@ -86,22 +86,22 @@ class Written(Value):
 
 
 class NotWritten(Value):
-    """There was no room for it in time: readers that must have all lag behind."""
+    """The values were not written, for this reason: mostly because readers lag behind."""
 
     stream: str
     ticket: int
-    why: str
+    reason: str
 
 
 class Stable(Value):
-    """All reliable readers have what was written before this number."""
+    """All reliable readers have the values before this number."""
 
     stream: str
     number: int
 
 
 class Matched(Value):
-    """As a `side` of this stream, this node is matched with what `peer` has opened."""
+    """The writer or reader of this node is matched with that of `peer`."""
 
     stream: str
     side: Side
@@ -109,7 +109,7 @@ class Matched(Value):
 
 
 class Mismatched(Value):
-    """It is not, because less is offered than requested in these qualities."""
+    """The writer offers less than the reader requests in these qualities."""
 
     stream: str
     side: Side
@@ -124,7 +124,7 @@ class Unmatched(Value):
 
 
 class DeadlineMissed(Value):
-    """Nothing new of this key for longer than was offered, or requested."""
+    """This key had no new value for longer than the deadline."""
 
     stream: str
     side: Side
@@ -132,7 +132,7 @@ class DeadlineMissed(Value):
 
 
 class Liveliness(Value):
-    """A matched writer shows no life for as long as was requested; or does again."""
+    """A matched writer was silent for longer than requested, or is alive again."""
 
     stream: str
     writer: NodeId
@@ -140,14 +140,14 @@ class Liveliness(Value):
 
 
 class LimitReached(Value):
-    """The cache of this side is full: a writer waits, a reliable reader lets its writers wait."""
+    """The cache of this side is full: the writer waits, or the reader blocks its writers."""
 
     stream: str
     side: Side
 
 
 class SamplesLost(Value):
-    """So many values of this writer will never be read here."""
+    """This reader will never get `count` values of a writer."""
 
     stream: str
     writer: NodeId
@@ -155,7 +155,7 @@ class SamplesLost(Value):
 
 
 class SamplesRejected(Value):
-    """So many values came with best effort, and there was no room for them."""
+    """The reader dropped `count` best-effort values because its cache was full."""
 
     stream: str
     writer: NodeId
@@ -167,24 +167,24 @@ class SamplesRejected(Value):
 
 class Endpoint(Value, tag=False):
     stream: str
-    life: int  # no other writer or reader of this stream has it
+    incarnation: int  # random, differs for each writer and reader
     qos: QoS
 
 
 class Endpoints(Value, tag="Endpoints"):
-    """All that I have opened."""
+    """All writers and readers of the sender."""
 
     writers: tuple[Endpoint, ...]
     readers: tuple[Endpoint, ...]
-    answer: bool = False  # is wanted: what have you opened?
+    answer: bool = False  # the receiver should answer with its own
 
 
 class Data(Value, tag="Data"):
-    """All that is of use of the numbers from `since` to `last`; others came after the rest."""
+    """The values with numbers from `since` to `last`, without those that were replaced."""
 
     stream: str
     writer: NodeId
-    life: int
+    incarnation: int
     since: int
     last: int
     numbers: tuple[int, ...]
@@ -193,7 +193,7 @@ class Data(Value, tag="Data"):
 
     @property
     def possible(self) -> bool:
-        """Whether an honest peer could have made it."""
+        """Return whether a correct peer could have sent this message."""
         count = len(self.values)
         if not 1 <= self.since <= self.last <= NUMBER_MAX:
             return False
@@ -211,7 +211,7 @@ class Data(Value, tag="Data"):
         return self.numbers
 
     def samples(self, skip: int = 0) -> list[Sample]:
-        """All but the first `skip`."""
+        """Return the values as samples, without the first `skip`."""
         keys, numbers, values = self.keys, self.every_number, self.values
         if skip:
             numbers, values = numbers[skip:], values[skip:]
@@ -220,39 +220,43 @@ class Data(Value, tag="Data"):
 
 
 class Beat(Value, tag="Beat"):
-    """I am alive; your first number is `start`, the last one sent to you is `last`. All readers
-    have what comes before `stable`."""
+    """A heartbeat of a writer: the receiver's first number, and the last one sent to it.
+
+    All readers have the values before `stable`.
+    """
 
     stream: str
-    life: int
+    incarnation: int
     start: int
     last: int
     stable: int
 
     @property
     def possible(self) -> bool:
-        """Whether an honest peer could have made it."""
+        """Return whether a correct peer could have sent this message."""
         return 1 <= self.start <= NUMBER_MAX and 0 <= self.last < NUMBER_MAX
 
 
 class Acks(Value, tag="Acks"):
-    """I have all before `next`; send again what comes from there to `until`, if that is more."""
+    """The reader has all values before `next`, and asks for those from `next` to `until`."""
 
     stream: str
-    life: int
+    incarnation: int
     next: int
     until: int
 
 
 class Known(Value, tag="Known"):
-    """Of a writer that somebody suspects I have all before `next`. 0: I have heard nothing of it;
-    NOT_MINE: nor would I have to."""
+    """The sender has all values of a suspected writer before `next`.
+
+    0 means that it has none yet, NOT_READING that it does not read this writer.
+    """
 
     stream: str
     writer: NodeId
-    life: int
+    incarnation: int
     next: int
-    answer: bool  # is wanted: what do you have?
+    answer: bool  # the receiver should answer with its own
 
 
 StreamMessage = Endpoints | Data | Beat | Acks | Known

@@ -1,15 +1,14 @@
-"""The qualities of a stream: what a writer offers and a reader requests, and whether they fit.
+"""Quality of service (QoS) of a stream: a writer offers qualities, and a reader requests them.
 
-A writer and a reader of a stream are matched if the writer offers at least what the reader
-requests, in every quality. If not, both are told which ones; nothing is silently made worse
-(DDS-1).
+A writer and a reader are matched if the writer offers at least what the reader requests, in every
+quality. If not, both get an event that names the qualities. Nothing is downgraded silently (DDS-1).
 
-    reliability   best effort < reliable < agreed      a higher offer fits
-    durability    volatile < transient local < persistent
-    deadline      a writer that promises news more often than is requested fits
-    liveliness    so does one that says more often that it is alive
+    reliability   best effort < reliable < agreed; the offer must be at least the request
+    durability    volatile < transient local < persistent, in the same way
+    deadline      the offered time must be at most the requested time
+    liveliness    the offered time must be at most the requested time
 
-History, lifespan and limits are each side's own.
+History, lifespan and limits apply to each side alone.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from typing import Self
 from oncecast.errors import BadQoS
 from oncecast.kernel.protocol import Value
 
-KEEP_ALL = -1  # not 0: who wants nothing kept has made a mistake
+KEEP_ALL = -1  # not 0, which is most likely a mistake
 DEPTH_MAX = 1 << 20
 
 
 class Reliability(IntEnum):
-    """What of that which is written is read.
+    """Which written values a reader gets.
 
-    best effort   new values only, never back
-    reliable      with keep-last, in the end the last value; with keep-all, all, in order
-    agreed        and what one reader has read all read, though the writer has crashed meanwhile
+    best effort   only values newer than the last one; some can be lost
+    reliable      with keep-last, eventually the last value; with keep-all, all values in order
+    agreed        reliable, and if one reader has a value all get it, even if the writer crashes
     """
 
     BEST_EFFORT = 0
@@ -39,11 +38,11 @@ class Reliability(IntEnum):
 
 
 class Durability(IntEnum):
-    """What a reader gets that comes late.
+    """Which earlier values a late reader gets.
 
-    volatile          nothing that was written before
-    transient local   what the writers' caches hold, as long as they live
-    persistent        what a durable topic holds
+    volatile          none
+    transient local   those in the caches of running writers
+    persistent        those in a durable topic
     """
 
     VOLATILE = 0
@@ -52,24 +51,24 @@ class Durability(IntEnum):
 
 
 class QoS(Value, tag="QoS"):
-    """Of a writer or a reader. Times are in seconds; `inf` promises, or requests, nothing."""
+    """The qualities of a writer or a reader. Times are in seconds; `inf` means no limit."""
 
     reliability: Reliability = Reliability.BEST_EFFORT
-    history: int = 1  # values of each key that are kept, or KEEP_ALL
+    history: int = 1  # values to keep for each key, or KEEP_ALL
     durability: Durability = Durability.VOLATILE
-    deadline: float = inf  # between two values of a key
-    lifespan: float = inf  # of a value
-    liveliness: float = inf  # without a sign of a writer's life
-    samples_max: int = 100_000  # in a cache
+    deadline: float = inf  # longest time between two values of a key
+    lifespan: float = inf  # how long a value stays in a cache
+    liveliness: float = inf  # longest silence of a writer
+    samples_max: int = 100_000  # values in a cache
     keys_max: int = 10_000
-    blocking_max: float = 1.0  # that a write waits for room
+    blocking_max: float = 1.0  # longest wait of a write for cache space
 
     @property
     def keeps_all(self) -> bool:
         return self.history == KEEP_ALL
 
     def checked(self) -> Self:
-        """Raises BadQoS."""
+        """Return this QoS; raise BadQoS if it is invalid."""
         for name in ("deadline", "lifespan", "liveliness"):
             value = getattr(self, name)
             if isnan(value) or value <= 0:
@@ -90,7 +89,7 @@ class QoS(Value, tag="QoS"):
 
 
 def mismatches(offered: QoS, requested: QoS) -> tuple[str, ...]:
-    """In which qualities less is offered than requested; nothing: they match."""
+    """Return the qualities in which the offer is below the request."""
     less = {
         "reliability": offered.reliability < requested.reliability,
         "durability": offered.durability < requested.durability,

@@ -1,4 +1,4 @@
-"""A reader of a stream: it puts what comes in order, asks for what is missing, and caches it."""
+"""The reader of a stream: orders values, asks for missing ones, and caches them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from oncecast.kernel.protocol import NodeId
 from oncecast.streams.protocols.cache import Cache, Sample
 from oncecast.streams.protocols.events import (
-    NOT_MINE,
+    NOT_READING,
     Acks,
     Arrived,
     Beat,
@@ -30,37 +30,37 @@ from oncecast.streams.protocols.writing import DATA_MAX, WINDOW, WINDOW_BYTES, c
 if TYPE_CHECKING:
     from oncecast.streams.protocols.streams import Streams
 
-AHEAD_MAX = 2 * WINDOW  # messages that came out of turn
+AHEAD_MAX = 2 * WINDOW  # messages that arrived out of order
 ACK_EVERY = WINDOW // 32
 ACK_EVERY_BYTES = WINDOW_BYTES // 32
-PAST_MAX = 1000  # writers that have gone, and may come back
+PAST_MAX = 1000  # unmatched writers that may return
 
 
 class Source:
-    """What a reader knows of one writer."""
+    """The state of a reader for one writer."""
 
     def __init__(self, endpoint: Endpoint, now: float) -> None:
         self.endpoint = endpoint
-        self.next = 0  # all before it came, or never will; 0: not known where it begins
+        self.next = 0  # all earlier values arrived or never will; 0: start not known
         self.heard, self.alive = now, True
         self.acked, self.unacked_bytes = 0, 0
-        self.asked = (0, 0)  # what was last asked for again
-        self._ahead: dict[int, Data] = {}  # came out of turn, by its first number
+        self.asked = (0, 0)  # the last range requested again
+        self._ahead: dict[int, Data] = {}  # arrived out of order, by first number
         self._order: list[int] = []  # these numbers, as a heap
-        self.stable = 0  # all readers have what comes before
-        self.kept: dict[int, Sample] = {}  # not known to be stable, for agreed streams
-        self.others: dict[NodeId, int] = {}  # how far other readers are, if it is suspected
+        self.stable = 0  # all readers have earlier values
+        self.kept: dict[int, Sample] = {}  # perhaps not stable, for agreed streams
+        self.others: dict[NodeId, int] = {}  # progress of other readers, if suspected
 
     @property
-    def life(self) -> int:
-        return self.endpoint.life
+    def incarnation(self) -> int:
+        return self.endpoint.incarnation
 
     @property
-    def lacks_until(self) -> int:
-        """The end of the first gap before what came out of turn; 0 if there is none."""
+    def gap_end(self) -> int:
+        """Return the last number of the first gap, or 0 for none."""
         return self._order[0] - 1 if self._order and self._order[0] > self.next else 0
 
-    def put_aside(self, data: Data) -> None:
+    def set_aside(self, data: Data) -> None:
         other = self._ahead.get(data.since)
         if other is None and len(self._ahead) < AHEAD_MAX:
             heappush(self._order, data.since)
@@ -70,10 +70,10 @@ class Source:
 
     @property
     def in_order(self) -> bool:
-        """Nothing came out of turn."""
+        """Return whether no message arrived out of order."""
         return not self._order
 
-    def next_in_turn(self) -> Data | None:
+    def pop_next(self) -> Data | None:
         while self._order and self._order[0] <= self.next:
             data = self._ahead.pop(heappop(self._order))
             if data.last >= self.next:
@@ -86,61 +86,61 @@ class Reader:
         self._streams, self.endpoint, self.qos = streams, endpoint, endpoint.qos
         self.reliable = self.qos.reliability > Reliability.BEST_EFFORT
         self.agreed = self.qos.reliability == Reliability.AGREED
-        # What it reads comes from a durable topic, and not from writers.
-        self.of_the_topic = self.qos.durability == Durability.PERSISTENT
+        # A persistent reader gets its values from a topic, not from writers.
+        self.from_topic = self.qos.durability == Durability.PERSISTENT
         self.cache = Cache(endpoint.qos)
         self.sources: dict[NodeId, Source] = {}
         self._past: dict[NodeId, Source] = {}  # no longer matched: closed, gone, or suspected
-        self._came: dict[bytes, float] = {}  # when, by key
-        self._fed: list[Sample] = []  # from a topic, and not cached yet
-        self.blocked = False  # for want of room
+        self._arrived_at: dict[bytes, float] = {}  # by key
+        self._fed: list[Sample] = []  # from the topic, not cached yet
+        self.blocked = False  # the cache is full
 
     def match(self, writer: NodeId, endpoint: Endpoint) -> None:
-        """A writer that was suspected wrongly goes on where it was."""
+        """Match a writer; one that was suspected wrongly continues where it was."""
         past = self._past.pop(writer, None)
-        if past is None or past.life != endpoint.life:
+        if past is None or past.incarnation != endpoint.incarnation:
             past = Source(endpoint, self._streams.now)
         self.sources[writer] = past
 
     def unmatch(self, writer: NodeId, *, suspected: bool) -> None:
-        """It may come back, whether it is suspected or closed."""
+        """Unmatch a writer, and keep its state in case it returns."""
         source = self.sources.pop(writer, None)
         if source is not None and self.reliable:
             self._past[writer] = source
             while len(self._past) > PAST_MAX:
                 del self._past[next(iter(self._past))]
 
-    def _source(self, writer: NodeId, life: int) -> Source | None:
+    def _source(self, writer: NodeId, incarnation: int) -> Source | None:
         source = self.sources.get(writer) or self._past.get(writer)
-        return source if source is not None and source.endpoint.life == life else None
+        return source if source is not None and source.endpoint.incarnation == incarnation else None
 
-    # -- what comes --
+    # -- messages of writers --
 
     def data(self, sender: NodeId, data: Data) -> None:
-        source = self._source(data.writer, data.life)
-        if source is None or self.of_the_topic or not data.possible:
+        source = self._source(data.writer, data.incarnation)
+        if source is None or self.from_topic or not data.possible:
             return
         if sender == data.writer:
-            self._sign_of_life(data.writer, source)
+            self._mark_alive(data.writer, source)
         elif not source.next:
-            source.next = data.since  # its writer is gone and cannot say more
+            source.next = data.since  # its writer is gone and cannot send more
         if self.reliable:
             if source.next:
                 source.unacked_bytes += sum(map(len, data.values))
             if source.in_order and data.since <= source.next <= data.last and not self.blocked:
                 self._accept(data.writer, source, data)
             elif data.last >= source.next:
-                source.put_aside(data)
+                source.set_aside(data)
                 self._proceed(data.writer, source)
         else:
             self._newest(data.writer, source, data)
         self._ack_if_due(data.writer, source)
 
     def _newest(self, writer: NodeId, source: Source, data: Data) -> None:
-        """New values only, never back."""
+        """Accept only values newer than the last one."""
         if data.last < source.next:
             return
-        self._lost(writer, data.since - source.next if source.next else 0)
+        self._report_lost(writer, data.since - source.next if source.next else 0)
         _, left = self._keep(source, data)
         source.next = data.last + 1
         source.unacked_bytes += sum(map(len, data.values))
@@ -148,26 +148,26 @@ class Reader:
             self._streams.emit(SamplesRejected(self.endpoint.stream, writer, left))
 
     def _proceed(self, writer: NodeId, source: Source) -> None:
-        """Cache what is next, in order."""
-        while source.next and not self.blocked and (data := source.next_in_turn()):
+        """Cache the next values, in order."""
+        while source.next and not self.blocked and (data := source.pop_next()):
             self._accept(writer, source, data)
 
     def _accept(self, writer: NodeId, source: Source, data: Data) -> None:
-        """It is the next one."""
+        """Cache the next message; block if the cache is full."""
         before = source.next
         kept, left = self._keep(source, data)
         if left:
             source.next = data.every_number[-left]
-            source.put_aside(data)
+            source.set_aside(data)
             self._block()
         else:
             source.next = data.last + 1
-        theirs = source.endpoint.qos
-        if source.next - before > kept and theirs.keeps_all and theirs.lifespan == inf:
-            self._lost(writer, source.next - before - kept)
+        offered = source.endpoint.qos
+        if source.next - before > kept and offered.keeps_all and offered.lifespan == inf:
+            self._report_lost(writer, source.next - before - kept)
 
     def _keep(self, source: Source, data: Data) -> tuple[int, int]:
-        """How many of its values were cached, and how many there was no room for."""
+        """Cache the new values; return how many were cached, and how many did not fit."""
         old = bisect_left(data.every_number, source.next) if data.since < source.next else 0
         samples = data.samples(old)
         if not samples:
@@ -183,7 +183,7 @@ class Reader:
         now = self._streams.now
         kept = self.cache.add(samples, now + lifespan, one_key=one_key)
         if self.qos.deadline < inf:
-            self._came.update((each.key, now) for each in samples[:kept])
+            self._arrived_at.update((each.key, now) for each in samples[:kept])
         if kept:
             self._streams.emit(Arrived(self.endpoint.stream))
         return kept
@@ -192,21 +192,21 @@ class Reader:
         self.blocked = True
         self._streams.emit(LimitReached(self.endpoint.stream, "reader"))
 
-    def _lost(self, writer: NodeId, count: int) -> None:
+    def _report_lost(self, writer: NodeId, count: int) -> None:
         if count > 0:
             self._streams.emit(SamplesLost(self.endpoint.stream, writer, count))
 
     def beat(self, writer: NodeId, beat: Beat) -> None:
-        source = self._source(writer, beat.life)
+        source = self._source(writer, beat.incarnation)
         if source is None or not beat.possible:
             return
-        self._sign_of_life(writer, source)
-        if self.of_the_topic:
+        self._mark_alive(writer, source)
+        if self.from_topic:
             return
         if not source.next:
             source.next = source.acked = beat.start
         if not self.reliable:
-            self._lost(writer, beat.last + 1 - source.next)
+            self._report_lost(writer, beat.last + 1 - source.next)
             source.next = max(source.next, beat.last + 1)
             self._ack(writer, source)
             return
@@ -214,24 +214,24 @@ class Reader:
         for number in [each for each in source.kept if each < source.stable]:
             del source.kept[number]
         self._proceed(writer, source)
-        self._ack(writer, source, source.lacks_until or (0 if self.blocked else beat.last))
+        self._ack(writer, source, source.gap_end or (0 if self.blocked else beat.last))
 
     def feed(self, samples: Sequence[Sample]) -> None:
-        """From the topic. Who feeds waits while it is blocked."""
+        """Accept values from the topic. The caller waits while the reader is blocked."""
         self._fed.extend(samples)
-        self._eat()
+        self._cache_fed()
 
-    def _eat(self) -> None:
+    def _cache_fed(self) -> None:
         if self._fed:
             del self._fed[: self._cache(self._fed, inf)]
             if self._fed:
                 self._block()
 
     def took(self) -> None:
-        """The application has taken something."""
+        """Continue after the application has taken values."""
         if self.blocked:
             self.blocked = False
-            self._eat()
+            self._cache_fed()
             for writer, source in self._past.items():
                 self._proceed(writer, source)
             for writer, source in self.sources.items():
@@ -239,7 +239,7 @@ class Reader:
                 self._ack(writer, source)
 
     def _ack_if_due(self, writer: NodeId, source: Source) -> None:
-        until = source.lacks_until
+        until = source.gap_end
         if until and source.next and source.asked != (source.next, until):
             self._ack(writer, source, until)
         elif source.next >= source.acked + ACK_EVERY or source.unacked_bytes >= ACK_EVERY_BYTES:
@@ -248,50 +248,54 @@ class Reader:
     def _ack(self, writer: NodeId, source: Source, until: int = 0) -> None:
         source.acked, source.unacked_bytes = source.next, 0
         source.asked = (source.next, until)
-        self._streams.send(writer, Acks(self.endpoint.stream, source.life, source.next, until))
+        self._streams.send(
+            writer, Acks(self.endpoint.stream, source.incarnation, source.next, until)
+        )
 
-    # -- a writer that is suspected: what one of its readers has, all shall have --
+    # -- agreement after a writer is suspected --
 
     def remembers(self, writer: NodeId) -> bool:
         return self.agreed and writer in self._past
 
-    def tell_known(self, writer: NodeId, others: list[NodeId]) -> None:
-        """To those of whom it is not known that they have just the same."""
+    def send_known_to(self, writer: NodeId, others: list[NodeId]) -> None:
+        """Send our progress to readers that may have other values of a suspected writer."""
         source = self._past.get(writer)
         if source is None or not self.agreed or not source.next:
             return
         for other in others:
-            if source.others.get(other) not in (source.next, NOT_MINE):
-                self._tell(other, writer, source.life, source.next, answer=True)
+            if source.others.get(other) not in (source.next, NOT_READING):
+                self._send_known(other, writer, source.incarnation, source.next, answer=True)
 
-    def _tell(self, other: NodeId, writer: NodeId, life: int, number: int, *, answer: bool) -> None:
-        self._streams.send(other, Known(self.endpoint.stream, writer, life, number, answer))
+    def _send_known(
+        self, other: NodeId, writer: NodeId, incarnation: int, number: int, *, answer: bool
+    ) -> None:
+        self._streams.send(other, Known(self.endpoint.stream, writer, incarnation, number, answer))
 
     def known(self, sender: NodeId, known: Known) -> None:
-        """Give the other what it lacks; it does the same for us when it hears of us."""
-        source = self._source(known.writer, known.life) if self.agreed else None
+        """Send the values that another reader lacks. It does the same for us."""
+        source = self._source(known.writer, known.incarnation) if self.agreed else None
         if source is not None and 0 <= known.next < source.next:
             self._relay(sender, known, source)
         if source is not None:
             source.others[sender] = known.next
         if known.answer:
-            mine = source.next if source is not None else NOT_MINE
-            self._tell(sender, known.writer, known.life, mine, answer=False)
+            known_here = source.next if source is not None else NOT_READING
+            self._send_known(sender, known.writer, known.incarnation, known_here, answer=False)
 
     def _relay(self, to: NodeId, known: Known, source: Source) -> None:
         more = [each for number, each in sorted(source.kept.items()) if number >= known.next]
         since = known.next or (more[0].number if more else source.next - 1)
         last = source.next - 1
-        facts = (self.endpoint.stream, known.writer, known.life)
+        header = (self.endpoint.stream, known.writer, known.incarnation)
         for at in range(0, max(len(more), 1), DATA_MAX):
             part = more[at : at + DATA_MAX]
             end = part[-1].number if at + DATA_MAX < len(more) else last
-            self._streams.send(to, Data(*facts, since, end, *columns(part)))
+            self._streams.send(to, Data(*header, since, end, *columns(part)))
             since = end + 1
 
     # -- time --
 
-    def _sign_of_life(self, writer: NodeId, source: Source) -> None:
+    def _mark_alive(self, writer: NodeId, source: Source) -> None:
         source.heard = self._streams.now
         if not source.alive:
             source.alive = True
@@ -306,9 +310,9 @@ class Reader:
             if source.alive and now > source.heard + self.qos.liveliness:
                 source.alive = False
                 self._streams.emit(Liveliness(self.endpoint.stream, writer, False))
-        while len(self._came) > self.qos.keys_max:
-            del self._came[next(iter(self._came))]
-        for key, at in self._came.items():
+        while len(self._arrived_at) > self.qos.keys_max:
+            del self._arrived_at[next(iter(self._arrived_at))]
+        for key, at in self._arrived_at.items():
             if now > at + self.qos.deadline:
-                self._came[key] = now
+                self._arrived_at[key] = now
                 self._streams.emit(DeadlineMissed(self.endpoint.stream, "reader", key))

@@ -1,7 +1,6 @@
-"""What a writer that keeps all has written and may have to send again: runs of values.
+"""The cache of a keep-all writer: runs of values that it may have to send again.
 
-A run is one message, as it was sent first; so a value costs nothing by itself, neither when it is
-kept nor when it is let go.
+A run is one message as it was first sent, so a single value costs nothing to keep or drop.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from oncecast.streams.protocols.policies import QoS
 class Runs:
     def __init__(self, qos: QoS) -> None:
         self.qos = qos
-        self._runs: deque[tuple[float, Data]] = deque()  # until when, and what
+        self._runs: deque[tuple[float, Data]] = deque()  # expiry and message
         self._count = 0
-        self._keys: dict[bytes, int] = {}  # in how many runs
+        self._keys: dict[bytes, int] = {}  # number of runs with this key
         self._next = 1
 
     def __len__(self) -> int:
@@ -33,17 +32,17 @@ class Runs:
 
     @property
     def first(self) -> int:
-        """The lowest number that is kept, or the next one."""
+        """Return the lowest kept number, or the next one if the cache is empty."""
         return self._runs[0][1].since if self._runs else self._next
 
-    def has_room(self, keys: Sequence[bytes], count: int = 1) -> bool:
+    def fits(self, keys: Sequence[bytes], count: int = 1) -> bool:
         if self._count + count > self.qos.samples_max:
             return False
         new = [key for key in dict.fromkeys(keys) if key not in self._keys]
         return not new or len(self._keys) + len(new) <= self.qos.keys_max
 
     def add(self, data: Data, until: float = inf) -> None:
-        """There must be room."""
+        """Add a run that fits."""
         self._runs.append((until, data))
         self._count += len(data.values)
         for key in dict.fromkeys(data.keys):
@@ -51,16 +50,16 @@ class Runs:
         self._next = data.last + 1
 
     def skip(self, data: Data) -> None:
-        """It need not be kept."""
+        """Advance past a run that is not kept."""
         self._next = data.last + 1
 
     def drop_before(self, end: int) -> None:
-        """Runs that end before this number."""
+        """Drop the runs that end before this number."""
         while self._runs and self._runs[0][1].last < end:
             self._drop()
 
     def expire(self, now: float) -> None:
-        """What has outlived its lifespan goes."""
+        """Drop the runs whose lifespan has ended."""
         while self._runs and self._runs[0][0] < now:
             self._drop()
 
@@ -73,7 +72,7 @@ class Runs:
                 del self._keys[key]
 
     def messages(self, since: int, last: int) -> Iterator[Data]:
-        """What is kept of these numbers, as it was sent first wherever that is possible."""
+        """Yield the kept values with these numbers, in their original messages if possible."""
         for _, data in self._runs:
             if data.last >= since:
                 if data.since > last:
@@ -83,7 +82,7 @@ class Runs:
 
 
 def part(data: Data, since: int, last: int) -> Data:
-    """Those of its values whose numbers are from `since` to `last`."""
+    """Return a message with only the values from `since` to `last`."""
     first = max(since, data.since)
     wanted = slice(first - data.since, last + 1 - data.since)
     return msgspec.structs.replace(

@@ -1,15 +1,15 @@
-"""Streams between nodes: each may write to some and read others, with the qualities that it chose.
+"""Streams: writers and readers of different nodes, matched by quality of service.
 
-Needs NeighborUp and NeighborDown of all nodes that take part. Serves what events.py lists.
+Needs NeighborUp and NeighborDown of all nodes that take part. Serves the requests in events.py.
 
-Every node tells its neighbours what it has opened; who offers what another requests is matched, and
-both are told if not (DDS-1). A writer sends each value once to each matched reader, as long as not
-too much is under way to it. Reliable ones are told now and then how far it is, and say what they
-lack; so in the absence of failures nothing is sent twice. Of a writer that is suspected, the
-readers of an agreed stream compare what they have (DDS-3).
+Every node announces its writers and readers to its neighbors. Compatible ones are matched;
+incompatible ones get an event on both sides (DDS-1). A writer sends each value once to each matched
+reader, within a window. It sends heartbeats with its progress, and reliable readers answer with the
+values that they lack. So without failures no value is sent twice. If a writer is suspected, the
+readers of an agreed stream exchange their values (DDS-3).
 
-Of a persistent stream nothing is sent to persistent readers: who runs this protocol writes to, and
-feeds them from, a durable topic.
+Persistent readers get nothing from writers. The application of this protocol writes the values to a
+durable topic, and feeds the readers from it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from oncecast.streams.protocols.reading import Reader
 from oncecast.streams.protocols.writing import Writer
 
 
-class Turn(Value):
-    """Timer."""
+class Tick(Value):
+    """Timer: send heartbeats, and check deadlines and lifespans."""
 
 
 class Streams(Protocol):
@@ -56,7 +56,7 @@ class Streams(Protocol):
     Request = StreamRequest
     Message = StreamMessage
     Observed = NeighborUp | NeighborDown
-    Timer = Turn
+    Timer = Tick
 
     def __init__(self, me: NodeId, rng: Random, *, every: float = 0.1) -> None:
         super().__init__(me, rng)
@@ -64,12 +64,12 @@ class Streams(Protocol):
         self.writers: dict[str, Writer] = {}
         self.readers: dict[str, Reader] = {}
         self.peers: dict[NodeId, Endpoints] = {}
-        self._unheard: dict[NodeId, None] = {}  # peers that have not said what they have opened
-        self._suspected: dict[NodeId, None] = {}  # writers that some stream remembers
-        self._told: dict[tuple[str, Side, NodeId], tuple[str, ...]] = {}  # (): that it matches
-        self._turning = False
+        self._unheard: dict[NodeId, None] = {}  # peers that have not sent Endpoints
+        self._suspected: dict[NodeId, None] = {}  # writers of agreed streams
+        self._reported: dict[tuple[str, Side, NodeId], tuple[str, ...]] = {}  # (): matched
+        self._timer_set = False
 
-    # -- what the application asks for --
+    # -- requests --
 
     def request(self, request: StreamRequest) -> None:
         match request:
@@ -103,28 +103,28 @@ class Streams(Protocol):
         if writer is not None:
             writer.write(write)
         else:
-            why = f"stream {write.stream!r} has no writer here; open one first"
-            self.emit(NotWritten(write.stream, write.ticket, why))
+            reason = f"stream {write.stream!r} has no writer here; open one first"
+            self.emit(NotWritten(write.stream, write.ticket, reason))
 
     def _endpoint(self, stream: str, qos: QoS) -> Endpoint:
-        if not self._turning:
-            self._turning = True
-            self.later(self._every, Turn())
+        if not self._timer_set:
+            self._timer_set = True
+            self.later(self._every, Tick())
         return Endpoint(stream, self.rng.getrandbits(62) + 1, qos.checked())
 
     def _forget(self, stream: str, side: Side) -> None:
-        for told in [each for each in self._told if each[:2] == (stream, side)]:
-            del self._told[told]
+        for key in [each for each in self._reported if each[:2] == (stream, side)]:
+            del self._reported[key]
         self._announce()
 
-    # -- who is there, and what it has opened --
+    # -- matching --
 
     def observe(self, event: NeighborUp | NeighborDown) -> None:
         if isinstance(event, NeighborUp):
             self.peers[event.peer] = Endpoints((), ())
             self._unheard[event.peer] = None
             self._suspected.pop(event.peer, None)
-            # What it has said before we knew of it was not heard.
+            # Its earlier messages were ignored, so ask again.
             self.send(event.peer, self._endpoints(answer=True))
         else:
             self.peers.pop(event.peer, None)
@@ -132,77 +132,77 @@ class Streams(Protocol):
             self._match_all()
             if any(each.remembers(event.peer) for each in self.readers.values()):
                 self._suspected[event.peer] = None
-                self._tell_known(event.peer)
+                self._send_known(event.peer)
 
     def _endpoints(self, *, answer: bool = False) -> Endpoints:
         writers = tuple(each.endpoint for each in self.writers.values())
         return Endpoints(writers, tuple(each.endpoint for each in self.readers.values()), answer)
 
     def _announce(self) -> None:
-        mine = self._endpoints()
+        opened = self._endpoints()
         for peer in self.peers:
-            self.send(peer, mine)
+            self.send(peer, opened)
         self._match_all()
 
     def _match_all(self) -> None:
         peers = {**self.peers, self.me: self._endpoints()}
         for stream, writer in self.writers.items():
-            there = {
+            endpoints = {
                 peer: endpoint
-                for peer, theirs in peers.items()
-                for endpoint in theirs.readers
+                for peer, opened in peers.items()
+                for endpoint in opened.readers
                 if endpoint.stream == stream
             }
-            self._match(writer, "writer", there)
+            self._match(writer, "writer", endpoints)
         for stream, reader in self.readers.items():
-            there = {
+            endpoints = {
                 peer: endpoint
-                for peer, theirs in peers.items()
-                for endpoint in theirs.writers
+                for peer, opened in peers.items()
+                for endpoint in opened.writers
                 if endpoint.stream == stream
             }
-            self._match(reader, "reader", there)
+            self._match(reader, "reader", endpoints)
 
-    def _match(self, end: Writer | Reader, side: Side, there: dict[NodeId, Endpoint]) -> None:
-        stream = end.endpoint.stream
-        matched = end.readers if isinstance(end, Writer) else end.sources
-        for peer, endpoint in there.items():
-            pair = (end.endpoint, endpoint) if side == "writer" else (endpoint, end.endpoint)
+    def _match(self, local: Writer | Reader, side: Side, endpoints: dict[NodeId, Endpoint]) -> None:
+        stream = local.endpoint.stream
+        matched = local.readers if isinstance(local, Writer) else local.sources
+        for peer, endpoint in endpoints.items():
+            pair = (local.endpoint, endpoint) if side == "writer" else (endpoint, local.endpoint)
             less = mismatches(pair[0].qos, pair[1].qos)
             known = matched.get(peer)
             if less:
-                self._unmatch(end, side, peer)
-                if self._told.get((stream, side, peer)) != less:
-                    self._told[stream, side, peer] = less
+                self._unmatch(local, side, peer)
+                if self._reported.get((stream, side, peer)) != less:
+                    self._reported[stream, side, peer] = less
                     self.emit(Mismatched(stream, side, peer, less))
-            elif known is None or known.life != endpoint.life:
-                end.match(peer, endpoint)
-                if self._told.get((stream, side, peer)) != ():
-                    self._told[stream, side, peer] = ()
+            elif known is None or known.incarnation != endpoint.incarnation:
+                local.match(peer, endpoint)
+                if self._reported.get((stream, side, peer)) != ():
+                    self._reported[stream, side, peer] = ()
                     self.emit(Matched(stream, side, peer))
-        for peer in [each for each in matched if each not in there]:
-            self._unmatch(end, side, peer)
-        for told in [each for each in self._told if each[:2] == (stream, side)]:
-            if told[2] not in there:
-                del self._told[told]  # it was incompatible, and is gone
+        for peer in [each for each in matched if each not in endpoints]:
+            self._unmatch(local, side, peer)
+        for key in [each for each in self._reported if each[:2] == (stream, side)]:
+            if key[2] not in endpoints:
+                del self._reported[key]  # the incompatible peer is gone
 
-    def _unmatch(self, end: Writer | Reader, side: Side, peer: NodeId) -> None:
-        end.unmatch(peer, suspected=peer not in self.peers)
-        stream = end.endpoint.stream
-        if self._told.get((stream, side, peer)) == ():
-            del self._told[stream, side, peer]
+    def _unmatch(self, local: Writer | Reader, side: Side, peer: NodeId) -> None:
+        local.unmatch(peer, suspected=peer not in self.peers)
+        stream = local.endpoint.stream
+        if self._reported.get((stream, side, peer)) == ():
+            del self._reported[stream, side, peer]
             self.emit(Unmatched(stream, side, peer))
 
-    # -- what peers say --
+    # -- messages --
 
     def receive(self, sender: NodeId, message: StreamMessage) -> None:
         match message:
             case Data(stream):
                 if stream in self.readers:
                     self.readers[stream].data(sender, message)
-            case Acks(stream, life):
+            case Acks(stream, incarnation):
                 writer = self.writers.get(stream)
-                if writer is not None and writer.endpoint.life == life:
+                if writer is not None and writer.endpoint.incarnation == incarnation:
                     writer.acked(sender, message)
             case Beat(stream):
                 if stream in self.readers:
@@ -222,26 +222,26 @@ class Streams(Protocol):
 
     # -- time --
 
-    def timeout(self, timer: Turn) -> None:
-        self._turning = bool(self.writers or self.readers)
-        if self._turning:
+    def timeout(self, timer: Tick) -> None:
+        self._timer_set = bool(self.writers or self.readers)
+        if self._timer_set:
             self.later(self._every, timer)
         for writer in self.writers.values():
             writer.tick()
             writer.beat()
-            writer.look_at_deadlines()
+            writer.check_deadlines()
         for reader in self.readers.values():
             reader.tick()
         for peer in self._suspected:
-            self._tell_known(peer)
+            self._send_known(peer)
         for peer in self._unheard:
             self.send(peer, self._endpoints(answer=True))
 
-    def _tell_known(self, writer: NodeId) -> None:
+    def _send_known(self, writer: NodeId) -> None:
         for stream, reader in self.readers.items():
             others = [
                 peer
-                for peer, theirs in self.peers.items()
-                if any(each.stream == stream for each in theirs.readers)
+                for peer, opened in self.peers.items()
+                if any(each.stream == stream for each in opened.readers)
             ]
-            reader.tell_known(writer, others)
+            reader.send_known_to(writer, others)

@@ -1,4 +1,4 @@
-"""A writer of a stream: it numbers what is written, sends it, and keeps what may be asked for."""
+"""The writer of a stream: numbers values, sends them, and keeps those it may send again."""
 
 from __future__ import annotations
 
@@ -28,78 +28,78 @@ from oncecast.streams.protocols.runs import Runs
 if TYPE_CHECKING:
     from oncecast.streams.protocols.streams import Streams
 
-SIGNS = 3  # of life in the time without one that is allowed
-WINDOW = 8192  # values that a reader has not acknowledged: beyond, nothing more is sent to it
+BEATS = 3  # heartbeats within the offered liveliness
+WINDOW = 8192  # unacknowledged values in flight to one reader
 WINDOW_BYTES = 4 << 20
-DATA_MAX = 512  # values that are sent again in one message
-DATA_BYTES_MAX = 1 << 18  # and their bytes, unless it is one value
-AGAIN_MAX = 16  # such messages at a time
-AWAY_MAX = (
-    30.0  # seconds for which values are kept for a reader that is suspected, if there is room
-)
-OF_THE_TOPIC = 1 << 62  # what a persistent reader gets from its topic, it is never sent
+DATA_MAX = 512  # values in one message that is sent again
+DATA_BYTES_MAX = 1 << 18  # their bytes, unless it is one value
+RESEND_MAX = 16  # messages that are sent again at a time
+SUSPECTED_MAX = 30.0  # seconds to keep values for a suspected reader, while the cache has space
+FROM_TOPIC = 1 << 62  # `sent` of a persistent reader, which gets values from its topic
 
 
-class Audience:
-    """A reader that is matched: its first number, and up to where it has all."""
+class MatchedReader:
+    """A matched reader, and the numbers that it was sent and has acknowledged."""
 
-    __slots__ = ("_bytes", "_under_way", "life", "next", "reliable", "sent", "start")
+    __slots__ = ("_bytes", "_in_flight", "incarnation", "next", "reliable", "sent", "start")
 
     def __init__(self, endpoint: Endpoint, start: int) -> None:
-        self.life, self.start = endpoint.life, start
-        self.next = self.sent = start  # it has, and it was sent, all before
+        self.incarnation, self.start = endpoint.incarnation, start
+        self.next = self.sent = start  # first number not acknowledged, not sent
         self.reliable = endpoint.qos.reliability > Reliability.BEST_EFFORT
-        self._under_way: deque[tuple[int, int]] = deque()  # up to which number, how many bytes
+        self._in_flight: deque[tuple[int, int]] = deque()  # last number and size
         self._bytes = 0
         if endpoint.qos.durability == Durability.PERSISTENT:
-            self.next = self.sent = OF_THE_TOPIC
+            self.next = self.sent = FROM_TOPIC
             self.reliable = False
 
     @property
-    def listens(self) -> bool:
-        """Whether there is not too much under way to it."""
+    def has_window(self) -> bool:
+        """Return whether more may be sent to this reader."""
         return self.sent - self.next < WINDOW and self._bytes < WINDOW_BYTES
 
-    def note(self, last: int, size: int) -> None:
+    def note_sent(self, last: int, size: int) -> None:
         self.sent = last + 1
         self._bytes += size
-        self._under_way.append((last, size))
+        self._in_flight.append((last, size))
 
-    def come_back(self) -> None:
-        """What was under way to it may be lost."""
+    def resume(self) -> None:
+        """Send again all values that were not acknowledged."""
         self.sent, self._bytes = self.next, 0
-        self._under_way.clear()
+        self._in_flight.clear()
 
     def acked(self, number: int) -> None:
         self.next = max(self.next, number)
-        while self._under_way and self._under_way[0][0] < self.next:
-            self._bytes -= self._under_way.popleft()[1]
+        while self._in_flight and self._in_flight[0][0] < self.next:
+            self._bytes -= self._in_flight.popleft()[1]
 
 
 class Writer:
     def __init__(self, streams: Streams, endpoint: Endpoint) -> None:
         self._streams, self.endpoint, self.qos = streams, endpoint, endpoint.qos
-        self.readers: dict[NodeId, Audience] = {}
-        self._away: dict[NodeId, tuple[float, Audience]] = {}  # suspected; until when
+        self.readers: dict[NodeId, MatchedReader] = {}
+        self._suspected_readers: dict[NodeId, tuple[float, MatchedReader]] = {}  # until when
         self.next = 1
-        self.stable = 1  # all reliable readers have what comes before
-        self.safe = 1  # and so have those that are away
+        self.stable = 1  # all reliable readers have earlier values
+        self.safe = 1  # suspected readers have earlier values, too
         self.cache = Runs(self.qos) if self.qos.keeps_all else Cache(self.qos)
-        self._waiting: deque[tuple[float, Write]] = deque()  # for room, until then
-        self._written: dict[bytes, float] = {}  # when, by key
-        self._for_late_ones = self.qos.durability > Durability.VOLATILE
-        # Whether anything is kept, so that room may lack for it.
-        self.may_wait = self._for_late_ones or self.qos.reliability > Reliability.BEST_EFFORT
-        self._awaited = False  # by reliable readers, here or away
-        self._lived = streams.now  # when it last said that it is alive
+        self._waiting: deque[tuple[float, Write]] = deque()  # deadline and write
+        self._written: dict[bytes, float] = {}  # last write of each key
+        self._keeps_for_late_readers = self.qos.durability > Durability.VOLATILE
+        # A writer that keeps values can run out of cache space.
+        self.may_wait = (
+            self._keeps_for_late_readers or self.qos.reliability > Reliability.BEST_EFFORT
+        )
+        self._has_reliable_readers = False  # matched or suspected
+        self._beat_at = streams.now  # the last heartbeat to all
 
     # -- writing --
 
     def write(self, write: Write) -> None:
-        if self._away and not self._has_room(write):
-            self._away.clear()
-            self._settle()
-        if self._waiting or not self._has_room(write):
+        if self._suspected_readers and not self._fits(write):
+            self._suspected_readers.clear()
+            self._update_stable()
+        if self._waiting or not self._fits(write):
             if not self._waiting:
                 self._streams.emit(LimitReached(self.endpoint.stream, "writer"))
                 self._ask_readers()
@@ -109,37 +109,39 @@ class Writer:
             self._write(write)
 
     @property
-    def waits(self) -> bool:
-        """Whether something waits for room: what is written next waits behind it."""
+    def is_waiting(self) -> bool:
+        """Return whether a write waits for space; later writes wait behind it."""
         return bool(self._waiting)
 
-    def _has_room(self, write: Write) -> bool:
-        return not self.may_wait or self.cache.has_room(write.keys, len(write.values))
+    def _fits(self, write: Write) -> bool:
+        return not self.may_wait or self.cache.fits(write.keys, len(write.values))
 
     def _write(self, write: Write) -> None:
         streams, first, count = self._streams, self.next, len(write.values)
         self.next = end = first + count
-        stream, life = self.endpoint.stream, self.endpoint.life
-        # The same for all: it is encoded once.
+        stream, incarnation = self.endpoint.stream, self.endpoint.incarnation
+        # All readers share one message, so it is encoded once.
         numbers = (first,)
-        data = Data(stream, streams.me, life, first, end - 1, numbers, write.keys, write.values)
+        data = Data(
+            stream, streams.me, incarnation, first, end - 1, numbers, write.keys, write.values
+        )
         self._keep(data)
         if self.qos.deadline < inf:
             self._written.update(dict.fromkeys(write.keys, streams.now))
         size = sum(map(len, write.values))
-        for reader, audience in self.readers.items():
-            if audience.sent == first and audience.listens:
-                audience.note(end - 1, size)
+        for reader, matched in self.readers.items():
+            if matched.sent == first and matched.has_window:
+                matched.note_sent(end - 1, size)
                 streams.send(reader, data)
-            elif not audience.reliable and audience.sent < end:
-                audience.sent = end  # with best effort, who does not keep up misses something
-        if not self._awaited:
-            self._settle()
+            elif not matched.reliable and matched.sent < end:
+                matched.sent = end  # a slow best-effort reader misses values
+        if not self._has_reliable_readers:
+            self._update_stable()
         if write.ticket:
             streams.emit(Written(write.stream, write.ticket, end - 1))
 
     def _keep(self, data: Data) -> None:
-        needed = self._for_late_ones or self._awaited
+        needed = self._keeps_for_late_readers or self._has_reliable_readers
         until = self._streams.now + self.qos.lifespan
         if isinstance(self.cache, Runs):
             self.cache.add(data, until) if needed else self.cache.skip(data)
@@ -151,48 +153,48 @@ class Writer:
     # -- readers --
 
     def match(self, reader: NodeId, endpoint: Endpoint) -> None:
-        """Who comes late gets what is kept, if that is requested."""
-        _, away = self._away.pop(reader, (0.0, None))
-        if away is not None and away.life == endpoint.life:
-            audience = away
-            audience.come_back()
+        """Match a reader. A late one gets the kept values, if it requests them."""
+        _, suspected = self._suspected_readers.pop(reader, (0.0, None))
+        if suspected is not None and suspected.incarnation == endpoint.incarnation:
+            matched = suspected
+            matched.resume()
         else:
             late = endpoint.qos.durability > Durability.VOLATILE
-            audience = Audience(endpoint, self.cache.first if late else self.next)
-        self.readers[reader] = audience
-        self._beat(reader, audience)
-        self._catch_up(reader, audience)
-        self._settle()
+            matched = MatchedReader(endpoint, self.cache.first if late else self.next)
+        self.readers[reader] = matched
+        self._beat(reader, matched)
+        self._catch_up(reader, matched)
+        self._update_stable()
 
     def unmatch(self, reader: NodeId, *, suspected: bool) -> None:
-        audience = self.readers.pop(reader, None)
-        if audience is not None and audience.reliable and suspected:
-            self._away[reader] = (self._streams.now + AWAY_MAX, audience)
-        self._settle()
+        matched = self.readers.pop(reader, None)
+        if matched is not None and matched.reliable and suspected:
+            self._suspected_readers[reader] = (self._streams.now + SUSPECTED_MAX, matched)
+        self._update_stable()
         self.tick()
 
     def acked(self, reader: NodeId, acks: Acks) -> None:
-        audience = self.readers.get(reader)
-        if audience is None or acks.next > self.next:
+        matched = self.readers.get(reader)
+        if matched is None or acks.next > self.next:
             return
-        audience.acked(acks.next)
-        again = self._messages(acks.next, min(acks.until, audience.sent - 1))
-        for data in islice(again, AGAIN_MAX):
+        matched.acked(acks.next)
+        again = self._messages(acks.next, min(acks.until, matched.sent - 1))
+        for data in islice(again, RESEND_MAX):
             self._streams.send(reader, data)
-        self._catch_up(reader, audience)
-        self._settle()
+        self._catch_up(reader, matched)
+        self._update_stable()
         self.tick()
 
-    def _catch_up(self, reader: NodeId, audience: Audience) -> None:
-        """Send on where it could not go on before."""
-        for data in self._messages(audience.sent, self.next - 1):
-            if not audience.listens:
+    def _catch_up(self, reader: NodeId, matched: MatchedReader) -> None:
+        """Send values that the window held back."""
+        for data in self._messages(matched.sent, self.next - 1):
+            if not matched.has_window:
                 return
-            audience.note(data.last, sum(map(len, data.values)))
+            matched.note_sent(data.last, sum(map(len, data.values)))
             self._streams.send(reader, data)
 
     def _messages(self, since: int, last: int) -> Iterator[Data]:
-        """What is kept of these numbers. If nothing is, that is said, too."""
+        """Yield messages with the kept values of these numbers; dropped ones are left out."""
         if since > last:
             return
         kept = self.cache.messages if isinstance(self.cache, Runs) else self._newest
@@ -205,7 +207,7 @@ class Writer:
             yield self._data([], since, last)
 
     def _newest(self, since: int, last: int) -> Iterator[Data]:
-        """Of a cache that keeps the last: in messages that are not too large."""
+        """Yield the values of a keep-last cache, in messages of limited size."""
         assert isinstance(self.cache, Cache)
         samples: list[Sample] = []
         size = 0
@@ -219,78 +221,78 @@ class Writer:
             yield self._data(samples, since, samples[-1].number)
 
     def _data(self, samples: list[Sample], since: int, last: int) -> Data:
-        facts = (self.endpoint.stream, self._streams.me, self.endpoint.life)
-        return Data(*facts, since, last, *columns(samples))
+        header = (self.endpoint.stream, self._streams.me, self.endpoint.incarnation)
+        return Data(*header, since, last, *columns(samples))
 
-    def _settle(self) -> None:
-        """With keep-all, what all readers have is needed no more; unless others may come late."""
-        here = [each.next for each in self.readers.values() if each.reliable]
-        self._awaited = bool(here or self._away)
-        before, self.stable = self.stable, min(here, default=self.next)
-        self.safe = min((self.stable, *(each.next for _, each in self._away.values())))
+    def _update_stable(self) -> None:
+        """Update `stable` and `safe`, and drop values that no reader needs any more."""
+        acked = [each.next for each in self.readers.values() if each.reliable]
+        self._has_reliable_readers = bool(acked or self._suspected_readers)
+        before, self.stable = self.stable, min(acked, default=self.next)
+        self.safe = min((self.stable, *(each.next for _, each in self._suspected_readers.values())))
         if isinstance(self.cache, Runs):
-            self._let_go(self.cache)
+            self._drop_received(self.cache)
         if self.stable != before:
             self._streams.emit(Stable(self.endpoint.stream, self.stable))
 
-    def _let_go(self, runs: Runs) -> None:
+    def _drop_received(self, runs: Runs) -> None:
         if self.qos.durability == Durability.VOLATILE:
             runs.drop_before(self.safe)
         elif self.qos.durability == Durability.PERSISTENT:
-            # The topic has all of them; some stay for those who come late and read no topic.
+            # The topic has all values. Keep some for late readers that are not persistent.
             runs.drop_before(min(self.safe, self.next - self.qos.samples_max // 2))
 
     # -- time --
 
     def beat(self) -> None:
-        """Who may lack something is told how far things are; so are all, as a sign of life."""
-        due = self._streams.now >= self._lived + self.qos.liveliness / SIGNS
+        """Send heartbeats to readers that may lack values, and periodically to all."""
+        due = self._streams.now >= self._beat_at + self.qos.liveliness / BEATS
         if due:
-            self._lived = self._streams.now
-        for reader, audience in self.readers.items():
-            if due or audience.next < min(audience.sent, self.next):
-                self._beat(reader, audience)
+            self._beat_at = self._streams.now
+        for reader, matched in self.readers.items():
+            if due or matched.next < min(matched.sent, self.next):
+                self._beat(reader, matched)
 
     def _ask_readers(self) -> None:
-        """Without room: they say how far they are, and need not wait for the next turn."""
-        for reader, audience in self.readers.items():
-            if audience.reliable:
-                self._beat(reader, audience)
+        """Ask reliable readers for an acknowledgement at once, because the cache is full."""
+        for reader, matched in self.readers.items():
+            if matched.reliable:
+                self._beat(reader, matched)
 
-    def _beat(self, reader: NodeId, audience: Audience) -> None:
-        facts = (self.endpoint.stream, self.endpoint.life, audience.start, audience.sent - 1)
-        self._streams.send(reader, Beat(*facts, self.safe))
+    def _beat(self, reader: NodeId, matched: MatchedReader) -> None:
+        header = (self.endpoint.stream, self.endpoint.incarnation, matched.start, matched.sent - 1)
+        self._streams.send(reader, Beat(*header, self.safe))
 
     def tick(self) -> None:
-        """Room may have come, or the time to wait for it be over; values grow old."""
+        """Expire values, and continue or reject waiting writes."""
         now = self._streams.now
         self.cache.expire(now)
-        for reader in [each for each, (until, _) in self._away.items() if until < now]:
-            del self._away[reader]
-            self._settle()
+        for reader in [each for each, (until, _) in self._suspected_readers.items() if until < now]:
+            del self._suspected_readers[reader]
+            self._update_stable()
         while self._waiting:
             give_up, write = self._waiting[0]
-            if self._has_room(write):
+            if self._fits(write):
                 self._waiting.popleft()
                 self._write(write)
-                if self._waiting and not self._has_room(self._waiting[0][1]):
+                if self._waiting and not self._fits(self._waiting[0][1]):
                     self._ask_readers()
             elif now >= give_up:
                 self._waiting.popleft()
-                self._streams.emit(NotWritten(write.stream, write.ticket, self._why_not(write)))
+                self._streams.emit(NotWritten(write.stream, write.ticket, self._reason(write)))
             else:
                 return
 
-    def _why_not(self, write: Write) -> str:
+    def _reason(self, write: Write) -> str:
         lagging = [peer for peer, each in self.readers.items() if each.next == self.stable]
-        whose = f"{', '.join(lagging)} lags behind" if lagging else "all of it is kept"
+        cause = f"slow readers: {', '.join(lagging)}" if lagging else "every value is kept"
         return (
-            f"{len(self.cache)} values of {self.cache.key_count} keys are the limit, and in "
-            f"{self.qos.blocking_max:g} s there was no room: {whose}; write later, or raise "
-            "samples_max, keys_max or blocking_max"
+            f"the cache is full ({len(self.cache)} values, {self.cache.key_count} keys) after "
+            f"{self.qos.blocking_max:g} s, {cause}; write later, or raise samples_max, keys_max "
+            "or blocking_max"
         )
 
-    def look_at_deadlines(self) -> None:
+    def check_deadlines(self) -> None:
         now = self._streams.now
         while len(self._written) > self.qos.keys_max:
             del self._written[next(iter(self._written))]
@@ -303,7 +305,7 @@ class Writer:
 def columns(
     samples: list[Sample],
 ) -> tuple[tuple[int, ...], tuple[bytes, ...], tuple[bytes, ...]]:
-    """Numbers, keys and values; what says the same of all of them once."""
+    """Return numbers, keys and values; consecutive numbers and equal keys are given once."""
     numbers = tuple(sample.number for sample in samples)
     keys = tuple(sample.key for sample in samples)
     if samples and numbers[-1] - numbers[0] == len(numbers) - 1:

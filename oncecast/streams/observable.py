@@ -1,4 +1,4 @@
-"""A value that changes, and those who want to hear of it."""
+"""A value that tasks can wait for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Feed(Generic[T]):
-    """Whoever is slow misses what was replaced meanwhile, and never the last value."""
+class Observable(Generic[T]):
+    """A value that tasks can watch. A slow task can miss values, but never the last one."""
 
     def __init__(self, value: T) -> None:
         self.value = value
@@ -22,14 +22,14 @@ class Feed(Generic[T]):
         self._changed = asyncio.Event()
 
     async def watch(self) -> AsyncIterator[T]:
-        """The value, and each that comes later."""
+        """Yield the value, and each later value."""
         while True:
             value, changed = self.value, self._changed
             yield value
             if changed is self._changed:
                 await changed.wait()
 
-    async def wait(self, right: Callable[[T], bool]) -> T:
-        while not right(self.value):
+    async def wait(self, accepts: Callable[[T], bool]) -> T:
+        while not accepts(self.value):
             await self._changed.wait()
         return self.value

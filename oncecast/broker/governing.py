@@ -74,7 +74,7 @@ class Governor(Protocol):
         self.elections = 0  # leader changes observed
 
     def start(self) -> None:
-        if self.group.damage:
+        if self.group.log.damage:
             self.later(self.group.options.heartbeat, Healing())
 
     def timeout(self, timer: Healing | GovernDue) -> None:
@@ -87,7 +87,12 @@ class Governor(Protocol):
 
     def _look_for_healing(self, timer: Healing) -> None:
         group = self.group
-        if group.is_member and group.leader and group.applied >= group.known and not group.holes:
+        if (
+            group.is_member
+            and group.leader
+            and group.applied >= group.log.known
+            and not group.log.holes
+        ):
             self.emit(News("refilled"))
         else:
             self.later(group.options.heartbeat, timer)

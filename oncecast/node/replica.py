@@ -140,8 +140,8 @@ class Replica:
         self.group = self.parts.governor.group
         self.journal = Journal.open(self._disk, self.parts.stack)
         self._note_group()
-        if self.group.damage:
-            facts = {"data": self.path, "what": self.group.damage}
+        if self.group.log.damage:
+            facts = {"data": self.path, "what": self.group.log.damage}
             logger.warning(line("damaged", {**self._named, **facts}))
 
     def _free_disk_bytes(self) -> int:
@@ -258,7 +258,7 @@ class Replica:
         group, ours = self.group, self.settings.batch_bytes_max
         if group.leader in ("", self.me) or self.runtime.stopping:
             return
-        if not group.is_member or group.applied < group.known:
+        if not group.is_member or group.applied < group.log.known:
             self._compare_later()
             return
         theirs = self.parts.service.machine.registry.limits.batch_bytes_max

@@ -116,17 +116,7 @@ class Paxos(Protocol):
             self, options, membership, following, *log, leader, self.retirement, learner, supplier
         )
         self.recovery = Recovery(*common, following, *log, fetching, leader, learner, founders)
-        self.status = Status(
-            options,
-            self.last_message,
-            membership,
-            progress,
-            following,
-            *log,
-            fetching,
-            roster,
-            leader,
-        )
+        self.status = Status(options, self.last_message, state, leader)
         self._handlers = self._message_handlers()
         self._timers = self._timer_handlers()
 

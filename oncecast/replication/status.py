@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.ballot import Ballot
@@ -13,10 +13,11 @@ from oncecast.replication.leader import Leader, Term
 from oncecast.replication.messages import Item
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.quorum import Config, Member
-from oncecast.replication.roster import Offered, Roster
-from oncecast.replication.state import Fetching, Following, Membership, Progress
-from oncecast.replication.values import Values
-from oncecast.replication.votes import Range, Votes
+from oncecast.replication.roster import Offered
+from oncecast.replication.votes import Range
+
+if TYPE_CHECKING:
+    from oncecast.replication.paxos import ReplicaState
 
 
 def shown(path: str) -> Any:
@@ -24,59 +25,60 @@ def shown(path: str) -> Any:
     return property(attrgetter(path))
 
 
+class LogStatus:
+    """The log of a replica: its slots, their values and its votes."""
+
+    def __init__(self, state: ReplicaState) -> None:
+        self._state = state
+
+    certain: int = shown("_state.progress.certain")
+    known: int = shown("_state.progress.known")
+    learned: Mapping[int, None] = shown("_state.progress.learned")
+    chain: int = shown("_state.progress.chain")
+    holes: Mapping[int, object] = shown("_state.fetching.holes")
+    kept: int = shown("_state.values.kept")
+    storing: Sequence[object] = shown("_state.values.storing")
+    readable: Callable[[int], Item | None] = shown("_state.values.readable")
+    first_record: Callable[[int], int | None] = shown("_state.values.index.lowest")
+    promised: Ballot = shown("_state.votes.promised")
+    votes: Mapping[int, Ballot] = shown("_state.votes.ballots")
+    replaced: int = shown("_state.votes.replaced")
+    lost: Sequence[Range] = shown("_state.votes.lost")
+    damage: str = shown("_state.votes.damage")
+
+
 class Status:
+    """The members of a group and their leader, as a replica knows them, and its log."""
+
     def __init__(
         self,
         options: GroupOptions,
         last_message: Mapping[NodeId, float],  # when each other node was heard last
-        membership: Membership,
-        progress: Progress,
-        following: Following,
-        values: Values,
-        votes: Votes,
-        fetching: Fetching,
-        roster: Roster,
+        state: ReplicaState,
         leader: Leader,
     ) -> None:
         self.options, self.last_message = options, last_message
-        self._membership, self._progress, self._following = membership, progress, following
-        self._values, self._votes, self._fetching = values, votes, fetching
-        self._roster, self._leader = roster, leader
+        self._state, self._leader = state, leader
+        self.log = LogStatus(state)
 
-    now: float = shown("_following.io.now")
-    me: NodeId = shown("_membership.me")
-    incarnation: int = shown("_membership.incarnation")
-    config: Config = shown("_membership.history.last")
-    self_as_member: Member = shown("_membership.self_as_member")
-    is_member: bool = shown("_membership.is_member")
-    contacts: tuple[NodeId, ...] = shown("_membership.contacts")
-    nodes: Callable[[], tuple[NodeId, ...]] = shown("_membership.nodes")
-    others: Callable[[], list[NodeId]] = shown("_membership.others")
+    now: float = shown("_state.following.io.now")
+    applied: int = shown("_state.progress.applied")
+    me: NodeId = shown("_state.membership.me")
+    incarnation: int = shown("_state.membership.incarnation")
+    config: Config = shown("_state.membership.history.last")
+    self_as_member: Member = shown("_state.membership.self_as_member")
+    is_member: bool = shown("_state.membership.is_member")
+    contacts: tuple[NodeId, ...] = shown("_state.membership.contacts")
+    nodes: Callable[[], tuple[NodeId, ...]] = shown("_state.membership.nodes")
+    others: Callable[[], list[NodeId]] = shown("_state.membership.others")
 
-    leader: NodeId = shown("_following.leader")
-    heard: float = shown("_following.heard")
+    leader: NodeId = shown("_state.following.leader")
+    heard: float = shown("_state.following.heard")
     leads: Callable[[float], bool] = shown("_leader.leads")
     term: Term | None = shown("_leader.term")
-    silent: Mapping[NodeId, None] = shown("_roster.silent")
-    reported: Mapping[Member, int] = shown("_roster.reported")
-    offers: Mapping[NodeId, Offered] = shown("_roster.offers")
-    changes: Sequence[Change] = shown("_roster.changes")
-    absent: Callable[[NodeId], bool] = shown("_roster.absent")
-    reborn: Callable[[NodeId], bool] = shown("_roster.reborn")
-
-    applied: int = shown("_progress.applied")
-    certain: int = shown("_progress.certain")
-    known: int = shown("_progress.known")
-    learned: Mapping[int, None] = shown("_progress.learned")
-    chain: int = shown("_progress.chain")
-    holes: Mapping[int, object] = shown("_fetching.holes")
-    kept: int = shown("_values.kept")
-    storing: Sequence[object] = shown("_values.storing")
-    readable: Callable[[int], Item | None] = shown("_values.readable")
-    first_record: Callable[[int], int | None] = shown("_values.index.lowest")
-
-    promised: Ballot = shown("_votes.promised")
-    votes: Mapping[int, Ballot] = shown("_votes.ballots")
-    replaced: int = shown("_votes.replaced")
-    lost: Sequence[Range] = shown("_votes.lost")
-    damage: str = shown("_votes.damage")
+    silent: Mapping[NodeId, None] = shown("_state.roster.silent")
+    reported: Mapping[Member, int] = shown("_state.roster.reported")
+    offers: Mapping[NodeId, Offered] = shown("_state.roster.offers")
+    changes: Sequence[Change] = shown("_state.roster.changes")
+    absent: Callable[[NodeId], bool] = shown("_state.roster.absent")
+    reborn: Callable[[NodeId], bool] = shown("_state.roster.reborn")

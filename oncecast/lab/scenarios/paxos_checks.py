@@ -85,16 +85,16 @@ class Durability(Rule):
         disk = self.books.disks[paxos.me]
         if paxos.incarnation != disk.incarnation:
             return  # the promise belongs to an older incarnation
-        if paxos.promised < disk.promised:
+        if paxos.log.promised < disk.promised:
             raise Violation(f"{paxos.me} forgot its promise of {disk.promised} in a crash")
-        known = max(paxos.applied, paxos.certain)
+        known = max(paxos.applied, paxos.log.certain)
         for slot, ballot in disk.votes.items():
             # A slot that is known to be chosen needs no vote.
-            if slot > known and slot not in paxos.learned and not within(paxos.lost, slot):
+            if slot > known and slot not in paxos.log.learned and not within(paxos.log.lost, slot):
                 self._remembers(paxos, slot, ballot, disk.values[slot])
 
     def _remembers(self, paxos: Status, slot: int, ballot: Ballot, item: Item) -> None:
-        vote, found = paxos.votes.get(slot, BOTTOM), paxos.readable(slot)
+        vote, found = paxos.log.votes.get(slot, BOTTOM), paxos.log.readable(slot)
         if vote < ballot:
             raise Violation(
                 f"{paxos.me} forgot in a crash that it accepted slot {slot} at {ballot}"
@@ -103,9 +103,9 @@ class Durability(Rule):
             raise Violation(f"{paxos.me} restored {found} for slot {slot}, but it accepted {item}")
 
     def look(self, paxos: Status) -> None:
-        if paxos.promised < self.promised[paxos.me]:
-            raise Violation(f"{paxos.me} went back to the lower ballot {paxos.promised}")
-        self.promised[paxos.me] = paxos.promised
+        if paxos.log.promised < self.promised[paxos.me]:
+            raise Violation(f"{paxos.me} went back to the lower ballot {paxos.log.promised}")
+        self.promised[paxos.me] = paxos.log.promised
 
 
 class Reports(Rule):
@@ -126,7 +126,7 @@ class Reports(Rule):
         }
 
     def started(self, paxos: Status) -> None:
-        self.restored[paxos.me] = paxos.promised
+        self.restored[paxos.me] = paxos.log.promised
 
     def _proposed(self, send: Send, paxos: Status) -> None:
         message = cast("Accept", send.message)
@@ -152,8 +152,10 @@ class Reports(Rule):
         message, node = cast("Promise", send.message), paxos.me
         for vote in message.votes:
             self._reported(node, vote)
-        if message.ballot < paxos.promised:
-            raise Violation(f"{node} promises {message.ballot} after it promised {paxos.promised}")
+        if message.ballot < paxos.log.promised:
+            raise Violation(
+                f"{node} promises {message.ballot} after it promised {paxos.log.promised}"
+            )
         self._on_disk(node, message.ballot, send.after)
         disk = self.books.disks[node]
         if message.incarnation != disk.incarnation:
@@ -224,7 +226,7 @@ class Applied(Rule):
             raise Violation(
                 f"{node} applied slot {applied}, but only {books.last} slots are chosen"
             )
-        if paxos.chain != books.chosen[applied].chain:
+        if paxos.log.chain != books.chosen[applied].chain:
             raise Violation(
                 f"{node} applied other values than the chosen ones up to slot {applied}"
             )
@@ -284,7 +286,7 @@ class Proposals(Rule):
         record = cast("Entry | Again", append.record)
         if record.ballot.node == paxos.me:
             self._in_turn(record, paxos.applied)
-            self._left_to_it(record, paxos.readable(record.slot))
+            self._left_to_it(record, paxos.log.readable(record.slot))
 
     def _in_turn(self, record: Entry | Again, applied: int) -> None:
         for slot in range(applied + 1, record.slot):
@@ -451,7 +453,7 @@ class States(Rule):
         return {Checkpoint: self._saved, Trim: self._trimmed}
 
     def _trimmed(self, trim: Trim, paxos: Status) -> None:
-        needed = paxos.first_record(paxos.kept)
+        needed = paxos.log.first_record(paxos.log.kept)
         if needed is not None and trim.number > needed:
             raise Violation(f"{paxos.me} trims record {needed}, which it still needs")
 
@@ -463,8 +465,10 @@ class States(Rule):
         # A node that has not learned any membership is a member of none.
         if state.config.version and state.config != books.config(slot):
             raise Violation(f"{node} saves {state.config} at slot {slot}, not {books.config(slot)}")
-        if state.promised != paxos.promised:
-            raise Violation(f"{node} saves promise {state.promised}, but promised {paxos.promised}")
+        if state.promised != paxos.log.promised:
+            raise Violation(
+                f"{node} saves promise {state.promised}, but promised {paxos.log.promised}"
+            )
 
 
 class Rules(Checker):

@@ -370,7 +370,7 @@ class Ledgers:
             if ledger.next != made:
                 raise Violation(f"{node} has {ledger.next} puts by producer, expected {made}")
             damaged = [
-                slot for slot, _ in ledger.kept if ledger.group.status.readable(slot) is None
+                slot for slot, _ in ledger.kept if ledger.group.status.log.readable(slot) is None
             ]
             if damaged:
                 raise Violation(f"{node} cannot read slots {damaged} and has not fetched them")

@@ -120,7 +120,9 @@ class GroupStorm(Storm):
             return (
                 self.sim.now > bounced
                 and paxos is not None
-                and not any(slot >= paxos.kept and paxos.readable(slot) is None for slot in slots)
+                and not any(
+                    slot >= paxos.log.kept and paxos.log.readable(slot) is None for slot in slots
+                )
             )
 
         self._hurt(node, readable)
@@ -140,8 +142,8 @@ class GroupStorm(Storm):
             if each not in leaders:
                 fronts += self.sim.partition([each], others, one_way=True)
         self.sim.call(self._some(self.lasting), lambda: self.sim.repair(fronts))
-        before = paxos.replaced
-        self._flip_votes(node, lambda now: now.replaced > before, lambda: None, tries=250)
+        before = paxos.log.replaced
+        self._flip_votes(node, lambda now: now.log.replaced > before, lambda: None, tries=250)
         return True
 
     def _flip_votes(
@@ -153,7 +155,7 @@ class GroupStorm(Storm):
     ) -> None:
         """Flip a bit as soon as `due` holds and the node has votes that may not be chosen."""
         paxos = replica(self.sim, node)
-        ready = paxos is not None and len(paxos.votes) > 1 and due(paxos)
+        ready = paxos is not None and len(paxos.log.votes) > 1 and due(paxos)
         if ready and not self._over and self._flip(node):
             then()
         elif tries:
@@ -263,7 +265,7 @@ class GroupStorm(Storm):
                 or paxos.applied < max(last, slot)
             ):
                 return False
-            if last and (paxos.lost or paxos.storing):
+            if last and (paxos.log.lost or paxos.log.storing):
                 return False
         return True
 
@@ -327,11 +329,11 @@ class GroupStorm(Storm):
         fronts = self.sim.partition(stranded, others)
         back = stranded[-1]
         paxos = replica(self.sim, back)
-        before = paxos.replaced if paxos is not None else 0
+        before = paxos.log.replaced if paxos is not None else 0
 
         def rejoin() -> None:
             self.sim.repair(fronts)
-            self._bounce_when(back, lambda now: now.replaced > before, tries=500)
+            self._bounce_when(back, lambda now: now.log.replaced > before, tries=500)
 
         for each in stranded:
             self.away[each] = rejoin

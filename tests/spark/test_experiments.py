@@ -59,8 +59,8 @@ def test_experiments_write_traces_figures_and_a_page_and_pass_their_checks(
     page = (tmp_path / "report.html").read_text()
     assert page.count("data:image/png;base64,") == sum(len(each["figures"]) for each in found)
     assert {"story", "kind", "seed"} <= set(spark.read.parquet(str(tmp_path / "traces")).columns)
-    for story in (tmp_path / "traces").glob("story=[!p]*"):
-        shutil.rmtree(story)
+    for directory in (tmp_path / "traces").glob("story=[!p]*"):
+        shutil.rmtree(directory)
     shutil.rmtree(tmp_path / "traces" / "story=publish")
     assert main(["pipeline", "run", "experiments", str(tmp_path), "--json"]) == 0
     (again,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -87,7 +87,7 @@ def frame(spark: SparkSession, run: Run, trace: list[Row]) -> Any:
 def test_lost_and_duplicated_deliveries_show_in_the_tables(spark: SparkSession) -> None:
     from oncecast.spark.experiments.publishing import outcomes
 
-    run = Run(exp_publish.STORY, "scribe", 10, 20)
+    run = Run(exp_publish.SCENARIO, "scribe", 10, 20)
     trace = rows(run)
     for change, expected in (
         (lambda row: [row], (True, 0)),
@@ -119,8 +119,8 @@ def test_violation_of_a_run_becomes_a_row(
     def breaks(run: Run, note: Any) -> None:
         raise AssertionError("n1 forgot")
 
-    monkeypatch.setitem(exp_catalogue.STORIES, exp_publish.STORY, breaks)
-    run = Run(exp_publish.STORY, "scribe", 10, 20)
+    monkeypatch.setitem(exp_catalogue.SCENARIOS, exp_publish.SCENARIO, breaks)
+    run = Run(exp_publish.SCENARIO, "scribe", 10, 20)
     assert rows(run) == [(0.0, "violation", "", "AssertionError: n1 forgot", 0.0)]
 
 

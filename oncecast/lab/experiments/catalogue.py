@@ -1,4 +1,4 @@
-"""The stories of the experiments by name, and a function that plays one into rows."""
+"""The scenarios of the experiments by name, and a function that plays one into rows."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from oncecast.lab.experiments import live as exp_live
 from oncecast.lab.experiments import paxos as exp_paxos
 from oncecast.lab.experiments import publish as exp_publish
 from oncecast.lab.experiments import ring as exp_ring
-from oncecast.lab.experiments.runs import Row, Run, Story
+from oncecast.lab.experiments.runs import Row, Run, Scenario
 
-STORIES: dict[str, Story] = {
-    exp_publish.STORY: exp_publish.play,
-    exp_failures.STORY: exp_failures.play,
+SCENARIOS: dict[str, Scenario] = {
+    exp_publish.SCENARIO: exp_publish.play,
+    exp_failures.SCENARIO: exp_failures.play,
     exp_ring.REPAIR: exp_ring.repair,
     exp_ring.OWNERSHIP: exp_ring.ownership,
     exp_paxos.STORM: exp_paxos.storm,
     exp_paxos.ELECTION: exp_paxos.election,
-    exp_live.STORY: exp_live.play,
+    exp_live.SCENARIO: exp_live.play,
 }
 
 
@@ -24,7 +24,7 @@ def rows(run: Run) -> list[Row]:
     """Return all rows of a run. A violation or an exception becomes a row `violation`."""
     found: list[Row] = []
     try:
-        STORIES[run.story](run, lambda *row: found.append(row))
+        SCENARIOS[run.scenario](run, lambda *row: found.append(row))
     except Exception as error:  # noqa: BLE001  # any exception of a protocol is a finding
         found.append((0.0, "violation", "", f"{type(error).__name__}: {error}", 0.0))
     return found

@@ -12,7 +12,7 @@ from oncecast.kernel.protocol import NodeId
 from oncecast.lab.experiments.runs import Note, Run, Scale
 from oncecast.lab.experiments.systems import SYSTEMS
 
-STORY = "failures"
+SCENARIO = "failures"
 BEFORE, AFTER = 5.0, 20.0  # seconds
 EVERY = 0.2  # seconds between messages
 SETTLE_SECONDS = 10.0
@@ -22,7 +22,7 @@ SIZES = {20: 5, 200: 2, 1000: 1}  # nodes: seeds
 
 def runs(scale: Scale) -> list[Run]:
     return [
-        Run(STORY, system, nodes, round((BEFORE + AFTER) / EVERY), share=share, seed=seed)
+        Run(SCENARIO, system, nodes, round((BEFORE + AFTER) / EVERY), share=share, seed=seed)
         for nodes, count in SIZES.items()
         if nodes <= scale.nodes_max
         for system in SYSTEMS

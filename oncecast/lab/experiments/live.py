@@ -48,7 +48,7 @@ from oncecast.replication.quorum import NO_MEMBERS, Config, Member
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.journal import Journal
 
-STORY = "live"
+SCENARIO = "live"
 NODES, MESSAGES = 10, 100
 REPLICAS, SPARES = 3, 1
 SETTLE, SECONDS, AFTER = 8.0, 5.0, 3.0  # seconds to join, to publish, and to be calm
@@ -95,16 +95,18 @@ class Plan(msgspec.Struct, frozen=True):
 def runs(scale: Scale) -> list[Run]:
     systems = [(system, share) for system in ("scribe", "plumtree") for share in (0.0, 0.2)]
     made = [
-        Run(STORY, system, NODES, MESSAGES, share=share, seed=scale.seed)
+        Run(SCENARIO, system, NODES, MESSAGES, share=share, seed=scale.seed)
         for system, share in systems
     ]
-    return [*made, Run(STORY, "paxos", REPLICAS, share=1 / REPLICAS, seed=scale.seed)]
+    return [*made, Run(SCENARIO, "paxos", REPLICAS, share=1 / REPLICAS, seed=scale.seed)]
 
 
 def simulated(scale: Scale) -> list[Run]:
     """Return the same runs for the simulator."""
     return [
-        msgspec.structs.replace(run, story=exp_failures.STORY if run.share else exp_publish.STORY)
+        msgspec.structs.replace(
+            run, scenario=exp_failures.SCENARIO if run.share else exp_publish.SCENARIO
+        )
         for run in runs(scale)
         if run.system != "paxos"
     ]

@@ -27,10 +27,10 @@ VERBS = ("crash", "halt", "pause", "resume", "partition", "hold", "slow", "skew"
 
 
 def runs(scale: Scale) -> list[Run]:
-    stories = ((STORM, STORM_SIZES), (ELECTION, ELECTION_SIZES))
+    scenarios = ((STORM, STORM_SIZES), (ELECTION, ELECTION_SIZES))
     return [
-        Run(story, "paxos", nodes, seed=seed)
-        for story, sizes in stories
+        Run(scenario, "paxos", nodes, seed=seed)
+        for scenario, sizes in scenarios
         for nodes, count in sizes.items()
         if nodes <= scale.nodes_max
         for seed in scale.seeds(count)

@@ -12,7 +12,7 @@ from oncecast.kernel.protocol import NodeId
 from oncecast.lab.experiments.runs import Note, Run, Scale
 from oncecast.lab.experiments.systems import SYSTEMS
 
-STORY = "publish"
+SCENARIO = "publish"
 EVERY = 0.2  # seconds between two messages of a node
 SECONDS_LARGE = 5.0  # of publishing in larger systems, with few messages per node
 SETTLE_SECONDS = 5.0
@@ -33,7 +33,7 @@ def runs(scale: Scale) -> list[Run]:
     sizes = [(*size, SEEDS) for size in small]
     sizes += [(nodes, messages, SEEDS_LARGE) for nodes, messages in LARGER.items()]
     return [
-        Run(STORY, system, nodes, messages, seed=seed)
+        Run(SCENARIO, system, nodes, messages, seed=seed)
         for nodes, messages, count in sizes
         if nodes <= scale.nodes_max
         for system in SYSTEMS

@@ -1,6 +1,6 @@
-"""The parts of an experiment: runs of a story, and the rows of their traces.
+"""The parts of an experiment: runs of a scenario, and the rows of their traces.
 
-A story plays one run in the simulator and notes events as rows. The function that notes a row
+A scenario plays one run in the simulator and notes events as rows. The function that notes a row
 documents it. The data pipeline makes tables and figures of the rows.
 """
 
@@ -18,7 +18,7 @@ Note = Callable[[float, str, str, str, float], None]
 class Run(msgspec.Struct, frozen=True):
     """One run. These fields determine everything that it does."""
 
-    story: str
+    scenario: str
     system: str
     nodes: int
     messages: int = 0  # published by all nodes together
@@ -27,7 +27,7 @@ class Run(msgspec.Struct, frozen=True):
     seed: int = 1
 
 
-Story = Callable[[Run, Note], None]
+Scenario = Callable[[Run, Note], None]
 
 
 class Scale(msgspec.Struct, frozen=True):

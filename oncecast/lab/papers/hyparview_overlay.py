@@ -117,14 +117,14 @@ class Overlay:
         ]
 
 
-def apart(world: World, story: Callable[[World, float], Result], figure: float) -> Result:
-    """Run `story` on a copy of `world`, in a forked process, where copying is free."""
+def apart(world: World, measure: Callable[[World, float], Result], figure: float) -> Result:
+    """Run `measure` on a copy of `world`, in a forked process, where copying is free."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # in tests with threads
         with ProcessPoolExecutor(
             1, get_context("fork"), initializer=_inherit, initargs=(world,)
         ) as pool:
-            return pool.submit(_tell, story, figure).result()
+            return pool.submit(_measure, measure, figure).result()
 
 
 _inherited: list[Any] = []  # in a forked process: its copy of the world
@@ -134,5 +134,5 @@ def _inherit(world: Any) -> None:
     _inherited.append(world)
 
 
-def _tell(story: Callable[[Any, float], Result], figure: float) -> Result:
-    return story(_inherited[0], figure)
+def _measure(measure: Callable[[Any, float], Result], figure: float) -> Result:
+    return measure(_inherited[0], figure)

@@ -101,7 +101,7 @@ class Trees:
         return Cost(tally.payloads, tally.control, reliability, rmr)
 
 
-Story = Callable[[Trees, float], list[Cost]]
+Measure = Callable[[Trees, float], list[Cost]]
 
 
 def tables(experiment: Experiment) -> Iterator[Table]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 from oncecast.lab.experiments import failures as exp_failures
-from oncecast.lab.experiments.failures import AFTER, STORY
+from oncecast.lab.experiments.failures import AFTER, SCENARIO
 from oncecast.lab.experiments.ring import REPAIR
 from oncecast.lab.experiments.systems import SUBSCRIBED, TOPICS
 from oncecast.lab.papers.tables import Cell, Must, Table
@@ -43,7 +43,7 @@ SMALL = 0.3  # upper limit of the source's “small levels of failures”
 def messages(trace: DataFrame) -> DataFrame:
     """Return a row for each message: its time, its expected and its actual receivers."""
     keys = [*RUN, "subject"]
-    trace = trace.where((f.col("story") == STORY) & f.col("nodes").isin(*exp_failures.SIZES))
+    trace = trace.where((f.col("story") == SCENARIO) & f.col("nodes").isin(*exp_failures.SIZES))
     puts = trace.where("kind = 'publish' and value > 0").select(
         *keys, f.col("time").alias("put"), f.col("value").alias("owed")
     )

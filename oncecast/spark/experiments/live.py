@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from oncecast.lab.experiments.runs import Run, Scale
 
 RUN_BY = {
-    exp_live.STORY: "processes",
-    exp_publish.STORY: "simulated",
-    exp_failures.STORY: "simulated",
+    exp_live.SCENARIO: "processes",
+    exp_publish.SCENARIO: "simulated",
+    exp_failures.SCENARIO: "simulated",
 }
 
 
@@ -50,7 +50,7 @@ def served(trace: DataFrame) -> DataFrame:
 
 
 def live(trace: DataFrame) -> Finding:
-    live_rows = trace.where(f.col("story") == exp_live.STORY)
+    live_rows = trace.where(f.col("story") == exp_live.SCENARIO)
     tables = (dissemination(trace), replicas(live_rows.where("system = 'paxos'")))
     return Finding(
         "live",
@@ -68,8 +68,8 @@ def live(trace: DataFrame) -> Finding:
 def dissemination(trace: DataFrame) -> Table:
     rows: list[tuple[Cell, ...]] = []
     whole = True
-    for story, kind in RUN_BY.items():
-        chosen = trace.where((f.col("story") == story) & (f.col("nodes") == exp_live.NODES))
+    for scenario, kind in RUN_BY.items():
+        chosen = trace.where((f.col("story") == scenario) & (f.col("nodes") == exp_live.NODES))
         chosen = chosen.where(
             f"system in ('scribe', 'plumtree') and messages = {exp_live.MESSAGES}"
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 
 from oncecast.lab.experiments import publish as exp_publish
-from oncecast.lab.experiments.publish import SIZES_PUBLISHES, SOURCE_NODES, SOURCE_SIZES, STORY
+from oncecast.lab.experiments.publish import SCENARIO, SIZES_PUBLISHES, SOURCE_NODES, SOURCE_SIZES
 from oncecast.lab.experiments.systems import SUBSCRIBED, TOPICS
 from oncecast.lab.papers.tables import Must
 from oncecast.spark.experiments.finding import RUN, SETTING, collected
@@ -117,7 +117,7 @@ def mean_of_seeds(frame: DataFrame) -> DataFrame:
 @lru_cache(maxsize=1)  # four experiments use the same runs
 def summary(trace: DataFrame) -> Figures:
     """Return all figures of all settings."""
-    trace = trace.where(f.col("story") == STORY)
+    trace = trace.where(f.col("story") == SCENARIO)
     frame = outcomes(trace)
     for part in (latencies, traffic, loads):
         frame = frame.join(part(trace), list(RUN))

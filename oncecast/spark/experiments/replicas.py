@@ -48,7 +48,7 @@ def disorder(trace: DataFrame) -> DataFrame:
 
 
 def storms(trace: DataFrame) -> DataFrame:
-    """Return a row for each story and size with the numbers of events."""
+    """Return a row for each scenario and size with the numbers of events."""
 
     def count(condition: str) -> Any:
         return f.count(f.when(f.expr(condition), 1))
@@ -80,9 +80,9 @@ def gaps(trace: DataFrame) -> DataFrame:
 
     The events are the election, the first acknowledged put, and the new member.
     """
-    story = trace.where(f.col("story") == ELECTION)
+    election = trace.where(f.col("story") == ELECTION)
     crash = f.min(f.when(f.col("kind") == "fault", f.col("time"))).over(Window.partitionBy(*RUN))
-    later = story.withColumn("crash", crash).where("time > crash")
+    later = election.withColumn("crash", crash).where("time > crash")
     since = f.col("time") - f.col("crash")
     each = later.groupBy(*RUN).agg(
         f.min(f.when(f.col("kind") == "leader", f.when(f.expr("subject = node"), since))).alias(

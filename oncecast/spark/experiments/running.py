@@ -30,7 +30,7 @@ SECONDS_A_TASK = 8.0  # of short runs that share a task
 def simulate(
     spark: SparkSession, runs: Sequence[Run], directory: Path, step: Callable[[int], None]
 ) -> None:
-    """Play all runs and write their traces by story, in place of earlier ones."""
+    """Play all runs and write their traces by scenario, in place of earlier ones."""
     trace = farmed(spark, pieces(runs), batches, TRACE)
     files = trace.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     with watched(spark, step):
@@ -52,10 +52,10 @@ def pieces(runs: Iterable[Run]) -> list[list[Run]]:
 
 def seconds(run: Run) -> float:
     """Estimate the duration of a run."""
-    match run.story:
+    match run.scenario:
         case exp_ring.OWNERSHIP:
             return 1e-5 * (run.nodes * run.positions + run.messages)
-        case exp_live.STORY:
+        case exp_live.SCENARIO:
             return 1.0  # all in one task: they share this machine, and wait
         case exp_ring.REPAIR:
             return 0.01 * run.nodes
@@ -79,7 +79,7 @@ def batch(run: Run, first: int, found: list[Row]) -> pa.RecordBatch:
     count = len(found)
     times, kinds, nodes, subjects, values = zip(*found, strict=True)
     setting = (
-        (run.story, pa.string()),
+        (run.scenario, pa.string()),
         (run.system, pa.string()),
         (run.nodes, pa.int32()),
         (run.messages, pa.int32()),
@@ -105,14 +105,14 @@ def traces(spark: SparkSession, directory: Path) -> DataFrame:
 
 
 def kept(directory: Path) -> list[Experiment]:
-    """Return the experiments with traces of all their stories in the directory."""
+    """Return the experiments with traces of all their scenarios in the directory."""
     there = {each.name.partition("=")[2] for each in (directory / TRACES).glob("story=*")}
     known = (*EXPERIMENTS.values(), LIVE)
-    return [each for each in known if there.issuperset(stories(each))]
+    return [each for each in known if there.issuperset(scenarios(each))]
 
 
-def stories(experiment: Experiment) -> list[str]:
-    return list(dict.fromkeys(run.story for run in experiment.runs(Scale())))
+def scenarios(experiment: Experiment) -> list[str]:
+    return list(dict.fromkeys(run.scenario for run in experiment.runs(Scale())))
 
 
 def found(
@@ -121,7 +121,7 @@ def found(
     trace = traces(spark, directory)
     counts = {row.story: row for row in played(trace).collect()}
     for experiment in experiments:
-        played_runs = [counts[story] for story in stories(experiment) if story in counts]
+        played_runs = [counts[scenario] for scenario in scenarios(experiment) if scenario in counts]
         summary = "; ".join(
             f"{each.story}: {each.runs} runs, seeds {each.first} to {each.last}"
             for each in played_runs
@@ -130,7 +130,7 @@ def found(
 
 
 def played(trace: DataFrame) -> DataFrame:
-    """Return the number of runs of each story, and their seeds."""
+    """Return the number of runs of each scenario, and their seeds."""
     runs = trace.select("story", *RUN).distinct().groupBy("story")
     seeds = (f.min("seed").alias("first"), f.max("seed").alias("last"))
     return runs.agg(f.count("*").alias("runs"), *seeds).select("story", "runs", "first", "last")

@@ -47,12 +47,12 @@ def test_flood_reaches_at_least_the_nodes_that_links_connect(trees: Trees) -> No
     assert reliability >= counted
 
 
-@pytest.mark.parametrize(("story", "threshold"), [(of_one_sender, 3), (of_many_senders, 7)])
+@pytest.mark.parametrize(("measure", "threshold"), [(of_one_sender, 3), (of_many_senders, 7)])
 def test_stable_tree_carries_each_payload_once_to_each_node(
-    trees: Trees, story: plumtree_paper.Story, threshold: int
+    trees: Trees, measure: plumtree_paper.Measure, threshold: int
 ) -> None:
     """NET-3. 9,999 payloads for 10,000 nodes, for any sender."""
-    for cost in apart(trees, story, threshold):
+    for cost in apart(trees, measure, threshold):
         assert (cost.payloads, cost.reliability) == (NODES - 1, 1.0)
 
 

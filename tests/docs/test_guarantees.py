@@ -21,14 +21,14 @@ ROW = re.compile(
     re.MULTILINE,
 )
 OWN_TESTS = {
-    "publisher: restart with the old epoch": "put_of_an_old_epoch_that_comes_late_is_fenced",
-    "publisher: two processes at once": "publisher_whose_newer_life_is_at_work_is_fenced",
-    "subscriber: fenced in the handler": "subscriber_fenced_in_the_handler_does_nothing_twice",
+    "publisher: restart with the old epoch": "late_put_of_an_old_epoch_is_fenced",
+    "publisher: two processes at once": "older_publisher_is_fenced_by_a_newer_one",
+    "subscriber: fenced in the handler": "fenced_subscriber_does_nothing_twice",
 }
 DEATHS = {
-    "publisher": "publisher_dies_and_the_next_goes_on",
-    "node": "node_dies_and_clients_go_on_when_it_is_back",
-    "subscriber": "subscriber_dies_and_its_work_is_done_once",
+    "publisher": "next_publisher_continues_after_a_crash",
+    "node": "clients_continue_when_a_crashed_node_is_back",
+    "subscriber": "work_of_a_crashed_subscriber_is_done_once",
 }
 
 

@@ -34,7 +34,7 @@ class Books:
         self.database.execute("insert into effects values (?)", (message.value,))
 
     def commit(self, message: Message) -> bool:
-        """False, and nothing done, if somebody else has gone on from these books."""
+        """Commit the effect. Roll back and return False if another process has gone on."""
         here = message.offset
         moved = self.database.execute(
             "update progress set next = ? where next = ?", (here + 1, here)
@@ -44,7 +44,7 @@ class Books:
 
 
 def consume(address: str, topic: str, path: Path, count: int) -> None:
-    """Until the books have `count` effects, or a newer life has taken over."""
+    """Consume `count` messages. Raise Fenced if another process takes over."""
     books = Books(path)
     with (
         blocking.connect(address) as client,

@@ -1,12 +1,12 @@
-"""A node of a broadcast cluster as a process: orders on stdin, news on stdout, log on stderr.
+"""A node of a broadcast cluster as a process: commands on stdin, events on stdout, log on stderr.
 
-    orders   publish COUNT BYTES     broadcast so many messages of this size
-             expect COUNT            say `reached COUNT` once so many are delivered or given up
-             status                  say `status {...}`
-    news     ready COUNT             it listens; so many messages were on its disk
-             neighbors COUNT         whenever that changes
+    commands publish COUNT BYTES     broadcast COUNT messages of this size
+             expect COUNT            print `reached COUNT` once COUNT are delivered or lost
+             status                  print `status {...}`
+    events   ready COUNT             the node listens and had COUNT messages on its disk
+             neighbors COUNT         whenever the number of neighbors changes
 
-It ends with stdin, or by SIGTERM.
+The process ends with stdin, or by SIGTERM.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def say(*words: object) -> None:
 
 
 class Orders:
-    """Reads stdin as it comes, and does what it says."""
+    """Reads commands from stdin and runs them."""
 
     def __init__(self, node: Broadcaster, runtime: Runtime) -> None:
         self.node, self.runtime, self._unread = node, runtime, b""
@@ -81,9 +81,9 @@ class Orders:
             return
         *lines, self._unread = (self._unread + chunk).split(b"\n")
         for line in lines:
-            self._obey(line.decode().split())
+            self._run(line.decode().split())
 
-    def _obey(self, words: list[str]) -> None:
+    def _run(self, words: list[str]) -> None:
         match words:
             case ["publish", count, size]:
                 for _ in range(int(count)):
@@ -100,7 +100,7 @@ class Orders:
                 }
                 say("status", json.dumps(status))
             case _:
-                raise ValueError(f"no such order: {words}")
+                raise ValueError(f"unknown command: {words}")
 
 
 async def main(arguments: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Processes on loopback: started, spoken to, stopped, and looked at from outside."""
+"""Broadcast nodes as processes on loopback: start, command, stop and inspect them."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from typing import Any
 from tests.network.talk import port_of, reserve
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE = 30.0  # seconds until a line that must come counts as missing
+PATIENCE = 30.0  # seconds to wait for a line
 
 
 class Child:
-    """One node, through all its lives: its port, its directory and its log outlast them."""
+    """A node that can be restarted. Its port, directory and log stay the same."""
 
-    def __init__(self, place: socket.socket, directory: Path, *flags: str) -> None:
-        self._place, self.directory, self.flags = place, directory, flags
-        self.id = f"127.0.0.1:{port_of(place)}"
-        self.port = port_of(place)
+    def __init__(self, reserved: socket.socket, directory: Path, *flags: str) -> None:
+        self._reserved, self.directory, self.flags = reserved, directory, flags
+        self.id = f"127.0.0.1:{port_of(reserved)}"
+        self.port = port_of(reserved)
         self.log = directory.with_suffix(".log")
         self.process: subprocess.Popen[str] | None = None
         self._lines: Queue[str] = Queue()
 
     def start(self, peers: list[str]) -> int:
-        """How many messages it found on its disk."""
+        """Start the process. Return the number of messages on its disk."""
         command = [sys.executable, "-m", "tests.live.broadcaster", *self.flags]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
@@ -62,14 +62,14 @@ class Child:
         print(*words, file=self.process.stdin, flush=True)
 
     def hear(self, *words: object) -> str:
-        """The rest of the next line that begins with these words."""
+        """Wait for a line that starts with these words. Return the rest of it."""
         begin = " ".join(map(str, words))
         while True:
             try:
                 line = self._lines.get(timeout=PATIENCE)
             except Empty:
                 raise AssertionError(
-                    f"{self.id} does not say {begin!r}: {self.log_text()}"
+                    f"{self.id} did not print {begin!r}: {self.log_text()}"
                 ) from None
             assert line != "end", f"{self.id} ended without {begin!r}: {self.log_text()}"
             if line.startswith(begin):
@@ -88,7 +88,7 @@ class Child:
         self.process.send_signal(number)
 
     def end(self, number: int) -> int:
-        """End it by this signal; its exit code."""
+        """Send the signal and wait. Return the exit code."""
         self.signal(number)
         return self.wait()
 
@@ -101,7 +101,7 @@ class Child:
         return code
 
     def memory_bytes(self) -> int:
-        """What it has in memory now (resident)."""
+        """Return the resident memory."""
         assert self.process is not None
         listing = subprocess.run(
             ["ps", "-o", "rss=", "-p", str(self.process.pid)],
@@ -114,12 +114,12 @@ class Child:
     def kill_if_running(self) -> None:
         if self.process is not None:
             self.end(signal.SIGKILL)
-        self._place.close()
+        self._reserved.close()
 
 
 @contextmanager
 def children(directory: Path, count: int, *flags: str) -> Iterator[list[Child]]:
-    """They are not started. None of them outlives the test."""
+    """Yield nodes that are not started yet. Kill them at the end."""
     made = [Child(reserve(), directory / f"node-{n}", *flags) for n in range(count)]
     try:
         yield made
@@ -143,7 +143,7 @@ def all_reach(cluster: list[Child], count: int) -> None:
 
 
 def open_files(count: int) -> None:
-    """Let this process open so many files, as far as the system allows."""
+    """Raise the limit of open files to `count`, as far as the system allows."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""A node as a process of its own, and commands that talk to it."""
+"""A node in its own process, and commands that talk to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 def oncecast(
     node: Process, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Command:
-    """Runs a command; gives its status, standard output and standard error."""
+    """Return a function that runs a command and returns its status, stdout and stderr."""
     monkeypatch.setenv("ONCECAST_SERVER", f"127.0.0.1:{node.port}")
 
     def run(*words: str) -> tuple[int, str, str]:

@@ -1,10 +1,10 @@
-"""A process that kills itself at a named point: what SIGKILL leaves behind is all that is left.
+"""A process that kills itself with SIGKILL at a named crash point.
 
     python -m tests.live.dying POINT TIMES node DATA
     python -m tests.live.dying POINT TIMES publisher ADDRESS TOPIC STATE COUNT
     python -m tests.live.dying POINT TIMES subscriber ADDRESS TOPIC BOOKS COUNT
 
-A point at which it meets a twin is no death: there it says "here" and waits for a line.
+At a point named "meet a twin" it does not die: it prints "here" and waits for a line.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tests.live.books import consume
 
 SEGMENT_BYTES = 4096  # small, so that a short run trims its log
 RECEIVED = BY_NAME["node: received"].place
-TURNS = 4  # of a loop, until what was sent is with the kernel
+TURNS = 4  # of the loop, until sent bytes have reached the kernel
 
 
 class Strike:
-    """Counts from the first put on: before it, nobody has anything to lose."""
+    """Dies at the n-th arrival at the point, counted from the first put on."""
 
     def __init__(self, point: Point, times: int) -> None:
         self._point, self._left = point, times
@@ -81,7 +81,7 @@ def node(data: str) -> None:
 
 
 def publisher(address: str, topic: str, state: str, count: str) -> None:
-    """Says what it was promised."""
+    """Print the number of each message once it is stored."""
     with blocking.connect(address, name=f"publisher of {topic}", state=state) as client:
         for number in range(int(count)):
             client.put_nowait(topic, b"%d" % number)
@@ -105,6 +105,6 @@ if __name__ == "__main__":
     name, times, role, *rest = sys.argv[1:]
     point = BY_NAME[name]
     strike = Strike(point, int(times))
-    # Outermost, so that it is armed by the put itself.
+    # Outermost, so that the put itself arms the strike.
     with planted(point.live, strike), planted(RECEIVED, strike.arm):
         ROLES[role](*rest)

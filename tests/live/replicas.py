@@ -1,4 +1,4 @@
-"""Three replicas as processes of their own, with fast timers: started, killed, looked at."""
+"""Replicas in their own processes with fast timers: start, kill and inspect them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 
 class Replica:
-    """One node through all its lives; its log outlasts them."""
+    """A node that can be restarted. Its address and log stay the same."""
 
     def __init__(self, directory: Path, *flags: str, tls: Tls | None = None) -> None:
-        self._place, self._tls = reserve(), tls
-        self.address = f"127.0.0.1:{port_of(self._place)}"
-        self.data = directory / str(port_of(self._place))
+        self._reserved, self._tls = reserve(), tls
+        self.address = f"127.0.0.1:{port_of(self._reserved)}"
+        self.data = directory / str(port_of(self._reserved))
         self.log = self.data.with_suffix(".log")
         self.flags = flags
         self.process: subprocess.Popen[bytes] | None = None
@@ -50,7 +50,7 @@ class Replica:
         return self.wait()
 
     def wait(self) -> int:
-        """Return its exit status, once it has ended."""
+        """Wait for the process and return its exit status."""
         assert self.process is not None
         status = self.process.wait(PATIENCE)
         self.process = None
@@ -63,7 +63,7 @@ class Replica:
         return re.search(pattern, self.log.read_text()) is not None
 
     def look(self) -> GroupView | None:
-        """The group as it sees it, if it answers."""
+        """Return the node's view of its group, or None if it does not answer."""
         if self.process is None:
             return None
         with (
@@ -78,7 +78,7 @@ class Replica:
     def close(self) -> None:
         if self.process is not None:
             self.end()
-        self._place.close()
+        self._reserved.close()
 
 
 class Replicas:
@@ -106,8 +106,8 @@ class Replicas:
         self.settled()
 
     def settled(self) -> Replica:
-        """The leader, when all who run follow it, have a seat and know the same."""
-        return self.named(until("a leader whom all follow", self._leader, self._logs))
+        """Wait until all running replicas are members and agree on a leader. Return it."""
+        return self.named(until("all replicas agree on a leader", self._leader, self._logs))
 
     def _leader(self) -> str | None:
         running = [each for each in self.all if each.process is not None]
@@ -138,7 +138,7 @@ class Replicas:
 def replicas(
     directory: Path, count: int, *flags: str, tls: Tls | None = None
 ) -> Iterator[Replicas]:
-    """Started, and a group. None of them outlives the test."""
+    """Start a group. Kill its processes at the end."""
     made = Replicas(directory, count, *flags, tls=tls)
     try:
         made.start()
@@ -148,11 +148,11 @@ def replicas(
 
 
 def until(what: str, found: Callable[[], T | None], why: Callable[[], str] = str) -> T:
-    """What is found, as soon as it is."""
+    """Wait until `found` returns a value, and return it."""
     give_up = time.monotonic() + PATIENCE
     while time.monotonic() < give_up:
         result = found()
         if result is not None:
             return result
         time.sleep(0.05)
-    raise AssertionError(f"{what}: not in {PATIENCE:g} s; {why()}")
+    raise AssertionError(f"{what}: not within {PATIENCE:g} s; {why()}")

@@ -1,4 +1,4 @@
-"""SVC-7: what is wrong is said clearly, with a status that stays, and nothing is lost by it."""
+"""SVC-7: bad input has a clear error and a stable exit status, and loses no data."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def serving(data: Path, *flags: str, program: tuple[str, ...] = ()) -> Iterator[
 
 
 def command(node: Process, *words: str | bytes, text: bytes = b"") -> tuple[int, str, str]:
-    """As a process of its own, with the bytes as they are."""
+    """Run a command in its own process. Return its status, stdout and stderr."""
     server = ("--server", f"127.0.0.1:{node.port}")
     ended = subprocess.run(
         [sys.executable, "-m", "oncecast", *words, *server],
@@ -70,7 +70,7 @@ def command(node: Process, *words: str | bytes, text: bytes = b"") -> tuple[int,
 
 @pytest.mark.parametrize("words", WORDS, ids=lambda each: " ".join(each[:2]))
 @pytest.mark.parametrize("kind", TOPICS)
-def test_a_topic_with_a_bad_name_is_refused_by_every_command(
+def test_every_command_rejects_an_invalid_topic_name(
     oncecast: Command, words: tuple[str, ...], kind: str
 ) -> None:
     topic = os.fsdecode(TOPICS[kind])
@@ -81,7 +81,7 @@ def test_a_topic_with_a_bad_name_is_refused_by_every_command(
     )
 
 
-def test_bytes_of_the_command_line_that_are_no_text_are_said_to_be_none(node: Process) -> None:
+def test_arguments_that_are_not_utf8_are_rejected(node: Process) -> None:
     for words in (
         ("put", b"\xff", "v"),
         ("put", "t", "v", "--name", b"\xff"),
@@ -95,7 +95,7 @@ def test_bytes_of_the_command_line_that_are_no_text_are_said_to_be_none(node: Pr
         assert "Traceback" not in err
 
 
-def test_255_bytes_are_a_name(oncecast: Command) -> None:
+def test_name_can_have_255_bytes(oncecast: Command) -> None:
     """SVC-1"""
     topic = "é" * 127 + "x"
     oncecast("sub", topic)
@@ -113,7 +113,7 @@ def test_255_bytes_are_a_name(oncecast: Command) -> None:
     ],
     ids=" ".join,
 )
-def test_places_and_ages_out_of_range_are_wrong_usage(
+def test_positions_and_ages_out_of_range_are_wrong_usage(
     oncecast: Command, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
@@ -125,7 +125,7 @@ def test_places_and_ages_out_of_range_are_wrong_usage(
 # Messages
 
 
-def test_a_line_over_the_limit_is_refused_and_those_before_it_are_stored(
+def test_line_over_the_limit_is_rejected_after_earlier_lines_are_stored(
     node: Process, oncecast: Command
 ) -> None:
     oncecast("sub", "large")
@@ -137,7 +137,7 @@ def test_a_line_over_the_limit_is_refused_and_those_before_it_are_stored(
     assert oncecast("get", "large", "--count", "9")[1] == "before\nafter\n"
 
 
-def test_a_message_over_the_limit_of_the_node_is_refused(tmp_path: Path) -> None:
+def test_message_over_the_limit_of_the_node_is_rejected(tmp_path: Path) -> None:
     with serving(tmp_path / "data", "--batch-bytes-max", "1000") as node:
         command(node, "sub", "t")
         status, out, err = command(node, "put", "t", "x" * 2000)
@@ -146,8 +146,8 @@ def test_a_message_over_the_limit_of_the_node_is_refused(tmp_path: Path) -> None
         assert command(node, "put", "t", "small")[:2] == (ExitStatus.OK, "0\n")
 
 
-def test_a_put_to_a_missing_topic_says_that_nobody_will_get_it(oncecast: Command) -> None:
-    """SVC-5: it is no error, by the topic's policy, but it is not silent either."""
+def test_put_to_a_missing_topic_warns_that_the_message_is_discarded(oncecast: Command) -> None:
+    """SVC-5: the policy of the topic allows it, so it is a warning and not an error."""
     status, out, err = oncecast("put", "missing", "v")
     assert (status, out) == (ExitStatus.OK, "0\n")
     assert (
@@ -155,23 +155,23 @@ def test_a_put_to_a_missing_topic_says_that_nobody_will_get_it(oncecast: Command
     )
 
 
-def test_load_says_in_one_line_what_went_wrong(oncecast: Command) -> None:
+def test_load_reports_an_error_in_one_line(oncecast: Command) -> None:
     status, out, err = oncecast("load", "--publishes", "4", "--size", str(61 << 20))
     assert (status, out, err.count("\n")) == (ExitStatus.USAGE, "", 1), err
     assert "limit 62,914,560" in err
 
 
-# Somebody else
+# Other clients
 
 
-def test_an_unknown_subscription_is_not_found(oncecast: Command) -> None:
+def test_unknown_subscription_is_not_found(oncecast: Command) -> None:
     oncecast("sub", "known")
     status, out, err = oncecast("get", "known", "--subscription", "other")
     assert (status, out) == (ExitStatus.NOT_FOUND, "")
     assert "topic 'known' has no subscription 'other'; create it with `oncecast sub`" in err
 
 
-def test_a_put_of_a_wrong_epoch_is_fenced_and_adds_nothing(tmp_path: Path) -> None:
+def test_put_of_a_wrong_epoch_is_fenced_and_adds_nothing(tmp_path: Path) -> None:
     """SVC-8"""
     with serving(tmp_path / "data") as node, guest(node.port, "me") as client:
         epoch, sequence = opened(client)
@@ -180,8 +180,10 @@ def test_a_put_of_a_wrong_epoch_is_fenced_and_adds_nothing(tmp_path: Path) -> No
         assert client.call(put(epoch, sequence, [b"x"])) == Appended(0, 1, True)
 
 
-def test_the_older_of_two_producers_with_one_name_is_told(node: Process, oncecast: Command) -> None:
-    """SVC-8: what it had put is stored; what it puts now is not."""
+def test_older_of_two_producers_with_the_same_name_is_fenced(
+    node: Process, oncecast: Command
+) -> None:
+    """SVC-8: its earlier puts are stored, later ones are not."""
     oncecast("sub", "fenced")
     words = ("put", "fenced", "-", "--name", "ann", "--server", f"127.0.0.1:{node.port}")
     with subprocess.Popen(
@@ -204,7 +206,7 @@ def test_the_older_of_two_producers_with_one_name_is_told(node: Process, oncecas
     assert oncecast("get", "fenced", "--count", "9")[1] == "first\nsecond\n"
 
 
-def test_a_client_of_another_version_is_refused_with_the_remedy(node: Process) -> None:
+def test_client_of_another_version_is_refused_with_a_remedy(node: Process) -> None:
     for version in (VERSION - 1, VERSION + 1):
         stranger = Guest(node.port, version=version)
         stranger.close()
@@ -213,13 +215,13 @@ def test_a_client_of_another_version_is_refused_with_the_remedy(node: Process) -
         assert "upgrade the older one" in stranger.greeting.reason
 
 
-def test_a_client_of_another_cluster_is_refused_by_what_it_is(oncecast: Command) -> None:
+def test_client_of_another_cluster_is_refused(oncecast: Command) -> None:
     status, out, err = oncecast("status", "--cluster", "other")
     assert (status, out) == (ExitStatus.FAILURE, "")
     assert "a client belongs to cluster 'other'" in err
 
 
-def test_a_state_directory_that_cannot_be_used_is_named(oncecast: Command, tmp_path: Path) -> None:
+def test_error_names_an_unusable_state_directory(oncecast: Command, tmp_path: Path) -> None:
     """SVC-12"""
     (tmp_path / "file").write_text("")
     for path, fact in (("file", "File exists"), ("file/below", "Not a directory")):
@@ -235,9 +237,9 @@ def test_a_state_directory_that_cannot_be_used_is_named(oncecast: Command, tmp_p
 # The node's directory and port
 
 
-def test_a_directory_that_cannot_be_made_or_written_is_named(tmp_path: Path) -> None:
+def test_error_names_an_unusable_data_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    # Nobody, not even root, makes a directory in these.
+    # Not even root can create a directory in these.
     for data in (tmp_path / "file" / "below", Path("/proc/oncecast"), Path(os.devnull)):
         ended = ended_at_once("--data", str(data), "--listen", "127.0.0.1:0")
         assert ended.returncode == ExitStatus.FAILURE
@@ -245,10 +247,10 @@ def test_a_directory_that_cannot_be_made_or_written_is_named(tmp_path: Path) -> 
         assert "use a directory that can be written" in ended.stderr
 
 
-def test_a_directory_of_another_format_is_left_as_it_is(
+def test_directory_of_another_format_is_not_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SVC-10: an older program must not touch what a newer one has written."""
+    """SVC-10: an older version must not change the files of a newer one."""
     monkeypatch.setattr(segment, "VERSION", segment.VERSION + 1)
     disk = OsDisk(tmp_path / "data")
     log = Log.open(disk)
@@ -266,7 +268,7 @@ def files(directory: Path) -> dict[str, bytes]:
     return {each.name: each.read_bytes() for each in directory.iterdir() if each.name != "LOCK"}
 
 
-def test_a_config_file_of_garbage_is_wrong_usage(tmp_path: Path) -> None:
+def test_invalid_config_file_is_wrong_usage(tmp_path: Path) -> None:
     for number, garbage in enumerate((b"\xff\xfe\x00", b"data = ", b"data = [1]", b"[data]\nx=1")):
         config = tmp_path / f"{number}.toml"
         config.write_bytes(garbage)
@@ -278,7 +280,7 @@ def test_a_config_file_of_garbage_is_wrong_usage(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_a_port_in_use_is_named_and_harms_nobody(node: Process, tmp_path: Path) -> None:
+def test_error_names_a_port_in_use(node: Process, tmp_path: Path) -> None:
     used = f"127.0.0.1:{node.port}"
     for flags in (("--listen", used), ("--listen", "127.0.0.1:0", "--http", used)):
         ended = ended_at_once("--data", str(tmp_path / "data"), *flags)
@@ -307,8 +309,8 @@ sys.exit(main(sys.argv[2:]))
 
 
 @pytest.mark.long
-def test_a_disk_that_fills_up_refuses_puts_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
-    """SVC-10: what is stored can be got and acknowledged meanwhile, and that gives room back."""
+def test_node_with_a_full_disk_rejects_puts_until_space_is_free(tmp_path: Path) -> None:
+    """SVC-10: stored messages can be read and acknowledged meanwhile, which frees disk space."""
     full = tmp_path / "full"
     with serving(tmp_path / "data", program=("-c", FULL, str(full))) as node:
         command(node, "sub", "t")
@@ -322,17 +324,17 @@ def test_a_disk_that_fills_up_refuses_puts_and_goes_on_when_there_is_room(tmp_pa
         full.unlink()
         assert command(node, "put", "t", "again")[0] == ExitStatus.OK
         got = command(node, "get", "t", "--count", "99")[1].splitlines()
-        assert (len(got), got[-1]) == (56, "again")  # "late" went with the process that put it
+        assert (len(got), got[-1]) == (56, "again")  # "late" was lost with its process
 
 
-def test_a_disk_on_which_nothing_can_be_written_stops_the_node_and_loses_nothing(
+def test_node_stops_on_a_failed_write_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
-    """SVC-10: what was acknowledged before is there after."""
+    """SVC-10: acknowledged messages survive."""
     with serving(tmp_path / "data") as node:
         command(node, "sub", "t")
         assert command(node, "put", "t", "stored")[0] == ExitStatus.OK
-        # Not a byte behind the first ones: what a quota or a failing disk does.
+        # Every write fails, as with a quota or a failing disk.
         resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
         assert command(node, "put", "t", "not stored", "--timeout", "1")[0] != ExitStatus.OK
         assert node.process.wait(PATIENCE) == ExitStatus.FAILURE
@@ -344,7 +346,7 @@ def test_a_disk_on_which_nothing_can_be_written_stops_the_node_and_loses_nothing
         assert command(node, "get", "t", "--count", "9")[:2] == (ExitStatus.OK, "stored\n")
 
 
-def test_a_disk_without_room_for_a_log_is_said_at_the_start(tmp_path: Path) -> None:
+def test_node_without_disk_space_for_its_log_does_not_start(tmp_path: Path) -> None:
     limit = 1 << 20
     shell = f'ulimit -f {limit // 512}; exec "$@"'
     words = (sys.executable, "-m", "oncecast", "serve", "--listen", "127.0.0.1:0")
@@ -358,7 +360,7 @@ def test_a_disk_without_room_for_a_log_is_said_at_the_start(tmp_path: Path) -> N
     assert (ended.returncode, "free disk space" in ended.stderr) == (ExitStatus.FAILURE, True)
 
 
-def test_a_node_that_is_stopped_while_a_put_waits_has_stored_it_or_says_not(
+def test_put_to_a_stopped_node_fails_with_a_remedy(
     tmp_path: Path,
 ) -> None:
     """SVC-10"""

@@ -1,4 +1,4 @@
-"""Five processes broadcast; one is killed and comes back, one is stopped and goes on."""
+"""Five processes broadcast while one is killed and restarted, or suspended and resumed."""
 
 from __future__ import annotations
 
@@ -10,70 +10,70 @@ from tests.live.cluster import all_reach, children, start_all
 MB = 1_000_000
 
 
-def test_a_killed_node_comes_back_and_has_everything_once(tmp_path: Path) -> None:
+def test_restarted_node_has_every_message_once(tmp_path: Path) -> None:
     """NET-3, SVC-10"""
     with children(tmp_path, 5) as cluster:
-        *others, victim = cluster
+        *peers, victim = cluster
         start_all(cluster)
-        others[0].tell("publish", 30, 100)
+        peers[0].tell("publish", 30, 100)
         victim.tell("publish", 20, 100)
         all_reach(cluster, 50)
 
-        others[1].tell("publish", 700, 100)  # it dies among these; all are kept by everybody
+        peers[1].tell("publish", 700, 100)  # the victim dies meanwhile; all nodes keep these
         assert victim.end(signal.SIGKILL) == -signal.SIGKILL
-        others[2].tell("publish", 50, 100)
-        all_reach(others, 800)
+        peers[2].tell("publish", 50, 100)
+        all_reach(peers, 800)
 
         restored = victim.start([node.id for node in cluster])
-        assert restored >= 50  # what it had delivered is on its disk
+        assert restored >= 50  # its deliveries are on its disk
         all_reach(cluster, 800)
-        victim.tell("publish", 10, 100)  # its numbers go on where they were
+        victim.tell("publish", 10, 100)  # its sequence continues
         all_reach(cluster, 810)
 
         assert victim.status()["delivered"] == 810
-        for node in others:
+        for node in peers:
             assert node.status()["delivered"] == 810
             assert f"lost peer={victim.id}" in node.log_text()
         assert [node.end(signal.SIGTERM) for node in cluster] == [0] * 5
 
 
-def test_a_stopped_node_costs_the_others_bounded_memory(tmp_path: Path) -> None:
+def test_suspended_node_costs_its_peers_bounded_memory(tmp_path: Path) -> None:
     """NET-1, NET-3"""
-    # With pings so rare, it is the full queue that tells the others.
+    # Pings are rare, so only the full queue reveals the slow node.
     with children(tmp_path, 5, "--keepalive=60") as cluster:
-        *others, victim = cluster
+        *peers, victim = cluster
         start_all(cluster)
         published = 0
-        for count in (50, 1, 1, 1):  # fills the caches; then the tree settles
-            others[0].tell("publish", count, MB // 10)
+        for count in (50, 1, 1, 1):  # fill the caches, then let the tree settle
+            peers[0].tell("publish", count, MB // 10)
             published += count
             all_reach(cluster, published)
 
         victim.signal(signal.SIGSTOP)
-        before = [node.memory_bytes() for node in others]
+        before = [node.memory_bytes() for node in peers]
         for _ in range(10):
-            others[0].tell("publish", 50, MB // 10)
+            peers[0].tell("publish", 50, MB // 10)
             published += 50
-            all_reach(others, published)
-        after = [node.memory_bytes() for node in others]
+            all_reach(peers, published)
+        after = [node.memory_bytes() for node in peers]
         growth = [now - then for then, now in zip(before, after, strict=True)]
         assert max(growth) < 20 * MB, growth  # 50 MB were published
-        logs = "".join(node.log_text() for node in others)
-        assert f"slow peer={victim.id}" in logs  # whoever is its parent in the tree
+        logs = "".join(node.log_text() for node in peers)
+        assert f"slow peer={victim.id}" in logs  # logged by its parent in the tree
 
-        others[0].tell("publish", 20, 10)
+        peers[0].tell("publish", 20, 10)
         published += 20
-        all_reach(others, published)
+        all_reach(peers, published)
         victim.signal(signal.SIGCONT)
         all_reach(cluster, published)
         status = victim.status()
-        # The others keep what was published last, so it must come; much of the rest is gone.
+        # Its peers keep only the latest messages, so these must arrive; many peers are lost.
         assert status["small"] == 20
         assert status["lost"] == published - status["delivered"]
         assert [node.end(signal.SIGTERM) for node in cluster] == [0] * 5
 
 
-def test_a_broken_disk_ends_the_process_with_code_1(tmp_path: Path) -> None:
+def test_broken_disk_ends_the_process_with_status_1(tmp_path: Path) -> None:
     """SVC-10"""
     with children(tmp_path, 1, "--broken-disk") as (node,):
         node.start([])
@@ -82,7 +82,7 @@ def test_a_broken_disk_ends_the_process_with_code_1(tmp_path: Path) -> None:
         assert "SyncFailed: the disk is broken" in node.log_text()
 
 
-def test_the_end_of_its_orders_ends_a_node(tmp_path: Path) -> None:
+def test_node_ends_with_its_standard_input(tmp_path: Path) -> None:
     with children(tmp_path, 1) as (node,):
         node.start([])
         assert node.process is not None

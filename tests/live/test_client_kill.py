@@ -1,4 +1,4 @@
-"""Real processes that die as by kill -9, while a client is at work: each message once, in order."""
+"""Kill -9 of a node or a publisher: each message arrives once and in order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ended(process: Process) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kills", [3])
-def test_node_is_killed_while_a_client_puts_and_gets(kills: int, tmp_path: Path) -> None:
+def test_client_continues_when_its_node_is_killed(kills: int, tmp_path: Path) -> None:
     """SVC-2 SVC-3 SVC-10 SVC-13"""
 
     async def story() -> None:
@@ -51,9 +51,9 @@ def test_node_is_killed_while_a_client_puts_and_gets(kills: int, tmp_path: Path)
         async with oncecast.connect(address, name="me") as client:
             topic = await client.subscribe("t")
             got: list[int] = []
-            for life in range(kills):
+            for run_number in range(kills):
                 with ended(node):
-                    for number in range(life * 200, life * 200 + 200):
+                    for number in range(run_number * 200, run_number * 200 + 200):
                         client.put_nowait("t", b"%d" % number)
                     got += [int(message.value) for message in await topic.get_many(20)]
                 node = Process("--data", data, "--listen", address)
@@ -68,13 +68,13 @@ def test_node_is_killed_while_a_client_puts_and_gets(kills: int, tmp_path: Path)
     run(story())
 
 
-def test_publisher_is_killed_and_goes_on_from_its_outbox(tmp_path: Path) -> None:
+def test_restarted_publisher_continues_from_its_outbox(tmp_path: Path) -> None:
     """SVC-2 SVC-12 SVC-13"""
     node = Process("--data", str(tmp_path / "data"))
     address = f"127.0.0.1:{node.port}"
     with ended(node), oncecast.blocking.connect(address, name="reader") as reader:
         topic = reader.subscribe("t")
-        begins, promised = [0], 0
+        begins, stored = [0], 0
         while len(begins) < 4:
             arguments = [address, str(tmp_path / "state"), str(begins[-1])]
             publisher = subprocess.Popen(
@@ -86,11 +86,11 @@ def test_publisher_is_killed_and_goes_on_from_its_outbox(tmp_path: Path) -> None
             lines += map(int, publisher.stdout)
             publisher.wait(PATIENCE)
             publisher.stdout.close()
-            promised = lines[-1]
-            begins.append(promised + 10_000)
+            stored = lines[-1]
+            begins.append(stored + 10_000)
         with oncecast.blocking.connect(address, state=tmp_path / "state") as last:
             last.put("t", b"1000000")
         numbers = [int(message.value) for message in iter(lambda: topic.get(timeout=0), None)]
-        assert promised in numbers
+        assert stored in numbers
         jumps = [after for before, after in pairwise(numbers) if after != before + 1]
         assert jumps == [*begins[1:-1], 1_000_000]

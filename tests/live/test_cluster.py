@@ -1,4 +1,4 @@
-"""REP-1 to REP-5 as a user sees them: real processes that join, are governed, die and stall."""
+"""REP-1 to REP-5 with real processes that join, leave, crash and stall."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
 def cluster(
     group: Replicas, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Command:
-    """Runs a command with the addresses of all three; its status, output and complaints."""
+    """Return a function that runs a command and returns its status, stdout and stderr."""
     monkeypatch.setenv("ONCECAST_SERVER", group.server)
 
     def run(*words: str) -> tuple[int, str, str]:
@@ -48,10 +48,10 @@ def cluster(
     return run
 
 
-# Looking, and governing
+# Inspect and change
 
 
-def test_those_who_were_told_to_join_are_members(group: Replicas, cluster: Command) -> None:
+def test_joined_nodes_are_members(group: Replicas, cluster: Command) -> None:
     """REP-4, CLI-1"""
     leader = group.settled()
     status, out, _ = cluster("cluster", "status", "--json")
@@ -64,7 +64,7 @@ def test_those_who_were_told_to_join_are_members(group: Replicas, cluster: Comma
     assert (status, f"leader   {leader.address}\nquorum   yes\nmembers  3 of 3" in out) == (0, True)
 
 
-def test_members_are_shown_with_what_they_have(group: Replicas, cluster: Command) -> None:
+def test_members_are_listed_with_their_applied_slots(group: Replicas, cluster: Command) -> None:
     leader = group.settled()
     status, out, _ = cluster("cluster", "members", "--json")
     rows = [json.loads(line) for line in out.splitlines()]
@@ -75,7 +75,7 @@ def test_members_are_shown_with_what_they_have(group: Replicas, cluster: Command
     assert [leader.address, "leader"] in [line.split()[:2] for line in lines]
 
 
-def test_any_node_leads_to_the_leader(group: Replicas, cluster: Command) -> None:
+def test_client_finds_the_leader_through_any_node(group: Replicas, cluster: Command) -> None:
     """REP-3"""
     group.settled()
     assert cluster("sub", "any", "--server", group.addresses[0])[0] == ExitStatus.OK
@@ -85,7 +85,7 @@ def test_any_node_leads_to_the_leader(group: Replicas, cluster: Command) -> None
     assert cluster("get", "any", "--count", "9")[1] == "by 0\nby 1\nby 2\n"
 
 
-def test_the_leader_is_moved(group: Replicas, cluster: Command) -> None:
+def test_leadership_is_transferred(group: Replicas, cluster: Command) -> None:
     """REP-3"""
     successor = group.backup()
     status, out, err = cluster("cluster", "transfer-leader", successor.address)
@@ -95,8 +95,8 @@ def test_the_leader_is_moved(group: Replicas, cluster: Command) -> None:
 
 
 @pytest.mark.long
-def test_a_leader_that_is_told_to_stop_hands_over_before_its_process_ends(group: Replicas) -> None:
-    """REP-4 SVC-2: and each put in flight is stored once, by the next leader."""
+def test_stopping_leader_hands_over_before_its_process_ends(group: Replicas) -> None:
+    """REP-4 SVC-2: the next leader stores each put in flight once."""
     leader = group.settled()
     values = [b"%d" % number for number in range(300)]
     with (
@@ -122,9 +122,7 @@ def test_a_leader_that_is_told_to_stop_hands_over_before_its_process_ends(group:
     group.restart(leader)
 
 
-def test_a_member_is_let_go_and_comes_back_only_when_asked(
-    group: Replicas, cluster: Command
-) -> None:
+def test_removed_member_returns_only_when_added(group: Replicas, cluster: Command) -> None:
     """REP-4"""
     gone = group.backup()
     status, out, _ = cluster("cluster", "remove", gone.address, "--json")
@@ -134,30 +132,28 @@ def test_a_member_is_let_go_and_comes_back_only_when_asked(
     def waits() -> bool | None:
         return gone.address in cluster("cluster", "status")[1].split("waiting")[-1] or None
 
-    until("it waits for a place", waits)
+    until("the node waits", waits)
     status, out, _ = cluster("cluster", "add", gone.address)
     assert (status, "is now a replica: 3 of 3 members" in out) == (ExitStatus.OK, True)
     group.settled()
 
 
-def test_who_was_removed_while_it_was_away_is_taken_back(group: Replicas, cluster: Command) -> None:
-    """REP-2: its own log says that it has a seat; the place is still open."""
+def test_node_removed_while_down_joins_again(group: Replicas, cluster: Command) -> None:
+    """REP-2: its log says that it is a member, and the group still has a free seat."""
     gone = group.backup()
     gone.end(signal.SIGKILL)
 
     def silent() -> bool | None:
         return "silent" in cluster("cluster", "members")[1] or None
 
-    until("it is missed", silent)
+    until("the node is reported as silent", silent)
     assert cluster("cluster", "remove", gone.address)[0] == ExitStatus.OK
     gone.start(*group.addresses)
     group.settled()
 
 
-def test_the_leader_too_is_let_go_and_still_knows_who_leads(
-    group: Replicas, cluster: Command
-) -> None:
-    """REP-2: whoever asks the one that has no seat any more is told by the one that leads."""
+def test_removed_leader_still_knows_the_new_leader(group: Replicas, cluster: Command) -> None:
+    """REP-2: a client of the removed node gets the view of the leader."""
     gone = group.settled()
     status, out, _ = cluster("cluster", "remove", gone.address)
     assert (status, out.startswith(f"{gone.address} is no longer a replica: 2 of 2")) == (0, True)
@@ -175,11 +171,11 @@ def test_the_leader_too_is_let_go_and_still_knows_who_leads(
     def is_back() -> bool | None:
         return cluster("cluster", "add", gone.address)[0] == ExitStatus.OK or None
 
-    until("it has offered itself, and is taken in", is_back)
+    until("the node is added again", is_back)
     group.settled()
 
 
-def test_what_would_harm_the_group_is_refused(group: Replicas, cluster: Command) -> None:
+def test_invalid_changes_of_the_group_are_rejected(group: Replicas, cluster: Command) -> None:
     """SVC-7"""
     group.settled()
     status, _, err = cluster("cluster", "add", "127.0.0.1:1")
@@ -191,18 +187,18 @@ def test_what_would_harm_the_group_is_refused(group: Replicas, cluster: Command)
     )
 
 
-def test_a_limit_that_differs_from_the_leaders_is_said(group: Replicas) -> None:
-    """SVC-7: what one of them takes, the others could not."""
+def test_limit_that_differs_from_the_leaders_is_logged(group: Replicas) -> None:
+    """SVC-7: a follower could not store a batch that the leader accepts."""
     odd = group.backup()
     for flags in (("--batch-bytes-max", "1000000"), ()):
         odd.end(signal.SIGTERM)
         odd.flags = flags
         group.restart(odd)
         if flags:
-            until("somebody says so", lambda: one_has_said(group, "differs setting=batch_bytes_"))
+            until("a node logs it", lambda: one_has_logged(group, "differs setting=batch_bytes_"))
 
 
-def one_has_said(group: Replicas, pattern: str) -> bool | None:
+def one_has_logged(group: Replicas, pattern: str) -> bool | None:
     return any(each.has_said(pattern) for each in group.all) or None
 
 
@@ -211,7 +207,7 @@ def one_has_said(group: Replicas, pattern: str) -> bool | None:
 
 @contextmanager
 def load(group: Replicas, trace: Path, *words: str) -> Iterator[tuple[Any, IO[str]]]:
-    """The automated client; what it traces can be read as it comes."""
+    """Run `oncecast load`. Yield its process and its trace."""
     os.mkfifo(trace)
     options = ("--server", group.server, "--json", "--trace", str(trace), "--timeout", "30", *words)
     command = [sys.executable, "-m", "oncecast", "load", *options]
@@ -224,24 +220,24 @@ def load(group: Replicas, trace: Path, *words: str) -> Iterator[tuple[Any, IO[st
 
 
 class Acks:
-    """What the load was told to be stored, so far."""
+    """Counts the stored messages in a trace."""
 
     def __init__(self, rows: IO[str]) -> None:
         self._rows = rows
 
     def wait_for(self, count: int) -> None:
-        """For so many more."""
+        """Wait until `count` more messages are stored."""
         for row in self._rows:
             count -= '"kind":"stored"' in row
             if not count:
                 return
-        raise AssertionError(f"the load has ended, and {count} are lacking")
+        raise AssertionError(f"the load has ended, {count} messages are missing")
 
 
-def test_nothing_is_lost_doubled_or_disordered_while_nodes_die_and_stall(
+def test_no_message_is_lost_or_duplicated_while_nodes_crash_and_stall(
     group: Replicas, tmp_path: Path
 ) -> None:
-    """SVC-2 SVC-3 SVC-10 REP-1 REP-5: each is killed or stopped with puts under way."""
+    """SVC-2 SVC-3 SVC-10 REP-1 REP-5: nodes are killed or suspended with puts in flight."""
     words = ("--publishes", "6000", "--rate", "900", "--subscribers", "1")
     with load(group, tmp_path / "trace", *words) as (process, rows):
         acks = Acks(rows)
@@ -269,28 +265,28 @@ def test_nothing_is_lost_doubled_or_disordered_while_nodes_die_and_stall(
 # Disks
 
 
-def test_a_replica_that_can_write_nothing_more_stops_and_the_group_goes_on(
+def test_group_continues_without_a_replica_that_cannot_write(
     group: Replicas, cluster: Command
 ) -> None:
-    """SVC-10 REP-1 REP-5: it says why, and has all when there is room again."""
+    """SVC-10 REP-1 REP-5: it logs the reason, and catches up once there is disk space."""
     full, large = group.backup(), b"x" * (2 << 20)
-    assert cluster("sub", "room")[0] == cluster("put", "room", "before")[0] == ExitStatus.OK
+    assert cluster("sub", "full")[0] == cluster("put", "full", "before")[0] == ExitStatus.OK
     assert full.process is not None
-    # Not a byte behind the first million: what a quota or a full disk does.
+    # Writes beyond the first MiB fail, as with a quota or a full disk.
     resource.prlimit(full.process.pid, resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
     with blocking.connect(group.server) as client:
-        assert client.put("room", large, timeout=PATIENCE).offset == 1
+        assert client.put("full", large, timeout=PATIENCE).offset == 1
     assert full.process.wait(PATIENCE) == ExitStatus.FAILURE
     assert full.has_said("check the disk")
-    assert cluster("put", "room", "without it")[:2] == (ExitStatus.OK, "2\n")
+    assert cluster("put", "full", "without it")[:2] == (ExitStatus.OK, "2\n")
     group.restart(full)
     assert cluster("cluster", "transfer-leader", full.address)[0] == ExitStatus.OK
-    got = cluster("get", "room", "--count", "9")[1]
+    got = cluster("get", "full", "--count", "9")[1]
     assert got.splitlines() == ["before", large.decode(), "without it"]
 
 
-def test_a_founder_that_lost_its_disk_and_is_not_told_to_join_stops(group: Replicas) -> None:
-    """REP-1: it founds another group, and hears of the one that it was in."""
+def test_founder_without_disk_and_peers_stops(group: Replicas) -> None:
+    """REP-1: it starts another group, then hears from its former group."""
     founder, *_ = group.all
     founder.end(signal.SIGKILL)
     founder.wipe()
@@ -302,11 +298,11 @@ def test_a_founder_that_lost_its_disk_and_is_not_told_to_join_stops(group: Repli
     group.restart(founder)
 
 
-# Too few
+# Without a quorum
 
 
-def test_without_a_quorum_commands_say_so(group: Replicas, cluster: Command) -> None:
-    """CLI-1: the status is 6, and it goes on when there is one again."""
+def test_commands_report_a_missing_quorum(group: Replicas, cluster: Command) -> None:
+    """CLI-1: the status is 6 until there is a quorum again."""
     leader = group.settled()
     others = [each for each in group.all if each is not leader]
     for each in others:
@@ -332,8 +328,8 @@ def test_without_a_quorum_commands_say_so(group: Replicas, cluster: Command) -> 
     assert cluster("cluster", "status")[0] == ExitStatus.OK
 
 
-def test_all_are_killed_at_once_and_go_on(group: Replicas, cluster: Command) -> None:
-    """SVC-10, REP-1: nobody tells them whom to join."""
+def test_group_recovers_when_all_nodes_are_killed(group: Replicas, cluster: Command) -> None:
+    """SVC-10, REP-1: they restart without --join."""
     group.settled()
     assert cluster("sub", "all")[0] == cluster("put", "all", "x")[0] == ExitStatus.OK
     for each in group.all:
@@ -346,45 +342,50 @@ def test_all_are_killed_at_once_and_go_on(group: Replicas, cluster: Command) -> 
     assert cluster("get", "all") == (ExitStatus.OK, "x\n", "")
 
 
-# Strangers
+# Foreign nodes
 
 
-def test_a_group_speaks_tls_and_to_nobody_who_does_not(tmp_path: Path) -> None:
+def test_group_with_tls_refuses_nodes_without(tmp_path: Path) -> None:
     """SVC-12"""
     files = Files(tmp_path / "pem")
     certificate, key = files.names
     flags = ("--tls-certificate", certificate, "--tls-key", key, "--tls-ca", files.ca)
-    stranger = Replica(tmp_path)
+    foreign = Replica(tmp_path)
     try:
         with replicas(tmp_path, 2, *flags, tls=files.tls) as guarded:
             guarded.settled()
-            stranger.start(*guarded.addresses)
-            until("they turn it away", lambda: one_has_said(guarded, "TLS handshake failed"))
+            foreign.start(*guarded.addresses)
+            until(
+                "the group refuses the node",
+                lambda: one_has_logged(guarded, "TLS handshake failed"),
+            )
     finally:
-        stranger.close()
+        foreign.close()
 
 
-def test_a_node_of_another_cluster_is_told_so(group: Replicas, tmp_path: Path) -> None:
-    stranger = Replica(tmp_path, "--cluster", "other")
+def test_node_of_another_cluster_is_refused_with_the_reason(
+    group: Replicas, tmp_path: Path
+) -> None:
+    foreign = Replica(tmp_path, "--cluster", "other")
     try:
-        stranger.start(*group.addresses)
+        foreign.start(*group.addresses)
         named = "belongs to cluster 'other', .* to 'oncecast'; correct the address"
-        until("it is refused", lambda: stranger.has_said(named) or None)
+        until("the node is refused", lambda: foreign.has_said(named) or None)
     finally:
-        stranger.close()
+        foreign.close()
 
 
-# A group to try out
+# cluster up
 
 
-def test_cluster_up_runs_a_group_until_it_is_told_to_end(
+def test_cluster_up_runs_a_group_until_it_is_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """CLI-1"""
     data = tmp_path / "up"
     for port in free_ports(2, 0):
-        (data / str(port)).mkdir(parents=True)  # of a run in which nothing was founded
-    for life in range(2):  # the second time it finds what it had
+        (data / str(port)).mkdir(parents=True)  # of a run that created no group
+    for run_number in range(2):  # the second run finds the data of the first
         command = [sys.executable, "-m", "oncecast", "cluster", "up", "-n", "2", "--json"]
         with subprocess.Popen(
             [*command, "--data", str(data)], stdout=subprocess.PIPE, text=True
@@ -395,7 +396,7 @@ def test_cluster_up_runs_a_group_until_it_is_told_to_end(
                 with blocking.connect(told["server"]) as client:
                     seen = client.group()
                     client.create_topic("t")
-                    assert client.put("t", b"x", timeout=PATIENCE).offset == life
+                    assert client.put("t", b"x", timeout=PATIENCE).offset == run_number
             finally:
                 process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE) == ExitStatus.OK
@@ -411,29 +412,29 @@ def test_cluster_up_runs_a_group_until_it_is_told_to_end(
 @pytest.mark.parametrize(
     ("node", "members", "size", "quorum", "is_in"),
     [
-        ("b", "", 0, False, False),  # it has just been started
-        ("b", "", 0, True, False),  # and has heard a leader
-        ("b", "a", 3, False, False),  # it catches up
-        ("b", "ab", 3, True, False),  # another one is still to come
-        ("b", "abc", 3, False, False),  # it hears of no leader yet
+        ("b", "", 0, False, False),  # it has just started
+        ("b", "", 0, True, False),  # it has heard from a leader
+        ("b", "a", 3, False, False),  # it is catching up
+        ("b", "ab", 3, True, False),  # another node has not joined yet
+        ("b", "abc", 3, False, False),  # it knows no leader yet
         ("b", "abc", 3, True, True),
-        ("b", "ab", 2, True, True),  # another one was sent away in an earlier run
-        ("c", "ab", 2, False, True),  # and that one knows it
+        ("b", "ab", 2, True, True),  # another node was removed in an earlier run
+        ("c", "ab", 2, False, True),  # the removed node knows it
     ],
 )
-def test_a_group_to_try_out_does_not_wait_for_who_was_sent_away(
+def test_cluster_up_does_not_wait_for_a_removed_node(
     node: str, members: str, size: int, quorum: bool, is_in: bool
 ) -> None:
-    class Looked:
+    class FakeClient:
         def group(self) -> GroupView:
             there = tuple(MemberView(each, 1, 0, False) for each in members)
             return GroupView(1, node, "a" * quorum, quorum, 1, size, 0, there, ())
 
-    assert local_cluster.is_in_group(cast("blocking.Client", Looked()), 3) == is_in
+    assert local_cluster.is_in_group(cast("blocking.Client", FakeClient()), 3) == is_in
 
 
-class Unborn:
-    """In place of a process."""
+class FakeProcess:
+    """Replaces Popen and starts no process."""
 
     pid = 1
 
@@ -441,15 +442,15 @@ class Unborn:
         self.command = command
 
 
-def test_a_group_to_try_out_has_a_place_for_each_of_its_nodes(
+def test_cluster_up_makes_a_group_of_all_its_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(subprocess, "Popen", Unborn)
+    monkeypatch.setattr(subprocess, "Popen", FakeProcess)
     nodes = [local_cluster.start(tmp_path, port, [7400][: port - 7400], 5) for port in (7400, 7401)]
     for node in nodes:
-        words = cast("Unborn", node.process).command
+        words = cast("FakeProcess", node.process).command
         assert words[words.index("--replicas") + 1] == "5"
-    # Who is killed finds the group again, also the one that has founded it.
+    # A killed node finds its group again, even the one that started it.
     local_cluster.say_how_to_go_on(nodes[0], nodes)
     local_cluster.say_how_to_go_on(nodes[1], nodes)
     founder, other = capsys.readouterr().err.splitlines()[1::2]
@@ -460,7 +461,7 @@ def test_a_group_to_try_out_has_a_place_for_each_of_its_nodes(
 
 @pytest.mark.parametrize("verb", ["add", "remove", "transfer-leader"])
 @pytest.mark.parametrize("node", ["", "node", "127.0.0.1:99999", "\udce9:1"])
-def test_what_is_no_address_is_wrong_usage(
+def test_invalid_address_is_wrong_usage(
     verb: str, node: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
@@ -470,7 +471,7 @@ def test_what_is_no_address_is_wrong_usage(
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "any"])
-def test_what_is_no_port_is_wrong_usage(port: str) -> None:
+def test_invalid_port_is_wrong_usage(port: str) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(("cluster", "up", "--port", port))
     assert exit_.value.code == ExitStatus.USAGE

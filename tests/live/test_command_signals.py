@@ -1,4 +1,4 @@
-"""Commands that are stopped by a signal: what they have shown is acknowledged, and stays so."""
+"""Commands that a signal stops acknowledge the messages that they have shown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def running(node: Process, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def client(node: Process) -> Iterator[blocking.Client]:
-    """A client that has put three messages for the subscription `default` of topic `t`."""
+    """Yield a client that has put three messages for subscription `default` of topic `t`."""
     with blocking.connect(f"127.0.0.1:{node.port}") as client:
         client.delete_topic("t")
         client.subscribe("t", "default").close()
@@ -50,7 +50,7 @@ def shown(process: subprocess.Popen[str], last: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_get_acknowledges_what_it_has_printed(
+def test_get_acknowledges_printed_messages(
     node: Process, client: blocking.Client, number: signal.Signals
 ) -> None:
     """SVC-3 CLI-3: while it waits for more, and when it is stopped."""
@@ -67,7 +67,7 @@ def test_get_acknowledges_what_it_has_printed(
 @pytest.mark.parametrize(
     ("line", "last"), [(" ".join(GET), "3"), ("watch t", "t 2: 3")], ids=["get", "watch"]
 )
-def test_shell_that_is_stopped_closes_what_it_reads(
+def test_stopped_shell_closes_its_subscriptions(
     node: Process, client: blocking.Client, line: str, last: str
 ) -> None:
     """SVC-3 CLI-1"""
@@ -81,9 +81,7 @@ def test_shell_that_is_stopped_closes_what_it_reads(
     assert (view(client).lag, view(client).attached) == (0, False)
 
 
-def test_put_that_is_stopped_stores_what_it_has_read(
-    node: Process, client: blocking.Client
-) -> None:
+def test_stopped_put_stores_the_lines_it_has_read(node: Process, client: blocking.Client) -> None:
     """SVC-2 CLI-3"""
     with running(node, "put", "t", "-") as put:
         assert put.stdin is not None

@@ -1,4 +1,4 @@
-"""CLI-3, SVC-12: each operation as a one-shot command against a node of its own process."""
+"""CLI-3, SVC-12: each operation as a command, against a node in its own process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.live.test_serve import PATIENCE, Process
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A name of its own for each test; names are never rewritten (SVC-1)."""
+    """Return a unique name that must not be changed (SVC-1)."""
     return f"{request.node.name} ü"
 
 
@@ -31,8 +31,8 @@ def lines(out: str) -> list[dict[str, Any]]:
 # put and get
 
 
-def test_calls_of_get_give_each_message_once_and_in_order(oncecast: Command, topic: str) -> None:
-    """SVC-3: the subscription is the same from call to call, and an ack is confirmed."""
+def test_calls_of_get_print_each_message_once_and_in_order(oncecast: Command, topic: str) -> None:
+    """SVC-3: all calls share a subscription, and each ack is confirmed."""
     assert oncecast("sub", topic)[0] == ExitStatus.OK
     assert oncecast("put", topic, "one", "two words")[:2] == (ExitStatus.OK, "0\n1\n")
     assert oncecast("put", topic, "three")[:2] == (ExitStatus.OK, "2\n")
@@ -43,7 +43,7 @@ def test_calls_of_get_give_each_message_once_and_in_order(oncecast: Command, top
     assert "no message" in err
 
 
-def test_a_message_as_json_has_all_its_fields(oncecast: Command, topic: str) -> None:
+def test_json_of_a_message_has_all_its_fields(oncecast: Command, topic: str) -> None:
     oncecast("sub", topic)
     oncecast("put", topic, "v", "--key", "k", "--header", "a=b=c", "--name", "ann")
     (fields,) = lines(oncecast("get", topic, "--json")[1])
@@ -60,7 +60,7 @@ def test_a_message_as_json_has_all_its_fields(oncecast: Command, topic: str) -> 
     }
 
 
-def test_what_is_kept_comes_again_and_says_so(oncecast: Command, topic: str) -> None:
+def test_kept_message_is_redelivered_and_marked(oncecast: Command, topic: str) -> None:
     oncecast("sub", topic)
     oncecast("put", topic, "v")
     seen = [lines(oncecast("get", topic, "--keep", "--json")[1])[0] for _ in range(2)]
@@ -70,12 +70,14 @@ def test_what_is_kept_comes_again_and_says_so(oncecast: Command, topic: str) -> 
     assert oncecast("get", topic)[0] == ExitStatus.EMPTY
 
 
-def test_get_waits_as_long_as_it_is_told_to(oncecast: Command, topic: str) -> None:
+def test_get_waits_until_its_timeout(oncecast: Command, topic: str) -> None:
     oncecast("sub", topic)
     assert oncecast("get", topic, "--timeout", "0.05")[0] == ExitStatus.EMPTY
 
 
-def test_a_value_that_is_no_text_is_base64(oncecast: Command, node: Process, topic: str) -> None:
+def test_value_that_is_not_utf8_is_base64_in_json(
+    oncecast: Command, node: Process, topic: str
+) -> None:
     oncecast("sub", topic)
     put = piped(node, b"\xff\xfe\n\nlast", "put", topic, "-")
     assert (put.returncode, put.stdout) == (ExitStatus.OK, b"0\n1\n2\n"), put.stderr
@@ -83,8 +85,8 @@ def test_a_value_that_is_no_text_is_base64(oncecast: Command, node: Process, top
     assert [each["value"] for each in found] == [{"base64": "//4="}, "", "last"]
 
 
-def test_lines_of_standard_input_come_out_as_they_went_in(node: Process, topic: str) -> None:
-    """SVC-2: more lines than are put together, and one that is larger than what is read at once."""
+def test_lines_of_standard_input_are_stored_unchanged(node: Process, topic: str) -> None:
+    """SVC-2: more lines than one put takes, and a line larger than one read."""
     text = b"".join(b"%d\n" % number for number in range(5000)) + b"x" * 700_000 + b"\n"
     assert piped(node, b"", "sub", topic).returncode == ExitStatus.OK
     assert piped(node, text, "put", topic, "-").returncode == ExitStatus.OK
@@ -93,8 +95,8 @@ def test_lines_of_standard_input_come_out_as_they_went_in(node: Process, topic: 
 
 
 @pytest.mark.long
-def test_a_message_that_is_larger_than_any_window_goes_through(node: Process, topic: str) -> None:
-    """SVC-1: its reader takes a while, which does not make it a slow one."""
+def test_message_larger_than_any_window_is_delivered(node: Process, topic: str) -> None:
+    """SVC-1: its reader does not count as slow."""
     text = b"x" * (32 << 20) + b"\n"
     piped(node, b"", "sub", topic)
     assert piped(node, text, "put", topic, "-").returncode == ExitStatus.OK
@@ -102,7 +104,7 @@ def test_a_message_that_is_larger_than_any_window_goes_through(node: Process, to
     assert (got.returncode, got.stdout == text) == (ExitStatus.OK, True), got.stderr
 
 
-def test_what_nobody_can_read_is_not_acknowledged(
+def test_message_that_could_not_be_printed_is_not_acknowledged(
     oncecast: Command, node: Process, topic: str
 ) -> None:
     oncecast("sub", topic)
@@ -121,17 +123,17 @@ def piped(node: Process, text: bytes, *words: str) -> subprocess.CompletedProces
     return subprocess.run(command, input=text, capture_output=True, timeout=PATIENCE, check=False)
 
 
-def test_a_put_that_nobody_will_get_says_so(oncecast: Command, topic: str) -> None:
+def test_put_warns_if_the_message_is_discarded(oncecast: Command, topic: str) -> None:
     """SVC-5"""
     status, out, err = oncecast("put", topic, "v", "--json")
     assert (status, lines(out)[0]["kept"]) == (ExitStatus.OK, False)
     assert "has no subscriptions and no retention" in err
 
 
-def test_a_producer_with_a_state_directory_counts_on(
+def test_producer_with_a_state_directory_continues_its_sequence(
     oncecast: Command, topic: str, tmp_path: Path
 ) -> None:
-    """SVC-12: its name and its numbers live in the directory."""
+    """SVC-12: the directory stores its name and sequence."""
     oncecast("sub", topic)
     state = str(tmp_path / "state")
     assert oncecast("put", topic, "a", "b", "--name", "ann", "--state", state)[0] == ExitStatus.OK
@@ -164,7 +166,7 @@ def test_subscribing_twice_and_unsubscribing_twice_changes_nothing(
     ("start", "expected"),
     [("new", ""), ("earliest", "a\nb\nc\n"), ("1", "b\nc\n"), ("2001-01-01T00:00", "a\nb\nc\n")],
 )
-def test_a_subscription_begins_where_it_is_told_to(
+def test_subscription_starts_at_the_requested_position(
     oncecast: Command, topic: str, start: str, expected: str
 ) -> None:
     oncecast("topic", "create", topic, "--keep-all")
@@ -173,7 +175,7 @@ def test_a_subscription_begins_where_it_is_told_to(
     assert oncecast("get", topic, "--count", "5")[1] == expected
 
 
-def test_seek_and_lag(oncecast: Command, topic: str) -> None:
+def test_seek_changes_the_lag(oncecast: Command, topic: str) -> None:
     oncecast("topic", "create", topic, "--keep-all")
     oncecast("sub", topic)
     oncecast("put", topic, "a", "b", "c")
@@ -190,8 +192,8 @@ def test_seek_and_lag(oncecast: Command, topic: str) -> None:
     assert re.search(r"default +1 +2  no", oncecast("subs", "list")[1])
 
 
-def test_an_offset_that_is_not_there_is_said_to_be_moved(oncecast: Command, topic: str) -> None:
-    """SVC-7: beyond the end, and no longer kept; neither is an error, and neither is silent."""
+def test_missing_offset_is_reported_as_moved(oncecast: Command, topic: str) -> None:
+    """SVC-7: an offset beyond the end, or no longer kept, is reported but not an error."""
     oncecast("sub", topic)
     oncecast("put", topic, "a", "b", "c")
     oncecast("get", topic, "--count", "2")
@@ -204,13 +206,13 @@ def test_an_offset_that_is_not_there_is_said_to_be_moved(oncecast: Command, topi
     assert lines(oncecast(*seek, "new", "--json")[1])[0]["moved"] is False
     sub = ("sub", topic, "--subscription", "late", "--start", "9")
     assert oncecast(*sub)[1].endswith("offset 9 is beyond the end\n")
-    assert lines(oncecast(*sub, "--json")[1])[0]["moved"] is False  # it was there already
+    assert lines(oncecast(*sub, "--json")[1])[0]["moved"] is False  # it existed already
 
 
 # topics
 
 
-def test_a_topic_is_made_described_listed_and_deleted(oncecast: Command, topic: str) -> None:
+def test_topic_is_created_described_listed_and_deleted(oncecast: Command, topic: str) -> None:
     """SVC-9"""
     limits = ("--keep-age", "2h", "--keep-bytes", "3M", "--drop-unread")
     assert lines(oncecast("topic", "create", topic, *limits, "--json")[1])[0]["already"] is False
@@ -230,13 +232,13 @@ def test_a_topic_is_made_described_listed_and_deleted(oncecast: Command, topic: 
     assert oncecast("topic", "delete", topic)[0] == ExitStatus.NOT_FOUND
 
 
-def test_status_names_the_node_and_what_it_has(oncecast: Command, node: Process) -> None:
+def test_status_shows_the_node_and_its_version(oncecast: Command, node: Process) -> None:
     (found,) = lines(oncecast("status", "--json")[1])
     assert found["node"] == f"127.0.0.1:{node.port}"
     assert re.search(r"version +\d", oncecast("status")[1])
 
 
-# what goes wrong
+# errors
 
 
 @pytest.mark.parametrize(
@@ -257,7 +259,7 @@ def test_status_names_the_node_and_what_it_has(oncecast: Command, node: Process)
     ],
     ids=lambda each: " ".join(each)[:30] if isinstance(each, tuple) else "",
 )
-def test_what_goes_wrong_is_one_line_with_its_status(
+def test_error_is_one_line_with_its_status(
     oncecast: Command, words: tuple[str, ...], status: int, fact: str
 ) -> None:
     """SVC-7"""
@@ -266,15 +268,15 @@ def test_what_goes_wrong_is_one_line_with_its_status(
     assert fact in err
 
 
-def test_a_subscription_that_is_not_there_is_not_found(oncecast: Command, topic: str) -> None:
+def test_missing_subscription_is_not_found(oncecast: Command, topic: str) -> None:
     oncecast("sub", topic)
     for words in (("get",), ("subs", "lag"), ("subs", "seek")):
-        place = ("new",) if words == ("subs", "seek") else ()
-        status, _, err = oncecast(*words, topic, *place, "--subscription", "other")
+        position = ("new",) if words == ("subs", "seek") else ()
+        status, _, err = oncecast(*words, topic, *position, "--subscription", "other")
         assert (status, "'other'" in err) == (ExitStatus.NOT_FOUND, True), words
 
 
-def test_where_no_node_is_the_remedy_is_named(
+def test_error_without_a_node_has_the_remedy(
     oncecast: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connecting, "CONNECT_TIMEOUT", 0.1)
@@ -297,7 +299,7 @@ def test_where_no_node_is_the_remedy_is_named(
     ],
     ids=" ".join,
 )
-def test_bad_words_are_wrong_usage(words: tuple[str, ...]) -> None:
+def test_invalid_arguments_are_wrong_usage(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(words)
     assert exit_.value.code == ExitStatus.USAGE

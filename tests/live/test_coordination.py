@@ -1,4 +1,4 @@
-"""Processes that act together over loopback: the wiring, not the logic."""
+"""Coordination over loopback: the wiring, not the logic."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def free_addresses(count: int) -> list[str]:
 
 @asynccontextmanager
 async def three() -> AsyncIterator[list[Node]]:
-    """A group whose members are all acceptors."""
+    """Yield a group whose members are all acceptors."""
     addresses = free_addresses(3)
     async with AsyncExitStack() as stack:
         nodes = [join(each, peers=addresses, **FAST) for each in addresses]
@@ -80,7 +80,7 @@ def test_members_find_each_other_through_one_contact_and_agree_on_a_leader() -> 
     within(30.0, story())
 
 
-def test_next_one_leads_when_the_leader_leaves() -> None:
+def test_next_member_leads_when_the_leader_leaves() -> None:
     """DDS-4"""
 
     async def story() -> None:
@@ -95,7 +95,7 @@ def test_next_one_leads_when_the_leader_leaves() -> None:
     within(30.0, story())
 
 
-def test_group_that_never_gets_so_large_says_who_is_there() -> None:
+def test_error_for_a_small_group_lists_its_members() -> None:
     """DDS-4"""
 
     async def story() -> None:
@@ -108,7 +108,7 @@ def test_group_that_never_gets_so_large_says_who_is_there() -> None:
 
 @pytest.mark.parametrize("name", ["heartbeat", "suspect_after", "lease"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_time_that_is_none_is_refused(name: str, value: float) -> None:
+def test_invalid_time_is_rejected(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{name} is .* s; use a finite time above 0"):
         join("127.0.0.1:0", **{**FAST, name: value})
 
@@ -120,7 +120,7 @@ def test_negative_or_endless_grace_is_rejected(value: float) -> None:
         join("127.0.0.1:0", grace=value)
 
 
-def test_two_members_with_one_address_are_told() -> None:
+def test_second_member_with_the_same_address_is_rejected() -> None:
     async def story() -> None:
         async with join("127.0.0.1:0", **FAST) as one:
             with pytest.raises(CannotListen, match="free the port"):
@@ -156,13 +156,13 @@ def test_lock_has_one_holder_and_growing_tokens() -> None:
     within(60.0, story())
 
 
-def test_lock_is_renewed_while_it_is_held_and_lapses_without_a_majority() -> None:
+def test_lock_is_renewed_while_held_and_lapses_without_a_majority() -> None:
     """DDS-4"""
 
     async def story() -> None:
-        async with AsyncExitStack() as others:
+        async with AsyncExitStack() as stack:
             addresses = free_addresses(3)
-            node = await others.enter_async_context(join(addresses[0], peers=addresses, **FAST))
+            node = await stack.enter_async_context(join(addresses[0], peers=addresses, **FAST))
             async with AsyncExitStack() as majority:
                 for each in addresses[1:]:
                     await majority.enter_async_context(join(each, peers=addresses, **FAST))
@@ -180,7 +180,7 @@ def test_lock_is_renewed_while_it_is_held_and_lapses_without_a_majority() -> Non
     within(60.0, story())
 
 
-def test_elements_go_to_one_taker_each() -> None:
+def test_each_element_goes_to_one_taker() -> None:
     """DDS-5"""
 
     async def story() -> None:
@@ -203,7 +203,7 @@ def test_elements_go_to_one_taker_each() -> None:
     within(60.0, story())
 
 
-def test_element_that_comes_as_nobody_waits_any_longer_is_not_lost() -> None:
+def test_element_that_arrives_after_the_timeout_is_not_lost() -> None:
     """DDS-5"""
 
     async def story() -> None:
@@ -212,7 +212,7 @@ def test_element_that_comes_as_nobody_waits_any_longer_is_not_lost() -> None:
             late = asyncio.create_task(queue.sdequeue(timeout=0))
             gone = asyncio.create_task(queue.sdequeue())
             await asyncio.sleep(0)
-            queue.answered(1, b"late")  # before the loop looks at the time
+            queue.answered(1, b"late")  # before the loop checks the timeout
             queue.answered(2, b"gone")
             gone.cancel()
             assert await late == b"late"
@@ -223,7 +223,7 @@ def test_element_that_comes_as_nobody_waits_any_longer_is_not_lost() -> None:
     within(30.0, story())
 
 
-def test_element_that_was_deposited_is_there_when_its_process_is_not() -> None:
+def test_deposited_element_survives_its_process() -> None:
     """DDS-5"""
 
     async def story() -> None:
@@ -240,7 +240,7 @@ def test_element_that_was_deposited_is_there_when_its_process_is_not() -> None:
     within(30.0, story())
 
 
-def test_processes_of_another_group_are_refused() -> None:
+def test_process_of_another_group_is_refused() -> None:
     """DDS-4"""
 
     async def story() -> None:
@@ -257,7 +257,7 @@ def test_processes_of_another_group_are_refused() -> None:
     within(30.0, story())
 
 
-def test_who_waits_when_the_node_stops_is_told() -> None:
+def test_waiting_call_fails_when_the_node_stops() -> None:
     async def story() -> None:
         node = join("127.0.0.1:0", **FAST)
         async with node:
@@ -269,8 +269,8 @@ def test_who_waits_when_the_node_stops_is_told() -> None:
     within(30.0, story())
 
 
-def test_who_has_stopped_neither_holds_nor_leads() -> None:
-    """DDS-4: whatever has stopped it; what runs under the lock has to end."""
+def test_stopped_node_neither_holds_locks_nor_leads() -> None:
+    """DDS-4: work under the lock must end."""
 
     async def story() -> None:
         async with join("127.0.0.1:0", **FAST) as node:
@@ -284,7 +284,7 @@ def test_who_has_stopped_neither_holds_nor_leads() -> None:
     within(30.0, story())
 
 
-def test_blocking_face_does_the_same() -> None:
+def test_blocking_api_works_like_the_async_one() -> None:
     """DDS-4 DDS-5"""
     with (
         blocking.join("127.0.0.1:0", **FAST) as one,

@@ -1,6 +1,6 @@
-"""Every crash point with a real process that dies there, as by kill -9, and is followed by another.
+"""Each crash point with a real process that is killed there and then replaced.
 
-Who is not to die, and who comes after, lives in the test's own process.
+All other participants run in the process of the test.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tests.node.guest import guest, put
 from tools.check_docs import ROOT
 
 COUNT = 12
-TIMES = 3  # that a process comes to its point until it dies there,
-RARE = ("snapshot", "log", "get", "data", "ack")  # unless it seldom does
+TIMES = 3  # arrivals at the point until the process dies,
+RARE = ("snapshot", "log", "get", "data", "ack")  # except at these points, which it reaches rarely
 
 
 def deaths(process: str) -> list[Point]:
@@ -71,7 +71,7 @@ def address(node: Process) -> str:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, address: str) -> str:
-    """A topic of this test's own, with a subscription that keeps what is put."""
+    """Return a new topic with a subscription that keeps its messages."""
     name = request.node.name
     with oncecast.blocking.connect(address) as client:
         client.subscribe(name, "books").close()
@@ -87,7 +87,7 @@ def read_all(address: str, topic: str) -> list[int]:
 
 
 @pytest.mark.parametrize("point", deaths("publisher"), ids=str)
-def test_publisher_dies_and_the_next_goes_on(
+def test_next_publisher_continues_after_a_crash(
     point: Point, address: str, topic: str, tmp_path: Path
 ) -> None:
     """SVC-2 SVC-12 SVC-13"""
@@ -102,9 +102,7 @@ def test_publisher_dies_and_the_next_goes_on(
     assert len(numbers) > max(map(int, promised), default=-1)
 
 
-def test_publisher_whose_newer_life_is_at_work_is_fenced(
-    address: str, topic: str, tmp_path: Path
-) -> None:
+def test_older_publisher_is_fenced_by_a_newer_one(address: str, topic: str, tmp_path: Path) -> None:
     """SVC-8 SVC-13: two processes at once"""
     point = named("publisher", "two processes at once")
     older = [address, topic, str(tmp_path / "older"), "10"]
@@ -123,7 +121,7 @@ def test_publisher_whose_newer_life_is_at_work_is_fenced(
     assert len(older_numbers) > max(map(int, promised), default=-1)
 
 
-def test_put_of_an_old_epoch_that_comes_late_is_fenced(node: Process) -> None:
+def test_late_put_of_an_old_epoch_is_fenced(node: Process) -> None:
     """SVC-2 SVC-8 SVC-13: restart with the old epoch"""
     with guest(node.port) as one, guest(node.port) as other:
         one.call(do.Subscribe("topic", "sub", do.FromEarliest(), 0))
@@ -142,12 +140,12 @@ def test_put_of_an_old_epoch_that_comes_late_is_fenced(node: Process) -> None:
 
 
 @pytest.mark.parametrize("point", deaths("node"), ids=str)
-def test_node_dies_and_clients_go_on_when_it_is_back(point: Point, tmp_path: Path) -> None:
+def test_clients_continue_when_a_crashed_node_is_back(point: Point, tmp_path: Path) -> None:
     """SVC-2 SVC-3 SVC-9 SVC-10 SVC-13"""
     data = tmp_path / "data"
     with victim(str(point), times(point), "node", str(data)) as process:
         address = listening(process)
-        run(going_on(process, point, data, address))
+        run(continues(process, point, data, address))
 
 
 def listening(process: subprocess.Popen[str]) -> str:
@@ -158,7 +156,7 @@ def listening(process: subprocess.Popen[str]) -> str:
     raise AssertionError("the node does not listen")
 
 
-async def going_on(process: subprocess.Popen[str], point: Point, data: Path, address: str) -> None:
+async def continues(process: subprocess.Popen[str], point: Point, data: Path, address: str) -> None:
     over = asyncio.Event()
     async with oncecast.connect(address, name="me") as client:
         sub = await client.subscribe("t")
@@ -180,7 +178,7 @@ async def going_on(process: subprocess.Popen[str], point: Point, data: Path, add
 async def work(
     client: oncecast.Client, sub: oncecast.Subscription, over: asyncio.Event
 ) -> tuple[int, list[int]]:
-    """Put and get a few at a time; how many were put, and what was got."""
+    """Put and get a few messages at a time. Return the number of puts and the messages."""
     count, got = 0, list[int]()
     while not over.is_set() or len(got) < count:
         for _ in range(5):
@@ -193,7 +191,7 @@ async def work(
 
 
 def tear(data: Path) -> None:
-    """Lose the end of what was written last, as a power cut may."""
+    """Destroy the end of the last write, as a power cut may."""
     log = max(path for path in data.glob("*.log") if path.read_bytes().strip(b"\0"))
     content = log.read_bytes()
     end_of_data = len(content.rstrip(b"\0"))
@@ -204,7 +202,7 @@ def tear(data: Path) -> None:
 
 
 @pytest.mark.parametrize("point", deaths("subscriber"), ids=str)
-def test_subscriber_dies_and_its_work_is_done_once(
+def test_work_of_a_crashed_subscriber_is_done_once(
     point: Point, address: str, topic: str, tmp_path: Path
 ) -> None:
     """SVC-3 SVC-11 SVC-13"""
@@ -220,9 +218,7 @@ def test_subscriber_dies_and_its_work_is_done_once(
     assert Books(path).effects == values
 
 
-def test_subscriber_fenced_in_the_handler_does_nothing_twice(
-    address: str, topic: str, tmp_path: Path
-) -> None:
+def test_fenced_subscriber_does_nothing_twice(address: str, topic: str, tmp_path: Path) -> None:
     """SVC-3 SVC-8 SVC-13"""
     values = [b"%d" % number for number in range(COUNT)]
     with oncecast.blocking.connect(address) as client:

@@ -1,4 +1,4 @@
-"""REP-2, SVC-10: replicas whose disks have lost something, from a bit to everything."""
+"""REP-2, SVC-10: replicas with damaged disks, from a flipped bit to an empty disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
 
 @pytest.fixture
 def values(request: pytest.FixtureRequest, group: Replicas) -> list[bytes]:
-    """What stands in the topic of this test, each in a record of its own."""
+    """Put messages in a new topic, each in its own record, and return their values."""
     topic = request.node.name
     made = [b"%d of %s " % (number, topic.encode()) * 9 for number in range(COUNT)]
     with blocking.connect(group.server) as client:
@@ -42,7 +42,7 @@ def values(request: pytest.FixtureRequest, group: Replicas) -> list[bytes]:
 
 @pytest.fixture
 def read(request: pytest.FixtureRequest) -> Callable[[Replica], list[bytes]]:
-    """All that the topic of this test has, as one replica has it: it is made to lead."""
+    """Return a function that reads the topic from one replica, which it makes the leader."""
 
     def at(replica: Replica) -> list[bytes]:
         got: list[bytes] = []
@@ -57,7 +57,7 @@ def read(request: pytest.FixtureRequest) -> Callable[[Replica], list[bytes]]:
 
 
 def flip(data: Path, value: bytes) -> None:
-    """One bit of the record that holds this value."""
+    """Flip one bit of the record that holds this value."""
     for log in sorted(data.glob("*.log")):
         content = bytearray(log.read_bytes())
         at = content.find(value)
@@ -65,18 +65,18 @@ def flip(data: Path, value: bytes) -> None:
             content[at + len(value) // 2] ^= 1
             log.write_bytes(content)
             return
-    raise AssertionError("nowhere in the log")
+    raise AssertionError("the value is not in the log")
 
 
-def is_whole(replica: Replica) -> bool | None:
-    """Whether it has said so, since it said what it has lost."""
+def is_repaired(replica: Replica) -> bool | None:
+    """Return True if the replica has logged a repair since its last damage."""
     return "refilled" in replica.log.read_text().rpartition("damaged data=")[2] or None
 
 
-# A bit
+# Flipped bits
 
 
-def test_a_flipped_bit_is_found_and_refilled_from_the_others(
+def test_flipped_bit_is_repaired_from_other_replicas(
     group: Replicas, values: list[bytes], read: Callable[[Replica], list[bytes]]
 ) -> None:
     victim = group.backup()
@@ -84,11 +84,11 @@ def test_a_flipped_bit_is_found_and_refilled_from_the_others(
     flip(victim.data, values[30])
     group.restart(victim)
     assert victim.has_said("damaged data=")
-    until("it says that it is whole", lambda: is_whole(victim))
+    until("the replica is repaired", lambda: is_repaired(victim))
     assert read(victim) == values
 
 
-def test_different_records_damaged_on_each_of_three_are_all_refilled(
+def test_different_damage_on_each_replica_is_repaired(
     group: Replicas, values: list[bytes], read: Callable[[Replica], list[bytes]]
 ) -> None:
     group.settled()
@@ -99,17 +99,17 @@ def test_different_records_damaged_on_each_of_three_are_all_refilled(
         replica.start(*group.addresses)
     group.settled()
     for replica in group.all:
-        until("it says that it is whole", lambda replica=replica: is_whole(replica))  # type: ignore[misc]
+        until("the replica is repaired", lambda replica=replica: is_repaired(replica))  # type: ignore[misc]
         assert read(replica) == values
 
 
-# A directory
+# Lost directories
 
 
-def test_a_directory_that_cannot_be_healed_is_set_aside_and_the_node_joins_anew(
+def test_unrepairable_directory_is_set_aside_and_the_node_joins_again(
     group: Replicas, values: list[bytes], read: Callable[[Replica], list[bytes]]
 ) -> None:
-    """REP-4: all that said who it is cannot be read. Nothing of it is deleted."""
+    """REP-4: its identity cannot be read. No file is deleted."""
     victim = group.backup()
     assert victim.end(signal.SIGTERM) == 0
     ruin(victim.data)
@@ -122,7 +122,7 @@ def test_a_directory_that_cannot_be_healed_is_set_aside_and_the_node_joins_anew(
 
 
 def ruin(data: Path) -> None:
-    """One bit of the first block of the log, and of each state."""
+    """Flip one bit of the first block of the log and of each snapshot."""
     disk = OsDisk(data)
     segment = Segment(disk, serials(disk)[0])
     blocks = (block for block in segment.walk() if isinstance(block, Block))
@@ -140,47 +140,49 @@ def logs(data: Path) -> dict[str, int]:
     return {each.name: zlib.crc32(each.read_bytes()) for each in data.glob("*.log")}
 
 
-def test_an_empty_disk_is_another_life_that_gets_all(
+def test_node_with_an_empty_disk_joins_with_a_new_incarnation(
     group: Replicas, values: list[bytes], read: Callable[[Replica], list[bytes]]
 ) -> None:
     """REP-4"""
     victim = group.backup()
-    before = life(victim)
+    before = incarnation(victim)
     victim.end(signal.SIGKILL)
     victim.wipe()
-    group.restart(victim)  # its earlier life may still have the seat, and nobody suspect that
-    until("its other life has the seat", lambda: life(victim) not in (0, before) or None)
+    group.restart(victim)  # its old incarnation may still be a member
+    until("the new incarnation is a member", lambda: incarnation(victim) not in (0, before) or None)
     group.settled()
     assert read(victim) == values
 
 
-def life(replica: Replica) -> int:
-    """That has the seat, as far as it knows; 0: none has."""
+def incarnation(replica: Replica) -> int:
+    """Return the incarnation that is a member, as the replica sees it, or 0."""
     view = replica.look()
     assert view is not None
     return next((each.incarnation for each in view.members if each.node == view.node), 0)
 
 
-# What a node notes of its group
+# The file that lists the members
 
 
-@pytest.mark.parametrize("noted", ["", "{", '{"me":"127.0.0.1:1","members":["127.0.0.1:1"]}'])
-def test_a_log_knows_its_group_whatever_became_of_the_note(group: Replicas, noted: str) -> None:
-    """The note is lost, damaged, or of another group; and nobody says whom to join."""
+@pytest.mark.parametrize("recorded", ["", "{", '{"me":"127.0.0.1:1","members":["127.0.0.1:1"]}'])
+def test_log_identifies_the_group_without_a_valid_members_file(
+    group: Replicas, recorded: str
+) -> None:
+    """The members file is missing, damaged or of another group, and there is no --join."""
     victim = group.backup()
     assert victim.end(signal.SIGTERM) == 0
     (victim.data / MEMBERS).unlink()
-    if noted:
-        (victim.data / MEMBERS).write_text(noted)
+    if recorded:
+        (victim.data / MEMBERS).write_text(recorded)
     victim.start()
     group.settled()
-    assert set(group.addresses) == members_noted(victim)
+    assert set(group.addresses) == recorded_members(victim)
 
 
-def test_a_node_that_has_nothing_but_the_note_joins_its_group_and_founds_none(
+def test_node_with_only_the_members_file_joins_its_group(
     group: Replicas,
 ) -> None:
-    """REP-4: nobody says whom to join."""
+    """REP-4: without --join, it must not start a new group."""
     victim = group.backup()
     victim.end(signal.SIGKILL)
     for each in victim.data.iterdir():
@@ -188,23 +190,21 @@ def test_a_node_that_has_nothing_but_the_note_joins_its_group_and_founds_none(
             each.unlink()
     victim.start()
     group.settled()
-    assert set(group.addresses) == members_noted(victim)
+    assert set(group.addresses) == recorded_members(victim)
 
 
-def members_noted(replica: Replica) -> set[str]:
-    noted = recall(str(replica.data))
-    assert noted is not None
-    assert noted.me == replica.address
-    return set(noted.members)
+def recorded_members(replica: Replica) -> set[str]:
+    recorded = recall(str(replica.data))
+    assert recorded is not None
+    assert recorded.me == replica.address
+    return set(recorded.members)
 
 
-# Too much
+# Damage on all replicas
 
 
-def test_a_record_that_all_three_have_lost_is_named_and_not_guessed(
-    group: Replicas, values: list[bytes]
-) -> None:
-    """SVC-10: no state stands for it, so none of them can go on. It is the last of these tests."""
+def test_record_lost_by_all_replicas_is_reported(group: Replicas, values: list[bytes]) -> None:
+    """SVC-10: no snapshot covers it, so the group stops. Keep this the last test of the group."""
     group.settled()
     for replica in group.all:
         assert replica.end(signal.SIGTERM) == 0
@@ -212,21 +212,21 @@ def test_a_record_that_all_three_have_lost_is_named_and_not_guessed(
     for replica in group.all:
         replica.start(*group.addresses)
     named = r"records \d+ to \d+ of its log cannot be read, and no other replica can read slot \d+"
-    until("one of them ends and says why", lambda: ended_with(group, named))
+    until("a replica ends with the reason", lambda: ended_with(group, named))
     assert not any(view.leader for each in group.all if (view := each.look()) is not None)
 
 
 def ended_with(group: Replicas, named: str) -> bool | None:
-    """The others may wait for it: they cannot know that it has not got what they lack."""
+    """Return True if a replica has ended. Other replicas may still wait for the lost record."""
     ended = [each for each in group.all if each.process and each.process.poll() is not None]
     assert all(each.has_said(named) for each in ended)
     return bool(ended) or None
 
 
-def test_a_record_that_all_three_have_lost_behind_a_state_is_missed_by_its_reader_alone(
+def test_record_lost_behind_a_snapshot_affects_only_its_reader(
     tmp_path: Path,
 ) -> None:
-    """SVC-10: it is named to who reads it; who seeks to the next one, and all others, go on."""
+    """SVC-10: its reader gets an error and can seek past it."""
     with replicas(tmp_path, 3, "--snapshot-bytes", "200000") as group:
         values = [b"%d of three " % number * 9 for number in range(3)]
         with blocking.connect(group.server) as client:
@@ -236,7 +236,7 @@ def test_a_record_that_all_three_have_lost_behind_a_state_is_missed_by_its_reade
                 client.put("hurt", value)
             for _ in range(9):
                 client.put("more", bytes(50_000))
-        until("each has a state", lambda: all(map(has_state, group.all)) or None)
+        until("each replica has a snapshot", lambda: all(map(has_snapshot, group.all)) or None)
         for replica in group.all:
             assert replica.end(signal.SIGTERM) == 0
             flip(replica.data, values[1])
@@ -254,5 +254,5 @@ def test_a_record_that_all_three_have_lost_behind_a_state_is_missed_by_its_reade
         group.settled()
 
 
-def has_state(replica: Replica) -> bool:
+def has_snapshot(replica: Replica) -> bool:
     return any(replica.data.glob("*.snap"))

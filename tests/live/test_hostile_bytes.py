@@ -1,4 +1,4 @@
-"""Strangers at the port of a real process: closed, one line logged, memory flat."""
+"""Foreign connections to a real process are closed and logged, and use no memory."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def greeting(rng: Random) -> bytes:
 
 
 def visit(node: Child, words: bytes) -> None:
-    """Say this, and wait until the door is shut."""
+    """Send the bytes and wait until the node closes the connection."""
     with socket.create_connection(("127.0.0.1", node.port), timeout=PATIENCE) as sock:
         try:
             sock.sendall(words)
             while sock.recv(65_536):
                 pass
         except ConnectionError:
-            pass  # shut while we spoke
+            pass  # closed while we were sending
 
 
-def test_hostile_bytes_leave_a_counter_and_a_few_lines(tmp_path: Path) -> None:
+def test_hostile_bytes_are_counted_and_logged_at_a_limited_rate(tmp_path: Path) -> None:
     """NET-1"""
     rng = Random(1)
     with children(tmp_path, 1) as (node,):
@@ -56,7 +56,7 @@ def test_hostile_bytes_leave_a_counter_and_a_few_lines(tmp_path: Path) -> None:
         assert all(line.startswith("WARNING hostile peer=127.0.0.1:") for line in lines)
 
 
-def test_a_thousand_idle_connections_do_not_keep_a_peer_out(tmp_path: Path) -> None:
+def test_thousand_idle_connections_do_not_block_a_peer(tmp_path: Path) -> None:
     """NET-1"""
     open_files(1200)
     with children(tmp_path, 2) as (node, peer), ExitStack() as idle:
@@ -66,7 +66,7 @@ def test_a_thousand_idle_connections_do_not_keep_a_peer_out(tmp_path: Path) -> N
             sock = socket.create_connection(("127.0.0.1", node.port), timeout=PATIENCE)
             idle.enter_context(sock)
             if n % 2:
-                sock.sendall(PREAMBLE[: n % 8])  # as if there were more to come
+                sock.sendall(PREAMBLE[: n % 8])  # an incomplete greeting
         peer.start([node.id])
         peer.hear("neighbors", 1)
         node.hear("neighbors", 1)

@@ -1,4 +1,4 @@
-"""CLI-2: the automated client against a node of its own process."""
+"""CLI-2: `oncecast load` against a node in its own process."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def lines(out: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_load_reports_and_traces_what_it_did(oncecast: Command, tmp_path: Path) -> None:
-    """CLI-2: the trace has each message as it was put, stored, delivered and acknowledged."""
+def test_load_reports_and_traces_its_operations(oncecast: Command, tmp_path: Path) -> None:
+    """CLI-2: the trace has each put, store, delivery and ack."""
     trace = tmp_path / "trace.jsonl"
     words = ("--publishes", "500", "--topics", "3", "--subscribers", "2", "--size", "64")
     status, out, err = oncecast("load", *words, "--seed", "3", "--trace", str(trace), "--json")
@@ -50,10 +50,10 @@ def test_load_reports_and_traces_what_it_did(oncecast: Command, tmp_path: Path) 
     assert "load-" not in oncecast("topic", "list")[1]
 
 
-def test_load_unsubscribes_and_subscribes_anew(
+def test_load_unsubscribes_and_subscribes_again(
     oncecast: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CLI-2, SVC-6: what comes after a subscribe is delivered, whatever was forgone before."""
+    """CLI-2, SVC-6: messages after a new subscribe are delivered."""
     monkeypatch.setattr(loader, "RESUBSCRIBE", 0.5)
     trace = tmp_path / "trace.jsonl"
     words = ("--publishes", "2000", "--rate", "4000", "--json", "--trace", str(trace))
@@ -66,7 +66,7 @@ def test_load_unsubscribes_and_subscribes_anew(
 
 
 def forgone(rows: list[dict[str, Any]]) -> set[tuple[str, str, int]]:
-    """What was not owed: between an unsubscribe and the next subscribe."""
+    """Return the messages between each unsubscribe and the next subscribe."""
     since: dict[tuple[str, str], int] = {}
     found: set[tuple[str, str, int]] = set()
     for row in rows:
@@ -78,7 +78,7 @@ def forgone(rows: list[dict[str, Any]]) -> set[tuple[str, str, int]]:
     return found
 
 
-def test_the_seed_decides_what_is_put_where(oncecast: Command, tmp_path: Path) -> None:
+def test_seed_determines_the_topics_of_puts(oncecast: Command, tmp_path: Path) -> None:
     shares = []
     for seed in ("1", "1", "2"):
         trace = tmp_path / "trace.jsonl"
@@ -90,14 +90,14 @@ def test_the_seed_decides_what_is_put_where(oncecast: Command, tmp_path: Path) -
     assert shares[0] == shares[1] != shares[2]
 
 
-def test_load_for_people_is_a_table(oncecast: Command) -> None:
+def test_load_prints_a_table(oncecast: Command) -> None:
     status, out, _ = oncecast("load", "--publishes", "50", "--rate", "5000", "--producers", "1")
     assert status == ExitStatus.OK
     assert re.search(r"^put ms +p50 [\d.]+ +p99 [\d.]+ +max [\d.]+$", out, re.MULTILINE)
     assert re.search(r"^lost +0$", out, re.MULTILINE)
 
 
-def test_rate_that_is_none_is_refused_and_none_at_all_is_no_limit(
+def test_negative_rate_is_rejected_and_zero_means_unlimited(
     oncecast: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """CLI-2"""
@@ -107,10 +107,8 @@ def test_rate_that_is_none_is_refused_and_none_at_all_is_no_limit(
     assert oncecast("load", "--publishes", "20", "--rate", "0")[0] == ExitStatus.OK
 
 
-def test_a_load_that_is_interrupted_leaves_no_topics_behind(
-    oncecast: Command, tmp_path: Path
-) -> None:
-    """Its subscriptions would keep messages on the node for ever."""
+def test_interrupted_load_deletes_its_topics(oncecast: Command, tmp_path: Path) -> None:
+    """Its subscriptions would keep messages on the node forever."""
     trace = tmp_path / "trace"
     os.mkfifo(trace)
     words = ("load", "--publishes", "1000000", "--rate", "500", "--trace", str(trace))
@@ -118,14 +116,14 @@ def test_a_load_that_is_interrupted_leaves_no_topics_behind(
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as load, trace.open() as rows:
         next(row for row in rows if '"ack"' in row)
         load.send_signal(signal.SIGINT)
-        for _ in rows:  # until it has closed it
+        for _ in rows:  # until the load closes it
             pass
         assert load.wait(PATIENCE) == 130
     assert "load-" not in oncecast("topic", "list")[1]
 
 
-def test_a_node_that_is_killed_under_load_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    """SVC-2, SVC-3, SVC-10: killed after the first acks, with puts under way, and started again."""
+def test_node_killed_under_load_loses_and_duplicates_nothing(tmp_path: Path) -> None:
+    """SVC-2, SVC-3, SVC-10: it is killed with puts in flight and restarted."""
     trace = tmp_path / "trace"
     os.mkfifo(trace)
     data = ("--data", str(tmp_path / "data"))

@@ -1,4 +1,4 @@
-"""A ring of three processes: each founds a group and backs up the others'; any may be killed."""
+"""A ring of three processes, each with its own group and replicas of the other two."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RingReplicas(Replicas):
         for number in range(count):
             with reserve() as free:
                 page = port_of(free)
-            founds = () if number else ("--own-group",)  # who joins a ring need not be told
+            founds = () if number else ("--own-group",)  # a node that joins a ring needs no flag
             each = Replica(directory, "--http", f"127.0.0.1:{page}", *founds)
             self.all.append(each)
             self.pages[each.address] = page
@@ -49,7 +49,7 @@ class RingReplicas(Replicas):
         return known
 
     def whole(self) -> dict[str, str]:
-        """The leader of each group, when all who run have a seat in each and agree."""
+        """Wait until all groups are complete. Return the leader of each group."""
         return until("all groups have replicas and leaders", self._leaders, self._logs)
 
     def _leaders(self) -> dict[str, str] | None:
@@ -80,7 +80,7 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RingReplicas]:
 
 
 def put(server: str, value: bytes) -> None:
-    """One message into each topic."""
+    """Put a message in each topic."""
     with blocking.connect(server) as client:
         for topic in TOPICS:
             client.create_topic(topic)
@@ -89,14 +89,14 @@ def put(server: str, value: bytes) -> None:
 
 
 def read(server: str, count: int) -> dict[str, list[bytes]]:
-    """What each topic has, from its beginning."""
+    """Return all messages of each topic."""
     found: dict[str, list[bytes]] = {topic: [] for topic in TOPICS}
     with blocking.connect(server) as client:
         for topic, values in found.items():
             with client.read(topic, "all", auto_ack=False) as reading:
                 while len(values) < count:
                     more = reading.get_many(count, PATIENCE)
-                    assert more, f"{topic} has {values} only"
+                    assert more, f"{topic} has only {values}"
                     values += [message.value for message in more]
     return found
 
@@ -109,14 +109,14 @@ def own_group(process: Replica) -> str:
     return str(json.loads((process.data / RING).read_text())["group"])
 
 
-def test_each_process_founds_a_group_and_backs_up_the_others(ring: RingReplicas) -> None:
+def test_each_process_has_a_replica_of_each_group(ring: RingReplicas) -> None:
     groups = sorted(ring.whole())
     assert groups == sorted(map(own_group, ring.all))
     for each in ring.all:
         assert sorted(path.name for path in (each.data / "groups").iterdir()) == groups
 
 
-def test_clients_of_any_process_find_the_groups_of_their_topics(ring: RingReplicas) -> None:
+def test_client_finds_all_topics_through_any_process(ring: RingReplicas) -> None:
     """SVC-10"""
     ring.whole()
     for number, each in enumerate(ring.all):
@@ -125,27 +125,27 @@ def test_clients_of_any_process_find_the_groups_of_their_topics(ring: RingReplic
         assert read(each.address, 3) == every([b"0", b"1", b"2"])
 
 
-def test_groups_of_a_process_that_is_killed_go_on_and_it_comes_back(ring: RingReplicas) -> None:
+def test_groups_of_a_killed_process_continue_and_it_returns(ring: RingReplicas) -> None:
     """SVC-10"""
     victim = ring.all[0]
     group = own_group(victim)
     victim.end(signal.SIGKILL)
     put(ring.all[1].address, b"3")
     assert read(ring.all[2].address, 4) == every([b"0", b"1", b"2", b"3"])
-    victim.start()  # its directory knows the others
+    victim.start()  # its directory has the other addresses
     assert len(ring.whole()) == 3
     assert own_group(victim) == group
     assert len(read(victim.address, 4)) == len(TOPICS)
 
 
-def test_a_process_that_is_told_to_stop_hands_over_each_group_that_it_leads(
+def test_stopping_process_hands_over_each_group_that_it_leads(
     ring: RingReplicas,
 ) -> None:
-    """REP-4: another process leads it by then."""
+    """REP-4: another process leads the group before this one ends."""
     leaders = ring.whole()
-    home = next(iter(leaders.values())).partition("/")[0]
-    stopped = ring.named(home)
-    led = sorted(group for group, leader in leaders.items() if leader.partition("/")[0] == home)
+    process = next(iter(leaders.values())).partition("/")[0]
+    stopped = ring.named(process)
+    led = sorted(group for group, leader in leaders.items() if leader.partition("/")[0] == process)
     assert stopped.end(signal.SIGTERM) == 0
     said = dict(re.findall(r"handed_over group=(\S+) to=(\S+)", stopped.log.read_text()))
     assert sorted(said) == led
@@ -156,7 +156,7 @@ def test_a_process_that_is_told_to_stop_hands_over_each_group_that_it_leads(
     ring.whole()
 
 
-def test_a_ring_that_is_stopped_in_order_is_the_same_ring_again(ring: RingReplicas) -> None:
+def test_restarted_ring_has_the_same_groups(ring: RingReplicas) -> None:
     """SVC-10"""
     groups = sorted(ring.whole())
     assert [each.end(signal.SIGTERM) for each in ring.all] == [0, 0, 0]

@@ -63,15 +63,15 @@ def opened(client: Guest) -> tuple[int, int]:
     return result.epoch, result.next_sequence
 
 
-def test_what_was_acked_is_there_after_kill_9(tmp_path: Path, processes: list[Process]) -> None:
-    """SVC-10, SVC-2: killed at any moment, acked messages stay, and a repetition adds nothing."""
+def test_acknowledged_messages_survive_kill_9(tmp_path: Path, processes: list[Process]) -> None:
+    """SVC-10, SVC-2: a repeated put adds nothing."""
     values = [b"one", b"two", b"three"]
-    for life in range(3):
+    for run_number in range(3):
         node = Process("--data", str(tmp_path / "data"))
         processes.append(node)
         with guest(node.port, "me") as client:
             epoch, sequence = opened(client)
-            assert sequence == 3 * life
+            assert sequence == 3 * run_number
             assert client.call(put(epoch, sequence, values)) == Appended(sequence, 3, True)
             assert client.call(put(epoch, sequence, values)) == Already(sequence, 3)
             node.end(signal.SIGKILL)
@@ -91,7 +91,7 @@ def test_what_was_acked_is_there_after_kill_9(tmp_path: Path, processes: list[Pr
     assert read == values * 3
 
 
-def test_sigterm_ends_it_in_order(tmp_path: Path, processes: list[Process]) -> None:
+def test_sigterm_stops_the_node_cleanly(tmp_path: Path, processes: list[Process]) -> None:
     node = Process("--data", str(tmp_path / "data"))
     processes.append(node)
     with guest(node.port) as client:
@@ -102,9 +102,7 @@ def test_sigterm_ends_it_in_order(tmp_path: Path, processes: list[Process]) -> N
     assert "stopped" in node.lines[-1]
 
 
-def test_a_name_is_handed_out_to_whoever_brings_none(
-    tmp_path: Path, processes: list[Process]
-) -> None:
+def test_client_without_a_name_gets_one(tmp_path: Path, processes: list[Process]) -> None:
     """SVC-8"""
     node = Process("--data", str(tmp_path / "data"))
     processes.append(node)
@@ -116,7 +114,7 @@ def test_a_name_is_handed_out_to_whoever_brings_none(
         assert ann.greeting.you == "ann"
 
 
-def test_metrics_and_health_answer(tmp_path: Path, processes: list[Process]) -> None:
+def test_metrics_and_health_are_served(tmp_path: Path, processes: list[Process]) -> None:
     node = Process(
         "--data", str(tmp_path / "data"), "--http", "127.0.0.1:0", "--log-format", "json"
     )
@@ -138,8 +136,8 @@ def test_metrics_and_health_answer(tmp_path: Path, processes: list[Process]) -> 
     assert "# TYPE oncecast_syncs_total counter\n" in text
 
 
-def test_health_says_when_a_node_is_draining(tmp_path: Path, processes: list[Process]) -> None:
-    """It answers until it has ended, so that whoever balances load sends nobody there any more."""
+def test_health_reports_a_draining_node(tmp_path: Path, processes: list[Process]) -> None:
+    """It answers until the process ends, so that a load balancer stops sending clients."""
     node = Process(
         "--data", str(tmp_path / "data"), "--http", "127.0.0.1:0", "--drain-timeout", str(PATIENCE)
     )
@@ -149,7 +147,7 @@ def test_health_says_when_a_node_is_draining(tmp_path: Path, processes: list[Pro
         node.process.send_signal(signal.SIGTERM)
         with pytest.raises(ConnectionError, match="goodbye"):
             client.receive()
-        # It waits for this client to close, and says so meanwhile.
+        # The node waits for this client to close.
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=PATIENCE)
         with refused.value as page:
@@ -180,7 +178,7 @@ def ended_at_once(*flags: str) -> subprocess.CompletedProcess[str]:
         (["--data", "STRANGE"], 1, "files that are not a node"),
     ],
 )
-def test_what_cannot_work_is_said_at_once(
+def test_invalid_settings_are_reported_at_once(
     tmp_path: Path, flags: list[str], status: int, fact: str
 ) -> None:
     (tmp_path / "FILE").write_text("")
@@ -195,7 +193,7 @@ def test_what_cannot_work_is_said_at_once(
     assert (ended.returncode, fact in ended.stderr) == (status, True), ended.stderr
 
 
-def test_a_directory_and_a_port_in_use_are_named(tmp_path: Path, processes: list[Process]) -> None:
+def test_directory_and_port_in_use_are_reported(tmp_path: Path, processes: list[Process]) -> None:
     node = Process("--data", str(tmp_path / "data"))
     processes.append(node)
     for data, listen, fact in (

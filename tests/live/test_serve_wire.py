@@ -1,4 +1,4 @@
-"""What is on the wire between a client and a node of its own process: TLS, and batches in zstd."""
+"""TLS and zstd batches between a client and a node in its own process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.network.test_transport_tls import Authority
 
 
 class Files:
-    """PEM files of 127.0.0.1, by one authority."""
+    """PEM files for 127.0.0.1, signed by one authority."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
@@ -54,7 +54,7 @@ def test_commands_and_clients_work_over_tls(guarded: Process, files: Files) -> N
         assert [message.value for message in topic.get_many(1)] == [large]
 
 
-def test_a_client_without_tls_or_of_another_authority_gets_nowhere(
+def test_client_without_tls_or_of_another_authority_is_refused(
     guarded: Process, files: Files, tmp_path: Path
 ) -> None:
     """SVC-7"""
@@ -69,7 +69,7 @@ def test_a_client_without_tls_or_of_another_authority_gets_nowhere(
     assert command(guarded, "status", *files.flags)[0] == ExitStatus.OK
 
 
-def test_a_client_with_tls_gets_nowhere_at_a_node_without(files: Files, tmp_path: Path) -> None:
+def test_client_with_tls_cannot_connect_to_a_node_without(files: Files, tmp_path: Path) -> None:
     """SVC-7"""
     with serving(tmp_path / "data") as node:
         address = f"127.0.0.1:{node.port}"
@@ -80,8 +80,8 @@ def test_a_client_with_tls_gets_nowhere_at_a_node_without(files: Files, tmp_path
             pass
 
 
-def test_batches_in_zstd_are_read_by_everybody(tmp_path: Path) -> None:
-    """SVC-1: keys, headers and values come back; the node keeps fewer bytes than were put."""
+def test_zstd_batches_can_be_read_by_all_clients(tmp_path: Path) -> None:
+    """SVC-1: keys, headers and values are unchanged, and the node stores fewer bytes."""
     value = b"the same again and again " * 4000
     with serving(tmp_path / "data") as node:
         address = f"127.0.0.1:{node.port}"

@@ -39,7 +39,7 @@ def stream(capfdbinary: Any, *words: str) -> Ran:
     return status, out.decode(), err.decode()
 
 
-def test_what_is_written_is_read(node: blocking.Node, capfdbinary: Any) -> None:
+def test_written_values_are_read(node: blocking.Node, capfdbinary: Any) -> None:
     """DDS-1"""
     with node.stream("write", EVERY).reader() as reader:
         words = ("write", "write", "10", "11", "--key", "tea", "--peers", node.me, "--json")
@@ -50,7 +50,7 @@ def test_what_is_written_is_read(node: blocking.Node, capfdbinary: Any) -> None:
         assert found == [(b"tea", b"10"), (b"tea", b"11")]
 
 
-def test_values_are_read_as_they_are_and_as_json(node: blocking.Node, capfdbinary: Any) -> None:
+def test_values_are_printed_raw_and_as_json(node: blocking.Node, capfdbinary: Any) -> None:
     """DDS-1"""
     with node.stream("read", EVERY).writer() as writer:
         writer.write(b"10", key=b"tea")
@@ -68,8 +68,8 @@ def test_values_are_read_as_they_are_and_as_json(node: blocking.Node, capfdbinar
         assert "no value of stream 'read' within 0.2 s; raise --timeout to wait longer" in err
 
 
-def test_who_offers_or_requests_too_much_is_told(node: blocking.Node, capfdbinary: Any) -> None:
-    """DDS-1: incompatible qualities, on both sides."""
+def test_incompatible_qualities_are_reported(node: blocking.Node, capfdbinary: Any) -> None:
+    """DDS-1: on the side of the reader and of the writer."""
     with node.stream("less").writer(), node.stream("more", EVERY).reader():
         common = ("--peers", node.me, "--timeout", "0.5")
         status, _, err = stream(capfdbinary, "read", "less", *common)
@@ -80,7 +80,7 @@ def test_who_offers_or_requests_too_much_is_told(node: blocking.Node, capfdbinar
         assert f"{node.me} in durability; offer more, or request less" in err
 
 
-def test_unknown_stream_is_not_found_and_others_are_named(
+def test_unknown_stream_is_not_found_and_known_ones_are_listed(
     node: blocking.Node, capfdbinary: Any
 ) -> None:
     """DDS-1"""
@@ -103,7 +103,7 @@ def test_unknown_stream_is_not_found_and_others_are_named(
         (("--peers", "nowhere"), "nowhere"),
     ],
 )
-def test_what_makes_no_sense_is_wrong_usage(
+def test_invalid_qualities_are_wrong_usage(
     words: tuple[str, ...], fact: str, capfdbinary: Any
 ) -> None:
     """DDS-1"""
@@ -128,7 +128,7 @@ def test_persistent_values_are_stored_by_a_node(
             other.put("s", b"w")
             words = ("read", *persistent, "-n", "2", "--json")
             status, out, _ = stream(capfdbinary, *words)
-            assert other.put("s", b"x").offset == 2, "nobody else went by its name"
+            assert other.put("s", b"x").offset == 2, "another producer has used its name"
         found = [json.loads(line) for line in out.splitlines()]
         assert (status, [each["value"] for each in found]) == (ExitStatus.OK, ["v", "w"])
         assert found[0]["writer"] != found[1]["writer"] == "s"

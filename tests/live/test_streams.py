@@ -1,4 +1,4 @@
-"""Streams between processes' nodes over loopback: the wiring, not the logic."""
+"""Streams over loopback: the wiring, not the logic."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ from tests.live.test_coordination import FAST, within
 
 pytestmark = pytest.mark.long
 
-CALM: dict[str, Any] = {**FAST, "suspect_after": 10.0}  # a busy machine is no failure
+CALM: dict[str, Any] = {
+    **FAST,
+    "suspect_after": 10.0,
+}  # a busy machine must not look like a failure
 EVERY = QoS(reliability=Reliability.RELIABLE, history=KEEP_ALL)
 PERSISTENT = msgspec.structs.replace(EVERY, durability=Durability.PERSISTENT)
 
@@ -59,7 +62,7 @@ async def two() -> AsyncIterator[tuple[Node, Node]]:
         yield one, other
 
 
-def test_every_value_comes_in_order_though_more_are_written_than_are_under_way() -> None:
+def test_all_values_arrive_in_order() -> None:
     """DDS-2"""
 
     async def story() -> None:
@@ -81,7 +84,7 @@ def test_every_value_comes_in_order_though_more_are_written_than_are_under_way()
     within(60.0, story())
 
 
-def test_reading_leaves_taking_removes_and_keys_have_a_history() -> None:
+def test_read_keeps_values_take_removes_them_and_history_is_per_key() -> None:
     """DDS-1"""
 
     async def story() -> None:
@@ -104,7 +107,7 @@ def test_reading_leaves_taking_removes_and_keys_have_a_history() -> None:
     within(30.0, story())
 
 
-def test_both_sides_hear_of_a_mismatch_and_who_waits_is_told_why() -> None:
+def test_mismatch_is_reported_to_both_sides() -> None:
     """DDS-1"""
 
     async def story() -> None:
@@ -148,7 +151,7 @@ def test_matches_deadlines_and_silence_are_events() -> None:
     within(30.0, story())
 
 
-def test_a_writer_at_its_limit_waits_and_then_says_who_lags() -> None:
+def test_writer_at_its_limit_waits_and_then_names_the_slow_reader() -> None:
     """DDS-1"""
 
     async def story() -> None:
@@ -156,7 +159,7 @@ def test_a_writer_at_its_limit_waits_and_then_says_who_lags() -> None:
         async with two() as (one, other):
             reader, writer = other.stream("s", tight).reader(), one.stream("s", tight).writer()
             await writer.wait_for_readers()
-            for number in range(8):  # four there, four here
+            for number in range(8):  # four at the reader, four at the writer
                 await writer.write(b"%d" % number)
             with pytest.raises(
                 NoRoom, match=f"'s': .* full .4 values.*, slow readers: {other.me};"
@@ -174,7 +177,7 @@ def test_a_writer_at_its_limit_waits_and_then_says_who_lags() -> None:
     within(30.0, story())
 
 
-def test_bad_input_is_told_with_its_remedy() -> None:
+def test_bad_input_is_rejected_with_a_remedy() -> None:
     """DDS-1"""
 
     async def story() -> None:
@@ -210,7 +213,7 @@ def test_bad_input_is_told_with_its_remedy() -> None:
     within(30.0, story())
 
 
-def test_values_that_any_thread_writes_are_read_without_a_loop() -> None:
+def test_blocking_streams_can_be_used_from_several_threads() -> None:
     """DDS-1"""
     tight = msgspec.structs.replace(EVERY, samples_max=100, blocking_max=10.0)
     with (
@@ -251,7 +254,7 @@ def test_values_that_any_thread_writes_are_read_without_a_loop() -> None:
         reader.close()
 
 
-def test_what_a_loop_that_ended_early_has_left_is_still_there() -> None:
+def test_loop_that_ends_early_leaves_the_other_values() -> None:
     """DDS-1"""
     with blocking.join("127.0.0.1:0", **CALM) as node:
         reader = node.stream("s", EVERY).reader()
@@ -273,7 +276,7 @@ def test_what_a_loop_that_ended_early_has_left_is_still_there() -> None:
 # -- with a cluster --
 
 
-def test_persistent_values_outlive_their_writer_in_a_topic_of_the_same_name(tmp_path: Path) -> None:
+def test_persistent_values_outlive_their_writer(tmp_path: Path) -> None:
     """DDS-1"""
 
     async def story() -> None:
@@ -297,8 +300,8 @@ def test_persistent_values_outlive_their_writer_in_a_topic_of_the_same_name(tmp_
     within(30.0, story())
 
 
-def test_persistent_reader_takes_over_what_a_killed_one_has_left(tmp_path: Path) -> None:
-    """DDS-1 SVC-9: it reads from the beginning, and no subscription is left in the end."""
+def test_persistent_reader_takes_over_from_a_killed_one(tmp_path: Path) -> None:
+    """DDS-1 SVC-9: it reads from the beginning and leaves no subscription behind."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as cluster:
@@ -322,7 +325,7 @@ def test_persistent_reader_takes_over_what_a_killed_one_has_left(tmp_path: Path)
     within(30.0, story())
 
 
-def test_persistent_value_that_other_readers_have_no_room_for_is_not_to_be_written_again(
+def test_error_of_a_stored_persistent_value_says_not_to_write_it_again(
     tmp_path: Path,
 ) -> None:
     """DDS-1"""
@@ -365,9 +368,7 @@ def test_processes_find_each_other_through_a_cluster(tmp_path: Path) -> None:
     within(30.0, story())
 
 
-def test_founders_that_do_not_come_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_founders_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """DDS-4"""
     monkeypatch.setattr(register, "PATIENCE", 0.1)
 
@@ -380,7 +381,7 @@ def test_founders_that_do_not_come_are_named(
     within(30.0, story())
 
 
-def test_who_gives_up_waiting_for_founders_is_none_of_them(tmp_path: Path) -> None:
+def test_node_that_stops_waiting_for_founders_is_not_one(tmp_path: Path) -> None:
     """DDS-4"""
 
     async def story() -> None:
@@ -389,7 +390,7 @@ def test_who_gives_up_waiting_for_founders_is_none_of_them(tmp_path: Path) -> No
             joining = asyncio.create_task(node.__aenter__())
             await cluster.subscribe("members/default", "a test")
             entries = register.Register(cluster, "").entries
-            while node.me not in Members(await entries()).present:  # noqa: ASYNC110  # nobody tells
+            while node.me not in Members(await entries()).present:  # noqa: ASYNC110  # there is no event to wait for
                 await asyncio.sleep(0.01)
             joining.cancel()
             with pytest.raises(asyncio.CancelledError):

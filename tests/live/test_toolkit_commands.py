@@ -1,4 +1,4 @@
-"""The commands of the toolkit, with a keeper of its own process: keep, lock, elect, queue."""
+"""The commands keep, lock, elect and queue, with a keeper in its own process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def line_of(started: subprocess.Popen[str]) -> str:
 
 @pytest.fixture(scope="module")
 def keeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str]]:
-    """Its process, and its address."""
+    """Run a keeper. Yield its process id and its address."""
     (address,) = free_addresses(1)
     data = str(tmp_path_factory.mktemp("keeper") / "data")
     with process("keep", "--listen", address, "--data", data) as started:
@@ -61,7 +61,7 @@ def keeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str]
 def oncecast(
     keeper: tuple[int, str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Command:
-    """Runs a command; gives its status, standard output and standard error."""
+    """Return a function that runs a command and returns its status, stdout and stderr."""
     monkeypatch.setenv("ONCECAST_PEERS", keeper[1])
 
     def run(*words: str) -> tuple[int, str, str]:
@@ -75,7 +75,7 @@ def oncecast(
 # queue
 
 
-def test_elements_are_put_seen_and_taken_once(oncecast: Command) -> None:
+def test_elements_are_put_peeked_and_taken_once(oncecast: Command) -> None:
     """DDS-5"""
     values = ["one", "two words", "ü"]
     assert oncecast("queue", "put", "jobs", *values) == (ExitStatus.OK, "", "")
@@ -110,7 +110,7 @@ def test_lines_of_standard_input_are_elements(
 # lock
 
 
-def test_command_runs_under_the_lock_and_its_status_is_told(oncecast: Command) -> None:
+def test_command_runs_under_the_lock_and_its_status_is_returned(oncecast: Command) -> None:
     """DDS-4"""
     tokens = []
     for status in (0, 7):
@@ -129,11 +129,13 @@ def held(keeper: str, *options: str) -> list[str]:
     return ["lock", "run", "gate", "--peers", keeper, *options, "--", "sh", "-c", script]
 
 
-def test_holder_is_killed_and_the_next_goes_on_with_a_higher_token(
+def test_next_holder_after_a_kill_has_a_higher_token(
     keeper: tuple[int, str], oncecast: Command
 ) -> None:
-    """DDS-4: what the killed one had started goes on, and its token is stale from now on. The next
-    holder waits for the lease of the killed one, and not for its own."""
+    """DDS-4: the next holder waits for the lease of the killed one, not for its own.
+
+    The command of the killed holder continues with a stale token.
+    """
     with process(*held(keeper[1], "--lease", "1", "--grace", "0.1")) as holder:
         token, orphan = map(int, line_of(holder).split())
         status, _, err = oncecast("lock", "run", "gate", "--timeout", "0.1", "--", "true")
@@ -145,7 +147,7 @@ def test_holder_is_killed_and_the_next_goes_on_with_a_higher_token(
         assert (status, int(out) > token) == (ExitStatus.OK, True)
 
 
-def test_holder_that_is_told_to_end_ends_its_command_and_gives_the_lock_back(
+def test_stopped_holder_stops_its_command_and_releases_the_lock(
     keeper: tuple[int, str], oncecast: Command
 ) -> None:
     with process(*held(keeper[1], "--lease", "60")) as holder:
@@ -157,7 +159,7 @@ def test_holder_that_is_told_to_end_ends_its_command_and_gives_the_lock_back(
     assert oncecast("lock", "run", "gate", "--", "true")[0] == ExitStatus.OK
 
 
-def test_command_is_ended_when_the_lease_runs_out(keeper: tuple[int, str]) -> None:
+def test_command_is_stopped_when_the_lease_expires(keeper: tuple[int, str]) -> None:
     """DDS-4"""
     with process(*held(keeper[1], "--lease", "0.5")) as holder:
         child = int(line_of(holder).split()[1])
@@ -176,7 +178,7 @@ def test_command_is_ended_when_the_lease_runs_out(keeper: tuple[int, str]) -> No
 # elect
 
 
-def test_command_runs_where_the_leader_is(oncecast: Command) -> None:
+def test_command_runs_on_the_leader(oncecast: Command) -> None:
     """DDS-4"""
     addresses = free_addresses(2)
 
@@ -203,39 +205,39 @@ def test_command_runs_where_the_leader_is(oncecast: Command) -> None:
             again.wait(PATIENCE)
 
 
-# what goes wrong
+# errors
 
 
-def test_what_keeps_a_command_from_its_group_is_told(
+def test_missing_keepers_and_members_are_reported(
     oncecast: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(membership, "JOIN_WITHIN", 0.2)
-    (nobody,) = free_addresses(1)
-    status, _, err = oncecast("queue", "stats", "jobs", "--peers", nobody)
+    (unused,) = free_addresses(1)
+    status, _, err = oncecast("queue", "stats", "jobs", "--peers", unused)
     assert status == ExitStatus.NO_QUORUM
-    assert f"only 0 of 1 keepers are reachable, missing {nobody} ([Errno 111]" in err
+    assert f"only 0 of 1 keepers are reachable, missing {unused} ([Errno 111]" in err
     assert "start keepers with `oncecast keep`" in err
-    alone = ("--listen", nobody, "--peers", nobody)
+    alone = ("--listen", unused, "--peers", unused)
     status, _, err = oncecast(
         "elect", "x", *alone, "--members", "2", "--timeout", "0", "--", "true"
     )
     assert status == ExitStatus.NO_QUORUM
-    assert f"the group has 1 members, 2 are needed: {nobody}; start" in err
+    assert f"the group has 1 members, 2 are needed: {unused}; start" in err
 
 
-def test_keepers_of_another_list_refuse_and_say_so(
+def test_keepers_with_another_list_refuse_with_a_reason(
     keeper: tuple[int, str], oncecast: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(membership, "JOIN_WITHIN", 0.2)
-    (nobody,) = free_addresses(1)
-    status, _, err = oncecast("queue", "stats", "jobs", "--peers", f"{keeper[1]},{nobody}")
+    (unused,) = free_addresses(1)
+    status, _, err = oncecast("queue", "stats", "jobs", "--peers", f"{keeper[1]},{unused}")
     assert status == ExitStatus.NO_QUORUM
     assert f"{keeper[1]} (" in err
     assert "cluster" in err
 
 
-def test_address_that_is_taken_is_told(keeper: tuple[int, str], oncecast: Command) -> None:
-    """Two members with one id."""
+def test_address_in_use_is_reported(keeper: tuple[int, str], oncecast: Command) -> None:
+    """Two members cannot have the same address."""
     status, _, err = oncecast("queue", "stats", "jobs", "--listen", keeper[1])
     assert (status, "free the port" in err) == (ExitStatus.FAILURE, True)
 
@@ -248,7 +250,7 @@ def test_address_that_is_taken_is_told(keeper: tuple[int, str], oncecast: Comman
         (("keep", "--listen", "127.0.0.1:0", "--peers", "127.0.0.1:1"), "needs a fixed port"),
     ],
 )
-def test_wrong_usage_is_told(words: tuple[str, ...], told: str, oncecast: Command) -> None:
+def test_wrong_usage_is_reported(words: tuple[str, ...], told: str, oncecast: Command) -> None:
     status, _, err = oncecast(*words)
     assert (status, told in err) == (ExitStatus.USAGE, True)
 
@@ -256,7 +258,7 @@ def test_wrong_usage_is_told(words: tuple[str, ...], told: str, oncecast: Comman
 @pytest.mark.parametrize(
     "words", [(), ("--lease", "0", "--", "true"), ("--lease", "inf", "--", "true")]
 )
-def test_command_is_missing_or_the_lease_is_no_time(words: tuple[str, ...]) -> None:
+def test_missing_command_and_invalid_lease_are_wrong_usage(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as end:
         main(("lock", "run", "door", *words))
     assert end.value.code == ExitStatus.USAGE

@@ -45,7 +45,7 @@ def test_verify_shows_the_segments_of_an_intact_log(
     out, err = capsys.readouterr()
     assert "00000001.log" in out
     assert "records 1 to 101" in out
-    assert out.endswith("whole\n")
+    assert out.endswith("no damage\n")
     assert err == ""
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
 

@@ -30,7 +30,7 @@ class Forwarded(Value):
 
 
 class Forwarder(Protocol):
-    """Forwards events to the application that only the layers above would see."""
+    """Forwards events to the application that would reach only the layers of the stack."""
 
     name = "forwarder"
     Observed = ViewChanged | LeaderElected

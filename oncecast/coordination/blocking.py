@@ -21,10 +21,7 @@ T = TypeVar("T")
 
 
 class Node:
-    """A member of a group, for programs without an event loop.
-
-    It takes the same arguments as `oncecast.join`.
-    """
+    """A member of a group, without an event loop. It takes the arguments of `oncecast.join`."""
 
     def __init__(
         self,

@@ -158,7 +158,7 @@ class Lock:
         self._node.request(Release(self.name))
         self._local.release()
 
-    def heard(self, event: Acquired | Renewed | Lapsed) -> None:
+    def on_event(self, event: Acquired | Renewed | Lapsed) -> None:
         if isinstance(event, Lapsed):
             self._lapsed = event.token
             self._token.set(0)
@@ -168,7 +168,7 @@ class Lock:
     def stopped(self) -> None:
         """Report the lock as lapsed, because a stopped node does not renew it."""
         if self.held:
-            self.heard(Lapsed(self.name, self._token.value))
+            self.on_event(Lapsed(self.name, self._token.value))
 
 
 class Queue:

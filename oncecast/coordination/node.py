@@ -150,7 +150,7 @@ class Node:
             me=self.me,
             listen=listen,
             journal=journal,
-            on_event=self._hear,
+            on_event=self._on_event,
             insecure=self._insecure,
             options=Options(cluster=self._cluster()),
         )
@@ -216,10 +216,7 @@ class Node:
         return self.client
 
     def _cluster(self) -> str:
-        """Return a cluster id that differs for each group and list of acceptors.
-
-        Nodes with different acceptors could make different decisions, so they must not connect.
-        """
+        """Return an id that keeps nodes with another group or other acceptors apart."""
         shared = " ".join((*self.acceptors, self._group)).encode()
         return "coordination-" + sha256(shared).hexdigest()[:16]
 
@@ -279,7 +276,7 @@ class Node:
         finally:
             doing.cancel()
 
-    def _hear(self, event: Value) -> None:
+    def _on_event(self, event: Value) -> None:
         if type(event) is Arrived:  # the most frequent event
             self.streams.arrived(event.stream)
             return
@@ -289,13 +286,13 @@ class Node:
             case Forwarded(LeaderElected(leader)):
                 self.election.changed(leader)
             case Acquired() | Renewed() | Lapsed():
-                self.lock(event.lock).heard(event)
+                self.lock(event.lock).on_event(event)
             case Dequeued(queue, ticket, data):
                 self.queue(queue).answered(ticket, data)
             case Deposited(queue, ticket, done):
                 self.queue(queue).deposited(ticket, done)
             case _:
-                self.streams.hear(event)
+                self.streams.on_event(event)
 
 
 join = Node

@@ -34,10 +34,7 @@ class Stream:
 
 
 class Writer:
-    """A writer of a stream. Use it with `with`, or close it.
-
-    It buffers values until the node's thread runs.
-    """
+    """A writer of a stream. Use it with `with`, or close it."""
 
     def __init__(self, thread: Thread, of: writer.Writer) -> None:
         self._thread, self._of = thread, of

@@ -73,7 +73,7 @@ class Endpoint:
         while (event := await self.next_event()) is not None:
             yield event
 
-    def heard(self, event: StreamEvent) -> None:
+    def on_event(self, event: StreamEvent) -> None:
         match event:
             case Matched():
                 self._mismatched.pop(event.peer, None)

@@ -115,17 +115,17 @@ class Streams:
         if stream in self.readers:
             self.readers[stream].arrived()
 
-    def hear(self, event: Value) -> None:
+    def on_event(self, event: Value) -> None:
         match event:
             case Written() | NotWritten() | Stable():
                 if event.stream in self.writers:
                     self.writers[event.stream].answered(event)
             case Liveliness() | SamplesLost() | SamplesRejected():
                 if event.stream in self.readers:
-                    self.readers[event.stream].heard(event)
+                    self.readers[event.stream].on_event(event)
             case Matched() | Mismatched() | Unmatched() | DeadlineMissed() | LimitReached():
                 endpoints = self.writers if event.side == "writer" else self.readers
                 if event.stream in endpoints:
-                    endpoints[event.stream].heard(event)
+                    endpoints[event.stream].on_event(event)
             case _:
                 pass  # events of other layers

@@ -88,7 +88,7 @@ MUTANTS = [
         ELECTION,
         "a wrong suspicion ends",
         Group,
-        "_hear",
+        "_on_alive",
         "each.suspected = False",
     ),
     by_storm(

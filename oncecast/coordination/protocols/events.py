@@ -32,10 +32,7 @@ class ViewChanged(Value):
 
 
 class LeaderElected(Value):
-    """The leader has changed; NO_NODE means that there is none.
-
-    Eventually every running node has the same leader.
-    """
+    """The leader has changed. NO_NODE stands for none."""
 
     leader: NodeId
 

@@ -87,11 +87,11 @@ class Group(Protocol):
     def receive(self, sender: NodeId, message: Alive) -> None:
         for node in (sender, *message.known):
             if node not in self.known and node != self.me:
-                self._meet(node)
+                self._add(node)
         if sender not in self.known:
             self.dropped += 1
             return
-        self._hear(sender, self.known[sender])
+        self._on_alive(sender, self.known[sender])
         self.known[sender].member = message.member
         self._update_view()
 
@@ -126,13 +126,13 @@ class Group(Protocol):
         heard = (node for node, each in self.known.items() if not each.suspected)
         return Alive(self.member, tuple(heard))
 
-    def _meet(self, node: NodeId) -> None:
+    def _add(self, node: NodeId) -> None:
         if len(self.known) < KNOWN_MAX:
             self.known[node] = Peer(self.suspect_after)
             self.send(node, self._alive())
             self.later(self.forget_after, Silent(node))
 
-    def _hear(self, node: NodeId, each: Peer) -> None:
+    def _on_alive(self, node: NodeId, each: Peer) -> None:
         self.watch(node)
         if each.suspected:
             each.suspected = False

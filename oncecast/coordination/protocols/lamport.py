@@ -56,9 +56,7 @@ class LamportMutex(Protocol):
         super().__init__(me, rng)
         self.others = tuple(node for node in members if node != me)
         self.clock = LamportClock(me)
-        self.heard = {
-            node: Stamp(0, node) for node in self.others
-        }  # the last stamp from each member
+        self.heard = {node: Stamp(0, node) for node in self.others}  # the last stamp of each
         self.queues: dict[str, RequestQueue] = {}
         self.dropped = 0  # messages from nodes that are not members
 

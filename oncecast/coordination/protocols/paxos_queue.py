@@ -56,10 +56,7 @@ class Item(Value):
 
 
 class Entrusted(Value, tag="Entrusted"):
-    """A request to the leader to add an element.
-
-    Tickets start again when a process restarts, so `depositor` names its incarnation.
-    """
+    """A request to the leader to add an element. `depositor` is an incarnation."""
 
     depositor: str
     ticket: int

@@ -62,10 +62,7 @@ class Cache:
     # -- in --
 
     def fits(self, keys: Sequence[bytes], count: int = 1) -> bool:
-        """Return whether the cache can keep `count` values of these keys.
-
-        `keys` has one key for all values, or one for each.
-        """
+        """Return whether `count` values fit. `keys` has one key for all of them, or one each."""
         slots, qos = self._slots, self.qos
         if len(slots) + len(keys) > qos.keys_max:
             new = [key for key in dict.fromkeys(keys) if key not in slots]

@@ -220,16 +220,13 @@ class Data(Value, tag="Data"):
 
 
 class Beat(Value, tag="Beat"):
-    """A heartbeat of a writer: the receiver's first number, and the last one sent to it.
-
-    All readers have the values before `stable`.
-    """
+    """A heartbeat of a writer, with the first and last number that it sent to the receiver."""
 
     stream: str
     incarnation: int
     start: int
     last: int
-    stable: int
+    stable: int  # all readers have earlier values
 
     @property
     def possible(self) -> bool:
@@ -247,15 +244,12 @@ class Acks(Value, tag="Acks"):
 
 
 class Known(Value, tag="Known"):
-    """The sender has all values of a suspected writer before `next`.
-
-    0 means that it has none yet, NOT_READING that it does not read this writer.
-    """
+    """The sender has all values of a suspected writer before `next`."""
 
     stream: str
     writer: NodeId
     incarnation: int
-    next: int
+    next: int  # 0: none; NOT_READING: the sender does not read this writer
     answer: bool  # the receiver should answer with its own
 
 

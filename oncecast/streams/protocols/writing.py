@@ -64,7 +64,7 @@ class MatchedReader:
         self._in_flight.append((last, size))
 
     def resume(self) -> None:
-        """Send again all values that were not acknowledged."""
+        """Go back to the last acknowledgement, because messages in flight may be lost."""
         self.sent, self._bytes = self.next, 0
         self._in_flight.clear()
 
@@ -85,11 +85,9 @@ class Writer:
         self.cache = Runs(self.qos) if self.qos.keeps_all else Cache(self.qos)
         self._waiting: deque[tuple[float, Write]] = deque()  # deadline and write
         self._written: dict[bytes, float] = {}  # last write of each key
-        self._keeps_for_late_readers = self.qos.durability > Durability.VOLATILE
+        self._keeps_history = self.qos.durability > Durability.VOLATILE
         # A writer that keeps values can run out of cache space.
-        self.may_wait = (
-            self._keeps_for_late_readers or self.qos.reliability > Reliability.BEST_EFFORT
-        )
+        self.may_wait = self._keeps_history or self.qos.reliability > Reliability.BEST_EFFORT
         self._has_reliable_readers = False  # matched or suspected
         self._beat_at = streams.now  # the last heartbeat to all
 
@@ -119,12 +117,9 @@ class Writer:
     def _write(self, write: Write) -> None:
         streams, first, count = self._streams, self.next, len(write.values)
         self.next = end = first + count
-        stream, incarnation = self.endpoint.stream, self.endpoint.incarnation
+        header = (self.endpoint.stream, streams.me, self.endpoint.incarnation)
         # All readers share one message, so it is encoded once.
-        numbers = (first,)
-        data = Data(
-            stream, streams.me, incarnation, first, end - 1, numbers, write.keys, write.values
-        )
+        data = Data(*header, first, end - 1, (first,), write.keys, write.values)
         self._keep(data)
         if self.qos.deadline < inf:
             self._written.update(dict.fromkeys(write.keys, streams.now))
@@ -141,7 +136,7 @@ class Writer:
             streams.emit(Written(write.stream, write.ticket, end - 1))
 
     def _keep(self, data: Data) -> None:
-        needed = self._keeps_for_late_readers or self._has_reliable_readers
+        needed = self._keeps_history or self._has_reliable_readers
         until = self._streams.now + self.qos.lifespan
         if isinstance(self.cache, Runs):
             self.cache.add(data, until) if needed else self.cache.skip(data)

@@ -193,12 +193,12 @@ class Queue:
         return self._node.peek(self.name, count)
 
     async def enqueue(self, data: bytes) -> None:
-        """Add an element. Wait only while a peer is slow to read what was sent to it."""
+        """Add an element. Wait only while a peer is slow to read its messages."""
         self._node.request(Enqueue(self.name, data))
         await self._wait_for_slow_peers()
 
     async def deposit(self, data: bytes, timeout: float = 30.0) -> None:
-        """Let the leading acceptor add an element, and wait until it has it on disk, if any.
+        """Let the leading acceptor add an element, and wait until it is on its disk, if it has one.
 
         Use it in short-lived processes. Raise NotDeposited if the leader does not confirm it.
         """

@@ -41,9 +41,8 @@ from oncecast.overlay.events import Delivered, Discard, Disregard, Lost, Message
 from oncecast.overlay.recovery import Recovery
 
 SERIES = "queue/"  # other protocols use other series of the Synod
-# The oldest elements, from which a requester picks one at random. If all requesters picked the
-# oldest one, all but one would lose. If they picked any, settled numbers would have many gaps, and
-# members send each other the gaps.
+# Requesters pick one of the oldest elements. If all picked the oldest one, all but one would lose.
+# If they picked any, settled numbers would have many gaps, which members send to each other.
 WINDOW = 64
 ENTRUSTED_MAX = 10_000  # remembered deposits, so that none is added twice
 
@@ -56,7 +55,7 @@ class Item(Value):
 
 
 class Entrusted(Value, tag="Entrusted"):
-    """A request to the leader to add an element. `depositor` is an incarnation."""
+    """A request to the leader to add an element. `depositor` is the sender's incarnation."""
 
     depositor: str
     ticket: int

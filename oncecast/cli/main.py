@@ -12,6 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import oncecast
 from oncecast.cli.connecting import complain, is_of_output
@@ -41,8 +42,18 @@ COMMANDS = (
 )
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose description is a sentence without the name of the command."""
+
+    def __init__(self, *, description: str | None = None, **options: Any) -> None:
+        if description:
+            text = description.strip().rpartition("`: ")[2].removesuffix(".")
+            description = f"{text[0].upper()}{text[1:]}."
+        super().__init__(description=description, **options)
+
+
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="oncecast", description=oncecast.__doc__)
+    parser = Parser(prog="oncecast", description=oncecast.__doc__)
     parser.add_argument("--version", action="version", version=f"oncecast {oncecast.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in COMMANDS:

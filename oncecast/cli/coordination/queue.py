@@ -55,7 +55,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def _verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, work: Work
 ) -> argparse.ArgumentParser:
-    verb = verbs.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+    verb = verbs.add_parser(name, help=about, description=about)
     verb.add_argument("name", metavar="NAME", type=called, help="name of the queue")
     add_joining(verb)
     add_json(verb)

@@ -41,11 +41,11 @@ PACE: dict[str, Any] = {"heartbeat": HEARTBEAT, "suspect_after": SUSPECT_AFTER}
 QUALITIES = {
     "--deadline": "maximum time between two values of a key (default: no limit)",
     "--lifespan": "time after which a value expires (default: never)",
-    "--liveliness": "time without a sign of life until a writer counts as dead",
+    "--liveliness": "maximum silence of a writer (default: no limit)",
 }
 LIMITS = {
-    "--samples-max": "maximum values in the cache",
-    "--keys-max": "maximum keys in the cache",
+    "--samples-max": "maximum values in the cache (default: 100000)",
+    "--keys-max": "maximum keys in the cache (default: 10000)",
 }
 
 
@@ -73,7 +73,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--blocking-max",
         metavar="SECONDS",
         type=float,
-        help="how long a write waits for buffer space",
+        help="how long a write waits for buffer space (default: 1)",
     )
     add_patience(write, 5.0, "how long to wait for readers")
     write.set_defaults(lines=True)
@@ -92,7 +92,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def _verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, work: Work
 ) -> argparse.ArgumentParser:
-    verb = verbs.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+    verb = verbs.add_parser(name, help=about, description=about)
     verb.add_argument("name", metavar="NAME", type=called, help="name of the stream")
     verb.add_argument(
         "--reliability",

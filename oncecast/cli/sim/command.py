@@ -87,7 +87,7 @@ def add_scenario(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--nodes",
         type=positive,
-        help="number of nodes, or the maximum if the seed chooses it (default: of the scenario)",
+        help="number of nodes; a maximum if the seed chooses it (default: set by the scenario)",
     )
 
 

@@ -26,7 +26,7 @@ def configure(
     verb = verbs.add_parser("sweep", help="run many seeds and sizes on Spark", description=__doc__)
     verb.add_argument("scenario", metavar="SCENARIO", help="name of a scenario; see `sim list`")
     verb.add_argument(
-        "--nodes", type=sizes, metavar="N,M", help="numbers of nodes (default: of the scenario)"
+        "--nodes", type=sizes, metavar="N,M", help="numbers of nodes (default: set by the scenario)"
     )
     verb.add_argument(
         "--seeds",

@@ -45,7 +45,10 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     verb = verbs.add_parser("run", help="run experiments and write tables and figures")
     verb.add_argument("name", metavar="NAME", help="name of an experiment, or all")
     verb.add_argument(
-        "--out", metavar="DIR", default="experiments", help="directory (default: %(default)s)"
+        "--out",
+        metavar="DIR",
+        default="experiments",
+        help="directory for the report (default: %(default)s)",
     )
     verb.add_argument(
         "--nodes",

@@ -152,7 +152,7 @@ class InvalidName(OncecastError, ValueError):
 
 
 class InvalidArgument(OncecastError, ValueError):
-    """An argument makes no sense, such as a policy that contradicts itself."""
+    """An argument is not valid, such as a policy that contradicts itself."""
 
     code = "invalid-argument"
     message = "an argument is not valid"
@@ -161,7 +161,7 @@ class InvalidArgument(OncecastError, ValueError):
 
 @with_fields
 class PayloadTooLarge(OncecastError, ValueError):
-    """A message or batch is larger than the node takes. It was not sent."""
+    """A message or batch exceeds a limit of the node. It was not sent."""
 
     what: str
     max: int
@@ -281,7 +281,7 @@ class OutOfRange(OncecastError, ValueError):
 class MessagesLost(OncecastError):
     """The topic's policy dropped unread messages: `first` to before `next`.
 
-    It is raised once, in their place. The next read returns the messages behind them.
+    It is raised once. The next read returns the messages after them.
     """
 
     topic: str
@@ -313,13 +313,13 @@ class NotStaged(OncecastError):
 class BadBatch(OncecastError):
     """A batch is damaged, or in a format that this version cannot read.
 
-    It ends this reading only, after all messages before it.
+    A read raises it after all messages before the batch.
     """
 
     code = "bad-batch"
     message = "the batch is damaged, or its format is unknown"
     remedy = "if you were putting, put the messages again; if you were reading, seek past them"
-    cli_remedy = "to read the messages behind it, use `oncecast subs seek`"
+    cli_remedy = "skip it with `oncecast subs seek`"
 
 
 @with_fields
@@ -346,7 +346,7 @@ DISK = "data on the node's disk"
 
 @with_fields
 class Overloaded(OncecastError):
-    """The node, or the client's buffer, takes nothing more for now."""
+    """The node or the client's buffer accepts no more for now."""
 
     what: str
 
@@ -470,15 +470,15 @@ class NotHere(SessionError):
 
 
 class CoordinationError(OncecastError):
-    """The root of errors between processes that coordinate."""
+    """The root of coordination errors."""
 
     code = "coordination"
-    message = "the coordination failed"
+    message = "coordination failed"
 
 
 @with_fields
 class NotReached(CoordinationError):
-    """The group did not reach the size that was waited for."""
+    """The group did not reach the requested size in time."""
 
     size: int
     view: tuple[str, ...]
@@ -556,7 +556,7 @@ class Stopped(CoordinationError):
 
 
 class StreamError(CoordinationError):
-    """The root of errors of streams."""
+    """The root of stream errors."""
 
     code = "stream"
     message = "the stream failed"
@@ -644,7 +644,7 @@ class NoCluster(StreamError):
 
 
 class StorageError(OncecastError):
-    """The root of errors of a disk."""
+    """The root of storage errors."""
 
     code = "storage"
     message = "the disk failed"
@@ -739,7 +739,7 @@ class InUse(StorageError):
 
 
 class NetworkError(OncecastError):
-    """The root of errors of the network."""
+    """The root of network errors."""
 
     code = "network"
     message = "the network failed"
@@ -849,7 +849,7 @@ class Diverged(OncecastError):
 
 
 class SettingsError(OncecastError):
-    """The root of errors of settings."""
+    """The root of errors in settings."""
 
     code = "settings"
     message = "the settings are not valid"

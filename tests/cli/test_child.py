@@ -29,7 +29,7 @@ def test_status_is_that_of_a_shell(script: str, status: int) -> None:
     assert run(run_until(never(), ("sh", "-c", script), 1.0)) == status
 
 
-def test_child_is_stopped_when_its_right_ends() -> None:
+def test_child_is_stopped_when_the_stop_condition_is_met() -> None:
     assert run(run_until(at_once(), ("sleep", "60"), 10.0)) is None
 
 

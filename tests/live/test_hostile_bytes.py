@@ -1,4 +1,4 @@
-"""Foreign connections to a real process are closed and logged, and use no memory."""
+"""Foreign connections to a real process are closed and logged, and leak no memory."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Node(NamedTuple):
     address: str
     directory: Path
     process: subprocess.Popen[bytes]
-    words: list[str]  # of the command line
+    words: list[str]  # arguments of `oncecast`
 
 
 class Ended(Exception):
@@ -245,7 +245,7 @@ def say_how_to_go_on(node: Node, nodes: list[Node], fate: str = KILLED) -> None:
 def end(nodes: list[Node]) -> None:
     for node in nodes:
         if node.process.poll() is None:
-            os.kill(node.process.pid, signal.SIGCONT)  # a stopped process gets no SIGTERM
+            os.kill(node.process.pid, signal.SIGCONT)  # a suspended process does not handle SIGTERM
             node.process.terminate()
     give_up = monotonic() + STOP
     for node in nodes:

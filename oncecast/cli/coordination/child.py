@@ -1,4 +1,4 @@
-"""A child process that ends, with all its descendants, when this process loses its right."""
+"""A child process that runs only while this process leads or holds a lock."""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ READ = 256 * 1024  # bytes of one read of standard input
 TOGETHER = 1000  # messages of one put or get
 
 
+# Long: one table of commands and their options.
 def configure(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], *, in_shell: bool = False
 ) -> None:

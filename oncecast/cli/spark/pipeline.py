@@ -21,6 +21,7 @@ SMALL_BYTES = 64 << 20
 FAULTS = ("lost", "duplicated", "out of order", "stored twice", "stored out of order")
 
 
+# Long: one table of commands and their options.
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     pipeline = commands.add_parser("pipeline", help="run Spark jobs", description=__doc__)
     verbs = pipeline.add_subparsers(title="verbs", metavar="VERB", required=True)

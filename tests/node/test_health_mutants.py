@@ -15,7 +15,7 @@ from oncecast.replication.roster import Roster
 from tests.broker import test_governing as views
 from tests.mutants import Mutant, exact, must_be_noticed, replaced
 from tests.node import test_health as pages
-from tests.replication import test_seats_exactly as seats
+from tests.replication import test_membership_exactly as membership
 
 pytestmark = pytest.mark.mutants
 
@@ -53,7 +53,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         Paxos, "receive", "self._forget_sender()", "pass",
     ),
     "nodes that once offered remembered forever": (
-        seats.test_nodes_that_neither_offer_nor_sit_are_forgotten,
+        membership.test_leader_forgets_non_members_without_an_offer,
         Roster, "forget_old", "del self.last_heard[node]", "pass",
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Three replicas on simulated disks, and no weather but what a test makes."""
+"""Three replicas on simulated disks, without random faults."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ FOUNDERS = Config(1, tuple(Member(node, 1) for node in NODES), 3)
 
 
 class Reader(Ledger):
-    """Remembers what it could not read, and goes on."""
+    """A ledger that keeps the last read error and continues."""
 
-    named: Corrupt | None = None
+    read_error: Corrupt | None = None
 
     def timeout(self, timer: Scrub) -> None:
         try:
             super().timeout(timer)
         except Corrupt as error:
-            self.named = error
+            self.read_error = error
             self.later(0.5, timer)
 
 
@@ -77,7 +77,7 @@ class Quiet:
         return leader
 
     def put(self, *payloads: bytes, pause: float = 0.3) -> list[int]:
-        """Each by itself, unless there is no pause; their places."""
+        """Put the payloads, with a pause after each, and return their slots."""
         for payload in payloads:
             self.sim.ask(self.leader, Put(0, self.sequence, payload))
             self.sequence += 1
@@ -93,7 +93,7 @@ class Quiet:
         )
 
     def flip(self, node: NodeId, slot: int) -> None:
-        """One bit of the record that holds this slot."""
+        """Flip one bit of the record that holds this slot."""
         number = self.paxos(node).state.values.index.get(slot)
         assert number is not None
         self.flip_record(node, number)

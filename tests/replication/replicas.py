@@ -1,4 +1,4 @@
-"""Replicas driven by hand: inputs in, exactly these effects out."""
+"""Replicas that a test drives by hand: inputs in, effects out."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ OPTIONS = GroupOptions(compare_every=0.0)
 
 
 class Book:
-    """A learner that remembers what it was told."""
+    """A state machine that records what it learns."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, bytes]] = []
+        self.learned: list[tuple[int, bytes]] = []
         self.state: tuple[int, tuple[bytes, ...]] | None = None
 
     def install(self, slot: int, state: tuple[bytes, ...]) -> None:
         self.state = slot, state
 
     def learn(self, slot: int, value: bytes) -> None:
-        self.told.append((slot, value))
+        self.learned.append((slot, value))
 
 
 class Disk:
-    """What a replica has appended, and can read again."""
+    """The records that a replica can read."""
 
     def __init__(self) -> None:
         self.records: dict[int, Value] = {}
@@ -40,8 +40,8 @@ class Disk:
         return self.records[number]
 
 
-def asleep(me: NodeId = B, config: Config = THREE, options: GroupOptions = OPTIONS) -> Paxos:
-    """A replica that can be given records of an earlier life."""
+def unstarted(me: NodeId = B, config: Config = THREE, options: GroupOptions = OPTIONS) -> Paxos:
+    """Return a replica that is not started, so that records can be restored."""
     group = Paxos(me, Random(0), founders=config, incarnation=1, options=options)
     group.attach(Book())
     group._records.read = Disk().read
@@ -51,8 +51,8 @@ def asleep(me: NodeId = B, config: Config = THREE, options: GroupOptions = OPTIO
 def restored(
     *records: Value, me: NodeId = B, config: Config = THREE, options: GroupOptions = OPTIONS
 ) -> Paxos:
-    """A replica that wakes with these records, after its birth."""
-    group = asleep(me, config, options)
+    """Return a replica that has restored its Born record and these records."""
+    group = unstarted(me, config, options)
     disk = Disk()
     group._records.read = disk.read
     for number, record in enumerate((Born(1, config), *records), 1):
@@ -62,9 +62,9 @@ def restored(
     return group
 
 
-def awake(me: NodeId = B, config: Config = THREE, options: GroupOptions = OPTIONS) -> Paxos:
-    """A replica of three that has just started; the lease of whom it may have heard is over."""
-    group = asleep(me, config, options)
+def started(me: NodeId = B, config: Config = THREE, options: GroupOptions = OPTIONS) -> Paxos:
+    """Return a started replica; leases that it may have granted have ended."""
+    group = unstarted(me, config, options)
     group.start()
     group.drain()
     group.now = 100.0
@@ -77,19 +77,19 @@ def hear(group: Paxos, sender: NodeId, message: Value) -> list[Effect]:
 
 
 def sync(group: Paxos) -> list[Effect]:
-    """All that it has appended is on disk."""
+    """Report that all appended records are on disk."""
     return hear(group, group.me, Stored(group._records.last))
 
 
 def promise(group: Paxos, sender: NodeId, *, known: int = 0) -> list[Effect]:
-    """`sender` promises what was asked for, and has nothing to report."""
+    """Deliver a Promise of `sender` without votes."""
     assert group.leader.term is not None
     return hear(group, sender, Promise(group.leader.term.ballot, 1, 1, known, (), ()))
 
 
 def leading(me: NodeId = A, config: Config = THREE, options: GroupOptions = OPTIONS) -> Paxos:
-    """A leader, elected by itself and the first ones: of three, by one other."""
-    group = awake(me, config, options)
+    """Return a leader that has the promises of a bare majority."""
+    group = started(me, config, options)
     group.leader.stand()
     group.drain()
     promise(group, me)

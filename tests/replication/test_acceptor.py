@@ -1,4 +1,4 @@
-"""REP-1: promise and accept, exactly: nothing before the disk, nothing below what was promised."""
+"""REP-1: an acceptor answers only once its records are on disk, and never below its promise."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from tests.replication.replicas import (
     A,
     B,
     C,
-    awake,
     ballot,
     command,
     hear,
     records,
     restored,
     sends,
+    started,
     sync,
     vouch,
 )
 
 
 def test_a_promise_waits_for_the_disk() -> None:
-    group = awake()
+    group = started()
     assert hear(group, A, Prepare(ballot(1), 1)) == [
         Append(Promised(ballot(1), vouch(0)), 2),
         Later(4 * OPTIONS.resend, Silence()),
@@ -49,9 +49,9 @@ def test_a_promise_waits_for_the_disk() -> None:
     ]
 
 
-def test_who_has_promised_lets_the_candidate_try_before_it_stands_itself() -> None:
-    """REP-5: its own patience would be over at about the same time."""
-    group = awake()
+def test_promise_gives_the_candidate_time_before_this_replica_stands() -> None:
+    """REP-5: otherwise both would stand at about the same time."""
+    group = started()
     assert Later(4 * OPTIONS.resend, Silence()) in hear(group, A, Prepare(ballot(1), 1))
     assert Later(4 * OPTIONS.resend, Silence()) not in hear(group, A, Prepare(ballot(1), 1))
     group.now += 4 * OPTIONS.resend
@@ -59,10 +59,10 @@ def test_who_has_promised_lets_the_candidate_try_before_it_stands_itself() -> No
     assert (A, Canvass(1)) in sends(group.drain())
 
 
-def test_each_ballot_without_a_leader_is_given_more_time_than_the_one_before() -> None:
+def test_each_failed_election_gives_the_next_ballot_more_time() -> None:
     """REP-5: an election takes a round trip and two writes, and `resend` may be shorter. Otherwise
-    two candidates could end each other's elections for ever."""
-    group = awake(options=replace(OPTIONS, resend=0.01))
+    two candidates could end each other's elections forever."""
+    group = started(options=replace(OPTIONS, resend=0.01))
     waits = [0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.0, 2.0]
     for round, wait in enumerate(waits, 1):
         assert Later(wait, Silence()) in hear(group, A, Prepare(ballot(round), 1))
@@ -73,7 +73,7 @@ def test_each_ballot_without_a_leader_is_given_more_time_than_the_one_before() -
 
 def test_a_rejected_candidate_waits_longer_each_time_until_a_leader_is_heard() -> None:
     """REP-5"""
-    group = awake(options=replace(OPTIONS, resend=0.01))
+    group = started(options=replace(OPTIONS, resend=0.01))
     waits: list[float] = []
     for round in range(1, 10):
         group.leader.stand()
@@ -85,12 +85,12 @@ def test_a_rejected_candidate_waits_longer_each_time_until_a_leader_is_heard() -
     assert all(0.5 <= wait <= 2.0 for wait in waits[6:])
 
 
-def test_who_hears_of_no_leader_consents_and_writes_nothing() -> None:
-    assert hear(awake(), A, Canvass(1)) == [Send(A, Consent(1), after=0)]
+def test_replica_without_a_leader_consents_and_writes_nothing() -> None:
+    assert hear(started(), A, Canvass(1)) == [Send(A, Consent(1), after=0)]
 
 
-def test_who_has_heard_of_another_leader_does_not_consent() -> None:
-    group = awake()
+def test_replica_that_hears_another_leader_does_not_consent() -> None:
+    group = started()
     hear(group, C, Beat(ballot(1, C), 0, 1.0))
     assert hear(group, A, Canvass(1)) == []
     assert hear(group, C, Canvass(1)) == [Send(C, Consent(1), after=0)]
@@ -98,16 +98,16 @@ def test_who_has_heard_of_another_leader_does_not_consent() -> None:
     assert hear(group, A, Canvass(1)) == [Send(A, Consent(1), after=0)]
 
 
-def test_a_promise_asked_for_again_is_given_again_and_not_stored_again() -> None:
-    group = awake()
+def test_repeated_prepare_is_answered_again_but_not_stored_again() -> None:
+    group = started()
     hear(group, A, Prepare(ballot(1), 1))
     assert hear(group, A, Prepare(ballot(1), 1)) == [
         Send(A, Promise(ballot(1), 1, 1, 0, (), ()), after=2)
     ]
 
 
-def test_a_promise_reports_what_was_accepted_from_the_slot_asked_for_on() -> None:
-    group = awake()
+def test_promise_reports_votes_from_the_requested_slot_on() -> None:
+    group = started()
     items = (command(b"one"), command(b"two"))
     hear(group, A, Accept(ballot(1), 1, items, 0))
     group.now += 10
@@ -116,8 +116,8 @@ def test_a_promise_reports_what_was_accepted_from_the_slot_asked_for_on() -> Non
     assert promise == Promise(ballot(2, C), 1, 2, 0, votes, ())
 
 
-def test_a_promise_says_up_to_where_all_is_chosen_and_reports_nothing_of_that() -> None:
-    group = awake()
+def test_promise_names_the_chosen_slots_and_omits_their_votes() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"one"), command(b"two")), 0))
     hear(group, A, Beat(ballot(1), 1, 5.0))
     group.now += 10
@@ -126,8 +126,8 @@ def test_a_promise_says_up_to_where_all_is_chosen_and_reports_nothing_of_that() 
     assert promise == Promise(ballot(2, C), 1, 1, 1, votes, ())
 
 
-def test_who_comes_with_a_lower_ballot_is_told_the_higher_one() -> None:
-    group = awake()
+def test_lower_ballot_is_rejected_with_the_promised_one() -> None:
+    group = started()
     hear(group, C, Prepare(ballot(3, C), 1))
     told = [Send(A, Reject(ballot(3, C)), after=2)]
     assert hear(group, A, Prepare(ballot(2), 1)) == told
@@ -135,15 +135,15 @@ def test_who_comes_with_a_lower_ballot_is_told_the_higher_one() -> None:
     assert hear(group, A, Beat(ballot(2), 0, 1.0)) == told
 
 
-def test_nobody_speaks_for_another() -> None:
-    group = awake()
+def test_message_with_the_ballot_of_another_node_is_ignored() -> None:
+    group = started()
     assert hear(group, C, Prepare(ballot(1, A), 1)) == []
     assert hear(group, C, Accept(ballot(1, A), 1, (command(b"x"),), 0)) == []
     assert hear(group, C, Beat(ballot(1, A), 0, 1.0)) == []
 
 
-def test_what_is_accepted_is_stored_once_and_said_to_all_when_it_is_on_disk() -> None:
-    group = awake()
+def test_accepted_value_is_stored_once_and_announced_once_it_is_on_disk() -> None:
+    group = started()
     effects = hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     assert [each for each in effects if isinstance(each, Append | Send)] == [
         Append(Entry(1, ballot(1), 0, b"x", 0, vouch(1)), 2),
@@ -154,7 +154,7 @@ def test_what_is_accepted_is_stored_once_and_said_to_all_when_it_is_on_disk() ->
 
 
 def test_a_repeated_accept_is_answered_and_not_stored_again() -> None:
-    group = awake()
+    group = started()
     accept = Accept(ballot(1), 1, (command(b"x"),), 0)
     hear(group, A, accept)
     effects = hear(group, A, accept)
@@ -163,24 +163,24 @@ def test_a_repeated_accept_is_answered_and_not_stored_again() -> None:
 
 
 def test_the_same_value_with_a_higher_ballot_is_not_written_again() -> None:
-    group = awake()
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x" * 99),), 0))
     sync(group)
     again = hear(group, C, Accept(ballot(2, C), 1, (command(b"x" * 99),), 0))
     assert records(again) == [Again(1, ballot(2, C), vouch(1, replaced=1))]
 
 
-def test_another_value_with_a_higher_ballot_takes_its_place() -> None:
-    group = awake()
+def test_higher_ballot_replaces_an_accepted_value() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     other = hear(group, C, Accept(ballot(2, C), 1, (command(b"y"),), 0))
     assert records(other) == [Entry(1, ballot(2, C), 0, b"y", 0, vouch(1, replaced=1))]
     assert group.state.values.item(1) == command(b"y")
 
 
-def test_who_is_too_far_behind_accepts_nothing_beyond_its_reach() -> None:
-    """What a replica holds has a bound, however far the others are."""
-    group = awake()
+def test_replica_that_is_far_behind_accepts_only_slots_within_its_reach() -> None:
+    """Memory is bounded, however far ahead the leader is."""
+    group = started()
     reach = group.options.ahead_slots
     near_and_far = (command(b"near"), command(b"far"))
     effects = hear(group, A, Accept(ballot(1), reach, near_and_far, 0))
@@ -191,8 +191,8 @@ def test_who_is_too_far_behind_accepts_nothing_beyond_its_reach() -> None:
     assert not any(isinstance(message, Accepted) for _, message in sends(effects))
 
 
-def test_who_has_heard_of_a_leader_promises_nobody_else_until_the_suspicion_time_is_over() -> None:
-    group = awake()
+def test_follower_promises_no_other_candidate_within_the_suspicion_time() -> None:
+    group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     group.now += group.options.suspicion - 0.01
     assert hear(group, C, Prepare(ballot(2, C), 1)) == []
@@ -200,9 +200,9 @@ def test_who_has_heard_of_a_leader_promises_nobody_else_until_the_suspicion_time
     assert records(hear(group, C, Prepare(ballot(2, C), 1))) == [Promised(ballot(2, C), vouch(0))]
 
 
-def test_a_leader_is_answered_when_it_is_on_disk_whom_that_was() -> None:
-    """Once for each leader: the next answer waits for nothing new."""
-    group = awake()
+def test_first_answer_to_a_leader_waits_until_its_ballot_is_on_disk() -> None:
+    """Later answers to the same leader do not wait."""
+    group = started()
     effects = hear(group, A, Beat(ballot(1), 0, 7.5))
     assert records(effects) == [Promised(ballot(1), vouch(0))]
     assert Send(A, Heard(ballot(1), 7.5, 1, 0, OPTIONS.suspicion), after=2) in effects
@@ -211,17 +211,17 @@ def test_a_leader_is_answered_when_it_is_on_disk_whom_that_was() -> None:
     assert Send(A, Heard(ballot(1), 8.5, 1, 0, OPTIONS.suspicion), after=2) in effects
 
 
-def test_an_answer_to_a_leader_waits_for_no_vote_but_the_first() -> None:
-    group = awake()
+def test_answer_to_a_leader_waits_only_for_its_first_vote() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"one"), command(b"two")), 0))
     hear(group, A, Accept(ballot(1), 3, (command(b"three"),), 0))
     effects = hear(group, A, Beat(ballot(1), 0, 7.5))
     assert Send(A, Heard(ballot(1), 7.5, 1, 0, OPTIONS.suspicion), after=2) in effects
 
 
-def test_who_restarts_listens_to_no_earlier_leader_than_the_one_it_has_answered() -> None:
-    """REP-5: or else it could free itself of a lease that the later one counts on."""
-    before = awake()
+def test_restarted_replica_rejects_leaders_before_the_last_one_it_answered() -> None:
+    """REP-5: otherwise an older leader could end the lease of the newer one."""
+    before = started()
     answered = records(hear(before, C, Beat(ballot(2, C), 0, 7.5)))
     group = restored(*answered)
     group.start()
@@ -232,43 +232,43 @@ def test_who_restarts_listens_to_no_earlier_leader_than_the_one_it_has_answered(
 
 
 def test_the_leader_itself_may_stand_again_at_any_time() -> None:
-    group = awake()
+    group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     assert records(hear(group, A, Prepare(ballot(2), 1))) == [Promised(ballot(2), vouch(0))]
 
 
-def test_what_was_answered_to_a_leader_still_binds_after_a_restart() -> None:
-    group = awake()
+def test_lease_granted_to_a_leader_holds_after_a_restart() -> None:
+    group = started()
     group.now = 0.0
     group.state.following.heard = 0.0  # as `start` leaves it
     assert hear(group, C, Prepare(ballot(1, C), 1)) == []
 
 
-def test_nobody_waits_for_a_leader_that_gave_up_by_itself() -> None:
-    group = awake()
+def test_release_ends_the_lease_of_a_leader_at_once() -> None:
+    group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     assert sends(hear(group, A, Release(ballot(1), C))) == []
     assert records(hear(group, C, Prepare(ballot(2, C), 1))) == [Promised(ballot(2, C), vouch(0))]
 
 
-def test_an_old_release_frees_nobody_from_a_newer_leader() -> None:
-    group = awake()
+def test_old_release_does_not_end_the_lease_of_a_newer_leader() -> None:
+    group = started()
     hear(group, C, Beat(ballot(2, C), 0, 7.5))
     hear(group, A, Release(ballot(1), B))
     assert hear(group, A, Prepare(ballot(3), 1)) == []
     assert group.leader.term is None
 
 
-def test_the_heir_of_a_leader_stands_at_once() -> None:
-    group = awake()
+def test_successor_named_in_a_release_stands_at_once() -> None:
+    group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     effects = hear(group, A, Release(ballot(1), B))
     assert records(effects) == [Promised(ballot(2, B), vouch(0))]
     assert [to for to, message in sends(effects) if isinstance(message, Prepare)] == [A, C]
 
 
-def test_a_word_of_the_leader_puts_off_the_suspicion() -> None:
-    group = awake()
+def test_beat_restarts_the_suspicion_timer() -> None:
+    group = started()
     effects = hear(group, A, Beat(ballot(1), 0, 7.5))
     (delay,) = [each.delay for each in effects if isinstance(each, Later)]
     assert any(isinstance(each, Later) and each.timer == Silence() for each in effects)

@@ -38,7 +38,7 @@ def alone() -> Paxos:
     return group
 
 
-def test_a_proposal_is_appended_and_decided_only_by_a_message_that_waits_for_the_disk() -> None:
+def test_proposal_is_decided_only_after_its_record_is_on_disk() -> None:
     """SVC-10, REP-3"""
     group = alone()
     group.request(Propose(7, b"value"))
@@ -50,7 +50,7 @@ def test_a_proposal_is_appended_and_decided_only_by_a_message_that_waits_for_the
     assert hear(group, ME, Stored(stored.number)) == [Emit(Decided(1, b"value", 7), after=0)]
 
 
-def test_many_in_flight_are_decided_in_order_and_once() -> None:
+def test_proposals_in_flight_are_decided_in_order_and_once() -> None:
     group = alone()
     born = group._records.last
     for token in range(4):
@@ -62,7 +62,7 @@ def test_many_in_flight_are_decided_in_order_and_once() -> None:
         ]
 
 
-def test_only_the_own_disk_can_say_that_something_is_stored() -> None:
+def test_stored_from_another_node_decides_nothing() -> None:
     group = alone()
     group.request(Propose(1, b"value"))
     group.drain()
@@ -108,7 +108,7 @@ class World:
         self.begin()
 
 
-def test_a_restart_learns_the_state_and_what_came_after_it_decided_or_not() -> None:
+def test_restart_restores_the_snapshot_and_all_later_records() -> None:
     world = World()
     world.propose(b"0", b"1", b"2", b"3")
     world.sync()
@@ -118,13 +118,13 @@ def test_a_restart_learns_the_state_and_what_came_after_it_decided_or_not() -> N
     world.propose(b"never synced")
     world.crash()
     assert world.book.state == (2, (b"a", b"b"))
-    assert world.book.told == [(3, b"2"), (4, b"3"), (5, b"4")]
+    assert world.book.learned == [(3, b"2"), (4, b"3"), (5, b"4")]
     world.propose(b"next")
     world.sync()
     assert world.group.entry(6) == b"next"
 
 
-def test_space_is_given_back_up_to_what_is_needed_and_no_further() -> None:
+def test_compaction_frees_disk_space_only_before_the_needed_slot() -> None:
     """SVC-9"""
     world = World()
     for _ in range(40):
@@ -137,12 +137,12 @@ def test_space_is_given_back_up_to_what_is_needed_and_no_further() -> None:
     assert world.group.entry(20) == bytes(1000)
     world.crash()
     assert world.group.entry(20) == bytes(1000)
-    assert (world.book.state, world.book.told) == ((40, ()), [])
+    assert (world.book.state, world.book.learned) == ((40, ()), [])
 
 
 @pytest.mark.parametrize("synced", [False, True])
-def test_a_trim_of_a_later_snapshot_does_not_reach_behind_an_earlier_one(synced: bool) -> None:
-    """A later snapshot may be lost in a crash: what it covers must be there until it is saved."""
+def test_trim_of_an_unsaved_snapshot_keeps_what_the_saved_one_needs(synced: bool) -> None:
+    """A crash may lose the later snapshot, so its records stay until it is saved."""
     world = World()
     world.propose(*[bytes(1000)] * 20)
     world.sync()
@@ -157,11 +157,11 @@ def test_a_trim_of_a_later_snapshot_does_not_reach_behind_an_earlier_one(synced:
     world.crash()
     slot = 20 if synced else 10
     assert world.book.state == (slot, (b"second",) if synced else (b"first",))
-    assert [each for each, _ in world.book.told[:10]] == list(range(slot + 1, slot + 11))
+    assert [each for each, _ in world.book.learned[:10]] == list(range(slot + 1, slot + 11))
 
 
 def last_of_two() -> Paxos:
-    """A replica that restarts just after the leader of its group of two has removed itself."""
+    """Return a replica that restarts after the leader of its group of two removed itself."""
     two = Config(1, (Member(A, 1), Member(B, 1)), 2)
     left = two.removed(A)
     data = encode_config(left)

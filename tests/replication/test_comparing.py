@@ -1,4 +1,4 @@
-"""REP-4: replicas compare what they have come to; who is not with a majority stops, and says so."""
+"""REP-4: replicas compare their states, and one that differs from a majority stops."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from oncecast.replication.messages import Sum
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
 from tests.replication.quiet import NODES, Quiet
-from tests.replication.replicas import THREE, A, B, C, awake, hear, sends
+from tests.replication.replicas import THREE, A, B, C, hear, sends, started
 
 TWO = Config(1, (Member(A, 1), Member(B, 1)), 2)
 
 
 def comparing(config: Config = THREE) -> Paxos:
-    """A replica that has come to "mine" at slot 5."""
-    group = awake(A, config)
+    """Return a replica whose digest at slot 5 is "mine"."""
+    group = started(A, config)
     group.state.progress.checks.append((5, 0))
     group.request(Digest(5, b"mine"))
     assert sends(group.drain()) == [
@@ -29,43 +29,43 @@ def comparing(config: Config = THREE) -> Paxos:
     return group
 
 
-def test_who_has_the_same_as_one_other_of_three_goes_on() -> None:
+def test_replica_that_agrees_with_one_other_of_three_continues() -> None:
     group = comparing()
     hear(group, B, Sum(5, 0, b"mine"))
     hear(group, C, Sum(5, 0, b"other"))
 
 
-def test_who_differs_from_one_waits_for_what_the_third_says() -> None:
+def test_replica_that_differs_from_one_waits_for_the_third() -> None:
     hear(comparing(), B, Sum(5, 0, b"other"))
 
 
 @pytest.mark.parametrize("third", [b"other", b"another"])
-def test_who_differs_from_two_of_three_stops_also_if_these_differ_too(third: bytes) -> None:
+def test_replica_that_differs_from_two_of_three_stops(third: bytes) -> None:
     group = comparing()
     hear(group, B, Sum(5, 0, b"other"))
     with pytest.raises(Diverged, match="slot 5 differs from that of 2 of 3 replicas; move"):
         hear(group, C, Sum(5, 0, third))
 
 
-def test_of_two_that_differ_neither_goes_on() -> None:
+def test_both_of_two_replicas_that_differ_stop() -> None:
     with pytest.raises(Diverged, match="1 of 2 replicas"):
         hear(comparing(TWO), B, Sum(5, 0, b"other"))
 
 
-def test_who_has_no_seat_has_no_say() -> None:
+def test_sums_of_non_members_are_ignored() -> None:
     group = comparing()
     for stranger in ("x", "y", "z"):
         hear(group, NodeId(stranger), Sum(5, 0, b"other"))
 
 
-def test_who_does_not_know_of_any_member_has_nobody_to_differ_from() -> None:
+def test_replica_without_a_membership_ignores_sums() -> None:
     group = Paxos(A, Random(0), contacts=(B,))
     group.start()
     group.request(Digest(5, b"mine"))
     hear(group, B, Sum(5, 0, b"other"))
 
 
-def test_a_replica_whose_state_is_not_what_its_log_led_to_is_found_out() -> None:
+def test_replica_with_a_corrupt_state_is_detected() -> None:
     quiet = Quiet()
     quiet.put(b"one", b"two")
     odd = next(node for node in NODES if node != quiet.leader)

@@ -1,4 +1,4 @@
-"""REP-1: what a replica keeps of its log: values in memory, votes, and what it may have lost."""
+"""REP-1: values in memory, votes, and votes that a replica may have lost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from oncecast.replication.messages import Accept, Entry, Learned, Promised, Skip
 from oncecast.replication.votes import FAR, FORGOT, after, within, without
 from tests.replication.replicas import (
     A,
-    awake,
     ballot,
     command,
     hear,
     leading,
     restored,
+    started,
     vouch,
 )
 
@@ -30,7 +30,7 @@ def test_numbers_that_are_written_to_disk_stay_as_they_are() -> None:
 
 def test_value_that_replaces_another_in_memory_is_counted_once() -> None:
     """REP-1"""
-    group = awake()
+    group = started()
     group.state.values.hold(5, command(b"four"))
     group.state.values.hold(5, command(b"five!"))
     group.state.values.hold(6, command(b"six"))
@@ -40,9 +40,9 @@ def test_value_that_replaces_another_in_memory_is_counted_once() -> None:
     assert (group.state.values.held_bytes, list(group.state.values.items)) == (3, [6])
 
 
-def test_durable_is_what_lies_before_the_first_value_that_is_not_on_disk() -> None:
+def test_durable_slots_end_before_the_first_value_that_is_not_on_disk() -> None:
     """REP-1"""
-    group = awake()
+    group = started()
     items = tuple(command(b"%d" % slot) for slot in range(1, 5))
     hear(group, A, Accept(ballot(1), 1, items, 0))
     assert (group.applied, group.state.values.durable) == (0, 0)
@@ -54,9 +54,9 @@ def test_durable_is_what_lies_before_the_first_value_that_is_not_on_disk() -> No
     assert group.state.values.durable == 3
 
 
-def test_slot_that_was_cut_off_is_kept_again_though_its_value_is_in_memory() -> None:
-    """REP-1: a state from another replica may need it."""
-    group = awake()
+def test_trimmed_slot_is_written_again_though_its_value_is_in_memory() -> None:
+    """REP-1: a snapshot of another replica may need it."""
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"one"),), 1))
     assert (group.applied, 1 in group.state.values.items) == (1, True)
     group.state.values.index.trim(2)
@@ -67,7 +67,7 @@ def test_slot_that_was_cut_off_is_kept_again_though_its_value_is_in_memory() -> 
 
 
 @pytest.mark.parametrize(("top", "lost"), [(0, []), (1, [(1, 1)]), (2, [(1, 2)])])
-def test_next_vote_says_up_to_where_votes_are_lost(top: int, lost: list[tuple[int, int]]) -> None:
+def test_next_vote_bounds_the_lost_slots(top: int, lost: list[tuple[int, int]]) -> None:
     """REP-1"""
     group = restored()
     group.damaged(2, 3)
@@ -76,7 +76,7 @@ def test_next_vote_says_up_to_where_votes_are_lost(top: int, lost: list[tuple[in
     assert group.state.votes.lost == lost
 
 
-def test_birth_is_a_membership_from_the_first_slot_on() -> None:
+def test_born_record_sets_the_membership_from_the_first_slot_on() -> None:
     """REP-2"""
     group = restored()
     assert (group.state.membership.history.since, group.state.membership.history.knows(1)) == (
@@ -85,7 +85,7 @@ def test_birth_is_a_membership_from_the_first_slot_on() -> None:
     )
 
 
-def test_promise_reports_votes_until_its_room_is_used() -> None:
+def test_promise_reports_votes_up_to_its_byte_limit() -> None:
     """REP-1: the rest counts as lost."""
     group = restored(
         Entry(1, ballot(1), 0, b"four", 0, vouch(1)), Entry(2, ballot(1), 0, b"more", 0, vouch(2))
@@ -93,18 +93,18 @@ def test_promise_reports_votes_until_its_room_is_used() -> None:
     votes = tuple(
         Vote(slot, ballot(1), command(data)) for slot, data in ((1, b"four"), (2, b"more"))
     )
-    for room, told, lost in ((5, 2, ()), (4, 1, ((2, 2),))):
-        promise = group.state.votes.report(ballot(2), 1, room)
-        assert (promise.votes, promise.lost) == (votes[:told], lost)
+    for bytes_max, reported, lost in ((5, 2, ()), (4, 1, ((2, 2),))):
+        promise = group.state.votes.report(ballot(2), 1, bytes_max)
+        assert (promise.votes, promise.lost) == (votes[:reported], lost)
 
 
-def test_value_of_a_skipped_slot_is_not_taken_for_what_was_chosen() -> None:
+def test_vote_for_a_skipped_slot_is_not_treated_as_chosen() -> None:
     """REP-1"""
     group = restored(Entry(1, ballot(1), 0, b"voted", 0, vouch(1)), Skipped(1))
     assert (group.applied, group.state.progress.skipped, group.state.progress.certain) == (0, 1, 1)
 
 
-def test_leader_is_not_outrun_by_its_own_ballot() -> None:
+def test_leader_does_not_step_down_for_its_own_ballot() -> None:
     """REP-1"""
     group = leading()
     assert group.leader.term is not None
@@ -116,7 +116,7 @@ def test_leader_is_not_outrun_by_its_own_ballot() -> None:
     assert group.leader.seen == ballot(won.round + 1, A)
 
 
-def test_slots_are_taken_out_of_ranges() -> None:
+def test_slots_are_removed_from_ranges() -> None:
     """REP-1"""
     ranges = [(1, 3), (5, 5), (7, 9)]
     assert without(ranges, 5) == [(1, 3), (7, 9)]

@@ -1,4 +1,4 @@
-"""What a commit costs: no message and no byte more than the protocol needs (REP-1)."""
+"""REP-1: a commit sends and writes no more than the protocol needs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from oncecast.simulator.trace import Step
 from oncecast.storage.disk import Buffer
 from tests.replication.quiet import NODES, Quiet
 
-# Nothing is compared, and an answer may take its time before anything is said again.
+# No comparisons, and no message is sent again early.
 STEADY = replace(FAST, compare_every=0.0, resend=1.0)
 
 
 def is_pulse(message: Value) -> bool:
-    """Whether it would have been said without any command."""
+    """Return whether replicas send this message without any command."""
     return isinstance(message, Beat | Heard)
 
 
-class Said(Checker):
-    """Counts what replicas say to each other."""
+class MessageCounter(Checker):
+    """Counts the messages between replicas, without heartbeats."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -42,19 +42,19 @@ class Said(Checker):
 
 def test_a_commit_of_three_takes_two_accepts_and_six_accepted() -> None:
     quiet = Quiet(options=STEADY)
-    quiet.put(b"so that all is steady")
-    said = Said()
-    quiet.sim.check(said)
+    quiet.put(b"warm-up")
+    sent = MessageCounter()
+    quiet.sim.check(sent)
     quiet.put(b"x")
-    assert said.counts == {"Accept": 2, "Accepted": 6}
+    assert sent.counts == {"Accept": 2, "Accepted": 6}
     quiet.put(b"y", b"z")
-    assert said.counts == {"Accept": 6, "Accepted": 18}
+    assert sent.counts == {"Accept": 6, "Accepted": 18}
 
 
 def test_a_put_is_written_once_on_each_replica(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The accept is the store: of a put, its payload is written and hardly anything else."""
+    """Each disk gets the payload once, plus less than 500 bytes."""
     quiet = Quiet(options=STEADY)
-    quiet.put(b"so that all is steady")
+    quiet.put(b"warm-up")
     written: Counter[SimulatedDisk] = Counter()
     write = SimulatedFile.write
 
@@ -76,13 +76,13 @@ def test_a_put_that_a_new_leader_proposes_again_is_not_written_again() -> None:
     quiet = Quiet()
     payload = b"a payload that is nowhere else " * 100
     leader = quiet.leader
-    others = [node for node in NODES if node != leader]
-    # What the others say does not arrive: all have accepted, and nobody knows that it is chosen.
-    deaf = [quiet.sim.partition([node], one_way=True) for node in others]
+    followers = [node for node in NODES if node != leader]
+    # Answers are lost: all replicas have accepted the value, and none knows that it is chosen.
+    cuts = [quiet.sim.partition([node], one_way=True) for node in followers]
     quiet.sim.ask(leader, Put(0, 0, payload))
     quiet.run(0.2)
     quiet.sim.crash(leader)
-    for fronts in deaf:
+    for fronts in cuts:
         quiet.sim.repair(fronts)
     quiet.run(5.0)
     assert quiet.leader != leader

@@ -1,8 +1,8 @@
-"""REP-1: one replica lives through a random history of votes, restarts and lost records.
+"""REP-1: one replica goes through a random history of votes, restarts and lost records.
 
-The group around it is only a table: for each slot the ballot from which on all propose the same
-value. Whatever the replica loses, it must apply only chosen values, and each Promise must report
-every vote of its life that reached the disk, or say that the slot is lost.
+The rest of the group is a table: for each slot, the ballot from which on all leaders propose the
+same value. The replica must apply only chosen values. Each Promise must report every vote of this
+incarnation that reached the disk, or say that the slot is lost.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ROUNDS = 30
 
 
 class World:
-    """Which value each ballot proposes for a slot, and which is chosen."""
+    """The value that each ballot proposes for a slot, and the chosen value."""
 
     def __init__(self, rng: Random) -> None:
         self.chosen_from = [Ballot(rng.randrange(1, ROUNDS), A) for _ in range(SLOTS + 1)]
@@ -56,8 +56,8 @@ class World:
         return command(b"%d" % slot)
 
 
-class Told:
-    """Checks what the replica says to be decided."""
+class Decisions:
+    """Checks that the replica reports only chosen values, in order."""
 
     def __init__(self, world: World) -> None:
         self.world, self.slot, self.installed = world, 0, 0
@@ -71,8 +71,8 @@ class Told:
         self.slot = slot
 
 
-class Life:
-    """One disk, and the replica that runs on it."""
+class History:
+    """A disk, and the replica that runs on it."""
 
     def __init__(self, rng: Random) -> None:
         self.rng, self.world = rng, World(rng)
@@ -83,7 +83,7 @@ class Life:
         self.synced = 0
         self.state: Snapshot | None = None
         self.unsaved: list[Snapshot] = []
-        self.votes: dict[int, Ballot] = {}  # of this life, on disk
+        self.votes: dict[int, Ballot] = {}  # of this incarnation, on disk
         self.begin()
 
     def read(self, number: int) -> Value:
@@ -94,9 +94,9 @@ class Life:
         return self.records[number]
 
     def begin(self) -> None:
-        self.told = Told(self.world)
+        self.decisions = Decisions(self.world)
         self.group = group = Paxos(B, self.rng, founders=FIVE, incarnation=1, options=self.options)
-        group.attach(self.told)
+        group.attach(self.decisions)
         covered = 0
         if self.state is not None:
             assert isinstance(self.state.state, Checkpoint)
@@ -122,22 +122,24 @@ class Life:
             elif isinstance(effect, Snapshot):
                 self.unsaved.append(effect)
             elif isinstance(effect, Emit) and isinstance(effect.event, Decided):
-                self.told.learn(effect.event.slot, effect.event.value)
+                self.decisions.learn(effect.event.slot, effect.event.value)
             elif isinstance(effect, Emit) and isinstance(effect.event, Installed):
-                self.told.install(effect.event.slot, ())
+                self.decisions.install(effect.event.slot, ())
         for _, message in sends(effects):
             if isinstance(message, Promise):
                 self.check(message)
 
     def check(self, promise: Promise) -> None:
-        told = {vote.slot: vote for vote in promise.votes}
-        for slot, vote in told.items():
+        reported = {vote.slot: vote for vote in promise.votes}
+        for slot, vote in reported.items():
             proposed = self.world.value(slot, vote.ballot)
             assert vote.item in (proposed, self.world.chosen(slot)), f"{vote} was never proposed"
         for slot, ballot in self.votes.items():
             if slot > promise.known and not within(promise.lost, slot):
-                assert slot in told, f"slot {slot}: the vote at {ballot} is not reported"
-                assert told[slot].ballot >= ballot, f"slot {slot}: voted at {ballot}, {told[slot]}"
+                assert slot in reported, f"slot {slot}: the vote at {ballot} is not reported"
+                assert reported[slot].ballot >= ballot, (
+                    f"slot {slot}: voted at {ballot}, {reported[slot]}"
+                )
 
     def sync(self) -> None:
         last = max(self.records, default=0)
@@ -150,7 +152,7 @@ class Life:
                 case _:
                     pass
         self.synced = last
-        if self.unsaved and self.rng.random() < 0.7:  # a disk that is full saves none
+        if self.unsaved and self.rng.random() < 0.7:  # a full disk saves none
             self.state = self.unsaved[-1]
         self.unsaved.clear()
         self.group.receive(B, Stored(last))
@@ -164,7 +166,7 @@ class Life:
         """Return a round that is about as high as what was promised."""
         return max(1, self.group.state.votes.promised.round + self.rng.randrange(-1, 2))
 
-    # -- what happens --
+    # -- steps --
 
     def accept(self) -> None:
         ballot = Ballot(self.near(), A)
@@ -198,14 +200,14 @@ class Life:
         chains = [
             slot
             for slot, _ in self.group.state.progress.chains
-            if slot >= max(1, self.told.installed)
+            if slot >= max(1, self.decisions.installed)
         ]
         if chains:
-            slot = self.told.installed = self.rng.choice(chains)
+            slot = self.decisions.installed = self.rng.choice(chains)
             self.group.request(Compact(slot, self.rng.randrange(1, slot + 2), (b"",)))
             self.take(self.group.drain())
 
-    def go_on(self) -> None:
+    def on_behind(self) -> None:
         self.group.timeout(Behind())
         self.take(self.group.drain())
 
@@ -214,14 +216,20 @@ class Life:
             del self.records[number]
         self.unsaved.clear()
         for _ in range(self.rng.choice((0, 1, 1, 2, 3))):
-            first = self.rng.randrange(2, max(3, self.synced + 1))  # not who it is
+            first = self.rng.randrange(2, max(3, self.synced + 1))  # the Born record stays
             block = range(first, first + self.rng.choice((1, 1, 2, 4)))
             self.bad.update(dict.fromkeys(number for number in block if number <= self.synced))
         self.begin()
 
-    def go(self, steps: int) -> None:
+    def run(self, steps: int) -> None:
         for _ in range(steps):
-            kinds = [self.accept] * 6 + [self.prepare, self.learn, self.go_on, self.sync, self.sync]
+            kinds = [self.accept] * 6 + [
+                self.prepare,
+                self.learn,
+                self.on_behind,
+                self.sync,
+                self.sync,
+            ]
             kinds += [self.compact] + [self.restart] * (1 + 3 * self.careless)
             if self.rng.random() < 0.2:
                 kinds.append(self.skip)
@@ -229,9 +237,9 @@ class Life:
 
 
 @pytest.mark.parametrize("first", range(0, 200, 50))
-def test_a_replica_that_loses_records_forgets_no_vote_and_applies_only_what_is_chosen(
+def test_replica_that_loses_records_reports_every_vote_and_applies_only_chosen_values(
     first: int,
 ) -> None:
     """REP-1 REP-2"""
     for seed in range(first, first + 50):
-        Life(Random(seed)).go(60)
+        History(Random(seed)).run(60)

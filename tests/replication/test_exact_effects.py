@@ -49,7 +49,6 @@ from tests.replication.replicas import (
     B,
     C,
     D,
-    awake,
     ballot,
     command,
     events,
@@ -59,6 +58,7 @@ from tests.replication.replicas import (
     records,
     restored,
     sends,
+    started,
     sync,
     vouch,
 )
@@ -70,32 +70,32 @@ SLOWEST_LINK = 8 * 1024 * 1024  # bytes a second
 X, Y = command(b"x"), command(b"y")
 
 
-class Half(Random):
-    """Dice that always show the same."""
+class FixedRandom(Random):
+    """A random generator that always returns 0.5."""
 
     def random(self) -> float:
         return 0.5
 
 
 def steady(group: Paxos) -> Paxos:
-    group.rng = Half()
+    group.rng = FixedRandom()
     return group
 
 
-def after(group: Paxos, timer: Value) -> list[Effect]:
+def expire(group: Paxos, timer: Value) -> list[Effect]:
     group.timeout(timer)  # type: ignore[arg-type]
     return group.drain()
 
 
 def quiet() -> Paxos:
-    """A leader that all have promised, with no timer set but the next heartbeat."""
+    """Return a leader that all members have promised, and that waits for no answers."""
     group = leading()
     promise(group, C)
-    assert after(group, Unanswered()) == []
+    assert expire(group, Unanswered()) == []
     return group
 
 
-# -- what waits for the disk --
+# -- effects that wait for the disk --
 
 AT_ONCE = {
     "Accept",
@@ -134,10 +134,10 @@ AFTER_ALL_RECORDS = {
 
 
 @pytest.mark.long
-def test_promises_and_votes_wait_for_the_disk_and_nothing_else_does(
+def test_only_effects_that_depend_on_records_wait_for_the_disk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A message that tells of nothing stored must not be as slow as a disk."""
+    """A slow disk must not delay the other messages."""
     seen: dict[str, set[int]] = {}
     send, emit = Paxos.send, Paxos.emit
 
@@ -153,21 +153,21 @@ def test_promises_and_votes_wait_for_the_disk_and_nothing_else_does(
     monkeypatch.setattr(Paxos, "emit", watched_emit)
     for seed in range(4):
         assert run(PAXOS, seed, 3).ok
-    seen.pop("Heard")  # waits for the promise that it follows from
+    seen.pop("Heard")  # waits for a promise only
     assert {name for name, waits in seen.items() if waits == {0}} <= AT_ONCE
     assert {name for name, waits in seen.items() if waits == {-1}} <= AFTER_ALL_RECORDS
     assert set(seen) <= AT_ONCE | AFTER_ALL_RECORDS
     assert len(seen) > 20
 
 
-def test_a_vote_that_is_recalled_waits_for_nothing() -> None:
-    assert hear(awake(), A, Recall(1)) == [Send(A, Recalled(1, 1, None), after=0)]
+def test_recalled_vote_does_not_wait_for_the_disk() -> None:
+    assert hear(started(), A, Recall(1)) == [Send(A, Recalled(1, 1, None), after=0)]
 
 
 # -- a leader that hears of a higher ballot --
 
 
-def test_a_leader_promises_a_higher_candidate_and_leads_no_more() -> None:
+def test_leader_promises_a_higher_ballot_and_steps_down() -> None:
     group = steady(leading())
     group.now += 2 * SUSPICION
     assert hear(group, C, Prepare(ballot(9, C), 1)) == [
@@ -180,7 +180,7 @@ def test_a_leader_promises_a_higher_candidate_and_leads_no_more() -> None:
     assert group.leader.term is None
 
 
-def test_a_leader_that_hears_of_a_vote_for_another_leads_no_more() -> None:
+def test_leader_steps_down_when_it_hears_of_a_vote_with_a_higher_ballot() -> None:
     group = steady(leading())
     assert hear(group, B, Accepted(ballot(9, C), 1, 1, 1)) == [
         Emit(LeaderChanged(NO_NODE), after=0),
@@ -190,13 +190,13 @@ def test_a_leader_that_hears_of_a_vote_for_another_leads_no_more() -> None:
     assert group.leader.seen == ballot(9, C)
 
 
-def test_a_leader_goes_on_when_it_hears_of_a_vote_for_an_earlier_one() -> None:
+def test_leader_ignores_a_vote_with_a_lower_ballot() -> None:
     group = leading()
     assert hear(group, B, Accepted(ballot(0, C), 1, 1, 1)) == []
     assert group.leader.term is not None
 
 
-def test_a_rejected_leader_forgets_its_own_lease_and_waits_before_it_tries_again() -> None:
+def test_rejected_leader_ends_its_own_lease_and_waits_before_it_stands_again() -> None:
     group = steady(leading())
     assert hear(group, B, Reject(ballot(9, C))) == [
         Emit(LeaderChanged(NO_NODE), after=0),
@@ -208,8 +208,8 @@ def test_a_rejected_leader_forgets_its_own_lease_and_waits_before_it_tries_again
     assert records(group.drain()) == [Promised(ballot(10), vouch(0))]
 
 
-def test_a_candidate_that_is_rejected_keeps_the_lease_of_another_leader() -> None:
-    group = awake(A)
+def test_rejected_candidate_keeps_the_lease_of_another_leader() -> None:
+    group = started(A)
     hear(group, C, Beat(ballot(3, C), 0, 1.0))
     heard = group.state.following.heard
     group.now += 2 * SUSPICION
@@ -219,22 +219,22 @@ def test_a_candidate_that_is_rejected_keeps_the_lease_of_another_leader() -> Non
 
 
 @pytest.mark.parametrize("round", [0, 1])
-def test_a_rejection_by_no_higher_ballot_is_ignored(round: int) -> None:
+def test_rejection_without_a_higher_ballot_is_ignored(round: int) -> None:
     group = leading()
     assert group.leader.term is not None
     assert hear(group, B, Reject(ballot(round))) == []
     assert group.leader.term is not None
 
 
-def test_a_rejection_is_remembered_by_a_replica_that_does_not_stand() -> None:
-    group = awake(A)
+def test_rejection_raises_the_next_ballot_of_a_follower() -> None:
+    group = started(A)
     assert hear(group, B, Reject(ballot(9, C))) == []
     assert hear(group, B, Reject(ballot(7, C))) == []
     group.leader.stand()
     assert records(group.drain()) == [Promised(ballot(10), vouch(0))]
 
 
-def test_a_leader_that_follows_a_higher_ballot_says_so_once() -> None:
+def test_leader_that_follows_a_higher_ballot_reports_the_change_once() -> None:
     group = leading()
     assert events(hear(group, C, Beat(ballot(9, C), 0, 1.0))) == [
         LeaderChanged(NO_NODE),
@@ -244,8 +244,8 @@ def test_a_leader_that_follows_a_higher_ballot_says_so_once() -> None:
     assert group.state.following.ballot == ballot(9, C)
 
 
-def test_a_candidate_that_hears_its_own_ballot_used_by_itself_goes_on() -> None:
-    """An old Accept of the same reign is no reason to step down."""
+def test_leader_does_not_step_down_for_its_own_beat() -> None:
+    """An old message of the same term changes nothing."""
     group = leading()
     assert group.leader.term is not None
     hear(group, A, Beat(group.leader.term.ballot, 0, 1.0))
@@ -253,18 +253,18 @@ def test_a_candidate_that_hears_its_own_ballot_used_by_itself_goes_on() -> None:
 
 
 def proposing(*values: bytes) -> Paxos:
-    """A leader whose proposals for the slots from 2 on are open."""
+    """Return a leader with proposals in flight for the slots from 2 on."""
     group = quiet()
     hear(group, B, Chosen(1, (X,)))
     for token, value in enumerate(values):
         group.request(Propose(token, value))
-    after(group, Flush())
-    assert [slot for slot, _ in flying(group)[0]] == list(range(2, 2 + len(values)))
+    expire(group, Flush())
+    assert [slot for slot, _ in in_flight(group)[0]] == list(range(2, 2 + len(values)))
     return group
 
 
 @pytest.mark.parametrize("slot", [2, 3, 4])
-def test_a_leader_that_hears_of_another_value_for_its_proposal_leads_no_more(slot: int) -> None:
+def test_leader_steps_down_when_another_value_was_chosen_for_its_proposal(slot: int) -> None:
     group = proposing(b"a", b"b", b"c")
     hear(group, B, Chosen(slot, (command(b"other"),)))
     assert group.leader.term is None
@@ -272,31 +272,31 @@ def test_a_leader_that_hears_of_another_value_for_its_proposal_leads_no_more(slo
 
 
 @pytest.mark.parametrize("slot", [1, 5])
-def test_a_leader_goes_on_when_it_hears_of_slots_that_it_has_not_proposed(slot: int) -> None:
+def test_leader_continues_when_a_slot_that_it_has_not_proposed_was_chosen(slot: int) -> None:
     group = proposing(b"a", b"b", b"c")
     hear(group, B, Chosen(slot, (command(b"other"),)))
     assert group.leader.term is not None
 
 
-def test_a_leader_goes_on_when_it_hears_that_its_own_value_is_chosen() -> None:
+def test_leader_continues_when_its_own_value_was_chosen() -> None:
     group = proposing(b"a", b"b", b"c")
     hear(group, B, Chosen(3, (command(b"b"),)))
     assert group.leader.term is not None
 
 
-@pytest.mark.parametrize("open_ones", [0, 1])
-def test_a_leader_with_open_proposals_that_is_overtaken_by_a_state_leads_no_more(
-    open_ones: int,
+@pytest.mark.parametrize("count", [0, 1])
+def test_leader_with_proposals_in_flight_steps_down_when_it_installs_a_snapshot(
+    count: int,
 ) -> None:
-    group = proposing(*[b"a"] * open_ones)
+    group = proposing(*[b"a"] * count)
     hear(group, B, Ahead(9, 10, 0, THREE, 1))
     hear(group, B, Piece(9, 0, b"state", True))
     assert group.applied == 9
-    assert (group.leader.term is None) == bool(open_ones)
+    assert (group.leader.term is None) == bool(count)
 
 
-def test_a_late_promise_that_reports_more_has_it_proposed() -> None:
-    """Two others have voted for it; it may be chosen as soon as a third one has."""
+def test_votes_in_a_late_promise_are_proposed() -> None:
+    """Such a value may have been chosen."""
     group = leading()
     late = Promise(ballot(1), 1, 1, 0, (Vote(1, ballot(0, C), X),), ())
     assert accepted_slots(hear(group, C, late)) == [1]
@@ -305,8 +305,8 @@ def test_a_late_promise_that_reports_more_has_it_proposed() -> None:
 # -- following --
 
 
-def test_the_first_word_of_a_leader_stores_whom_it_was_and_tells_the_node() -> None:
-    group = steady(awake())
+def test_first_beat_of_a_leader_is_stored_and_reported() -> None:
+    group = steady(started())
     assert hear(group, A, Beat(ballot(1), 0, 7.5, 77)) == [
         Later(PATIENCE, Silence()),
         Emit(LeaderChanged(A), after=0),
@@ -321,9 +321,9 @@ def test_the_first_word_of_a_leader_stores_whom_it_was_and_tells_the_node() -> N
     )
 
 
-def test_an_outsider_keeps_to_the_first_group_that_it_learns_from() -> None:
-    """REP-5: or it would mix the logs of two groups."""
-    group = awake(D)
+def test_non_member_stays_with_the_first_group_that_it_learns_from() -> None:
+    """REP-5: otherwise it would mix the logs of two groups."""
+    group = started(D)
     hear(group, A, Beat(ballot(1), 0, 7.5, 77))
     group.state.membership.adopted = 77
     assert group.state.membership.group == 77
@@ -331,9 +331,9 @@ def test_an_outsider_keeps_to_the_first_group_that_it_learns_from() -> None:
     assert group.state.membership.group == 77
 
 
-def test_a_vote_of_a_higher_ballot_is_a_promise_even_if_nothing_is_stored() -> None:
-    """All of it lies beyond what the replica looks ahead, and still nobody below may come."""
-    group = awake()
+def test_accept_with_a_higher_ballot_is_a_promise_even_if_no_value_is_stored() -> None:
+    """The slot is too far ahead to be stored, but lower ballots must be rejected."""
+    group = started()
     far = 4 * OPTIONS.window_slots + 1
     effects = hear(group, A, Accept(ballot(4), far, (X,), 0))
     assert records(effects) == [Promised(ballot(4), vouch(0))]
@@ -341,21 +341,21 @@ def test_a_vote_of_a_higher_ballot_is_a_promise_even_if_nothing_is_stored() -> N
     assert sends(hear(group, C, Prepare(ballot(3, C), 1))) == [(C, Reject(ballot(4)))]
 
 
-def test_a_vote_tells_the_leader_too_whose_seat_is_not_known_here() -> None:
-    group = awake()
+def test_vote_is_also_sent_to_a_leader_that_is_not_a_known_member() -> None:
+    group = started()
     effects = hear(group, D, Accept(ballot(1, D), 1, (X,), 0))
     assert [to for to, each in sends(effects) if isinstance(each, Accepted)] == [A, C, D]
 
 
-def test_a_release_by_another_than_its_leader_frees_nobody() -> None:
-    group = awake()
+def test_release_from_another_node_than_the_leader_is_ignored() -> None:
+    group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     assert hear(group, C, Release(ballot(1, A), B)) == []
     assert (group.state.following.heard, group.leader.term) == (100.0, None)
 
 
-def test_a_promise_reports_no_vote_for_what_is_known_to_be_chosen() -> None:
-    group = awake()
+def test_promise_reports_no_votes_for_chosen_slots() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (X, Y), 0))
     group.state.progress.certain = 1
     group.now += 10
@@ -364,57 +364,57 @@ def test_a_promise_reports_no_vote_for_what_is_known_to_be_chosen() -> None:
 
 
 def test_a_promise_reports_no_vote_below_what_was_asked_for() -> None:
-    group = awake()
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (X, Y), 0))
     group.now += 10
     (_, said) = sends(hear(group, C, Prepare(ballot(2, C), 2)))[0]
     assert said == Promise(ballot(2, C), 1, 2, 0, (Vote(2, ballot(1), Y),), ())
 
 
-# -- standing --
+# -- elections --
 
 
-def test_a_replica_that_suspects_the_leader_asks_the_others_and_waits_a_little() -> None:
-    group = steady(awake())
+def test_replica_that_suspects_the_leader_canvasses_the_other_members() -> None:
+    group = steady(started())
     hear(group, A, Beat(ballot(1), 0, 7.5))
     group.now += SUSPICION
-    assert after(group, Silence()) == [
+    assert expire(group, Silence()) == [
         Emit(LeaderChanged(NO_NODE), after=0),
         Send(A, Canvass(1), after=0),
         Send(C, Canvass(1), after=0),
         Later(RESEND * 1.5, Silence()),
     ]
-    assert after(group, Silence())[:1] == [Send(A, Canvass(1), after=0)]
+    assert expire(group, Silence())[:1] == [Send(A, Canvass(1), after=0)]
 
 
-def test_a_suspicion_that_comes_too_early_waits_for_the_rest() -> None:
-    group = awake()
+def test_early_suspicion_timer_waits_for_the_rest_of_the_time() -> None:
+    group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     group.now += SUSPICION - 0.5
-    assert after(group, Silence()) == [Later(0.5, Silence())]
+    assert expire(group, Silence()) == [Later(0.5, Silence())]
 
 
-def test_a_leader_and_an_outsider_suspect_nobody() -> None:
+def test_leader_and_non_member_do_not_canvass() -> None:
     group = leading()
     group.now += 100.0
-    assert after(group, Silence()) == []
-    outside = awake(D)
+    assert expire(group, Silence()) == []
+    outside = started(D)
     outside.now += 100.0
-    assert after(outside, Silence()) == []
+    assert expire(outside, Silence()) == []
 
 
-def test_an_outsider_does_not_stand() -> None:
-    outside = awake(D)
+def test_non_member_does_not_stand() -> None:
+    outside = started(D)
     outside.leader.stand()
     assert outside.drain() == []
     assert outside.leader.term is None
 
 
-def test_a_candidate_stands_with_its_promise_on_disk_before_anybody_hears() -> None:
-    group = steady(awake())
+def test_candidate_sends_prepares_after_its_own_promise_is_on_disk() -> None:
+    group = steady(started())
     hear(group, A, Beat(ballot(3), 0, 7.5))
     group.now += SUSPICION
-    after(group, Silence())
+    expire(group, Silence())
     effects = hear(group, C, Consent(1))
     assert effects == [
         Append(Promised(ballot(4, B), vouch(0)), 3),
@@ -424,32 +424,32 @@ def test_a_candidate_stands_with_its_promise_on_disk_before_anybody_hears() -> N
         Later(RESEND, Unanswered()),
     ]
     assert group.leader.seen == ballot(4, B)
-    assert hear(group, A, Consent(1)) == []  # it stands already
+    assert hear(group, A, Consent(1)) == []  # it is already a candidate
 
 
-def test_an_heir_that_stands_forgets_the_leader() -> None:
-    group = awake()
+def test_successor_that_stands_forgets_the_leader() -> None:
+    group = started()
     hear(group, A, Beat(ballot(3), 0, 7.5))
     assert events(hear(group, A, Release(ballot(3), B))) == [LeaderChanged(NO_NODE)]
     assert group.state.following.leader == NO_NODE
 
 
-def test_consents_do_not_count_once_there_is_a_leader() -> None:
-    group = awake()
-    after(group, Silence())
+def test_consents_do_not_count_once_a_leader_is_heard() -> None:
+    group = started()
+    expire(group, Silence())
     hear(group, A, Beat(ballot(3), 0, 7.5))
     assert hear(group, C, Consent(1)) == []
 
 
-def test_a_consent_of_another_life_does_not_count() -> None:
-    group = awake()
-    after(group, Silence())
+def test_consent_of_another_incarnation_or_of_a_non_member_does_not_count() -> None:
+    group = started()
+    expire(group, Silence())
     assert hear(group, C, Consent(2)) == []
     assert hear(group, D, Consent(1)) == []
 
 
-def test_a_promise_to_an_earlier_life_that_asked_for_less_does_not_count() -> None:
-    group = awake(A)
+def test_promise_for_another_ballot_or_a_later_first_slot_does_not_count() -> None:
+    group = started(A)
     group.leader.stand()
     group.drain()
     assert group.leader.term is not None
@@ -459,8 +459,8 @@ def test_a_promise_to_an_earlier_life_that_asked_for_less_does_not_count() -> No
     assert group.leader.term.promises.members == {}
 
 
-def test_a_promise_that_knows_more_is_asked_for_it_at_once() -> None:
-    group = awake(A)
+def test_member_whose_promise_knows_more_slots_is_asked_for_them_at_once() -> None:
+    group = started(A)
     group.leader.stand()
     group.drain()
     assert promise(group, B, known=3)[:2] == [
@@ -470,8 +470,8 @@ def test_a_promise_that_knows_more_is_asked_for_it_at_once() -> None:
     assert (group.state.progress.known, group.state.fetching.stood_at) == (3, 0)
 
 
-def test_a_leader_takes_office_with_the_promises_of_a_majority() -> None:
-    group = awake(A)
+def test_promises_of_a_majority_make_a_leader() -> None:
+    group = started(A)
     group.leader.stand()
     group.drain()
     assert promise(group, A) == []
@@ -486,8 +486,8 @@ def test_a_leader_takes_office_with_the_promises_of_a_majority() -> None:
 
 
 def finishing() -> Paxos:
-    """A leader by vote that must first finish slot 1, which another one has begun."""
-    group = awake(A)
+    """Return an elected leader that must first finish slot 1, which another leader began."""
+    group = started(A)
     group.leader.stand()
     promise(group, A)
     hear(group, B, Promise(ballot(1), 1, 1, 0, (Vote(1, ballot(0, C), X),), ()))
@@ -496,7 +496,7 @@ def finishing() -> Paxos:
     return group
 
 
-def test_a_leader_that_finishes_what_others_began_answers_and_promises_nothing_yet() -> None:
+def test_elected_leader_neither_serves_nor_proposes_until_it_has_finished_old_slots() -> None:
     group = finishing()
     hear(group, B, Heard(ballot(1), 100.0, 1, 0, SUSPICION))
     assert group.leader.lease_ends() > group.now
@@ -515,16 +515,16 @@ def test_a_leader_that_finishes_what_others_began_answers_and_promises_nothing_y
     assert group.leads(group.now)
 
 
-def test_a_candidate_beats_for_nobody_and_has_no_lease() -> None:
-    group = awake(A)
+def test_candidate_sends_no_beats_and_has_no_lease() -> None:
+    group = started(A)
     group.leader.stand()
     group.drain()
-    assert after(group, BeatDue()) == []
+    assert expire(group, BeatDue()) == []
     assert group.leader.lease_ends() == 0.0
 
 
-def test_a_new_command_for_a_slot_that_is_known_to_be_chosen_ends_the_reign() -> None:
-    """Only a leader with a higher ballot can have had it chosen."""
+def test_leader_steps_down_if_the_slot_of_a_new_command_was_already_chosen() -> None:
+    """Only a leader with a higher ballot can have proposed it."""
     for known in (0, 1):
         group = quiet()
         group.state.progress.certain = known
@@ -533,10 +533,10 @@ def test_a_new_command_for_a_slot_that_is_known_to_be_chosen_ends_the_reign() ->
 
 
 @pytest.mark.parametrize(("value", "goes_on"), [(X, True), (Y, False), (None, True)])
-def test_what_others_began_is_finished_unless_something_else_was_chosen(
+def test_leader_finishes_old_proposals_unless_another_value_was_chosen(
     value: Item | None, goes_on: bool
 ) -> None:
-    group = awake(A)
+    group = started(A)
     if value is not None:
         hear(group, C, Chosen(2, (value,)))
     group.state.progress.learned[2] = None
@@ -548,16 +548,16 @@ def test_what_others_began_is_finished_unless_something_else_was_chosen(
     assert accepted_slots(effects) == ([1, 2] if goes_on else [])
 
 
-def test_a_change_of_members_gives_a_leader_time_to_be_heard() -> None:
+def test_membership_change_gives_the_leader_time_to_be_heard() -> None:
     group = quiet()
     group.now += 10.0
     group.reconfiguration.reconfigured(THREE)
     assert Later(0.0, BeatDue()) in group.drain()
-    assert after(group, BeatDue()) != []
+    assert expire(group, BeatDue()) != []
     assert group.leader.term is not None
 
 
-def test_a_membership_of_somebody_else_alone_gives_no_lease_for_ever() -> None:
+def test_membership_without_the_leader_gives_no_unlimited_lease() -> None:
     group = quiet()
     assert group.leader.term is not None
     other = Config(2, (Member(B, 1),), 1)
@@ -567,7 +567,7 @@ def test_a_membership_of_somebody_else_alone_gives_no_lease_for_ever() -> None:
 # -- proposing --
 
 
-def test_a_proposal_goes_to_the_others_before_it_is_on_disk_and_is_voted_for_after() -> None:
+def test_proposal_is_sent_before_it_is_on_disk_and_its_vote_after() -> None:
     group = quiet()
     group.request(Propose(7, b"x"))
     assert group.drain() == [
@@ -583,7 +583,7 @@ def test_a_proposal_goes_to_the_others_before_it_is_on_disk_and_is_voted_for_aft
     assert hear(group, B, Accepted(ballot(1), 1, 1, 1)) == [Emit(Decided(1, b"x", 7), after=0)]
 
 
-def test_what_is_proposed_while_others_fly_shares_one_accept() -> None:
+def test_values_proposed_while_others_are_in_flight_share_an_accept() -> None:
     group = leading()
     for token in range(3):
         group.request(Propose(token, b"%d" % token))
@@ -598,32 +598,32 @@ def test_what_is_proposed_while_others_fly_shares_one_accept() -> None:
 
 
 def test_a_replica_that_does_not_lead_proposes_nothing() -> None:
-    group = awake(A)
+    group = started(A)
     group.request(Propose(1, b"x"))
     assert group.drain() == []
-    assert after(group, Flush()) == []
+    assert expire(group, Flush()) == []
     group.leader.stand()
     group.drain()
-    group.request(Propose(1, b"x"))  # it stands, and does not lead yet
+    group.request(Propose(1, b"x"))  # it is only a candidate
     assert group.drain() == []
 
 
-def flying(group: Paxos) -> tuple[list[tuple[int, int]], int]:
+def in_flight(group: Paxos) -> tuple[list[tuple[int, int]], int]:
     assert group.leader.term is not None
     return list(group.leader.term.in_flight), group.leader.term.in_flight_bytes
 
 
-def test_what_flies_is_counted_until_it_is_applied() -> None:
+def test_values_in_flight_are_counted_until_applied() -> None:
     group = leading()
     group.request(Propose(1, b"abc"))
     group.request(Propose(2, b"de"))
-    after(group, Flush())
-    assert flying(group) == ([(1, 3), (2, 2)], 5)
+    expire(group, Flush())
+    assert in_flight(group) == ([(1, 3), (2, 2)], 5)
     sync(group)
     hear(group, B, Accepted(ballot(1), 1, 1, 1))
-    assert flying(group) == ([(2, 2)], 2)
+    assert in_flight(group) == ([(2, 2)], 2)
     hear(group, B, Accepted(ballot(1), 2, 2, 1))
-    assert flying(group) == ([], 0)
+    assert in_flight(group) == ([], 0)
 
 
 def accepted_slots(effects: list[Effect], to: NodeId = B) -> list[int]:
@@ -642,7 +642,7 @@ def accepted_slots(effects: list[Effect], to: NodeId = B) -> list[int]:
         GroupOptions(compare_every=0.0, window_bytes=300),
     ],
 )
-def test_no_more_flies_than_the_window_takes(options: GroupOptions) -> None:
+def test_window_limits_the_values_in_flight(options: GroupOptions) -> None:
     """REP-5: in slots and in bytes."""
     group = leading(options=options)
     for token in range(6):
@@ -654,7 +654,7 @@ def test_no_more_flies_than_the_window_takes(options: GroupOptions) -> None:
     assert accepted_slots(hear(group, B, Accepted(ballot(1), 1, 2, 1))) == [4, 5]
 
 
-def test_one_accept_carries_no_more_bytes_than_it_may_unless_one_item_is_larger() -> None:
+def test_accept_takes_items_until_its_byte_limit_is_reached() -> None:
     options = GroupOptions(compare_every=0.0, accept_bytes=200)
     group = leading(options=options)
     for size in (500, 100, 100, 100, 500):
@@ -669,14 +669,14 @@ def test_one_accept_carries_no_more_bytes_than_it_may_unless_one_item_is_larger(
     assert accepts == [[500], [100, 100], [100, 500]]
 
 
-# -- saying it again --
+# -- sending again --
 
 
-def test_what_is_not_answered_is_sent_again_to_those_who_have_not_voted() -> None:
+def test_unanswered_accept_is_sent_again_to_members_that_have_not_voted() -> None:
     group = leading()
     group.request(Propose(1, b"x"))
     sync(group)
-    assert after(group, Unanswered()) == [
+    assert expire(group, Unanswered()) == [
         Send(C, Prepare(ballot(1), 1), after=3),
         Send(B, Accept(ballot(1), 1, (X,), 0), after=0),
         Send(C, Accept(ballot(1), 1, (X,), 0), after=0),
@@ -687,11 +687,11 @@ def test_what_is_not_answered_is_sent_again_to_those_who_have_not_voted() -> Non
     wide.request(Propose(1, b"x"))
     sync(wide)
     hear(wide, B, Accepted(ballot(1), 1, 1, 1))
-    again = [to for to, each in sends(after(wide, Unanswered())) if isinstance(each, Accept)]
+    again = [to for to, each in sends(expire(wide, Unanswered())) if isinstance(each, Accept)]
     assert again == [C, D, NodeId("e")]
 
 
-def test_what_came_on_meanwhile_is_not_sent_again() -> None:
+def test_accept_is_not_sent_again_while_slots_are_being_applied() -> None:
     group = leading()
     promise(group, C)
     group.request(Propose(1, b"x"))
@@ -699,17 +699,17 @@ def test_what_came_on_meanwhile_is_not_sent_again() -> None:
     group.timeout(Flush())
     sync(group)
     hear(group, B, Accepted(ballot(1), 1, 1, 1))
-    assert after(group, Unanswered()) == [Later(RESEND + 1 / SLOWEST_LINK, Unanswered())]
-    assert accepted_slots(after(group, Unanswered())) == [2]
+    assert expire(group, Unanswered()) == [Later(RESEND + 1 / SLOWEST_LINK, Unanswered())]
+    assert accepted_slots(expire(group, Unanswered())) == [2]
 
 
-def test_a_leader_with_nothing_open_waits_for_nothing() -> None:
+def test_leader_with_nothing_in_flight_sets_no_timer() -> None:
     group = leading()
     promise(group, C)
     group.request(Propose(1, b"x"))
     sync(group)
     hear(group, B, Accepted(ballot(1), 1, 1, 1))
-    assert after(group, Unanswered()) == []
+    assert expire(group, Unanswered()) == []
     group.request(Propose(1, b"y"))
     assert Later(RESEND + 1 / SLOWEST_LINK, Unanswered()) in group.drain()
 
@@ -723,32 +723,32 @@ def test_only_one_timer_waits_for_answers() -> None:
     assert [each.timer for each in waits].count(Unanswered()) == 1
 
 
-def test_nobody_waits_for_answers_who_leads_no_more() -> None:
-    assert after(awake(), Unanswered()) == []
+def test_follower_does_not_send_again() -> None:
+    assert expire(started(), Unanswered()) == []
 
 
-def test_votes_for_an_earlier_ballot_are_no_answer_to_a_proposal() -> None:
+def test_votes_with_a_lower_ballot_do_not_answer_a_proposal() -> None:
     group = quiet()
     group.request(Propose(1, b"x"))
-    after(group, Unanswered())
-    assert [to for to, _ in sends(after(group, Unanswered()))] == [B, C]
+    expire(group, Unanswered())
+    assert [to for to, _ in sends(expire(group, Unanswered()))] == [B, C]
     hear(group, B, Accepted(ballot(0, C), 1, 1, 1))
-    assert [to for to, _ in sends(after(group, Unanswered()))] == [B, C]
+    assert [to for to, _ in sends(expire(group, Unanswered()))] == [B, C]
     hear(group, B, Accepted(ballot(1), 1, 1, 1))
-    assert [to for to, _ in sends(after(group, Unanswered()))] == [C]
+    assert [to for to, _ in sends(expire(group, Unanswered()))] == [C]
 
 
-def test_only_what_was_proposed_is_sent_again() -> None:
-    """A slot behind it may hold a vote for something that an earlier leader has proposed."""
+def test_only_proposed_slots_are_sent_again() -> None:
+    """A later slot may hold a vote for a value of an earlier leader."""
     group = quiet()
     group.request(Propose(1, b"x"))
     group.state.values.items[2] = Y
-    after(group, Unanswered())
-    assert accepted_slots(after(group, Unanswered())) == [1]
+    expire(group, Unanswered())
+    assert accepted_slots(expire(group, Unanswered())) == [1]
 
 
 @pytest.mark.parametrize(("size", "slots"), [(200, [1, 2]), (201, [1, 2, 3])])
-def test_an_accept_is_sent_again_from_the_first_open_slot_in_pieces_that_fit(
+def test_resent_accept_starts_at_the_first_open_slot_and_fits_its_byte_limit(
     size: int, slots: list[int]
 ) -> None:
     options = GroupOptions(compare_every=0.0, accept_bytes=size)
@@ -759,10 +759,10 @@ def test_an_accept_is_sent_again_from_the_first_open_slot_in_pieces_that_fit(
     group.timeout(Flush())
     sync(group)
     group.drain()
-    assert accepted_slots(after(group, Unanswered()), C) == slots
+    assert accepted_slots(expire(group, Unanswered()), C) == slots
 
 
-def test_what_cannot_be_read_ends_what_is_sent_again() -> None:
+def test_resent_accept_ends_before_a_value_that_cannot_be_read() -> None:
     group = proposing(b"a", b"b", b"c")
     sync(group)
     group.state.values.items.clear()
@@ -770,7 +770,7 @@ def test_what_cannot_be_read_ends_what_is_sent_again() -> None:
     group._records.read = lambda number: Entry(2, ballot(1), 0, b"a", 0, vouch(2))
     group.timeout(Unanswered())
     group.drain()
-    assert accepted_slots(after(group, Unanswered())) == [2]
+    assert accepted_slots(expire(group, Unanswered())) == [2]
 
 
 # -- alone --
@@ -778,37 +778,37 @@ def test_what_cannot_be_read_ends_what_is_sent_again() -> None:
 ALONE = Config(1, (Member(A, 1),), 1)
 
 
-def test_a_lone_replica_leads_with_a_ballot_above_all_it_has_promised() -> None:
+def test_lone_replica_leads_with_a_ballot_above_its_promises() -> None:
     group = restored(Promised(ballot(5), vouch(0)), me=A, config=ALONE)
     group.start()
     assert group.state.votes.promised == group.leader.seen == ballot(6)
     assert group.leads(0.0)
 
 
-def test_a_lone_replica_that_lacks_a_slot_of_its_log_says_so() -> None:
+def test_lone_replica_refuses_to_start_without_a_slot_of_its_log() -> None:
     log = [Entry(slot, ballot(1), 0, b"x", 0, vouch(slot)) for slot in (1, 3)]
     with pytest.raises(Crippled, match="replica a: slot 2 is not in its log"):
         restored(*log, me=A, config=ALONE).start()
 
 
 @pytest.mark.parametrize(("lost", "stands"), [((1, 1), True), ((1, 2), False), ((2, 3), False)])
-def test_the_last_voter_stands_only_if_nothing_open_is_lost(
+def test_only_member_stands_only_if_no_lost_vote_can_matter(
     lost: tuple[int, int], stands: bool
 ) -> None:
-    group = awake(A, ALONE)
+    group = started(A, ALONE)
     group.leader.term = None
     group.state.progress.applied, group.state.votes.lost = 1, [lost]
-    after(group, Silence())
+    expire(group, Silence())
     assert (group.leader.term is not None) == stands
 
 
 # -- leading --
 
 
-def test_a_heartbeat_says_what_is_chosen_and_asks_for_the_next() -> None:
+def test_heartbeat_sends_beats_and_schedules_the_next_one() -> None:
     group = leading()
     group.now += 1.0
-    assert after(group, BeatDue()) == [
+    assert expire(group, BeatDue()) == [
         Send(B, Beat(ballot(1), 0, 101.0), after=0),
         Send(C, Beat(ballot(1), 0, 101.0), after=0),
         Later(OPTIONS.heartbeat, BeatDue()),
@@ -816,55 +816,55 @@ def test_a_heartbeat_says_what_is_chosen_and_asks_for_the_next() -> None:
     assert group.state.following.heard == 101.0
 
 
-def test_a_leader_that_no_majority_answers_leads_no_more() -> None:
+def test_leader_without_answers_of_a_majority_steps_down() -> None:
     group = steady(leading())
     assert group.leader.term is not None
     group.now += SUSPICION
-    assert after(group, BeatDue()) != []
+    assert expire(group, BeatDue()) != []
     group.now += 0.01
-    assert after(group, BeatDue()) == [
+    assert expire(group, BeatDue()) == [
         Emit(LeaderChanged(NO_NODE), after=0),
         Later(PATIENCE, Silence()),
     ]
-    assert after(group, BeatDue()) == []
+    assert expire(group, BeatDue()) == []
 
 
-def test_the_lease_is_that_of_a_majority_and_counts_from_when_the_beat_was_sent() -> None:
+def test_lease_needs_a_majority_and_counts_from_when_the_beat_was_sent() -> None:
     group = leading()
-    after(group, BeatDue())
+    expire(group, BeatDue())
     lease = OPTIONS.lease(SUSPICION)
     assert not group.leads(group.now)
     hear(group, B, Heard(ballot(1), 99.0, 1, 0, SUSPICION))
     assert group.leader.lease_ends() == 99.0 + lease
     hear(group, C, Heard(ballot(1), 100.0, 1, 0, SUSPICION))
     assert group.leader.lease_ends() == 100.0 + lease
-    hear(group, C, Heard(ballot(1), 98.0, 1, 0, SUSPICION))  # an older answer takes nothing back
+    hear(group, C, Heard(ballot(1), 98.0, 1, 0, SUSPICION))  # an older answer changes nothing
     assert group.leader.lease_ends() == 100.0 + lease
     assert group.leads(99.9 + lease)
     assert not group.leads(100.0 + lease)
 
 
-def test_answers_to_another_ballot_give_no_lease() -> None:
+def test_answers_for_another_ballot_or_incarnation_give_no_lease() -> None:
     group = leading()
     hear(group, B, Heard(ballot(2), 100.0, 1, 0, SUSPICION))
-    hear(group, B, Heard(ballot(1), 100.0, 2, 0, SUSPICION))  # another life has promised nothing
+    hear(group, B, Heard(ballot(1), 100.0, 2, 0, SUSPICION))  # another incarnation
     assert not group.leads(group.now)
-    assert awake().leader.lease_ends() == 0.0
+    assert started().leader.lease_ends() == 0.0
 
 
 def test_a_shorter_promise_gives_a_shorter_lease() -> None:
     group = leading()
-    after(group, BeatDue())
+    expire(group, BeatDue())
     hear(group, B, Heard(ballot(1), 100.0, 1, 0, SUSPICION / 2))
     assert group.leader.lease_ends() == 100.0 + OPTIONS.lease(SUSPICION / 2)
 
 
 def test_a_lone_leader_needs_no_answers() -> None:
-    group = awake(A, Config(1, (Member(A, 1),), 1))
+    group = started(A, Config(1, (Member(A, 1),), 1))
     assert group.leads(1e9)
 
 
-def test_a_leader_that_hands_over_tells_all_and_waits_for_no_lease() -> None:
+def test_leader_that_hands_over_releases_all_members() -> None:
     group = steady(leading())
     group.request(HandOver(C))
     assert group.drain() == [
@@ -877,10 +877,10 @@ def test_a_leader_that_hands_over_tells_all_and_waits_for_no_lease() -> None:
 
 
 @pytest.mark.parametrize("successor", [A, D])
-def test_a_leader_hands_over_to_another_member_only(successor: NodeId) -> None:
+def test_leader_hands_over_only_to_another_member(successor: NodeId) -> None:
     group = leading()
     group.request(HandOver(successor))
     assert group.drain() == []
-    follower = awake()
+    follower = started()
     follower.request(HandOver(C))
     assert follower.drain() == []

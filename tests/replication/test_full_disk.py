@@ -1,4 +1,4 @@
-"""REP-1 REP-5: a replica whose disk is full stops, and says so; the group goes on."""
+"""REP-1 REP-5: a replica with a full disk stops with an error, and the group continues."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ LARGE = b"x" * 2048
 
 
 def put_until_it_stops(quiet: Quiet, victim: NodeId) -> int:
-    """How many were put before that."""
+    """Put values until `victim` stops, and return the number of puts before that."""
     for _ in range(100):
         quiet.sim.ask(quiet.leader, Put(0, quiet.sequence, LARGE))
         quiet.run(0.2)
         if replica(quiet.sim, victim) is None:
             return quiet.sequence
         quiet.sequence += 1
-    raise AssertionError(f"{victim} has room for ever")
+    raise AssertionError(f"the disk of {victim} never fills up")
 
 
 @pytest.mark.parametrize("leads", [False, True])
-def test_a_replica_without_room_stops_and_the_others_go_on_without_it(leads: bool) -> None:
+def test_replica_with_a_full_disk_stops_and_the_group_continues(leads: bool) -> None:
     quiet = Quiet()
     victim = next(node for node in NODES if (node == quiet.leader) == leads)
     state = quiet.sim.nodes[victim]
@@ -37,9 +37,9 @@ def test_a_replica_without_room_stops_and_the_others_go_on_without_it(leads: boo
     assert "free disk space" in str(state.halted)
 
     quiet.run(3.0)
-    quiet.sequence = quiet.ledger(quiet.leader).next[0]  # the last one perhaps not
+    quiet.sequence = quiet.ledger(quiet.leader).next[0]  # the last put may have failed
     assert quiet.sequence >= before
-    quiet.put(b"without it", b"and on")
+    quiet.put(b"without it", b"next")
 
     state.disk.free()
     quiet.sim.restart(victim)
@@ -49,7 +49,7 @@ def test_a_replica_without_room_stops_and_the_others_go_on_without_it(leads: boo
     assert len({each.digest() for each in ledgers}) == 1
 
 
-def test_who_has_no_room_at_the_start_either_says_so_and_keeps_what_it_has() -> None:
+def test_replica_whose_disk_is_still_full_stops_again_and_keeps_its_log() -> None:
     quiet = Quiet()
     victim = next(node for node in NODES if node != quiet.leader)
     state = quiet.sim.nodes[victim]

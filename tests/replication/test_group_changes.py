@@ -1,4 +1,4 @@
-"""Who asks for a change of the group gets it, or is in nobody's way; who is alone may move."""
+"""Requested changes of a group, and a lone replica that changes its address."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from oncecast.replication.quorum import NO_MEMBERS, Config, Member, decode_confi
 ME, OTHER, THIRD = NodeId("me"), NodeId("other"), NodeId("third")
 
 
-class Deaf:
-    """Learns, and forgets."""
+class NoState:
+    """A state machine that ignores its inputs."""
 
     def install(self, slot: int, state: tuple[bytes, ...]) -> None: ...
     def learn(self, slot: int, value: bytes) -> None: ...
@@ -36,7 +36,7 @@ class Deaf:
 
 def replica(me: NodeId = ME, contacts: tuple[NodeId, ...] = (), size: int = 3) -> Paxos:
     made = Paxos(me, Random(0), incarnation=7, contacts=contacts, options=GroupOptions(size=size))
-    made.attach(Deaf())
+    made.attach(NoState())
     return made
 
 
@@ -47,15 +47,15 @@ def leading(size: int = 3) -> Paxos:
 
 
 def asked(group: Paxos, change: Change) -> list[Config]:
-    """The memberships that it proposes at once."""
+    """Request a change, and return the memberships that are proposed at once."""
     group.drain()
     group.request(change)
     records = [effect.record for effect in group.drain() if isinstance(effect, Append)]
     return [decode_config(each.data) for each in records if isinstance(each, Entry)]
 
 
-def test_who_is_alone_goes_by_another_address_after_a_restart() -> None:
-    """SVC-10: a node on any free port finds what it had, and leads."""
+def test_lone_replica_may_change_its_address_at_a_restart() -> None:
+    """SVC-10: a node on any free port keeps its data and leads."""
     moved = replica(OTHER)
     moved.restore(Born(7, Config(1, (Member(ME, 7),), 3)))
     moved.start()
@@ -76,7 +76,7 @@ def test_lone_node_leads_at_once_at_its_third_address() -> None:
     assert Emit(LeaderChanged(THIRD), after=0) in moved.drain()
 
 
-def test_who_has_others_keeps_its_address_or_is_a_stranger() -> None:
+def test_member_of_two_that_changes_its_address_is_no_longer_a_member() -> None:
     moved = replica(THIRD)
     both = (Member(ME, 7), Member(OTHER, 8))
     moved.restore(Born(7, Config(2, both, 3)))
@@ -85,51 +85,51 @@ def test_who_has_others_keeps_its_address_or_is_a_stranger() -> None:
     assert not moved.state.membership.is_member
 
 
-def test_whose_disk_was_lost_does_not_take_the_place_of_who_was_alone() -> None:
-    other_life = replica()
-    other_life.restore(Born(8, Config(1, (Member(ME, 7),), 3)))
-    other_life.start()
-    assert not other_life.state.membership.is_member
+def test_another_incarnation_does_not_inherit_a_group_of_one() -> None:
+    reborn = replica()
+    reborn.restore(Born(8, Config(1, (Member(ME, 7),), 3)))
+    reborn.start()
+    assert not reborn.state.membership.is_member
 
 
-def test_who_waits_for_a_seat_sends_clients_to_those_it_knows() -> None:
+def test_newcomer_redirects_clients_to_its_contacts() -> None:
     outsider = replica(contacts=(OTHER, THIRD))
     outsider.start()
     assert outsider.nodes() == (OTHER, THIRD)
 
 
-def test_a_node_that_offered_itself_is_added_when_asked_for() -> None:
+def test_node_that_offered_itself_is_added_on_request() -> None:
     group = leading(size=1)
     group.receive(OTHER, Offer(9, 0))
     members = (Member(ME, 7), Member(OTHER, 9))
     assert [each.members for each in asked(group, Change(add=OTHER, size=2))] == [members]
 
 
-def test_a_node_that_never_offered_itself_is_in_nobodys_way() -> None:
+def test_change_for_a_node_that_never_offered_itself_is_dropped() -> None:
     group = leading()
     assert asked(group, Change(add=THIRD)) == []
     assert group.state.roster.changes == []
     group.receive(OTHER, Offer(9, 0))
     assert group.leader.term is not None
-    assert group.leader.term.changing is not None  # the free seat is for who is there
+    assert group.leader.term.changing is not None  # this node is added instead
 
 
-def test_who_does_not_lead_keeps_no_change_for_later() -> None:
+def test_newcomer_drops_requested_changes() -> None:
     follower = replica(contacts=(OTHER,))
     follower.start()
     follower.request(Change(remove=OTHER))
     assert follower.state.roster.changes == []
 
 
-def test_a_leader_knows_how_far_the_others_are() -> None:
+def test_leader_records_the_applied_slots_that_followers_report() -> None:
     group = leading()
     assert group.leader.term is not None
     group.receive(OTHER, Heard(group.leader.term.ballot, 0.0, 9, 41, 2.0))
     assert group.state.roster.reported == {Member(OTHER, 9): 41}
 
 
-def test_who_is_taken_in_is_not_suspected_for_what_was_before() -> None:
-    """REP-4: its seat would go to the next who offers itself."""
+def test_new_member_is_not_suspected_for_its_silence_before_it_joined() -> None:
+    """REP-4: otherwise the next newcomer would replace it."""
     group = leading()
     group.now = 1000.0
     group.receive(OTHER, Offer(9, 0))
@@ -141,8 +141,8 @@ def test_who_is_taken_in_is_not_suspected_for_what_was_before() -> None:
     assert list(group.state.roster.silent) == [OTHER]
 
 
-def test_who_has_joined_has_its_seat_after_a_restart_too() -> None:
-    """REP-4: as it joined it was nobody's member, and a disk gives that back as another value."""
+def test_replica_that_joined_is_a_member_after_a_restart() -> None:
+    """REP-4: its Born record has an empty membership, which is not NO_MEMBERS once decoded."""
     made = replica(OTHER, contacts=(ME,))
     born = msgspec.msgpack.decode(msgspec.msgpack.encode(Born(7, NO_MEMBERS)), type=Born)
     made.restore(born)

@@ -1,4 +1,4 @@
-"""REP-1: a leader finishes what others have begun, then proposes; and knows when it must cease."""
+"""REP-1: a leader finishes old slots, proposes new values, and knows when to step down."""
 
 from __future__ import annotations
 
@@ -46,8 +46,6 @@ from tests.replication.replicas import (
     C,
     D,
     E,
-    asleep,
-    awake,
     ballot,
     command,
     events,
@@ -55,7 +53,9 @@ from tests.replication.replicas import (
     leading,
     promise,
     sends,
+    started,
     sync,
+    unstarted,
     vouch,
 )
 
@@ -66,8 +66,8 @@ def propose(group: Paxos, token: int, value: bytes) -> list[Accept]:
 
 
 def candidate(*votes: Vote, lost: tuple[tuple[int, int], ...] = (), **options: int) -> Paxos:
-    """A has been promised by itself, and by B with these votes."""
-    group = awake(A, options=replace(OPTIONS, **options))
+    """Return candidate A with promises of itself and of B, which reports these votes."""
+    group = started(A, options=replace(OPTIONS, **options))
     group.leader.stand()
     promise(group, A)
     group.drain()
@@ -75,8 +75,8 @@ def candidate(*votes: Vote, lost: tuple[tuple[int, int], ...] = (), **options: i
     return group
 
 
-def test_nothing_is_proposed_behind_a_membership_that_others_began() -> None:
-    """REP-2: it is not known who votes there until that is decided."""
+def test_nothing_is_proposed_after_an_undecided_membership_of_an_earlier_leader() -> None:
+    """REP-2: the voters of later slots are unknown until it is decided."""
     config = THREE.added(Member(D, 1))
     change = Item(CONFIG, encode_config(config))
     votes = [Vote(slot, ballot(0, C), command(b"x")) for slot in (1, 2, 3)]
@@ -87,8 +87,8 @@ def test_nothing_is_proposed_behind_a_membership_that_others_began() -> None:
     assert group.leader.term.changing == (2, config)
 
 
-def test_proposal_has_as_many_items_as_its_bytes_allow() -> None:
-    """REP-1: one that begins within the limit goes whole."""
+def test_proposal_has_as_many_items_as_its_byte_limit_allows() -> None:
+    """REP-1: an item that begins within the limit is sent whole."""
     for sizes, together in (((1, 9, 5), 2), ((1, 8, 5), 3), ((10, 1), 1), ((11, 1), 1)):
         votes = [Vote(at, ballot(0, C), command(bytes(size))) for at, size in enumerate(sizes, 1)]
         group = candidate(*votes, accept_bytes=10)
@@ -109,7 +109,7 @@ def test_one_byte_of_the_window_is_enough_for_a_proposal() -> None:
     assert [each for _, each in sends(group.drain()) if isinstance(each, Accept)] == []
 
 
-def test_leader_that_was_beaten_waits_for_no_answers() -> None:
+def test_leader_that_steps_down_waits_for_no_answers() -> None:
     """REP-1"""
     group = leading()
     group.state.progress.certain = 1
@@ -118,8 +118,8 @@ def test_leader_that_was_beaten_waits_for_no_answers() -> None:
     assert [type(each.timer) for each in group.drain() if isinstance(each, Later)] == [Silence]
 
 
-def test_candidate_asks_again_while_a_slot_is_lost_to_who_promised() -> None:
-    """REP-1: though a majority has promised."""
+def test_candidate_asks_again_while_a_promise_has_lost_slots() -> None:
+    """REP-1: even if a majority has promised."""
     group = candidate(lost=((1, 2),))
     group.drain()
     group.timeout(Unanswered())
@@ -134,7 +134,7 @@ def test_candidate_asks_again_while_a_slot_is_lost_to_who_promised() -> None:
     assert Later(OPTIONS.resend, Unanswered()) not in effects
 
 
-def test_promise_that_has_lost_only_what_is_applied_is_whole() -> None:
+def test_promise_whose_lost_slots_are_all_applied_is_complete() -> None:
     """REP-1"""
     group = leading()
     assert group.leader.term is not None
@@ -155,12 +155,12 @@ def test_leader_asks_new_members_again_until_they_have_promised() -> None:
     assert Later(OPTIONS.resend, Unanswered()) in group.drain()
 
 
-# -- standing --
+# -- elections --
 
 
-def test_who_hears_of_no_leader_asks_first_whether_others_do_and_says_no_ballot() -> None:
-    """REP-5: it may have been away itself, and a ballot would end the reign of whoever leads."""
-    group = awake(A)
+def test_replica_without_a_leader_canvasses_before_it_uses_a_ballot() -> None:
+    """REP-5: it may have been cut off itself, and a ballot would depose a working leader."""
+    group = started(A)
     group.timeout(Silence())
     effects = group.drain()
     assert effects[:2] == [Send(B, Canvass(1), after=0), Send(C, Canvass(1), after=0)]
@@ -170,9 +170,9 @@ def test_who_hears_of_no_leader_asks_first_whether_others_do_and_says_no_ballot(
     assert group.leader.term is None
 
 
-def test_who_hears_of_no_leader_any_more_names_none_until_it_is_back() -> None:
-    """Whoever asks it must not be sent to one that is gone."""
-    group = awake(B)
+def test_replica_that_loses_its_leader_names_none_until_it_hears_it_again() -> None:
+    """It must not redirect clients to a leader that is gone."""
+    group = started(B)
     assert LeaderChanged(A) in events(hear(group, A, Beat(ballot(1), 0, 7.5)))
     group.now += 2 * group.options.suspicion
     group.timeout(Silence())
@@ -181,7 +181,7 @@ def test_who_hears_of_no_leader_any_more_names_none_until_it_is_back() -> None:
 
 
 def test_who_stands_promises_itself_on_disk_before_it_asks_others() -> None:
-    group = awake(A)
+    group = started(A)
     group.timeout(Silence())
     group.drain()
     assert hear(group, C, Consent(1)) == [
@@ -193,8 +193,8 @@ def test_who_stands_promises_itself_on_disk_before_it_asks_others() -> None:
     ]
 
 
-def test_a_candidate_that_loses_its_seat_releases_nobody_from_whoever_leads() -> None:
-    group = awake(A)
+def test_removed_candidate_sends_no_release() -> None:
+    group = started(A)
     group.leader.stand()
     group.drain()
     effects = hear(group, B, Chosen(1, (Item(CONFIG, encode_config(THREE.removed(A))),)))
@@ -202,10 +202,10 @@ def test_a_candidate_that_loses_its_seat_releases_nobody_from_whoever_leads() ->
     assert not [message for _, message in sends(effects) if isinstance(message, Release)]
 
 
-def test_who_is_left_alone_stands_without_asking() -> None:
-    """REP-2: the leader has sent itself away, and one member is left."""
+def test_last_member_stands_without_a_canvass() -> None:
+    """REP-2: the leader has removed itself, and one member is left."""
     two = Config(1, (Member(A, 1), Member(B, 1)), 3)
-    group = awake(B, two)
+    group = started(B, two)
     hear(group, A, Chosen(1, (Item(CONFIG, encode_config(two.removed(A))),)))
     group.timeout(Silence())
     group.drain()
@@ -213,21 +213,21 @@ def test_who_is_left_alone_stands_without_asking() -> None:
 
 
 def test_the_consent_of_another_life_counts_for_nothing() -> None:
-    group = awake(A)
+    group = started(A)
     group.timeout(Silence())
     group.drain()
     assert hear(group, C, Consent(2)) == []
 
 
 def test_a_consent_that_comes_when_there_is_a_leader_is_too_late() -> None:
-    group = awake(A)
+    group = started(A)
     group.timeout(Silence())
     hear(group, B, Beat(ballot(1, B), 0, 1.0))
     assert hear(group, C, Consent(1)) == []
 
 
-def test_nobody_stands_while_a_leader_may_rely_on_its_answer() -> None:
-    group = awake(A)
+def test_follower_does_not_stand_while_the_lease_of_its_leader_lasts() -> None:
+    group = started(A)
     hear(group, B, Beat(ballot(1, B), 0, 1.0))
     group.now += group.options.suspicion / 2
     group.timeout(Silence())
@@ -235,13 +235,13 @@ def test_nobody_stands_while_a_leader_may_rely_on_its_answer() -> None:
 
 
 def test_who_has_no_seat_does_not_stand() -> None:
-    group = awake(D)
+    group = started(D)
     group.timeout(Silence())
     assert group.drain() == []
 
 
 def test_a_majority_of_promises_makes_a_leader() -> None:
-    group = awake(A)
+    group = started(A)
     group.leader.stand()
     group.drain()
     assert events(promise(group, A)) == []
@@ -250,8 +250,8 @@ def test_a_majority_of_promises_makes_a_leader() -> None:
     assert [to for to, message in sends(effects) if isinstance(message, Beat)] == [B, C]
 
 
-def test_the_promise_of_another_life_makes_no_leader() -> None:
-    group = awake(A)
+def test_promise_of_another_incarnation_makes_no_leader() -> None:
+    group = started(A)
     group.leader.stand()
     promise(group, A)
     assert group.leader.term is not None
@@ -261,7 +261,7 @@ def test_the_promise_of_another_life_makes_no_leader() -> None:
 
 def test_a_promise_that_an_earlier_life_asked_for_does_not_count() -> None:
     """It reports only from the slot on that was asked for then."""
-    group = awake(A)
+    group = started(A)
     group.leader.stand()
     promise(group, A)
     assert group.leader.term is not None
@@ -269,8 +269,8 @@ def test_a_promise_that_an_earlier_life_asked_for_does_not_count() -> None:
     assert not group.leader.term.elected
 
 
-def test_what_others_may_have_decided_is_proposed_again_and_gaps_are_filled_with_nothing() -> None:
-    group = awake(A)
+def test_new_leader_proposes_reported_votes_again_and_fills_gaps_with_noops() -> None:
+    group = started(A)
     group.leader.stand()
     promise(group, A)
     assert group.leader.term is not None
@@ -278,11 +278,11 @@ def test_what_others_may_have_decided_is_proposed_again_and_gaps_are_filled_with
     effects = hear(group, B, Promise(group.leader.term.ballot, 1, 1, 0, votes, ()))
     items = (command(b"one"), Item(NOOP, b""), command(b"three"))
     assert (C, Accept(group.leader.term.ballot, 1, items, 0)) in sends(effects)
-    assert not group.leader.term.acting  # it has not yet all that was ever decided
+    assert not group.leader.term.acting  # the old slots are not decided yet
 
 
-def test_who_is_behind_catches_up_before_it_leads() -> None:
-    group = awake(A)
+def test_candidate_that_is_behind_catches_up_before_it_leads() -> None:
+    group = started(A)
     group.leader.stand()
     promise(group, A)
     promise(group, B, known=2)
@@ -293,8 +293,8 @@ def test_who_is_behind_catches_up_before_it_leads() -> None:
     assert group.leader.term.acting
 
 
-def test_who_is_behind_asks_until_it_is_answered() -> None:
-    group = awake(A)
+def test_candidate_that_is_behind_asks_until_it_is_answered() -> None:
+    group = started(A)
     group.leader.stand()
     promise(group, A)
     effects = promise(group, B, known=2)
@@ -304,8 +304,8 @@ def test_who_is_behind_asks_until_it_is_answered() -> None:
     assert Want(1, 2) in [message for _, message in sends(group.drain())]
 
 
-def test_what_one_has_lost_and_the_other_may_know_is_not_proposed() -> None:
-    group = awake(A)
+def test_lost_slot_is_not_proposed_until_another_member_reports_it() -> None:
+    group = started(A)
     group.leader.stand()
     promise(group, A)
     assert group.leader.term is not None
@@ -357,10 +357,10 @@ def test_no_more_is_on_its_way_than_the_window_lets() -> None:
 
 
 def test_who_does_not_lead_proposes_nothing() -> None:
-    assert propose(awake(A), 1, b"x") == []
+    assert propose(started(A), 1, b"x") == []
 
 
-def test_what_comes_behind_a_membership_waits_until_it_is_decided() -> None:
+def test_proposals_after_a_membership_wait_until_it_is_decided() -> None:
     group = leading()
     assert group.leader.term is not None
     added = Item(CONFIG, encode_config(THREE.added(Member(D, 9))))
@@ -371,7 +371,7 @@ def test_what_comes_behind_a_membership_waits_until_it_is_decided() -> None:
     sync(group)
     effects = hear(group, B, Accepted(group.leader.term.ballot, 1, 1, 1))
     assert group.state.membership.config.nodes() == [A, B, C, D]
-    # Of four, two have promised: it asks the fourth, and again those who have not answered.
+    # Two of four members have promised: it asks the other two.
     asked = [to for to, message in sends(effects) if isinstance(message, Prepare)]
     assert asked == [C, D]
     assert not any(isinstance(message, Accept) for _, message in sends(effects))
@@ -400,13 +400,13 @@ def test_what_moves_is_not_said_again() -> None:
     assert not any(isinstance(message, Accept) for _, message in sends(group.drain()))
 
 
-# -- ceasing to lead --
+# -- stepping down --
 
 
 @pytest.mark.parametrize(
     "message", [Reject(ballot(9, C)), Beat(ballot(9, C), 0, 1.0), Accepted(ballot(9, C), 1, 1, 1)]
 )
-def test_a_higher_ballot_ends_a_reign(message: Reject | Beat | Accepted) -> None:
+def test_higher_ballot_ends_a_term(message: Reject | Beat | Accepted) -> None:
     group = leading()
     assert LeaderChanged(NodeId("")) in events(hear(group, C, message))
     assert group.leader.term is None
@@ -414,7 +414,7 @@ def test_a_higher_ballot_ends_a_reign(message: Reject | Beat | Accepted) -> None
 
 
 def test_a_leader_that_was_rejected_may_stand_again_at_once() -> None:
-    """Whom it had heard last was itself."""
+    """The leader that it heard last is itself."""
     group = leading()
     hear(group, C, Reject(ballot(9, C)))
     group.timeout(Silence())
@@ -422,9 +422,8 @@ def test_a_leader_that_was_rejected_may_stand_again_at_once() -> None:
 
 
 def test_an_elected_candidate_that_was_rejected_promises_another_one_at_once() -> None:
-    """REP-5: it had heard of itself alone. If it made others wait for its own lease, both would
-    give up at the same time, again and again."""
-    group = awake(A)
+    """REP-5: if it waited for its own lease, both candidates could give up again and again."""
+    group = started(A)
     group.leader.stand()
     group.drain()
     promise(group, A)
@@ -438,7 +437,7 @@ def test_an_elected_candidate_that_was_rejected_promises_another_one_at_once() -
     )
 
 
-def test_what_was_decided_by_another_is_not_called_our_own() -> None:
+def test_value_of_another_leader_is_not_reported_as_own() -> None:
     group = leading()
     propose(group, 7, b"mine")
     effects = hear(group, C, Chosen(1, (command(b"theirs"),)))
@@ -446,7 +445,7 @@ def test_what_was_decided_by_another_is_not_called_our_own() -> None:
     assert group.leader.term is None
 
 
-def test_hearing_from_another_that_our_own_was_decided_ends_nothing() -> None:
+def test_own_value_that_a_peer_reports_as_chosen_keeps_its_token() -> None:
     group = leading()
     propose(group, 7, b"mine")
     effects = hear(group, C, Chosen(1, (command(b"mine"),)))
@@ -463,7 +462,7 @@ def test_a_leader_that_hands_over_tells_all_and_leads_no_more() -> None:
     assert told == [(B, Release(ballot(1), C)), (C, Release(ballot(1), C))]
 
 
-def test_a_leader_that_is_sent_away_resigns() -> None:
+def test_removed_leader_resigns() -> None:
     group = leading()
     assert group.leader.term is not None
     group.leader.term.queue.append((-1, Item(CONFIG, encode_config(THREE.removed(A)))))
@@ -482,11 +481,11 @@ def test_a_leader_that_no_majority_hears_gives_up() -> None:
     assert group.leader.term is None
 
 
-def test_who_was_elected_and_hears_no_answer_gives_up_before_it_has_finished_the_old() -> None:
-    """All would hear it for ever, and wait for what it cannot decide: it hears nobody."""
-    group = awake(A)
+def test_elected_leader_without_answers_steps_down_before_it_has_finished_old_slots() -> None:
+    """Otherwise its followers would wait for a leader that can decide nothing."""
+    group = started(A)
     group.leader.stand()
-    group.now += 10 * group.options.suspicion  # it had much to catch up with
+    group.now += 10 * group.options.suspicion  # it was far behind
     begun = Promise(ballot(1), 1, 1, 0, (Vote(1, ballot(0, C), command(b"old")),), ())
     hear(group, A, Promise(ballot(1), 1, 1, 0, (), ()))
     hear(group, B, begun)
@@ -505,15 +504,15 @@ def test_who_was_elected_and_hears_no_answer_gives_up_before_it_has_finished_the
 
 
 def answered(
-    group: Paxos, node: NodeId, sent: float, life: int = 1, bound: float = OPTIONS.suspicion
+    group: Paxos, node: NodeId, sent: float, incarnation: int = 1, bound: float = OPTIONS.suspicion
 ) -> None:
     assert group.leader.term is not None
-    hear(group, node, Heard(group.leader.term.ballot, sent, life, 0, bound))
+    hear(group, node, Heard(group.leader.term.ballot, sent, incarnation, 0, bound))
 
 
 @pytest.mark.parametrize("bound", [OPTIONS.suspicion, OPTIONS.suspicion / 2, 9.0])
 def test_a_lease_counts_from_the_beat_that_a_majority_has_answered(bound: float) -> None:
-    """Whoever is bound for the shorter time counts, if nodes were told different ones."""
+    """If the nodes have different suspicion times, the shorter one counts."""
     group = leading()
     sent = group.now = group.now + 1.0
     group.timeout(BeatDue())
@@ -534,7 +533,7 @@ def test_the_answer_of_another_life_is_no_lease() -> None:
     assert not group.leads(group.now)
 
 
-def test_a_lease_must_hold_for_the_membership_on_its_way_too() -> None:
+def test_lease_must_also_hold_for_a_membership_in_flight() -> None:
     group = leading(config=Config(1, THREE.members[:2], 3))
     assert group.leader.term is not None
     group.now += 1.0
@@ -547,15 +546,15 @@ def test_a_lease_must_hold_for_the_membership_on_its_way_too() -> None:
 
 
 def test_nobody_else_is_needed_for_the_lease_of_who_is_alone() -> None:
-    alone = asleep(A, Config(1, (Member(A, 1),), 1))
+    alone = unstarted(A, Config(1, (Member(A, 1),), 1))
     alone.start()
     assert alone.leads(1e9)
 
 
-def test_who_was_alone_and_had_just_taken_in_another_asks_it() -> None:
-    """The last word of its log was that it is no longer alone."""
+def test_founder_that_restarts_after_it_added_a_member_does_not_lead_alone() -> None:
+    """The last record of its log is a membership of two."""
     one = Config(1, (Member(A, 1),), 3)
-    group = asleep(A, one)
+    group = unstarted(A, one)
     two = one.added(Member(B, 5))
     group.restore(Born(1, one))
     group._records.last = 2

@@ -1,4 +1,4 @@
-"""REP-1: chosen is what a majority of the slot's membership has accepted with one ballot."""
+"""REP-1: a value is chosen once a majority has accepted it with one ballot."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from oncecast.replication.messages import (
     Prepare,
     Recall,
     Recalled,
+    Stored,
     Vote,
     Want,
 )
@@ -35,7 +36,6 @@ from tests.replication.replicas import (
     B,
     C,
     D,
-    awake,
     ballot,
     command,
     events,
@@ -43,21 +43,22 @@ from tests.replication.replicas import (
     records,
     restored,
     sends,
+    started,
     sync,
     vouch,
 )
 
 
 def test_two_of_three_disks_decide() -> None:
-    group = awake()
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     assert events(hear(group, A, Accepted(ballot(1), 1, 1, 1))) == []
     assert events(sync(group)) == [Decided(1, b"x")]
 
 
-def test_what_no_known_member_has_is_asked_of_a_leader_with_an_unknown_seat() -> None:
-    """REP-4: it is several changes of the membership behind, and so are all whom it knows."""
-    group = awake()
+def test_slot_that_no_known_member_has_is_requested_from_the_leader() -> None:
+    """REP-4: the replica and all members that it knows are several memberships behind."""
+    group = started()
     hear(group, D, Beat(ballot(1, D), 9, 0.0))
     for node in (A, C):
         hear(group, node, Lacking(1, False))
@@ -65,29 +66,29 @@ def test_what_no_known_member_has_is_asked_of_a_leader_with_an_unknown_seat() ->
     assert (D, Want(1, 9)) in sends(group.drain())
 
 
-def test_the_others_decide_without_our_disk() -> None:
-    group = awake()
+def test_two_other_disks_decide() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
     assert events(hear(group, C, Accepted(ballot(1), 1, 1, 1))) == [Decided(1, b"x")]
 
 
 def test_votes_of_different_ballots_are_not_added_up() -> None:
-    group = awake()
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
     assert events(hear(group, C, Accepted(ballot(2, C), 1, 1, 1))) == []
 
 
-def test_a_vote_of_another_life_does_not_count() -> None:
-    group = awake()
+def test_vote_of_another_incarnation_does_not_count() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
     assert events(hear(group, C, Accepted(ballot(1), 1, 1, 2))) == []
 
 
-def test_slots_are_applied_in_order_whatever_is_chosen_first() -> None:
-    group = awake()
+def test_slots_are_applied_in_order() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 2, (command(b"two"),), 0))
     hear(group, A, Accepted(ballot(1), 2, 2, 1))
     assert events(sync(group)) == []
@@ -96,26 +97,26 @@ def test_slots_are_applied_in_order_whatever_is_chosen_first() -> None:
     assert events(sync(group)) == [Decided(1, b"one"), Decided(2, b"two")]
 
 
-def test_the_word_of_a_leader_serves_for_what_was_accepted_with_its_ballot() -> None:
-    group = awake()
+def test_beat_decides_slots_that_were_accepted_with_its_ballot() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     assert events(hear(group, A, Beat(ballot(1), 1, 5.0)))[-1] == Decided(1, b"x")
 
 
-def test_the_word_of_a_leader_does_not_serve_for_what_was_accepted_with_another_ballot() -> None:
-    """Neither below: the leader may know of another value; nor above: so may a later one."""
-    group = awake()
+def test_beat_does_not_decide_slots_that_were_accepted_with_another_ballot() -> None:
+    """Leaders with other ballots, lower or higher, may have proposed another value."""
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     effects = hear(group, C, Beat(ballot(2, C), 1, 5.0))
     assert Decided(1, b"x") not in events(effects)
-    group = awake()
+    group = started()
     hear(group, A, Beat(ballot(1), 1, 5.0))
     effects = hear(group, C, Accept(ballot(2, C), 1, (command(b"y"),), 0))
     assert Decided(1, b"y") not in events(effects)
 
 
 def test_the_membership_that_was_decided_before_a_slot_votes_on_it() -> None:
-    group = awake()
+    group = started()
     added = Item(CONFIG, encode_config(THREE.added(Member(D, 9))))
     hear(group, A, Accept(ballot(1), 1, (added, command(b"x")), 0))
     hear(group, A, Accepted(ballot(1), 1, 2, 1))
@@ -123,8 +124,8 @@ def test_the_membership_that_was_decided_before_a_slot_votes_on_it() -> None:
     assert events(hear(group, D, Accepted(ballot(1), 2, 2, 9))) == [Decided(2, b"x")]
 
 
-def test_a_membership_made_for_one_that_is_no_more_changes_nothing() -> None:
-    group = awake()
+def test_membership_based_on_an_outdated_one_changes_nothing() -> None:
+    group = started()
     first = Item(CONFIG, encode_config(THREE.removed(C)))
     stale = Item(CONFIG, encode_config(THREE.removed(A)))
     hear(group, A, Accept(ballot(1), 1, (first, stale), 0))
@@ -133,11 +134,11 @@ def test_a_membership_made_for_one_that_is_no_more_changes_nothing() -> None:
     assert group.state.membership.config == THREE.removed(C)
 
 
-# -- what is chosen and not here --
+# -- missing slots --
 
 
-def test_what_is_chosen_and_not_here_is_fetched_from_the_leader_first() -> None:
-    group = awake()
+def test_missing_slots_are_requested_from_the_leader_first() -> None:
+    group = started()
     effects = hear(group, C, Beat(ballot(1, C), 3, 5.0))
     assert any(isinstance(each, Later) and each.timer == Behind() for each in effects)
     group.timeout(Behind())
@@ -146,31 +147,31 @@ def test_what_is_chosen_and_not_here_is_fetched_from_the_leader_first() -> None:
     assert (A, Want(1, 3)) in sends(group.drain())
 
 
-def test_what_was_fetched_is_stored_and_applied() -> None:
-    group = awake()
+def test_fetched_slots_are_stored_and_applied() -> None:
+    group = started()
     hear(group, C, Beat(ballot(1, C), 2, 5.0))
     effects = hear(group, C, Chosen(1, (command(b"one"), command(b"two"))))
     assert records(effects) == [Learned(1, 0, b"one"), Learned(2, 0, b"two")]
     assert events(effects) == [Decided(1, b"one"), Decided(2, b"two")]
 
 
-def test_what_was_fetched_and_is_here_already_is_not_stored_again() -> None:
-    group = awake()
+def test_fetched_value_that_is_already_here_is_not_stored_again() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"one"),), 0))
     effects = hear(group, C, Chosen(1, (command(b"one"),)))
     assert records(effects) == []
     assert events(effects) == [Decided(1, b"one")]
 
 
-def test_what_was_chosen_replaces_what_was_only_accepted() -> None:
-    group = awake()
+def test_chosen_value_replaces_an_accepted_one() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"mine"),), 0))
     effects = hear(group, C, Chosen(1, (command(b"theirs"),)))
     assert records(effects) == [Learned(1, 0, b"theirs")]
     assert events(effects) == [Decided(1, b"theirs")]
 
 
-# -- what was here, and cannot be read --
+# -- unreadable slots --
 
 
 class Bad:
@@ -185,7 +186,7 @@ class Bad:
         return Entry(1, ballot(1), 0, b"whole", 0, vouch(1))
 
 
-def test_an_entry_that_cannot_be_read_is_fetched_and_mended() -> None:
+def test_unreadable_entry_is_fetched_and_repaired() -> None:
     group = restored(
         Entry(1, ballot(1), 0, b"one", 0, vouch(1)), Entry(2, ballot(1), 0, b"two", 1, vouch(2))
     )
@@ -203,7 +204,7 @@ def test_an_entry_that_cannot_be_read_is_fetched_and_mended() -> None:
 
 
 def with_a_hole() -> Paxos:
-    """It has applied slot 1, and cannot read it; A and C know nothing of that slot being chosen."""
+    """Return a replica that has applied slot 1, and cannot read it."""
     group = restored(
         Entry(1, ballot(1), 0, b"one", 0, vouch(1)), Entry(2, ballot(1), 0, b"two", 1, vouch(2))
     )
@@ -215,7 +216,7 @@ def with_a_hole() -> Paxos:
     return group
 
 
-def test_what_only_one_knew_to_be_chosen_is_made_out_from_the_votes_of_the_others() -> None:
+def test_unreadable_slot_is_recovered_from_the_votes_of_other_members() -> None:
     group = with_a_hole()
     assert sends(hear(group, A, Lacking(1, False))) == [(A, Recall(1))]
     assert not records(hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one")))))
@@ -224,7 +225,7 @@ def test_what_only_one_knew_to_be_chosen_is_made_out_from_the_votes_of_the_other
     assert events(effects) == [Mended(1)]
 
 
-def test_who_gave_no_vote_counts_and_a_stranger_does_not() -> None:
+def test_recall_counts_members_without_a_vote_but_no_non_members() -> None:
     group = with_a_hole()
     hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one"))))
     assert not records(hear(group, C, Recalled(1, 2, Vote(1, ballot(5), command(b"other")))))
@@ -258,7 +259,7 @@ def after_a_snapshot(second: Item, *, damaged: tuple[int, ...] = (2,)) -> Paxos:
 
 
 @pytest.mark.parametrize("slot", [1, 3])
-def test_a_slot_is_made_out_by_the_membership_behind_it(slot: int) -> None:
+def test_slot_is_recovered_with_the_next_known_membership(slot: int) -> None:
     """REP-1: a snapshot at this slot has forgotten the memberships before it."""
     group = after_a_snapshot(command(b"two"))
     group.state.membership.history.start(slot, THREE)
@@ -272,16 +273,16 @@ FOUR = THREE.added(Member(D, 1))
 @pytest.mark.parametrize(
     ("second", "damaged"), [(Item(CONFIG, encode_config(FOUR)), (2,)), (command(b"two"), (2, 3))]
 )
-def test_a_slot_whose_membership_is_forgotten_is_not_made_out(
+def test_slot_whose_membership_is_unknown_is_not_recovered(
     second: Item, damaged: tuple[int, ...]
 ) -> None:
-    """REP-1: the membership changed since, or may have."""
+    """REP-1: the membership has changed since, or may have changed."""
     group = after_a_snapshot(second, damaged=damaged)
     for node in (A, C, D):
         assert not records(hear(group, node, Recalled(1, 1, Vote(1, ballot(3), command(b"one")))))
 
 
-def test_an_entry_that_a_peer_lacks_and_this_replica_cannot_read_is_made_out() -> None:
+def test_unreadable_entry_that_a_peer_lacks_is_recalled() -> None:
     """REP-1: a leader with the only copy of a decided entry loses it, and its followers need it."""
     group = after_a_snapshot(command(b"two"))
     group.timeout(Behind())
@@ -290,8 +291,8 @@ def test_an_entry_that_a_peer_lacks_and_this_replica_cannot_read_is_made_out() -
     assert sends(hear(group, asked[0], Lacking(1, False))) == [(asked[0], Recall(1))]
 
 
-def test_a_vote_is_recalled() -> None:
-    group = awake()
+def test_recall_is_answered_with_the_vote() -> None:
+    group = started()
     assert sends(hear(group, A, Recall(1))) == [(A, Recalled(1, 1, None))]
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     mine = Vote(1, ballot(1), command(b"x"))
@@ -303,7 +304,7 @@ def test_a_vote_is_recalled() -> None:
     assert sends(hear(group, C, Recall(1))) == [(C, Lacking(1, True))]
 
 
-def test_a_vote_that_is_lost_is_not_called_none_because_its_slot_is_known_to_be_chosen() -> None:
+def test_lost_vote_for_a_chosen_slot_is_not_reported_as_no_vote() -> None:
     group = restored(Entry(1, ballot(1), 0, b"one", 0, vouch(1)))
     group._records.last = 3
     group.damaged(3, 3)  # its vote for slot 2
@@ -311,12 +312,12 @@ def test_a_vote_that_is_lost_is_not_called_none_because_its_slot_is_known_to_be_
     group.restore(Entry(3, ballot(1), 0, b"three", 2, vouch(3)))
     group.start()
     group.now = 100.0
-    hear(group, C, Prepare(Ballot(9, C), 2))  # who promises forgets what is lost of chosen slots
+    hear(group, C, Prepare(Ballot(9, C), 2))  # a promise forgets the lost votes of chosen slots
     assert sends(hear(group, A, Want(2, 2))) == [(A, Lacking(2, True))]
     assert sends(hear(group, A, Recall(2))) == []
 
 
-def test_an_entry_that_all_have_lost_is_named_and_not_served() -> None:
+def test_entry_that_all_members_have_lost_raises_an_error() -> None:
     group = restored(
         Entry(1, ballot(1), 0, b"one", 0, vouch(1)), Entry(2, ballot(1), 0, b"", 1, vouch(2))
     )
@@ -335,7 +336,7 @@ def test_an_entry_that_all_have_lost_is_named_and_not_served() -> None:
         group.entry(1)
 
 
-def test_a_slot_that_all_have_lost_stops_who_cannot_go_on_without() -> None:
+def test_next_slot_that_all_members_have_lost_stops_the_replica() -> None:
     group = restored(Entry(1, ballot(1), 0, b"one", 0, vouch(1)))
     group.damaged(3, 3)
     group._records.last = 4
@@ -347,19 +348,17 @@ def test_a_slot_that_all_have_lost_stops_who_cannot_go_on_without() -> None:
         hear(group, C, Lacking(2, True))
 
 
-def test_a_replica_lends_no_vote_to_its_own_name_from_elsewhere() -> None:
-    from oncecast.replication.messages import Stored
-
-    group = awake()
+def test_stored_of_another_node_does_not_count_as_a_vote() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
     assert events(hear(group, C, Stored(99))) == []
     assert group.me == B
 
 
-def test_who_lacks_a_slot_asks_for_it_however_much_comes_behind_it() -> None:
-    """REP-2: under load nothing is ever quiet for as long as it waits."""
-    group = awake()
+def test_missing_slot_is_requested_though_later_slots_keep_arriving() -> None:
+    """REP-2: under load, later slots arrive all the time."""
+    group = started()
     waits = 0
     for slot in range(2, 50):
         effects = hear(group, A, Accept(ballot(1), slot, (command(b"x"),), slot - 1))
@@ -369,8 +368,8 @@ def test_who_lacks_a_slot_asks_for_it_however_much_comes_behind_it() -> None:
     assert sends(group.drain()) == [(A, Want(1, 48))]
 
 
-def test_who_comes_on_by_itself_asks_for_nothing() -> None:
-    group = awake()
+def test_replica_that_makes_progress_requests_nothing() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 2, (command(b"x"),), 1))
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 1))
     hear(group, A, Accept(ballot(1), 4, (command(b"x"),), 3))
@@ -379,9 +378,9 @@ def test_who_comes_on_by_itself_asks_for_nothing() -> None:
     assert sends(group.drain()) == []
 
 
-def test_who_comes_on_by_itself_still_asks_for_what_it_cannot_read() -> None:
-    """REP-1: or else nobody would ask again, and who reads it would wait for ever."""
-    group = awake()
+def test_replica_that_makes_progress_still_requests_unreadable_slots() -> None:
+    """REP-1: otherwise a reader of such a slot would wait forever."""
+    group = started()
     hear(group, A, Accept(ballot(1), 2, (command(b"x"),), 1))
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 2))
     assert group.applied == 2

@@ -1,5 +1,4 @@
-"""REP-1: however many records a disk loses, a replica applies only what was chosen, and forgets no
-vote without saying so."""
+"""REP-1: a replica that loses records applies only chosen values and reports lost votes."""
 
 from __future__ import annotations
 
@@ -37,7 +36,6 @@ from tests.replication.replicas import (
     A,
     B,
     C,
-    awake,
     ballot,
     command,
     events,
@@ -46,32 +44,33 @@ from tests.replication.replicas import (
     records,
     restored,
     sends,
+    started,
     sync,
     vouch,
 )
-from tests.replication.test_restart import damage, entry, promise_of, told
+from tests.replication.test_restart import applied_values, damage, entry, promise_of
 
 SMALL = GroupOptions(compare_every=0.0, window_slots=2)
 
 
 def reborn_entry(slot: int, applied: int, replaced: int = 0) -> Entry:
-    """A vote that was given in the second life of a disk."""
+    """Return a vote of the second incarnation of a disk."""
     return Entry(slot, ballot(9), 0, b"%d" % slot, applied, vouch(slot, 1, replaced))
 
 
-# -- another life --
+# -- a new incarnation --
 
 
-def test_a_value_of_an_earlier_life_is_not_taken_for_what_was_learned_and_lost_since() -> None:
-    """The vote that replaced it is lost, and so is the record of what was chosen instead."""
+def test_value_of_an_earlier_incarnation_does_not_replace_a_lost_chosen_value() -> None:
+    """Both the vote that replaced it and the record of the chosen value are lost."""
     before = damage(restored(entry(1), entry(2, data=b"old", applied=1)), Reborn(42))
     group = damage(before, reborn_entry(3, applied=2))
     group.start()
-    assert told(group) == [(1, b"1")]
+    assert applied_values(group) == [(1, b"1")]
     assert group.state.values.index.get(2) is None
 
 
-def test_a_value_of_an_earlier_life_is_dropped_as_soon_as_another_life_begins() -> None:
+def test_new_incarnation_drops_values_that_are_not_known_to_be_chosen() -> None:
     group = damage(restored(entry(1), entry(2, data=b"old", applied=1)))
     group.start()
     assert (group.applied, group.state.values.index.get(1), group.state.values.index.get(2)) == (
@@ -82,16 +81,16 @@ def test_a_value_of_an_earlier_life_is_dropped_as_soon_as_another_life_begins() 
     assert group.state.values.items == {}
 
 
-def test_a_lost_rebirth_raises_doubt_about_all_votes_before_it() -> None:
-    """Votes of the new life replace none of the earlier one, so no count tells of them."""
+def test_lost_rebirth_makes_all_earlier_votes_doubtful() -> None:
+    """Votes of the new incarnation replace none of the earlier one, so the counts do not show it."""
     group = damage(restored(entry(1), entry(2, data=b"old", applied=1)), reborn_entry(3, applied=2))
     group.start()
-    assert told(group) == [(1, b"1")]
+    assert applied_values(group) == [(1, b"1")]
     assert group.state.membership.incarnation not in (1, 42)
 
 
 def test_a_snapshot_newer_than_a_rebirth_does_not_count_it_twice() -> None:
-    """Or each restart would begin another life, and lose its seat."""
+    """Otherwise the replica would lose its membership at each restart."""
     state = Checkpoint(
         (b"",), 1, 1, 42, ballot(9), Vouch(3, 1, 2), THREE, 0, ((1, 2, 2), (3, 5, 1)), ()
     )
@@ -109,8 +108,8 @@ def test_a_snapshot_newer_than_a_rebirth_does_not_count_it_twice() -> None:
 # -- more damage than at the last restart --
 
 
-def test_votes_that_were_doubted_once_are_doubted_again_if_more_is_lost() -> None:
-    """The record that gave rise to the doubt is damaged by the time of the next restart."""
+def test_doubtful_votes_stay_doubtful_if_the_next_restart_finds_more_damage() -> None:
+    """The record that caused the doubt is damaged at the next restart."""
     log = [entry(1), entry(2, data=b"old")]
     group = damage(restored(*log), Promised(ballot(5), vouch(2, replaced=1)))
     assert group.state.votes.ballots == {}
@@ -124,8 +123,8 @@ def test_votes_that_were_doubted_once_are_doubted_again_if_more_is_lost() -> Non
     assert promise.lost == ((2, 2),)
 
 
-def test_a_state_that_was_taken_is_not_forgotten_with_the_record_that_says_so() -> None:
-    """What was voted for before it may never have been chosen."""
+def test_installed_snapshot_is_remembered_though_its_record_is_lost() -> None:
+    """Values with earlier votes may never have been chosen."""
     group = restored(entry(1, data=b"never chosen"))
     group.start()
     hear(group, A, Ahead(5, 6, 0, THREE, 1))
@@ -135,15 +134,15 @@ def test_a_state_that_was_taken_is_not_forgotten_with_the_record_that_says_so() 
     assert isinstance(written, Entry)
     group = damage(restored(entry(1, data=b"never chosen")), written)
     group.start()
-    assert told(group) == []
+    assert applied_values(group) == []
     assert promise_of(group).known == 5
 
 
 @pytest.mark.parametrize("lost", [Learned(1, 0, b"new"), Skipped(1)])
-def test_what_a_restart_reads_is_noticed_if_a_later_restart_cannot_read_it(
+def test_record_that_only_the_first_of_two_restarts_can_read_makes_votes_doubtful(
     lost: Learned | Skipped,
 ) -> None:
-    """No vote has counted it before the first of the two."""
+    """No vote has counted it before the first restart."""
     log = [entry(1, data=b"old"), entry(2), entry(3)]
     group = restored(*log, lost)
     group.start()
@@ -152,14 +151,14 @@ def test_what_a_restart_reads_is_noticed_if_a_later_restart_cannot_read_it(
     assert isinstance(written, Entry)
     group = damage(restored(*log), written, entry(5, applied=3, replaced=9))
     group.start()
-    assert told(group) == []
+    assert applied_values(group) == []
 
 
-# -- what is known to be chosen stays --
+# -- chosen values stay --
 
 
 def behind_a_hole(options: GroupOptions = SMALL) -> Paxos:
-    """A replica that has learned slot 2, and lacks slot 1."""
+    """Return a replica that has learned slot 2 and lacks slot 1."""
     group = restored(Learned(2, 0, b"chosen"), options=options)
     group.start()
     group.now = 100.0
@@ -167,8 +166,8 @@ def behind_a_hole(options: GroupOptions = SMALL) -> Paxos:
     return group
 
 
-def test_an_older_leader_does_not_replace_what_was_learned() -> None:
-    """REP-2: it was chosen with a ballot that this replica has never heard of."""
+def test_older_leader_does_not_replace_a_learned_value() -> None:
+    """REP-2: it was chosen with a ballot that this replica has not heard of."""
     group = behind_a_hole()
     effects = hear(group, A, Accept(ballot(1), 1, (command(b"1"), command(b"other")), 0))
     assert [each.slot for each in records(effects) if isinstance(each, Entry)] == [1]
@@ -176,14 +175,14 @@ def test_an_older_leader_does_not_replace_what_was_learned() -> None:
     assert events(effects) == [Decided(1, b"1"), Decided(2, b"chosen")]
 
 
-def test_a_log_in_which_an_older_leader_did_replace_it_is_read_as_it_was_learned() -> None:
+def test_restart_prefers_a_learned_value_to_a_later_vote() -> None:
     group = restored(
         Learned(2, 0, b"chosen"), entry(2, data=b"other"), entry(1), entry(3, applied=2)
     )
-    assert told(group) == [(1, b"1"), (2, b"chosen")]
+    assert applied_values(group) == [(1, b"1"), (2, b"chosen")]
 
 
-def test_an_older_leader_does_not_fill_a_slot_that_is_chosen_and_cannot_be_read() -> None:
+def test_older_leader_does_not_fill_an_unreadable_chosen_slot() -> None:
     group = damage(restored(entry(1)), entry(3, applied=2))
     group.start()
     group.now = 100.0
@@ -194,8 +193,8 @@ def test_an_older_leader_does_not_fill_a_slot_that_is_chosen_and_cannot_be_read(
     assert sends(effects)[0] == (A, Accepted(ballot(1), 2, 2, 1))
 
 
-def test_a_promise_reports_what_was_learned_with_the_highest_ballot() -> None:
-    """Its vote may be in a record that no restart reads any more."""
+def test_promise_reports_learned_values_with_the_highest_ballot() -> None:
+    """Its vote may be in a record that a restart no longer reads."""
     group = behind_a_hole()
     (promise,) = [
         message
@@ -205,19 +204,19 @@ def test_a_promise_reports_what_was_learned_with_the_highest_ballot() -> None:
     assert promise.votes == (Vote(2, ballot(7, C), command(b"chosen")),)
 
 
-def test_a_replica_that_has_learned_a_slot_does_not_say_that_it_never_voted() -> None:
+def test_recall_of_a_learned_slot_is_not_answered() -> None:
     assert sends(hear(behind_a_hole(), A, Recall(2))) == []
 
 
-def test_what_a_promise_reports_as_known_stays_lost_until_it_is_applied() -> None:
-    """After a restart fewer slots may be known to be chosen: then they must still be lost."""
+def test_lost_slots_stay_lost_until_they_are_applied() -> None:
+    """After a restart, fewer slots may be known to be chosen. The votes are still lost then."""
     group = damage(restored(entry(1)), entry(4, applied=3, top=5))
     assert promise_of(group).lost == ((5, 5),)
     assert group.state.votes.lost == [(2, 3), (5, 5)]
 
 
-def test_a_leader_that_hears_of_a_chosen_slot_it_has_not_proposed_leads_no_more() -> None:
-    """Only a higher ballot can have chosen it: the command must not be called its own."""
+def test_leader_steps_down_instead_of_proposing_for_a_chosen_slot() -> None:
+    """Only a leader with a higher ballot can have proposed the chosen value."""
     group = leading(options=SMALL)
     hear(group, C, Chosen(2, (command(b"theirs"),)))
     group.request(Propose(1, b"mine"))
@@ -227,7 +226,7 @@ def test_a_leader_that_hears_of_a_chosen_slot_it_has_not_proposed_leads_no_more(
     assert group.leader.tokens == {}
 
 
-# -- the table of what is not yet on disk --
+# -- values that are not yet on disk --
 
 
 def test_a_value_stays_in_memory_until_its_newest_record_is_on_disk() -> None:
@@ -244,7 +243,7 @@ def test_a_value_stays_in_memory_until_its_newest_record_is_on_disk() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_vote_given_again_is_lost_with_its_value(again: bool) -> None:
+def test_repeated_vote_is_lost_with_its_value(again: bool) -> None:
     group = damage(restored(entry(1)), *([Again(2, ballot(5), vouch(2, replaced=1))] * again))
     if not again:
         damage(group, entry(3))
@@ -253,7 +252,7 @@ def test_a_vote_given_again_is_lost_with_its_value(again: bool) -> None:
     assert any(low <= 2 <= high for low, high in promise.lost)
 
 
-def test_a_range_that_is_lost_already_is_not_cut_by_an_older_record() -> None:
+def test_older_record_does_not_shorten_a_lost_range() -> None:
     state = Checkpoint(
         (b"",), 1, 1, 1, ballot(9), Vouch(9, 0, 0), THREE, 0, ((1, 2, 1),), ((8, 9),)
     )
@@ -261,8 +260,8 @@ def test_a_range_that_is_lost_already_is_not_cut_by_an_older_record() -> None:
     assert promise_of(damage(group, entry(3, replaced=0))).lost == ((8, 9),)
 
 
-def test_an_entry_that_a_snapshot_knows_elsewhere_is_not_read_from_an_older_record() -> None:
-    """The newer record is damaged: the value must come from another replica."""
+def test_older_record_does_not_replace_the_one_that_a_snapshot_names() -> None:
+    """The newer record is damaged, so the value must come from another replica."""
     state = Checkpoint(
         (b"",), 2, 1, 1, ballot(1), Vouch(3, 0, 1), THREE, 0, ((1, 2, 1), (2, 6, 1), (3, 4, 1)), ()
     )
@@ -275,8 +274,8 @@ def test_an_entry_that_a_snapshot_knows_elsewhere_is_not_read_from_an_older_reco
 # -- alone --
 
 
-def test_a_founder_takes_no_vote_for_chosen_once_another_replica_has_joined() -> None:
-    """REP-1: whatever window it starts with, a vote that another replica must confirm is open."""
+def test_founder_does_not_apply_votes_after_another_replica_joined() -> None:
+    """REP-1: the other replica must confirm such a vote, whatever the window is."""
     alone = Config(1, (Member(A, 1),), 3)
     joined = encode_config(Config(2, (Member(A, 1), Member(B, 1)), 3))
     log = [Entry(slot, ballot(1), 0, b"%d" % slot, 0, vouch(slot)) for slot in range(1, 8)]
@@ -289,13 +288,13 @@ def test_a_founder_takes_no_vote_for_chosen_once_another_replica_has_joined() ->
     assert group.leader.term is None
 
 
-def test_a_founder_that_restarts_with_much_undecided_applies_it_before_it_starts() -> None:
-    """Or a snapshot that is taken on the way would look back too far."""
+def test_founder_applies_all_its_votes_before_it_starts() -> None:
+    """Otherwise a snapshot taken in between would need checksums that are no longer kept."""
     alone = Config(1, (Member(A, 1),), 1)
     log = [Entry(slot, ballot(1), 0, b"%d" % slot, 0, vouch(slot)) for slot in range(1, 300)]
     group = restored(*log, me=A, config=alone, options=SMALL)
     group.start()
-    assert [slot for slot, _ in told(group)] == list(range(1, 300))
+    assert [slot for slot, _ in applied_values(group)] == list(range(1, 300))
     assert [each for each in events(group.drain()) if isinstance(each, Decided)] == []
     assert group.leader.term is not None
     group.request(Compact(299, 299, (b"state",)))
@@ -312,8 +311,8 @@ def test_a_membership_that_a_founder_finds_undecided_is_written_twice() -> None:
 # -- more votes than fit in one message --
 
 
-def test_a_promise_that_has_no_room_for_all_votes_calls_the_rest_lost() -> None:
-    """REP-2: a message that no frame holds would be dropped, and nobody elected."""
+def test_promise_reports_votes_beyond_its_byte_limit_as_lost() -> None:
+    """REP-2: a message that exceeds the frame size would be dropped, and no leader elected."""
     options = GroupOptions(compare_every=0.0, window_bytes=1 << 14)
     size = options.promise_bytes // 4
     group = restored(*(entry(slot, data=bytes(size)) for slot in range(1, 10)), options=options)
@@ -328,8 +327,8 @@ def test_a_promise_that_has_no_room_for_all_votes_calls_the_rest_lost() -> None:
     assert [vote.slot for vote in again.votes] == [5, 6, 7, 8]
 
 
-def test_a_candidate_asks_again_who_could_not_report_all() -> None:
-    group = awake(A)
+def test_candidate_asks_a_member_again_that_could_not_report_all_votes() -> None:
+    group = started(A)
     group.leader.stand()
     group.drain()
     assert group.leader.term is not None
@@ -350,8 +349,8 @@ def test_a_candidate_asks_again_who_could_not_report_all() -> None:
     assert group.leader.term.acting
 
 
-def test_a_check_that_is_long_past_is_not_compared() -> None:
-    """A replica that was far behind comes upon many checks in one step."""
-    group = awake(A)
+def test_old_check_is_not_compared() -> None:
+    """A replica that was far behind applies many checks in one step."""
+    group = started(A)
     group.request(Digest(5, b"mine"))
     assert group.drain() == []

@@ -1,4 +1,4 @@
-"""REP-3: options that cannot work are refused, with the value and the limit."""
+"""REP-3: invalid options are rejected, with the value and the limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from oncecast.replication.options import GroupOptions
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("options", "message"),
     [
         ({"size": 0}, "size is 0; it must be 1 or more"),
         ({"window_slots": 0}, "window_slots is 0; it must be 1 or more"),
@@ -27,9 +27,9 @@ from oncecast.replication.options import GroupOptions
         ({"heartbeat": 2.0}, "suspicion is 2.0 s, and the heartbeat 2.0 s"),
     ],
 )
-def test_an_option_that_cannot_work_is_refused(wrong: dict[str, float], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        GroupOptions(**wrong)  # type: ignore[arg-type]
+def test_invalid_option_is_rejected(options: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GroupOptions(**options)  # type: ignore[arg-type]
 
 
 def test_the_smallest_options_are_allowed() -> None:
@@ -40,7 +40,7 @@ def test_the_smallest_options_are_allowed() -> None:
     assert (large.ahead_slots, large.step_slots, large.give_bytes) == (20000, 5000, 1 << 22)
 
 
-def test_promise_tells_as_much_as_four_windows_and_no_less_than_64_kibibytes() -> None:
+def test_promise_size_is_four_windows_and_at_least_64_kibibytes() -> None:
     """REP-1"""
     sizes = {1: 65_536, 16_384: 65_536, 16_385: 65_540, 1 << 20: 4 << 20}
     found = {size: GroupOptions(window_bytes=size).promise_bytes for size in sizes}

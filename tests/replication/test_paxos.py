@@ -1,4 +1,4 @@
-"""REP-1: a replica as a whole: its life, comparisons, and what it never does by itself."""
+"""REP-1: a replica as a whole: incarnations, comparisons, leases and sources."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ from tests.replication.replicas import (
     C,
     D,
     E,
-    asleep,
-    awake,
     ballot,
     command,
     hear,
@@ -43,19 +41,21 @@ from tests.replication.replicas import (
     records,
     restored,
     sends,
+    started,
+    unstarted,
     vouch,
 )
 
 
 class Zeros(Random):
-    """The least likely dice."""
+    """A random generator that returns only zeros."""
 
     def getrandbits(self, k: int, /) -> int:
         return 0
 
 
-def test_life_is_never_0() -> None:
-    """REP-2: 0 stands for a life that is not known."""
+def test_incarnation_is_never_0() -> None:
+    """REP-2: 0 means an unknown incarnation."""
     group = Paxos(A, Zeros(), options=OPTIONS)
     group.attach(Book())
     group.start()
@@ -70,7 +70,7 @@ def test_life_is_never_0() -> None:
     assert damaged.state.membership.incarnation > 0
 
 
-def test_replica_that_may_have_lost_a_promise_counts_its_lives() -> None:
+def test_replica_that_may_have_lost_a_promise_counts_its_incarnations() -> None:
     """REP-1"""
     group = restored(Promised(ballot(1), vouch(0)))
     group.damaged(3, 4)
@@ -83,14 +83,14 @@ def test_replica_that_may_have_lost_a_promise_counts_its_lives() -> None:
 
 
 def checks(group: Paxos, now: float) -> int:
-    """How many comparisons it proposes to B at this time."""
+    """Return how many comparisons it proposes to B at this time."""
     group.now = now
     group.timeout(BeatDue())
     accepts = [each for to, each in sends(group.drain()) if isinstance(each, Accept) and to == B]
     return sum(item == Item(CHECK, b"") for each in accepts for item in each.items)
 
 
-def test_states_are_compared_now_and_then() -> None:
+def test_states_are_compared_periodically() -> None:
     """REP-1"""
     group = leading(options=replace(OPTIONS, compare_every=0.5))
     found = [checks(group, now) for now in (100.0, 100.25, 100.5, 100.75, 101.0)]
@@ -103,24 +103,24 @@ def test_states_are_compared_now_and_then() -> None:
 
 def test_comparisons_of_the_last_four_checks_are_kept() -> None:
     """REP-1"""
-    group = awake()
+    group = started()
     for slot in range(1, 7):
         hear(group, C, Sum(slot, 0, b"digest"))
     assert list(group.comparison.sums) == [3, 4, 5, 6]
     assert group.last_message == {C: 100.0}
 
 
-def test_replica_that_restarts_keeps_the_lease_of_whom_it_may_have_heard() -> None:
+def test_restarted_replica_keeps_a_lease_that_it_may_have_granted() -> None:
     """REP-5"""
-    group = asleep(A)
+    group = unstarted(A)
     group.now = 50.0
     group.start()
     assert (group.state.following.heard, group.state.membership.history.since) == (50.0, 0)
 
 
-def test_replica_without_a_seat_offers_itself_at_once() -> None:
+def test_non_member_offers_itself_at_once() -> None:
     """REP-2"""
-    group = asleep(D)
+    group = unstarted(D)
     group.start()
     assert Later(0.0, OfferDue()) in group.drain()
 
@@ -135,12 +135,12 @@ def test_lone_replica_at_its_own_address_keeps_its_membership() -> None:
     assert (group.applied, group.state.membership.history.since) == (2, 0)
 
 
-def test_members_ask_each_other_and_others_ask_whom_they_know() -> None:
+def test_members_ask_members_and_non_members_also_ask_contacts() -> None:
     """REP-1"""
-    group = awake()
+    group = started()
     group.state.membership.contacts = (D,)
     assert group.state.fetching.all_of({A: None, C: None})
-    outside = awake(E)
+    outside = started(E)
     outside.state.membership.contacts = (D,)
     nodes = {A: None, B: None, C: None}
     assert [outside.state.fetching.all_of(each) for each in (nodes, {**nodes, D: None})] == [
@@ -151,7 +151,7 @@ def test_members_ask_each_other_and_others_ask_whom_they_know() -> None:
 
 def test_candidate_asks_itself_only_once() -> None:
     """REP-1: its own promise waits for its own disk."""
-    group = awake(A)
+    group = started(A)
     group.leader.stand()
     group.drain()
     group.timeout(Unanswered())
@@ -161,14 +161,14 @@ def test_candidate_asks_itself_only_once() -> None:
 
 def test_follower_does_not_lead() -> None:
     """REP-5"""
-    group = awake()
+    group = started()
     assert not group.leads(group.now)
     assert group.leader.lease_ends() == 0.0
 
 
-def test_what_is_lost_here_is_asked_for_at_once() -> None:
-    """REP-1: whatever is still on its way to the disk."""
-    group = awake()
+def test_unreadable_slot_is_requested_without_waiting_for_the_disk() -> None:
+    """REP-1"""
+    group = started()
     hear(group, A, Chosen(1, (command(b"one"),), 1))
     group.state.fetching.holes[1] = {}
     group.state.fetching.want_from(A)

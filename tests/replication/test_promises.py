@@ -1,4 +1,4 @@
-"""REP-1: a candidate proposes what may have been chosen, and knows of what it may not."""
+"""REP-1: a candidate proposes values that may have been chosen, for slots that it knows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.replication.replicas import THREE, A, B, C, ballot, command
 ME, OTHER, THIRD = Member(A, 1), Member(B, 1), Member(C, 1)
 
 
-def said(*votes: Vote, known: int = 0, lost: tuple[tuple[int, int], ...] = ()) -> Promise:
+def promise_with(*votes: Vote, known: int = 0, lost: tuple[tuple[int, int], ...] = ()) -> Promise:
     return Promise(ballot(9), 1, 1, known, votes, lost)
 
 
@@ -22,53 +22,53 @@ def test_without_promises_nothing_is_known() -> None:
 
 def test_the_value_of_the_highest_ballot_is_kept() -> None:
     promises = Promises()
-    promises.add(ME, said(Vote(1, ballot(2), command(b"old"))))
-    promises.add(OTHER, said(Vote(1, ballot(5), command(b"new"))))
-    promises.add(THIRD, said(Vote(1, ballot(3), command(b"between"))))
+    promises.add(ME, promise_with(Vote(1, ballot(2), command(b"old"))))
+    promises.add(OTHER, promise_with(Vote(1, ballot(5), command(b"new"))))
+    promises.add(THIRD, promise_with(Vote(1, ballot(3), command(b"between"))))
     assert promises.value(1, THREE) == command(b"new")
 
 
-def test_the_vote_of_a_stranger_does_not_count() -> None:
+def test_vote_of_a_non_member_does_not_count() -> None:
     promises = Promises()
-    promises.add(ME, said(Vote(1, ballot(2), command(b"member's"))))
-    promises.add(Member(B, 2), said(Vote(1, ballot(5), command(b"another life's"))))
+    promises.add(ME, promise_with(Vote(1, ballot(2), command(b"member's"))))
+    promises.add(Member(B, 2), promise_with(Vote(1, ballot(5), command(b"non-member's"))))
     assert promises.value(1, THREE) == command(b"member's")
 
 
-def test_a_slot_that_nobody_reports_is_filled_with_nothing() -> None:
+def test_slot_without_votes_is_filled_with_a_noop() -> None:
     promises = Promises()
-    promises.add(ME, said(Vote(3, ballot(2), command(b"three"))))
+    promises.add(ME, promise_with(Vote(3, ballot(2), command(b"three"))))
     assert promises.value(2, THREE) == Item(NOOP, b"")
     assert promises.horizon == 3
 
 
 def test_a_majority_covers_a_slot() -> None:
     promises = Promises()
-    promises.add(ME, said())
+    promises.add(ME, promise_with())
     assert not promises.cover(1, THREE)
-    promises.add(OTHER, said())
+    promises.add(OTHER, promise_with())
     assert promises.cover(1, THREE)
 
 
-def test_who_has_cut_its_log_does_not_cover_what_it_no_longer_reports() -> None:
+def test_member_with_a_trimmed_log_does_not_cover_trimmed_slots() -> None:
     promises = Promises()
-    promises.add(ME, said())
-    promises.add(OTHER, said(known=4))
+    promises.add(ME, promise_with())
+    promises.add(OTHER, promise_with(known=4))
     assert promises.known == 4
     assert [promises.cover(slot, THREE) for slot in (4, 5)] == [False, True]
 
 
-def test_who_has_lost_a_vote_does_not_cover_its_slot() -> None:
+def test_member_that_has_lost_a_vote_does_not_cover_its_slot() -> None:
     promises = Promises()
-    promises.add(ME, said())
-    promises.add(OTHER, said(lost=((2, 3),)))
+    promises.add(ME, promise_with())
+    promises.add(OTHER, promise_with(lost=((2, 3),)))
     assert [promises.cover(slot, THREE) for slot in (1, 2, 3, 4)] == [True, False, False, True]
-    promises.add(THIRD, said())
+    promises.add(THIRD, promise_with())
     assert promises.cover(2, THREE)
 
 
-def test_another_life_covers_nothing() -> None:
+def test_promise_of_another_incarnation_covers_nothing() -> None:
     promises = Promises()
-    promises.add(ME, said())
-    promises.add(Member(B, 2), said())
+    promises.add(ME, promise_with())
+    promises.add(Member(B, 2), promise_with())
     assert not promises.cover(1, THREE)

@@ -33,17 +33,17 @@ def test_more_than_half_is_a_majority(count: int, needed: int) -> None:
     assert not config(count).agreed(members[: needed - 1])
 
 
-def test_nobody_is_a_majority_of_nobody() -> None:
+def test_empty_membership_has_no_majority() -> None:
     assert not NO_MEMBERS.agreed({Member(A, 1): None})
 
 
-def test_another_life_of_a_member_does_not_count() -> None:
+def test_another_incarnation_of_a_member_does_not_count() -> None:
     assert not THREE.agreed([Member(A, 2), Member(B, 1)])
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
 def test_majorities_of_a_membership_and_its_successor_always_meet(count: int) -> None:
-    """What all rests on; of one in and one out at the same time it would not be true."""
+    """Safety rests on this. It would not hold for a member added and another removed at once."""
     now = config(count)
     successors = [now.added(Member(D, 1))]
     if count > 1:
@@ -61,7 +61,7 @@ def test_a_successor_has_the_next_version_and_keeps_the_size_unless_told() -> No
     assert THREE.successor(*THREE.members, size=5) == Config(2, THREE.members, 5)
 
 
-def test_a_membership_is_in_force_behind_the_slot_that_decided_it() -> None:
+def test_membership_is_in_force_after_the_slot_that_decided_it() -> None:
     chain = Memberships()
     chain.start(0, config(1))
     chain.decided(5, config(2, 2))
@@ -72,7 +72,7 @@ def test_a_membership_is_in_force_behind_the_slot_that_decided_it() -> None:
     assert chain.last.version == 3
 
 
-def test_without_a_membership_nobody_votes() -> None:
+def test_new_history_has_an_empty_membership() -> None:
     """REP-2"""
     assert (Memberships().since, Memberships().of(1), Memberships().last) == (
         0,
@@ -81,7 +81,7 @@ def test_without_a_membership_nobody_votes() -> None:
     )
 
 
-def test_slots_behind_the_first_known_membership_are_known() -> None:
+def test_history_knows_the_slots_after_its_first_membership() -> None:
     """REP-2"""
     chain = Memberships()
     chain.start(2, config(1))
@@ -90,7 +90,7 @@ def test_slots_behind_the_first_known_membership_are_known() -> None:
 
 
 @pytest.mark.parametrize(("slot", "first"), [(0, 2), (4, 2), (5, 5), (8, 5), (9, 9), (99, 9)])
-def test_memberships_of_slots_that_are_not_asked_for_are_forgotten(slot: int, first: int) -> None:
+def test_old_memberships_are_forgotten(slot: int, first: int) -> None:
     """REP-2"""
     chain = Memberships()
     chain.start(2, config(1))
@@ -101,7 +101,7 @@ def test_memberships_of_slots_that_are_not_asked_for_are_forgotten(slot: int, fi
     assert len(chain._configs) == len(chain._slots)
 
 
-def test_a_ballot_is_above_whatever_its_node_has_seen() -> None:
+def test_next_ballot_is_above_the_given_one() -> None:
     assert above(BOTTOM, A) > BOTTOM
     assert above(Ballot(3, B), A) > Ballot(3, B)
     assert Ballot(3, B) > Ballot(3, A) > Ballot(2, B)

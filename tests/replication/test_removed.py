@@ -1,4 +1,4 @@
-"""REP-2: who was sent away while it was down."""
+"""REP-2: a member that is removed while it is down."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from oncecast.replication.events import Change
 from tests.replication.quiet import NODES, Quiet
 
 
-def test_who_was_removed_while_it_was_down_learns_of_it_and_offers_itself() -> None:
+def test_member_removed_while_it_was_down_learns_of_it_and_offers_itself() -> None:
     quiet = Quiet()
     quiet.put(b"1")
     gone = next(node for node in NODES if node != quiet.leader)

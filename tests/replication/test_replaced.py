@@ -24,10 +24,10 @@ def lose_disk(campaign: Campaign, node: NodeId) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("after", [0.0, 0.05])
 @pytest.mark.parametrize("victim", ["leader", "other", "newcomer"])
-def test_a_disk_is_lost_while_a_silent_member_is_replaced_and_that_one_comes_back(
+def test_group_survives_a_lost_disk_while_a_silent_member_is_replaced_and_returns(
     victim: str, after: float
 ) -> None:
-    """Of the three there were, two have kept their disks."""
+    """Two of the three founders keep their disks."""
     sim, top = Simulation(1), Ledgers()
     campaign = Campaign(sim, 3, top)
     assert campaign.founders.nodes() == campaign.names

@@ -1,4 +1,4 @@
-"""REP-1: what a replica knows after a restart, field by field."""
+"""REP-1: the exact state of a replica after a restart."""
 
 from __future__ import annotations
 
@@ -42,8 +42,6 @@ from tests.replication.replicas import (
     B,
     C,
     D,
-    asleep,
-    awake,
     ballot,
     command,
     events,
@@ -51,10 +49,12 @@ from tests.replication.replicas import (
     leading,
     records,
     restored,
+    started,
     sync,
+    unstarted,
     vouch,
 )
-from tests.replication.test_restart import damage, entry, told
+from tests.replication.test_restart import applied_values, damage, entry
 
 FOUR = THREE.added(Member(D, 4))
 
@@ -78,7 +78,7 @@ def state(slot: int = 5, **changes: object) -> Checkpoint:
 # -- a snapshot --
 
 
-def test_a_snapshot_brings_back_every_field() -> None:
+def test_snapshot_restores_every_field() -> None:
     group = restored(state())
     assert (
         group.state.membership.incarnation,
@@ -98,8 +98,8 @@ def test_a_snapshot_brings_back_every_field() -> None:
     assert group.learner.machine.state == (5, (b"state",))  # type: ignore[union-attr]
 
 
-def test_a_replica_that_wakes_from_a_snapshot_alone_is_not_born_again() -> None:
-    group = asleep()
+def test_replica_restored_from_a_snapshot_writes_no_born_record() -> None:
+    group = unstarted()
     group.restore(state(config=Config(1, (Member(B, 9), Member(C, 1)), 2)))
     group.start()
     assert group.state.membership.incarnation == 9
@@ -108,30 +108,30 @@ def test_a_replica_that_wakes_from_a_snapshot_alone_is_not_born_again() -> None:
 
 def test_a_slot_that_a_snapshot_covers_is_neither_applied_again_nor_kept_in_memory() -> None:
     group = restored(state(), entry(5), Learned(4, 0, b"4"), Learned(5, 0, b"5"), entry(6))
-    assert told(group) == []
+    assert applied_values(group) == []
     assert list(group.state.values.items) == [6]
     assert group.state.progress.learned == {}
     assert list(group.state.votes.ballots) == [6]
     assert group.state.values.held_bytes == 1
 
 
-def test_an_older_record_does_not_take_the_place_that_a_snapshot_knows() -> None:
+def test_older_record_does_not_replace_a_record_of_a_snapshot() -> None:
     group = restored(state(runs=((3, 1, 3),)), Learned(4, 0, b"4"))
     assert group.state.values.index.get(4) == 3
     group = restored(state(runs=((3, 40, 3),)), Learned(4, 0, b"4"), Learned(5, 0, b"5"))
     assert [group.state.values.index.get(slot) for slot in (4, 5)] == [41, 42]
 
 
-def test_a_learned_record_of_a_slot_that_a_snapshot_does_not_keep_is_found() -> None:
+def test_learned_record_of_a_slot_that_a_snapshot_omits_is_indexed() -> None:
     group = restored(state(runs=()), Learned(4, 0, b"4"), Learned(5, 0, b"5"))
     assert [group.state.values.index.get(slot) for slot in (4, 5)] == [3, 4]
     assert (group.state.values.items, group.state.progress.learned) == ({}, {})
 
 
-# -- what was counted --
+# -- counts --
 
 
-def test_a_vote_comes_back_with_what_it_vouched_for() -> None:
+def test_vote_restores_what_it_vouches_for() -> None:
     group = restored(entry(4, round=3, top=6, replaced=2), entry(2, round=2, top=5, replaced=1))
     assert (group.state.votes.promised, group.state.votes.top, group.state.votes.replaced) == (
         ballot(3),
@@ -142,18 +142,18 @@ def test_a_vote_comes_back_with_what_it_vouched_for() -> None:
     assert group.state.votes.ballots == {4: ballot(3), 2: ballot(2)}
 
 
-def test_learning_what_was_voted_on_counts_as_a_replacement() -> None:
+def test_learned_value_of_a_voted_slot_counts_as_a_replacement() -> None:
     group = restored(entry(1), entry(2), Learned(2, 0, b"new"))
     assert (group.state.votes.replaced, group.state.votes.counted) == (1, None)
     group = restored(entry(1), Learned(2, 0, b"new"))
     assert (group.state.votes.replaced, group.state.votes.counted) == (0, 0)
-    group = awake()
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"a"), command(b"b")), 0))
     hear(group, C, Chosen(2, (command(b"other"), command(b"c"), command(b"d"))))
     assert group.state.votes.replaced == 1
 
 
-def test_a_state_that_was_taken_counts_as_more_than_one_replacement() -> None:
+def test_installed_snapshot_counts_as_more_than_one_replacement() -> None:
     group = restored(entry(1), Skipped(4), Skipped(3))
     assert (group.state.progress.skipped, group.state.progress.certain) == (4, 4)
     assert (group.state.votes.replaced, group.state.votes.counted) == (2 * FORGOT, None)
@@ -165,7 +165,7 @@ def test_a_certain_slot_stays_certain() -> None:
     assert group.state.progress.certain == 5
 
 
-def test_a_repeated_vote_counts_only_where_there_was_one() -> None:
+def test_repeated_vote_counts_only_after_a_first_one() -> None:
     group = restored(entry(1), Again(1, ballot(4), vouch(1, replaced=1)))
     assert group.state.votes.ballots == {1: ballot(4)}
     group = restored(Again(1, ballot(4), vouch(1, replaced=1)))
@@ -173,7 +173,7 @@ def test_a_repeated_vote_counts_only_where_there_was_one() -> None:
     assert group.state.votes.promised == ballot(4)
 
 
-def test_a_lost_rebirth_is_remembered_as_such() -> None:
+def test_lost_rebirth_is_remembered() -> None:
     group = restored(Promised(ballot(1), vouch(0, rebirths=3)))
     assert (group.state.votes.rebirths, group.state.votes.estranged) == (3, True)
     group = restored(
@@ -185,18 +185,18 @@ def test_a_lost_rebirth_is_remembered_as_such() -> None:
 # -- damage --
 
 
-def test_damage_concerns_all_slots_behind_those_known_to_be_chosen() -> None:
+def test_damage_concerns_all_slots_after_those_known_to_be_chosen() -> None:
     group = damage(restored(entry(4, applied=2)))
     assert group.state.votes.lost == [(3, FAR)]
     assert group.state.votes.damage == "records 3 to 3 of its log cannot be read"
 
 
-def test_the_next_vote_says_how_far_the_damage_reaches() -> None:
+def test_next_vote_limits_the_damage() -> None:
     group = damage(restored(entry(1), entry(3)), entry(6, applied=1, top=7))
     assert group.state.votes.lost == [(2, 2), (4, 5), (7, 7)]
 
 
-def test_a_vote_that_vouches_for_no_more_slots_ends_the_damage() -> None:
+def test_vote_that_vouches_for_no_later_slot_ends_the_damage() -> None:
     group = damage(restored(entry(2, applied=2)), Promised(ballot(3), vouch(2)))
     assert group.state.votes.lost == []
     assert not group.state.votes.forgetful
@@ -207,7 +207,7 @@ def test_doubt_forgets_votes_and_values_that_are_not_applied() -> None:
         restored(entry(1), entry(2, applied=1), entry(3)),
         Promised(ballot(5), vouch(3, replaced=1)),
     )
-    assert told(group) == [(1, b"1")]
+    assert applied_values(group) == [(1, b"1")]
     assert (group.state.votes.ballots, group.state.values.items, group.state.values.held_bytes) == (
         {},
         {},
@@ -217,14 +217,14 @@ def test_doubt_forgets_votes_and_values_that_are_not_applied() -> None:
     assert group.state.votes.replaced == 1 + FORGOT
 
 
-def test_doubt_keeps_what_is_applied_by_then() -> None:
+def test_doubt_keeps_applied_values() -> None:
     doubtful = Promised(ballot(5), vouch(2, replaced=9))
     group = damage(restored(entry(1), entry(2)), Learned(1, 0, b"1"), doubtful)
-    assert told(group) == [(1, b"1")]
+    assert applied_values(group) == [(1, b"1")]
     assert [group.state.values.index.get(slot) for slot in (1, 2)] == [5, None]
 
 
-def test_doubt_reaches_back_to_the_first_of_several_damages() -> None:
+def test_doubt_starts_at_the_first_of_several_damages() -> None:
     group = damage(restored(entry(1), entry(2)))
     group._records.last += 1
     group.restore(Skipped(5))
@@ -232,14 +232,14 @@ def test_doubt_reaches_back_to_the_first_of_several_damages() -> None:
     assert [group.state.values.index.get(slot) for slot in (1, 2)] == [None, None]
 
 
-def test_doubt_leaves_nothing_of_what_the_damage_may_have_replaced() -> None:
+def test_doubt_drops_everything_that_the_damage_may_have_replaced() -> None:
     log = [entry(1), entry(2), entry(3)]
     group = damage(restored(*log, Learned(2, 0, b"2")), entry(9, applied=0, top=9, replaced=7))
     assert group.state.votes.ballots == {9: ballot(1)}
     assert group.state.values.index.get(1) is None
 
 
-def test_another_life_keeps_what_is_known_to_be_chosen_and_nothing_else() -> None:
+def test_new_incarnation_keeps_only_slots_known_to_be_chosen() -> None:
     group = restored(entry(1), entry(2), entry(3), entry(4, applied=2))
     group.state.votes.begin_incarnation(77, 1)
     assert (
@@ -252,7 +252,7 @@ def test_another_life_keeps_what_is_known_to_be_chosen_and_nothing_else() -> Non
     assert group.state.votes.counted == group.state.votes.replaced == FORGOT
 
 
-def test_another_life_keeps_chosen_values_that_wait_behind_a_hole() -> None:
+def test_new_incarnation_keeps_chosen_values_after_a_gap() -> None:
     group = restored(entry(2), entry(3), entry(4, applied=3))
     group.state.votes.estranged = True
     group.state.votes.begin_incarnation(77, 1)
@@ -260,12 +260,12 @@ def test_another_life_keeps_chosen_values_that_wait_behind_a_hole() -> None:
     assert [group.state.values.index.get(slot) for slot in (2, 3, 4)] == [2, 3, None]
 
 
-def test_a_rebirth_that_was_written_without_a_number_is_the_next_one() -> None:
+def test_rebirth_without_a_number_counts_as_the_next_one() -> None:
     group = restored(Reborn(42), Reborn(43))
     assert (group.state.membership.incarnation, group.state.votes.rebirths) == (43, 2)
 
 
-def test_another_life_begins_before_what_is_lost() -> None:
+def test_new_incarnation_drops_values_from_the_first_lost_slot_on() -> None:
     group = damage(restored(entry(1), entry(2), entry(3)))
     group.state.progress.certain = 3
     group.state.votes.begin_incarnation(77, 5)
@@ -283,10 +283,10 @@ def test_lost_ranges_lose_single_slots_and_all_that_is_applied() -> None:
     assert [within([(2, 3)], slot) for slot in (1, 2, 3, 4)] == [False, True, True, False]
 
 
-# -- rumours --
+# -- memberships in the log --
 
 
-def test_a_replica_hears_of_the_latest_membership_in_its_log_applied_or_not() -> None:
+def test_replica_knows_the_latest_membership_in_its_log_applied_or_not() -> None:
     five = FOUR.added(Member(NodeId("e"), 5))
     group = restored(
         Entry(5, ballot(1), CONFIG, encode_config(five), 0, vouch(5)),
@@ -311,7 +311,7 @@ def promised_to_c(group: Paxos) -> Promise:
     return said[0]
 
 
-def test_what_was_learned_of_a_lost_slot_is_reported_and_lost_no_more() -> None:
+def test_learned_value_of_a_lost_slot_is_reported() -> None:
     group = damage(restored(entry(5, applied=1)), Learned(4, 0, b"4"), entry(6, applied=1, top=7))
     said = promised_to_c(group)
     assert [vote.slot for vote in said.votes] == [4, 5, 6]
@@ -327,7 +327,7 @@ def test_a_vote_whose_value_cannot_be_read_is_reported_as_lost() -> None:
     assert said.lost == ((2, 2),)
 
 
-def test_what_was_lost_is_forgotten_once_it_is_applied() -> None:
+def test_lost_slots_are_forgotten_once_applied() -> None:
     group = damage(restored(entry(1)), entry(3, applied=1, top=4))
     assert group.state.votes.lost == [(2, 2), (4, 4)]
     group.start()
@@ -359,7 +359,7 @@ def held(options: GroupOptions, sizes: list[int]) -> list[int]:
     return list(group.state.values.items)
 
 
-def test_a_replica_holds_two_windows_of_what_it_cannot_apply_yet() -> None:
+def test_replica_holds_at_most_two_windows_of_values_that_it_cannot_apply() -> None:
     slots = GroupOptions(compare_every=0.0, window_slots=2)
     assert held(slots, [1, 1, 1, 1, 1, 1]) == [2, 3, 4, 5]
     size = GroupOptions(compare_every=0.0, window_bytes=50)
@@ -367,16 +367,16 @@ def test_a_replica_holds_two_windows_of_what_it_cannot_apply_yet() -> None:
     assert held(size, [50, 50, 1]) == [2, 3]
 
 
-def test_what_was_not_held_is_applied_when_the_log_can_be_read() -> None:
+def test_values_that_were_not_held_are_applied_from_the_log() -> None:
     options = GroupOptions(compare_every=0.0, window_slots=1)
     log = [entry(slot) for slot in (2, 3, 4, 5, 1)]
     group = restored(*log, entry(6, applied=5), options=options)
     group.start()
-    assert told(group) == [(slot, b"%d" % slot) for slot in range(1, 6)]
+    assert applied_values(group) == [(slot, b"%d" % slot) for slot in range(1, 6)]
 
 
-def test_a_value_is_let_go_when_it_is_applied_and_on_disk() -> None:
-    group = awake()
+def test_value_leaves_memory_once_it_is_applied_and_on_disk() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     assert list(group.state.values.items) == [1]
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
@@ -391,8 +391,8 @@ def test_a_value_is_let_go_when_it_is_applied_and_on_disk() -> None:
     assert group.state.values.stored == group._records.last
 
 
-def test_a_value_that_is_on_disk_and_open_is_kept_for_whoever_asks() -> None:
-    group = awake()
+def test_undecided_value_stays_in_memory_when_it_is_on_disk() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     sync(group)
     assert list(group.state.values.items) == [1]
@@ -400,8 +400,8 @@ def test_a_value_that_is_on_disk_and_open_is_kept_for_whoever_asks() -> None:
     assert (group.applied, group.state.values.items) == (1, {})
 
 
-def test_a_value_on_disk_is_let_go_while_later_ones_are_still_being_stored() -> None:
-    group = awake()
+def test_applied_value_leaves_memory_while_later_ones_are_being_stored() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     sync(group)
     hear(group, A, Accept(ballot(1), 2, (command(b"y"),), 1))
@@ -409,7 +409,7 @@ def test_a_value_on_disk_is_let_go_while_later_ones_are_still_being_stored() -> 
 
 
 def test_the_last_record_on_disk_never_goes_back() -> None:
-    group = awake()
+    group = started()
     hear(group, B, Stored(7))
     hear(group, B, Stored(3))
     assert group.state.values.stored == 7
@@ -419,7 +419,7 @@ def test_the_last_record_on_disk_never_goes_back() -> None:
 
 
 def test_a_decided_command_without_a_proposal_here_has_no_token() -> None:
-    group = awake()
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     assert events(hear(group, A, Accept(ballot(1), 2, (), 1))) == [Decided(1, b"x", -1)]
     leader = leading()
@@ -432,35 +432,35 @@ def chosen(group: Paxos, *items: Item) -> list[object]:
     return list(events(hear(group, A, Chosen(group.applied + 1, items))))
 
 
-def test_nothing_is_told_of_a_slot_that_holds_nothing() -> None:
-    group = awake()
+def test_noop_is_applied_without_an_event() -> None:
+    group = started()
     assert chosen(group, Item(NOOP, b"")) == []
     assert group.applied == 1
     assert group.state.progress.learned == {}
 
 
-def test_a_check_has_the_state_compared_at_once() -> None:
-    group = awake()
+def test_check_requests_a_comparison_at_once() -> None:
+    group = started()
     effects = hear(group, A, Chosen(1, (Item(CHECK, b""),)))
     assert Emit(Compare(1), after=0) in effects
     assert list(group.state.progress.checks) == [(1, group.state.progress.chain)]
 
 
 def test_only_the_last_checks_are_remembered() -> None:
-    group = awake()
+    group = started()
     for _ in range(9):
         chosen(group, Item(CHECK, b""))
     assert [slot for slot, _ in group.state.progress.checks] == list(range(2, 10))
 
 
-def test_a_check_of_an_earlier_life_compares_nothing() -> None:
+def test_restored_check_requests_no_comparison() -> None:
     group = restored(Learned(1, CHECK, b""))
     assert group.applied == 1
     assert (list(group.state.progress.checks), group.drain()) == ([], [])
 
 
-def test_each_command_changes_the_checksum_and_so_does_its_kind_and_slot() -> None:
-    group = awake()
+def test_checksum_depends_on_value_kind_and_slot() -> None:
+    group = started()
     chains = [0]
     for item in (command(b"x"), command(b"x"), Item(NOOP, b""), command(b"")):
         chosen(group, item)
@@ -475,15 +475,15 @@ def test_each_command_changes_the_checksum_and_so_does_its_kind_and_slot() -> No
 
 
 def test_checksums_are_kept_for_two_steps() -> None:
-    group = awake(options=GroupOptions(compare_every=0.0, window_slots=2))
+    group = started(options=GroupOptions(compare_every=0.0, window_slots=2))
     assert group.options.step_slots == 64
     for _ in range(130):
         chosen(group, command(b"x"))
     assert [slot for slot, _ in group.state.progress.chains] == list(range(3, 131))
 
 
-def test_a_membership_is_written_twice_and_told() -> None:
-    group = awake()
+def test_membership_is_written_twice_and_reported() -> None:
+    group = started()
     item = Item(CONFIG, encode_config(FOUR))
     effects = hear(group, A, Chosen(1, (item,)))
     assert effects[:4] == [
@@ -498,38 +498,38 @@ def test_a_membership_is_written_twice_and_told() -> None:
 
 
 def test_a_membership_that_is_not_the_next_one_changes_nothing() -> None:
-    group = awake()
+    group = started()
     later = Config(3, FOUR.members, 3)
     assert chosen(group, Item(CONFIG, encode_config(later))) == []
     assert group.state.membership.config == THREE
 
 
-def test_what_was_learned_is_kept_once() -> None:
-    group = awake()
+def test_learned_value_is_written_once() -> None:
+    group = started()
     first = records(hear(group, A, Chosen(2, (command(b"x"),))))
     assert first == [Learned(2, 0, b"x")]
     assert records(hear(group, C, Chosen(2, (command(b"x"),)))) == []
     assert list(group.state.progress.learned) == [2]
 
 
-def test_a_slot_that_is_gone_everywhere_is_named_by_its_record() -> None:
-    group = awake(A, Config(1, (Member(A, 1),), 1))
+def test_error_for_an_unreadable_slot_names_the_slot() -> None:
+    group = started(A, Config(1, (Member(A, 1),), 1))
     with pytest.raises(NoSuchRecord, match="slot 4 is not in this replica's log"):
         group.entry(4)
     with pytest.raises(Missing, match="entry 4 cannot be read here"):
-        awake().entry(4)
+        started().entry(4)
 
 
-def test_whom_to_ask_is_the_group_and_else_the_contacts() -> None:
-    assert awake().nodes() == (A, B, C)
-    outside = awake(D, NO_MEMBERS)
+def test_nodes_are_the_members_or_else_the_contacts() -> None:
+    assert started().nodes() == (A, B, C)
+    outside = started(D, NO_MEMBERS)
     outside.state.membership.history.start(0, NO_MEMBERS)
     outside.state.membership.contacts = (A,)
     assert outside.nodes() == (A,)
 
 
 def test_a_new_replica_has_promised_stored_and_applied_nothing() -> None:
-    group = asleep()
+    group = unstarted()
     assert (
         group.state.votes.promised,
         group.state.votes.promised_in,
@@ -561,8 +561,8 @@ def test_a_new_replica_has_promised_stored_and_applied_nothing() -> None:
     ) == (0.0, "", 0, 0.0)
 
 
-def test_a_slot_that_is_mended_is_not_taken_for_one_that_is_still_open() -> None:
-    group = awake()
+def test_repaired_slot_is_not_treated_as_open() -> None:
+    group = started()
     chosen(group, command(b"x"))
     group.state.fetching.note_hole(1)
     group.state.values.index.cut(1)
@@ -571,8 +571,8 @@ def test_a_slot_that_is_mended_is_not_taken_for_one_that_is_still_open() -> None
 
 
 def test_founders_agree_on_the_same_first_membership() -> None:
-    group = awake()
+    group = started()
     assert group.state.membership.config is THREE
-    alone = asleep(A, NO_MEMBERS)
+    alone = unstarted(A, NO_MEMBERS)
     alone.start()
     assert alone.state.membership.config == Config(1, (Member(A, 1),), OPTIONS.size, 1)

@@ -1,4 +1,4 @@
-"""REP-4: a leader that is about to stop lets the best follower lead, and waits for nobody else."""
+"""REP-4: a leader that is about to stop hands over to the most advanced follower."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from tests.replication.replicas import (
     A,
     B,
     C,
-    awake,
     ballot,
     command,
     events,
     hear,
     leading,
     sends,
+    started,
 )
 
-NO_MEMBERS = NodeId("")
+NO_NODE = NodeId("")
 
 
 def led(b_applied: int, c_applied: int) -> Paxos:
-    """A leads; B and C have told how far they are."""
+    """Return leader A, to which B and C have reported their applied slots."""
     group = leading()
     group.now += 0.1
     group.timeout(BeatDue())
@@ -60,7 +60,7 @@ def test_a_leader_hands_over_to_the_follower_that_has_applied_most() -> None:
         (C, Release(won, C)),
     ]
     assert Watch(C) in effects
-    assert events(effects) == [LeaderChanged(NO_MEMBERS)]
+    assert events(effects) == [LeaderChanged(NO_NODE)]
     assert group.leader.term is None
 
 
@@ -68,7 +68,7 @@ def test_a_leader_hands_over_to_the_follower_that_has_applied_most() -> None:
     ("reported", "successor"),
     [({B: 7, C: 5}, B), ({B: 5, C: 7}, C), ({B: 0}, B), ({C: 0}, B), ({C: 1}, C)],
 )
-def test_follower_that_has_told_nothing_comes_last(
+def test_follower_that_has_reported_nothing_comes_last(
     reported: dict[NodeId, int], successor: NodeId
 ) -> None:
     group = led(0, 0)
@@ -78,8 +78,8 @@ def test_follower_that_has_told_nothing_comes_last(
     assert [each.successor for each in releases] == [successor, successor]
 
 
-def test_it_tells_at_once_that_it_may_stop_and_watches_nobody_any_more() -> None:
-    """Whatever is on its way to the disk."""
+def test_retired_is_reported_at_once_and_ends_the_watch() -> None:
+    """It does not wait for the disk."""
     group = led(5, 7)
     group.request(Retire())
     group.drain()
@@ -89,7 +89,7 @@ def test_it_tells_at_once_that_it_may_stop_and_watches_nobody_any_more() -> None
     assert Emit(Retired(C), after=0) in effects
 
 
-def test_it_may_stop_when_it_hears_of_the_next_leader() -> None:
+def test_leader_may_stop_when_it_hears_the_next_leader() -> None:
     group = led(5, 7)
     group.request(Retire())
     group.drain()
@@ -100,7 +100,7 @@ def test_it_may_stop_when_it_hears_of_the_next_leader() -> None:
     assert Retired(C) not in events(hear(group, C, Beat(ballot(9, C), 0, 2.0)))
 
 
-def test_it_asks_the_next_follower_if_the_link_to_the_first_breaks() -> None:
+def test_leader_asks_the_next_follower_if_the_link_to_the_first_breaks() -> None:
     group = led(5, 7)
     assert group.leader.term is not None
     won = group.leader.term.ballot
@@ -116,10 +116,10 @@ def test_it_asks_the_next_follower_if_the_link_to_the_first_breaks() -> None:
     group.down(NodeId("stranger"))
     assert group.drain() == []
     group.down(B)
-    assert group.drain() == [Emit(Retired(NO_MEMBERS), after=0)]
+    assert group.drain() == [Emit(Retired(NO_NODE), after=0)]
 
 
-def test_link_that_breaks_when_another_one_leads_matters_no_more() -> None:
+def test_broken_link_is_ignored_once_another_replica_leads() -> None:
     group = led(5, 7)
     group.request(Retire())
     hear(group, B, Beat(ballot(9, B), 0, 1.0))
@@ -127,7 +127,7 @@ def test_link_that_breaks_when_another_one_leads_matters_no_more() -> None:
     assert group.drain() == []
 
 
-def test_it_never_stands_again() -> None:
+def test_retired_replica_never_stands_again() -> None:
     group = led(5, 7)
     group.request(Retire())
     group.drain()
@@ -142,7 +142,7 @@ def test_it_never_stands_again() -> None:
     assert group.leader.term is None
 
 
-def test_it_still_votes_for_the_next_leader() -> None:
+def test_retired_replica_still_votes() -> None:
     group = led(0, 0)
     group.request(Retire())
     group.drain()
@@ -161,26 +161,26 @@ def test_a_leader_without_followers_leads_to_the_end() -> None:
     group = leading(config=Config(1, THREE.members[:1], 1))
     hear(group, B, Offer(9, 0))
     group.request(Retire())
-    assert Emit(Retired(NO_MEMBERS), after=0) in group.drain()
+    assert Emit(Retired(NO_NODE), after=0) in group.drain()
     assert group.leader.term is not None
     assert group.leader.term.acting
 
 
 def test_a_follower_may_stop_at_once_and_a_candidate_gives_up() -> None:
-    group = awake()
+    group = started()
     hear(group, A, Beat(ballot(1), 0, 1.0))
     group.request(Retire())
     assert group.drain() == [Emit(Retired(A), after=0)]
-    group = awake()
+    group = started()
     group.leader.stand()
     group.drain()
     group.request(Retire())
     assert group.leader.term is None
-    assert Emit(Retired(NO_MEMBERS), after=0) in group.drain()
+    assert Emit(Retired(NO_NODE), after=0) in group.drain()
 
 
-def test_followers_look_out_for_a_leader_soon_if_the_chosen_one_does_not_stand() -> None:
-    group = awake()
+def test_release_shortens_the_suspicion_time_of_other_followers() -> None:
+    group = started()
     hear(group, A, Beat(ballot(1), 0, 1.0))
     effects = hear(group, A, Release(ballot(1), C))
     assert effects == [Later(4 * group.options.resend, Silence())]

@@ -1,4 +1,4 @@
-"""REP-5: who comes back from a restart, or from a lonely place, disturbs nobody."""
+"""REP-5: a replica that returns from a restart or a partition disturbs no other replica."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from oncecast.simulator.trace import Step
 from tests.replication.quiet import NODES, Quiet
 
 
-class Heard(Checker):
-    """Which leaders the others hear of, and what one node says and writes by itself."""
+class Observer(Checker):
+    """Records all leader changes, and the messages and records of one node."""
 
     def __init__(self, node: NodeId) -> None:
         self.node = node
         self.leaders: list[tuple[NodeId, NodeId]] = []
-        self.said: dict[str, None] = {}
+        self.sent: dict[str, None] = {}
         self.wrote: list[object] = []
 
     def after(self, sim: Simulation, step: Step) -> None:
@@ -31,35 +31,33 @@ class Heard(Checker):
             if isinstance(effect, Emit) and isinstance(effect.event, LeaderChanged):
                 self.leaders.append((step.node, effect.event.leader))
             elif step.node == self.node and isinstance(effect, Send) and effect.to != self.node:
-                self.said[type(effect.message).__name__] = None
+                self.sent[type(effect.message).__name__] = None
             elif step.node == self.node and isinstance(effect, Append):
                 self.wrote.append(effect.record)
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("restarts", [True, False])
-def test_a_backup_that_was_alone_for_long_ends_no_reign_when_it_is_back(
-    seed: int, restarts: bool
-) -> None:
-    """While nobody hears it, it asks who leads, again and again; it writes and promises nothing."""
+def test_follower_that_was_isolated_does_not_depose_the_leader(seed: int, restarts: bool) -> None:
+    """While it is isolated it only canvasses, and it writes nothing."""
     quiet = Quiet(seed, replace(FAST, compare_every=0.0))
     leader = quiet.leader
     ballot = quiet.paxos(leader).state.votes.promised
-    backup = next(node for node in NODES if node != leader)
-    heard = Heard(backup)
-    fronts = quiet.sim.isolate(backup)
+    follower = next(node for node in NODES if node != leader)
+    seen = Observer(follower)
+    fronts = quiet.sim.isolate(follower)
     if restarts:
-        quiet.restart(backup)
-    quiet.run(0.2)  # what was under way arrives
-    quiet.sim.check(heard)
+        quiet.restart(follower)
+    quiet.run(0.2)  # messages in flight arrive
+    quiet.sim.check(seen)
     quiet.run(3 * quiet.options.suspicion)
-    assert list(heard.said) == [Canvass.__name__]
-    assert heard.wrote == []
+    assert list(seen.sent) == [Canvass.__name__]
+    assert seen.wrote == []
     quiet.sim.repair(fronts)
-    for sequence in range(10):  # and no put waits for anything
+    for sequence in range(10):  # no put waits for an election
         quiet.sim.ask(leader, Put(1, sequence, b"x"))
         quiet.run(0.2)
         assert quiet.ledger(leader).next[1] == sequence + 1
-    assert [node for node, _ in heard.leaders if node != backup] == []
-    assert heard.leaders[-1] == (backup, leader)
+    assert [node for node, _ in seen.leaders if node != follower] == []
+    assert seen.leaders[-1] == (follower, leader)
     assert [quiet.paxos(node).state.votes.promised for node in NODES] == [ballot] * 3

@@ -1,4 +1,4 @@
-"""REP-1: who is far behind takes a state, then the entries that it refers to, then goes on."""
+"""REP-1: a replica that is far behind fetches a snapshot and the entries that it refers to."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from tests.replication.replicas import (
     A,
     B,
     C,
-    awake,
     ballot,
     command,
     events,
     hear,
     records,
     sends,
+    started,
     sync,
     vouch,
 )
@@ -50,8 +50,8 @@ PIECES = [Piece(5, 0, b"stat", False), Piece(5, 1, b"e", True), Piece(5, 2, b"x"
 
 
 def replica(known: int = 5) -> Paxos:
-    """It has five slots on disk, accepted from A and applied up to `known`."""
-    group = awake(B, options=SMALL)
+    """Return a replica with five slots on disk, accepted from A and applied up to `known`."""
+    group = started(B, options=SMALL)
     kept: dict[int, Value] = {}
     group._records.read = kept.__getitem__
     effects = hear(group, A, Accept(ballot(1), 1, FIVE, 0))
@@ -62,7 +62,7 @@ def replica(known: int = 5) -> Paxos:
 
 
 def saved(effects: list[Effect]) -> tuple[Checkpoint, int, int]:
-    """What was saved, for which records it stands, and the first record that is kept."""
+    """Return the snapshot, the last record that it covers, and the first record that is kept."""
     ((state, number),) = [(e.state, e.number) for e in effects if isinstance(e, Snapshot)]
     (trim,) = [each.number for each in effects if isinstance(each, Trim)]
     assert isinstance(state, Checkpoint)
@@ -77,22 +77,22 @@ def compact(group: Paxos, slot: int, needed: int) -> list[Effect]:
 # -- saving --
 
 
-def test_a_state_stands_for_all_records_if_nothing_lies_behind_it() -> None:
+def test_snapshot_covers_all_records_if_no_later_slot_is_accepted() -> None:
     state, number, trim = saved(compact(replica(), 5, 4))
     assert (state.slot, state.kept, state.runs) == (5, 4, ((4, 5, 2),))
     assert number == 6
     assert trim == 5
 
 
-def test_what_is_accepted_behind_a_state_is_read_again_after_a_restart() -> None:
-    """The state stands only for the records before the first of them."""
+def test_snapshot_covers_only_records_before_the_first_later_slot() -> None:
+    """A restart reads the later records again."""
     state, number, trim = saved(compact(replica(known=3), 3, 4))
     assert state.runs == ((4, 5, 2),)
     assert number == 4
     assert trim == 5
 
 
-def test_a_state_holds_the_membership_and_the_checksum_of_its_place() -> None:
+def test_snapshot_has_the_membership_and_the_checksum_of_its_slot() -> None:
     group = replica()
     chain = dict(group.state.progress.chains)
     state, _, _ = saved(compact(group, 2, 3))
@@ -103,17 +103,17 @@ def test_a_state_holds_the_membership_and_the_checksum_of_its_place() -> None:
 # -- giving --
 
 
-def test_who_wants_what_is_here_gets_it() -> None:
+def test_want_is_answered_with_chosen_slots() -> None:
     assert sends(hear(replica(), C, Want(2, 9))) == [(C, Chosen(2, FIVE[1:], 5))]
 
 
-def test_who_wants_what_is_only_accepted_does_not_get_it() -> None:
+def test_want_is_not_answered_with_undecided_slots() -> None:
     assert sends(hear(replica(known=2), C, Want(2, 9))) == [(C, Chosen(2, FIVE[1:2], 2))]
     assert sends(hear(replica(known=2), C, Want(3, 9))) == [(C, Lacking(3, False))]
 
 
-def test_what_lies_behind_a_lost_slot_is_not_lost_itself() -> None:
-    """It is only not applied yet: who wants it may ask again."""
+def test_slot_after_a_lost_one_is_lacking_but_not_lost() -> None:
+    """It is not applied yet, so the peer may ask again."""
     group = replica(known=2)
     group.state.progress.certain = 5
     assert sends(hear(group, C, Want(4, 4))) == [(C, Lacking(4, False))]
@@ -122,7 +122,7 @@ def test_what_lies_behind_a_lost_slot_is_not_lost_itself() -> None:
     assert sends(hear(group, C, Want(4, 4))) == [(C, Lacking(4, True))]
 
 
-def test_who_wants_what_is_gone_is_told_of_a_state() -> None:
+def test_want_for_trimmed_slots_is_answered_with_a_snapshot() -> None:
     group = replica()
     compact(group, 5, 4)
     effects = hear(group, C, Want(1, 1))
@@ -133,7 +133,7 @@ def test_who_wants_what_is_gone_is_told_of_a_state() -> None:
     assert [sends(each) for each in given] == [[(C, piece)] for piece in PIECES]
 
 
-def test_nothing_that_a_given_state_needs_is_trimmed_until_nobody_fetches_it() -> None:
+def test_entries_that_a_snapshot_needs_are_kept_while_a_peer_fetches_it() -> None:
     group = replica()
     compact(group, 5, 2)
     hear(group, C, Want(1, 5))
@@ -151,16 +151,16 @@ def test_nothing_that_a_given_state_needs_is_trimmed_until_nobody_fetches_it() -
     assert saved(compact(group, 5, 5))[2] == 6
 
 
-def test_who_has_decided_nothing_has_no_state_to_give() -> None:
-    """Whoever asks had begun to fetch one from an earlier life of it."""
-    group = awake(B, options=SMALL)
+def test_replica_without_decided_slots_offers_no_snapshot() -> None:
+    """The peer had begun to fetch one from an earlier incarnation."""
+    group = started(B, options=SMALL)
     assert events(hear(group, C, WantPiece(5, 1))) == [StateWanted()]
     assert compact(group, -1, 0) == []
     assert events(hear(group, C, WantPiece(5, 1))) == [StateWanted()]
 
 
-def test_who_takes_a_state_itself_gives_no_older_one_any_more() -> None:
-    """What the older one needs may be gone; whoever was fetching it is told of a newer one."""
+def test_replica_that_installs_a_snapshot_stops_giving_an_older_one() -> None:
+    """Its entries may be gone, so the peer is offered a newer one."""
     group = replica()
     compact(group, 3, 2)
     hear(group, C, Want(1, 5))
@@ -177,18 +177,18 @@ def test_who_takes_a_state_itself_gives_no_older_one_any_more() -> None:
 
 
 def taking() -> Paxos:
-    """It has accepted something else for slot 4, is told of a state, and has fetched it."""
-    group = awake(B, options=SMALL)
+    """Return a replica that has fetched a snapshot, and has voted for another value in slot 4."""
+    group = started(B, options=SMALL)
     hear(group, A, Accept(ballot(1), 4, (command(b"never chosen"),), 0))
     assert sends(hear(group, C, AHEAD)) == [(C, WantPiece(5, 0))]
     assert sends(hear(group, C, PIECES[0])) == [(C, WantPiece(5, 1))]
     assert sends(hear(group, C, PIECES[1])) == [(C, WantPiece(5, 2))]
-    # What was only voted for is no substitute for what was chosen.
+    # A vote does not replace the chosen value.
     assert sends(hear(group, C, PIECES[2])) == [(C, Want(4, 5))]
     return group
 
 
-def test_a_state_becomes_ones_own_when_all_that_it_needs_is_here() -> None:
+def test_snapshot_is_installed_once_all_its_entries_have_arrived() -> None:
     group = taking()
     effects = hear(group, C, Chosen(4, FIVE[3:]))
     assert records(effects) == [Learned(4, 0, b"4"), Learned(5, 0, b"5"), Skipped(5)]
@@ -201,15 +201,15 @@ def test_a_state_becomes_ones_own_when_all_that_it_needs_is_here() -> None:
     assert group.entry(4) == b"4"  # also before it is on disk
 
 
-def test_slots_behind_a_state_go_on_from_there() -> None:
+def test_slots_after_an_installed_snapshot_are_applied() -> None:
     group = taking()
     hear(group, C, Chosen(4, FIVE[3:]))
     effects = hear(group, C, Chosen(6, (command(b"6"),)))
     assert events(effects) == [Decided(6, b"6")]
 
 
-def test_pieces_that_come_twice_or_from_elsewhere_change_nothing() -> None:
-    group = awake(B, options=SMALL)
+def test_duplicate_pieces_and_pieces_of_another_source_are_ignored() -> None:
+    group = started(B, options=SMALL)
     hear(group, C, AHEAD)
     hear(group, C, PIECES[0])
     assert hear(group, C, PIECES[0]) == []
@@ -218,9 +218,9 @@ def test_pieces_that_come_twice_or_from_elsewhere_change_nothing() -> None:
     assert group.transfer.taking.index == 1
 
 
-def test_pieces_of_two_states_are_not_mixed() -> None:
-    """REP-4: the source has restarted, and its state at the same place is laid out otherwise."""
-    group = awake(B, options=SMALL)
+def test_pieces_of_two_snapshots_are_not_mixed() -> None:
+    """REP-4: the source has restarted, and its snapshot at the same slot has another layout."""
+    group = started(B, options=SMALL)
     hear(group, C, AHEAD)
     hear(group, C, PIECES[0])
     hear(group, C, msgspec.structs.replace(PIECES[1], data=b"?"))
@@ -229,8 +229,8 @@ def test_pieces_of_two_states_are_not_mixed() -> None:
     assert sends(hear(group, C, AHEAD)) == [(C, WantPiece(5, 0))]
 
 
-def test_a_source_that_is_silent_is_given_up() -> None:
-    group = awake(B, options=SMALL)
+def test_silent_source_is_given_up() -> None:
+    group = started(B, options=SMALL)
     hear(group, C, AHEAD)
     for _ in range(20):
         assert group.transfer.taking is not None
@@ -238,7 +238,7 @@ def test_a_source_that_is_silent_is_given_up() -> None:
     assert group.transfer.taking is None
 
 
-def test_a_newer_state_of_the_same_source_is_taken_instead() -> None:
+def test_newer_snapshot_of_the_same_source_replaces_the_older_one() -> None:
     group = taking()
     newer = msgspec.structs.replace(AHEAD, slot=9, needed=8)
     assert sends(hear(group, C, newer)) == [(C, WantPiece(9, 0))]
@@ -248,25 +248,25 @@ def test_a_state_that_is_not_ahead_is_not_taken() -> None:
     assert hear(replica(), C, AHEAD) == []
 
 
-def test_checksum_of_a_state_is_never_0() -> None:
-    """REP-1: 0 says that there is none, as from an older version."""
+def test_checksum_of_a_snapshot_is_never_0() -> None:
+    """REP-1: 0 means that an older version sent no checksum."""
     assert checksum(()) == 1
     assert checksum((b"ab", b"c")) != checksum((b"a", b"bc"))
 
 
-def test_entries_are_given_until_their_bytes_are_used_up() -> None:
-    """REP-1: 64 kibibytes at least."""
+def test_entries_are_sent_up_to_a_byte_limit() -> None:
+    """REP-1: at least 64 kibibytes."""
     for size, given in ((65_535, 2), (65_536, 1)):
-        group = awake(options=replace(OPTIONS, accept_bytes=1))
+        group = started(options=replace(OPTIONS, accept_bytes=1))
         items = (command(bytes(size)), command(b"x"), command(b"y"))
         hear(group, A, Accept(ballot(1), 1, items, 3))
         (chosen,) = [m for _, m in sends(hear(group, C, Want(1, 3))) if isinstance(m, Chosen)]
         assert chosen.items == items[:given]
 
 
-def test_first_slot_that_is_kept_is_lacking_and_no_state_is_offered_for_it() -> None:
-    """REP-1: it is known here, and cannot be read."""
-    group = awake()
+def test_no_snapshot_is_offered_for_an_unreadable_slot_that_is_still_kept() -> None:
+    """REP-1: the slot is known here, but cannot be read."""
+    group = started()
     group.state.values.kept, group.state.progress.certain = 4, 4
     assert sends(hear(group, C, Want(4, 4))) == [(C, Lacking(4, True))]
     assert sends(hear(group, C, Want(5, 5))) == [(C, Lacking(5, False))]

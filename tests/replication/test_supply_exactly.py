@@ -1,4 +1,4 @@
-"""REP-1: how a replica gives and takes a state, effect by effect."""
+"""REP-1: the exact effects of giving and taking a snapshot."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from tests.replication.replicas import (
     B,
     C,
     D,
-    awake,
     ballot,
     command,
     events,
     hear,
     records,
     sends,
+    started,
     sync,
     vouch,
 )
@@ -70,7 +70,7 @@ X, Y = command(b"x"), command(b"y")
 # -- saving --
 
 
-def test_a_state_is_saved_with_all_that_a_restart_needs() -> None:
+def test_snapshot_has_all_fields_that_a_restart_needs() -> None:
     group = replica(known=3)
     group.state.votes.lost = [(7, 8)]
     chain = group.state.progress.chain
@@ -82,21 +82,21 @@ def test_a_state_is_saved_with_all_that_a_restart_needs() -> None:
     assert group.state.values.kept == 2
 
 
-def test_a_state_that_needs_no_entry_lets_all_records_go() -> None:
+def test_snapshot_without_needed_entries_trims_all_records() -> None:
     group = replica()
     assert saved(compact(group, 5, 99))[1:] == (6, 7)
     assert group.state.values.kept == 6
 
 
-def test_what_is_kept_never_grows_back() -> None:
+def test_first_kept_slot_never_decreases() -> None:
     group = replica()
     compact(group, 5, 4)
     state, _, trim = saved(compact(group, 5, 2))
     assert (state.kept, trim) == (4, 5)
 
 
-def test_a_state_holds_the_membership_that_votes_behind_it() -> None:
-    group = awake(B, options=SMALL)
+def test_snapshot_has_the_membership_of_the_next_slot() -> None:
+    group = started(B, options=SMALL)
     change = Item(CONFIG, encode_config(FOUR))
     hear(group, A, Chosen(1, (X, change, Y)))
     assert saved(compact(group, 1, 2))[0].config == THREE
@@ -105,7 +105,7 @@ def test_a_state_holds_the_membership_that_votes_behind_it() -> None:
     assert group.state.membership.history.knows(3)
 
 
-def test_holes_that_nobody_needs_any_more_are_forgotten() -> None:
+def test_unreadable_slots_before_the_needed_one_are_forgotten() -> None:
     group = replica()
     for slot in (2, 3, 4):
         group.state.fetching.holes[slot] = {}
@@ -114,44 +114,44 @@ def test_holes_that_nobody_needs_any_more_are_forgotten() -> None:
     assert (list(group.state.fetching.holes), list(group.state.fetching.recalled)) == ([4], [4])
 
 
-def test_a_state_of_nothing_is_not_saved_and_answers_nobody() -> None:
-    group = awake(B, options=SMALL)
+def test_empty_snapshot_is_neither_saved_nor_offered() -> None:
+    group = started(B, options=SMALL)
     group.supplier.askers[C] = None
     assert compact(group, 0, 0) == []
     assert group.supplier.askers == {}
 
 
-def test_the_state_of_the_first_slot_is_saved() -> None:
+def test_snapshot_at_the_first_slot_is_saved() -> None:
     assert saved(compact(replica(), 1, 1))[0].slot == 1
 
 
 # -- giving --
 
 
-def test_entries_are_given_in_parts_that_fit() -> None:
+def test_chosen_entries_fit_the_byte_limit_of_an_accept() -> None:
     sizes = GroupOptions(compare_every=0.0, accept_bytes=250_000)
-    group = awake(B, options=sizes)
+    group = started(B, options=sizes)
     hear(group, A, Chosen(1, tuple(command(bytes(100_000)) for _ in range(5))))
     ((_, chosen),) = sends(hear(group, C, Want(1, 5)))
     assert isinstance(chosen, Chosen)
     assert len(chosen.items) == 3
     exactly = GroupOptions(compare_every=0.0, accept_bytes=200_000)
-    group = awake(B, options=exactly)
+    group = started(B, options=exactly)
     hear(group, A, Chosen(1, tuple(command(bytes(100_000)) for _ in range(5))))
     ((_, chosen),) = sends(hear(group, C, Want(1, 5)))
     assert isinstance(chosen, Chosen)
     assert len(chosen.items) == 2
 
 
-def test_no_more_entries_than_a_step_takes_are_given_at_once() -> None:
-    group = awake(B, options=GroupOptions(compare_every=0.0, window_slots=2))
+def test_chosen_entries_are_limited_to_one_step() -> None:
+    group = started(B, options=GroupOptions(compare_every=0.0, window_slots=2))
     for slot in range(1, 81):
         hear(group, A, Chosen(slot, (X,)))
     assert sends(hear(group, C, Want(2, 80))) == [(C, Chosen(2, (X,) * 64, 80))]
     assert sends(hear(group, C, Want(70, 99))) == [(C, Chosen(70, (X,) * 11, 80))]
 
 
-def test_entries_are_given_up_to_the_first_that_cannot_be_read() -> None:
+def test_entries_are_sent_up_to_the_first_unreadable_one() -> None:
     group = replica()
     group.state.values.index.cut(3)
     assert hear(group, C, Want(1, 5)) == [Send(C, Chosen(1, FIVE[:2], 5), after=0)]
@@ -162,7 +162,7 @@ def test_entries_are_given_up_to_the_first_that_cannot_be_read() -> None:
     assert hear(group, C, Want(2, 2)) == [Send(C, Chosen(2, FIVE[1:2], 5), after=0)]
 
 
-def test_a_lost_entry_that_is_not_applied_yet_is_not_a_hole() -> None:
+def test_lost_entry_that_is_not_applied_is_not_noted_as_unreadable() -> None:
     """REP-1: a replica that catches up asks for it anyway."""
     group = replica(known=2)
     group.state.progress.certain = 4
@@ -177,7 +177,7 @@ def test_an_entry_that_is_not_decided_is_lacking_but_not_lost() -> None:
     assert hear(group, C, Want(3, 3)) == [Send(C, Lacking(3, False), after=0)]
 
 
-def test_several_that_want_a_state_ask_the_node_for_it_once() -> None:
+def test_snapshot_for_several_peers_is_requested_once() -> None:
     group = replica()
     compact(group, 5, 4)
     assert hear(group, C, Want(1, 5)) == [Emit(StateWanted(), after=6)]
@@ -201,7 +201,7 @@ def giving() -> Paxos:
     return group
 
 
-def test_only_pieces_that_there_are_of_the_given_state_are_sent() -> None:
+def test_only_existing_pieces_of_the_current_snapshot_are_sent() -> None:
     group = giving()
     assert hear(group, C, WantPiece(5, 0)) == [Send(C, PIECES[0], after=0)]
     assert hear(group, C, WantPiece(5, 2)) == [Send(C, PIECES[2], after=0)]
@@ -210,14 +210,14 @@ def test_only_pieces_that_there_are_of_the_given_state_are_sent() -> None:
     assert [type(each) for _, each in sends(hear(group, C, WantPiece(4, 0)))] == [Ahead]
 
 
-def test_a_state_is_given_as_long_as_its_pieces_or_entries_are_fetched() -> None:
+def test_snapshot_is_kept_while_its_pieces_or_entries_are_fetched() -> None:
     group = giving()
     began = group.now
     group.now = began + 4.0
     hear(group, C, WantPiece(5, 0))
     group.now = began + 6.0
     hear(group, C, Want(4, 5))
-    hear(group, A, Want(4, 5))  # it fetches no state
+    hear(group, A, Want(4, 5))  # it fetches no snapshot
     group.now = began + 10.0
     group.timeout(Unclaimed())
     assert group.drain() == [Later(6.0, Unclaimed())]
@@ -234,17 +234,17 @@ def test_a_state_is_given_as_long_as_its_pieces_or_entries_are_fetched() -> None
     assert sends(hear(group, C, WantPiece(5, 0))) == []
 
 
-def test_a_candidate_without_a_seat_is_told_what_was_decided_since() -> None:
+def test_removed_candidate_gets_the_slots_decided_since() -> None:
     group = replica()
     group.state.following.leader, group.state.following.heard = A, group.now
     assert sends(hear(group, D, Canvass(5))) == [(D, Chosen(5, FIVE[4:], 5))]
     assert sends(hear(group, D, Canvass(6))) == []
-    assert sends(hear(group, C, Canvass(1))) == []  # it has a seat
+    assert sends(hear(group, C, Canvass(1))) == []  # it is a member
     group.now += SMALL.suspicion
     assert sends(hear(group, D, Canvass(5))) == [(D, Consent(1))]
 
 
-def test_a_state_is_cut_into_pieces_that_fit_and_an_empty_chunk_is_one() -> None:
+def test_snapshot_is_cut_into_pieces_and_an_empty_chunk_is_one_piece() -> None:
     assert in_pieces((b"abcde", b"", b"wxyz"), 4) == [
         (b"abcd", False),
         (b"e", True),
@@ -256,8 +256,8 @@ def test_a_state_is_cut_into_pieces_that_fit_and_an_empty_chunk_is_one() -> None
 # -- taking --
 
 
-def test_a_state_is_asked_for_piece_by_piece() -> None:
-    group = awake(B, options=SMALL)
+def test_snapshot_is_requested_piece_by_piece() -> None:
+    group = started(B, options=SMALL)
     assert hear(group, C, AHEAD) == [
         Later(RESEND, Behind()),
         Send(C, WantPiece(5, 0), after=0),
@@ -276,42 +276,42 @@ def test_a_state_is_asked_for_piece_by_piece() -> None:
 
 
 @pytest.mark.parametrize("slot", [3, 5])
-def test_a_state_that_brings_nothing_new_is_not_taken(slot: int) -> None:
+def test_snapshot_without_new_slots_or_without_pieces_is_ignored(slot: int) -> None:
     group = replica()
     assert hear(group, C, msgspec.structs.replace(AHEAD, slot=slot)) == []
     assert group.transfer.taking is None
-    assert hear(awake(B, options=SMALL), C, msgspec.structs.replace(AHEAD, pieces=0)) == []
+    assert hear(started(B, options=SMALL), C, msgspec.structs.replace(AHEAD, pieces=0)) == []
 
 
-def test_the_state_of_another_source_is_not_taken_meanwhile() -> None:
+def test_snapshot_of_another_source_is_ignored_meanwhile() -> None:
     group = taking()
     assert hear(group, A, msgspec.structs.replace(AHEAD, slot=9)) == []
     assert group.transfer.taking is not None
     assert (group.transfer.taking.source, group.transfer.taking.ahead.slot) == (C, 5)
 
 
-def test_the_same_state_told_again_is_gone_on_with() -> None:
-    group = awake(B, options=SMALL)
+def test_repeated_offer_of_a_snapshot_continues_the_transfer() -> None:
+    group = started(B, options=SMALL)
     hear(group, C, AHEAD)
     hear(group, C, PIECES[0])
     assert sends(hear(group, C, AHEAD)) == [(C, WantPiece(5, 1))]
 
 
-def test_a_piece_of_another_state_is_not_mixed_in() -> None:
-    group = awake(B, options=SMALL)
+def test_piece_of_another_snapshot_is_ignored() -> None:
+    group = started(B, options=SMALL)
     hear(group, C, AHEAD)
     assert hear(group, C, Piece(6, 0, b"stat", False)) == []
     assert hear(group, C, Piece(5, 1, b"stat", False)) == []
-    assert hear(awake(B, options=SMALL), C, PIECES[0]) == []
+    assert hear(started(B, options=SMALL), C, PIECES[0]) == []
 
 
-def test_a_taker_asks_again_until_its_source_has_been_silent_for_too_long() -> None:
-    group = awake(B, options=SMALL)
+def test_replica_asks_again_until_its_source_has_been_silent_for_too_long() -> None:
+    group = started(B, options=SMALL)
     hear(group, C, AHEAD)
     for _ in range(10):
         group.timeout(Behind())
         assert sends(group.drain()) == [(C, WantPiece(5, 0))]
-    hear(group, C, PIECES[0])  # it has answered: the count begins anew
+    hear(group, C, PIECES[0])  # an answer restarts the count
     for _ in range(19):
         group.timeout(Behind())
         assert sends(group.drain()) == [(C, WantPiece(5, 1))]
@@ -321,9 +321,9 @@ def test_a_taker_asks_again_until_its_source_has_been_silent_for_too_long() -> N
     assert sends(group.drain()) == [(A, Want(1, 5))]
 
 
-def test_a_taker_waits_for_its_source_for_the_suspicion_time_however_often_it_asks() -> None:
-    """REP-2: with a `resend` below the round trip it would give up before any answer can come."""
-    group = awake(B, options=replace(SMALL, resend=0.01, suspicion=2.0))
+def test_replica_waits_for_its_source_for_the_suspicion_time() -> None:
+    """REP-2: `resend` may be shorter than the round trip."""
+    group = started(B, options=replace(SMALL, resend=0.01, suspicion=2.0))
     hear(group, C, AHEAD)
     for _ in range(199):
         group.timeout(Behind())
@@ -332,13 +332,13 @@ def test_a_taker_waits_for_its_source_for_the_suspicion_time_however_often_it_as
     assert group.transfer.taking is None
 
 
-def test_a_state_arrives_within_a_bounded_number_of_round_trips_however_small_its_pieces() -> None:
+def test_number_of_pieces_of_a_snapshot_is_bounded() -> None:
     """REP-2"""
     tiny = GroupOptions(piece_bytes=1)
     assert [tiny.piece_size(size) for size in (0, 1, 64, 65, 6400)] == [1, 1, 1, 2, 100]
     assert tiny.piece_size(1 << 30) == 1 << 16
     assert GroupOptions().piece_size(1 << 30) == 1 << 20
-    group = awake(B, options=tiny)
+    group = started(B, options=tiny)
     hear(group, A, Accept(ballot(1), 1, FIVE, 0))
     sync(group)
     hear(group, A, Beat(ballot(1), 5, 1.0))
@@ -348,7 +348,7 @@ def test_a_state_arrives_within_a_bounded_number_of_round_trips_however_small_it
     assert ahead.pieces == 64
 
 
-def test_entries_of_a_state_are_kept_as_they_come_and_others_are_not() -> None:
+def test_only_entries_that_the_snapshot_needs_are_stored() -> None:
     group = taking()
     for _ in range(10):
         group.timeout(Behind())
@@ -369,12 +369,12 @@ def test_entries_of_a_state_are_kept_as_they_come_and_others_are_not() -> None:
 def test_entries_from_another_source_are_learned_as_usual() -> None:
     group = taking()
     assert events(hear(group, A, Chosen(1, FIVE[:1]))) == [Decided(1, b"1")]
-    early = awake(B, options=SMALL)
+    early = started(B, options=SMALL)
     hear(early, C, AHEAD)
     assert events(hear(early, C, Chosen(1, FIVE[:1]))) == [Decided(1, b"1")]
 
 
-def test_a_state_is_installed_with_everything_in_order() -> None:
+def test_effects_of_installing_a_snapshot_are_in_order() -> None:
     group = taking()
     hear(group, C, Chosen(4, FIVE[3:4]))
     number = group._records.last + 1
@@ -396,8 +396,8 @@ def test_a_state_is_installed_with_everything_in_order() -> None:
     )
 
 
-def test_a_state_with_another_membership_tells_who_came_and_went() -> None:
-    group = awake(B, options=SMALL)
+def test_snapshot_with_another_membership_reports_added_and_removed_nodes() -> None:
+    group = started(B, options=SMALL)
     other = FOUR.removed(C)
     hear(group, C, Ahead(5, 6, 999, other, 1))
     effects = hear(group, C, Piece(5, 0, b"s", True))
@@ -409,8 +409,8 @@ def test_a_state_with_another_membership_tells_who_came_and_went() -> None:
     assert not group.state.membership.history.knows(5)
 
 
-def test_a_state_ends_all_that_was_open_before_it_and_nothing_behind() -> None:
-    group = awake(B, options=SMALL)
+def test_snapshot_clears_votes_and_tallies_up_to_its_slot_only() -> None:
+    group = started(B, options=SMALL)
     hear(group, A, Accept(ballot(1), 4, (X, Y, X, Y), 0))
     hear(group, D, Accepted(ballot(1), 4, 7, 1))
     group.state.progress.learned[3] = None
@@ -431,8 +431,8 @@ def test_a_state_ends_all_that_was_open_before_it_and_nothing_behind() -> None:
     assert group.state.values.items == {}
 
 
-def test_a_value_that_is_not_on_disk_yet_is_kept_in_memory_when_a_state_comes() -> None:
-    group = awake(B, options=SMALL)
+def test_value_that_is_not_on_disk_stays_in_memory_when_a_snapshot_is_installed() -> None:
+    group = started(B, options=SMALL)
     hear(group, C, AHEAD)
     for piece in PIECES:
         hear(group, C, piece)
@@ -440,15 +440,15 @@ def test_a_value_that_is_not_on_disk_yet_is_kept_in_memory_when_a_state_comes() 
     assert [group.entry(slot) for slot in (4, 5)] == [b"4", b"5"]
 
 
-def test_a_source_that_has_more_than_its_state_is_asked_for_the_rest() -> None:
+def test_source_that_has_more_than_its_snapshot_is_asked_for_the_rest() -> None:
     group = taking()
     effects = hear(group, C, Chosen(4, FIVE[3:], 8))
     assert (group.applied, group.state.progress.known) == (5, 8)
     assert sends(effects)[-1] == (C, Want(6, 8))
 
 
-def test_a_state_that_others_have_overtaken_meanwhile_is_dropped() -> None:
-    group = awake(B, options=SMALL)
+def test_snapshot_that_was_overtaken_meanwhile_is_dropped() -> None:
+    group = started(B, options=SMALL)
     hear(group, C, AHEAD)
     hear(group, A, Chosen(1, FIVE))
     assert group.applied == 5

@@ -1,6 +1,6 @@
 """REP-1: a first node that has lost its disk and was not told to join founds another group.
 
-What one group has decided must never reach the other, though they know each other's addresses.
+The two groups know each other's addresses, and must never mix their logs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
 from oncecast.simulator.simulated import Simulation
 from tests.replication.quiet import paxos_of
-from tests.replication.replicas import A, B, C, awake, ballot, command, hear, sends
+from tests.replication.replicas import A, B, C, ballot, command, hear, sends, started
 
 OURS = Config(1, (Member(A, 1), Member(B, 1), Member(C, 1)), 3, group=7)
 FIRST, *LATER = [NodeId("n0"), NodeId("n1"), NodeId("n2")]
@@ -35,28 +35,28 @@ FIRST, *LATER = [NodeId("n0"), NodeId("n1"), NodeId("n2")]
         WantPiece(1, 0, 8),
     ],
 )
-def test_what_another_group_asks_for_is_not_answered(
+def test_requests_of_another_group_are_not_answered(
     message: Canvass | Prepare | Accept | Want | WantPiece,
 ) -> None:
-    assert hear(awake(B, OURS), A, message) == []
+    assert hear(started(B, OURS), A, message) == []
 
 
-def test_who_is_led_by_another_group_too_stops() -> None:
+def test_replica_that_hears_the_leader_of_another_group_stops() -> None:
     with pytest.raises(
         Diverged, match=r"a leads another group that has this node as a member; .* --join a"
     ):
-        hear(awake(B, OURS), A, Beat(ballot(1), 0, 1.0, 8))
+        hear(started(B, OURS), A, Beat(ballot(1), 0, 1.0, 8))
 
 
-def test_every_membership_and_every_question_names_the_group() -> None:
+def test_memberships_and_requests_name_the_group() -> None:
     assert OURS.removed(A).added(Member(A, 2)).group == 7
-    group = awake(B, OURS)
+    group = started(B, OURS)
     group.state.following.heard = -9.0
     group.leader.on_silence()
     assert sends(group.drain()) == [(A, Canvass(1, 7)), (C, Canvass(1, 7))]
 
 
-def test_who_would_join_learns_from_one_group_only() -> None:
+def test_newcomer_learns_from_one_group_only() -> None:
     group = Paxos(B, Random(0), contacts=(A, C))
     group.start()
     group.drain()
@@ -66,7 +66,7 @@ def test_who_would_join_learns_from_one_group_only() -> None:
     assert hear(group, C, Accept(ballot(2, C), 1, (command(b"x"),), 0, 8)) == []
 
 
-def test_a_founder_without_its_disk_stops_and_the_group_keeps_what_it_had() -> None:
+def test_founder_that_lost_its_disk_stops_and_the_group_keeps_its_log() -> None:
     sim = Simulation(3)
 
     def build(me: NodeId, rng: Random) -> Stack:
@@ -90,7 +90,7 @@ def test_a_founder_without_its_disk_stops_and_the_group_keeps_what_it_had() -> N
     disk.wipe()
     sim.restart(FIRST)
     sim.run(until=sim.now + 0.05)
-    put(producer=1, count=30)  # more than the others have
+    put(producer=1, count=30)  # more than the first group has
     with pytest.raises(Diverged, match=f"replica {FIRST}: n. leads another group"):
         sim.run(until=8.0)
     sim.crash(FIRST)

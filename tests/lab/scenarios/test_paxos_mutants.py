@@ -41,12 +41,12 @@ from tests.replication import (
     test_leader,
     test_learner,
     test_lost_records,
+    test_membership,
+    test_newcomers,
     test_promises,
     test_replaced,
     test_restart,
     test_retiring,
-    test_seating,
-    test_seats,
     test_supply,
     test_supply_exactly,
     test_two_groups,
@@ -77,52 +77,52 @@ def storm_with_sessions(seed: int) -> None:
 
 
 def hears_of_another_value(seed: int) -> None:
-    test_leader.test_what_was_decided_by_another_is_not_called_our_own()
+    test_leader.test_value_of_another_leader_is_not_reported_as_own()
 
 
 def hears_of_another_group(seed: int) -> None:
     try:
-        test_two_groups.test_a_founder_without_its_disk_stops_and_the_group_keeps_what_it_had()
+        test_two_groups.test_founder_that_lost_its_disk_stops_and_the_group_keeps_its_log()
     except pytest.fail.Exception as failed:  # nothing was raised
         raise AssertionError(str(failed)) from failed
 
 
 def loses_its_seat_as_a_candidate(seed: int) -> None:
-    test_leader.test_a_candidate_that_loses_its_seat_releases_nobody_from_whoever_leads()
+    test_leader.test_removed_candidate_sends_no_release()
 
 
 def loses_a_disk_beside_a_silent_member(seed: int) -> None:
-    test_replaced.test_a_disk_is_lost_while_a_silent_member_is_replaced_and_that_one_comes_back(
+    test_replaced.test_group_survives_a_lost_disk_while_a_silent_member_is_replaced_and_returns(
         "other", 0.0
     )
 
 
 def takes_a_state(seed: int) -> None:
-    test_supply.test_a_state_becomes_ones_own_when_all_that_it_needs_is_here()
+    test_supply.test_snapshot_is_installed_once_all_its_entries_have_arrived()
 
 
 def takes_two_states(seed: int) -> None:
-    test_supply.test_pieces_of_two_states_are_not_mixed()
+    test_supply.test_pieces_of_two_snapshots_are_not_mixed()
 
 
 def meets_a_stranger(seed: int) -> None:
-    test_promises.test_the_vote_of_a_stranger_does_not_count()
+    test_promises.test_vote_of_a_non_member_does_not_count()
 
 
 def waits_for_what_it_lacks(seed: int) -> None:
-    test_leader.test_who_is_behind_asks_until_it_is_answered()
+    test_leader.test_candidate_that_is_behind_asks_until_it_is_answered()
 
 
 def makes_out_what_is_lost(seed: int) -> None:
-    test_learner.test_what_only_one_knew_to_be_chosen_is_made_out_from_the_votes_of_the_others()
+    test_learner.test_unreadable_slot_is_recovered_from_the_votes_of_other_members()
 
 
 def is_behind_with_all_whom_it_knows(seed: int) -> None:
-    test_learner.test_what_no_known_member_has_is_asked_of_a_leader_with_an_unknown_seat()
+    test_learner.test_slot_that_no_known_member_has_is_requested_from_the_leader()
 
 
 def restores_more_than_it_holds(seed: int) -> None:
-    test_restart.test_a_slot_voted_for_again_comes_back_with_its_last_value_however_much_is_pending()
+    test_restart.test_slot_with_two_votes_is_restored_with_the_last_value()
 
 
 def is_judged_by_the_rules(seed: int) -> None:
@@ -130,7 +130,7 @@ def is_judged_by_the_rules(seed: int) -> None:
 
 
 def restores_a_long_tail(seed: int) -> None:
-    test_restart.test_a_long_tail_behind_a_hole_is_applied_from_the_log_once_the_hole_is_filled()
+    test_restart.test_slots_after_a_gap_are_applied_from_the_log_once_the_gap_is_filled()
 
 
 def loses_records(seed: int) -> None:
@@ -138,29 +138,33 @@ def loses_records(seed: int) -> None:
 
 
 def loses_a_rebirth(seed: int) -> None:
-    test_lost_records.test_a_lost_rebirth_raises_doubt_about_all_votes_before_it()
+    test_lost_records.test_lost_rebirth_makes_all_earlier_votes_doubtful()
 
 
 def loses_more(seed: int) -> None:
-    test_lost_records.test_votes_that_were_doubted_once_are_doubted_again_if_more_is_lost()
+    test_lost_records.test_doubtful_votes_stay_doubtful_if_the_next_restart_finds_more_damage()
 
 
 def learns_and_loses(seed: int) -> None:
     lost = Learned(1, 0, b"new")
-    test_lost_records.test_what_a_restart_reads_is_noticed_if_a_later_restart_cannot_read_it(lost)
+    test_lost_records.test_record_that_only_the_first_of_two_restarts_can_read_makes_votes_doubtful(
+        lost
+    )
 
 
 def skips_and_loses(seed: int) -> None:
     lost = Skipped(1)
-    test_lost_records.test_what_a_restart_reads_is_noticed_if_a_later_restart_cannot_read_it(lost)
+    test_lost_records.test_record_that_only_the_first_of_two_restarts_can_read_makes_votes_doubtful(
+        lost
+    )
 
 
 def promises_what_it_learned(seed: int) -> None:
-    test_lost_records.test_a_promise_reports_what_was_learned_with_the_highest_ballot()
+    test_lost_records.test_promise_reports_learned_values_with_the_highest_ballot()
 
 
 def is_alone_no_more(seed: int) -> None:
-    test_lost_records.test_a_founder_takes_no_vote_for_chosen_once_another_replica_has_joined()
+    test_lost_records.test_founder_does_not_apply_votes_after_another_replica_joined()
 
 
 def restarts_last(seed: int) -> None:
@@ -168,47 +172,47 @@ def restarts_last(seed: int) -> None:
 
 
 def is_told_of_much(seed: int) -> None:
-    test_seating.test_a_newcomer_that_has_all_it_was_told_of_gets_a_seat_however_much_is_decided_since()
+    test_newcomers.test_newcomer_that_has_all_slots_it_was_told_of_is_added_under_load()
 
 
 def comes_near(seed: int) -> None:
-    test_seating.test_a_newcomer_hears_of_proposals_once_it_is_near()
+    test_newcomers.test_newcomer_gets_proposals_once_it_is_close()
 
 
 def comes_to_a_lonely_leader(seed: int) -> None:
-    test_seating.test_a_newcomer_hears_of_no_proposal_of_a_leader_that_is_alone()
+    test_newcomers.test_newcomer_gets_no_proposals_of_a_lone_leader()
 
 
 def comes_too_late(seed: int) -> None:
-    test_seating.test_a_newcomer_hears_of_proposals_no_more_when_there_is_no_seat_left()
+    test_newcomers.test_newcomer_gets_no_more_proposals_when_the_group_is_complete()
 
 
 def falls_behind(seed: int) -> None:
-    test_seating.test_a_newcomer_that_falls_behind_hears_of_proposals_no_more()
+    test_newcomers.test_newcomer_that_falls_behind_gets_no_more_proposals()
 
 
 def never_catches_up(seed: int) -> None:
-    test_seating.test_a_newcomer_that_never_catches_up_keeps_no_other_one_out()
+    test_newcomers.test_newcomer_that_never_catches_up_does_not_block_another()
 
 
 def joins_a_busy_group(seed: int) -> None:
-    test_seating.test_a_newcomer_gets_the_seat_of_a_lost_member_under_constant_load(1)
+    test_newcomers.test_newcomer_replaces_a_lost_member_under_constant_load(1)
 
 
 def lacks_a_slot(seed: int) -> None:
-    test_seating.test_what_a_replica_holds_in_memory_is_bounded_in_bytes_while_it_lacks_a_slot()
+    test_newcomers.test_memory_is_bounded_in_bytes_while_a_slot_is_missing()
 
 
 def has_nothing_yet(seed: int) -> None:
-    test_seating.test_nobody_goes_before_a_majority_of_the_others_has_what_was_decided()
+    test_newcomers.test_member_is_removed_only_after_a_majority_of_the_rest_has_all_decided_slots()
 
 
 def writes_slowly(seed: int) -> None:
-    test_seating.test_a_beat_is_answered_with_what_is_on_disk()
+    test_newcomers.test_answer_to_a_beat_counts_only_slots_on_disk()
 
 
 def is_seated_without_a_leader(seed: int) -> None:
-    test_seating.test_a_new_member_waits_for_a_leader_even_if_none_has_spoken_since_it_was_seated()
+    test_newcomers.test_new_member_sets_its_suspicion_timer_even_without_a_beat()
 
 
 def retires(seed: int) -> None:
@@ -216,31 +220,31 @@ def retires(seed: int) -> None:
 
 
 def loses_its_successor(seed: int) -> None:
-    test_retiring.test_it_asks_the_next_follower_if_the_link_to_the_first_breaks()
+    test_retiring.test_leader_asks_the_next_follower_if_the_link_to_the_first_breaks()
 
 
 def is_asked_to_stand_again(seed: int) -> None:
-    test_retiring.test_it_never_stands_again()
+    test_retiring.test_retired_replica_never_stands_again()
 
 
 def has_too_many_votes(seed: int) -> None:
-    test_lost_records.test_a_promise_that_has_no_room_for_all_votes_calls_the_rest_lost()
+    test_lost_records.test_promise_reports_votes_beyond_its_byte_limit_as_lost()
 
 
 def asks_in_parts(seed: int) -> None:
-    test_lost_records.test_a_candidate_asks_again_who_could_not_report_all()
+    test_lost_records.test_candidate_asks_a_member_again_that_could_not_report_all_votes()
 
 
 def restarts_with_much_undecided(seed: int) -> None:
-    test_lost_records.test_a_founder_that_restarts_with_much_undecided_applies_it_before_it_starts()
+    test_lost_records.test_founder_applies_all_its_votes_before_it_starts()
 
 
 def comes_upon_an_old_check(seed: int) -> None:
-    test_lost_records.test_a_check_that_is_long_past_is_not_compared()
+    test_lost_records.test_old_check_is_not_compared()
 
 
 def is_beaten(seed: int) -> None:
-    test_lost_records.test_a_leader_that_hears_of_a_chosen_slot_it_has_not_proposed_leads_no_more()
+    test_lost_records.test_leader_steps_down_instead_of_proposing_for_a_chosen_slot()
 
 
 def keeps_a_value_in_memory(seed: int) -> None:
@@ -248,7 +252,7 @@ def keeps_a_value_in_memory(seed: int) -> None:
 
 
 def reports_what_is_lost(seed: int) -> None:
-    test_lost_records.test_what_a_promise_reports_as_known_stays_lost_until_it_is_applied()
+    test_lost_records.test_lost_slots_stay_lost_until_they_are_applied()
 
 
 def mutant_by(rule: str, plant: Plant, story: Story = storm, seeds: int = SEEDS) -> None:
@@ -687,7 +691,7 @@ mutant(
     "absent",
     "or self.reborn(node)",
     "",
-    exact(test_seats.test_no_member_is_removed_while_another_one_has_lost_its_disk),
+    exact(test_membership.test_no_member_is_removed_while_another_one_has_lost_its_disk),
 )
 mutant(
     "a surplus member stays if the remaining ones lack a majority",
@@ -695,7 +699,7 @@ mutant(
     "_without_one",
     "roster.viable(left) and",
     "",
-    exact(test_seats.test_a_surplus_member_stays_while_another_one_has_lost_its_disk),
+    exact(test_membership.test_a_surplus_member_stays_while_another_one_has_lost_its_disk),
 )
 mutant(
     "a replica reports slots on disk only",
@@ -980,7 +984,7 @@ mutant(
     "on_release",
     "or message.ballot < self.votes.promised",
     "",
-    exact(test_acceptor.test_an_old_release_frees_nobody_from_a_newer_leader),
+    exact(test_acceptor.test_old_release_does_not_end_the_lease_of_a_newer_leader),
 )
 
 mutant(
@@ -1007,7 +1011,7 @@ mutant(
     "recess",
     "2.0 ** min(self.vain, 64)",
     "2.0",
-    exact(test_acceptor.test_each_ballot_without_a_leader_is_given_more_time_than_the_one_before),
+    exact(test_acceptor.test_each_failed_election_gives_the_next_ballot_more_time),
 )
 mutant(
     "an elected candidate that was rejected is free to promise",
@@ -1098,17 +1102,13 @@ mutant(
     "piece_size",
     "max(self.piece_bytes, min(ceil(state_bytes / PIECES), 1 << 16))",
     "self.piece_bytes",
-    exact(
-        test_supply_exactly.test_a_state_arrives_within_a_bounded_number_of_round_trips_however_small_its_pieces
-    ),
+    exact(test_supply_exactly.test_number_of_pieces_of_a_snapshot_is_bounded),
 )
 MUTANTS.append(
     Mutant(
         "the source of a snapshot has the suspicion time to answer",
         lambda patch: patch.setattr(Transfer, "_tries", TRIES),
-        exact(
-            test_supply_exactly.test_a_taker_waits_for_its_source_for_the_suspicion_time_however_often_it_asks
-        ),
+        exact(test_supply_exactly.test_replica_waits_for_its_source_for_the_suspicion_time),
         1,
     )
 )

@@ -1,4 +1,4 @@
-"""REP-2: who gets a seat and who loses one, step by step."""
+"""REP-2: the exact effects of offers, silence and membership changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ from tests.replication.replicas import (
     C,
     D,
     E,
-    awake,
     ballot,
     command,
     events,
@@ -45,9 +44,18 @@ from tests.replication.replicas import (
     leading,
     promise,
     sends,
+    started,
     sync,
 )
-from tests.replication.test_seats import FOUR, alive, decide, offered, outsider, queued, replacing
+from tests.replication.test_membership import (
+    FOUR,
+    alive,
+    decide,
+    offered,
+    outsider,
+    queued,
+    replacing,
+)
 
 NO_NODE = NodeId("")
 TWO = Config(1, THREE.members[:2], 3)
@@ -65,10 +73,10 @@ def proven(group: Paxos) -> int:
     return group.leader.term.proven
 
 
-# -- outside --
+# -- non-members --
 
 
-def test_an_outsider_offers_what_it_has_and_again_with_each_heartbeat() -> None:
+def test_non_member_offers_itself_with_each_heartbeat() -> None:
     group = outsider()
     group.state.progress.applied = 7
     group.timeout(OfferDue())
@@ -80,7 +88,7 @@ def test_an_outsider_offers_what_it_has_and_again_with_each_heartbeat() -> None:
     ]
 
 
-def test_an_outsider_asks_the_leader_that_it_hears_of_and_nobody_else() -> None:
+def test_non_member_offers_itself_only_to_the_leader_that_it_hears() -> None:
     group = outsider()
     hear(group, C, Beat(ballot(1, C), 0, 1.0))
     hear(group, A, Guide(B, THREE))
@@ -89,21 +97,21 @@ def test_an_outsider_asks_the_leader_that_it_hears_of_and_nobody_else() -> None:
     assert [to for to, _ in sends(group.drain())] == [C]
 
 
-def test_a_member_offers_itself_to_nobody_and_needs_no_guide() -> None:
-    group = awake()
+def test_member_does_not_offer_itself_and_ignores_guides() -> None:
+    group = started()
     group.timeout(OfferDue())
     assert group.drain() == []
     hear(group, A, Guide(D, FOUR))
     assert (group.joining.guide, group.state.membership.contacts) == (NO_NODE, ())
 
 
-def test_a_guide_that_knows_of_no_group_leads_nowhere() -> None:
+def test_guide_without_a_membership_is_ignored() -> None:
     group = outsider()
     hear(group, A, Guide(C, NO_MEMBERS))
     assert (group.joining.guide, group.state.membership.contacts) == (NO_NODE, (A, B))
 
 
-def test_a_guide_adds_the_members_in_front_of_the_contacts_and_not_the_asker() -> None:
+def test_guide_adds_members_before_contacts_without_the_node_itself() -> None:
     group = outsider()
     hear(group, A, Guide(D, FOUR))
     assert (group.joining.guide, group.state.membership.contacts) == (NO_NODE, (A, B, C))
@@ -111,7 +119,7 @@ def test_a_guide_adds_the_members_in_front_of_the_contacts_and_not_the_asker() -
     assert (group.joining.guide, group.state.membership.contacts) == (C, (B, C, A))
 
 
-def test_an_outsider_keeps_a_bounded_number_of_contacts() -> None:
+def test_non_member_keeps_a_bounded_number_of_contacts() -> None:
     group = outsider()
     many = Config(1, tuple(Member(NodeId(f"n{at}"), 1) for at in range(100)), 3)
     hear(group, A, Guide(NO_NODE, many))
@@ -121,30 +129,30 @@ def test_an_outsider_keeps_a_bounded_number_of_contacts() -> None:
 # -- offers --
 
 
-def test_an_offer_is_answered_with_who_leads_and_who_sits() -> None:
-    assert hear(awake(), D, Offer(9, 0)) == [Send(D, Guide(NO_NODE, THREE), after=0)]
+def test_offer_is_answered_with_the_leader_and_the_membership() -> None:
+    assert hear(started(), D, Offer(9, 0)) == [Send(D, Guide(NO_NODE, THREE), after=0)]
     group = leading()
     assert hear(group, D, Offer(9, 4))[:1] == [Send(D, Guide(A, THREE), after=0)]
     assert group.state.roster.offers[D][:2] == (Member(D, 9), 4)
     assert group.state.roster.last_heard[D] == group.now
 
 
-def test_a_replica_that_does_not_lead_keeps_no_offers() -> None:
-    group = awake()
+def test_follower_and_candidate_keep_no_offers() -> None:
+    group = started()
     hear(group, D, Offer(9, 0))
     assert (group.state.roster.offers, group.state.roster.last_heard) == ({}, {})
-    candidate = awake(A)
+    candidate = started(A)
     candidate.leader.stand()
     hear(candidate, D, Offer(9, 0))
     assert candidate.state.roster.offers == {}
 
 
-def test_an_offer_of_a_member_does_not_count_as_a_sign_of_its_life() -> None:
+def test_offer_of_a_member_does_not_end_its_silence() -> None:
     group = leading()
     alive(group, B, C)
     heard = group.state.roster.last_heard[C]
     group.now += 1.0
-    offered(group, C, life=2)
+    offered(group, C, incarnation=2)
     assert group.state.roster.last_heard[C] == heard
 
 
@@ -157,7 +165,7 @@ def test_a_leader_keeps_a_bounded_number_of_offers() -> None:
     assert group.state.roster.offers[NodeId("n0")].applied == 5
 
 
-def test_nodes_that_neither_offer_nor_sit_are_forgotten() -> None:
+def test_leader_forgets_non_members_without_an_offer() -> None:
     """A leader remembers when it heard its members, and the nodes whose offers it keeps."""
     group = leading()
     alive(group, B, C)
@@ -181,7 +189,7 @@ def test_an_offer_that_is_not_renewed_is_forgotten() -> None:
     assert group.state.roster.offers == {}
 
 
-def test_an_answer_to_a_heartbeat_renews_an_offer_of_the_same_life() -> None:
+def test_answer_to_a_beat_renews_an_offer_of_the_same_incarnation() -> None:
     group = leading()
     offered(group, D)
     group.now += 1.0
@@ -212,7 +220,7 @@ def test_a_member_is_suspected_after_the_suspicion_time_and_once() -> None:
     assert group.drain() == []
 
 
-def test_a_sign_of_life_ends_the_suspicion_once_and_not_in_another_life() -> None:
+def test_answer_ends_the_suspicion_once_unless_it_is_of_another_incarnation() -> None:
     group = leading()
     group.state.roster.silent[C] = None
     assert group.leader.term is not None
@@ -224,30 +232,30 @@ def test_a_sign_of_life_ends_the_suspicion_once_and_not_in_another_life() -> Non
     assert group.state.roster.last_heard[C] == group.now
 
 
-def test_silence_counts_from_the_beginning_of_a_reign() -> None:
+def test_silence_counts_from_the_start_of_the_term() -> None:
     group = leading()
     group.now += SUSPICION
     group.reconfiguration.look()
     assert group.state.roster.silent == {}
 
 
-def test_a_new_reign_knows_nothing_of_what_was_reported_before() -> None:
-    group = awake(A)
+def test_new_term_forgets_earlier_reports() -> None:
+    group = started(A)
     group.state.roster.reported[Member(B, 1)] = 7
     group.leader.stand()
     assert group.state.roster.reported == {}
 
 
-# -- changes that are asked for --
+# -- requested changes --
 
 
-def test_changes_wait_for_nobody_who_does_not_lead() -> None:
-    group = awake()
+def test_follower_drops_requested_changes() -> None:
+    group = started()
     group.request(Change(remove=C))
     assert group.state.roster.changes == []
 
 
-def test_a_size_is_decided_by_itself_and_only_if_it_is_new() -> None:
+def test_size_is_decided_only_if_it_differs() -> None:
     group = leading()
     alive(group, B, C)
     group.request(Change(size=3))
@@ -257,7 +265,7 @@ def test_a_size_is_decided_by_itself_and_only_if_it_is_new() -> None:
     assert group.state.roster.changes == []
 
 
-def test_a_size_goes_with_the_member_that_comes_or_goes() -> None:
+def test_size_changes_together_with_an_added_or_removed_member() -> None:
     group = leading()
     alive(group, B, C)
     group.request(Change(remove=C, size=2))
@@ -269,7 +277,7 @@ def test_a_size_goes_with_the_member_that_comes_or_goes() -> None:
     assert decide(group) == [NOOP, Config(2, FOUR.members, 4)]
 
 
-def test_a_node_that_has_not_offered_itself_is_not_added_but_the_rest_is_done() -> None:
+def test_change_that_adds_an_unknown_node_is_dropped_and_the_next_one_is_made() -> None:
     group = leading()
     alive(group, B, C)
     group.request(Change(add=E, remove=C))
@@ -278,7 +286,7 @@ def test_a_node_that_has_not_offered_itself_is_not_added_but_the_rest_is_done() 
     assert group.state.membership.config.members == THREE.members
 
 
-def test_a_change_waits_for_a_node_that_catches_up() -> None:
+def test_change_waits_until_the_node_has_caught_up() -> None:
     group = leading()
     alive(group, B, C)
     group.state.progress.applied = OPTIONS.window_slots
@@ -290,7 +298,7 @@ def test_a_change_waits_for_a_node_that_catches_up() -> None:
 
 
 @pytest.mark.parametrize(("lag", "near"), [(64, True), (65, False)])
-def test_near_enough_is_a_small_part_of_what_is_accepted_ahead(lag: int, near: bool) -> None:
+def test_newcomer_within_64_slots_has_caught_up(lag: int, near: bool) -> None:
     group = leading()
     group.state.progress.applied = 1000
     offered(group, D, applied=1000 - lag)
@@ -299,8 +307,8 @@ def test_near_enough_is_a_small_part_of_what_is_accepted_ahead(lag: int, near: b
 
 
 @pytest.mark.parametrize(("lag", "live"), [(2048, True), (2049, False)])
-def test_a_newcomer_hears_of_proposals_when_it_is_half_way_near(lag: int, live: bool) -> None:
-    group = leading(config=Config(1, THREE.members, 4))  # with a free seat
+def test_newcomer_within_2048_slots_gets_proposals(lag: int, live: bool) -> None:
+    group = leading(config=Config(1, THREE.members, 4))  # one member is missing
     group.state.progress.applied = 5000
     group.state.roster.newcomer = D
     offered(group, D, applied=5000 - lag)
@@ -308,13 +316,13 @@ def test_a_newcomer_hears_of_proposals_when_it_is_half_way_near(lag: int, live: 
     assert group.state.roster.audience() == [B, C, D]
 
 
-def test_a_leader_that_is_alone_tells_no_newcomer_of_its_proposals() -> None:
+def test_lone_leader_sends_a_newcomer_beats_but_no_proposals() -> None:
     group = leading(config=Config(1, (Member(A, 1),), 3))
     group.state.roster.newcomer, group.state.roster.newcomer_live = D, True
     assert (group.state.roster.followers(), group.state.roster.audience()) == ([], [D])
 
 
-def test_how_far_behind_a_newcomer_is_counts_from_what_it_had_been_told() -> None:
+def test_lag_of_a_newcomer_counts_from_the_beat_that_it_answers() -> None:
     group = leading()
     alive(group, B, C)
     offered(group, D)
@@ -352,21 +360,21 @@ def test_each_newcomer_has_its_turn_to_catch_up() -> None:
     assert group.reconfiguration._next_newcomer([D, E]) == D
 
 
-def test_a_majority_of_those_who_stay_must_have_what_was_decided_before() -> None:
+def test_majority_of_the_remaining_members_must_have_the_last_membership() -> None:
     group = leading()
     hear(group, B, Chosen(1, (Item(CONFIG, encode_config(FOUR)),)))
     left = FOUR.removed(C)
     assert group.state.membership.history.since == 1
     assert not group.state.roster.informed(left)
-    group.state.roster.reported[Member(B, 2)] = 9  # another life
-    group.state.roster.reported[Member(C, 1)] = 9  # it goes
+    group.state.roster.reported[Member(B, 2)] = 9  # another incarnation
+    group.state.roster.reported[Member(C, 1)] = 9  # it is removed
     group.state.roster.reported[Member(B, 1)] = 0
     assert not group.state.roster.informed(left)
     group.state.roster.reported[Member(B, 1)] = 1
     assert group.state.roster.informed(left)
 
 
-def test_what_former_members_have_reported_is_forgotten() -> None:
+def test_reports_of_former_members_are_forgotten() -> None:
     group = leading()
     group.state.roster.reported = {Member(B, 1): 1, Member(C, 1): 1, Member(D, 4): 1}
     hear(group, B, Chosen(1, (Item(CONFIG, encode_config(THREE.removed(C))),)))
@@ -380,23 +388,23 @@ def test_a_newcomer_that_has_caught_up_offers_itself_at_once() -> None:
     effects = hear(group, A, Chosen(2, (X,)))
     assert sends(effects)[-1] == (C, Offer(group.state.membership.incarnation, 2))
     assert not any(isinstance(each, Offer) for _, each in sends(hear(group, A, Chosen(3, (X,)))))
-    member = awake()
+    member = started()
     member.state.progress.known = 1
     assert not any(isinstance(each, Offer) for _, each in sends(hear(member, A, Chosen(1, (X,)))))
 
 
-def test_a_newcomer_that_gets_its_seat_looks_out_for_a_leader() -> None:
-    group = awake(D)
+def test_new_member_sets_its_suspicion_timer() -> None:
+    group = started(D)
     group.state.membership.incarnation = 9
     effects = hear(group, A, Chosen(1, (Item(CONFIG, encode_config(FOUR)),)))
     assert any(isinstance(each, Later) and each.timer == Silence() for each in effects)
-    member = awake()
+    member = started()
     effects = hear(member, A, Chosen(1, (Item(CONFIG, encode_config(FOUR)),)))
     assert not any(isinstance(each, Later) and each.timer == Silence() for each in effects)
 
 
-def test_a_newcomer_votes_for_the_leader_only() -> None:
-    effects = hear(awake(D), A, Accept(ballot(1), 1, (X,), 0))
+def test_newcomer_sends_its_vote_to_the_leader_only() -> None:
+    effects = hear(started(D), A, Accept(ballot(1), 1, (X,), 0))
     assert [to for to, each in sends(effects) if isinstance(each, Accepted)] == [A]
 
 
@@ -409,7 +417,7 @@ def test_a_change_that_is_done_already_is_dropped() -> None:
     assert group.state.roster.changes == []
 
 
-def test_a_change_is_not_proposed_twice_while_it_is_on_its_way() -> None:
+def test_change_in_flight_is_not_proposed_again() -> None:
     group = leading()
     alive(group, B, C)
     group.request(Change(size=5))
@@ -421,7 +429,7 @@ def test_a_change_is_not_proposed_twice_while_it_is_on_its_way() -> None:
     assert queued(group) == []
 
 
-def test_a_change_waits_behind_what_is_open_and_needs_no_extra_slot_then() -> None:
+def test_change_waits_for_proposals_in_flight_and_needs_no_extra_slot() -> None:
     group = leading()
     alive(group, B, C)
     group.request(Propose(1, b"x"))
@@ -435,7 +443,7 @@ def test_a_change_waits_behind_what_is_open_and_needs_no_extra_slot_then() -> No
     assert changing(group) == (2, Config(2, THREE.members, 5))
 
 
-def test_nothing_is_proposed_behind_a_membership_until_it_is_decided() -> None:
+def test_nothing_is_proposed_after_a_membership_until_it_is_decided() -> None:
     group = leading()
     alive(group, B, C)
     for value in (b"x", b"y"):
@@ -458,7 +466,7 @@ def test_nothing_is_proposed_behind_a_membership_until_it_is_decided() -> None:
     assert Accept(ballot(1), 4, (command(b"behind"),), 3) in [each for _, each in sends(effects)]
 
 
-def test_what_others_have_decided_proves_nothing() -> None:
+def test_slots_decided_with_other_ballots_prove_nothing() -> None:
     group = leading()
     hear(group, B, Chosen(1, (command(b"x"),)))
     assert proven(group) == 0
@@ -466,7 +474,7 @@ def test_what_others_have_decided_proves_nothing() -> None:
     hear(group, C, Accepted(ballot(0, C), 2, 2, 1))
     hear(group, B, Chosen(2, (command(b"x"),)))
     assert proven(group) == 0
-    hear(group, B, Accepted(ballot(1), 3, 3, 1))  # one vote is no majority
+    hear(group, B, Accepted(ballot(1), 3, 3, 1))  # one vote, not a majority
     hear(group, B, Chosen(3, (command(b"x"),)))
     assert proven(group) == 0
     group.request(Propose(1, b"x"))
@@ -475,7 +483,7 @@ def test_what_others_have_decided_proves_nothing() -> None:
     assert (group.applied, proven(group)) == (4, 1)
 
 
-def test_a_membership_that_is_decided_with_the_own_ballot_proves_itself() -> None:
+def test_membership_decided_with_the_own_ballot_proves_itself() -> None:
     group = leading()
     alive(group, B, C)
     group.request(Change(size=5))
@@ -485,10 +493,10 @@ def test_a_membership_that_is_decided_with_the_own_ballot_proves_itself() -> Non
     assert changing(group) == (3, Config(3, THREE.members, 4))
 
 
-# -- one too many, one too few --
+# -- surplus and missing members --
 
 
-def test_a_free_seat_goes_to_the_first_that_has_caught_up() -> None:
+def test_first_newcomer_that_has_caught_up_is_added() -> None:
     group = leading(config=TWO)
     alive(group, B)
     group.state.progress.applied = OPTIONS.window_slots
@@ -498,7 +506,7 @@ def test_a_free_seat_goes_to_the_first_that_has_caught_up() -> None:
     assert config == Config(2, (*TWO.members, Member(E, 9)), 3)
 
 
-def test_a_member_that_is_silent_for_exactly_the_limit_keeps_its_seat() -> None:
+def test_member_that_is_silent_for_exactly_the_limit_is_not_replaced() -> None:
     group = leading()
     alive(group, B, C)
     offered(group, D)
@@ -512,7 +520,7 @@ def test_a_member_that_is_silent_for_exactly_the_limit_keeps_its_seat() -> None:
     assert group.state.roster.newcomer == NO_NODE
 
 
-def test_a_newcomer_whose_answer_is_over_is_asked_again_first() -> None:
+def test_newcomer_whose_answer_has_expired_is_asked_again_first() -> None:
     group = leading()
     offered(group, D)
     group.state.roster.last_heard[C] = -100.0
@@ -525,7 +533,7 @@ def test_a_newcomer_whose_answer_is_over_is_asked_again_first() -> None:
     assert group.reconfiguration._with_one(group.leader.term) == FOUR
 
 
-def test_whom_the_leader_lets_catch_up_hears_its_heartbeats_once() -> None:
+def test_newcomer_gets_each_beat_once() -> None:
     group = leading()
     assert group.state.roster.audience() == [B, C]
     group.state.roster.newcomer = D
@@ -534,7 +542,7 @@ def test_whom_the_leader_lets_catch_up_hears_its_heartbeats_once() -> None:
     assert group.state.roster.audience() == [B, C]
 
 
-def test_a_node_whose_offer_is_gone_is_courted_no_more() -> None:
+def test_newcomer_whose_offer_has_expired_is_dropped() -> None:
     group = leading()
     alive(group, B, C)
     group.state.roster.newcomer = D
@@ -542,21 +550,21 @@ def test_a_node_whose_offer_is_gone_is_courted_no_more() -> None:
     assert group.state.roster.newcomer == NO_NODE
 
 
-def test_a_member_with_a_new_life_is_no_reason_to_remove_it_while_it_is_heard() -> None:
+def test_member_that_offers_a_new_incarnation_stays_while_the_old_one_is_heard() -> None:
     group = leading()
     alive(group, B, C)
-    offered(group, C, life=2)
+    offered(group, C, incarnation=2)
     assert group.state.roster.lost_disk() == NO_NODE
     group.state.roster.silent[C] = None
     assert group.state.roster.lost_disk() == C
-    offered(group, C, life=1)
+    offered(group, C, incarnation=1)
     assert group.state.roster.lost_disk() == NO_NODE
     group.state.roster.silent[D] = None
     offered(group, D)
     assert group.state.roster.lost_disk() == NO_NODE
 
 
-def test_one_too_many_goes_only_when_the_leader_knows_who_is_there() -> None:
+def test_surplus_member_is_removed_only_when_the_leader_knows_which_members_are_up() -> None:
     group = replacing()
     assert group.leader.term is not None
     group.state.roster.last_heard.update({B: group.now, C: group.now - 50.0, D: group.now})
@@ -569,7 +577,7 @@ def test_one_too_many_goes_only_when_the_leader_knows_who_is_there() -> None:
     group.state.roster.silent = {}
     assert (
         group.reconfiguration._without_one(group.leader.term) is None
-    )  # B and D have not said what they have
+    )  # B and D have not reported their slots
     group.state.roster.reported.update({Member(B, 1): group.applied, Member(D, 9): group.applied})
     assert group.reconfiguration._without_one(group.leader.term) == FOUR.removed(C)
     group.state.roster.last_heard[C] = group.now - SUSPICION
@@ -581,7 +589,7 @@ def test_one_too_many_goes_only_when_the_leader_knows_who_is_there() -> None:
     assert group.reconfiguration._without_one(group.leader.term) is None
 
 
-def test_a_new_membership_clears_what_was_noted_of_its_members() -> None:
+def test_new_membership_clears_offers_and_silence_of_its_members() -> None:
     group = leading()
     alive(group, B, C)
     group.state.roster.silent = {C: None, B: None}
@@ -593,7 +601,7 @@ def test_a_new_membership_clears_what_was_noted_of_its_members() -> None:
     assert list(group.state.roster.silent) == [B]
 
 
-def test_a_leader_that_loses_its_seat_gives_up_and_offers_itself() -> None:
+def test_removed_leader_steps_down_and_offers_itself() -> None:
     group = leading()
     alive(group, B, C)
     group.request(Change(remove=A))
@@ -609,7 +617,7 @@ def test_a_leader_that_loses_its_seat_gives_up_and_offers_itself() -> None:
     assert Later(0.0, BeatDue()) not in effects
 
 
-def test_a_leader_asks_a_new_member_for_its_promise_and_beats_at_once() -> None:
+def test_leader_beats_at_once_after_it_added_a_member() -> None:
     group = leading(config=TWO)
     alive(group, B)
     offered(group, D)
@@ -620,7 +628,9 @@ def test_a_leader_asks_a_new_member_for_its_promise_and_beats_at_once() -> None:
     effects = hear(group, B, Accepted(ballot(1), 2, 2, 1))
     assert group.state.membership.config.nodes() == [A, B, D]
     assert Later(0.0, BeatDue()) in effects
-    assert not any(isinstance(each, Prepare) for _, each in sends(effects))  # a majority has
+    assert not any(
+        isinstance(each, Prepare) for _, each in sends(effects)
+    )  # a majority has promised
 
 
 def test_a_leader_without_the_promises_of_a_majority_asks_for_them_again() -> None:
@@ -639,8 +649,8 @@ def test_a_leader_without_the_promises_of_a_majority_asks_for_them_again() -> No
     ]
 
 
-def test_a_leader_that_waits_for_more_promises_asks_for_them_in_a_while() -> None:
-    """Its queue must not wait for ever for somebody who can say what a slot held."""
+def test_leader_that_needs_more_promises_asks_for_them_again() -> None:
+    """Its queue must not wait forever for a member that can report the slot."""
     group = leading()
     group.timeout(Unanswered())
     group.drain()
@@ -651,8 +661,8 @@ def test_a_leader_that_waits_for_more_promises_asks_for_them_in_a_while() -> Non
     assert Accept(ballot(1), 1, (Item(NOOP, b""),), 0) in accepts
 
 
-def test_what_was_begun_by_others_is_forgotten_once_it_is_decided() -> None:
-    group = awake(A)
+def test_reported_votes_are_forgotten_once_decided() -> None:
+    group = started(A)
     group.leader.stand()
     promise(group, A)
     assert group.leader.term is not None
@@ -666,7 +676,7 @@ def test_what_was_begun_by_others_is_forgotten_once_it_is_decided() -> None:
 
 
 def test_last_eight_beats_are_remembered() -> None:
-    """REP-2: an answer to an older one says nothing of what its sender lacks."""
+    """REP-2: an answer to an older one does not tell how far its sender lags."""
     group = leading()
     roster = group.state.roster
     roster.beats.clear()
@@ -680,8 +690,8 @@ def test_last_eight_beats_are_remembered() -> None:
     ]
 
 
-def test_newcomer_that_is_courted_hears_so_at_once() -> None:
-    """REP-2: not only with the next heartbeat."""
+def test_chosen_newcomer_gets_a_beat_at_once() -> None:
+    """REP-2: it does not wait for the next heartbeat."""
     group = leading()
     group.state.roster.beats.clear()
     assert group.leader.term is not None
@@ -690,7 +700,7 @@ def test_newcomer_that_is_courted_hears_so_at_once() -> None:
     assert list(group.state.roster.beats) == [(group.now, 0)]
     group.reconfiguration._choose_newcomer(NodeId(""))
     assert (group.drain(), group.state.roster.newcomer) == ([], "")
-    follower = awake()
+    follower = started()
     follower.reconfiguration._choose_newcomer(D)
     assert (follower.drain(), follower.state.roster.newcomer, len(follower.state.roster.beats)) == (
         [],
@@ -699,7 +709,7 @@ def test_newcomer_that_is_courted_hears_so_at_once() -> None:
     )
 
 
-def test_newcomers_have_their_turns_in_order() -> None:
+def test_newcomers_take_turns_in_order() -> None:
     """REP-2"""
     group = leading()
     group.state.roster.newcomer, group.state.roster.newcomer_since = (

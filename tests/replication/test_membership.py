@@ -1,4 +1,4 @@
-"""REP-2: one member more or less at a time, decided in the log; no seat is taken too early."""
+"""REP-2: the membership changes through the log, by one member at a time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from tests.replication.replicas import (
     E,
     F,
     G,
-    asleep,
     ballot,
     command,
     events,
@@ -40,30 +39,33 @@ from tests.replication.replicas import (
     leading,
     sends,
     sync,
+    unstarted,
 )
 
 FOUR = THREE.added(Member(D, 9))
 FIVE = Config(1, tuple(Member(node, 1) for node in (A, B, C, D, E)), 5)
 
 
-def alive(group: Paxos, *nodes: NodeId, life: int = 1, now: float = 0.1) -> None:
-    """A Beat, a while after the last one, and the answers of these."""
-    group.now += now
+def alive(group: Paxos, *nodes: NodeId, incarnation: int = 1, seconds: float = 0.1) -> None:
+    """Send a Beat some time after the last one, and answer it as these nodes."""
+    group.now += seconds
     group.timeout(BeatDue())
     group.drain()
     assert group.leader.term is not None
     for node in nodes:
-        hear(group, node, Heard(group.leader.term.ballot, group.now, life, group.applied, 2.0))
+        hear(
+            group, node, Heard(group.leader.term.ballot, group.now, incarnation, group.applied, 2.0)
+        )
 
 
 def passes(group: Paxos, seconds: float, *nodes: NodeId) -> None:
-    """Only these are heard of for so long."""
+    """Let time pass while only these nodes answer."""
     for _ in range(int(2 * seconds)):
-        alive(group, *nodes, now=0.5)
+        alive(group, *nodes, seconds=0.5)
 
 
 def decide(group: Paxos, *nodes: NodeId) -> list[Config | int]:
-    """Let B, or these, agree to all that is on its way; the memberships, or kinds, proposed."""
+    """Accept all in flight as B or these nodes; return the proposed memberships or kinds."""
     found: list[Config | int] = []
     group.reconfiguration.look()
     while group.leader.term is not None and group.leader.term.in_flight:
@@ -80,7 +82,7 @@ def decide(group: Paxos, *nodes: NodeId) -> list[Config | int]:
                 )
         group.reconfiguration.look()
         if group.applied < slot:
-            break  # they are not enough
+            break  # these nodes are no majority
     return found
 
 
@@ -90,96 +92,96 @@ def queued(group: Paxos) -> list[Item]:
     return [item for _, item in group.leader.term.queue]
 
 
-def taken_in(group: Paxos, node: NodeId, life: int = 9) -> None:
-    """It hears of its seat, promises what a member must, and has caught up."""
+def joined(group: Paxos, node: NodeId, incarnation: int = 9) -> None:
+    """Promise and report as a new member that has caught up."""
     assert group.leader.term is not None
-    hear(group, node, Promise(group.leader.term.ballot, life, 1, group.applied, (), ()))
-    hear(group, node, Heard(group.leader.term.ballot, group.now, life, group.applied, 2.0))
+    hear(group, node, Promise(group.leader.term.ballot, incarnation, 1, group.applied, (), ()))
+    hear(group, node, Heard(group.leader.term.ballot, group.now, incarnation, group.applied, 2.0))
 
 
 def replacing() -> Paxos:
-    """A leader that has not heard C for too long, and has just taken D in."""
+    """Return a leader that has not heard C for too long, and has just added D."""
     group = leading()
     alive(group, B, C)
     passes(group, group.options.replace_after + 1, B)
     offered(group, D)
     alive(group, B)
-    alive(group, D, life=9)
+    alive(group, D, incarnation=9)
     assert decide(group) == [NOOP, FOUR]
     return group
 
 
-def offered(group: Paxos, node: NodeId, life: int = 9, applied: int = 0) -> None:
-    group.receive(node, Offer(life, applied))
+def offered(group: Paxos, node: NodeId, incarnation: int = 9, applied: int = 0) -> None:
+    group.receive(node, Offer(incarnation, applied))
 
 
-def test_a_change_is_proposed_only_under_a_membership_that_was_decided_under() -> None:
-    """With its own ballot, something else first: nobody with a lower one can then decide behind."""
+def test_change_is_proposed_only_after_a_slot_was_decided_under_the_membership() -> None:
+    """So no leader with a lower ballot can decide a slot after the change."""
     group = leading()
     alive(group, B, C)
     group.request(Change(remove=C))
     assert decide(group) == [NOOP, THREE.removed(C)]
 
 
-def test_one_in_and_one_out_are_two_steps() -> None:
+def test_adding_and_removing_a_member_takes_two_steps() -> None:
     group = leading()
     alive(group, B, C)
     offered(group, D)
     group.request(Change(add=D, remove=C))
     assert decide(group) == [NOOP, FOUR]
-    taken_in(group, D)
+    joined(group, D)
     assert decide(group, B, D) == [FOUR.removed(C)]
 
 
-def test_who_offers_itself_gets_a_free_seat() -> None:
+def test_newcomer_is_added_to_an_incomplete_group() -> None:
     group = leading(config=Config(1, THREE.members[:2], 3))
     alive(group, B)
     offered(group, D)
     assert decide(group)[-1] == Config(2, (*THREE.members[:2], Member(D, 9)), 3)
 
 
-def test_who_offers_itself_gets_no_seat_that_is_taken() -> None:
+def test_newcomer_is_not_added_to_a_complete_group() -> None:
     group = leading()
     alive(group, B, C)
     offered(group, D)
     assert decide(group) == []
 
 
-def test_who_is_silent_for_too_long_loses_its_seat_to_who_offers_itself() -> None:
-    """The other one comes first: if B lost its disk now, and C came back, A, C and D would do."""
+def test_newcomer_replaces_a_member_that_is_silent_for_too_long() -> None:
+    """D joins first: if B then lost its disk and C came back, A, C and D would be a majority."""
     group = leading()
     alive(group, B, C)
     passes(group, group.options.replace_after + 1, B)
     assert list(group.state.roster.silent) == [C]
-    assert decide(group) == []  # as long as nobody offers itself
+    assert decide(group) == []  # no node has offered itself
     offered(group, D)
     alive(group, B)
-    alive(group, D, life=9)
+    alive(group, D, incarnation=9)
     assert decide(group) == [NOOP, FOUR]
-    taken_in(group, D)
+    joined(group, D)
     assert decide(group, B, D) == [FOUR.removed(C)]
     assert decide(group, B, D) == []
 
 
-def test_who_is_taken_in_beside_a_silent_member_has_answered_the_leader() -> None:
-    """Three of four must be there, so it is needed at once; that it was there is not enough."""
+def test_newcomer_beside_a_silent_member_must_have_answered_the_leader() -> None:
+    """Three of four members must be up, so the newcomer is needed at once."""
     group = leading()
     alive(group, B, C)
     passes(group, group.options.replace_after + 1, B)
     offered(group, D)
     assert decide(group) == []
     assert group.state.roster.audience() == [B, C, D]
-    alive(group, D, life=8)
-    assert decide(group) == []  # that was another life
-    alive(group, D, life=9)
+    alive(group, D, incarnation=8)
+    assert decide(group) == []  # another incarnation
+    alive(group, D, incarnation=9)
     group.now += group.options.suspicion
-    assert decide(group) == []  # and that is too long ago
+    assert decide(group) == []  # too long ago
 
 
-def test_if_who_was_silent_comes_back_the_other_one_goes_and_is_not_taken_in_again() -> None:
+def test_newcomer_is_removed_again_if_the_silent_member_comes_back() -> None:
     group = replacing()
     alive(group, B, C)
-    taken_in(group, D)
+    joined(group, D)
     assert decide(group, B, C) == [FOUR.removed(D)]
     for _ in range(100):
         offered(group, D)
@@ -187,17 +189,17 @@ def test_if_who_was_silent_comes_back_the_other_one_goes_and_is_not_taken_in_aga
         assert decide(group, B, C) == []
 
 
-def test_nobody_else_is_taken_in_while_there_is_one_too_many() -> None:
+def test_no_node_is_added_while_there_is_a_surplus_member() -> None:
     group = replacing()
-    taken_in(group, D)
+    joined(group, D)
     offered(group, E)
-    alive(group, E, life=9)
+    alive(group, E, incarnation=9)
     assert decide(group, B, D) == [FOUR.removed(C)]
     assert decide(group, B, D) == []
 
 
-def test_of_one_too_many_nobody_goes_while_no_majority_is_there() -> None:
-    """D may be gone and C come back: then D should go, and C have no part in its own removal."""
+def test_surplus_member_stays_while_no_majority_is_up() -> None:
+    """If D is gone and C comes back, D should be removed, not C."""
     group = leading(config=Config(1, FIVE.members[:4], 3))
     alive(group, B, C, D)
     group.now += group.options.suspicion / 2
@@ -211,7 +213,7 @@ def test_of_one_too_many_nobody_goes_while_no_majority_is_there() -> None:
     assert group.state.membership.config.nodes() == [A, B, C]
 
 
-def test_of_one_too_many_the_one_goes_that_is_silent_for_longest() -> None:
+def test_member_silent_for_longest_is_removed_as_surplus() -> None:
     group = leading(config=Config(1, FIVE.members, 4))
     alive(group, B, C, D, E)
     passes(group, 1, B, C, D)
@@ -220,13 +222,13 @@ def test_of_one_too_many_the_one_goes_that_is_silent_for_longest() -> None:
     assert group.state.membership.config.nodes() == [A, B, C, D]
 
 
-def test_of_one_too_many_the_last_one_goes_if_all_are_there_but_not_the_leader() -> None:
+def test_last_member_except_the_leader_is_removed_as_surplus_if_all_are_up() -> None:
     group = leading(me=C, config=Config(1, THREE.members, 2))
     passes(group, group.options.suspicion + 1, A, B)
     assert decide(group, A) == [NOOP, Config(2, (Member(A, 1), Member(C, 1)), 2)]
 
 
-def test_a_new_leader_sends_nobody_away_before_it_can_know_who_is_silent() -> None:
+def test_new_leader_removes_no_member_before_it_can_know_which_are_silent() -> None:
     group = leading(config=Config(1, FIVE.members[:4], 3))
     alive(group, B, C)
     passes(group, group.options.suspicion / 2, B, C)
@@ -244,9 +246,9 @@ def test_two_silent_members_of_five_are_replaced_one_after_the_other() -> None:
     for node in (F, G):
         offered(group, node)
         alive(group, B, C)
-        alive(group, node, life=9)
+        alive(group, node, incarnation=9)
         found += decide(group, B, C, F, G)
-        taken_in(group, node)
+        joined(group, node)
         alive(group, B, C)
         found += decide(group, B, C, F, G)
     six = FIVE.added(Member(F, 9))
@@ -254,7 +256,7 @@ def test_two_silent_members_of_five_are_replaced_one_after_the_other() -> None:
     assert found == [NOOP, six, six.removed(D), again, again.removed(E)]
 
 
-def test_who_was_only_just_silent_keeps_its_seat() -> None:
+def test_briefly_silent_member_is_not_replaced() -> None:
     group = leading()
     alive(group, B, C)
     offered(group, D)
@@ -264,34 +266,34 @@ def test_who_was_only_just_silent_keeps_its_seat() -> None:
     assert decide(group) == []
 
 
-def test_another_life_of_a_member_takes_its_place_when_the_first_is_silent() -> None:
-    """A disk was lost. As long as the seated life is heard of, the offer is an old one."""
+def test_new_incarnation_replaces_a_member_once_the_old_one_is_silent() -> None:
+    """The disk was lost. While the old incarnation is heard, the offer is out of date."""
     group = leading()
     alive(group, B, C)
-    offered(group, C, life=2)
+    offered(group, C, incarnation=2)
     assert decide(group) == []
     passes(group, group.options.suspicion + 1, B)
-    alive(group, C, life=2)  # it answers, but in a life that has no seat
+    alive(group, C, incarnation=2)  # this incarnation is not a member
     assert list(group.state.roster.silent) == [C]
-    offered(group, C, life=2)
+    offered(group, C, incarnation=2)
     two = THREE.removed(C)
     assert decide(group) == [NOOP, two, two.added(Member(C, 2))]
 
 
-def test_a_lost_disk_goes_before_one_that_is_only_silent() -> None:
-    """Who has lost it will never vote again: the group is no weaker without it."""
+def test_member_with_a_lost_disk_is_removed_before_a_silent_one() -> None:
+    """It will never vote again, so its removal does not weaken the group."""
     group = leading(config=Config(1, FIVE.members, 4))
     alive(group, B, C, D, E)
     passes(group, 1, B, C, D)
     passes(group, group.options.suspicion, B, C)
     passes(group, 0.5, B, C)
-    offered(group, D, life=2)
+    offered(group, D, incarnation=2)
     assert list(group.state.roster.silent) == [E, D]
     assert decide(group, B, C)[-1] == group.state.membership.config
     assert group.state.membership.config.nodes() == [A, B, C, E]
 
 
-def test_who_is_far_behind_is_told_of_what_is_chosen_before_it_gets_a_seat() -> None:
+def test_newcomer_that_is_far_behind_gets_beats_before_it_is_added() -> None:
     group = leading(config=Config(1, THREE.members[:2], 3))
     alive(group, B)
     assert group.leader.term is not None
@@ -304,7 +306,7 @@ def test_who_is_far_behind_is_told_of_what_is_chosen_before_it_gets_a_seat() -> 
     assert group.leader.term.queue or group.leader.term.in_flight
 
 
-def test_nobody_is_sent_away_if_no_majority_would_be_left() -> None:
+def test_member_is_not_removed_if_no_majority_would_be_left() -> None:
     group = leading()
     alive(group, B, C)
     passes(group, group.options.suspicion + 1, B)
@@ -315,10 +317,10 @@ def test_nobody_is_sent_away_if_no_majority_would_be_left() -> None:
 
 
 def test_no_member_is_removed_while_another_one_has_lost_its_disk() -> None:
-    """REP-2: the seated life of C will never vote again, so B must stay until C is replaced."""
+    """REP-2: the old incarnation of C will never vote again, so B must stay until C is replaced."""
     group = leading()
     alive(group, B, C)
-    offered(group, C, life=2)
+    offered(group, C, incarnation=2)
     group.drain()
     group.request(Change(remove=B))
     assert group.drain() == []
@@ -330,16 +332,16 @@ def test_the_member_that_has_lost_its_disk_can_be_removed_at_once() -> None:
     """REP-2"""
     group = leading()
     alive(group, B, C)
-    offered(group, C, life=2)
+    offered(group, C, incarnation=2)
     group.request(Change(remove=C))
     assert decide(group)[:2] == [NOOP, THREE.removed(C)]
 
 
 def test_a_surplus_member_stays_while_another_one_has_lost_its_disk() -> None:
-    """REP-2: A and B could decide nothing, if C went before the lost life of B."""
+    """REP-2: if C went before the old incarnation of B, A and B could decide nothing."""
     group = leading(config=Config(1, THREE.members, 2))
     passes(group, group.options.suspicion - 0.5, B, C)
-    offered(group, B, life=2)
+    offered(group, B, incarnation=2)
     passes(group, 1.5, C)
     assert decide(group) == []
     passes(group, 1, C)
@@ -347,19 +349,19 @@ def test_a_surplus_member_stays_while_another_one_has_lost_its_disk() -> None:
     assert decide(group, C) == [NOOP, Config(2, (Member(A, 1), Member(C, 1)), 2)]
 
 
-def test_the_offer_of_a_lost_disk_is_noted_however_many_nodes_offer_themselves() -> None:
+def test_offer_of_a_member_that_lost_its_disk_is_always_kept() -> None:
     """REP-2"""
     group = leading()
     alive(group, B, C)
     for at in range(OFFERS_MAX):
         offered(group, NodeId(f"n{at}"))
-    offered(group, C, life=2)
+    offered(group, C, incarnation=2)
     offered(group, D)
     assert group.state.roster.offers[C].member == Member(C, 2)
     assert D not in group.state.roster.offers
 
 
-def test_silence_is_told_and_its_end_too() -> None:
+def test_silence_of_a_member_and_its_end_are_reported() -> None:
     group = leading()
     alive(group, B, C)
     passes(group, group.options.suspicion, B)
@@ -371,11 +373,11 @@ def test_silence_is_told_and_its_end_too() -> None:
     assert events(heard) == [Suspected(C, False)]
 
 
-# -- outside --
+# -- non-members --
 
 
 def outsider(options: GroupOptions = OPTIONS) -> Paxos:
-    group = asleep(D, NO_MEMBERS, options)
+    group = unstarted(D, NO_MEMBERS, options)
     group.state.membership.contacts = (A, B)
     group.start()
     group.drain()
@@ -383,7 +385,7 @@ def outsider(options: GroupOptions = OPTIONS) -> Paxos:
     return group
 
 
-def test_an_outsider_offers_itself_to_all_it_knows_and_then_to_whom_it_is_told() -> None:
+def test_non_member_offers_itself_to_its_contacts_then_to_the_named_leader() -> None:
     group = outsider()
     group.timeout(OfferDue())
     assert [to for to, _ in sends(group.drain())] == [A, B]
@@ -394,7 +396,7 @@ def test_an_outsider_offers_itself_to_all_it_knows_and_then_to_whom_it_is_told()
     assert [to for to, _ in sends(group.drain())] == [A, B, C]
 
 
-def test_an_outsider_does_not_wait_for_a_leader_that_is_silent() -> None:
+def test_non_member_does_not_wait_for_a_silent_leader() -> None:
     group = outsider()
     hear(group, C, Beat(ballot(1, C), 0, 1.0))
     group.timeout(OfferDue())
@@ -403,10 +405,10 @@ def test_an_outsider_does_not_wait_for_a_leader_that_is_silent() -> None:
     group.timeout(OfferDue())
     effects = group.drain()
     assert [to for to, _ in sends(effects)] == [A, B]
-    assert events(effects) == [LeaderChanged(NodeId(""))]  # nor sends any client there
+    assert events(effects) == [LeaderChanged(NodeId(""))]  # clients are not redirected there
 
 
-def test_an_outsider_that_learns_of_its_seat_offers_itself_no_more() -> None:
+def test_non_member_stops_offering_itself_once_it_is_a_member() -> None:
     group = outsider()
     group.state.membership.incarnation = 9
     seat = Item(CONFIG, encode_config(THREE.added(Member(D, 9))))

@@ -1,4 +1,4 @@
-"""REP-2 REP-4: a group under constant load takes a newcomer in, and none slows it down."""
+"""REP-2 REP-4: newcomers join a group under constant load without slowing it down."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from tests.replication.replicas import (
     sends,
     sync,
 )
-from tests.replication.test_seats import alive, decide, outsider, passes, taken_in
+from tests.replication.test_membership import alive, decide, joined, outsider, passes
 
 TWO = Config(1, THREE.members[:2], 3)
 AHEAD = 4096  # slots that a replica accepts ahead of what it has applied
 
 
 def busy(applied: int = 100_000) -> Paxos:
-    """A leader of two, with a free seat, that has decided much."""
+    """Return a leader of two, in a group of size three, that has decided many slots."""
     group = leading(config=TWO)
     alive(group, B)
     group.state.progress.applied = applied
@@ -58,14 +58,14 @@ def busy(applied: int = 100_000) -> Paxos:
 
 
 def propose(group: Paxos) -> list[NodeId]:
-    """The nodes that hear of a proposal."""
+    """Propose a value, and return the nodes that get it."""
     group.request(Propose(1, b"x"))
     group.timeout(Flush())
     return [to for to, message in sends(group.drain()) if isinstance(message, Accept)]
 
 
 def reports(group: Paxos, node: NodeId, applied: int) -> None:
-    """A newcomer answers the last Beat; meanwhile thousands of slots were decided."""
+    """Answer the last Beat as a newcomer, after thousands of slots were decided since."""
     stamp, _ = group.state.roster.beats[-1]
     group.state.progress.applied += AHEAD
     assert group.leader.term is not None
@@ -77,31 +77,31 @@ def heards(effects: list[Effect]) -> list[Heard]:
     return [message for _, message in sends(effects) if isinstance(message, Heard)]
 
 
-def is_taken_in(group: Paxos) -> bool:
+def is_added(group: Paxos) -> bool:
     assert group.leader.term is not None
     return bool(group.leader.term.queue or group.leader.term.in_flight)
 
 
-def test_a_newcomer_that_has_all_it_was_told_of_gets_a_seat_however_much_is_decided_since() -> None:
+def test_newcomer_that_has_all_slots_it_was_told_of_is_added_under_load() -> None:
     group = busy()
     hear(group, D, Offer(9, 0))
     assert group.state.roster.audience() == [B, D]
     alive(group, B)
     _, told = group.state.roster.beats[-1]
     reports(group, D, told - 10)
-    assert is_taken_in(group)
+    assert is_added(group)
 
 
-def test_a_newcomer_that_lacks_much_of_what_it_was_told_of_gets_no_seat() -> None:
+def test_newcomer_that_lacks_many_slots_is_not_added() -> None:
     group = busy()
     hear(group, D, Offer(9, 0))
     alive(group, B)
     _, told = group.state.roster.beats[-1]
     reports(group, D, told - AHEAD // 4)
-    assert not is_taken_in(group)
+    assert not is_added(group)
 
 
-def test_a_newcomer_hears_of_proposals_once_it_is_near() -> None:
+def test_newcomer_gets_proposals_once_it_is_close() -> None:
     group = busy()
     hear(group, D, Offer(9, 0))
     assert propose(group) == [B]
@@ -109,16 +109,16 @@ def test_a_newcomer_hears_of_proposals_once_it_is_near() -> None:
     assert propose(group) == [B, D]
 
 
-def test_a_newcomer_hears_of_no_proposal_of_a_leader_that_is_alone() -> None:
-    """After a crash that leader may use the same ballot for another value."""
+def test_newcomer_gets_no_proposals_of_a_lone_leader() -> None:
+    """After a crash, that leader may use the same ballot for another value."""
     group = leading(config=Config(1, THREE.members[:1], 3))
     group.state.progress.applied = 100_000
     hear(group, D, Offer(9, group.applied - AHEAD // 4))
     assert (group.state.roster.newcomer, propose(group)) == (D, [])
 
 
-def test_a_newcomer_that_falls_behind_hears_of_proposals_no_more() -> None:
-    """It would drop them, and the leader would send them for nothing."""
+def test_newcomer_that_falls_behind_gets_no_more_proposals() -> None:
+    """It would drop them."""
     group = busy()
     hear(group, D, Offer(9, group.applied - AHEAD // 4))
     assert propose(group) == [B, D]
@@ -128,8 +128,8 @@ def test_a_newcomer_that_falls_behind_hears_of_proposals_no_more() -> None:
     assert propose(group) == [B]
 
 
-def test_a_newcomer_hears_of_proposals_no_more_when_there_is_no_seat_left() -> None:
-    """Or a node that waits beside a group would cost it as much as another member, for ever."""
+def test_newcomer_gets_no_more_proposals_when_the_group_is_complete() -> None:
+    """Otherwise a waiting node would cost as much as a member."""
     group = leading()
     alive(group, B, C)
     passes(group, group.options.replace_after + 1, B)
@@ -141,18 +141,18 @@ def test_a_newcomer_hears_of_proposals_no_more_when_there_is_no_seat_left() -> N
     assert group.state.roster.audience() == [B, C]
 
 
-def test_a_newcomer_that_never_catches_up_keeps_no_other_one_out() -> None:
+def test_newcomer_that_never_catches_up_does_not_block_another() -> None:
     group = busy()
     for _ in range(int(4 * group.options.replace_after)):
         hear(group, D, Offer(9, 0))
         hear(group, E, Offer(9, 0))
-        alive(group, B, now=0.5)
+        alive(group, B, seconds=0.5)
         if group.state.roster.newcomer == E:
             break
     assert group.state.roster.newcomer == E
 
 
-def test_a_newcomer_follows_live_and_votes_for_the_leader_only() -> None:
+def test_newcomer_applies_proposals_and_sends_its_votes_to_the_leader_only() -> None:
     group = outsider()
     hear(group, A, Chosen(1, (command(b"1"),), 1))
     hear(group, A, Accept(ballot(1), 2, (command(b"2"),), 1, 0))
@@ -162,7 +162,7 @@ def test_a_newcomer_follows_live_and_votes_for_the_leader_only() -> None:
     assert group.applied == 2
 
 
-def test_a_beat_is_answered_with_what_was_applied_because_of_it() -> None:
+def test_answer_to_a_beat_includes_slots_applied_because_of_it() -> None:
     group = outsider()
     hear(group, A, Accept(ballot(1), 1, (command(b"1"),), 0, 0))
     sync(group)
@@ -170,7 +170,7 @@ def test_a_beat_is_answered_with_what_was_applied_because_of_it() -> None:
     assert heard.applied == 1
 
 
-def test_a_beat_is_answered_with_what_is_on_disk() -> None:
+def test_answer_to_a_beat_counts_only_slots_on_disk() -> None:
     group = outsider()
     hear(group, A, Accept(ballot(1), 1, (command(b"1"),), 0, 0))
     sync(group)
@@ -179,8 +179,8 @@ def test_a_beat_is_answered_with_what_is_on_disk() -> None:
     assert (group.applied, heard.applied) == (2, 1)
 
 
-def test_a_new_member_waits_for_a_leader_even_if_none_has_spoken_since_it_was_seated() -> None:
-    """It learned of its seat from another replica, after the leader was gone."""
+def test_new_member_sets_its_suspicion_timer_even_without_a_beat() -> None:
+    """It learned of its membership from another replica, after the leader was gone."""
     group = outsider()
     hear(group, A, Beat(ballot(1), 1, 1.0))
     group.timeout(Silence())
@@ -190,8 +190,8 @@ def test_a_new_member_waits_for_a_leader_even_if_none_has_spoken_since_it_was_se
     assert Silence() in [each.timer for each in effects if isinstance(each, Later)]
 
 
-def test_nobody_goes_before_a_majority_of_the_others_has_what_was_decided() -> None:
-    """D has a seat, but nothing yet: if B went now, A would be the only one to have it all."""
+def test_member_is_removed_only_after_a_majority_of_the_rest_has_all_decided_slots() -> None:
+    """D is a member but has no slots yet: without B, only A would have all decided slots."""
     group = leading(config=TWO)
     alive(group, B)
     hear(group, D, Offer(9, 0))
@@ -202,12 +202,12 @@ def test_nobody_goes_before_a_majority_of_the_others_has_what_was_decided() -> N
     assert decide(group, B, D) == []
     alive(group, B)
     assert decide(group, B, D) == []
-    taken_in(group, D)
+    joined(group, D)
     assert decide(group, B, D)[0] == TWO.added(Member(D, 9)).removed(B)
 
 
-def test_a_newcomer_asks_for_more_until_it_has_all_that_its_source_has() -> None:
-    """Not only up to what the leader told it a second ago; then it offers itself at once."""
+def test_newcomer_fetches_until_it_has_all_slots_of_its_source() -> None:
+    """The source has more slots than the last Beat named. Then the newcomer offers itself."""
     group = outsider()
     hear(group, A, Beat(ballot(1), 1, 1.0))
     effects = hear(group, B, Chosen(1, (command(b"1"),), 3))
@@ -216,8 +216,8 @@ def test_a_newcomer_asks_for_more_until_it_has_all_that_its_source_has() -> None
     assert sends(effects)[-1] == (A, Offer(group.state.membership.incarnation, 3))
 
 
-def test_what_a_replica_holds_in_memory_is_bounded_in_bytes_while_it_lacks_a_slot() -> None:
-    """A slow newcomer reads it again from its log when it can apply it."""
+def test_memory_is_bounded_in_bytes_while_a_slot_is_missing() -> None:
+    """The replica reads the values again from its log when it can apply them."""
     group = outsider(GroupOptions(window_bytes=1000))
     kept: dict[int, Item] = {}
     for slot in range(2, 50):
@@ -245,7 +245,7 @@ QUICK = GroupOptions(
 
 
 class Busy(Quiet):
-    """Puts come at a constant rate, and never cease."""
+    """Three replicas under a constant rate of puts."""
 
     def begin(self, rate: int) -> None:
         self.sim.ask(self.leader, Put(0, self.sequence, b"put"))
@@ -266,8 +266,8 @@ class Busy(Quiet):
 
 @pytest.mark.long
 @pytest.mark.parametrize("window", [1, 64])
-def test_a_newcomer_gets_the_seat_of_a_lost_member_under_constant_load(window: int) -> None:
-    """It has to fetch a state first, because the log of the others is cut all the time."""
+def test_newcomer_replaces_a_lost_member_under_constant_load(window: int) -> None:
+    """It must fetch a snapshot first, because the members trim their logs all the time."""
     quiet = Busy(options=replace(QUICK, window_slots=window))
     quiet.begin(rate=300)
     quiet.run(1.0)

@@ -1,4 +1,4 @@
-"""REP-1 REP-2: how a replica counts votes and fetches what it lacks, effect by effect."""
+"""REP-1 REP-2: the exact effects of counting votes and fetching missing slots."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from tests.replication.replicas import (
     B,
     C,
     D,
-    awake,
     ballot,
     command,
     events,
@@ -41,6 +40,7 @@ from tests.replication.replicas import (
     records,
     restored,
     sends,
+    started,
     sync,
     vouch,
 )
@@ -60,14 +60,14 @@ def behind(group: Paxos) -> list[object]:
 
 
 def test_votes_count_only_for_open_slots_within_reach() -> None:
-    group = awake(options=TWO_SLOTS)
+    group = started(options=TWO_SLOTS)
     hear(group, A, Chosen(1, (X,)))
     hear(group, A, Accepted(ballot(1), 1, 9999, 1))
     assert (min(group.state.tallies), max(group.state.tallies)) == (2, 1 + 4096)
 
 
-def test_a_vote_with_a_higher_ballot_starts_the_count_anew_and_a_lower_one_is_ignored() -> None:
-    group = awake()
+def test_higher_ballot_restarts_the_count_and_a_lower_one_is_ignored() -> None:
+    group = started()
     hear(group, A, Accepted(ballot(2), 1, 1, 1))
     hear(group, C, Accepted(ballot(1), 1, 1, 1))
     assert (group.state.tallies[1].ballot, list(group.state.tallies[1].voters)) == (
@@ -81,45 +81,45 @@ def test_a_vote_with_a_higher_ballot_starts_the_count_anew_and_a_lower_one_is_ig
     )
 
 
-def test_the_count_ends_when_the_slot_is_applied() -> None:
-    group = awake()
+def test_count_is_dropped_when_the_slot_is_applied() -> None:
+    group = started()
     hear(group, A, Accepted(ballot(1), 1, 2, 1))
     hear(group, A, Chosen(1, (X,)))
     assert list(group.state.tallies) == [2]
 
 
-def test_an_own_vote_counts_when_it_is_on_disk_and_only_for_an_open_slot() -> None:
-    group = awake()
+def test_own_vote_counts_once_it_is_on_disk_and_only_for_an_open_slot() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (X, Y), 0))
     assert group.state.tallies == {}
     sync(group)
     assert [list(each.voters) for each in group.state.tallies.values()] == [[Member(B, 1)]] * 2
-    group = awake()
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (X,), 0))
     hear(group, A, Chosen(1, (X,)))
     sync(group)
     assert group.state.tallies == {}
 
 
-def test_a_vote_for_another_value_of_a_chosen_slot_does_not_apply_it() -> None:
-    """A majority has accepted it with a higher ballot than ours: ours may be something else."""
-    group = awake()
+def test_chosen_slot_is_not_applied_with_a_value_of_a_lower_ballot() -> None:
+    """A majority accepted it with a higher ballot, so the value here may differ."""
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (X,), 0))
     hear(group, A, Accepted(ballot(2), 1, 1, 1))
     assert events(hear(group, C, Accepted(ballot(2), 1, 1, 1))) == []
     assert group.state.progress.known == 1
-    group = awake()
+    group = started()
     hear(group, A, Accept(ballot(3), 1, (X,), 0))
     hear(group, A, Accepted(ballot(2), 1, 1, 1))
     assert events(hear(group, C, Accepted(ballot(2), 1, 1, 1))) == [Decided(1, b"x")]
 
 
-def test_the_word_of_a_leader_reaches_as_far_as_it_says() -> None:
-    group = awake()
+def test_beat_decides_slots_up_to_the_one_it_names() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (X, Y), 0))
     assert events(hear(group, A, Beat(ballot(1), 1, 5.0))) == [Decided(1, b"x")]
     assert (group.learner.surely, group.state.progress.known) == ((ballot(1), 1), 1)
-    hear(group, A, Beat(ballot(1), 0, 5.5))  # an older word takes nothing back
+    hear(group, A, Beat(ballot(1), 0, 5.5))  # an older Beat changes nothing
     assert (group.learner.surely, group.state.progress.known) == ((ballot(1), 1), 1)
     assert events(hear(group, A, Beat(ballot(1), 2, 6.0))) == [Decided(2, b"y")]
 
@@ -127,8 +127,8 @@ def test_the_word_of_a_leader_reaches_as_far_as_it_says() -> None:
 # -- applying --
 
 
-def test_some_slots_are_applied_in_a_turn_and_the_rest_in_the_next() -> None:
-    group = awake(options=TWO_SLOTS)
+def test_slots_are_applied_in_bounded_steps() -> None:
+    group = started(options=TWO_SLOTS)
     items = tuple(command(b"%d" % slot) for slot in range(1, 131))
     effects = hear(group, A, Chosen(1, items, 130))
     assert group.applied == 64
@@ -139,8 +139,8 @@ def test_some_slots_are_applied_in_a_turn_and_the_rest_in_the_next() -> None:
     assert behind(group) == [Emit(Decided(slot, b"%d" % slot), after=0) for slot in (129, 130)]
 
 
-def test_progress_forgets_whom_it_has_asked_in_vain() -> None:
-    group = awake()
+def test_progress_clears_the_peers_that_were_asked_in_vain() -> None:
+    group = started()
     group.state.fetching.tried[C] = group.state.fetching.bereft[C] = None
     hear(group, A, Chosen(2, (Y,)))
     assert (list(group.state.fetching.tried), list(group.state.fetching.bereft)) == ([C], [C])
@@ -148,8 +148,8 @@ def test_progress_forgets_whom_it_has_asked_in_vain() -> None:
     assert (group.state.fetching.tried, group.state.fetching.bereft) == ({}, {})
 
 
-def test_a_chosen_slot_that_is_not_here_is_awaited_once() -> None:
-    group = awake()
+def test_missing_slot_sets_one_timer() -> None:
+    group = started()
     assert Later(RESEND, Behind()) in hear(group, A, Beat(ballot(1), 2, 5.0))
     assert group.state.fetching.stood_at == 0
     assert Later(RESEND, Behind()) not in hear(group, A, Beat(ballot(1), 3, 6.0))
@@ -158,37 +158,37 @@ def test_a_chosen_slot_that_is_not_here_is_awaited_once() -> None:
 # -- fetching --
 
 
-def test_a_replica_that_lacks_something_asks_one_after_the_other() -> None:
-    group = awake()
+def test_replica_with_missing_slots_asks_one_member_after_another() -> None:
+    group = started()
     hear(group, C, Beat(ballot(1, C), 3, 5.0))
     for node in (C, A, C):
         *_, want, wait = behind(group)
         assert (want, wait) == (Send(node, Want(1, 3), after=0), Later(RESEND, Behind()))
 
 
-def test_a_replica_that_lacks_nothing_asks_nobody() -> None:
-    group = awake()
+def test_replica_without_missing_slots_sends_no_request() -> None:
+    group = started()
     assert behind(group) == []
     hear(group, A, Chosen(1, (X,)))
     assert behind(group) == []
 
 
-def test_a_replica_that_came_on_meanwhile_waits_for_more_to_come() -> None:
-    group = awake()
+def test_replica_that_made_progress_waits_before_it_asks() -> None:
+    group = started()
     hear(group, A, Beat(ballot(1), 3, 5.0))
     hear(group, A, Chosen(1, (X,)))
     assert [each for each in behind(group) if isinstance(each, Send)] == []
     assert (group.state.fetching.stood_at, group.applied) == (1, 1)
 
 
-def test_a_lone_replica_with_contacts_asks_these() -> None:
-    group = awake()
+def test_sources_are_the_other_members_and_the_contacts() -> None:
+    group = started()
     group.state.membership.contacts = (D, B, A)
     assert group.state.fetching.sources() == [A, C, D]
 
 
-def test_at_most_sixteen_holes_are_asked_for_at_a_time() -> None:
-    group = awake()
+def test_at_most_16_unreadable_slots_are_requested_at_a_time() -> None:
+    group = started()
     for slot in range(1, 20):
         group.state.fetching.note_hole(slot)
     group.drain()
@@ -196,16 +196,16 @@ def test_at_most_sixteen_holes_are_asked_for_at_a_time() -> None:
     assert sends(group.drain()) == [(A, Want(slot, slot)) for slot in range(1, 17)]
 
 
-def test_a_missing_slot_is_asked_for_at_once_and_noted_once() -> None:
-    group = awake()
+def test_unreadable_slot_is_requested_at_once_and_noted_once() -> None:
+    group = started()
     group.state.fetching.note_hole(3)
     group.state.fetching.note_hole(3)
     assert group.drain() == [Later(0.0, Behind())]
     assert group.state.fetching.holes == {3: {}}
 
 
-def test_what_was_fetched_is_stored_and_more_is_asked_for_only_if_there_is_more() -> None:
-    group = awake()
+def test_after_a_fetch_more_slots_are_requested_only_if_there_are_more() -> None:
+    group = started()
     hear(group, C, Beat(ballot(1, C), 2, 5.0))
     number = group._records.last + 1
     assert hear(group, C, Chosen(1, (X,))) == [
@@ -217,58 +217,58 @@ def test_what_was_fetched_is_stored_and_more_is_asked_for_only_if_there_is_more(
     assert sends(hear(group, C, Chosen(2, (Y,))))[1:] == []
 
 
-def test_what_brings_nothing_on_has_nobody_asked() -> None:
-    group = awake()
+def test_fetched_slots_that_bring_no_progress_cause_no_request() -> None:
+    group = started()
     hear(group, C, Beat(ballot(1, C), 3, 5.0))
     assert sends(hear(group, C, Chosen(2, (Y,)))) == [(B, Stored(group._records.last))]
 
 
-def test_what_is_applied_is_not_learned_again() -> None:
-    group = awake(options=TWO_SLOTS)
+def test_applied_slots_are_not_learned_again() -> None:
+    group = started(options=TWO_SLOTS)
     hear(group, A, Chosen(1, (X,)))
     assert records(hear(group, A, Chosen(1, (Y,)))) == []
     assert records(hear(group, A, Chosen(1, (X, Y)))) == [Learned(2, 0, b"y")]
 
 
-def test_a_peer_that_has_more_says_so_and_is_asked_for_it() -> None:
-    group = awake()
+def test_peer_that_reports_more_slots_is_asked_for_them() -> None:
+    group = started()
     assert sends(hear(group, C, Chosen(1, (X,), 5)))[-1] == (C, Want(2, 5))
     hear(group, A, Chosen(2, (Y,), 3))
     assert group.state.progress.known == 5
 
 
-def test_a_newcomer_leaves_the_leader_in_peace_if_it_can() -> None:
-    group = awake(D)
+def test_newcomer_fetches_from_followers_if_possible() -> None:
+    group = started(D)
     group.state.following.leader, group.state.membership.contacts = A, (A, B)
     assert {group.state.fetching._choose([A, B]) for _ in range(20)} == {B}
     assert group.state.fetching._choose([A]) == A
     assert {group.state.fetching._choose([B, C]) for _ in range(20)} == {B, C}
-    member = awake(B)
+    member = started(B)
     member.state.following.leader = A
     assert {member.state.fetching._choose([A, C]) for _ in range(20)} == {A}
     assert member.state.fetching._choose([C]) == C
 
 
-# -- what others lack --
+# -- slots that peers lack --
 
 
 def test_a_peer_that_lacks_a_slot_is_not_asked_again_at_once() -> None:
-    group = awake()
+    group = started()
     hear(group, C, Beat(ballot(1, C), 3, 5.0))
     assert hear(group, C, Lacking(1, False)) == []
     assert sends(behind(group)) == [(A, Want(1, 3))]  # type: ignore[arg-type]
 
 
-def test_a_lost_slot_that_is_not_the_next_one_stops_nobody() -> None:
-    group = awake()
+def test_lost_slot_that_is_not_the_next_one_does_not_stop_the_replica() -> None:
+    group = started()
     group.state.votes.damage = "records 3 to 3 of its log cannot be read"
     hear(group, A, Lacking(2, True))
     hear(group, C, Lacking(2, True))
     assert group.state.fetching.bereft == {}
 
 
-def test_a_slot_that_all_others_have_lost_stops_only_a_damaged_replica() -> None:
-    group = awake()
+def test_slot_that_all_peers_have_lost_stops_only_a_damaged_replica() -> None:
+    group = started()
     hear(group, A, Lacking(1, True))
     hear(group, C, Lacking(1, True))
     assert list(group.state.fetching.bereft) == [A, C]
@@ -277,7 +277,7 @@ def test_a_slot_that_all_others_have_lost_stops_only_a_damaged_replica() -> None
         hear(group, C, Lacking(1, True))
 
 
-def test_a_hole_that_a_peer_has_lost_too_is_remembered_with_its_name() -> None:
+def test_peers_that_have_also_lost_a_slot_are_remembered() -> None:
     group = with_a_hole()
     assert hear(group, A, Lacking(1, True)) == []
     assert group.state.fetching.holes == {1: {A: None}}
@@ -286,8 +286,8 @@ def test_a_hole_that_a_peer_has_lost_too_is_remembered_with_its_name() -> None:
     assert group.state.fetching.gone_everywhere(1)
 
 
-def test_an_outsider_takes_a_slot_for_gone_when_all_that_it_can_ask_lack_it() -> None:
-    group = awake(D)
+def test_non_member_gives_a_slot_up_when_all_its_sources_lack_it() -> None:
+    group = started(D)
     group.state.membership.contacts = (A, B)
     group.state.fetching.holes[1] = dict.fromkeys([A, B])
     assert not group.state.fetching.gone_everywhere(1)
@@ -298,8 +298,8 @@ def test_an_outsider_takes_a_slot_for_gone_when_all_that_it_can_ask_lack_it() ->
 # -- recalling --
 
 
-def test_a_vote_for_a_slot_that_is_known_here_is_not_recalled() -> None:
-    group = awake()
+def test_recall_of_a_slot_that_is_known_to_be_chosen_is_not_answered() -> None:
+    group = started()
     hear(group, A, Chosen(1, (X,)))
     assert hear(group, C, Recall(1)) == []
     group.state.progress.certain = 3
@@ -307,13 +307,13 @@ def test_a_vote_for_a_slot_that_is_known_here_is_not_recalled() -> None:
     assert hear(group, C, Recall(4)) == [Send(C, Recalled(4, 1, None), after=0)]
 
 
-def test_a_replica_that_has_lost_who_it_was_recalls_nothing() -> None:
-    group = awake()
+def test_replica_that_has_lost_its_incarnation_answers_a_recall_with_lacking() -> None:
+    group = started()
     group.state.votes.estranged = True
     assert hear(group, C, Recall(4)) == [Send(C, Lacking(4, True), after=0)]
 
 
-def test_a_hole_is_made_out_and_its_votes_are_forgotten() -> None:
+def test_recovered_slot_clears_its_recalled_votes() -> None:
     group = with_a_hole()
     hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one"))))
     assert list(group.state.fetching.recalled) == [1]
@@ -326,24 +326,24 @@ def test_a_hole_is_made_out_and_its_votes_are_forgotten() -> None:
     assert (group.state.fetching.recalled, group.state.fetching.holes) == ({}, {})
 
 
-def test_nothing_is_made_out_if_no_member_has_voted() -> None:
+def test_slot_is_not_recovered_if_no_member_has_voted() -> None:
     group = with_a_hole()
     hear(group, A, Recalled(1, 1, None))
     assert hear(group, C, Recalled(1, 1, None)) == []
     assert list(group.state.fetching.holes) == [1]
 
 
-def test_a_recalled_vote_for_what_is_no_hole_is_ignored() -> None:
-    group = awake()
+def test_recalled_vote_for_a_readable_slot_is_ignored() -> None:
+    group = started()
     assert hear(group, A, Recalled(1, 1, Vote(1, ballot(3), X))) == []
     assert group.state.fetching.recalled == {}
 
 
-# -- votes that are given again --
+# -- repeated votes --
 
 
-def test_a_vote_given_again_counts_with_its_new_ballot_when_it_is_on_disk() -> None:
-    group = awake()
+def test_repeated_vote_counts_with_its_new_ballot_once_it_is_on_disk() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (X,), 0))
     hear(group, C, Accept(ballot(2, C), 1, (X,), 0))
     sync(group)
@@ -351,8 +351,8 @@ def test_a_vote_given_again_counts_with_its_new_ballot_when_it_is_on_disk() -> N
     assert list(group.state.tallies[1].voters) == [Member(B, 1)]
 
 
-def test_a_value_that_is_here_without_a_vote_is_written_with_it() -> None:
-    """Or a restart that cannot read the first record would find a vote without a value."""
+def test_value_without_a_vote_is_written_again_with_the_vote() -> None:
+    """Otherwise a restart that cannot read the first record would find a vote without a value."""
     group = restored(Entry(2, ballot(1), 0, b"x", 0, vouch(2)))
     group.state.votes.ballots.clear()
     group.start()
@@ -365,14 +365,14 @@ def test_a_value_that_is_here_without_a_vote_is_written_with_it() -> None:
 
 
 def test_noops_and_commands_with_the_same_bytes_are_different_values() -> None:
-    group = awake()
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b""),), 0))
     again = records(hear(group, C, Accept(ballot(2, C), 1, (Item(1, b""),), 0)))
     assert [type(each) for each in again] == [Entry]
 
 
-def test_an_own_name_from_elsewhere_stores_nothing() -> None:
-    group = awake()
+def test_stored_of_another_node_changes_nothing() -> None:
+    group = started()
     hear(group, A, Accept(ballot(1), 1, (X,), 0))
     assert hear(group, NodeId("z"), Stored(99)) == []
     assert group.state.values.stored == 0

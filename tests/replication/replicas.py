@@ -6,7 +6,7 @@ from random import Random
 
 from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Value
 from oncecast.replication.ballot import Ballot
-from oncecast.replication.messages import COMMAND, Born, Item, Promise, Stored, Vouch
+from oncecast.replication.messages import COMMAND, Accept, Born, Item, Promise, Stored, Vouch
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
@@ -122,3 +122,30 @@ def ballot(round: int, node: NodeId = A) -> Ballot:
 
 def vouch(top: int, rebirths: int = 0, replaced: int = 0) -> Vouch:
     return Vouch(top, rebirths, replaced)
+
+
+class FixedRandom(Random):
+    """A random generator that always returns 0.5."""
+
+    def random(self) -> float:
+        return 0.5
+
+
+def steady(group: Paxos) -> Paxos:
+    """Remove the randomness from the timers of a replica."""
+    group.rng = FixedRandom()
+    return group
+
+
+def expire(group: Paxos, timer: Value) -> list[Effect]:
+    group.timeout(timer)  # type: ignore[arg-type]
+    return group.drain()
+
+
+def accepted_slots(effects: list[Effect], to: NodeId = B) -> list[int]:
+    return [
+        slot
+        for node, each in sends(effects)
+        if node == to and isinstance(each, Accept)
+        for slot in range(each.slot, each.slot + len(each.items))
+    ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncecast.kernel.protocol import Append, Later, Send
+from oncecast.kernel.protocol import Append, Emit, Later, Send
+from oncecast.replication.events import LeaderChanged
 from oncecast.replication.messages import (
     Accept,
     Accepted,
@@ -28,6 +29,7 @@ from tests.replication.replicas import (
     A,
     B,
     C,
+    D,
     ballot,
     command,
     hear,
@@ -35,9 +37,14 @@ from tests.replication.replicas import (
     restored,
     sends,
     started,
+    steady,
     sync,
     vouch,
 )
+
+SUSPICION = OPTIONS.suspicion
+PATIENCE = SUSPICION * 1.125
+X, Y = command(b"x"), command(b"y")
 
 
 def test_a_promise_waits_for_the_disk() -> None:
@@ -273,3 +280,64 @@ def test_beat_restarts_the_suspicion_timer() -> None:
     (delay,) = [each.delay for each in effects if isinstance(each, Later)]
     assert any(isinstance(each, Later) and each.timer == Silence() for each in effects)
     assert group.options.suspicion <= delay <= 1.25 * group.options.suspicion
+
+
+# -- following --
+
+
+def test_first_beat_of_a_leader_is_stored_and_reported() -> None:
+    group = steady(started())
+    assert hear(group, A, Beat(ballot(1), 0, 7.5, 77)) == [
+        Later(PATIENCE, Silence()),
+        Emit(LeaderChanged(A), after=0),
+        Append(Promised(ballot(1), vouch(0)), 2),
+        Send(A, Heard(ballot(1), 7.5, 1, 0, SUSPICION), after=2),
+    ]
+    following = group.state.following
+    assert (following.leader, following.ballot, following.heard) == (
+        A,
+        ballot(1),
+        100.0,
+    )
+
+
+def test_non_member_stays_with_the_first_group_that_it_learns_from() -> None:
+    """REP-5: otherwise it would mix the logs of two groups."""
+    group = started(D)
+    hear(group, A, Beat(ballot(1), 0, 7.5, 77))
+    group.state.membership.adopted = 77
+    assert group.state.membership.group == 77
+    hear(group, A, Beat(ballot(1), 0, 8.5, 0))
+    assert group.state.membership.group == 77
+
+
+def test_accept_with_a_higher_ballot_is_a_promise_even_if_no_value_is_stored() -> None:
+    """The slot is too far ahead to be stored, but lower ballots must be rejected."""
+    group = started()
+    far = 4 * OPTIONS.window_slots + 1
+    effects = hear(group, A, Accept(ballot(4), far, (X,), 0))
+    assert records(effects) == [Promised(ballot(4), vouch(0))]
+    assert group.state.votes.promised == ballot(4)
+    assert sends(hear(group, C, Prepare(ballot(3, C), 1))) == [(C, Reject(ballot(4)))]
+
+
+def test_vote_is_also_sent_to_a_leader_that_is_not_a_known_member() -> None:
+    group = started()
+    effects = hear(group, D, Accept(ballot(1, D), 1, (X,), 0))
+    assert [to for to, each in sends(effects) if isinstance(each, Accepted)] == [A, C, D]
+
+
+def test_release_from_another_node_than_the_leader_is_ignored() -> None:
+    group = started()
+    hear(group, A, Beat(ballot(1), 0, 7.5))
+    assert hear(group, C, Release(ballot(1, A), B)) == []
+    assert (group.state.following.heard, group.leader.term) == (100.0, None)
+
+
+def test_promise_reports_no_votes_for_chosen_slots() -> None:
+    group = started()
+    hear(group, A, Accept(ballot(1), 1, (X, Y), 0))
+    group.state.progress.certain = 1
+    group.now += 10
+    (_, said) = sends(hear(group, C, Prepare(ballot(2, C), 1)))[0]
+    assert said == Promise(ballot(2, C), 1, 1, 1, (Vote(2, ballot(1), Y),), ())

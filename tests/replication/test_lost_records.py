@@ -82,7 +82,7 @@ def test_new_incarnation_drops_values_that_are_not_known_to_be_chosen() -> None:
 
 
 def test_lost_rebirth_makes_all_earlier_votes_doubtful() -> None:
-    """Votes of the new incarnation replace none of the earlier one, so the counts do not show it."""
+    """Votes of the new incarnation replace none of the earlier one, so no count shows it."""
     group = damage(restored(entry(1), entry(2, data=b"old", applied=1)), reborn_entry(3, applied=2))
     group.start()
     assert applied_values(group) == [(1, b"1")]

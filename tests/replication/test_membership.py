@@ -82,7 +82,7 @@ def decide(group: Paxos, *nodes: NodeId) -> list[Config | int]:
                 )
         group.reconfiguration.look()
         if group.applied < slot:
-            break  # these nodes are no majority
+            break  # these nodes are not a majority
     return found
 
 

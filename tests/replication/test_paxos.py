@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from oncecast.kernel.protocol import Later
+import pytest
+
+from oncecast.kernel.protocol import Later, NodeId, Send, Value
+from oncecast.lab.scenarios.paxos import PAXOS
+from oncecast.lab.scenarios.scenario import run
 from oncecast.replication.messages import (
     CHECK,
     Accept,
@@ -19,6 +23,7 @@ from oncecast.replication.messages import (
     Promised,
     Reborn,
     Recall,
+    Recalled,
     Sum,
     Unanswered,
     Want,
@@ -176,3 +181,75 @@ def test_unreadable_slot_is_requested_without_waiting_for_the_disk() -> None:
     assert (want.message, want.after) == (Want(1, 1), 0)  # type: ignore[union-attr]
     (recall,) = hear(group, A, Lacking(1, False))
     assert (recall.message, recall.after) == (Recall(1), 0)  # type: ignore[union-attr]
+
+
+# -- effects that wait for the disk --
+
+
+AT_ONCE = {
+    "Accept",
+    "Added",
+    "Ahead",
+    "Beat",
+    "Canvass",
+    "Chosen",
+    "Compare",
+    "Consent",
+    "Decided",
+    "Guide",
+    "Lacking",
+    "LeaderChanged",
+    "Mended",
+    "Piece",
+    "Recall",
+    "Recalled",
+    "Release",
+    "Removed",
+    "Suspected",
+    "Want",
+    "WantPiece",
+}
+
+
+AFTER_ALL_RECORDS = {
+    "Accepted",
+    "Installed",
+    "Offer",
+    "Prepare",
+    "Promise",
+    "Reject",
+    "StateWanted",
+    "Stored",
+    "Sum",
+}
+
+
+@pytest.mark.long
+def test_only_effects_that_depend_on_records_wait_for_the_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slow disk must not delay the other messages."""
+    seen: dict[str, set[int]] = {}
+    send, emit = Paxos.send, Paxos.emit
+
+    def watched_send(self: Paxos, to: NodeId, message: Value, after: int = -1) -> None:
+        seen.setdefault(type(message).__name__, set()).add(after)
+        send(self, to, message, after)
+
+    def watched_emit(self: Paxos, event: Value, after: int = -1) -> None:
+        seen.setdefault(type(event).__name__, set()).add(after)
+        emit(self, event, after)
+
+    monkeypatch.setattr(Paxos, "send", watched_send)
+    monkeypatch.setattr(Paxos, "emit", watched_emit)
+    for seed in range(4):
+        assert run(PAXOS, seed, 3).ok
+    seen.pop("Heard")  # waits for a promise only
+    assert {name for name, waits in seen.items() if waits == {0}} <= AT_ONCE
+    assert {name for name, waits in seen.items() if waits == {-1}} <= AFTER_ALL_RECORDS
+    assert set(seen) <= AT_ONCE | AFTER_ALL_RECORDS
+    assert len(seen) > 20
+
+
+def test_recalled_vote_does_not_wait_for_the_disk() -> None:
+    assert hear(started(), A, Recall(1)) == [Send(A, Recalled(1, 1, None), after=0)]

@@ -10,7 +10,6 @@ from oncecast.replication.messages import (
     Again,
     Behind,
     Born,
-    Checkpoint,
     Entry,
     Learned,
     Prepare,
@@ -19,7 +18,6 @@ from oncecast.replication.messages import (
     Reborn,
     Skipped,
     Vote,
-    Vouch,
     Want,
 )
 from oncecast.replication.options import GroupOptions
@@ -158,32 +156,6 @@ def test_slots_that_the_log_marks_as_chosen_are_applied_before_the_start() -> No
 def test_learned_values_are_restored() -> None:
     group = restored(entry(1, data=b"mine"), Learned(1, 0, b"theirs"))
     assert applied_values(group) == [(1, b"theirs")]
-
-
-def test_a_state_comes_back_with_all_that_must_not_be_forgotten() -> None:
-    group = unstarted()
-    group._records.last = 30
-    runs = ((8, 20, 2),)
-    group.restore(
-        Checkpoint(
-            (b"state",), 9, 8, 77, ballot(6, C), Vouch(12, 2, 5), THREE, 1234, runs, ((11, 12),)
-        )
-    )
-    assert isinstance(group.learner.machine, Book)
-    assert group.learner.machine.state == (9, (b"state",))
-    assert (
-        group.state.membership.incarnation,
-        group.state.votes.rebirths,
-        group.state.votes.promised,
-    ) == (77, 2, ballot(6, C))
-    assert (
-        group.applied,
-        group.state.progress.chain,
-        group.state.values.kept,
-        group.state.votes.vouch,
-    ) == (9, 1234, 8, (12, 2, 5))
-    assert [group.state.values.index.get(slot) for slot in (7, 8, 9, 10)] == [None, 20, 21, None]
-    assert group.state.votes.lost == [(11, 12)]
 
 
 # -- damage --

@@ -34,7 +34,7 @@ from oncecast.replication.messages import (
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import NO_MEMBERS, Config, Member, encode_config
-from oncecast.replication.votes import FAR, FORGOT, after, within, without
+from oncecast.replication.votes import FAR, FORGOT
 from tests.replication.replicas import (
     OPTIONS,
     THREE,
@@ -271,16 +271,6 @@ def test_new_incarnation_drops_values_from_the_first_lost_slot_on() -> None:
     group.state.votes.begin_incarnation(77, 5)
     assert group.state.votes.rebirths == 5
     assert [group.state.values.index.get(slot) for slot in (1, 2, 3)] == [None, None, None]
-
-
-def test_lost_ranges_lose_single_slots_and_all_that_is_applied() -> None:
-    assert without([(1, 3), (5, 5), (7, 9)], 5) == [(1, 3), (7, 9)]
-    assert without([(1, 3)], 1) == [(2, 3)]
-    assert without([(1, 3)], 2) == [(1, 1), (3, 3)]
-    assert without([(1, 3)], 3) == [(1, 2)]
-    assert without([(1, 3)], 4) == [(1, 3)]
-    assert after(4, [(1, 3), (2, 4), (3, 5), (6, 6)]) == [(5, 5), (6, 6)]
-    assert [within([(2, 3)], slot) for slot in (1, 2, 3, 4)] == [False, True, True, False]
 
 
 # -- memberships in the log --

@@ -244,10 +244,6 @@ def test_newer_snapshot_of_the_same_source_replaces_the_older_one() -> None:
     assert sends(hear(group, C, newer)) == [(C, WantPiece(9, 0))]
 
 
-def test_a_state_that_is_not_ahead_is_not_taken() -> None:
-    assert hear(replica(), C, AHEAD) == []
-
-
 def test_checksum_of_a_snapshot_is_never_0() -> None:
     """REP-1: 0 means that an older version sent no checksum."""
     assert checksum(()) == 1

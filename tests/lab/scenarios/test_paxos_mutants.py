@@ -38,6 +38,7 @@ from tests.replication import (
     test_acceptor,
     test_alone,
     test_damage_history,
+    test_election,
     test_leader,
     test_learner,
     test_lost_records,
@@ -88,7 +89,7 @@ def hears_of_another_group(seed: int) -> None:
 
 
 def loses_its_seat_as_a_candidate(seed: int) -> None:
-    test_leader.test_removed_candidate_sends_no_release()
+    test_election.test_removed_candidate_sends_no_release()
 
 
 def loses_a_disk_beside_a_silent_member(seed: int) -> None:
@@ -110,7 +111,7 @@ def meets_a_stranger(seed: int) -> None:
 
 
 def waits_for_what_it_lacks(seed: int) -> None:
-    test_leader.test_candidate_that_is_behind_asks_until_it_is_answered()
+    test_election.test_candidate_that_is_behind_asks_until_it_is_answered()
 
 
 def makes_out_what_is_lost(seed: int) -> None:

@@ -135,7 +135,7 @@ def restores_a_long_tail(seed: int) -> None:
 
 
 def loses_records(seed: int) -> None:
-    test_damage_history.Life(Random(seed)).go(60)
+    test_damage_history.History(Random(seed)).run(60)
 
 
 def loses_a_rebirth(seed: int) -> None:

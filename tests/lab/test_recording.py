@@ -52,11 +52,11 @@ def test_commands_and_puts_are_recorded_with_their_answers(tmp_path: Path) -> No
     """SVC-2 SVC-7"""
     recorder = Recorder(time.monotonic)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node, RecordedClient(recorder, node, name="ann") as client:
             await topics_and_puts(client)
 
-    run(story())
+    run(scenario())
     history = recorder.history
     kinds = [each.kind for each in history]
     assert kinds[:4] == ["create", "policy", "put", "put"]
@@ -87,7 +87,7 @@ def test_operations_of_a_reader_are_recorded_with_their_answers(tmp_path: Path) 
     """SVC-3"""
     recorder = Recorder(time.monotonic)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node, RecordedClient(recorder, node, name="ann") as client:
             news = await client.subscribe("t", "s", auto_ack=False)
             await client.put_many("t", [b"a", b"b", b"c"])
@@ -104,7 +104,7 @@ def test_operations_of_a_reader_are_recorded_with_their_answers(tmp_path: Path) 
             await news.close()
             await client.unsubscribe("t", "s")
 
-    run(story())
+    run(scenario())
     history = recorder.history
     subscribed, attach = only(history, "subscribe"), only(history, "attach")
     assert (subscribed.subscription, subscribed.offset, subscribed.already) == ("s", 0, False)
@@ -128,7 +128,7 @@ def test_refused_call_is_recorded_with_its_error_code(tmp_path: Path) -> None:
     """SVC-7"""
     recorder = Recorder(time.monotonic)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node, RecordedClient(recorder, node) as client:
             await client.create_topic("t")
             with pytest.raises(errors.TopicExists):
@@ -140,7 +140,7 @@ def test_refused_call_is_recorded_with_its_error_code(tmp_path: Path) -> None:
             with pytest.raises(errors.NotStaged):
                 await client.publish_staged("source", 0, ["part"])
 
-    run(story())
+    run(scenario())
     refused = [(each.kind, each.error) for each in recorder.history if each.refused]
     assert refused == [
         ("create", "topic-exists"),
@@ -156,7 +156,7 @@ def test_call_without_an_answer_is_recorded_as_unknown(tmp_path: Path) -> None:
     """SVC-7: the node is gone, so the outcome of the call is unknown."""
     recorder = Recorder(time.monotonic)
 
-    async def story() -> None:
+    async def scenario() -> None:
         node = Server(Settings(data=str(tmp_path / "node"), listen="127.0.0.1:0"))
         async with node:
             client = await RecordedClient(recorder, node.me, timeout=0.1)
@@ -168,7 +168,7 @@ def test_call_without_an_answer_is_recorded_as_unknown(tmp_path: Path) -> None:
         with pytest.raises(errors.OncecastError):
             await client.close()
 
-    run(story())
+    run(scenario())
     outcomes = [(each.kind, each.done, each.error) for each in recorder.history]
     assert outcomes == [("put", True, ""), ("put", False, ""), ("create", False, "")]
     assert [each.returned for each in recorder.history[1:]] == [None, None]
@@ -182,7 +182,7 @@ def test_history_check_reads_the_recordings_of_several_processes(
     """CLI-3: each client has its own file. An altered or missing message is found."""
     ann, bob = tmp_path / "ann.jsonl", tmp_path / "bob.jsonl"
 
-    async def story() -> None:
+    async def scenario() -> None:
         with ann.open("wb", buffering=0) as one, bob.open("wb", buffering=0) as other:
             async with (
                 serving(tmp_path) as node,
@@ -195,7 +195,7 @@ def test_history_check_reads_the_recordings_of_several_processes(
                 for _ in range(20):
                     assert await news.get(timeout=10) is not None
 
-    run(story())
+    run(scenario())
     assert main(["history", "check", str(ann), str(bob)]) == ExitStatus.OK
     capsys.readouterr()
     history = read(bob.read_bytes().splitlines(keepends=True))
@@ -216,7 +216,7 @@ def test_messages_got_one_by_one_share_an_operation(tmp_path: Path) -> None:
     """SVC-3: unless another operation happens in between."""
     recorder = Recorder(time.monotonic)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node, RecordedClient(recorder, node) as client:
             news = await client.subscribe("t", "s", auto_ack=False)
             await client.put_many("t", [b"%d" % each for each in range(300)])
@@ -226,7 +226,7 @@ def test_messages_got_one_by_one_share_an_operation(tmp_path: Path) -> None:
             for _ in range(150):
                 await news.get(timeout=10)
 
-    run(story())
+    run(scenario())
     got = of_kind(recorder.history, "get")
     assert sum(each.messages for each in got) == 300
     assert len(got) < 300

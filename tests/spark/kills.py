@@ -30,7 +30,7 @@ CLUSTER = "local-cluster[2,1,1024]"
 MOMENTS = ("published", "written down", "done", "any")
 
 
-class Story:
+class KillRun:
     """A node, a query that is restarted again and again, and its expected results."""
 
     def __init__(self, directory: Path, master: str) -> None:
@@ -187,26 +187,26 @@ def kill(process: int) -> None:
         os.kill(process, signal.SIGKILL)
 
 
-def tell(story: Story, kills: int, progress: Callable[[str], None]) -> None:
+def kill_repeatedly(run: KillRun, kills: int, progress: Callable[[str], None]) -> None:
     """Kill processes at various moments; at the end each result must exist once."""
     for number, moment in zip(range(kills), itertools.cycle(MOMENTS)):
-        story.feed()
-        with story.driver() as driver:
+        run.feed()
+        with run.driver() as driver:
             text = f"driver at {moment!r}"
             if number % 3 == 1:
-                story.wait_for_results()
-                story.kill_node()
-                story.feed()
+                run.wait_for_results()
+                run.kill_node()
+                run.feed()
                 text = f"node, {text}"
-            elif number % 3 == 2 and story.master == CLUSTER:
-                story.wait_for_results()
-                story.kill_executor(driver.pid)
-                story.feed()
+            elif number % 3 == 2 and run.master == CLUSTER:
+                run.wait_for_results()
+                run.kill_executor(driver.pid)
+                run.feed()
                 text = f"executor, {text}"
-            story.wait_for(moment)
-        progress(f"killed: {text}; {number + 1} of {kills}, {story.put} messages put")
-    story.feed()
-    story.finish()
+            run.wait_for(moment)
+        progress(f"killed: {text}; {number + 1} of {kills}, {run.put} messages put")
+    run.feed()
+    run.finish()
 
 
 def main() -> None:
@@ -217,10 +217,10 @@ def main() -> None:
     began = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="oncecast-kills-") as directory,
-        Story(Path(directory), given.master) as story,
+        KillRun(Path(directory), given.master) as run,
     ):
-        tell(story, given.kills, lambda text: print(text, flush=True))
-    text = f"{story.put} results, each once; {story.between} kills between publish and commit"
+        kill_repeatedly(run, given.kills, lambda text: print(text, flush=True))
+    text = f"{run.put} results, each once; {run.between} kills between publish and commit"
     print(f"{text}; {time.monotonic() - began:.0f} s")
 
 

@@ -46,7 +46,7 @@ def test_audit_lists_each_fault_and_nothing_else(spark: SparkSession) -> None:
     """One Spark job checks all cases, with a topic for each."""
     from oncecast.spark.transformations import TRACE, audit
 
-    stories: dict[str, tuple[list[Line], list[tuple[str, int]]]] = {
+    cases: dict[str, tuple[list[Line], list[tuple[str, int]]]] = {
         "no faults": ([BEGIN, *ALL, *map(came, range(6))], []),
         "a message is lost": ([BEGIN, *ALL, *map(came, (0, 1, 3, 4, 5))], [("lost", 2)]),
         "the last message is lost": ([BEGIN, *ALL, *map(came, range(5))], [("lost", 5)]),
@@ -87,13 +87,13 @@ def test_audit_lists_each_fault_and_nothing_else(spark: SparkSession) -> None:
     blank = dict.fromkeys(each.split()[0] for each in TRACE.split(", "))
     rows = [
         {**blank, "topic": topic, "time": 0.0, **each, "line": number}
-        for topic, (lines, _) in stories.items()
+        for topic, (lines, _) in cases.items()
         for number, each in enumerate(lines)
     ]
-    found: dict[str, list[tuple[str, int]]] = {topic: [] for topic in stories}
+    found: dict[str, list[tuple[str, int]]] = {topic: [] for topic in cases}
     for row in audit(spark.createDataFrame(rows, TRACE)).collect():
         found[row.topic].append((row.fault, row.offset))
-    assert found == {topic: faults for topic, (_, faults) in stories.items()}
+    assert found == {topic: faults for topic, (_, faults) in cases.items()}
 
 
 def test_audit_of_many_deliveries_lists_exactly_three_faults(

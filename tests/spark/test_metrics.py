@@ -27,8 +27,8 @@ def message(number: int) -> Line:
     return {"producer": "p", "sequence": number}
 
 
-def story() -> list[Line]:
-    """Write a trace of four messages, stored after 1, 2, 3 and 4 ms, delivered 100 ms later.
+def trace_lines() -> list[Line]:
+    """Return a trace of four messages, stored after 1, 2, 3 and 4 ms, delivered 100 ms later.
 
     The last one is delivered twice. The reader falls behind for a second and catches up.
     """
@@ -37,11 +37,11 @@ def story() -> list[Line]:
         at = 0.1 * number
         stored = at + 0.001 * (number + 1)
         came = stored + 0.1 if number < 2 else 1.51 + at
-        place = {**message(number), "offset": number}
-        got = {**place, "subscription": "s", "redelivered": False}
+        stored_at = {**message(number), "offset": number}
+        got = {**stored_at, "subscription": "s", "redelivered": False}
         lines += [
             line(at, "put", **message(number)),
-            line(stored, "stored", **place),
+            line(stored, "stored", **stored_at),
             line(came, "delivery", **got),
         ]
     again = {**message(3), "offset": 3, "subscription": "s", "redelivered": True}
@@ -52,7 +52,7 @@ def story() -> list[Line]:
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     path = tmp_path / "trace.jsonl"
-    path.write_text("\n".join(map(json.dumps, story())))
+    path.write_text("\n".join(map(json.dumps, trace_lines())))
     return path
 
 

@@ -47,7 +47,7 @@ def play(sim: Simulation, change: Change) -> None:
     sim.finish()
 
 
-# -- stories: storms as drawn, except for conditions that a bug needs --
+# -- scenarios: storms as drawn, except for conditions that a bug needs --
 
 
 def storm(seed: int) -> None:

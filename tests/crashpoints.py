@@ -30,7 +30,7 @@ def always(*arguments: Any) -> bool:
     return True
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """A call of `function`, "module:name", for which `when` is true of its arguments."""
 
     function: str
@@ -43,8 +43,8 @@ class Point(NamedTuple):
     process: str  # publisher, node or subscriber
     name: str
     outcome: str
-    place: Place  # in the simulator
-    elsewhere: Place | None = None  # in a real process, if it differs
+    location: Location  # in the simulator
+    elsewhere: Location | None = None  # in a real process, if it differs
     deed: str = "die"
     disk: str = ""  # the fate of unsynced writes; random if empty
 
@@ -52,8 +52,8 @@ class Point(NamedTuple):
         return f"{self.process}: {self.name}"
 
     @property
-    def live(self) -> Place:
-        return self.elsewhere or self.place
+    def live(self) -> Location:
+        return self.elsewhere or self.location
 
 
 # -- conditions on the arguments of a call --
@@ -132,17 +132,17 @@ BOOKS = "tests.lab.scenarios.crash_world:Bookkeeper"
 SQLITE = "tests.live.books:Books"
 
 
-def before(function: str, when: When = always) -> Place:
-    return Place(function, False, when)
+def before(function: str, when: When = always) -> Location:
+    return Location(function, False, when)
 
 
-def after(function: str, when: When = always) -> Place:
-    return Place(function, True, when)
+def after(function: str, when: When = always) -> Location:
+    return Location(function, True, when)
 
 
-def sent(wanted: Callable[[Value], bool]) -> tuple[Place, Place]:
+def sent(wanted: Callable[[Value], bool]) -> tuple[Location, Location]:
     """Return the moments after the message was sent: simulated and real."""
-    return after(LETS_GO, lets_go(wanted)), Place(SENDS, True, sends(wanted), left=True)
+    return after(LETS_GO, lets_go(wanted)), Location(SENDS, True, sends(wanted), left=True)
 
 
 NOT_PUT = "the message is not in the topic, and no caller was told that it is"
@@ -223,9 +223,9 @@ BY_NAME = {str(point): point for point in POINTS}
 
 
 @contextmanager
-def planted(place: Place, strike: Strike) -> Iterator[None]:
-    """Call `strike` at that place while the context lasts."""
-    module, _, path = place.function.partition(":")
+def planted(location: Location, strike: Strike) -> Iterator[None]:
+    """Call `strike` at that location while the context lasts."""
+    module, _, path = location.function.partition(":")
     owner: Any = import_module(module)
     *outer, name = path.split(".")
     for each in outer:
@@ -233,11 +233,11 @@ def planted(place: Place, strike: Strike) -> Iterator[None]:
     original = getattr(owner, name)
 
     def wrapped(*arguments: Any, **options: Any) -> Any:
-        matches = place.when(*arguments, **options)
-        if matches and not place.after:
+        matches = location.when(*arguments, **options)
+        if matches and not location.after:
             strike(arguments)
         result = original(*arguments, **options)
-        if matches and place.after:
+        if matches and location.after:
             strike(arguments)
         return result
 
@@ -249,5 +249,5 @@ def planted(place: Place, strike: Strike) -> Iterator[None]:
 def all_planted(points: Iterable[Point], strike: Callable[[Point, Any], None]) -> Iterator[None]:
     with ExitStack() as stack:
         for point in dict.fromkeys(points):
-            stack.enter_context(planted(point.place, partial(strike, point)))
+            stack.enter_context(planted(point.location, partial(strike, point)))
         yield

@@ -51,7 +51,7 @@ def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
 def messages_to_self_survive_a_crash(patch: pytest.MonkeyPatch) -> None:
     """Deliver messages that a node sent to itself before a crash."""
 
-    def hear_itself(self: SimulatedNode, message: Any, life: int) -> None:
+    def hear_itself(self: SimulatedNode, message: Any, starts: int) -> None:
         self.receive(self.me, message)
 
     def all_that_waits(self: Values, record: int) -> list[tuple[int, Ballot]]:

@@ -23,7 +23,7 @@ from tests.crashpoints import (
     BY_NAME,
     DECIDED,
     LETS_GO,
-    Place,
+    Location,
     Point,
     after,
     decides,
@@ -42,8 +42,8 @@ FICKLE = "fickle"  # a subscription that ends
 seeds = pytest.mark.parametrize("seed", range(SEEDS))
 
 
-def at(process: str, place: Place) -> Point:
-    return Point(process, "as this scenario says", "", place)
+def at(process: str, location: Location) -> Point:
+    return Point(process, "as this scenario says", "", location)
 
 
 def calls(command: type[Value]) -> Callable[[Value], bool]:

@@ -74,9 +74,8 @@ def checked(verdict: Verdict, part: Part, steps_max: int) -> Verdict:
 
 def explained(blamed: Blame) -> str:
     """Explain why none of the operations that had to be next could be."""
-    state, stuck = blamed.found.state, [item for item in blamed.found.stuck if item.must]
+    state, stuck = blamed.found.state, [item.effect for item in blamed.found.stuck if item.must]
     whys = [
-        f"{item.what.operation.kind} of {item.what.operation.client}: {reason(state, item.what)}"
-        for item in stuck
+        f"{each.operation.kind} of {each.operation.client}: {reason(state, each)}" for each in stuck
     ]
     return "not linearizable: " + "; ".join(whys or ["no order is possible"])

@@ -12,7 +12,7 @@ from math import inf
 from typing import NamedTuple
 
 from oncecast.history.operation import History, Operation, cut
-from oncecast.history.partition import NOBODY, Part, Problem, due_of
+from oncecast.history.partition import NONE, Part, Problem, due_of
 from oncecast.history.search import Found, Outcome, search
 
 STEPS_MAX = 100_000  # of one attempt
@@ -36,7 +36,7 @@ def blame(part: Part, until: float) -> Blame:
     """
     dues = [due_of(each) for each in part.operations if each.call <= until]
     early = Minimiser(part.until(max((due for due in dues if due < inf), default=until)))
-    return early.run() if early.impossible(NOBODY) else Minimiser(part).run()
+    return early.run() if early.impossible(NONE) else Minimiser(part).run()
 
 
 class Minimiser:
@@ -64,7 +64,7 @@ class Minimiser:
             if self.impossible(loose):
                 return sorted(answered[-few:], key=lambda each: each.call), loose
             few *= 4
-        return sorted(answered, key=lambda each: each.call), NOBODY
+        return sorted(answered, key=lambda each: each.call), NONE
 
     def _without_some(
         self, answered: History, loose: frozenset[int], size: int

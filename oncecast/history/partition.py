@@ -20,7 +20,7 @@ from oncecast.errors import Overloaded
 from oncecast.history.operation import NO_SUCH_TOPIC, NOT_SUBSCRIBED, History, Operation
 from oncecast.history.search import Item, Model
 
-NOBODY: frozenset[int] = frozenset()
+NONE: frozenset[int] = frozenset()
 
 
 class Problem(NamedTuple):
@@ -60,7 +60,7 @@ class Part(ABC):
         return [item._replace(must=False, due=inf) for item in items if not item.reads]
 
     @abstractmethod
-    def problem(self, loose: frozenset[int] = NOBODY) -> Problem:
+    def problem(self, loose: frozenset[int] = NONE) -> Problem:
         """Return the search problem.
 
         Operations with their `id` in `loose` may have happened at any time, or never, with any

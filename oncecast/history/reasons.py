@@ -7,12 +7,12 @@ from oncecast.history.subscription_model import ANYWHERE, Move, SubscriptionStat
 from oncecast.history.topic_model import Effect, TopicState
 
 
-def reason(state: TopicState | SubscriptionState, what: Effect | Move) -> str:
+def reason(state: TopicState | SubscriptionState, effect: Effect | Move) -> str:
     """Describe what the model expected, after everything that could be ordered before."""
     if isinstance(state, TopicState):
-        return of_topic(state, what.operation)
-    assert isinstance(what, Move)
-    return of_subscription(state, what)
+        return of_topic(state, effect.operation)
+    assert isinstance(effect, Move)
+    return of_subscription(state, effect)
 
 
 def of_topic(state: TopicState, operation: Operation) -> str:

@@ -42,13 +42,13 @@ Stage = tuple[int, int]
 class Model(Interface):
     """Decides which items a state allows. States are hashable and immutable."""
 
-    def step(self, state: Any, what: Any) -> tuple[Any, ...]:
+    def step(self, state: Any, effect: Any) -> tuple[Any, ...]:
         """Return the possible next states; none if the item is not allowed now."""
 
-    def late(self, state: Any, what: Any) -> bool:
+    def late(self, state: Any, effect: Any) -> bool:
         """Return whether an item that is not allowed now will never be."""
 
-    def guess(self, state: Any, what: Any) -> bool:
+    def guess(self, state: Any, effect: Any) -> bool:
         """Return whether an optional item that is allowed has no evidence."""
 
     def stage(self, state: Any) -> Stage | None:
@@ -65,7 +65,7 @@ class Model(Interface):
 class Item(NamedTuple):
     """An element of the order, to be taken between its `call` and its `due` time."""
 
-    what: Any  # for the model
+    effect: Any  # for the model
     call: float
     due: float = inf
     must: bool = True  # otherwise it is optional
@@ -230,9 +230,9 @@ class _Search:
             if item.like is not None and item.like in tried:
                 continue
             self._steps += 1
-            new = model.step(state, item.what)
+            new = model.step(state, item.effect)
             if not new:
-                if item.must and model.late(state, item.what):
+                if item.must and model.late(state, item.effect):
                     return iter(())
                 continue
             if new[0] is state and len(new) == 1:
@@ -240,7 +240,7 @@ class _Search:
                     return iter(((lane, at, state, False),))
                 if not item.must:
                     continue
-            guess = item.guess or (not item.must and model.guess(state, item.what))
+            guess = item.guess or (not item.must and model.guess(state, item.effect))
             if guess and not self._guesses:
                 self._more = True
                 continue

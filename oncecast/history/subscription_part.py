@@ -9,7 +9,7 @@ from msgspec.structs import replace as replaced
 from oncecast.history import subscription_model
 from oncecast.history.operation import History, Operation
 from oncecast.history.partition import (
-    NOBODY,
+    NONE,
     Part,
     Problem,
     absent,
@@ -40,7 +40,7 @@ class SubscriptionPart(Part):
         self._silent = min(silent, default=inf)  # from then on, epochs may begin without an answer
         self._acks = acks_since(self._own)
 
-    def problem(self, loose: frozenset[int] = NOBODY) -> Problem:
+    def problem(self, loose: frozenset[int] = NONE) -> Problem:
         seeks = [each for each in self._beginners if each.kind == "seek" and each.done]
         model = SubscriptionModel({each.epoch for each in seeks})
         for each in self._own:

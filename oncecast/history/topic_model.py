@@ -98,10 +98,10 @@ class TopicState(NamedTuple):
 
 States: TypeAlias = tuple[TopicState, ...]
 
-NOBODY: frozenset[str] = frozenset()
+NO_NAMES: frozenset[str] = frozenset()
 NOTHING: frozenset[int] = frozenset()
 FREE = -1
-ABSENT = TopicState(False, 0, Log(bytearray()), 0, FREE, False, DEFAULT, NOBODY, NOTHING, 0, ())
+ABSENT = TopicState(False, 0, Log(bytearray()), 0, FREE, False, DEFAULT, NO_NAMES, NOTHING, 0, ())
 
 
 class Effect(NamedTuple):
@@ -270,7 +270,7 @@ class TopicModel:
                 return state._replace(log=state.log.lengthened(min(end, runs[at][1])))
         return state
 
-    def _newborn(self, state: TopicState, epoch: int) -> Iterator[TopicState]:
+    def _created(self, state: TopicState, epoch: int) -> Iterator[TopicState]:
         """Yield a new epoch, if the topic does not exist or may end by itself."""
         if state.exists and not (state.idle and self._may_end(state)):
             return
@@ -280,14 +280,14 @@ class TopicModel:
 
     def _made(self, state: TopicState, epoch: int) -> Iterator[TopicState]:
         yield from self._alive(state, epoch)
-        yield from self._newborn(state, epoch)
+        yield from self._created(state, epoch)
 
     def _next_epoch(self, state: TopicState) -> Iterator[TopicState]:
         """Yield the next known epoch. To skip one would contradict its answers."""
         over = self._ended(state).ended
         at = bisect_right(self._epochs, over)
         if at < len(self._epochs):
-            yield from self._newborn(state, self._epochs[at])
+            yield from self._created(state, self._epochs[at])
 
     # -- messages --
 
@@ -319,7 +319,7 @@ class TopicModel:
         yield from self._alive(state, 0)
         yield from self._next_epoch(state)
         if self._shown.get(0, NOT_SHOWN).most:
-            yield from self._newborn(state, 0)
+            yield from self._created(state, 0)
 
     def _free(self, state: TopicState, effect: Effect) -> bool:
         """Return whether a put without an offset may be next in the log and is of use."""
@@ -363,8 +363,8 @@ class TopicModel:
         for now in self._alive(state, effect.epoch):
             yield from looked(self._grown(now, end), operation)
         if effect.put_before:
-            for born in self._newborn(state, effect.epoch):
-                yield from looked(self._grown(born, end), operation)
+            for created in self._created(state, effect.epoch):
+                yield from looked(self._grown(created, end), operation)
 
     # -- subscriptions --
 
@@ -402,11 +402,11 @@ class TopicModel:
             for now in self._alive(state, effect.epoch):
                 if now.policy == policy and (effect.answered or not now.declared):
                     yield now if now.declared else now._replace(declared=True)
-        for born in self._newborn(state, effect.epoch):
-            yield under(born, policy)._replace(declared=True)
+        for created in self._created(state, effect.epoch):
+            yield under(created, policy)._replace(declared=True)
         if not effect.answered:
-            for born in self._next_epoch(state):
-                yield under(born, policy)._replace(declared=True)
+            for created in self._next_epoch(state):
+                yield under(created, policy)._replace(declared=True)
 
     def _delete(self, state: TopicState, effect: Effect) -> States:
         if state.exists:
@@ -420,8 +420,8 @@ class TopicModel:
         for now in self._alive(state, 0):
             yield under(now, policy)
         if effect.put_before:
-            for born in self._newborn(state, 0):
-                yield under(born, policy)
+            for created in self._created(state, 0):
+                yield under(created, policy)
 
 
 def under(state: TopicState, policy: Policy) -> TopicState:

@@ -11,7 +11,7 @@ from oncecast.errors import Fenced, Forgotten, Overloaded
 from oncecast.history import topic_model
 from oncecast.history.operation import History, Operation, cut
 from oncecast.history.partition import (
-    NOBODY,
+    NONE,
     Part,
     Problem,
     absent,
@@ -28,7 +28,7 @@ class TopicPart(Part):
     def __init__(self, topic: str, operations: History) -> None:
         super().__init__(f"topic {topic!r}", with_publishes(operations))
         puts = [each.call for each in self.operations if each.kind in ("put", "publish")]
-        self._born = min(puts, default=inf)  # from then on, a producer may have created the topic
+        self._first_put = min(puts, default=inf)  # it may create the topic
         self._enders = [each for each in self.operations if each.kind in ("delete", "unsubscribe")]
         seen = (each for each in self.operations if each.kind not in ("put", "publish"))
         self._seen = {digest for each in seen for digest in cut(each.digests)}
@@ -36,7 +36,7 @@ class TopicPart(Part):
         # If the topic never ends, all operations concern its only epoch.
         self._only = min(epochs) if not self._enders and len(epochs) == 1 else 0
 
-    def problem(self, loose: frozenset[int] = NOBODY) -> Problem:
+    def problem(self, loose: frozenset[int] = NONE) -> Problem:
         items: list[Item] = []
         wild: dict[int, list[tuple[int, int]]] = {}
         for number, operation in enumerate(self.operations, 1):
@@ -60,11 +60,11 @@ class TopicPart(Part):
             case "look" | "scan" | "attach" | "seek":
                 if loose or not (operation.done or absent(operation)):
                     return []
-                seen = Effect(operation, epoch=epoch, put_before=self._born <= due)
+                seen = Effect(operation, epoch=epoch, put_before=self._first_put <= due)
                 stage = (epoch, operation.next) if epoch and operation.next >= 0 else None
                 return [Item(seen, operation.call, due, reads=True, stage=stage)]
             case "subscribe" | "unsubscribe" | "create" | "delete" | "policy":
-                effect = Effect(operation, epoch=epoch, put_before=self._born <= due)
+                effect = Effect(operation, epoch=epoch, put_before=self._first_put <= due)
                 items = command_items(operation, effect, loose=loose)
                 # If the answer does not apply, an earlier copy may have had the effect.
                 return [item._replace(twin=item.must and len(items) > 1) for item in items]
@@ -138,7 +138,7 @@ def shown_by_epoch(items: Iterable[Item]) -> dict[int, Shown]:
     """Collect the evidence that answers give about each epoch of the topic."""
     found: dict[int, Shown] = {}
     for item in items:
-        effect, operation = item.what, item.what.operation
+        effect, operation = item.effect, item.effect.operation
         if not item.must or operation.error:
             continue
         shown = found.setdefault(effect.epoch, Shown())

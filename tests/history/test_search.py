@@ -39,7 +39,7 @@ def brute_force(problem: Problem) -> bool:
             if behind or ahead or late or early:
                 continue
             rest = [other for other in left if other is not item]
-            for new in problem.model.step(state, item.what):
+            for new in problem.model.step(state, item.effect):
                 if solvable(rest, [*taken, item], new):
                     return True
         return False
@@ -52,7 +52,7 @@ def is_an_order(problem: Problem, order: list[Item]) -> bool:
     must = Counter(id(item) for item in problem.items if item.must)
     states = [problem.initial]
     for at, item in enumerate(order):
-        states = [new for state in states for new in problem.model.step(state, item.what)]
+        states = [new for state in states for new in problem.model.step(state, item.effect)]
         if any(later.due < item.call for later in order[at + 1 :]):
             return False
     return bool(states) and must == Counter(id(item) for item in order if item.must)
@@ -107,16 +107,16 @@ def test_small_histories_are_of_both_kinds() -> None:
 class Register:
     """Holds a number; reads must show it."""
 
-    def step(self, state: int, what: tuple[str, int]) -> tuple[int, ...]:
-        verb, number = what
+    def step(self, state: int, effect: tuple[str, int]) -> tuple[int, ...]:
+        verb, number = effect
         if verb == "write":
             return (number,)
         return (state,) if state == number else ()
 
-    def late(self, state: int, what: tuple[str, int]) -> bool:
+    def late(self, state: int, effect: tuple[str, int]) -> bool:
         return False
 
-    def guess(self, state: int, what: tuple[str, int]) -> bool:
+    def guess(self, state: int, effect: tuple[str, int]) -> bool:
         return True
 
     def stage(self, state: int) -> None:
@@ -188,18 +188,18 @@ def test_operations_that_never_overlap_share_a_lane() -> None:
 class Bag:
     """Holds numbers: "add" adds one, "need" and "lack" test for it."""
 
-    def step(self, state: frozenset[int], what: tuple[str, int]) -> tuple[frozenset[int], ...]:
-        verb, number = what
+    def step(self, state: frozenset[int], effect: tuple[str, int]) -> tuple[frozenset[int], ...]:
+        verb, number = effect
         if verb == "add":
             return () if number in state else (state | {number},)
         if verb == "full":
             return (state,) if len(state) >= number else ()
         return (state,) if (number in state) == (verb == "need") else ()
 
-    def late(self, state: frozenset[int], what: tuple[str, int]) -> bool:
+    def late(self, state: frozenset[int], effect: tuple[str, int]) -> bool:
         return False
 
-    def guess(self, state: frozenset[int], what: tuple[str, int]) -> bool:
+    def guess(self, state: frozenset[int], effect: tuple[str, int]) -> bool:
         return True
 
     def stage(self, state: frozenset[int]) -> None:

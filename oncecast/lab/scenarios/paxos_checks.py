@@ -207,14 +207,14 @@ class Applied(Rule):
     def __init__(self, books: Books) -> None:
         super().__init__(books)
         self.applied: dict[NodeId, int] = {}
-        self.told: dict[NodeId, int] = {}  # the last slot reported to the layer above
+        self.reported: dict[NodeId, int] = {}  # the last slot reported to the layer above
 
     def effects(self) -> dict[type, Handler]:
         return {Decided: self._decided, Installed: self._installed}
 
     def started(self, paxos: Status) -> None:
         self.applied[paxos.me] = 0
-        self.told.pop(paxos.me, None)
+        self.reported.pop(paxos.me, None)
 
     def look(self, paxos: Status) -> None:
         node, books, applied = paxos.me, self.books, paxos.applied
@@ -233,18 +233,18 @@ class Applied(Rule):
         self.applied[node] = applied
 
     def _installed(self, emit: Emit, paxos: Status) -> None:
-        self.told[paxos.me] = cast("Installed", emit.event).slot
+        self.reported[paxos.me] = cast("Installed", emit.event).slot
 
     def _decided(self, emit: Emit, paxos: Status) -> None:
         decided, node, books = cast("Decided", emit.event), paxos.me, self.books
         slot = decided.slot
         if not books.is_chosen(slot, Item(COMMAND, decided.value)):
             raise Violation(f"{node} reports {decided} as decided, but it is not chosen")
-        before = self.told.get(node, slot - 1)
+        before = self.reported.get(node, slot - 1)
         between = [each for each in range(before + 1, slot) if self._is_command(each)]
         if slot <= before or between:
             raise Violation(f"{node} reported slot {before}, then {slot}, and left out {between}")
-        self.told[node] = slot
+        self.reported[node] = slot
 
     def _is_command(self, slot: int) -> bool:
         return self.books.chosen[slot].item.kind == COMMAND
@@ -373,7 +373,7 @@ class Leases(Rule):
     def __init__(self, books: Books, promises: LeasePromises) -> None:
         super().__init__(books)
         self.promises = promises
-        self.told = 0
+        self.acknowledged = 0
         self.leading: dict[NodeId, Status] = {}
 
     def effects(self) -> dict[type, Handler]:
@@ -388,7 +388,7 @@ class Leases(Rule):
     def _decided(self, emit: Emit, paxos: Status) -> None:
         event = cast("Decided", emit.event)
         if event.token >= 0:
-            self.told = max(self.told, event.slot)
+            self.acknowledged = max(self.acknowledged, event.slot)
 
     def look_at_all(self, sim: Simulation, node: NodeId) -> None:
         """Check the leases after each step of any node, because they end by themselves."""
@@ -397,7 +397,7 @@ class Leases(Rule):
         if leader is not None and leader.leads(now):
             self._is_bound(sim, leader)
         if len(self.leading) < 2 and all(
-            paxos.applied >= self.told for paxos in self.leading.values()
+            paxos.applied >= self.acknowledged for paxos in self.leading.values()
         ):
             return  # only one leader can have a lease
         leaders: list[NodeId] = []
@@ -406,8 +406,8 @@ class Leases(Rule):
                 del self.leading[node]  # it has restarted
             elif paxos.leads(sim.nodes[node].clock.local(sim.now)):
                 leaders.append(node)
-                if paxos.applied < self.told:
-                    raise Violation(f"{node} leads without acknowledged slot {self.told}")
+                if paxos.applied < self.acknowledged:
+                    raise Violation(f"{node} leads without acknowledged slot {self.acknowledged}")
         if len(leaders) > 1:
             raise Violation(f"{' and '.join(leaders)} have leases at the same time")
 

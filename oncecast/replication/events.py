@@ -141,9 +141,7 @@ class Group(Protocol):
         """Return whether all that was ever acknowledged is applied here."""
         ...
 
-    def nodes(self) -> tuple[NodeId, ...]:
-        """Return the replicas."""
-        ...
+    def nodes(self) -> tuple[NodeId, ...]: ...
 
 
 class StateMachine(Protocol):

@@ -177,8 +177,8 @@ class Leader:
         The leader must not report that value as its own, nor tell others that the one they accepted
         from it was chosen.
         """
-        flying = self.term.in_flight if self.term is not None else ()
-        if flying and flying[0][0] <= slot <= flying[-1][0] and self.values.readable(slot) != item:
+        own = self.term.in_flight if self.term is not None else ()
+        if own and own[0][0] <= slot <= own[-1][0] and self.values.readable(slot) != item:
             self.step_down()
 
     def overtaken(self) -> None:

@@ -4,20 +4,19 @@
     Learner            learner.py          counts votes, applies slots in order
     Leader             leader.py           gets promises, proposes, holds the lease
     CatchUp            catchup.py          fetches slots that are missing here
-    Supplier           supplier.py         saves snapshots, gives slots and snapshots to others
-    Transfer           transfer.py         fetches a snapshot
+    Supplier           supply.py           saves snapshots, sends slots and snapshots to peers
+    Transfer           supply.py           fetches a snapshot
     Reconfiguration    reconfiguration.py  changes the membership
-    Joining            joining.py          offers a node that is not a member
+    Joining            reconfiguration.py  offers a node that is not a member
     Retirement         retirement.py       hands over before a stop
     Comparison         comparing.py        compares the replicas' states
     Recovery           recovery.py         restores the log and starts
 
-The parts share the state in state.py, values.py, votes.py, tallies.py, fetching.py and roster.py.
-Each constructor lists the state and the parts that it uses; a part uses only parts made before it.
-messages.py has the messages, records and timers, events.py the requests and events.
+The parts share the state in state.py, values.py, votes.py, quorum.py and roster.py. A constructor
+lists the state and the parts that its part uses; these are made before it.
 
 Needs links to the other replicas, and a log. docs/protocols/multipaxos.md says how it differs from
-the papers, and why.
+the papers.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ class Paxos(Protocol):
         """Give the slots of the restored log to this state machine."""
         self.learner.machine = machine
 
-    # -- what other layers ask directly: events.Group --
+    # -- direct calls: events.Group --
 
     @property
     def applied(self) -> int:

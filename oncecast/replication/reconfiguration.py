@@ -96,7 +96,6 @@ class Reconfiguration:
         self.leader.proceed()
 
     def progressed(self) -> None:
-        """Continue after slots were applied."""
         self.leader.progressed()
         if self.roster.changes:
             self.look()
@@ -154,9 +153,7 @@ class Reconfiguration:
         """Remove the member that has been silent for longest, or else the last one to join."""
         config, roster, others = self.membership.config, self.roster, self.membership.others()
         patience = self.options.suspicion
-        told = (
-            self.io.now - term.since > patience
-        )  # otherwise it is not known which members are silent
+        told = self.io.now - term.since > patience  # earlier it is not known which are silent
         if not told or not roster.viable(config) or not self.leader.covered(term):
             return None  # the member that comes back first should stay
         longest = max(others, key=lambda node: self._silence(term, node))

@@ -1,8 +1,8 @@
-"""The orderly end of a replica: before it stops, another one leads.
+"""The orderly end of a replica: a leader hands over before it stops.
 
-A leader that stops without a word leaves its group without a leader for the suspicion time. So it
-hands over first, to the follower that has applied most, and votes on until it hears of the next
-leader. If the link to that follower breaks, it asks the next one.
+Otherwise its group would have no leader for the suspicion time. It hands over to the follower that
+has applied most, and votes until it hears the next leader. If the link to that follower breaks, it
+asks the next one.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from oncecast.replication.state import Membership
 
 
 class Offered(NamedTuple):
-    """A node that offers to become a member, and what it last said to have applied. `lag` is how
-    many slots it was missing then of those it had been told of."""
+    """A node that offers to become a member. It was told of `lag` slots that it lacks."""
 
     member: Member
     applied: int
@@ -36,14 +35,14 @@ class Roster:
         self.silent: dict[NodeId, None] = {}
 
     def note_offer(self, member: Member, applied: int, told: int) -> None:
-        """Note what a node has applied, when it was told that all up to `told` is chosen."""
+        """Note what a node had applied when it was told that all up to `told` is chosen."""
         offered = Offered(member, applied, self.io.now, max(0, told - applied))
         self.offers[member.node] = offered
         if member.node == self.newcomer:
             self.newcomer_live = self._may_follow(offered)
 
     def _may_follow(self, offered: Offered) -> bool:
-        """Return whether it is near enough: else it would drop the proposals that it gets."""
+        """Return whether it is close enough not to drop the proposals that it gets."""
         return offered.lag <= self.options.ahead_slots // 2
 
     def choose_newcomer(self, node: NodeId) -> None:
@@ -69,7 +68,7 @@ class Roster:
         """Return the nodes that get each proposal.
 
         A leader that is alone may lose its ballot in a crash, and use it again for another value.
-        So it sends no proposals until it has company.
+        So it sends no proposals to a newcomer.
         """
         alone = len(self.membership.config.members) == 1
         return self._with_newcomer(

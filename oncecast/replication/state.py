@@ -1,11 +1,4 @@
-"""The state of a replica that its parts share; each part names the pieces that it touches.
-
-    Membership    which replica this is, and who else is a member
-    Progress      how far the log is chosen and applied here
-    Following     the leader that this replica has heard, and the lease that it has granted
-
-Values of slots are in values.py, promises and votes in votes.py.
-"""
+"""The state that the parts of a replica share; values.py and votes.py have the rest."""
 
 from __future__ import annotations
 
@@ -50,7 +43,6 @@ class Membership:
 
     @property
     def is_alone(self) -> bool:
-        """Return whether this replica is the only member."""
         return self.config.nodes() == [self.me]
 
     def nodes(self) -> tuple[NodeId, ...]:
@@ -203,7 +195,7 @@ class Fetching:
             self.stood_at = self.progress.applied
 
     def progressed(self) -> None:
-        """Another slot is the next one now."""
+        """Forget the answers for the slot that is applied now."""
         self.tried.clear()
         self.bereft.clear()
 
@@ -219,7 +211,6 @@ class Fetching:
         self.recalled.pop(slot, None)
 
     def forget_holes(self, needed: int) -> None:
-        """Forget the holes before slot `needed`."""
         for slot in [slot for slot in self.holes if slot < needed]:
             self.fill_hole(slot)
 

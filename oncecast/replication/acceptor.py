@@ -103,7 +103,7 @@ class Acceptor:
     def _follow(self, ballot: Ballot) -> None:
         """Follow the leader of this ballot, which was heard just now."""
         following = self.following
-        following.heard, following.vain = self.io.now, 0
+        following.heard, following.failed_ballots = self.io.now, 0
         self.io.later(following.patience(), m.Silence())
         if ballot > following.ballot:
             self.leader.outrun(ballot)

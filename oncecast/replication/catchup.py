@@ -49,8 +49,8 @@ class CatchUp:
         if self.transfer.ask_again():
             return
         progress, fetching = self.progress, self.fetching
-        before = progress.applied if fetching.stood_at < 0 else fetching.stood_at
-        fetching.stood_at = -1
+        before = progress.applied if fetching.applied_when_set < 0 else fetching.applied_when_set
+        fetching.applied_when_set = -1
         self.learner.advance()
         progress.known = max(progress.known, progress.certain)
         behind = progress.applied == before and progress.known > progress.applied
@@ -93,8 +93,8 @@ class CatchUp:
         if slot in fetching.holes:
             fetching.holes[slot][sender] = None
         elif slot == self.progress.applied + 1:
-            fetching.bereft[sender] = None
-            if self.votes.damage and fetching.all_of(fetching.bereft):
+            fetching.lost_by[sender] = None
+            if self.votes.damage and fetching.all_of(fetching.lost_by):
                 raise Crippled(
                     f"replica {self.membership.me}: {self.votes.damage}, and no other replica can "
                     f"read slot {slot} either",
@@ -119,7 +119,8 @@ class CatchUp:
             return  # it is known here by now, readable or not: the sender will ask for it
         ballot = votes.ballots.get(slot)
         item = None if ballot is None else self.values.readable(slot)
-        if votes.estranged or within(votes.lost, slot) or (ballot is not None and item is None):
+        unreadable = ballot is not None and item is None
+        if votes.incarnation_lost or within(votes.lost, slot) or unreadable:
             self.io.send(sender, Lacking(slot, True), after=0)
             return
         vote = None if ballot is None or item is None else Vote(slot, ballot, item)

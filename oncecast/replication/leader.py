@@ -366,7 +366,7 @@ class Leader:
             return
         if not term.elected:
             term.elected = True
-            term.audible, following.vain = self.io.now, 0
+            term.audible, following.failed_ballots = self.io.now, 0
             following.ballot = term.ballot
             self.beat()
             self.roster.changes.clear()  # they were requested in an earlier term

@@ -39,7 +39,7 @@ class Learner:
     reconfiguration: Reconfiguration
     machine: StateMachine | None = None  # it gets the restored slots
     started: bool = False
-    surely: tuple[Ballot, int] = (BOTTOM, 0)  # a leader's ballot, and up to where it knew all
+    leader_knows: tuple[Ballot, int] = (BOTTOM, 0)  # a leader's ballot, and up to where it knew all
 
     # -- votes --
 
@@ -64,13 +64,13 @@ class Learner:
 
     def chosen_up_to(self, ballot: Ballot, slot: int) -> None:
         """Take the word of the leader of `ballot` that all up to `slot` is chosen."""
-        self.surely = max(self.surely, (ballot, slot))
+        self.leader_knows = max(self.leader_knows, (ballot, slot))
         self.progress.known = max(self.progress.known, slot)
         self.advance()
 
     def _is_chosen(self, slot: int) -> bool:
         mine = self.votes.ballots.get(slot, BOTTOM)
-        ballot, upto = self.surely
+        ballot, upto = self.leader_knows
         if slot <= upto and mine == ballot:
             return True
         tally = self.tallies.get(slot)

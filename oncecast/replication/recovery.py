@@ -70,8 +70,8 @@ class Recovery:
 
     def _note_config(self, item: Item) -> None:
         if item.kind == CONFIG:
-            rumours = self.membership.rumour, decode_config(item.data)
-            self.membership.rumour = max(rumours, key=lambda each: each.version)
+            configs = self.membership.latest_in_log, decode_config(item.data)
+            self.membership.latest_in_log = max(configs, key=lambda each: each.version)
 
     def _restore_learned(self, record: m.Learned, item: Item) -> None:
         slot, number, votes = record.slot, self.io.last_record, self.votes
@@ -190,13 +190,13 @@ class Recovery:
         """Find other replicas, as damaged records may have named them; forget doubtful votes."""
         membership, votes = self.membership, self.votes
         if alone:
-            nodes = (*membership.rumour.nodes(), *membership.contacts)
+            nodes = (*membership.latest_in_log.nodes(), *membership.contacts)
             membership.contacts = tuple(dict.fromkeys(nodes))
             if not self.fetching.sources():
                 raise Crippled(
                     f"replica {membership.me}: {votes.damage}, and no other replica has them",
                     'run "oncecast log verify"',
                 )
-        if votes.forgetful:
+        if votes.promise_uncertain:
             votes.begin_incarnation(self._new_incarnation(), votes.rebirths + 1)
             self.io.append(m.Reborn(membership.incarnation, votes.rebirths))

@@ -22,7 +22,7 @@ class Membership:
     def __init__(self, me: NodeId, incarnation: int, contacts: tuple[NodeId, ...]) -> None:
         self.me, self.incarnation, self.contacts = me, incarnation, contacts
         self.history = Memberships()
-        self.rumour = NO_MEMBERS  # the last membership in the log, applied or not
+        self.latest_in_log = NO_MEMBERS  # the last membership in the log, applied or not
         self.adopted = 0  # the group that a node learns from before it is a member
 
     @property
@@ -103,7 +103,7 @@ class Following:
         self.ballot = BOTTOM  # of the leader heard last
         self.leader = NodeId("")
         self.heard = 0.0
-        self.vain = 0  # ballots since then that elected no leader
+        self.failed_ballots = 0  # ballots since then that elected no leader
 
     def leased(self, candidate: NodeId) -> bool:
         """Return whether a leader other than `candidate` may still hold a lease from here."""
@@ -129,8 +129,8 @@ class Following:
         round trip and two writes: candidates that wait for less end each other's elections.
         """
         options = self.options
-        self.vain += 1
-        return min(2.0 ** min(self.vain, 64) * 2 * options.resend, options.suspicion)
+        self.failed_ballots += 1
+        return min(2.0 ** min(self.failed_ballots, 64) * 2 * options.resend, options.suspicion)
 
 
 class Fetching:
@@ -147,8 +147,8 @@ class Fetching:
         self.io, self.options = io, options
         self.membership, self.progress, self.following = membership, progress, following
         self.tried: dict[NodeId, None] = {}  # replicas asked for the next slot in vain
-        self.bereft: dict[NodeId, None] = {}  # replicas whose disk has lost the next slot
-        self.stood_at = -1  # the last applied slot when the timer was set; -1: it is not set
+        self.lost_by: dict[NodeId, None] = {}  # replicas whose disk has lost the next slot
+        self.applied_when_set = -1  # the last applied slot when the timer was set; -1: not set
         # Applied slots that cannot be read, and the replicas whose disk has lost each of them too.
         self.holes: dict[int, dict[NodeId, None]] = {}
         self.recalled: dict[int, dict[Member, Vote | None]] = {}  # votes of others for the holes
@@ -190,14 +190,14 @@ class Fetching:
 
     def await_more(self) -> None:
         """Set the timer to ask for missing slots, unless it is set: no message puts it off."""
-        if self.stood_at < 0:
+        if self.applied_when_set < 0:
             self.io.later(self.options.resend, Behind())
-            self.stood_at = self.progress.applied
+            self.applied_when_set = self.progress.applied
 
     def progressed(self) -> None:
         """Forget the answers for the slot that is applied now."""
         self.tried.clear()
-        self.bereft.clear()
+        self.lost_by.clear()
 
     # -- holes --
 

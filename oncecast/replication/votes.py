@@ -46,7 +46,7 @@ class Votes:
         self.rebirths = 0  # incarnations that this disk has lost
         self.lost: list[Range] = []  # slots whose votes the log could not give back
         self.damage = ""
-        self.estranged = False  # the record of the present incarnation is lost
+        self.incarnation_lost = False  # the record of the present incarnation is lost
 
     @property
     def vouch(self) -> m.Vouch:
@@ -155,7 +155,7 @@ class Votes:
         self.counted, self.replaced = replaced, max(self.replaced, replaced)
         # The first records after a snapshot may be older than it, of an earlier incarnation.
         reborn = rebirths > self.rebirths
-        self.estranged |= reborn
+        self.incarnation_lost |= reborn
         self.rebirths = max(self.rebirths, rebirths)
         first = self._first_lost()
         if first < FAR:
@@ -177,9 +177,9 @@ class Votes:
         self.replaced += FORGOT
 
     @property
-    def forgetful(self) -> bool:
+    def promise_uncertain(self) -> bool:
         """Return whether a promise or the present incarnation may be lost."""
-        return self.estranged or any(high == FAR for _, high in self.lost)
+        return self.incarnation_lost or any(high == FAR for _, high in self.lost)
 
     def begin_incarnation(self, incarnation: int, rebirths: int) -> None:
         """Drop all votes, and values that are not known to be chosen."""
@@ -187,7 +187,7 @@ class Votes:
         self.counted = self.replaced
         self.membership.incarnation = incarnation
         self.rebirths = max(self.rebirths, rebirths)
-        self.estranged = False
+        self.incarnation_lost = False
         self.lost.clear()
 
 

@@ -313,7 +313,7 @@ def test_member_whose_promise_knows_more_slots_is_asked_for_them_at_once() -> No
         Send(B, Want(1, 3), after=0),
         Later(RESEND, Behind()),
     ]
-    assert (group.state.progress.known, group.state.fetching.stood_at) == (3, 0)
+    assert (group.state.progress.known, group.state.fetching.applied_when_set) == (3, 0)
 
 
 def test_promises_of_a_majority_make_a_leader() -> None:

@@ -118,9 +118,9 @@ def test_beat_decides_slots_up_to_the_one_it_names() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (X, Y), 0))
     assert events(hear(group, A, Beat(ballot(1), 1, 5.0))) == [Decided(1, b"x")]
-    assert (group.learner.surely, group.state.progress.known) == ((ballot(1), 1), 1)
+    assert (group.learner.leader_knows, group.state.progress.known) == ((ballot(1), 1), 1)
     hear(group, A, Beat(ballot(1), 0, 5.5))  # an older Beat changes nothing
-    assert (group.learner.surely, group.state.progress.known) == ((ballot(1), 1), 1)
+    assert (group.learner.leader_knows, group.state.progress.known) == ((ballot(1), 1), 1)
     assert events(hear(group, A, Beat(ballot(1), 2, 6.0))) == [Decided(2, b"y")]
 
 
@@ -141,17 +141,17 @@ def test_slots_are_applied_in_bounded_steps() -> None:
 
 def test_progress_clears_the_peers_that_were_asked_in_vain() -> None:
     group = started()
-    group.state.fetching.tried[C] = group.state.fetching.bereft[C] = None
+    group.state.fetching.tried[C] = group.state.fetching.lost_by[C] = None
     hear(group, A, Chosen(2, (Y,)))
-    assert (list(group.state.fetching.tried), list(group.state.fetching.bereft)) == ([C], [C])
+    assert (list(group.state.fetching.tried), list(group.state.fetching.lost_by)) == ([C], [C])
     hear(group, A, Chosen(1, (X,)))
-    assert (group.state.fetching.tried, group.state.fetching.bereft) == ({}, {})
+    assert (group.state.fetching.tried, group.state.fetching.lost_by) == ({}, {})
 
 
 def test_missing_slot_sets_one_timer() -> None:
     group = started()
     assert Later(RESEND, Behind()) in hear(group, A, Beat(ballot(1), 2, 5.0))
-    assert group.state.fetching.stood_at == 0
+    assert group.state.fetching.applied_when_set == 0
     assert Later(RESEND, Behind()) not in hear(group, A, Beat(ballot(1), 3, 6.0))
 
 
@@ -178,7 +178,7 @@ def test_replica_that_made_progress_waits_before_it_asks() -> None:
     hear(group, A, Beat(ballot(1), 3, 5.0))
     hear(group, A, Chosen(1, (X,)))
     assert [each for each in behind(group) if isinstance(each, Send)] == []
-    assert (group.state.fetching.stood_at, group.applied) == (1, 1)
+    assert (group.state.fetching.applied_when_set, group.applied) == (1, 1)
 
 
 def test_sources_are_the_other_members_and_the_contacts() -> None:
@@ -264,14 +264,14 @@ def test_lost_slot_that_is_not_the_next_one_does_not_stop_the_replica() -> None:
     group.state.votes.damage = "records 3 to 3 of its log cannot be read"
     hear(group, A, Lacking(2, True))
     hear(group, C, Lacking(2, True))
-    assert group.state.fetching.bereft == {}
+    assert group.state.fetching.lost_by == {}
 
 
 def test_slot_that_all_peers_have_lost_stops_only_a_damaged_replica() -> None:
     group = started()
     hear(group, A, Lacking(1, True))
     hear(group, C, Lacking(1, True))
-    assert list(group.state.fetching.bereft) == [A, C]
+    assert list(group.state.fetching.lost_by) == [A, C]
     group.state.votes.damage = "records 3 to 3 of its log cannot be read"
     with pytest.raises(Crippled, match="no other replica can read slot 1 either"):
         hear(group, C, Lacking(1, True))
@@ -309,7 +309,7 @@ def test_recall_of_a_slot_that_is_known_to_be_chosen_is_not_answered() -> None:
 
 def test_replica_that_has_lost_its_incarnation_answers_a_recall_with_lacking() -> None:
     group = started()
-    group.state.votes.estranged = True
+    group.state.votes.incarnation_lost = True
     assert hear(group, C, Recall(4)) == [Send(C, Lacking(4, True), after=0)]
 
 

@@ -100,7 +100,7 @@ def test_a_snapshot_newer_than_a_rebirth_does_not_count_it_twice() -> None:
     assert (
         group.state.membership.incarnation,
         group.state.votes.rebirths,
-        group.state.votes.estranged,
+        group.state.votes.incarnation_lost,
     ) == (42, 1, False)
     assert list(group.state.votes.ballots) == [3]
 

@@ -175,7 +175,7 @@ def test_repeated_vote_counts_only_after_a_first_one() -> None:
 
 def test_lost_rebirth_is_remembered() -> None:
     group = restored(Promised(ballot(1), vouch(0, rebirths=3)))
-    assert (group.state.votes.rebirths, group.state.votes.estranged) == (3, True)
+    assert (group.state.votes.rebirths, group.state.votes.incarnation_lost) == (3, True)
     group = restored(
         Promised(ballot(1), vouch(0, rebirths=3)), Promised(ballot(1), vouch(0, rebirths=2))
     )
@@ -199,7 +199,7 @@ def test_next_vote_limits_the_damage() -> None:
 def test_vote_that_vouches_for_no_later_slot_ends_the_damage() -> None:
     group = damage(restored(entry(2, applied=2)), Promised(ballot(3), vouch(2)))
     assert group.state.votes.lost == []
-    assert not group.state.votes.forgetful
+    assert not group.state.votes.promise_uncertain
 
 
 def test_doubt_forgets_votes_and_values_that_are_not_applied() -> None:
@@ -245,7 +245,7 @@ def test_new_incarnation_keeps_only_slots_known_to_be_chosen() -> None:
     assert (
         group.state.membership.incarnation,
         group.state.votes.rebirths,
-        group.state.votes.estranged,
+        group.state.votes.incarnation_lost,
     ) == (77, 1, False)
     assert (group.state.votes.ballots, group.state.votes.lost) == ({}, [])
     assert [group.state.values.index.get(slot) for slot in (1, 2, 3, 4)] == [2, 3, None, None]
@@ -254,9 +254,9 @@ def test_new_incarnation_keeps_only_slots_known_to_be_chosen() -> None:
 
 def test_new_incarnation_keeps_chosen_values_after_a_gap() -> None:
     group = restored(entry(2), entry(3), entry(4, applied=3))
-    group.state.votes.estranged = True
+    group.state.votes.incarnation_lost = True
     group.state.votes.begin_incarnation(77, 1)
-    assert not group.state.votes.estranged
+    assert not group.state.votes.incarnation_lost
     assert [group.state.values.index.get(slot) for slot in (2, 3, 4)] == [2, 3, None]
 
 
@@ -282,9 +282,9 @@ def test_replica_knows_the_latest_membership_in_its_log_applied_or_not() -> None
         Entry(5, ballot(1), CONFIG, encode_config(five), 0, vouch(5)),
         Learned(4, CONFIG, encode_config(FOUR)),
     )
-    assert group.state.membership.rumour == five
+    assert group.state.membership.latest_in_log == five
     assert group.state.membership.config == THREE
-    assert restored(entry(1)).state.membership.rumour == NO_MEMBERS
+    assert restored(entry(1)).state.membership.latest_in_log == NO_MEMBERS
 
 
 # -- promising after damage --
@@ -538,7 +538,11 @@ def test_a_new_replica_has_promised_stored_and_applied_nothing() -> None:
         group.state.votes.rebirths,
         group.state.progress.chain,
     ) == (1, 0, 0, 0)
-    assert (group.state.progress.known, group.state.fetching.stood_at, group.learner.surely) == (
+    assert (
+        group.state.progress.known,
+        group.state.fetching.applied_when_set,
+        group.learner.leader_knows,
+    ) == (
         0,
         -1,
         (BOTTOM, 0),

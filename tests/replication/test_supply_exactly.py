@@ -414,7 +414,7 @@ def test_snapshot_clears_votes_and_tallies_up_to_its_slot_only() -> None:
     hear(group, A, Accept(ballot(1), 4, (X, Y, X, Y), 0))
     hear(group, D, Accepted(ballot(1), 4, 7, 1))
     group.state.progress.learned[3] = None
-    group.state.fetching.tried[A] = group.state.fetching.bereft[A] = None
+    group.state.fetching.tried[A] = group.state.fetching.lost_by[A] = None
     hear(group, C, Ahead(5, 6, 999, THREE, 1))
     hear(group, C, Piece(5, 0, b"s", True))
     assert (
@@ -422,7 +422,7 @@ def test_snapshot_clears_votes_and_tallies_up_to_its_slot_only() -> None:
         list(group.state.tallies),
         group.state.progress.learned,
     ) == ([6, 7], [6, 7], {})
-    assert (group.state.fetching.tried, group.state.fetching.bereft) == ({}, {})
+    assert (group.state.fetching.tried, group.state.fetching.lost_by) == ({}, {})
     assert list(group.state.values.items) == [4, 5, 6, 7]  # until they are on disk
     sync(group)
     assert list(group.state.values.items) == [6, 7]

@@ -753,7 +753,7 @@ mutant(
     "a replica that may have lost a promise begins a new incarnation",
     Recovery,
     "_outlive_damage",
-    "if votes.forgetful:",
+    "if votes.promise_uncertain:",
     "if False:",
 )
 
@@ -1010,7 +1010,7 @@ mutant(
     "each ballot without a leader is given more time",
     Following,
     "recess",
-    "2.0 ** min(self.vain, 64)",
+    "2.0 ** min(self.failed_ballots, 64)",
     "2.0",
     exact(test_acceptor.test_each_failed_election_gives_the_next_ballot_more_time),
 )

@@ -47,7 +47,7 @@ PATIENCE = SUSPICION * 1.125
 X, Y = command(b"x"), command(b"y")
 
 
-def test_a_promise_waits_for_the_disk() -> None:
+def test_promise_waits_for_the_disk() -> None:
     group = started()
     assert hear(group, A, Prepare(ballot(1), 1)) == [
         Append(Promised(ballot(1), vouch(0)), 2),
@@ -78,7 +78,7 @@ def test_each_failed_election_gives_the_next_ballot_more_time() -> None:
     assert Later(0.04, Silence()) in hear(group, A, Prepare(ballot(50), 1))
 
 
-def test_a_rejected_candidate_waits_longer_each_time_until_a_leader_is_heard() -> None:
+def test_rejected_candidate_waits_longer_each_time_until_a_leader_is_heard() -> None:
     """REP-5"""
     group = started(options=replace(OPTIONS, resend=0.01))
     waits: list[float] = []
@@ -160,7 +160,7 @@ def test_accepted_value_is_stored_once_and_announced_once_it_is_on_disk() -> Non
     ]
 
 
-def test_a_repeated_accept_is_answered_and_not_stored_again() -> None:
+def test_repeated_accept_is_answered_and_not_stored_again() -> None:
     group = started()
     accept = Accept(ballot(1), 1, (command(b"x"),), 0)
     hear(group, A, accept)
@@ -169,7 +169,7 @@ def test_a_repeated_accept_is_answered_and_not_stored_again() -> None:
     assert (C, Accepted(ballot(1), 1, 1, 1)) in sends(effects)
 
 
-def test_the_same_value_with_a_higher_ballot_is_not_written_again() -> None:
+def test_same_value_with_a_higher_ballot_is_not_written_again() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x" * 99),), 0))
     sync(group)
@@ -238,7 +238,7 @@ def test_restarted_replica_rejects_leaders_before_the_last_one_it_answered() -> 
     assert hear(group, A, Prepare(ballot(3), 1)) == []
 
 
-def test_the_leader_itself_may_stand_again_at_any_time() -> None:
+def test_leader_itself_may_stand_again_at_any_time() -> None:
     group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     assert records(hear(group, A, Prepare(ballot(2), 1))) == [Promised(ballot(2), vouch(0))]
@@ -339,5 +339,5 @@ def test_promise_reports_no_votes_for_chosen_slots() -> None:
     hear(group, A, Accept(ballot(1), 1, (X, Y), 0))
     group.state.progress.certain = 1
     group.now += 10
-    (_, said) = sends(hear(group, C, Prepare(ballot(2, C), 1)))[0]
-    assert said == Promise(ballot(2, C), 1, 1, 1, (Vote(2, ballot(1), Y),), ())
+    (_, answer) = sends(hear(group, C, Prepare(ballot(2, C), 1)))[0]
+    assert answer == Promise(ballot(2, C), 1, 1, 1, (Vote(2, ballot(1), Y),), ())

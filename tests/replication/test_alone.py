@@ -42,11 +42,11 @@ def test_proposal_is_decided_only_after_its_record_is_on_disk() -> None:
     """SVC-10, REP-3"""
     group = alone()
     group.request(Propose(7, b"value"))
-    stored, said = group.drain()
+    stored, sent = group.drain()
     assert isinstance(stored, Append)
     assert isinstance(stored.record, Entry)
     assert (stored.record.slot, stored.record.data) == (1, b"value")
-    assert said == Send(ME, Stored(stored.number), after=stored.number)
+    assert sent == Send(ME, Stored(stored.number), after=stored.number)
     assert hear(group, ME, Stored(stored.number)) == [Emit(Decided(1, b"value", 7), after=0)]
 
 
@@ -178,7 +178,7 @@ def last_of_two() -> Paxos:
     return group
 
 
-def test_the_last_replica_waits_for_the_lease_of_the_leader_that_left() -> None:
+def test_last_replica_waits_for_the_lease_of_the_leader_that_left() -> None:
     """REP-2: the leader may not know yet that it is removed, and still answers reads."""
     group = last_of_two()
     assert group.leader.term is None
@@ -190,7 +190,7 @@ def test_the_last_replica_waits_for_the_lease_of_the_leader_that_left() -> None:
     assert group.leads(group.now)
 
 
-def test_the_last_replica_waits_only_once() -> None:
+def test_last_replica_waits_only_once() -> None:
     """REP-2: when it has led itself, no other node can hold a lease from it."""
     group = last_of_two()
     group.now += group.options.suspicion

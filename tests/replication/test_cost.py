@@ -40,7 +40,7 @@ class MessageCounter(Checker):
                 self.counts[type(effect.message).__name__] += 1
 
 
-def test_a_commit_of_three_takes_two_accepts_and_six_accepted() -> None:
+def test_commit_of_three_takes_two_accepts_and_six_accepted() -> None:
     quiet = Quiet(options=STEADY)
     quiet.put(b"warm-up")
     sent = MessageCounter()
@@ -51,7 +51,7 @@ def test_a_commit_of_three_takes_two_accepts_and_six_accepted() -> None:
     assert sent.counts == {"Accept": 6, "Accepted": 18}
 
 
-def test_a_put_is_written_once_on_each_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_put_is_written_once_on_each_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each disk gets the payload once, plus less than 500 bytes."""
     quiet = Quiet(options=STEADY)
     quiet.put(b"warm-up")
@@ -72,7 +72,7 @@ def test_a_put_is_written_once_on_each_replica(monkeypatch: pytest.MonkeyPatch) 
         assert quiet.files(node).count(payload) == 1
 
 
-def test_a_put_that_a_new_leader_proposes_again_is_not_written_again() -> None:
+def test_put_that_a_new_leader_proposes_again_is_not_written_again() -> None:
     quiet = Quiet()
     payload = b"a payload that is nowhere else " * 100
     leader = quiet.leader

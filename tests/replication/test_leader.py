@@ -214,7 +214,7 @@ def test_values_proposed_while_others_are_in_flight_share_an_accept() -> None:
     assert group.drain() == [Later(0.0, Flush())]
 
 
-def test_a_replica_that_does_not_lead_proposes_nothing() -> None:
+def test_replica_that_does_not_lead_proposes_nothing() -> None:
     group = started(A)
     group.request(Propose(1, b"x"))
     assert group.drain() == []
@@ -495,7 +495,7 @@ def test_higher_ballot_ends_a_term(message: Reject | Beat | Accepted) -> None:
     assert propose(group, 1, b"x") == []
 
 
-def test_a_leader_that_was_rejected_may_stand_again_at_once() -> None:
+def test_leader_that_was_rejected_may_stand_again_at_once() -> None:
     """The leader that it heard last is itself."""
     group = leading()
     hear(group, C, Reject(ballot(9, C)))
@@ -503,7 +503,7 @@ def test_a_leader_that_was_rejected_may_stand_again_at_once() -> None:
     assert [message for _, message in sends(group.drain())] == [Canvass(1), Canvass(1)]
 
 
-def test_an_elected_candidate_that_was_rejected_promises_another_one_at_once() -> None:
+def test_elected_candidate_that_was_rejected_promises_another_one_at_once() -> None:
     """REP-5: if it waited for its own lease, both candidates could give up again and again."""
     group = started(A)
     group.leader.stand()
@@ -586,7 +586,7 @@ def answered(
 
 
 @pytest.mark.parametrize("bound", [OPTIONS.suspicion, OPTIONS.suspicion / 2, 9.0])
-def test_a_lease_counts_from_the_beat_that_a_majority_has_answered(bound: float) -> None:
+def test_lease_counts_from_the_beat_that_a_majority_has_answered(bound: float) -> None:
     """If the nodes have different suspicion times, the shorter one counts."""
     group = leading()
     sent = group.now = group.now + 1.0
@@ -690,14 +690,14 @@ def test_answers_for_another_ballot_or_incarnation_give_no_lease() -> None:
     assert started().leader.lease_ends() == 0.0
 
 
-def test_a_shorter_promise_gives_a_shorter_lease() -> None:
+def test_shorter_promise_gives_a_shorter_lease() -> None:
     group = leading()
     expire(group, BeatDue())
     hear(group, B, Heard(ballot(1), 100.0, 1, 0, SUSPICION / 2))
     assert group.leader.lease_ends() == 100.0 + OPTIONS.lease(SUSPICION / 2)
 
 
-def test_a_lone_leader_needs_no_answers() -> None:
+def test_lone_leader_needs_no_answers() -> None:
     group = started(A, Config(1, (Member(A, 1),), 1))
     assert group.leads(1e9)
 

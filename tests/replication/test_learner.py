@@ -115,7 +115,7 @@ def test_beat_does_not_decide_slots_that_were_accepted_with_another_ballot() -> 
     assert Decided(1, b"y") not in events(effects)
 
 
-def test_the_membership_that_was_decided_before_a_slot_votes_on_it() -> None:
+def test_membership_that_was_decided_before_a_slot_votes_on_it() -> None:
     group = started()
     added = Item(CONFIG, encode_config(THREE.added(Member(D, 9))))
     hear(group, A, Accept(ballot(1), 1, (added, command(b"x")), 0))

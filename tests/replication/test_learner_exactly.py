@@ -252,7 +252,7 @@ def test_newcomer_fetches_from_followers_if_possible() -> None:
 # -- slots that peers lack --
 
 
-def test_a_peer_that_lacks_a_slot_is_not_asked_again_at_once() -> None:
+def test_peer_that_lacks_a_slot_is_not_asked_again_at_once() -> None:
     group = started()
     hear(group, C, Beat(ballot(1, C), 3, 5.0))
     assert hear(group, C, Lacking(1, False)) == []

@@ -89,7 +89,7 @@ def test_lost_rebirth_makes_all_earlier_votes_doubtful() -> None:
     assert group.state.membership.incarnation not in (1, 42)
 
 
-def test_a_snapshot_newer_than_a_rebirth_does_not_count_it_twice() -> None:
+def test_snapshot_newer_than_a_rebirth_does_not_count_it_twice() -> None:
     """Otherwise the replica would lose its membership at each restart."""
     state = Checkpoint(
         (b"",), 1, 1, 42, ballot(9), Vouch(3, 1, 2), THREE, 0, ((1, 2, 2), (3, 5, 1)), ()
@@ -229,7 +229,7 @@ def test_leader_steps_down_instead_of_proposing_for_a_chosen_slot() -> None:
 # -- values that are not yet on disk --
 
 
-def test_a_value_stays_in_memory_until_its_newest_record_is_on_disk() -> None:
+def test_value_stays_in_memory_until_its_newest_record_is_on_disk() -> None:
     group = restored(options=SMALL)
     group.start()
     group.now = 100.0
@@ -300,7 +300,7 @@ def test_founder_applies_all_its_votes_before_it_starts() -> None:
     group.request(Compact(299, 299, (b"state",)))
 
 
-def test_a_membership_that_a_founder_finds_undecided_is_written_twice() -> None:
+def test_membership_that_a_founder_finds_undecided_is_written_twice() -> None:
     alone = Config(1, (Member(A, 1),), 3)
     joined = encode_config(Config(2, (Member(A, 1), Member(B, 1)), 3))
     group = restored(Entry(1, ballot(1), CONFIG, joined, 0, vouch(1)), me=A, config=alone)

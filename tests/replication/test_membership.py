@@ -328,7 +328,7 @@ def test_no_member_is_removed_while_another_one_has_lost_its_disk() -> None:
     assert (queued(group), group.state.membership.config) == ([], THREE)
 
 
-def test_the_member_that_has_lost_its_disk_can_be_removed_at_once() -> None:
+def test_member_that_has_lost_its_disk_can_be_removed_at_once() -> None:
     """REP-2"""
     group = leading()
     alive(group, B, C)
@@ -337,7 +337,7 @@ def test_the_member_that_has_lost_its_disk_can_be_removed_at_once() -> None:
     assert decide(group)[:2] == [NOOP, THREE.removed(C)]
 
 
-def test_a_surplus_member_stays_while_another_one_has_lost_its_disk() -> None:
+def test_surplus_member_stays_while_another_one_has_lost_its_disk() -> None:
     """REP-2: if C went before the old incarnation of B, A and B could decide nothing."""
     group = leading(config=Config(1, THREE.members, 2))
     passes(group, group.options.suspicion - 0.5, B, C)

@@ -156,7 +156,7 @@ def test_offer_of_a_member_does_not_end_its_silence() -> None:
     assert group.state.roster.last_heard[C] == heard
 
 
-def test_a_leader_keeps_a_bounded_number_of_offers() -> None:
+def test_leader_keeps_a_bounded_number_of_offers() -> None:
     group = leading()
     for at in range(70):
         offered(group, NodeId(f"n{at}"))
@@ -177,7 +177,7 @@ def test_leader_forgets_non_members_without_an_offer() -> None:
     assert list(group.state.roster.last_heard) == [B, C]
 
 
-def test_an_offer_that_is_not_renewed_is_forgotten() -> None:
+def test_offer_that_is_not_renewed_is_forgotten() -> None:
     group = leading()
     alive(group, B, C)
     offered(group, D)
@@ -204,7 +204,7 @@ def test_answer_to_a_beat_renews_an_offer_of_the_same_incarnation() -> None:
 # -- silence --
 
 
-def test_a_member_is_suspected_after_the_suspicion_time_and_once() -> None:
+def test_member_is_suspected_after_the_suspicion_time_and_once() -> None:
     group = leading()
     alive(group, B, C)
     began = group.now
@@ -381,7 +381,7 @@ def test_reports_of_former_members_are_forgotten() -> None:
     assert group.state.roster.reported == {Member(B, 1): 1}
 
 
-def test_a_newcomer_that_has_caught_up_offers_itself_at_once() -> None:
+def test_newcomer_that_has_caught_up_offers_itself_at_once() -> None:
     group = outsider()
     hear(group, C, Beat(ballot(1, C), 2, 1.0))
     assert not any(isinstance(each, Offer) for _, each in sends(hear(group, A, Chosen(1, (X,)))))
@@ -408,7 +408,7 @@ def test_newcomer_sends_its_vote_to_the_leader_only() -> None:
     assert [to for to, each in sends(effects) if isinstance(each, Accepted)] == [A]
 
 
-def test_a_change_that_is_done_already_is_dropped() -> None:
+def test_change_that_is_already_made_is_dropped() -> None:
     group = leading()
     alive(group, B, C)
     group.request(Change(add=B))
@@ -633,7 +633,7 @@ def test_leader_beats_at_once_after_it_added_a_member() -> None:
     )  # a majority has promised
 
 
-def test_a_leader_without_the_promises_of_a_majority_asks_for_them_again() -> None:
+def test_leader_without_the_promises_of_a_majority_asks_for_them_again() -> None:
     group = leading(config=Config(1, (Member(A, 1), Member(B, 1)), 2))
     assert group.leader.term is not None
     del group.leader.term.promises.members[Member(B, 1)]

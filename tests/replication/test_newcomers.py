@@ -87,8 +87,8 @@ def test_newcomer_that_has_all_slots_it_was_told_of_is_added_under_load() -> Non
     hear(group, D, Offer(9, 0))
     assert group.state.roster.audience() == [B, D]
     alive(group, B)
-    _, told = group.state.roster.beats[-1]
-    reports(group, D, told - 10)
+    _, known = group.state.roster.beats[-1]
+    reports(group, D, known - 10)
     assert is_added(group)
 
 
@@ -96,8 +96,8 @@ def test_newcomer_that_lacks_many_slots_is_not_added() -> None:
     group = busy()
     hear(group, D, Offer(9, 0))
     alive(group, B)
-    _, told = group.state.roster.beats[-1]
-    reports(group, D, told - AHEAD // 4)
+    _, known = group.state.roster.beats[-1]
+    reports(group, D, known - AHEAD // 4)
     assert not is_added(group)
 
 
@@ -123,8 +123,8 @@ def test_newcomer_that_falls_behind_gets_no_more_proposals() -> None:
     hear(group, D, Offer(9, group.applied - AHEAD // 4))
     assert propose(group) == [B, D]
     alive(group, B)
-    _, told = group.state.roster.beats[-1]
-    reports(group, D, told - AHEAD)
+    _, known = group.state.roster.beats[-1]
+    reports(group, D, known - AHEAD)
     assert propose(group) == [B]
 
 

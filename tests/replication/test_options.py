@@ -32,7 +32,7 @@ def test_invalid_option_is_rejected(options: dict[str, float], message: str) -> 
         GroupOptions(**options)  # type: ignore[arg-type]
 
 
-def test_the_smallest_options_are_allowed() -> None:
+def test_smallest_options_are_allowed() -> None:
     tiny = GroupOptions(window_slots=1, window_bytes=1, accept_bytes=1, piece_bytes=1, drift=0.0)
     assert (tiny.ahead_slots, tiny.step_slots, tiny.give_bytes) == (4096, 64, 1 << 16)
     assert GroupOptions(window_slots=2, ahead_min=1).ahead_slots == 8

@@ -20,7 +20,7 @@ def test_without_promises_nothing_is_known() -> None:
     assert (promises.known, promises.horizon, promises.cover(1, THREE)) == (0, 0, False)
 
 
-def test_the_value_of_the_highest_ballot_is_kept() -> None:
+def test_value_of_the_highest_ballot_is_proposed() -> None:
     promises = Promises()
     promises.add(ME, promise_with(Vote(1, ballot(2), command(b"old"))))
     promises.add(OTHER, promise_with(Vote(1, ballot(5), command(b"new"))))
@@ -42,7 +42,7 @@ def test_slot_without_votes_is_filled_with_a_noop() -> None:
     assert promises.horizon == 3
 
 
-def test_a_majority_covers_a_slot() -> None:
+def test_majority_covers_a_slot() -> None:
     promises = Promises()
     promises.add(ME, promise_with())
     assert not promises.cover(1, THREE)

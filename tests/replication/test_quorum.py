@@ -54,7 +54,7 @@ def test_majorities_of_a_membership_and_its_successor_always_meet(count: int) ->
                 assert any(member in other for member in one)
 
 
-def test_a_successor_has_the_next_version_and_keeps_the_size_unless_told() -> None:
+def test_successor_has_the_next_version_and_keeps_the_size_by_default() -> None:
     assert THREE.added(Member(D, 4)) == Config(2, (*THREE.members, Member(D, 4)), 3)
     assert THREE.removed(B, 2) == Config(2, (Member(A, 1), THREE.members[2]), 2)
     assert THREE.successor(*THREE.members) == Config(2, THREE.members, 3)

@@ -106,7 +106,7 @@ def test_replica_restored_from_a_snapshot_writes_no_born_record() -> None:
     assert not any(isinstance(each, Born) for each in records(group.drain()))
 
 
-def test_a_slot_that_a_snapshot_covers_is_neither_applied_again_nor_kept_in_memory() -> None:
+def test_slot_that_a_snapshot_covers_is_neither_applied_again_nor_kept_in_memory() -> None:
     group = restored(state(), entry(5), Learned(4, 0, b"4"), Learned(5, 0, b"5"), entry(6))
     assert applied_values(group) == []
     assert list(group.state.values.items) == [6]
@@ -160,7 +160,7 @@ def test_installed_snapshot_counts_as_more_than_one_replacement() -> None:
     assert FORGOT > 1
 
 
-def test_a_certain_slot_stays_certain() -> None:
+def test_certain_slot_stays_certain() -> None:
     group = restored(entry(9, applied=5), Skipped(3), entry(10, applied=4))
     assert group.state.progress.certain == 5
 
@@ -294,27 +294,27 @@ def promised_to_c(group: Paxos) -> Promise:
     group.start()
     group.drain()
     group.now = 100.0
-    said = [
+    promise = [
         each.message for each in hear(group, C, Prepare(ballot(99, C), 1)) if isinstance(each, Send)
     ]
-    assert isinstance(said[0], Promise)
-    return said[0]
+    assert isinstance(promise[0], Promise)
+    return promise[0]
 
 
 def test_learned_value_of_a_lost_slot_is_reported() -> None:
     group = damage(restored(entry(5, applied=1)), Learned(4, 0, b"4"), entry(6, applied=1, top=7))
-    said = promised_to_c(group)
-    assert [vote.slot for vote in said.votes] == [4, 5, 6]
-    assert said.lost == ((2, 3), (7, 7))
+    promise = promised_to_c(group)
+    assert [vote.slot for vote in promise.votes] == [4, 5, 6]
+    assert promise.lost == ((2, 3), (7, 7))
 
 
-def test_a_vote_whose_value_cannot_be_read_is_reported_as_lost() -> None:
+def test_vote_whose_value_cannot_be_read_is_reported_as_lost() -> None:
     group = restored(entry(1), entry(2))
     group.state.values.items.clear()
     group.state.values.index.cut(2)
-    said = promised_to_c(group)
-    assert [vote.slot for vote in said.votes] == [1]
-    assert said.lost == ((2, 2),)
+    promise = promised_to_c(group)
+    assert [vote.slot for vote in promise.votes] == [1]
+    assert promise.lost == ((2, 2),)
 
 
 def test_lost_slots_are_forgotten_once_applied() -> None:
@@ -327,7 +327,7 @@ def test_lost_slots_are_forgotten_once_applied() -> None:
     assert (group.applied, group.state.votes.lost) == (3, [(4, 4)])
 
 
-def test_a_leader_known_from_before_a_restart_is_answered_without_waiting_for_the_disk() -> None:
+def test_leader_known_from_before_a_restart_is_answered_without_waiting_for_the_disk() -> None:
     group = restored(Promised(ballot(1), vouch(0)))
     group.start()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
@@ -398,7 +398,7 @@ def test_applied_value_leaves_memory_while_later_ones_are_being_stored() -> None
     assert (group.applied, list(group.state.values.items)) == (1, [2])
 
 
-def test_the_last_record_on_disk_never_goes_back() -> None:
+def test_last_record_on_disk_never_decreases() -> None:
     group = started()
     hear(group, B, Stored(7))
     hear(group, B, Stored(3))
@@ -408,7 +408,7 @@ def test_the_last_record_on_disk_never_goes_back() -> None:
 # -- applying --
 
 
-def test_a_decided_command_without_a_proposal_here_has_no_token() -> None:
+def test_decided_command_without_a_proposal_here_has_no_token() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     assert events(hear(group, A, Accept(ballot(1), 2, (), 1))) == [Decided(1, b"x", -1)]
@@ -487,7 +487,7 @@ def test_membership_is_written_twice_and_reported() -> None:
     assert [each for each in effects if isinstance(each, Emit)] == [Emit(Removed(C), after=0)]
 
 
-def test_a_membership_that_is_not_the_next_one_changes_nothing() -> None:
+def test_membership_that_is_not_the_next_one_changes_nothing() -> None:
     group = started()
     later = Config(3, FOUR.members, 3)
     assert chosen(group, Item(CONFIG, encode_config(later))) == []
@@ -518,7 +518,7 @@ def test_nodes_are_the_members_or_else_the_contacts() -> None:
     assert outside.nodes() == (A,)
 
 
-def test_a_new_replica_has_promised_stored_and_applied_nothing() -> None:
+def test_new_replica_has_promised_stored_and_applied_nothing() -> None:
     group = unstarted()
     assert (
         group.state.votes.promised,

@@ -49,7 +49,7 @@ def led(b_applied: int, c_applied: int) -> Paxos:
     return group
 
 
-def test_a_leader_hands_over_to_the_follower_that_has_applied_most() -> None:
+def test_leader_hands_over_to_the_follower_that_has_applied_most() -> None:
     group = led(5, 7)
     assert group.leader.term is not None
     won = group.leader.term.ballot
@@ -150,14 +150,14 @@ def test_retired_replica_still_votes() -> None:
     assert [to for to, _ in sends(effects)][:2] == [B, C]
 
 
-def test_a_silent_follower_is_not_asked() -> None:
+def test_silent_follower_is_not_asked() -> None:
     group = led(5, 7)
     group.state.roster.silent[C] = None
     group.request(Retire())
     assert [m.successor for _, m in sends(group.drain()) if isinstance(m, Release)] == [B, B]
 
 
-def test_a_leader_without_followers_leads_to_the_end() -> None:
+def test_leader_without_followers_leads_to_the_end() -> None:
     group = leading(config=Config(1, THREE.members[:1], 1))
     hear(group, B, Offer(9, 0))
     group.request(Retire())
@@ -166,7 +166,7 @@ def test_a_leader_without_followers_leads_to_the_end() -> None:
     assert group.leader.term.acting
 
 
-def test_a_follower_may_stop_at_once_and_a_candidate_gives_up() -> None:
+def test_follower_may_stop_at_once_and_a_candidate_gives_up() -> None:
     group = started()
     hear(group, A, Beat(ballot(1), 0, 1.0))
     group.request(Retire())

@@ -172,7 +172,7 @@ def test_lost_entry_that_is_not_applied_is_not_noted_as_unreadable() -> None:
     assert group.state.fetching.holes == {}
 
 
-def test_an_entry_that_is_not_decided_is_lacking_but_not_lost() -> None:
+def test_entry_that_is_not_decided_is_lacking_but_not_lost() -> None:
     group = replica(known=2)
     assert hear(group, C, Want(3, 3)) == [Send(C, Lacking(3, False), after=0)]
 
@@ -452,7 +452,7 @@ def test_snapshot_that_was_overtaken_meanwhile_is_dropped() -> None:
     hear(group, C, AHEAD)
     hear(group, A, Chosen(1, FIVE))
     assert group.applied == 5
-    told = [event for piece in PIECES for event in events(hear(group, C, piece))]
-    assert told == []
+    reported = [event for piece in PIECES for event in events(hear(group, C, piece))]
+    assert reported == []
     assert group.transfer.taking is None
     assert group.state.progress.chain != 999

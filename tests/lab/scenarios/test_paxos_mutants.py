@@ -169,7 +169,7 @@ def is_alone_no_more(seed: int) -> None:
 
 
 def restarts_last(seed: int) -> None:
-    test_alone.test_the_last_replica_waits_for_the_lease_of_the_leader_that_left()
+    test_alone.test_last_replica_waits_for_the_lease_of_the_leader_that_left()
 
 
 def is_told_of_much(seed: int) -> None:
@@ -217,7 +217,7 @@ def is_seated_without_a_leader(seed: int) -> None:
 
 
 def retires(seed: int) -> None:
-    test_retiring.test_a_leader_hands_over_to_the_follower_that_has_applied_most()
+    test_retiring.test_leader_hands_over_to_the_follower_that_has_applied_most()
 
 
 def loses_its_successor(seed: int) -> None:
@@ -249,7 +249,7 @@ def is_beaten(seed: int) -> None:
 
 
 def keeps_a_value_in_memory(seed: int) -> None:
-    test_lost_records.test_a_value_stays_in_memory_until_its_newest_record_is_on_disk()
+    test_lost_records.test_value_stays_in_memory_until_its_newest_record_is_on_disk()
 
 
 def reports_what_is_lost(seed: int) -> None:
@@ -700,7 +700,7 @@ mutant(
     "_without_one",
     "roster.viable(left) and",
     "",
-    exact(test_membership.test_a_surplus_member_stays_while_another_one_has_lost_its_disk),
+    exact(test_membership.test_surplus_member_stays_while_another_one_has_lost_its_disk),
 )
 mutant(
     "a replica reports slots on disk only",
@@ -1020,7 +1020,7 @@ mutant(
     "on_reject",
     "if self.term.elected:",
     "if self.following.leader == self.membership.me:",
-    exact(test_leader.test_an_elected_candidate_that_was_rejected_promises_another_one_at_once),
+    exact(test_leader.test_elected_candidate_that_was_rejected_promises_another_one_at_once),
 )
 
 # -- stopping --

@@ -26,14 +26,8 @@ class GroupOptions:
     ahead_min: int = 4096  # `ahead_slots` is never less
 
     def __post_init__(self) -> None:
-        for name in (
-            "size",
-            "window_slots",
-            "window_bytes",
-            "accept_bytes",
-            "piece_bytes",
-            "ahead_min",
-        ):
+        sizes = ("window_slots", "window_bytes", "accept_bytes", "piece_bytes", "ahead_min")
+        for name in ("size", *sizes):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         for name in ("heartbeat", "suspicion", "resend", "unclaimed_after"):

@@ -61,7 +61,7 @@ RULES = [
     rule(r"\bthe others\b", NAME_IT),
     rule(r"^(?:what|whatever)\b[^?]*[.;,:]$", "start with the subject"),
     rule(
-        r", (?:whether|what|who) [^?]*$|^whether [^?,]*$",
+        r", (?:whether|what|who) [^?]*$",
         "say what the function returns in a sentence",
     ),
     rule(
@@ -206,15 +206,17 @@ def _message(name: str, line: int, text: str) -> Iterator[Passage]:
     """Yield a string if it reads like a sentence."""
     is_code = "://" in text or HTML.search(text) or COLUMNS.fullmatch(text)
     if len(WORD.findall(text)) >= 3 and not is_code:
-        yield Passage(name, line, MESSAGE, CODE.sub("X", text))
+        yield Passage(name, line, MESSAGE, LITERAL.sub("", CODE.sub("X", text)))
 
 
 # -- judging it --
 
 
 def hits(passage: Passage) -> Iterator[Hit]:
-    for sentence in SENTENCE_END.split(passage.text):
-        sentence = " ".join(sentence.split())
+    for number, part in enumerate(SENTENCE_END.split(passage.text)):
+        sentence = " ".join(part.split())
+        if number and sentence.startswith("whether "):
+            yield Hit(passage, sentence[:60], "say what the function returns in a sentence")
         for pattern, remedy in RULES:
             match = pattern.search(sentence)
             if match:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the newest versions that pyproject.toml allows, in a throw-away place, and writes them down.
+# Install the newest versions that pyproject.toml allows in a temporary environment, and write them to the lock file.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -56,7 +56,7 @@ class Process:
         """Return `status` and `reason` as in `Health`, and the other fields of /health."""
 
     def health(self) -> Page:
-        """Return the page of /health: whether this node accepts puts or knows one that does."""
+        """Return the page of /health, with status 200 if this node or its leader accepts puts."""
         known = {**self.facts(), **ending(self.runtime)}
         return page_of(200 if known["status"] == "ok" else 503, self.me, known)
 

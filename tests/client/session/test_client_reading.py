@@ -363,7 +363,7 @@ def test_settling_at_a_bad_batch_reports_it() -> None:
 
 
 def test_leaving_without_an_answer_to_the_ack_is_reported() -> None:
-    """SVC-7: whether it was acknowledged is not known."""
+    """SVC-7: the client does not know the outcome of the ack."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
     lone.ask(Leave(9, "t", "s", 6, 6, 1.0))

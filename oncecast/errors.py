@@ -49,7 +49,7 @@ class ExitStatus(IntEnum):
     FAILURE = 1
     USAGE = 2  # the status of argparse, too
     NOT_FOUND = 3
-    EMPTY = 4  # there is nothing, or nothing arrived in time
+    EMPTY = 4  # not found, or nothing arrived in time
     NOT_ALLOWED = 5
     NO_QUORUM = 6
     INTERRUPTED = 130  # the status of a shell for a command that SIGINT ended
@@ -771,7 +771,7 @@ class TlsUnusable(NetworkError):
 
 
 class Refused(NetworkError):
-    """The peer refused the connection, and says why."""
+    """The peer refused the connection; the message gives the reason."""
 
     code = "refused"
     message = "the peer refused the connection"
@@ -905,6 +905,6 @@ class DataLost(OncecastError):
     code = "data-lost"
     message = "messages that the query should read are gone"
     remedy = (
-        "let the query keep a subscription (option subscription) or the topic keep more; to go on "
-        "without them, set option failOnDataLoss to false"
+        "let the query keep a subscription (option subscription) or the topic keep more; to skip "
+        "them, set option failOnDataLoss to false"
     )

@@ -132,7 +132,7 @@ def test_truth_that_is_returned_is_negated(tmp_path: Path) -> None:
         "x = a",
     ],
 )
-def test_what_no_behaviour_depends_on_is_left_alone(tmp_path: Path, body: str) -> None:
+def test_code_without_effect_on_behaviour_is_not_mutated(tmp_path: Path, body: str) -> None:
     assert made(tmp_path, body) == {}
 
 

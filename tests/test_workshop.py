@@ -71,7 +71,7 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFi
     assert "usage: oncecast" in capsys.readouterr().err
 
 
-def test_interrupted_command_says_so_by_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_command_exits_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(arguments: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 

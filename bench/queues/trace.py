@@ -1,7 +1,7 @@
 """The traces of a run as JSON lines, and their audit.
 
-No element may have two takers, and each must have one. A taker that was killed may have taken along
-what was given to it and it had not written down yet: one element for each ticket, and no more.
+Each element must be taken exactly once. A process that was killed may have lost elements that it
+received and had not recorded yet: at most one for each ticket.
 """
 
 from __future__ import annotations

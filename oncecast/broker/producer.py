@@ -46,7 +46,7 @@ class Producer:
         ] = {}  # first sequence and end of the last range, by books
 
     def follow_use(self, time: int) -> None:
-        """Begin to measure how long the record is idle."""
+        """Start the idle time of the record at `time`."""
         self.record = self.record or self.epoch
         self.used = time
 

@@ -48,7 +48,7 @@ class Source:
 
     def __init__(self, epoch: int = 0) -> None:
         self.epoch = epoch  # assigned by the last refusal
-        self.used = 0  # time of the last stage or publish; 0: never deleted as idle
+        self.used = 0  # time of the last stage or publish; 0 if it never expires
         self.published = -1
         self.ranges: tuple[PublishedRange, ...] = ()
         self.staged: dict[int, dict[str, Part]] = {}  # by number and name of the part

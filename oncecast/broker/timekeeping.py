@@ -33,7 +33,7 @@ class ClockRead(Value, tag="ClockRead"):
 class Timekeeper:
     def __init__(self, protocol: Protocol, group: Group, wall: Callable[[], int]) -> None:
         self._protocol, self._group, self._wall = protocol, group, wall
-        self._watched: float | None = None  # when this node saw the last stamp; None: it did not
+        self._watched: float | None = None  # when this node saw the last stamp, if it did
         self._asked = -FRESH
         # The wall clock of each other replica, after its arrival time by the monotonic clock.
         self._readings: dict[NodeId, tuple[float, int]] = {}

@@ -27,9 +27,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     log = commands.add_parser("log", help="check and print the log of a node", description=__doc__)
     verbs = log.add_subparsers(title="verbs", metavar="VERB", required=True)
 
-    verify = verbs.add_parser(
-        "verify", help="verify all checksums; exit status 1 if there is damage"
-    )
+    verify = verbs.add_parser("verify", help="verify all checksums; exit with status 1 on damage")
     verify.add_argument("--json", action="store_true", help="print one JSON object")
     verify.set_defaults(run=run_verify)
 

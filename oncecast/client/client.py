@@ -275,7 +275,7 @@ class Client:
         start: Start = EARLIEST,
         until: int | None = None,  # default: the end of the topic when the scan begins
         *,
-        life: int = 0,  # epoch of the topic, as `locate` returns it; 0: the current one
+        life: int = 0,  # topic epoch as returned by `locate`, or 0 for the current one
         size: int = SCAN_BYTES,
     ) -> AsyncIterator[Slice]:
         """Yield the messages from `start` to before `until`, in order and without a gap.

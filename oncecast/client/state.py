@@ -24,7 +24,7 @@ class StateDirectory:
             self._disk = OsDisk(self._path)
         except OSError as error:
             raise StateUnusable(
-                f"{self._path}: {error.strerror or error}", "use a directory that can be written"
+                f"{self._path}: {error.strerror or error}", "use a writable directory"
             ) from error
         except InUse as error:
             raise StateUnusable(error.message, error.remedy) from error

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from oncecast.client.subscriptions import Subscriptions
     from oncecast.wire.commands import Start
 
-TELL_AFTER = 0.05  # seconds until the session is told what was taken
-NOT_BY_COUNT = -1  # a mark that the number of queued messages never falls to
+TELL_AFTER = 0.05  # seconds until taken messages are reported to the session
+NOT_BY_COUNT = -1  # a threshold that the queue length never reaches
 
 
 class Subscription:
@@ -312,7 +312,9 @@ class Subscription:
     def _check(self, message: Message) -> None:
         self._raise_error()
         if not isinstance(message, Message):
-            raise InvalidArgument(f"{message!r:.80} is not a message", "give one that get returned")
+            raise InvalidArgument(
+                f"{message!r:.80} is not a message", "pass a message that get() returned"
+            )
         if message.topic != self.topic:
             raise InvalidArgument(
                 f"the message is from topic {message.topic!r}, not from {self.topic!r}"

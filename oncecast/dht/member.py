@@ -58,7 +58,7 @@ class Member:
         self.busy = False  # one operation runs at a time
         self.notified: Position | None = None  # the best Notify since that operation began
         self.candidate: Position | None = None  # possibly a nearer successor; not asked yet
-        self._known: list[Position] | None = None  # successors and fingers by id; None: stale
+        self._known: list[Position] | None = None  # successors and fingers by id, or None if stale
         self._ids: list[Key] = []
 
     # -- Zave's rules --

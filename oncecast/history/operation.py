@@ -96,7 +96,7 @@ class Operation(msgspec.Struct, omit_defaults=True, gc=False):
     subscription: str = ""
     reader: str = ""  # a unique name for one reader of a subscription
     topic_id: int = msgspec.field(default=0, name="life")  # 0: unknown
-    epoch: int = 0  # epoch of the subscription; 0: unknown
+    epoch: int = 0  # epoch of the subscription, or 0 if unknown
     offset: int = -1
     upto: int = -1
     first: int = -1

@@ -39,7 +39,7 @@ class Move(NamedTuple):
     cursor: int = 0  # as shown by a look
     epoch: int = 0
     seen: bool = True  # a look shows the subscription
-    first: int = -1  # the first kept offset; -1: unknown
+    first: int = -1  # the first kept offset, or -1 if unknown
     unknown: bool = False  # an epoch that no client was informed of may have begun by then
 
     def silent(self) -> Move:

@@ -75,7 +75,7 @@ class Log:
 
 class TopicState(NamedTuple):
     exists: bool
-    epoch: int  # id of the topic; 0: unknown
+    epoch: int  # id of the topic, or 0 if unknown
     log: Log
     first: int  # no message below it is kept
     top: int  # upper bound of the first kept offset; FREE: none

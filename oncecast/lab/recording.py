@@ -33,7 +33,7 @@ from oncecast.network.tls import Tls
 from oncecast.wire.batch import Message
 
 TOGETHER = 256  # single messages that share one recorded operation
-SHORTLY = 0.05  # seconds that they may be apart
+SHORTLY = 0.05  # maximum seconds between two of them
 
 
 class Recording:

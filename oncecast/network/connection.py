@@ -72,7 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._written = 0
-        self._taken = -1  # bytes acknowledged at the last check; -1: all of them
+        self._taken = -1  # bytes acknowledged at the last check, or -1 for all
 
     def switch(self, session: Session, name: str = "") -> None:
         """Give the next frames to `session`; use `name` in log lines."""

@@ -34,7 +34,7 @@ class Welcome(Value, tag="Welcome"):
     sender: str
     incarnation: int
     you: str = ""  # the name of the client
-    batch_bytes_max: int = 0  # limit for the client's batches; 0: unknown
+    batch_bytes_max: int = 0  # limit for the client's batches, or 0 if unknown
 
 
 class Refusal(Value, tag="Refusal"):

@@ -14,7 +14,9 @@ class Options:
     cluster: str = "oncecast"  # nodes of different clusters refuse each other
 
     frame_bytes_max: int = 64 * MiB  # the largest message
-    batch_bytes_max: int = 0  # limit that the handshake tells a client; 0: none
+    batch_bytes_max: int = (
+        0  # limit for a client's batches, sent in the handshake; 0 means no limit
+    )
     queue_bytes_max: int = 16 * MiB  # unsent bytes to one peer, then its link is reset
     waiting_bytes_max: int = (
         1 * MiB
@@ -31,9 +33,9 @@ class Options:
     drain_timeout: float = 5.0  # for emptying the send queues at a clean stop
 
     inline_bytes_max: int = 64 * KiB  # larger groups of records are written in a thread
-    idle_after: float = 0.05  # without new records, then the log is marked as fully synced
-    unsynced_bytes_max: int = 64 * MiB  # records not yet on disk, then reading pauses
-    held_max: int = 100_000  # messages and events that wait for the disk, then reading pauses
+    idle_after: float = 0.05  # seconds without new records until the log is marked as fully synced
+    unsynced_bytes_max: int = 64 * MiB  # reading pauses above this many unsynced bytes
+    held_max: int = 100_000  # reading pauses while more messages and events wait for the disk
 
 
 @dataclass

@@ -80,7 +80,7 @@ class Settings:
         64 << 20, "maximum bytes in one batch; use the same value on all nodes of a group"
     )
     producer_idle: float = setting(
-        604_800.0, "seconds until an idle producer or source is forgotten; inf: never"
+        604_800.0, "seconds until an idle producer or source is forgotten, or inf for never"
     )
     window_bytes: int = setting(8 << 20, "maximum unacknowledged bytes in flight to one client")
     snapshot_bytes: int = setting(

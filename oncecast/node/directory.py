@@ -58,7 +58,7 @@ def open_directory(path: str, ours: re.Pattern[str] = OURS) -> OsDisk:
         return OsDisk(directory)
     except OSError as error:
         raise WrongFormat(
-            f"{directory}: {error.strerror or error}", "use a directory that can be written"
+            f"{directory}: {error.strerror or error}", "use a writable directory"
         ) from error
 
 

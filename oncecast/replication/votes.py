@@ -108,7 +108,7 @@ class Votes:
         return min(message.slot + len(message.items) - 1, reach)
 
     def _store(self, slot: int, ballot: Ballot, item: Item) -> None:
-        """Append a vote; an equal value of this slot is not written again."""
+        """Append a vote, without its value if the slot already has the same value."""
         again = slot in self.ballots
         self.voted(slot, ballot)
         self.top = max(self.top, slot)

@@ -45,7 +45,9 @@ class ImportProgress:
         self.move, self.nodes = claim.move, claim.exporter.nodes
         self.contact = claim.exporter.nodes[0]
         self.rounds = self.copied = 0
-        self.behind: str | None = ""  # last topic surveyed so far; None: the survey is complete
+        self.behind: str | None = (
+            ""  # last topic surveyed so far, or None if the survey is complete
+        )
         self.topics: dict[str, TopicEnds] = {}  # topics that may have more messages than copied
         self.parts: list[PartName] = []  # staged
         self.exported: Exported | None = None

@@ -119,7 +119,7 @@ SOURCE = [
         "maxOffsetsPerTrigger", positive, None, "streaming only: maximum messages per micro-batch"
     ),
     Option(
-        "minPartitions", positive, None, "minimum number of tasks, if there are as many messages"
+        "minPartitions", positive, None, "minimum number of tasks, unless there are fewer messages"
     ),
     Option("maxRecordsPerPartition", positive, None, "maximum messages per task"),
     Option("includeHeaders", flag, "false", "add the column `headers`"),

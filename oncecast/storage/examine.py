@@ -201,7 +201,7 @@ class Examination:
         if self.expected == 0:
             self.expected = block.first
             for suspect in self.open:
-                # The oldest segment after a truncation, which waits until the head is synced.
+                # After a truncation, the oldest segment stays until the head is synced.
                 suspect.certain = True
                 suspect.first = block.first if block.offset == OPENING_BYTES else 0
         if block.first < self.expected:

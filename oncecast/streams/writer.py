@@ -93,7 +93,7 @@ class Writer(Endpoint):
 
     def refuse(self, value: bytes, key: bytes) -> None:
         if type(value) is not bytes or type(key) is not bytes:
-            raise TypeError(f"stream {self.name!r}: values and keys are bytes; encode them")
+            raise TypeError(f"stream {self.name!r}: values and keys must be bytes; encode them")
         message = f"the value is {len(value):,} bytes long (limit {VALUE_BYTES_MAX:,})"
         raise NoRoom(self.name, message, "send it in parts")
 

@@ -105,7 +105,7 @@ def test_target_is_a_floor_for_rates_and_a_ceiling_for_times(
     assert measure(less_is_better).reached("NATS", ratio) is None
 
 
-def test_table_tells_median_spread_ratio_and_verdict() -> None:
+def test_table_shows_median_spread_ratio_and_verdict() -> None:
     figures = Figures(measure(), {"oncecast": [1500.0], "Redis": [1000.0], "NATS": [10.0]})
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -141,7 +141,9 @@ def test_round_of_slices_is_their_median_and_takes_turns_between_them() -> None:
     assert figures.rounds == {"a": [5.0], "b": [5.0]}  # of 4, 5 and 6
 
 
-def test_what_is_not_installed_is_named_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_systems_that_are_not_installed_are_named_and_skipped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     class Lacking(Fake):
         name = "Lacking"
         programs = ("no-such-program",)
@@ -167,13 +169,13 @@ def server(tmp_path: Path, program: str) -> Server:
     return Server([sys.executable, "-c", program], tmp_path / "log", None)
 
 
-def test_server_that_ends_at_once_tells_its_last_words(tmp_path: Path) -> None:
+def test_server_that_exits_at_once_reports_its_last_output(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="the port is taken"):
         server(tmp_path, "raise SystemExit('the port is taken')").wait_until(lambda: False)
 
 
 @pytest.mark.parametrize("signals", ["", "signal.signal(signal.SIGTERM, signal.SIG_IGN);"])
-def test_server_is_ended_with_what_it_has_started(
+def test_server_is_stopped_with_its_child_processes(
     signals: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bench.peers.peer.END", 0.5)
@@ -235,7 +237,7 @@ def test_page_names_every_measure() -> None:
         assert f"`{each.key}`" in page
 
 
-def test_group_is_measured_beside_one_node_with_the_targets_that_it_has() -> None:
+def test_group_is_compared_with_one_node_and_its_targets() -> None:
     ours, one, nats = GROUP_PEERS
     assert (ours.name, one.name, nats.name) == ("oncecast", "one node", "NATS R3")
     targets = {each.key: (each.less_is_better, each.targets) for each in GROUP_MEASURES}

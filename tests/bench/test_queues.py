@@ -34,7 +34,7 @@ LINES: list[AnyLine] = [
 ]
 
 
-def test_audit_has_nothing_to_say_of_a_run_in_which_all_is_well() -> None:
+def test_audit_of_a_correct_run_finds_nothing() -> None:
     assert audit(LINES) == []
 
 

@@ -71,13 +71,13 @@ def books(tmp_path: Path) -> Books:
     return Books(tmp_path)
 
 
-def test_true_books_pass_the_audit(books: Books) -> None:
+def test_correct_records_pass_the_audit(books: Books) -> None:
     findings = books.audit()
     assert (findings.lost, findings.doubled, findings.out_of_order) == (0, 0, 0)
     assert (findings.messages, findings.acknowledged, findings.delivered) == (6, 6, 6)
 
 
-def test_audit_finds_an_acknowledged_message_that_is_gone(books: Books) -> None:
+def test_audit_finds_a_lost_acknowledged_message(books: Books) -> None:
     books.log.pop()
     assert books.audit().lost > 0
 

@@ -17,7 +17,7 @@ class Question(Value):
     number: int
 
 
-def test_timer_is_set_once_until_the_reads_are_taken() -> None:
+def test_lease_timer_is_set_once_per_group_of_waiting_reads() -> None:
     """SVC-3: setting it again would delay it."""
     protocol = StandIn()
     lease_queue: LeaseQueue[Question] = LeaseQueue(protocol, Due())

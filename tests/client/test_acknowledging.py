@@ -85,7 +85,7 @@ def test_nack_acknowledges_nothing_and_delivered_messages_stay_marked(tmp_path: 
     asyncio.run(story())
 
 
-def test_nack_hands_out_again_from_there(tmp_path: Path) -> None:
+def test_nack_redelivers_from_the_given_message(tmp_path: Path) -> None:
     """SVC-3"""
 
     async def story() -> None:

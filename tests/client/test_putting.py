@@ -115,7 +115,7 @@ def test_puts_to_many_topics_are_counted_though_none_of_them_fills_a_batch(
 
     async def story() -> None:
         desk, put = Desk(), 0
-        for number in range(putting.IN_FLIGHT):  # so many that all else gathers
+        for number in range(putting.IN_FLIGHT):  # enough to make later puts wait in batches
             desk.putting.put_nowait(f"busy {number}", b"x")
         await desk.until(putting.IN_FLIGHT)
         with pytest.raises(errors.Overloaded):

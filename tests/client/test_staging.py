@@ -24,7 +24,7 @@ def test_parts_are_published_in_their_order_all_at_once_and_once(tmp_path: Path)
         client.create_topic("t", Policy(keep_all=True))
         assert client.stage("s", 0, "b", "t", 2, packed(b"3", b"4"))
         assert client.stage("s", 0, "a", "t", 2, packed(b"1", b"2"))
-        assert client.stage("s", 0, "of a try that lost", "t", 1, packed(b"x"))
+        assert client.stage("s", 0, "from a failed attempt", "t", 1, packed(b"x"))
         assert not client.stage("s", 0, "a", "t", 2, packed(b"1", b"2"))
         assert values(client, "t") == []
         for _ in range(2):

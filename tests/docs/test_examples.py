@@ -25,8 +25,6 @@ def examples(page: Path) -> str:
 @pytest.mark.parametrize(
     "page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in PAGES if examples(p).strip()]
 )
-def test_examples_of_a_page_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_examples_in_docs_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(examples(page), page, "exec", dont_inherit=True), {"__name__": page.stem})

@@ -227,7 +227,7 @@ def test_error_names_an_unusable_state_directory(oncecast: Command, tmp_path: Pa
     for path, fact in (("file", "File exists"), ("file/below", "Not a directory")):
         status, out, err = oncecast("put", "t", "v", "--state", str(tmp_path / path))
         assert (status, out) == (ExitStatus.FAILURE, "")
-        assert f"{path}: {fact}; use a directory that can be written" in err
+        assert f"{path}: {fact}; use a writable directory" in err
     held = OsDisk(tmp_path / "state")
     status, _, err = oncecast("put", "t", "v", "--state", str(tmp_path / "state"))
     held.close()
@@ -244,7 +244,7 @@ def test_error_names_an_unusable_data_directory(tmp_path: Path) -> None:
         ended = ended_at_once("--data", str(data), "--listen", "127.0.0.1:0")
         assert ended.returncode == ExitStatus.FAILURE
         assert f"{data}: " in ended.stderr
-        assert "use a directory that can be written" in ended.stderr
+        assert "use a writable directory" in ended.stderr
 
 
 def test_directory_of_another_format_is_not_changed(

@@ -191,7 +191,7 @@ def test_bad_input_is_rejected_with_a_remedy() -> None:
             writer = node.stream("s").writer()
             with pytest.raises(NotOpen, match="this process already has a writer of it; use that"):
                 node.stream("s").writer()
-            with pytest.raises(TypeError, match="values and keys are bytes; encode them"):
+            with pytest.raises(TypeError, match="values and keys must be bytes; encode them"):
                 await writer.write("text")  # type: ignore[arg-type]
             with pytest.raises(NoRoom, match=r"limit 16,777,216\); send it in parts"):
                 await writer.write(bytes((16 << 20) + 1))

@@ -326,7 +326,7 @@ def test_node_with_a_new_neighbour_does_not_join_again() -> None:
 
 
 def test_full_view_sometimes_trades_a_neighbour_for_a_passive_peer() -> None:
-    """NET-2: two parts in which all views are full would never meet again."""
+    """NET-2: otherwise two partitions with full views would never reconnect."""
     view = started(active=[A, B, C], passive=[D, E])
     view.timeout(Cycle())
     assert not [each for each in view.drain() if isinstance(each, Watch)]

@@ -38,7 +38,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     verbs = cluster.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     for verb, about, look in (
-        ("status", "show the leader and whether there is a quorum", run_status),
+        ("status", "show the leader and whether the group has a quorum", run_status),
         ("members", "list the nodes of a group", in_group(run_members)),
     ):
         parser = verbs.add_parser(verb, help=about, description=about)
@@ -76,7 +76,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "-n",
         type=nodes,
         metavar="N",
-        help="number of nodes (default: 3, or as many as the directory has)",
+        help="number of nodes (default: 3, or the number in the directory)",
     )
     up.add_argument(
         "--data", metavar="DIR", help="directory for their data (default: a temporary directory)"

@@ -247,7 +247,7 @@ class ClientSession(Protocol):
             self._tick()
         elif isinstance(timer, Rebound | Sweep):
             self.routes.timeout(timer)
-        elif route := self.routes.to(timer.group):  # None: it was dropped meanwhile
+        elif route := self.routes.to(timer.group):  # None if the route was dropped
             route.timeout(timer)
 
     def redial(self, route: Route) -> None:

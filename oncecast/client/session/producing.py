@@ -87,7 +87,7 @@ class Flow:
         self.topic = topic
         self._incarnation, self._incarnations = identity.incarnation, 0
         self.epoch = 0  # 0: not open
-        self._held = 0  # the last epoch that this process held; 0: none
+        self._held = 0  # the last epoch that this process held, or 0
         self._current = 0  # the epoch that an open takes over from
         self._opening = False
         self.failed: AnyRefusal | None = None  # fails all later batches

@@ -108,7 +108,7 @@ class Reader:
     # -- attach --
 
     def _attach(self, expected: int) -> None:
-        """Take over from the reader with this epoch; 0: expect no reader."""
+        """Take over from the reader with this epoch, or from none if it is 0."""
         attach = Attach(self.topic, self.subscription, self._incarnation, expected)
         self._attaching = self._calls.do(attach, self._attached)
 

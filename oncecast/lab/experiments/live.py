@@ -54,7 +54,7 @@ REPLICAS, SPARES = 3, 1
 SETTLE, SECONDS, AFTER = 8.0, 5.0, 3.0  # seconds to join, to publish, and to be calm
 READY_WITHIN = 60.0  # seconds
 KILL_AFTER = 2.0  # seconds of publishing
-GRACE = 10.0  # seconds that a process has to end by itself
+GRACE = 10.0  # seconds that a process gets to exit on its own
 PUT_EVERY = 0.02
 
 

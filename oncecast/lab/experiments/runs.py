@@ -22,8 +22,8 @@ class Run(msgspec.Struct, frozen=True):
     system: str
     nodes: int
     messages: int = 0  # published by all nodes together
-    positions: int = 1  # of each node on the ring
-    share: float = 0.0  # of the nodes that fail at once
+    positions: int = 1  # per node, on the ring
+    share: float = 0.0  # fraction of nodes that fail at the same time
     seed: int = 1
 
 

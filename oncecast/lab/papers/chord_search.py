@@ -48,7 +48,7 @@ class State(NamedTuple):
 
 
 class World(NamedTuple):
-    nodes: tuple[State | None, ...]  # in order of their ids; None: not joined yet, or dead
+    nodes: tuple[State | None, ...]  # in order of their ids; None if not joined yet, or dead
     notes: tuple[tuple[int, Position], ...]  # Notify messages in flight: receiver and position
     unborn: tuple[int, ...]
     deaths_left: int

@@ -102,7 +102,7 @@ class Habits(msgspec.Struct, frozen=True):
     delivery_bytes: int = 1 << 20
     window_bytes: int = 8 << 20  # in flight to one client
     clock_step: float = 600.0  # maximum change of the time by one wrong wall clock, in seconds
-    age: float = 0.0  # seconds that a topic keeps its messages; 0: no such topic
+    age: float = 0.0  # seconds that a topic keeps its messages; 0 for no such topic
     nacks: float = 0.0  # share of takes after which a subscriber rejects messages
     books: bool = False  # one subscriber stores its offset with its results
     directories: int = 0  # state directories of publishers that follow each other under one name
@@ -112,7 +112,7 @@ class Draw(msgspec.Struct, frozen=True):
     """All options of a run. The defaults make a storm that is the same for all seeds."""
 
     seconds: float = 12.0
-    slots: int = 0  # the storm lasts until this many slots are decided; 0: for `seconds`
+    slots: int = 0  # end the storm after this many slots; 0 to end it after `seconds`
     sessions: bool = False  # whether the service runs on top, rather than a ledger
     grows: bool = False  # one node founds the group, and the rest join it
     options: tuple[GroupOptions, ...] = (FAST,)  # of the nodes, in turn

@@ -307,7 +307,7 @@ class Source:
     def __init__(self, client: Roamer, name: str) -> None:
         self.client, self.name = client, name
         self.number = 0
-        self.ticket = 0  # of the pending publish; 0: none
+        self.ticket = 0  # ticket of the pending publish, or 0
         self.topic = ""
         self.parts: list[str] = []
 

@@ -33,7 +33,7 @@ class ServiceDraw(Draw, frozen=True):
     nodes: int = 3
     spares: int = 0  # nodes that wait for a free seat
     keepalive: float = 3.0  # seconds of silence after which a link counts as lost
-    deposed: float = 0.0  # seconds for which a leader is cut off from its peers; 0: never
+    deposed: float = 0.0  # seconds that a leader is partitioned from its peers, or 0
     wall: float = 0.0  # maximum seconds between a wall clock and the true time
 
 

@@ -41,7 +41,7 @@ class Source:
 
     def __init__(self, endpoint: Endpoint, now: float) -> None:
         self.endpoint = endpoint
-        self.next = 0  # all earlier values arrived or never will; 0: start not known
+        self.next = 0  # all earlier values arrived or never will; 0 if unknown
         self.heard, self.alive = now, True
         self.acked, self.unacked_bytes = 0, 0
         self.asked = (0, 0)  # the last range requested again

@@ -33,7 +33,7 @@ class Desk:
 
 
 def test_new_acks_are_sent_within_a_tenth_of_a_second() -> None:
-    """SVC-3: those that come meanwhile share the call."""
+    """SVC-3: acks that arrive before then share the call."""
     desk = Desk()
     desk.acks.soon()
     assert (desk.acks.due, desk.session.dues) == (NEVER, [])
@@ -59,7 +59,7 @@ def test_acks_that_a_fetch_carries_need_no_call() -> None:
     assert (desk.acks.due, desk.calls()) == (NEVER, [])
 
 
-def test_acks_are_called_one_at_a_time_and_later_ones_wait() -> None:
+def test_only_one_ack_call_is_in_flight_at_a_time() -> None:
     """SVC-3"""
     desk = Desk()
     desk.acks.advance(5)
@@ -74,7 +74,7 @@ def test_acks_are_called_one_at_a_time_and_later_ones_wait() -> None:
 
 
 def test_ticket_is_answered_when_the_node_has_confirmed_its_ack() -> None:
-    """SVC-3: at once, and whatever is to be written to disk."""
+    """SVC-3: at once, without waiting for the disk."""
     desk = Desk()
     desk.acks.settle(1, 3)
     assert desk.session.drain() == [Emit(Finished(1, Acked(3)))]
@@ -94,7 +94,7 @@ def test_ticket_is_answered_when_the_node_has_confirmed_its_ack() -> None:
     assert len(desk.calls()) == 2
 
 
-def test_cursor_of_an_earlier_answer_does_not_count_backwards() -> None:
+def test_late_answer_does_not_move_the_cursor_back() -> None:
     desk = Desk()
     desk.acks.advance(5)
     desk.acks.call()

@@ -57,7 +57,7 @@ def group(id_: int) -> GroupView:
 def test_answer_is_reported_once_and_waits_for_no_record(
     request_: Any, question: Any, answer: Any, event: Any
 ) -> None:
-    """SVC-3: the node has stored what it answers for."""
+    """SVC-3: the node answers only after it has stored the command."""
     session = ClientSession(
         NodeId("client/me"), Random(1), node=NODE, producer="p", incarnation="life", durable=True
     )

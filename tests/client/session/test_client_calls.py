@@ -23,7 +23,7 @@ CREATE = do.CreateTopic("t", 0)
 DONE = results.TopicCreated(1, False)
 
 
-def test_call_is_asked_again_with_the_same_id_until_it_is_answered() -> None:
+def test_call_is_resent_with_the_same_id_until_answered() -> None:
     """SVC-3 SVC-13"""
     lone = Lone().start().ask(Do(9, CREATE))
     call = lone.call
@@ -46,8 +46,8 @@ ONCE = [
 
 
 @pytest.mark.parametrize("command", ONCE, ids=lambda each: type(each).__name__)
-def test_each_call_has_a_token_of_its_own_and_its_copies_share_it(command: do.Once) -> None:
-    """SVC-13: also where the application asks for the same twice, or in its next life."""
+def test_each_call_has_a_token_that_its_copies_share(command: do.Once) -> None:
+    """SVC-13: also for equal calls of one application, and after a restart."""
     calls: list[Call] = []
     for life in ("first", "second"):
         lone = Lone(incarnation=life).start()
@@ -77,7 +77,7 @@ def test_call_that_times_out_reports_no_answer() -> None:
     assert lone.answer(call, DONE).outputs == []
 
 
-def test_busy_node_is_asked_again_and_named_when_time_is_over() -> None:
+def test_call_to_a_busy_node_is_retried_until_the_timeout() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Do(9, CREATE, timeout=2.0))
     busy = errors.Overloaded("calls")
@@ -87,7 +87,7 @@ def test_busy_node_is_asked_again_and_named_when_time_is_over() -> None:
     assert lone.wait(2.0).told == [Finished(9, busy)]
 
 
-def test_call_is_repeated_less_and_less_often_and_later_if_the_node_is_busy() -> None:
+def test_call_is_retried_with_backoff_and_later_if_the_node_is_busy() -> None:
     """SVC-7"""
     lone = Lone(rng=HighDice(1)).start().ask(Do(9, CREATE))
     call = lone.call
@@ -102,12 +102,12 @@ def test_call_is_repeated_less_and_less_often_and_later_if_the_node_is_busy() ->
     assert lone.wait(0.01).outputs == [Send(NODE, call)]
 
 
-def test_ids_of_calls_begin_at_a_random_number() -> None:
-    """SVC-3: late answers to an earlier process of this name are not taken for its own."""
+def test_call_ids_start_at_a_random_number() -> None:
+    """SVC-3: late answers to an earlier process with this name are not mixed up."""
     assert Lone().session.calls.new_id() == Random(1).getrandbits(48) + 1
 
 
-def test_question_about_the_ring_is_answered_by_a_view_only() -> None:
+def test_only_a_view_answers_a_request_for_the_ring() -> None:
     """SVC-3"""
     lone = Lone().start().ask(Ring(9))
     (look,) = lone.sent
@@ -121,7 +121,7 @@ PUBLISH = do.PublishStaged("source", 0, ("a",), 0, expected=0)
 
 
 def test_publish_names_the_epoch_of_its_source() -> None:
-    """PIPE-2: a client that is told another epoch asks again with that one."""
+    """PIPE-2: if the answer names another epoch, the client repeats the call with it."""
     asked = do.PublishStaged("source", 0, ("a",), 0)
     lone = Lone().start().ask(Do(9, asked))
     assert lone.call.command == PUBLISH
@@ -132,7 +132,7 @@ def test_publish_names_the_epoch_of_its_source() -> None:
     assert lone.answer(lone.call, why).told == [Finished(9, why)]
 
 
-def test_publish_that_is_asked_again_has_no_more_time_than_before() -> None:
+def test_retried_publish_keeps_its_deadline() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Do(9, PUBLISH, timeout=2.0))
     call = lone.call
@@ -159,7 +159,7 @@ def test_all_requests_in_flight_are_sent_over_a_new_link() -> None:
     assert lone.down().sent == [call, look]
 
 
-def test_view_answers_a_look_and_nothing_else() -> None:
+def test_view_answers_only_a_look() -> None:
     """SVC-3"""
     lone = Lone().start().ask(Do(9, CREATE))
     call = lone.call
@@ -211,7 +211,7 @@ def test_taking_acknowledges_earlier_messages() -> None:
     assert box.ack == 9
 
 
-def test_without_auto_ack_only_words_count() -> None:
+def test_without_auto_ack_only_explicit_acks_count() -> None:
     """SVC-3"""
     box = inbox(auto_ack=False)
     box.take_many(3)
@@ -224,7 +224,7 @@ def test_without_auto_ack_only_words_count() -> None:
         box.acknowledge(8)
 
 
-def test_going_back_drops_queued_messages() -> None:
+def test_seeking_back_drops_queued_messages() -> None:
     """SVC-3"""
     box = inbox(auto_ack=False)
     box.take_many(3)

@@ -102,7 +102,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         crashes, Flow, "restore", "self.number = number + count", "pass",
     ),
     "books of others overwritten": (
-        exact(puts.test_batches_of_another_outbox_with_the_same_name_are_not_taken_for_own),
+        exact(puts.test_batches_of_another_outbox_with_the_same_name_are_not_confused),
         Flow, "_agrees", "first.sent or", "True or",
     ),
     "numbers of others taken for ours": (
@@ -130,11 +130,11 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         topics.replaced, Flow, "_rebase", "if self._numbers.topic_id:", "if False:",
     ),
     "messages that were never sent taken for acknowledged": (
-        exact(puts.test_outbox_that_was_never_sent_is_put_to_any_topic),
+        exact(puts.test_unsent_outbox_is_put_to_any_topic),
         Flow, "_rebase", "if self._numbers.topic_id:", "if True:",
     ),
     "idle client told that it cannot know": (
-        exact(puts.test_client_that_was_idle_for_long_goes_on),
+        exact(puts.test_client_can_put_after_a_long_idle_time),
         Flow, "answered", "self._nothing_is_stored()", "pass",
     ),
     "record of a producer not written down": (
@@ -149,11 +149,11 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         "self._incarnation, expected)", "self._incarnation, -1)",
     ),
     "name taken back from a newer process": (
-        exact(puts.test_process_that_was_taken_over_from_does_not_take_the_name_back),
+        exact(puts.test_fenced_process_does_not_take_the_name_back),
         Flow, "_held_by_another", "if 0 < self._held < fenced.epoch:", "if False:",
     ),
     "link lost and nothing sent again": (
-        exact(puts.test_lost_link_goes_on_in_the_same_epoch),
+        exact(puts.test_producer_keeps_its_epoch_over_a_lost_link),
         ClientSession, "resend", "flow.link_lost()", "pass",
     ),
     "refused batch leaves a hole": (
@@ -203,7 +203,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         crashes, Reader, "want", "min(want.ack, self._at.handed)", "self._at.expected",
     ),
     "own seek done twice": (
-        exact(reads.test_own_seek_goes_on_in_the_new_epoch),
+        exact(reads.test_reader_continues_in_the_new_epoch_after_its_seek),
         Reader, "_repositioned", "self._moving or", "False or",
     ),
     "seek of a reader that has left moves the next one": (
@@ -211,16 +211,16 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Reader, "_seek", "if self.ended:", "if False:",
     ),
     "reader that has left goes back": (
-        exact(rules.test_reader_that_left_while_going_back_stays_silent),
+        exact(rules.test_reader_that_left_during_a_seek_reports_nothing),
         Reader, "_went_back", "if self.ended:", "if False:",
     ),
     "attached again after a lost link": (
-        exact(reads.test_lost_link_goes_on_by_a_fetch_in_the_same_epoch),
+        exact(reads.test_reader_fetches_in_the_same_epoch_after_a_lost_link),
         Reader, "link_lost", "self._fetch()",
         "self._attach(0)",
     ),
     "own books ignored": (
-        exact(reads.test_own_offset_is_where_reading_begins),
+        exact(reads.test_reading_begins_at_the_offset_of_the_application),
         Reader, "_attached", "start = self._start_at", "start = -1",
     ),
     "taking acknowledges what is taken": (
@@ -240,11 +240,11 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Reader, "_detach", "isinstance(outcome, NoAnswer)", "False",
     ),
     "stale arrival taken in": (
-        exact(calls.test_going_back_drops_queued_messages),
+        exact(calls.test_seeking_back_drops_queued_messages),
         Inbox, "arrive", "if messages[0].offset != self._end:", "if False:",
     ),
     "put that may be stored is reported as refused": (
-        exact(puts.test_put_that_may_be_stored_is_not_reported_as_refused_when_opening_again_is),
+        exact(puts.test_refused_reopen_does_not_fail_a_put_that_may_be_stored),
         Flow, "_not_opened", "self._forgotten()", "pass",
     ),
     # Calls.
@@ -270,6 +270,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_session_without_this_rule_is_found_out(mutant: Mutant) -> None:
+def test_session_without_this_rule_fails_a_test(mutant: Mutant) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-11 SVC-13"""
     must_be_noticed(mutant)

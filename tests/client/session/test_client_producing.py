@@ -48,7 +48,7 @@ def test_first_put_opens_the_producer() -> None:
     assert lone.sent == []
 
 
-def test_puts_are_numbered_from_where_the_node_is_and_pipelined() -> None:
+def test_puts_are_pipelined_and_numbered_from_the_next_sequence_of_the_node() -> None:
     """SVC-2"""
     lone = opened(40)
     assert commands(lone) == [put(40, 1, A)]
@@ -91,7 +91,7 @@ def test_window_limits_batches_in_flight() -> None:
     assert commands(lone) == [put(producing.WINDOW_BATCHES, 1, A)]
 
 
-def test_silence_is_probed_with_the_first_batch_and_less_and_less_often() -> None:
+def test_silent_node_is_probed_with_the_first_batch_and_backoff() -> None:
     """SVC-2"""
     lone = opened()
     lone.ask(Produce(2, "t", 2, B))
@@ -104,8 +104,8 @@ def test_silence_is_probed_with_the_first_batch_and_less_and_less_often() -> Non
     assert commands(lone) == [put(1, 2, B)]
 
 
-def test_what_moves_is_not_put_again() -> None:
-    """SVC-2: the first batch is on its way, over a link that is slow."""
+def test_batch_is_not_resent_while_bytes_are_moving() -> None:
+    """SVC-2: the first batch is still being sent over a slow link."""
     lone = opened()
     lone.measure(lambda _: int(1000 * lone.now))
     assert lone.wait(30.0).sent == []
@@ -113,7 +113,7 @@ def test_what_moves_is_not_put_again() -> None:
     assert commands(lone.wait(1.0)) == [put(0, 1, A)]
 
 
-def test_patience_grows_over_lost_links_until_there_is_an_answer() -> None:
+def test_timeout_grows_with_each_lost_link_until_an_answer() -> None:
     """SVC-2"""
     lone = opened()
     for _ in range(4):
@@ -133,7 +133,7 @@ def test_busy_node_is_tried_again_even_if_bytes_move() -> None:
     assert commands(lone.wait(0.6)) == [put(0, 1, A)]
 
 
-def test_lost_link_goes_on_in_the_same_epoch() -> None:
+def test_producer_keeps_its_epoch_over_a_lost_link() -> None:
     """SVC-2 SVC-8"""
     lone = opened().down()
     assert commands(lone) == [put(0, 1, A)]
@@ -170,8 +170,8 @@ def test_fenced_producer_fails_all_waiting_and_all_later_batches() -> None:
     assert (lone.told, lone.sent) == ([NotStored(3, why)], [])
 
 
-def test_new_process_takes_over_from_the_one_that_holds_the_name() -> None:
-    """SVC-8: it is told of the epoch, and again if another process takes over meanwhile."""
+def test_new_process_takes_over_the_producer_name() -> None:
+    """SVC-8: it names the epoch that it replaces, and retries if another process was faster."""
     lone = Lone().start().ask(Produce(1, "t", 1, A))
     for epoch in (5, 6):
         lone.answer(lone.call, errors.Fenced(epoch))
@@ -181,8 +181,8 @@ def test_new_process_takes_over_from_the_one_that_holds_the_name() -> None:
     assert commands(lone) == [put(0, 1, A)]
 
 
-def test_process_that_was_taken_over_from_does_not_take_the_name_back() -> None:
-    """SVC-8: it opens again after a refused batch, and another process holds the name."""
+def test_fenced_process_does_not_take_the_name_back() -> None:
+    """SVC-8: when it reopens after a refused batch, another process holds the name."""
     lone = opened()
     lone.answer(lone.call, errors.TooLarge("bytes", 1))
     lone.ask(Produce(2, "t", 1, A))
@@ -218,7 +218,7 @@ def test_refused_batch_leaves_no_hole() -> None:
     assert commands(lone) == [put(1, 1, C, epoch=8)]
 
 
-def test_busy_node_is_left_alone_for_a_while() -> None:
+def test_busy_node_gets_no_requests_during_a_pause() -> None:
     """SVC-7"""
     lone = opened()
     first = lone.call
@@ -261,7 +261,7 @@ def test_next_process_drops_stored_batches_and_sends_the_rest() -> None:
     assert commands(lone) == [put(44, 1, A, epoch=8)]
 
 
-def test_batches_of_another_outbox_with_the_same_name_are_not_taken_for_own() -> None:
+def test_batches_of_another_outbox_with_the_same_name_are_not_confused() -> None:
     """SVC-2: a directory restored from an older copy, or another one with the same name."""
     lone = Lone(durable=True).start(Named("p", "books"), Based("t", 3, 0, 40), Settled("t", 2))
     lone.ask(Produce(1, "t", 1, A))
@@ -270,7 +270,7 @@ def test_batches_of_another_outbox_with_the_same_name_are_not_taken_for_own() ->
 
 
 def test_outbox_is_put_even_if_another_outbox_used_its_numbers() -> None:
-    """SVC-2: 40 and 41 are own sequences, later ones are not: one batch is stored, two are not."""
+    """SVC-2: only sequences 40 and 41 are its own, so one batch is stored and two are not."""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 1, 1, A)]
     more = [Queued("t", 2, 2, 1, B), Queued("t", 4, 1, 1, C)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *queued, *more)
@@ -279,8 +279,8 @@ def test_outbox_is_put_even_if_another_outbox_used_its_numbers() -> None:
     assert commands(lone) == [put(50, 2, B, epoch=8), put(52, 1, C, epoch=8)]
 
 
-def test_outbox_is_put_whole_where_our_books_are_not_known() -> None:
-    """SVC-2: it cannot be told what is there already, and what is lost is worse than twice."""
+def test_outbox_is_put_completely_if_the_node_does_not_know_it() -> None:
+    """SVC-2: stored batches cannot be recognised, and a loss is worse than a duplicate."""
     queued = [Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *queued)
     lone.answer(lone.call, opening(8, 50, 3, mine=(50, 50)))
@@ -288,7 +288,7 @@ def test_outbox_is_put_whole_where_our_books_are_not_known() -> None:
 
 
 def test_outbox_of_an_earlier_process_outlasts_a_refused_open() -> None:
-    """SVC-2 SVC-7: its caller is gone and cannot put it again."""
+    """SVC-2 SVC-7: the process that put it has ended and cannot put it again."""
     queued = [Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *queued)
     lone.ask(Produce(1, "t", 1, C))
@@ -299,7 +299,7 @@ def test_outbox_of_an_earlier_process_outlasts_a_refused_open() -> None:
     assert commands(lone) == [put(41, 2, B, epoch=8), put(43, 1, C, epoch=8)]
 
 
-def test_outbox_of_a_fenced_client_is_there_for_its_next_life() -> None:
+def test_outbox_of_a_fenced_client_is_kept_for_its_next_process() -> None:
     """SVC-2 SVC-8"""
     lone = opened(40, durable=True)
     why = errors.Fenced(9)
@@ -319,10 +319,8 @@ def opens(lone: Lone) -> Call:
     return call
 
 
-def test_next_life_puts_nothing_that_may_be_acknowledged_to_a_topic_that_was_created_again() -> (
-    None
-):
-    """SVC-2: a client writes down no acknowledgements, so any batch that was sent may have one."""
+def test_next_process_resends_no_sent_batch_to_a_recreated_topic() -> None:
+    """SVC-2: a client does not log acknowledgements, so any sent batch may have one."""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *queued)
     first_open = lone.call
@@ -333,7 +331,7 @@ def test_next_life_puts_nothing_that_may_be_acknowledged_to_a_topic_that_was_cre
     assert lone.records == [Based("t", 4, 3, 0)]
 
 
-def test_outbox_that_was_never_sent_is_put_to_any_topic() -> None:
+def test_unsent_outbox_is_put_to_any_topic() -> None:
     """SVC-2: the client stopped before it knew the topic."""
     for known in ([], [Based("t", 0, 0, 0)]):
         lone = Lone(durable=True, incarnation="next").start(
@@ -344,7 +342,7 @@ def test_outbox_that_was_never_sent_is_put_to_any_topic() -> None:
         assert commands(lone) == [put(5, 1, A, epoch=8)]
 
 
-def test_put_that_was_sent_twice_is_not_put_to_a_topic_that_was_created_again() -> None:
+def test_put_that_was_sent_twice_is_not_put_to_a_recreated_topic() -> None:
     """SVC-2: the first attempt may be stored in the deleted topic."""
     lone = opened().down()
     lone.answer(lone.call, errors.Unopened("t", "p"))
@@ -353,8 +351,8 @@ def test_put_that_was_sent_twice_is_not_put_to_a_topic_that_was_created_again() 
     assert commands(lone.ask(Produce(2, "t", 2, B))) == [put(0, 2, B, epoch=8)]
 
 
-def test_what_was_settled_before_a_rebase_is_not_put_by_the_next_life() -> None:
-    """SVC-2: it was found stored, in the numbers of an earlier base, and the process was killed."""
+def test_next_process_does_not_put_batches_settled_before_a_rebase() -> None:
+    """SVC-2: they were found stored under earlier numbers before the process was killed."""
     batches = [Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
     based = [Based("t", 1, 0, 10), *batches, Based("t", 1, 1, 20)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *based)
@@ -362,7 +360,7 @@ def test_what_was_settled_before_a_rebase_is_not_put_by_the_next_life() -> None:
     assert commands(lone) == [put(20, 2, B, epoch=8)]
 
 
-def test_outbox_of_a_client_that_was_forgotten_is_not_put_again() -> None:
+def test_sent_batches_of_a_forgotten_client_are_not_resent() -> None:
     """SVC-2: sent batches may be stored and are reported; later ones are put."""
     outbox = [Based("t", 1, 0, 10, record=5), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *outbox)
@@ -375,7 +373,7 @@ def test_outbox_of_a_client_that_was_forgotten_is_not_put_again() -> None:
     assert lone.records == [Based("t", 1, 3, 0, record=8)]
 
 
-def test_client_that_was_idle_for_long_goes_on() -> None:
+def test_client_can_put_after_a_long_idle_time() -> None:
     """SVC-2: the new batch was never sent before, so it cannot be stored."""
     lone = opened_under(record=5)
     lone.answer(lone.call, results.Appended(0, 1, True))
@@ -387,7 +385,7 @@ def test_client_that_was_idle_for_long_goes_on() -> None:
     assert commands(lone) == [put(0, 2, B, epoch=8), put(2, 1, C, epoch=8)]
 
 
-def test_client_cut_off_for_long_reports_an_unknown_outcome() -> None:
+def test_client_partitioned_for_long_reports_an_unknown_outcome() -> None:
     """SVC-2: its first message was sent before it was cut off, and may be stored."""
     lone = opened_under(record=5).down()
     reopen = lone.answer(lone.call, errors.Unopened("t", "p")).call
@@ -397,7 +395,7 @@ def test_client_cut_off_for_long_reports_an_unknown_outcome() -> None:
     assert commands(lone) == [put(0, 2, B, epoch=8)]
 
 
-def test_put_that_may_be_stored_is_not_reported_as_refused_when_opening_again_is() -> None:
+def test_refused_reopen_does_not_fail_a_put_that_may_be_stored() -> None:
     """SVC-2: the first attempt may be stored in a topic that was deleted since."""
     lone = opened().down()
     reopen = lone.answer(lone.call, errors.Unopened("t", "p")).call
@@ -412,8 +410,8 @@ def opened_under(record: int) -> Lone:
     return lone.answer(lone.call, opening(7, 0, 1, record=record))
 
 
-def test_client_learns_its_record_of_a_node_that_did_not_tell_it_before() -> None:
-    """SVC-2: it keeps the numbers that it has."""
+def test_client_adopts_the_record_number_from_an_upgraded_node() -> None:
+    """SVC-2: the numbers of its batches do not change."""
     outbox = [Based("t", 1, 0, 10), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *outbox)
     lone.answer(lone.call, opening(8, 11, 1, mine=(10, 11), record=5))
@@ -421,7 +419,7 @@ def test_client_learns_its_record_of_a_node_that_did_not_tell_it_before() -> Non
     assert commands(lone) == [put(11, 2, B, epoch=8)]
 
 
-def test_settled_batches_are_given_back_when_all_is_quiet() -> None:
+def test_settled_batches_are_deleted_when_the_outbox_is_idle() -> None:
     """SVC-9"""
     lone = opened(40, durable=True)
     lone.answer(lone.call, results.Appended(0, 1, True))
@@ -453,7 +451,7 @@ def test_busy_outbox_is_compacted_without_losing_unsettled_batches() -> None:
     assert commands(next_life) == [put(ticket - 1, 1, C, epoch=8)]
 
 
-def test_client_that_will_never_come_back_closes_its_producers() -> None:
+def test_client_that_will_not_return_closes_its_producers() -> None:
     """SVC-9"""
     lone = opened()
     lone.answer(lone.call, results.Appended(0, 1, True))

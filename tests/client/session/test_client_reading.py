@@ -36,7 +36,7 @@ def attached(*, cursor: int = 5) -> Lone:
 
 
 def told(lone: Lone) -> list[tuple[int, bytes, bool]]:
-    """Offset, value and mark of what arrived."""
+    """Return the offset, value and redelivery mark of each arrived message."""
     return [
         (message.offset, message.value, message.redelivered)
         for event in lone.told
@@ -62,7 +62,7 @@ def test_messages_arrive_in_order_and_once() -> None:
 
 
 def test_ack_in_flight_while_the_reader_leaves_reports_its_refusal() -> None:
-    """SVC-3: another process has moved the subscription meanwhile."""
+    """SVC-3: another process has moved the subscription."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
     ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
@@ -99,21 +99,21 @@ def test_gap_is_fetched_again_once() -> None:
     assert lone.deliver(3, chunk(8, b"d")).outputs == []
 
 
-def test_what_may_have_been_seen_is_marked() -> None:
+def test_possible_redeliveries_are_marked() -> None:
     """SVC-11"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a", b"b"), suspect_below=6)
     assert told(lone) == [(5, b"a", True), (6, b"b", False)]
 
 
-def test_silence_is_followed_by_another_fetch() -> None:
+def test_silent_node_is_fetched_from_again() -> None:
     """SVC-3 SVC-13"""
     lone = attached().wait(0.6)
     assert lone.fetch.offset == 5
 
 
-def test_what_moves_is_not_fetched_again() -> None:
-    """SVC-3: a large message is on its way, over a link that is slow."""
+def test_delivery_is_not_fetched_again_while_bytes_are_moving() -> None:
+    """SVC-3: a large message is still arriving over a slow link."""
     lone = attached()
     moved = 0
 
@@ -128,15 +128,15 @@ def test_what_moves_is_not_fetched_again() -> None:
     assert lone.wait(1.0).fetch.offset == 5
 
 
-def test_what_has_not_come_within_so_many_bytes_is_lost() -> None:
-    """SVC-3: other traffic may keep the link busy without end."""
+def test_delivery_is_lost_if_too_many_other_bytes_arrive_first() -> None:
+    """SVC-3: other traffic may keep the link busy forever."""
     lone = attached()
     lone.measure(lambda _: int(lone.now * ANSWERED_WITHIN / 10))
     assert lone.wait(9.0).sent == []
     assert lone.wait(4.0).fetch.offset == 5
 
 
-def test_lost_link_goes_on_by_a_fetch_in_the_same_epoch() -> None:
+def test_reader_fetches_in_the_same_epoch_after_a_lost_link() -> None:
     """SVC-8 SVC-11"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
@@ -153,7 +153,7 @@ def test_credit_is_renewed_when_half_of_it_was_used() -> None:
     assert (lone.fetch.offset, lone.fetch.messages) == (60, 90)
 
 
-def test_node_is_told_about_arrivals_before_any_is_taken() -> None:
+def test_arrivals_are_reported_before_any_message_is_taken() -> None:
     """SVC-3: the bytes in flight to a client are limited and shared by its readers."""
     lone = attached(cursor=0)
     lone.ask(Read("t", "other"))
@@ -172,7 +172,7 @@ def test_compressed_batch_counts_with_its_uncompressed_size() -> None:
     assert lone.fetch.bytes < WINDOW - 2_000_000
 
 
-def test_arrivals_say_when_half_of_the_credit_is_gone() -> None:
+def test_arrival_reports_that_half_of_the_credit_is_used() -> None:
     """SVC-3"""
     lone = attached(cursor=0)
     assert lows(lone.deliver(3, chunk(0, *[b"x"] * 49))) == [False]
@@ -185,7 +185,7 @@ def lows(lone: Lone) -> list[bool]:
     return [event.low for event in lone.told if isinstance(event, Arrived)]
 
 
-def test_acks_ride_in_a_fetch_or_share_a_call() -> None:
+def test_acks_are_sent_with_a_fetch_or_in_one_call() -> None:
     """SVC-3"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a", b"b"))
@@ -195,7 +195,7 @@ def test_acks_ride_in_a_fetch_or_share_a_call() -> None:
     assert lone.call.command == do.Ack("t", "s", 3, 7)
 
 
-def test_settled_when_the_node_says_so() -> None:
+def test_flush_waits_for_the_node_to_confirm_the_ack() -> None:
     """SVC-3"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a", b"b"))
@@ -204,7 +204,7 @@ def test_settled_when_the_node_says_so() -> None:
     assert lone.answer(lone.call, results.Acked(6)).told == [Finished(9, results.Acked(6))]
 
 
-def test_ack_of_before_a_move_confirms_nothing_after_it() -> None:
+def test_ack_from_before_a_seek_confirms_nothing_after_it() -> None:
     """SVC-3"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a", b"b", b"c"))
@@ -218,7 +218,7 @@ def test_ack_of_before_a_move_confirms_nothing_after_it() -> None:
     assert lone.answer(new, results.Acked(4)).told == [Finished(10, results.Acked(4))]
 
 
-def test_handed_back_comes_again_and_is_marked() -> None:
+def test_nacked_messages_are_redelivered_and_marked() -> None:
     """SVC-3"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a", b"b", b"c"))
@@ -229,7 +229,7 @@ def test_handed_back_comes_again_and_is_marked() -> None:
     assert told(lone.deliver(3, chunk(6, b"b", b"c"))) == [(6, b"b", True), (7, b"c", False)]
 
 
-def test_own_seek_goes_on_in_the_new_epoch() -> None:
+def test_reader_continues_in_the_new_epoch_after_its_seek() -> None:
     """SVC-1"""
     lone = attached()
     lone.ask(Move(9, "t", "s", do.FromEarliest()))
@@ -265,7 +265,7 @@ def test_fenced_reader_reports_it_and_stops() -> None:
     assert lone.ask(Settle(9, "t", "s", 5, 5)).told == [Finished(9, gone)]
 
 
-def test_new_reader_takes_over_from_the_one_that_is_attached() -> None:
+def test_new_reader_takes_over_from_the_attached_reader() -> None:
     """SVC-8"""
     lone = Lone().start().ask(Read("t", "s"))
     for epoch in (2, 5):
@@ -285,14 +285,14 @@ def test_reader_that_leaves_takes_over_from_no_other_reader() -> None:
     assert (lone.sent, lone.told) == ([], [Finished(4, results.Detached(0))])
 
 
-def test_refused_attach_is_the_end() -> None:
+def test_refused_attach_ends_the_reader() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Read("t", "s"))
     why = errors.NotSubscribed("t", "s")
     assert lone.answer(lone.call, why).told == [Ended("t", "s", why)]
 
 
-def test_damaged_delivery_is_fetched_again_and_at_last_reported() -> None:
+def test_damaged_delivery_is_fetched_again_then_reported() -> None:
     """SVC-10"""
     lone = attached()
     good = chunk(5, b"a")
@@ -311,7 +311,7 @@ def broken(offset: int, *values: bytes) -> Chunk:
 
 
 def test_messages_before_a_bad_batch_are_taken_and_acknowledged_first() -> None:
-    """SVC-3 SVC-10: or a slow application would never get past them."""
+    """SVC-3 SVC-10: otherwise a slow application would never get past them."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a", b"b"))
     for _ in range(reading.DAMAGED_MAX + 1):
@@ -333,8 +333,8 @@ def test_loss_reported_by_the_node_comes_after_the_messages_before_it() -> None:
     assert lone.ask(Want("t", "s", 6, 5)).told == [Ended("t", "s", why)]
 
 
-def test_batch_that_is_readable_after_all_is_read() -> None:
-    """SVC-10: it was damaged on its way, and only there."""
+def test_batch_that_becomes_readable_is_read() -> None:
+    """SVC-10: it was damaged in transit, not on disk."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
     for _ in range(reading.DAMAGED_MAX):
@@ -343,7 +343,7 @@ def test_batch_that_is_readable_after_all_is_read() -> None:
     assert lone.ask(Want("t", "s", 7, 6)).told == []
 
 
-def test_leaving_before_a_bad_batch_is_reported_is_as_any_leaving() -> None:
+def test_reader_can_leave_before_a_bad_batch_is_reported() -> None:
     """SVC-11"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
@@ -353,7 +353,7 @@ def test_leaving_before_a_bad_batch_is_reported_is_as_any_leaving() -> None:
     assert lone.answer(detach, results.Detached(6)).told == [Finished(9, results.Detached(6))]
 
 
-def test_settling_at_a_bad_batch_reports_it() -> None:
+def test_flush_at_a_bad_batch_reports_it() -> None:
     """SVC-7: a flush ends."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
@@ -363,14 +363,14 @@ def test_settling_at_a_bad_batch_reports_it() -> None:
 
 
 def test_leaving_without_an_answer_to_the_ack_is_reported() -> None:
-    """SVC-7: the client does not know the outcome of the ack."""
+    """SVC-7: the outcome of the ack is unknown."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
     lone.ask(Leave(9, "t", "s", 6, 6, 1.0))
     assert lone.wait(1.5).told == [Finished(9, NoAnswer(1.0))]
 
 
-def test_leaving_reader_acknowledges_and_names_what_was_delivered() -> None:
+def test_leaving_reader_acknowledges_and_reports_delivered_messages() -> None:
     """SVC-11"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a", b"b", b"c"))
@@ -387,7 +387,7 @@ def test_leaving_reader_acknowledges_and_names_what_was_delivered() -> None:
 # Own books (E3), and what is gone.
 
 
-def test_own_offset_is_where_reading_begins() -> None:
+def test_reading_begins_at_the_offset_of_the_application() -> None:
     """SVC-3"""
     lone = Lone().start().ask(Read("t", "s", 7))
     lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
@@ -395,7 +395,7 @@ def test_own_offset_is_where_reading_begins() -> None:
     assert lone.fetch == Fetch("t", "s", 3, 7, 7, 100, WINDOW)
 
 
-def test_own_offset_before_the_cursor_goes_back() -> None:
+def test_offset_of_the_application_may_be_before_the_cursor() -> None:
     """SVC-3"""
     lone = Lone().start().ask(Read("t", "s", 2))
     lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
@@ -406,14 +406,14 @@ def test_own_offset_before_the_cursor_goes_back() -> None:
     assert {each.offset for each in lone.sent if isinstance(each, Fetch)} == {4}
 
 
-def test_own_offset_behind_the_end_is_refused() -> None:
+def test_offset_beyond_the_end_is_refused() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Read("t", "s", 10))
     lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
     assert lone.told == [Ended("t", "s", errors.OutOfRange(9))]
 
 
-def test_what_the_policy_let_go_is_reported_in_its_place() -> None:
+def test_messages_dropped_by_retention_are_reported_in_order() -> None:
     """SVC-9"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
@@ -440,7 +440,7 @@ def test_deleted_messages_are_reported_even_if_none_follow() -> None:
     assert lone.hear(Delivery("t", "s", 3, (), 0, 9)).told == []
 
 
-def test_what_a_newer_life_has_acknowledged_was_not_let_go() -> None:
+def test_messages_acknowledged_by_a_newer_reader_are_not_reported_as_dropped() -> None:
     """SVC-8"""
     lone = attached()
     lone.deliver(3, chunk(8, b"d"))
@@ -452,7 +452,7 @@ def test_what_a_newer_life_has_acknowledged_was_not_let_go() -> None:
 
 
 def test_reader_that_leaves_before_it_is_attached_waits_with_a_timeout() -> None:
-    """SVC-3: a node that answers in time is told that the reader has left."""
+    """SVC-3: if the node answers in time, the reader detaches."""
     lone = Lone().start().ask(Read("t", "s"))
     attach = lone.call
     lone.ask(Leave(7, "t", "s", 0, 0, 5.0))

@@ -60,8 +60,8 @@ def test_scan_gets_an_id_of_the_session() -> None:
     assert lone.hear(found).told == [Shown(3, found)]
 
 
-def test_producer_owes_while_a_put_has_no_answer() -> None:
-    """SVC-2: a node is silent only if it owes an answer."""
+def test_producer_awaits_an_answer_while_a_put_is_in_flight() -> None:
+    """SVC-2: a node counts as silent only while an answer is missing."""
     lone = putting()
     session = lone.session
     assert session.owing() == {session.entry}
@@ -70,7 +70,7 @@ def test_producer_owes_while_a_put_has_no_answer() -> None:
     assert (session.owing(), session.topics_in_use()) == (set(), set())
 
 
-def test_node_that_refused_an_open_owes_nothing_during_the_pause() -> None:
+def test_no_answer_is_awaited_during_the_pause_after_a_refused_open() -> None:
     lone = next_life(Queued("t", 0, 1, 0, A))
     session = lone.session
     assert session.owing() == {session.entry}
@@ -78,7 +78,7 @@ def test_node_that_refused_an_open_owes_nothing_during_the_pause() -> None:
     assert (session.owing(), session.topics_in_use()) == (set(), {"t"})
 
 
-def test_topics_that_are_read_or_asked_about_are_in_use() -> None:
+def test_topics_with_readers_or_requests_are_in_use() -> None:
     """SVC-9"""
     lone = Lone().start().ask(Read("t", "s"))
     lone.answer(lone.call, results.Attached(3, 5, 0, 9, 0, 1)).ask(Do(9, do.CreateTopic("u", 0)))
@@ -87,8 +87,8 @@ def test_topics_that_are_read_or_asked_about_are_in_use() -> None:
 
 
 @pytest.mark.parametrize("spoken", [False, True])
-def test_other_nodes_are_asked_only_if_the_leader_says_nothing_at_all(spoken: bool) -> None:
-    """SVC-13: any message shows that it is there."""
+def test_other_nodes_are_asked_only_if_the_leader_is_silent(spoken: bool) -> None:
+    """SVC-13: any message shows that the leader is alive."""
     lone = Lone(OTHER, rng=HighDice(1)).start().ask(ASKED)
     lone.wait(0.4)
     if spoken:
@@ -99,8 +99,8 @@ def test_other_nodes_are_asked_only_if_the_leader_says_nothing_at_all(spoken: bo
     )
 
 
-def test_messages_of_strangers_count_only_outside_of_a_ring() -> None:
-    """SVC-13: a group may answer by way of any of its nodes."""
+def test_messages_from_unknown_nodes_count_only_outside_a_ring() -> None:
+    """SVC-13: any node of a group may answer."""
     lone = Lone().start().ask(ASKED)
     done = results.TopicCreated(1, False)
     assert lone.answer(lone.call, done, OTHER).told == [Finished(9, done)]
@@ -113,7 +113,7 @@ def test_messages_of_strangers_count_only_outside_of_a_ring() -> None:
     assert lone.answer(call, done, LEADER).told == [Finished(9, done)]
 
 
-def test_new_link_is_kept_before_anything_is_sent_over_it() -> None:
+def test_new_link_is_recorded_before_it_is_used() -> None:
     """SVC-13"""
     lone = Lone(rng=HighDice(1)).start().ask(ASKED)
     call = lone.call
@@ -127,7 +127,7 @@ def snapshots(lone: Lone) -> list[Value]:
     return [each.state for each in lone.outputs if isinstance(each, Snapshot)]
 
 
-def test_outbox_is_tidied_at_the_first_half_second_without_unsettled_batches() -> None:
+def test_outbox_is_tidied_after_half_a_second_without_unsettled_batches() -> None:
     """SVC-12"""
     lone = putting(A, durable=True)
     lone.answer(lone.call, results.Appended(0, 1, True))

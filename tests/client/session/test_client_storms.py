@@ -34,28 +34,28 @@ def storm(
 
 
 @pytest.mark.parametrize("seed", seeds(30, 240))
-def test_loss_duplication_and_reordering_cost_nothing_but_time(seed: int) -> None:
+def test_loss_duplication_and_reordering_only_delay_messages(seed: int) -> None:
     """SVC-2 SVC-3"""
     world = storm(seed, crashes=False)
     assert len(world.finish()) == 120
 
 
 @pytest.mark.parametrize("seed", seeds(60, 480))
-def test_crashes_of_node_publishers_and_subscribers(seed: int) -> None:
+def test_clients_survive_crashes_of_node_publishers_and_subscribers(seed: int) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-10 SVC-11"""
     world = storm(seed)
     assert world.finish()
 
 
 @pytest.mark.parametrize("seed", seeds(30, 240))
-def test_crashes_while_the_disks_are_slow(seed: int) -> None:
+def test_clients_survive_crashes_with_slow_disks(seed: int) -> None:
     """SVC-2 SVC-10"""
     world = storm(seed, disk=SLOW_DISK)
     assert world.finish()
 
 
 def fencing(seed: int, total: int = 60) -> tuple[World, Publisher, Publisher]:
-    """Start two processes with one name; the newer begins while the older works."""
+    """Start a second process with the same name while the first is running."""
     world = World(seed, loss=0.1, duplication=0.1)
     subscriber = Subscriber(world, "auto")
     world.run_until(lambda: subscriber.positioned)
@@ -68,7 +68,7 @@ def fencing(seed: int, total: int = 60) -> tuple[World, Publisher, Publisher]:
 
 
 @pytest.mark.parametrize("seed", seeds(20, 160))
-def test_of_two_publishers_with_one_name_the_newer_goes_on(seed: int) -> None:
+def test_newer_of_two_publishers_with_one_name_continues(seed: int) -> None:
     """SVC-8"""
     world, older, newer = fencing(seed)
     world.finish()
@@ -77,7 +77,7 @@ def test_of_two_publishers_with_one_name_the_newer_goes_on(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(10, 80))
-def test_of_two_readers_of_one_subscription_the_newer_goes_on(seed: int) -> None:
+def test_newer_of_two_readers_of_one_subscription_continues(seed: int) -> None:
     """SVC-8"""
     world = World(seed, loss=0.1, duplication=0.1)
     older = Subscriber(world, "older", name="same")

@@ -15,15 +15,15 @@ def granted(messages: int = 10) -> Credit:
     return credit
 
 
-def test_new_reader_may_get_a_whole_window() -> None:
+def test_new_reader_is_granted_a_full_window() -> None:
     """SVC-3"""
     assert Credit(10).grant(0, 0) == (10, WINDOW)
     assert Credit(10).grant(7, 5) == (8, WINDOW)  # two have arrived and are not taken
     assert TOLD_BYTES == WINDOW // 8
 
 
-def test_bytes_that_are_not_taken_are_not_granted_again() -> None:
-    """SVC-3: a batch is taken when its last message is."""
+def test_bytes_are_granted_again_only_after_they_are_taken() -> None:
+    """SVC-3: a batch counts as taken when its last message is taken."""
     credit = granted()
     credit.arrived(3, 100)
     credit.arrived(6, 50)
@@ -39,7 +39,7 @@ def test_reader_with_a_full_window_is_granted_no_bytes(more: int) -> None:
     assert credit.grant(1, 0) == (9, 0)
 
 
-def test_bytes_are_told_with_the_next_grant() -> None:
+def test_arrived_bytes_are_reported_with_the_next_grant() -> None:
     assert Credit(10).untold_bytes == 0
     credit = granted()
     credit.arrived(1, 100)
@@ -50,7 +50,7 @@ def test_bytes_are_told_with_the_next_grant() -> None:
 
 
 def test_forgotten_messages_take_no_space() -> None:
-    """SVC-3: they come again."""
+    """SVC-3: they will be delivered again."""
     credit = granted()
     credit.arrived(3, 100)
     credit.forget()
@@ -60,24 +60,24 @@ def test_forgotten_messages_take_no_space() -> None:
 
 
 @pytest.mark.parametrize(("expected", "low"), [(4, False), (5, True)])
-def test_credit_is_low_when_half_of_the_messages_have_come(expected: int, low: bool) -> None:
+def test_credit_is_low_when_half_of_the_messages_have_arrived(expected: int, low: bool) -> None:
     assert granted().low(expected) == low
 
 
 @pytest.mark.parametrize(("size", "low"), [(WINDOW // 2 - 1, False), (WINDOW // 2, True)])
-def test_credit_is_low_when_half_of_the_bytes_have_come(size: int, low: bool) -> None:
+def test_credit_is_low_when_half_of_the_bytes_have_arrived(size: int, low: bool) -> None:
     credit = granted()
     credit.arrived(1, size)
     assert credit.low(1) == low
 
 
 @pytest.mark.parametrize(("handed", "worth"), [(4, False), (5, True)])
-def test_grant_is_worth_it_when_half_of_the_messages_are_taken(handed: int, worth: bool) -> None:
+def test_grant_is_sent_when_half_of_the_messages_are_taken(handed: int, worth: bool) -> None:
     assert granted().renewable(handed) == worth
 
 
 @pytest.mark.parametrize(("size", "worth"), [(WINDOW // 2 - 1, False), (WINDOW // 2, True)])
-def test_grant_is_worth_it_when_half_of_the_bytes_are_taken(size: int, worth: bool) -> None:
+def test_grant_is_sent_when_half_of_the_bytes_are_taken(size: int, worth: bool) -> None:
     credit = granted()
     credit.arrived(1, size)
     assert not credit.renewable(0)

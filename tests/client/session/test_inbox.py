@@ -25,7 +25,7 @@ def test_new_inbox_is_empty(auto_ack: bool) -> None:
     assert (box.handed, box.ack, box.end, box.mark, box.last) == (0, 0, 0, 0, 0)
 
 
-def test_session_hears_when_half_of_the_messages_are_left() -> None:
+def test_session_is_notified_when_half_of_the_messages_are_left() -> None:
     box = inbox(5)
     assert (box.mark, box.end) == (2, 5)
     box.take_many(3)
@@ -48,7 +48,7 @@ def test_only_delivered_messages_can_be_acknowledged() -> None:
     assert box.ack == 2
 
 
-def test_acknowledging_all_leaves_nothing_to_the_next_take() -> None:
+def test_next_take_acknowledges_nothing_if_all_is_acknowledged() -> None:
     """SVC-3"""
     box = inbox()
     box.take_many(3)
@@ -58,8 +58,8 @@ def test_acknowledging_all_leaves_nothing_to_the_next_take() -> None:
 
 
 @pytest.mark.parametrize("auto_ack", [False, True])
-def test_going_back_acknowledges_nothing(auto_ack: bool) -> None:
-    """SVC-3: neither what lies before the new position, nor less than before."""
+def test_seeking_back_acknowledges_nothing(auto_ack: bool) -> None:
+    """SVC-3: neither messages before the new position nor an earlier ack."""
     box = inbox(auto_ack=auto_ack)
     box.take()
     box.take_many(3)

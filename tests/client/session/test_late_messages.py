@@ -22,7 +22,7 @@ TOTAL = 60
 
 
 def soon(world: World, reached: Callable[[], bool]) -> None:
-    """Run until it is so, and not much longer."""
+    """Run until the condition holds."""
     for _ in range(1000):
         if reached():
             return
@@ -31,7 +31,7 @@ def soon(world: World, reached: Callable[[], bool]) -> None:
 
 
 def die(world: World, app: Publisher | Subscriber) -> list[Any]:
-    """Hold all that the process sends from now on, then kill it for good."""
+    """Delay everything that the process sends from now on, then kill it."""
     fronts = world.sim.hold([app.me], [NODE], one_way=True)
     world.sim.run(until=world.sim.now + 1.0)
     world.sim.crash(app.me)
@@ -55,7 +55,7 @@ def late_open(seed: int) -> None:
 
 
 class Resumed(Subscriber):
-    """Reads on for a subscription that exists."""
+    """Reads an existing subscription."""
 
     def begin(self) -> None:
         self.ask(local.Read(self.topic, self.subscription))
@@ -77,7 +77,7 @@ def late_attach(seed: int) -> None:
 
 
 def test_late_copy_of_a_refused_publish_has_no_effect() -> None:
-    """PIPE-2: the client was told of the refusal, and has staged the missing part since."""
+    """PIPE-2: after the refusal, the client has staged the missing part."""
     desk = Desk()
     reading(desk)
     desk.call(ANN, stage("a"))
@@ -134,7 +134,7 @@ def test_late_copy_of_an_answered_delete_loses_no_message() -> None:
 
 
 class Caller(App):
-    """Makes calls, and keeps what came of them."""
+    """Makes calls and records their outcomes."""
 
     def __init__(self, world: World, me: str) -> None:
         self.outcomes: dict[int, Any] = {}
@@ -194,7 +194,7 @@ def late_unsubscribe(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_late_copy_of_an_answered_unsubscribe_ends_no_new_subscription(seed: int) -> None:
-    """SVC-6 SVC-13: the leader has changed between the copies."""
+    """SVC-6 SVC-13: the leader changed between the copies."""
     late_unsubscribe(seed)
 
 

@@ -17,7 +17,7 @@ LOWERED = (Limits(batch_bytes_max=500), Limits(batch_messages_max=1))
 
 
 def lowered(limits: Limits) -> None:
-    """Lose all answers, and give the next leader a lower limit."""
+    """Drop all answers, and set a lower limit on the next leader."""
     desk = Desk()
     reading(desk)
     lone = Lone().start().ask(local.Produce(1, "topic", 2, packed(LARGE, LARGE)))
@@ -42,12 +42,12 @@ def lowered(limits: Limits) -> None:
 
 
 @pytest.mark.parametrize("limits", LOWERED)
-def test_put_that_is_stored_already_is_not_refused_by_a_lower_limit(limits: Limits) -> None:
-    """SVC-2: the client would report it as not stored, and put all that follows again."""
+def test_stored_put_is_not_refused_by_a_lower_limit(limits: Limits) -> None:
+    """SVC-2: otherwise the client would report it as not stored, and renumber all later puts."""
     lowered(limits)
 
 
-def test_large_put_that_is_not_stored_is_refused() -> None:
+def test_unstored_large_put_is_refused() -> None:
     """SVC-7"""
     desk = Desk(service={"limits": LOWERED[0]})
     epoch = producing(desk)

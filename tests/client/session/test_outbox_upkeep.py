@@ -45,7 +45,7 @@ def kept(effects: list[Effect]) -> list[Effect]:
     return [each for each in effects if not isinstance(each, Later)]
 
 
-def test_restarted_client_goes_by_the_name_in_its_state_directory() -> None:
+def test_restarted_client_uses_the_name_in_its_state_directory() -> None:
     """SVC-8"""
     for record in (Named("q", "first life"), ClientState("q", "first life", ())):
         made = made_with()
@@ -62,10 +62,8 @@ def test_limits_of_a_session() -> None:
 
 
 @pytest.mark.parametrize(("settled", "tidied"), [(130, []), (131, TIDIED)])
-def test_outbox_is_tidied_when_much_more_is_settled_than_not(
-    settled: int, tidied: list[Effect]
-) -> None:
-    """SVC-12: 100 bytes and four times what is unsettled may be written before."""
+def test_outbox_is_tidied_when_most_of_it_is_settled(settled: int, tidied: list[Effect]) -> None:
+    """SVC-12: the limit is 100 bytes plus four times the unsettled bytes."""
     made = started()
     for _ in range(2):
         made._outbox.wrote(settled)
@@ -80,7 +78,7 @@ def test_outbox_is_tidied_when_much_more_is_settled_than_not(
 
 @pytest.mark.parametrize(("settled", "tidied"), [(530, False), (531, True)])
 def test_restored_batches_count_as_unsettled(settled: int, tidied: bool) -> None:
-    """SVC-12: of 110 bytes, 100 are left by an earlier process."""
+    """SVC-12: 100 of the 110 bytes were written by an earlier process."""
     made = made_with(outbox_bytes=100)
     made.restore(Named("p", "life"))
     made.restore(Queued("t", 0, 1, 0, bytes(100)))
@@ -111,7 +109,7 @@ def test_client_without_a_state_directory_tidies_nothing() -> None:
     assert made.drain() == []
 
 
-def test_timer_is_set_again_only_if_something_is_due_sooner() -> None:
+def test_timer_is_reset_only_for_an_earlier_deadline() -> None:
     made = started()
     for at in (3.0, 3.0, 4.0, 2.0):
         made._alarm.due(at)

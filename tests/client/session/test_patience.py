@@ -35,8 +35,8 @@ def test_wait_is_drawn_from_the_upper_half_and_doubles_with_each_attempt() -> No
             assert waiting.due == session.dues[-1] == 100.0 + share * longest
 
 
-def test_large_messages_are_given_time_to_be_stored() -> None:
-    """SVC-3: 64 KiB a second, until the node is heard."""
+def test_wait_grows_with_the_size_of_the_messages() -> None:
+    """SVC-3: one second for each 64 KiB, until the node answers."""
     waiting, session = patience()
     waiting.begin(128 << 10)
     assert waiting.due == 102.5
@@ -47,7 +47,7 @@ def test_large_messages_are_given_time_to_be_stored() -> None:
     assert waiting.due == session.dues[-1] == 100.5
 
 
-def test_wait_is_over_when_its_time_has_come() -> None:
+def test_wait_ends_at_its_deadline() -> None:
     waiting, session = patience()
     assert not waiting.over(100.0)
     assert session.dues == [NEVER]
@@ -59,8 +59,8 @@ def test_wait_is_over_when_its_time_has_come() -> None:
 
 @pytest.mark.parametrize(("moved", "over"), [(MANY - 1, False), (MANY, True)])
 @pytest.mark.parametrize("before", [0, 7])
-def test_moving_bytes_prolong_the_wait_up_to_a_limit(before: int, moved: int, over: bool) -> None:
-    """SVC-3: the answer may be among them; but the node may have dropped the question."""
+def test_moving_bytes_extend_the_wait_up_to_a_limit(before: int, moved: int, over: bool) -> None:
+    """SVC-3: the answer may be among them, but the node may have dropped the request."""
     waiting, session = patience()
     counts = {NODE: before}
     session.moved = counts.__getitem__

@@ -68,12 +68,12 @@ def test_repeated_put_waits_for_its_own_record_only() -> None:
 
 
 @pytest.mark.parametrize(("size", "sent"), [(4 * MIB, 2), (4 * MIB - 1, 3)])
-def test_window_bounds_the_bytes_that_are_in_flight(size: int, sent: int) -> None:
-    """SVC-2: a batch may reach over the end of it."""
+def test_window_limits_the_bytes_in_flight(size: int, sent: int) -> None:
+    """SVC-2: the last batch may exceed the window."""
     assert len(calls(putting(bytes(4 * MIB), bytes(size), C))) == sent
 
 
-def test_window_of_bytes_moves_on_with_each_answer() -> None:
+def test_byte_window_advances_with_each_answer() -> None:
     """SVC-2"""
     large = bytes(4 * MIB)
     lone = putting(large, large, large, large, C)
@@ -94,7 +94,7 @@ def test_rewound_batches_are_not_in_flight() -> None:
 # Time.
 
 
-def test_silence_begins_with_the_last_answer_and_grants_time_to_store_the_rest() -> None:
+def test_timeout_starts_at_the_last_answer_and_grows_with_unstored_bytes() -> None:
     """SVC-2"""
     lone = putting(A, bytes(SECOND))
     first = calls(lone)[0]
@@ -103,8 +103,8 @@ def test_silence_begins_with_the_last_answer_and_grants_time_to_store_the_rest()
     assert commands(lone.wait(0.02)) == [put(1, 1, bytes(SECOND))]
 
 
-def test_busy_node_is_asked_after_longer_and_longer_pauses() -> None:
-    """SVC-7: the answers to all that was in flight count as one."""
+def test_busy_node_is_retried_with_backoff() -> None:
+    """SVC-7: the refusals of all batches in flight count as one."""
     lone = putting(A, C)
     for pause in (0.5, 2.0, 8.0):
         for call in calls(lone):
@@ -119,7 +119,7 @@ def test_busy_node_is_asked_after_longer_and_longer_pauses() -> None:
     assert commands(lone.wait(0.02)) == [put(1, 1, C)]
 
 
-def test_answer_that_comes_during_a_pause_opens_the_window() -> None:
+def test_answer_during_a_pause_opens_the_window() -> None:
     """SVC-2"""
     large = bytes(SECOND)
     lone = putting(large, large)
@@ -132,8 +132,8 @@ def test_answer_that_comes_during_a_pause_opens_the_window() -> None:
     assert commands(lone.wait(0.02)) == [put(1, 1, large)]
 
 
-def test_answer_to_a_batch_from_before_the_silence_widens_the_window_by_one() -> None:
-    """SVC-2: the batches behind it may still be in flight, and are not all sent again."""
+def test_answer_to_a_batch_sent_before_the_timeout_widens_the_window_by_one() -> None:
+    """SVC-2: later batches may still be in flight, so not all of them are resent."""
     lone = putting(A, C, A, C, A, C)
     first, second, *_ = calls(lone)
     assert commands(lone.wait(0.51)) == [put(0, 1, A)]
@@ -159,7 +159,7 @@ def test_window_is_never_wider_than_its_limit() -> None:
     assert commands(lone) == [put(WINDOW_BATCHES, 1, A)]
 
 
-def test_answer_to_a_batch_from_after_the_silence_opens_the_window() -> None:
+def test_answer_to_a_batch_sent_after_the_timeout_opens_the_window() -> None:
     """SVC-2"""
     lone = putting(A, C, A, C, A)
     lone.wait(0.51)
@@ -171,7 +171,7 @@ def test_answer_to_a_batch_from_after_the_silence_opens_the_window() -> None:
     ]
 
 
-def test_topic_that_is_not_here_gets_nothing_until_it_is_found() -> None:
+def test_moved_topic_gets_no_puts_until_it_is_found() -> None:
     """REP-6"""
     lone = putting(A, C)
     for call in calls(lone):
@@ -182,7 +182,7 @@ def test_topic_that_is_not_here_gets_nothing_until_it_is_found() -> None:
     assert commands(lone.wait(0.02)) == [put(0, 1, A)]
 
 
-def test_refused_open_of_an_outbox_is_tried_after_longer_and_longer_pauses() -> None:
+def test_refused_open_of_an_outbox_is_retried_with_backoff() -> None:
     """SVC-7"""
     lone = next_life(Queued("t", 0, 1, 0, A))
     for pause in (0.5, 1.0, 2.0):
@@ -193,7 +193,7 @@ def test_refused_open_of_an_outbox_is_tried_after_longer_and_longer_pauses() -> 
         ]
 
 
-def test_link_lost_before_the_producer_is_open_does_not_count_as_silence() -> None:
+def test_link_lost_before_the_open_does_not_count_as_a_timeout() -> None:
     """SVC-2"""
     lone = Lone(rng=HighDice(1)).start().ask(Produce(1, "t", 1, A)).down()
     lone.answer(lone.call, opening(7, 0, 1))
@@ -242,7 +242,7 @@ def test_batch_that_was_answered_after_a_rewind_is_not_sent_again() -> None:
     assert lone.outputs == [Emit(Stored(1, 0, None))]
 
 
-def test_answers_of_an_earlier_epoch_say_nothing() -> None:
+def test_answers_of_an_earlier_epoch_are_ignored() -> None:
     """SVC-2"""
     lone = putting(A, C)
     first, second = calls(lone)
@@ -251,13 +251,13 @@ def test_answers_of_an_earlier_epoch_say_nothing() -> None:
         assert lone.answer(call, results.Appended(0, 1, True)).outputs == []
 
 
-def test_answer_that_no_put_can_have_is_a_bug() -> None:
+def test_impossible_answer_to_a_put_is_a_bug() -> None:
     lone = putting()
     with pytest.raises(AssertionError, match="does not answer a put"):
         lone.answer(lone.call, results.Detached(0))
 
 
-def test_batches_behind_a_refused_one_are_not_sent_under_the_old_numbers() -> None:
+def test_batches_after_a_refused_one_are_renumbered() -> None:
     """SVC-7"""
     lone = putting(A, C, B)
     second = calls(lone)[1]
@@ -269,8 +269,8 @@ def test_batches_behind_a_refused_one_are_not_sent_under_the_old_numbers() -> No
     assert commands(lone) == [expecting(7, "life.1")]
 
 
-def test_batch_behind_a_refused_one_is_put_to_a_topic_that_was_created_again() -> None:
-    """SVC-2: it cannot be in the deleted topic, because the one before it is not."""
+def test_batch_after_a_refused_one_is_put_to_a_recreated_topic() -> None:
+    """SVC-2: it cannot be in the deleted topic, because the batch before it is not."""
     lone = putting(A, C)
     lone.answer(calls(lone)[0], REFUSED)
     assert lone.told == [NotStored(1, REFUSED)]
@@ -282,7 +282,7 @@ def test_batch_behind_a_refused_one_is_put_to_a_topic_that_was_created_again() -
 
 
 @pytest.mark.parametrize(("held", "told"), [(7, False), (6, False), (8, True)])
-def test_process_takes_its_own_name_back_but_not_from_a_newer_one(held: int, told: bool) -> None:
+def test_process_reclaims_its_name_but_not_from_a_newer_process(held: int, told: bool) -> None:
     """SVC-8"""
     lone = putting(A, C)
     lone.answer(calls(lone)[0], REFUSED)
@@ -292,7 +292,7 @@ def test_process_takes_its_own_name_back_but_not_from_a_newer_one(held: int, tol
     assert commands(lone) == ([] if told else [expecting(held, "life.1")])
 
 
-def test_first_epoch_of_all_counts_as_held() -> None:
+def test_first_epoch_counts_as_held() -> None:
     """SVC-8"""
     lone = putting(A, C, epoch=1)
     lone.answer(calls(lone)[0], REFUSED)
@@ -316,7 +316,7 @@ def test_fenced_client_keeps_its_batches_only_on_disk(durable: bool, kept: int) 
 
 
 def test_refused_open_settles_batches_on_disk_too() -> None:
-    """SVC-7: the application was told, and may put it again."""
+    """SVC-7: the application got the error and may put the message again."""
     lone = Lone(durable=True).start().ask(Produce(1, "t", 1, A))
     lone.answer(lone.call, errors.TooMany("topics", 1))
     assert lone.session.unsettled == 0
@@ -325,8 +325,8 @@ def test_refused_open_settles_batches_on_disk_too() -> None:
 # Renumbering.
 
 
-def test_numbers_are_kept_where_the_node_has_all_and_no_more() -> None:
-    """SVC-2: nothing need be written down again."""
+def test_numbers_are_kept_if_the_node_stored_only_batches_of_the_outbox() -> None:
+    """SVC-2: so no record is written."""
     for known, stored in ((0, 0), (1, 1), (3, 2)):
         outbox = [Based("t", 3, 0, 40), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
         lone = next_life(*outbox)
@@ -342,7 +342,7 @@ def test_numbers_are_kept_where_the_node_has_all_and_no_more() -> None:
     [(42, 42, []), (41, 41, [Based("t", 3, 2, 41)]), (43, 43, [Based("t", 3, 2, 43)])],
     ids=["all", "less than it acknowledged", "more than was sent"],
 )
-def test_batch_that_was_never_sent_is_numbered_from_where_the_node_is(
+def test_unsent_batch_is_numbered_from_the_next_sequence_of_the_node(
     known: int, sequence: int, records: list[Value]
 ) -> None:
     """SVC-2"""
@@ -367,10 +367,10 @@ def test_put_that_may_be_stored_keeps_its_number() -> None:
     ids=["not told", "the same", "another"],
 )
 @pytest.mark.parametrize("durable", [False, True])
-def test_client_is_forgotten_where_it_has_another_record(
+def test_client_with_another_record_was_forgotten(
     record: int, told: list[Value], sequence: int, durable: bool
 ) -> None:
-    """SVC-2: durable clients write down a record that has changed."""
+    """SVC-2: durable clients log a changed record number."""
     lone = Lone(durable=durable).start().ask(Produce(1, "t", 1, A))
     lone.answer(lone.call, opening(7, 0, 1, record=5)).down()
     lone.answer(lone.call, UNOPENED)
@@ -381,7 +381,7 @@ def test_client_is_forgotten_where_it_has_another_record(
     assert commands(lone) == [put(0, 1, A, epoch=8)][sequence:]
 
 
-def test_first_batch_that_was_refused_once_is_nowhere_however_often() -> None:
+def test_refused_first_batch_is_put_to_each_recreated_topic() -> None:
     """SVC-2: the topic is created again each time."""
     lone = putting()
     for topic_id in (2, 3):
@@ -390,7 +390,7 @@ def test_first_batch_that_was_refused_once_is_nowhere_however_often() -> None:
         assert (lone.told, commands(lone)) == ([], [put(0, 1, A, epoch=8)])
 
 
-def test_second_batch_that_was_refused_says_nothing_of_the_first() -> None:
+def test_refusal_of_the_second_batch_does_not_cover_the_first() -> None:
     """SVC-2: the first may be stored in the deleted topic."""
     lone = putting(A, C)
     lone.answer(calls(lone)[1], UNOPENED)
@@ -402,7 +402,7 @@ def test_second_batch_that_was_refused_says_nothing_of_the_first() -> None:
 # Restart.
 
 
-def test_snapshot_of_a_producer_that_was_never_open() -> None:
+def test_unopened_producer_can_be_saved_in_a_snapshot() -> None:
     """SVC-9"""
     lone = Lone(durable=True).start().ask(Produce(1, "t", 1, A))
     lone.ask(Finish(9, forget=False))
@@ -411,7 +411,7 @@ def test_snapshot_of_a_producer_that_was_never_open() -> None:
     assert states == [ClientState("p", "life", outbox)]
 
 
-def test_next_process_continues_behind_the_settled_batches() -> None:
+def test_next_process_continues_after_the_settled_batches() -> None:
     """SVC-2"""
     lone = next_life(Based("t", 3, 5, 45), Settled("t", 7))
     assert lone.ask(Produce(1, "t", 1, A)).records == [Queued("t", 7, 1, 7, A)]

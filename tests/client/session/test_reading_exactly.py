@@ -125,7 +125,7 @@ def test_reader_starts_at_the_requested_offset(
         ),
     ],
 )
-def test_reader_goes_back_to_the_offset_of_its_application(
+def test_reader_seeks_back_to_the_offset_of_its_application(
     start_at: int, landed: int, outputs: list[Output]
 ) -> None:
     """SVC-3"""
@@ -135,13 +135,13 @@ def test_reader_goes_back_to_the_offset_of_its_application(
     assert lone.answer(lone.call, results.Sought(4, landed, False)).outputs == outputs
 
 
-def test_reader_that_cannot_go_back_ends() -> None:
+def test_reader_ends_if_it_cannot_seek_back() -> None:
     """SVC-7"""
     lone = at_five(start_at=2)
     assert lone.answer(lone.call, GONE).outputs == [ended(GONE)]
 
 
-def test_reader_that_left_while_going_back_stays_silent() -> None:
+def test_reader_that_left_during_a_seek_reports_nothing() -> None:
     """SVC-11: the application may have started another reader."""
     lone = at_five(start_at=2)
     seek = lone.call
@@ -150,7 +150,7 @@ def test_reader_that_left_while_going_back_stays_silent() -> None:
     assert lone.answer(seek, results.Sought(4, 4, False)).outputs == []
 
 
-def test_link_lost_while_the_reader_goes_back() -> None:
+def test_seek_back_survives_a_lost_link() -> None:
     """SVC-13"""
     lone = at_five(start_at=2)
     seek = lone.call
@@ -187,7 +187,7 @@ def of_ring(*, push: bool) -> Lone:
     return lone.answer(attach, results.Attached(3, 5, 0, 9, 0, 1), LEADER)
 
 
-def test_pushed_messages_are_asked_of_the_process_and_others_of_the_group() -> None:
+def test_pushed_messages_come_from_the_process_and_others_from_the_group() -> None:
     """SVC-3"""
     asked = Fetch("t", "s", 3, 5, 5, 100, WINDOW)
     assert of_ring(push=True).outputs == [positioned(5), Send(NODE, Tune(asked))]
@@ -196,14 +196,14 @@ def test_pushed_messages_are_asked_of_the_process_and_others_of_the_group() -> N
 
 
 @pytest.mark.parametrize(("push", "sent"), [(True, [Tune]), (False, [])])
-def test_pushed_messages_are_asked_for_again_when_the_link_to_the_process_is_lost(
+def test_pushed_messages_are_requested_again_after_a_lost_link(
     push: bool, sent: list[type]
 ) -> None:
     """SVC-13"""
     assert [type(each) for each in of_ring(push=push).down().sent] == sent
 
 
-def test_delivery_of_a_link_that_moves_no_more_is_awaited_less_and_less_often() -> None:
+def test_stalled_delivery_is_fetched_again_with_backoff() -> None:
     """SVC-3"""
     lone = at_five()
     for silence in (0.5, 1.0, 2.0):
@@ -215,14 +215,14 @@ def test_delivery_of_a_link_that_moves_no_more_is_awaited_less_and_less_often() 
     assert lone.wait(0.01).outputs == [fetch(6, 5, 99, room), fetch(6, 5, 99, room)]
 
 
-def test_silence_begins_with_the_last_delivery() -> None:
+def test_timeout_starts_at_the_last_delivery() -> None:
     """SVC-3"""
     lone = at_five().wait(0.4).deliver(3, chunk(5, b"a"))
     assert lone.wait(0.49).outputs == []
     assert {each.offset for each in lone.wait(0.01).sent if isinstance(each, Fetch)} == {6}
 
 
-def test_acks_are_sent_in_time_though_something_else_was_due_before() -> None:
+def test_acks_are_sent_in_time_despite_an_earlier_timer() -> None:
     """SVC-3"""
     lone = at_five().wait(0.3).deliver(3, chunk(5, b"a")).wait(0.15)
     assert lone.ask(Want("t", "s", 6, 6)).outputs == []
@@ -244,7 +244,7 @@ def test_new_messages_of_a_batch_arrive_with_their_own_numbers() -> None:
     assert lone.outputs == [Emit(Arrived("t", "s", new, 8, False))]
 
 
-def test_mark_of_redelivery_reaches_over_batches_and_is_never_taken_back() -> None:
+def test_redelivery_mark_spans_batches_and_is_never_removed() -> None:
     """SVC-11"""
     lone = at_five()
     lone.deliver(3, chunk(5, b"a", b"b"), suspect_below=8)
@@ -261,13 +261,13 @@ def test_repeated_delivery_costs_no_credit() -> None:
     assert lone.down().outputs == [Watch(NODE), fetch(6, 5, 99, WINDOW - A_BYTES)]
 
 
-def test_missing_messages_are_fetched_once_though_more_comes() -> None:
+def test_missing_messages_are_fetched_once_even_if_more_arrive() -> None:
     """SVC-3"""
     lone = at_five()
     assert lone.deliver(3, chunk(6, b"b"), chunk(5, b"a")).outputs == [fetch(5)]
 
 
-def test_nothing_behind_a_damaged_batch_is_looked_at() -> None:
+def test_batches_after_a_damaged_one_are_ignored() -> None:
     """SVC-10"""
     lone = at_five()
     assert lone.deliver(3, broken(5, b"a"), chunk(6, b"b")).outputs == [fetch(5)]
@@ -297,7 +297,7 @@ def test_batch_with_fewer_messages_than_announced_is_damaged() -> None:
 
 
 @pytest.mark.parametrize(("size", "sent"), [(TOLD_BYTES - 1, []), (TOLD_BYTES, [6])])
-def test_node_is_told_of_an_eighth_of_the_window(size: int, sent: list[int]) -> None:
+def test_arrivals_are_reported_after_an_eighth_of_the_window(size: int, sent: list[int]) -> None:
     """SVC-3"""
     header = batch.opened_bytes(packed(bytes(size))) - size
     large = chunk(5, bytes(size - header))
@@ -309,7 +309,7 @@ def test_node_is_told_of_an_eighth_of_the_window(size: int, sent: list[int]) -> 
 # Requests of the application.
 
 
-def test_application_cannot_take_or_acknowledge_more_than_has_come() -> None:
+def test_application_cannot_take_or_acknowledge_more_than_has_arrived() -> None:
     """SVC-3"""
     lone = at_five().deliver(3, chunk(5, b"a", b"b"))
     lone.ask(Want("t", "s", 100, 100)).ask(Want("t", "s", 5, 5))
@@ -320,14 +320,14 @@ def test_application_cannot_take_or_acknowledge_more_than_has_come() -> None:
     assert lone.down().outputs == [Watch(NODE), fetch(7, 6, 99, room)]
 
 
-def test_settling_before_a_bad_batch_is_reached_waits_for_the_node() -> None:
+def test_flush_before_a_bad_batch_waits_for_the_node() -> None:
     """SVC-7"""
     lone = at_five().deliver(3, chunk(5, b"a", b"b")).hear(over(BAD))
     lone.ask(Settle(9, "t", "s", 6, 6))
     assert (lone.told, commands(lone)) == ([], [do.Ack("t", "s", 3, 6)])
 
 
-def test_reading_that_a_bad_batch_ends_is_acknowledged_and_detached_within_eight_seconds() -> None:
+def test_reader_ended_by_a_bad_batch_acknowledges_and_detaches_within_eight_seconds() -> None:
     """SVC-10"""
     lone = at_five().deliver(3, chunk(5, *[b"a"] * 60)).hear(over(BAD))
     lone.ask(Want("t", "s", 65, 65))
@@ -348,10 +348,10 @@ def test_reading_that_a_bad_batch_ends_is_acknowledged_and_detached_within_eight
         (8, []),
     ],
 )
-def test_only_messages_that_came_and_are_not_acknowledged_come_again(
+def test_only_arrived_unacknowledged_messages_are_redelivered(
     offset: int, outputs: list[Output]
 ) -> None:
-    """SVC-3: they are marked up to the last that was handed out, and cost no credit."""
+    """SVC-3: they are marked up to the last delivered message, and use no credit."""
     lone = at_five().deliver(3, chunk(5, b"a", b"b", b"c"), suspect_below=7)
     lone.ask(Want("t", "s", 7, 6))
     assert lone.ask(Again("t", "s", offset, 6)).outputs == outputs
@@ -361,7 +361,7 @@ def test_only_messages_that_came_and_are_not_acknowledged_come_again(
         assert [mark for _, _, mark in told(lone)] == [each < 7 for each in range(offset, 8)]
 
 
-def test_reader_that_hands_back_and_leaves_names_all_that_it_has_seen() -> None:
+def test_reader_that_nacks_and_leaves_reports_every_delivered_message() -> None:
     """SVC-11"""
     lone = at_five().deliver(3, chunk(5, b"a", b"b", b"c"))
     lone.ask(Want("t", "s", 8, 5)).ask(Again("t", "s", 5, 8))
@@ -372,7 +372,7 @@ def test_reader_that_hands_back_and_leaves_names_all_that_it_has_seen() -> None:
 # Refused acks.
 
 
-def test_ack_that_finds_the_subscription_moved_moves_the_reader() -> None:
+def test_ack_after_a_foreign_seek_moves_the_reader() -> None:
     """SVC-3"""
     lone = at_five().deliver(3, chunk(5, b"a"))
     ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
@@ -391,7 +391,7 @@ def test_refused_ack_ends_the_reading() -> None:
 
 
 @pytest.mark.parametrize("why", [errors.Repositioned(4, 2), errors.Fenced(4)])
-def test_refused_ack_of_before_a_move_ends_nothing(why: errors.AnyRefusal) -> None:
+def test_refused_ack_from_before_a_seek_is_ignored(why: errors.AnyRefusal) -> None:
     """SVC-8"""
     lone = at_five().deliver(3, chunk(5, b"a"))
     ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
@@ -400,7 +400,7 @@ def test_refused_ack_of_before_a_move_ends_nothing(why: errors.AnyRefusal) -> No
     assert told(lone.deliver(4, chunk(2, b"x"))) == [(2, b"x", False)]
 
 
-def test_answer_that_no_ack_can_have_is_a_bug() -> None:
+def test_impossible_answer_to_an_ack_is_a_bug() -> None:
     lone = at_five().deliver(3, chunk(5, b"a")).ask(Settle(9, "t", "s", 6, 6))
     with pytest.raises(AssertionError, match="does not answer an ack"):
         lone.answer(lone.call, results.Detached(0))
@@ -412,7 +412,7 @@ def test_answer_that_no_ack_can_have_is_a_bug() -> None:
 @pytest.mark.parametrize(
     ("cursor", "end"), [(2, 9), (20, 20)], ids=["back", "behind the known end"]
 )
-def test_moved_reader_forgets_what_came_before(cursor: int, end: int) -> None:
+def test_moved_reader_drops_earlier_messages(cursor: int, end: int) -> None:
     """SVC-3"""
     moved = over(errors.Repositioned(4, cursor))
     after = [positioned(cursor, end), fetch(cursor, cursor, epoch=4)]
@@ -424,7 +424,7 @@ def test_moved_reader_forgets_what_came_before(cursor: int, end: int) -> None:
         assert lone.ask(Want("t", "s", cursor, cursor)).outputs == []
 
 
-def test_moved_reader_reports_the_end_of_the_topic_that_it_heard_of_last() -> None:
+def test_moved_reader_reports_the_last_known_end_of_the_topic() -> None:
     lone = at_five().deliver(3, chunk(5, *[b"a"] * 8))
     assert lone.hear(over(errors.Repositioned(4, 2))).told == [Positioned("t", "s", 2, 13)]
 
@@ -444,8 +444,8 @@ def test_older_epoch_does_not_move_the_reader() -> None:
         assert lone.hear(over(errors.Repositioned(epoch, 0))).outputs == []
 
 
-def test_seek_is_asked_again_in_the_epoch_of_a_quicker_one() -> None:
-    """SVC-1: under the same token, so it is done once."""
+def test_seek_is_repeated_in_the_epoch_of_a_concurrent_seek() -> None:
+    """SVC-1: the token is the same, so it is executed once."""
     lone = at_five().ask(Move(9, "t", "s", do.FromEarliest()))
     lone.answer(lone.call, errors.Repositioned(6, 2))
     assert (lone.told, commands(lone)) == (
@@ -461,7 +461,7 @@ def test_seek_is_asked_again_in_the_epoch_of_a_quicker_one() -> None:
 
 
 def test_seek_without_an_answer_is_followed_by_a_fetch() -> None:
-    """SVC-7: the node says whether it has moved the reader."""
+    """SVC-7: the answer shows whether the reader was moved."""
     lone = at_five().ask(Move(9, "t", "s", do.FromEarliest(), 0.4))
     assert lone.wait(0.4).outputs == [fetch(5), finished(NoAnswer(0.4))]
     moved = over(errors.Repositioned(4, 0))
@@ -481,7 +481,7 @@ def test_repeated_seek_does_not_move_the_reader() -> None:
     assert lone.answer(lone.call, done).outputs == [finished(done)]
 
 
-def test_busy_node_ends_no_reading_and_a_moved_topic_is_looked_for() -> None:
+def test_reader_survives_a_busy_node_and_looks_up_a_moved_topic() -> None:
     """SVC-7 REP-6"""
     lone = at_five()
     assert lone.hear(over(errors.Overloaded("flows"))).outputs == []
@@ -514,7 +514,9 @@ def view(look: Look, *firsts: int) -> View:
 
 
 @pytest.mark.parametrize(("firsts", "asked"), [([], []), ([5], []), ([6, 2], [5])])
-def test_epoch_is_checked_only_if_something_is_gone(firsts: list[int], asked: list[int]) -> None:
+def test_epoch_is_checked_only_if_messages_were_deleted(
+    firsts: list[int], asked: list[int]
+) -> None:
     """SVC-9"""
     lone, look = looking()
     lone.hear(view(look, *firsts))
@@ -524,15 +526,15 @@ def test_epoch_is_checked_only_if_something_is_gone(firsts: list[int], asked: li
         assert lone.answer(lone.call, results.Acked(5)).outputs == [skipped(5, 6), fetch(6)]
 
 
-def test_view_that_comes_too_late_changes_nothing() -> None:
+def test_late_view_changes_nothing() -> None:
     """SVC-9"""
     lone, look = looking()
     lone.hear(over(errors.Fenced(4)))
     assert lone.hear(view(look, 8)).outputs == []
 
 
-def test_look_without_an_answer_is_given_up_after_eight_seconds() -> None:
-    """SVC-9: another one has taken its place by then."""
+def test_unanswered_look_is_abandoned_after_eight_seconds() -> None:
+    """SVC-9: a newer look has replaced it by then."""
     lone, look = looking()
     assert look in lone.wait(7.4).sent
     lone.wait(1.0)
@@ -543,7 +545,7 @@ def test_look_without_an_answer_is_given_up_after_eight_seconds() -> None:
 @pytest.mark.parametrize(
     "meanwhile", [over(errors.Repositioned(4, 2)), over(errors.Fenced(4))], ids=["moved", "ended"]
 )
-def test_answer_for_an_epoch_that_is_over_skips_nothing(meanwhile: FlowEnded) -> None:
+def test_answer_for_an_earlier_epoch_skips_nothing(meanwhile: FlowEnded) -> None:
     """SVC-9"""
     lone, look = looking()
     ack = lone.hear(view(look, 8)).call
@@ -555,7 +557,7 @@ def test_answer_for_an_epoch_that_is_over_skips_nothing(meanwhile: FlowEnded) ->
 
 
 @pytest.mark.parametrize("timeout", [0.0, 0.2])
-def test_reader_that_leaves_before_it_is_attached_waits_as_long_as_it_was_told(
+def test_reader_that_leaves_before_it_is_attached_waits_for_its_timeout(
     timeout: float,
 ) -> None:
     """SVC-7"""
@@ -570,7 +572,7 @@ def test_reader_that_leaves_before_it_is_attached_waits_as_long_as_it_was_told(
     assert lone.wait(30.0).outputs == []
 
 
-def test_reader_that_leaves_before_it_is_attached_has_seen_nothing() -> None:
+def test_reader_that_leaves_before_it_is_attached_reports_no_delivery() -> None:
     """SVC-11"""
     lone = reading()
     attach = lone.call
@@ -586,7 +588,7 @@ def test_reader_that_leaves_before_it_is_attached_has_seen_nothing() -> None:
         (GONE, [finished(GONE), ended(GONE)]),
     ],
 )
-def test_reader_that_leaves_and_is_not_attached_has_nothing_to_detach(
+def test_unattached_reader_leaves_without_a_detach(
     answer: errors.AnyRefusal, outputs: list[Output]
 ) -> None:
     """SVC-7 SVC-8"""
@@ -597,7 +599,7 @@ def test_reader_that_leaves_and_is_not_attached_has_nothing_to_detach(
     assert lone.session.readers == {}
 
 
-def test_leaving_takes_as_long_as_it_was_told_for_each_of_its_calls() -> None:
+def test_each_call_of_a_leaving_reader_has_its_timeout() -> None:
     """SVC-7"""
     lone = at_five().ask(Leave(9, "t", "s", 5, 5, 0.3))
     assert commands(lone) == [do.Ack("t", "s", 3, 5)]

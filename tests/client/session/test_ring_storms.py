@@ -12,7 +12,7 @@ pytestmark = pytest.mark.long
 
 
 def move(seed: int, *, total: int = 60, trouble: bool = False, **weather: float) -> RingWorld:
-    """Both topics are put to and read; in the midst of it one of them moves."""
+    """Puts to and reads from two topics while one of them moves."""
     world = RingWorld(seed, **weather)
     readers = [Subscriber(world, "auto"), Subscriber(world, "books", books=True)]
     readers.append(Subscriber(world, "other", topic=STAYS))

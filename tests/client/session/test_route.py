@@ -19,7 +19,7 @@ ASKED = Do(1, CreateTopic("t", 0), timeout=20.0)
 
 
 class Seeker:
-    """One session that knows three nodes, and is at the first; it is owed an answer."""
+    """A session that knows three nodes and waits for an answer of the first."""
 
     def __init__(self) -> None:
         self.session = ClientSession(
@@ -70,7 +70,7 @@ class Seeker:
         assert self.session.entry.node != node
 
 
-def test_client_follows_to_the_named_leader_and_asks_again_there() -> None:
+def test_client_moves_to_the_named_leader_and_resends() -> None:
     """REP-3"""
     seeker = Seeker()
     seeker.told("c")
@@ -80,7 +80,7 @@ def test_client_follows_to_the_named_leader_and_asks_again_there() -> None:
     assert Watch(C) in seeker.outputs
 
 
-def test_node_whose_link_broke_twice_is_not_tried_each_time_it_is_named() -> None:
+def test_node_whose_link_broke_twice_is_not_dialled_on_every_hint() -> None:
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node
@@ -90,7 +90,7 @@ def test_node_whose_link_broke_twice_is_not_tried_each_time_it_is_named() -> Non
     assert seeker.session.entry.node == here
 
 
-def test_it_waits_where_news_come_and_goes_as_soon_as_they_do() -> None:
+def test_client_waits_for_a_leader_and_moves_as_soon_as_one_is_named() -> None:
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node
@@ -104,7 +104,7 @@ def test_it_waits_where_news_come_and_goes_as_soon_as_they_do() -> None:
     assert other in seeker.asked(Call)
 
 
-def test_node_at_which_the_client_waits_may_become_leader() -> None:
+def test_connected_node_may_become_the_leader() -> None:
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node
@@ -114,15 +114,15 @@ def test_node_at_which_the_client_waits_may_become_leader() -> None:
     assert seeker.asked(Call) == [here]
 
 
-def test_client_leaves_a_node_without_news_after_a_while() -> None:
+def test_client_leaves_a_node_that_names_no_leader_in_time() -> None:
     seeker = Seeker()
     seeker.told("")
     seeker.wait(2 * WAIT_HERE)
     assert seeker.session.entry.node == B
 
 
-def test_a_busy_client_leaves_a_node_that_knows_no_leader() -> None:
-    """REP-3: every call that it repeats there is answered with the same news."""
+def test_busy_client_leaves_a_node_that_knows_no_leader() -> None:
+    """REP-3: each repeated call gets the same answer without a leader."""
     seeker = Seeker()
     for _ in range(10):
         if seeker.session.entry.node == A:
@@ -131,8 +131,8 @@ def test_a_busy_client_leaves_a_node_that_knows_no_leader() -> None:
     assert seeker.session.entry.node == B
 
 
-def test_two_nodes_that_name_each_other_do_not_hide_the_rest() -> None:
-    """REP-3: replicas without a seat know old members, and lead nowhere."""
+def test_client_tries_other_nodes_if_two_name_each_other_as_leader() -> None:
+    """REP-3: former members know an old membership and cannot lead."""
     seeker = Seeker()
     seeker.hear(A, Elsewhere("", ("b", "c")))
     seeker.wait(WAIT_HERE)
@@ -142,8 +142,8 @@ def test_two_nodes_that_name_each_other_do_not_hide_the_rest() -> None:
     assert seeker.session.entry.node == C
 
 
-def test_one_that_was_lost_is_tried_again_after_a_while() -> None:
-    """Its link may have broken, and it leads all the same."""
+def test_lost_node_is_tried_again_after_a_pause() -> None:
+    """Its link may have broken although it still leads."""
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node
@@ -155,7 +155,7 @@ def test_one_that_was_lost_is_tried_again_after_a_while() -> None:
     assert seeker.session.entry.node == A
 
 
-def test_an_old_node_does_not_call_away_from_one_that_answers() -> None:
+def test_hint_of_an_earlier_node_is_ignored_while_the_current_one_answers() -> None:
     seeker = Seeker()
     seeker.told("c")
     seeker.wait(0.1)
@@ -164,7 +164,7 @@ def test_an_old_node_does_not_call_away_from_one_that_answers() -> None:
     assert seeker.session.entry.node == C
 
 
-def test_a_dial_that_hangs_is_given_up_when_news_come_from_elsewhere() -> None:
+def test_hanging_dial_is_abandoned_when_another_node_names_a_leader() -> None:
     seeker = Seeker()
     seeker.down(A)
     seeker.wait(0.05)
@@ -210,7 +210,7 @@ def test_client_moves_to_the_leader_that_other_nodes_name() -> None:
     assert seeker.asked(Call) == [B]
 
 
-def test_others_are_asked_until_the_silent_one_speaks() -> None:
+def test_other_nodes_are_asked_until_the_silent_node_answers() -> None:
     seeker = Seeker()
     seeker.wait(1.0)
     before = len(seeker.asked(LookGroup))
@@ -224,7 +224,7 @@ def test_others_are_asked_until_the_silent_one_speaks() -> None:
 # No leader at all
 
 
-def test_call_that_times_out_reports_whether_there_is_a_leader() -> None:
+def test_timed_out_call_reports_whether_a_leader_is_known() -> None:
     for leader, led in (("", False), ("a", True)):
         seeker = Seeker()
         while seeker.now < 19.9:

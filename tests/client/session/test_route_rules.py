@@ -30,7 +30,7 @@ def redial(seconds: float, group: str = "g") -> list[Later]:
     return [Later(cast("Any", pytest.approx(seconds)), Redial(group))]
 
 
-def test_pause_grows_each_time_it_is_sent_on_until_a_node_answers() -> None:
+def test_pause_grows_with_each_redirect_until_a_node_answers() -> None:
     """REP-5"""
     route, session = make(group="")
     for _ in range(2):
@@ -43,8 +43,8 @@ def test_pause_grows_each_time_it_is_sent_on_until_a_node_answers() -> None:
 
 
 @pytest.mark.parametrize("found", [False, True])
-def test_group_is_given_up_when_each_node_failed_twice_and_one_more_time(found: bool) -> None:
-    """REP-5: home is asked where the group is."""
+def test_group_is_abandoned_after_each_node_failed_twice_and_once_more(found: bool) -> None:
+    """REP-5: the entry is then asked for the group."""
     route, session = make()
     if found:
         for _ in range(6):
@@ -58,7 +58,7 @@ def test_group_is_given_up_when_each_node_failed_twice_and_one_more_time(found: 
     assert (session.given_up, session.drain()) == ([route], [])
 
 
-def test_entry_is_never_given_up() -> None:
+def test_entry_is_never_abandoned() -> None:
     route, session = make(A, group="")
     for _ in range(20):
         route.gone(A)
@@ -66,7 +66,7 @@ def test_entry_is_never_given_up() -> None:
 
 
 @pytest.mark.parametrize(("one", "other"), [(C, D), (D, C)])
-def test_node_that_was_left_longest_ago_is_next(one: NodeId, other: NodeId) -> None:
+def test_node_left_longest_ago_is_tried_next(one: NodeId, other: NodeId) -> None:
     """REP-5: nodes that were never tried come first, in the order in which they are named."""
     route, session = make()
     route.gone(A)
@@ -79,7 +79,7 @@ def test_node_that_was_left_longest_ago_is_next(one: NodeId, other: NodeId) -> N
     assert session.left == [A, B, one, other, A, B]
 
 
-def test_node_that_becomes_known_is_tried_before_one_that_failed() -> None:
+def test_new_node_is_tried_before_a_failed_one() -> None:
     route, _ = make(A, B)
     route.gone(A)
     route.learn((A, B, D))
@@ -87,7 +87,7 @@ def test_node_that_becomes_known_is_tried_before_one_that_failed() -> None:
     assert route.node == D
 
 
-def test_node_that_was_away_and_comes_back_counts_as_new() -> None:
+def test_node_that_returns_counts_as_new() -> None:
     route, _ = make()
     route.gone(A)
     route.learn((B, C))
@@ -106,7 +106,7 @@ def test_node_that_was_away_and_comes_back_counts_as_new() -> None:
         ("g", tuple(f"n{number}" for number in range(65)), tuple(f"n{n}" for n in range(64))),
     ],
 )
-def test_group_knows_the_nodes_named_last_and_home_all_of_them(
+def test_group_keeps_the_nodes_named_last_and_the_entry_keeps_all(
     group: str, named: tuple[str, ...], known: tuple[str, ...]
 ) -> None:
     route, _ = make(group=group)
@@ -122,7 +122,7 @@ def test_node_names_the_leader_and_the_replicas() -> None:
     assert session.drain() == redial(0.01)
 
 
-def test_another_node_is_believed_only_while_the_route_has_no_answer() -> None:
+def test_hint_of_another_node_counts_only_until_the_route_has_an_answer() -> None:
     route, session = make()
     route.elsewhere(B, Elsewhere("c", ("b", "c")))
     assert (route.node, route.nodes, session.drain()) == (A, (A, B, C), [])
@@ -133,14 +133,14 @@ def test_another_node_is_believed_only_while_the_route_has_no_answer() -> None:
     assert (route.node, route.led) == (C, True)
 
 
-def test_node_that_leads_after_all_is_asked_again_at_once() -> None:
+def test_node_that_becomes_leader_is_asked_again_at_once() -> None:
     route, session = make()
     route.elsewhere(A, Elsewhere("a", ("a", "b")))
     assert session.drain() == redial(0.0)
 
 
-def test_lost_leader_is_tried_once_more_when_it_is_named() -> None:
-    """REP-5: then it waits for news instead."""
+def test_lost_leader_is_tried_once_more_if_it_is_named() -> None:
+    """REP-5: after that, the client waits for another leader."""
     route, session = make()
     route.gone(A)
     assert route.node == B
@@ -160,7 +160,7 @@ ALL = ("a", "b", "c")
 
 
 def lost_twice() -> Route:
-    """Return a client at c that lost a, went there once more, and lost it again."""
+    """Return a route to c that has lost its link to a twice."""
     route, _ = make()
     route.gone(A)
     route.elsewhere(B, Elsewhere("a", ALL))
@@ -169,21 +169,21 @@ def lost_twice() -> Route:
     return route
 
 
-def test_node_that_was_lost_since_is_tried_once_more() -> None:
+def test_node_lost_again_is_tried_once_more() -> None:
     route = lost_twice()
     route.gone(C)
     route.elsewhere(B, Elsewhere("c", ALL))
     assert route.node == C
 
 
-def test_lost_node_is_tried_again_when_another_one_was_tried_meanwhile() -> None:
+def test_lost_node_is_tried_again_after_another_node() -> None:
     route = lost_twice()
     route.elsewhere(C, Elsewhere("b", ALL))
     route.elsewhere(B, Elsewhere("a", ALL))
     assert route.node == A
 
 
-def test_answer_shows_that_there_is_a_leader() -> None:
+def test_answer_implies_a_leader() -> None:
     route, _ = make()
     assert route.led
     route.elsewhere(A, Elsewhere("", ALL))
@@ -219,10 +219,10 @@ def test_hint_of_the_entry_counts_until_a_node_of_the_group_answers(
 @pytest.mark.parametrize("astray", [False, True])
 @pytest.mark.parametrize("owes", [False, True])
 @pytest.mark.parametrize("silence", [0.125, 0.25])
-def test_silence_of_a_node_that_owes_an_answer_is_noticed(
+def test_missing_answer_of_a_node_is_detected(
     of_ring: bool, astray: bool, owes: bool, silence: float
 ) -> None:
-    """REP-5: one without a leader waits for news; a process of a ring should answer."""
+    """REP-5: a client without a leader waits, but a process of a ring should answer."""
     route, session = make()
     route.of_ring, route.astray = of_ring, astray
     session.now += silence
@@ -244,7 +244,7 @@ def silent(*nodes: NodeId, of_ring: bool = False) -> tuple[Route, StandIn]:
     return route, session
 
 
-def test_others_are_asked_ten_times_a_second() -> None:
+def test_other_nodes_are_asked_ten_times_per_second() -> None:
     """REP-5"""
     route, session = silent()
     asked = [Send(node, LookGroup(0)) for node in (B, C)]
@@ -254,7 +254,7 @@ def test_others_are_asked_ten_times_a_second() -> None:
 
 
 @pytest.mark.parametrize("heard", [False, True])
-def test_other_nodes_are_not_asked_if_the_node_was_heard_or_owes_nothing(heard: bool) -> None:
+def test_other_nodes_are_not_asked_without_a_missing_answer(heard: bool) -> None:
     route, session = silent()
     if heard:
         route.heard = session.now
@@ -269,14 +269,16 @@ def test_other_nodes_are_not_asked_if_the_node_was_heard_or_owes_nothing(heard: 
 @pytest.mark.parametrize(
     ("node", "leader", "moved"), [("b", "c", True), ("a", "c", False), ("b", "", False)]
 )
-def test_leader_that_another_node_follows_is_gone_to(node: str, leader: str, moved: bool) -> None:
+def test_client_moves_to_the_leader_that_another_node_follows(
+    node: str, leader: str, moved: bool
+) -> None:
     """REP-5"""
     route, session = silent()
     route.seen(view(node, leader))
     assert (route.node, session.drain()) == ((C, redial(0.01)) if moved else (A, []))
 
 
-def test_silent_process_of_a_ring_is_left_and_the_next_given_its_time() -> None:
+def test_client_leaves_a_silent_process_and_gives_the_next_one_time() -> None:
     """REP-4"""
     route, session = silent(A, B, of_ring=True)
     route.timeout(AskAround("g"))

@@ -42,7 +42,7 @@ def create(topic: str, ticket: int = 1, timeout: float = 1000.0) -> Do:
 
 
 def shown(lone: Lone, owned: Owned) -> Lone:
-    """Home says whose it is; all of that happens at once, in a turn of its own."""
+    """Deliver the owner from the entry, and run the timer that follows."""
     return lone.hear(owned).wait(0.0)
 
 
@@ -63,7 +63,7 @@ def asked(lone: Lone, kind: type[Value]) -> list[NodeId]:
 # Finding
 
 
-def test_topic_of_another_group_is_asked_for_there() -> None:
+def test_request_goes_to_the_group_of_its_topic() -> None:
     """SVC-13"""
     lone = Lone().start().ask(create("t"))
     call = lone.call
@@ -73,7 +73,7 @@ def test_topic_of_another_group_is_asked_for_there() -> None:
     assert lone.answer(call, DONE, sender=A).told == [Finished(1, DONE)]
 
 
-def test_all_requests_about_the_topic_go_there_and_no_others() -> None:
+def test_only_requests_about_the_topic_go_to_its_group() -> None:
     lone = Lone().start()
     for ask in (
         create("t", 1),
@@ -92,7 +92,7 @@ def test_all_requests_about_the_topic_go_there_and_no_others() -> None:
     assert {to for to, _ in lone.addressed} == {A}
 
 
-def test_what_is_asked_later_goes_straight_to_the_group_of_its_topic() -> None:
+def test_later_requests_go_directly_to_the_group_of_the_topic() -> None:
     lone = bound(of_g("t"), of_h("u"))
     assert asked(lone.ask(create("t")), Call) == [A]
     assert asked(lone.ask(create("u")), Call) == [C]
@@ -109,7 +109,7 @@ def test_topics_of_one_group_share_its_link() -> None:
     assert asked(lone, Call) == [A]
 
 
-def test_where_the_leader_is_not_known_any_node_of_the_group_is_asked() -> None:
+def test_any_node_of_the_group_is_asked_if_its_leader_is_unknown() -> None:
     lone = Lone().start().ask(create("t"))
     call = lone.call
     assert shown(lone, of_g(leader="")).addressed == [(A, call)]
@@ -128,7 +128,7 @@ def test_repeated_owner_changes_nothing() -> None:
     [Owned("", "g", A, (A,)), Owned("t", "", A, (A,)), Owned("t", "g", "", ())],
     ids=("no topic", "no group", "no node"),
 )
-def test_what_says_nothing_is_dropped(owned: Owned) -> None:
+def test_empty_owner_answer_is_dropped(owned: Owned) -> None:
     lone = Lone().start().ask(create("t"))
     assert shown(lone, owned).outputs == []
 
@@ -142,7 +142,7 @@ def test_only_the_entry_is_believed_about_owners() -> None:
 # Groups change without each other
 
 
-def test_a_group_that_changes_its_leader_disturbs_no_other() -> None:
+def test_leader_change_does_not_affect_other_groups() -> None:
     """REP-3"""
     lone = bound(of_g("t"), of_h("u"))
     first = lone.ask(create("t")).call
@@ -154,16 +154,14 @@ def test_a_group_that_changes_its_leader_disturbs_no_other() -> None:
 
 
 @pytest.mark.parametrize(("lost", "topic", "then"), [(A, "t", B), (C, "u", C), (NODE, "v", "a:1")])
-def test_after_a_lost_link_only_its_requests_are_sent_again(
-    lost: NodeId, topic: str, then: str
-) -> None:
+def test_only_requests_of_a_lost_link_are_resent(lost: NodeId, topic: str, then: str) -> None:
     """SVC-13"""
     lone = bound(of_g("t"), of_h("u"))
     calls = {each: lone.ask(create(each)).call for each in "tuv"}
     assert lone.down(lost).addressed == [(then, calls[topic])]
 
 
-def test_home_may_be_down_while_groups_go_on() -> None:
+def test_groups_work_while_the_entry_is_down() -> None:
     """SVC-13"""
     lone = bound(of_g())
     for _ in range(5):
@@ -172,7 +170,7 @@ def test_home_may_be_down_while_groups_go_on() -> None:
     assert lone.answer(call, DONE, sender=A).told == [Finished(9, DONE)]
 
 
-def test_a_silent_group_is_asked_around_in_and_no_other() -> None:
+def test_only_nodes_of_a_silent_group_are_asked() -> None:
     lone = bound(of_g("t"), Owned("u", "h", C, (C, "d:1/h"))).ask(create("t"))
     assert set(asked(lone.wait(1.0), LookGroup)) == {B}
 
@@ -188,14 +186,14 @@ def test_missing_leader_is_reported_for_the_group_that_was_asked() -> None:
     ]
 
 
-def test_bytes_on_other_links_do_not_prolong_the_wait() -> None:
+def test_bytes_on_other_links_do_not_extend_the_wait() -> None:
     lone = bound(of_g("t"), of_h("u")).ask(create("t"))
     lone.measure(lambda node: int(1000 * lone.now) if node == C else 0)
     assert A in asked(lone.wait(2.0), Call)
 
 
 def test_entry_is_asked_again_if_a_group_is_unreachable() -> None:
-    """Its topics may have moved, or all its nodes be others by now."""
+    """Its topics may have moved, or all its nodes may have been replaced."""
     lone = bound(of_g())
     call = lone.ask(create("t")).call
     for _ in range(ROUNDS * 2):
@@ -208,7 +206,7 @@ def test_entry_is_asked_again_if_a_group_is_unreachable() -> None:
     assert lone.wait(0.0).addressed == [(new, call)]
 
 
-def test_a_group_that_is_astray_believes_home_about_its_nodes() -> None:
+def test_unreachable_group_takes_its_nodes_from_the_entry() -> None:
     lone = bound(of_g()).ask(create("t"))
     lone.down(A)
     lone.ask(create("t2"))
@@ -218,7 +216,7 @@ def test_a_group_that_is_astray_believes_home_about_its_nodes() -> None:
 
 
 def test_entry_and_a_group_may_use_the_same_node() -> None:
-    """The application may have named a replica; a link stays while one of both uses it."""
+    """The application may have named a replica; the link stays while either uses it."""
     lone = Lone().start().ask(create("t"))
     call = lone.call
     assert shown(lone, Owned("t", "g", NODE, (NODE, B))).addressed == [(NODE, call)]
@@ -238,7 +236,7 @@ def test_any_process_of_the_ring_can_be_the_entry() -> None:
     assert lone.down(NODE).addressed == [("a:1", call)]
 
 
-def test_a_silent_process_is_left_for_the_next() -> None:
+def test_client_moves_from_a_silent_process_to_the_next() -> None:
     lone = bound(of_g()).wait(10.0)
     call = lone.ask(create("u")).call
     lone.wait(3.0)
@@ -283,7 +281,7 @@ def test_bindings_and_links_are_limited_to_those_in_use(
     assert lone.answer(waiting, DONE, C).told == [Finished(1, DONE)]
 
 
-def test_the_put_of_a_forgotten_topic_finds_its_group_again() -> None:
+def test_put_to_a_deleted_binding_finds_its_group_again() -> None:
     """SVC-2"""
     lone = bound(of_g("t"))
     opening = lone.ask(Produce(1, "t", 1, packed(b"a"))).call

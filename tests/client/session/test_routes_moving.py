@@ -55,7 +55,7 @@ def not_here(lone: Lone, id: int, sender: NodeId = A) -> Lone:
     ],
     ids=("a call", "a stage", "its publication", "a look", "a scan"),
 )
-def test_topic_that_has_moved_is_asked_for_at_the_entry_and_then_at_its_group(ask: Value) -> None:
+def test_moved_topic_is_looked_up_at_the_entry_then_at_its_group(ask: Value) -> None:
     """SVC-13"""
     lone = bound(of_g()).ask(ask)
     asked = question(lone)
@@ -65,7 +65,7 @@ def test_topic_that_has_moved_is_asked_for_at_the_entry_and_then_at_its_group(as
     assert lone.told == []
 
 
-def test_all_requests_about_the_topic_move_with_it_and_no_others() -> None:
+def test_only_requests_about_the_topic_move_with_it() -> None:
     lone = bound(of_g("t"), of_g("u"))
     first = lone.ask(create("t", 1)).call
     second = lone.ask(create("t", 2)).call
@@ -85,7 +85,7 @@ def test_late_answer_of_the_old_group_has_no_effect() -> None:
     assert asked(lone.ask(create("t")), Call) == [C]
 
 
-def test_a_ring_that_contradicts_itself_is_asked_less_and_less() -> None:
+def test_inconsistent_ring_is_asked_with_backoff() -> None:
     lone = bound(of_g())
     call = lone.ask(create("t", 1, timeout=300.0)).call
     rounds: list[float] = []
@@ -103,7 +103,7 @@ def test_a_ring_that_contradicts_itself_is_asked_less_and_less() -> None:
     assert lone.wait(2.0).told == [Finished(1, NoAnswer(300.0))]
 
 
-def test_a_contradiction_of_long_ago_is_forgiven() -> None:
+def test_old_inconsistency_does_not_slow_down_lookups() -> None:
     lone = bound(of_g())
     for _ in range(3):
         call = lone.ask(create("t")).call
@@ -113,8 +113,8 @@ def test_a_contradiction_of_long_ago_is_forgiven() -> None:
         lone.wait(20.0)
 
 
-def test_a_node_that_was_named_and_does_not_have_it_is_asked_again_in_time() -> None:
-    """The application has named a replica, and no process of the ring."""
+def test_configured_node_without_the_topic_is_asked_again() -> None:
+    """The application has named a replica instead of a process of the ring."""
     lone = Lone().start().ask(create("t", 1, timeout=60.0))
     call = lone.call
     assert not_here(lone, call.id, NODE).addressed == [(NODE, call)]
@@ -141,7 +141,7 @@ def putting() -> tuple[Lone, list[Call]]:
     return lone, [first, second]
 
 
-def test_puts_go_on_at_the_new_group_with_their_numbers() -> None:
+def test_puts_continue_at_the_new_group_with_their_numbers() -> None:
     """SVC-2"""
     lone, (_, second) = putting()
     probe = not_here(lone, second.id).call
@@ -165,8 +165,8 @@ def test_several_refused_batches_cause_one_restart() -> None:
     assert lone.ask(Produce(3, "t", 1, three)).call.command == put(2, three)
 
 
-def test_what_the_old_group_had_stored_counts() -> None:
-    """SVC-2: its answer may have been overtaken."""
+def test_batches_stored_by_the_old_group_count_as_stored() -> None:
+    """SVC-2: its answer may arrive after the move."""
     lone, (first, second) = putting()
     not_here(lone, second.id)
     shown(lone, MOVED)
@@ -182,7 +182,7 @@ def test_open_is_repeated_at_the_new_group() -> None:
     assert lone.answer(opening, results.Opened(4, 0, 1, (0, 0)), C).call.command == put(0, ONE)
 
 
-def test_a_group_that_is_told_to_wait_while_its_topic_moves_gets_the_same_again() -> None:
+def test_puts_refused_during_a_move_are_resent_unchanged() -> None:
     """SVC-2"""
     lone, (first, second) = putting()
     moving = errors.Overloaded("the topic is moving")
@@ -217,8 +217,8 @@ def turned_away(lone: Lone) -> Lone:
     return lone.hear(FlowEnded("t", "s", 3, NOWHERE), A).wait(0.0)
 
 
-def test_a_reading_goes_on_at_the_new_group_where_it_was() -> None:
-    """SVC-3 SVC-11: nothing comes twice, and nothing is left out."""
+def test_reader_continues_at_the_new_group_from_its_position() -> None:
+    """SVC-3 SVC-11: no message is repeated or skipped."""
     lone = turned_away(reading())
     assert (asked(lone, Fetch), lone.fetch.epoch, lone.fetch.offset) == ([NODE], 3, 7)
     shown(lone, MOVED)
@@ -236,7 +236,7 @@ def test_late_end_of_a_flow_at_the_old_group_has_no_effect() -> None:
     assert arrived(lone.deliver(3, chunk(7, b"c"), sender=C)) == [7]
 
 
-def test_an_ack_that_is_turned_away_is_given_to_the_new_group() -> None:
+def test_refused_ack_is_sent_to_the_new_group() -> None:
     """SVC-3"""
     lone = reading()
     ack = lone.ask(Settle(8, "t", "s", 7, 6)).call
@@ -246,7 +246,7 @@ def test_an_ack_that_is_turned_away_is_given_to_the_new_group() -> None:
     assert lone.answer(ack, results.Acked(6), C).told == [Finished(8, results.Acked(6))]
 
 
-def test_reader_that_leaves_while_the_topic_moves_leaves_at_the_new_group() -> None:
+def test_reader_that_leaves_during_a_move_detaches_at_the_new_group() -> None:
     """SVC-3"""
     lone = reading()
     ack = lone.ask(Leave(8, "t", "s", 7, 7, timeout=30.0)).call

@@ -22,19 +22,19 @@ pytestmark = pytest.mark.mutants
 
 RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     "found and not asked again": (
-        routes.test_topic_of_another_group_is_asked_for_there,
+        routes.test_request_goes_to_the_group_of_its_topic,
         Routes, "owned", "self._ask_again(topic, 0.0)", "pass",
     ),
     "group not watched": (
-        routes.test_topic_of_another_group_is_asked_for_there,
+        routes.test_request_goes_to_the_group_of_its_topic,
         Routes, "_route_to", "self._host.watch(route.node)", "pass",
     ),
     "all asked again where one topic is": (
-        routes.test_all_requests_about_the_topic_go_there_and_no_others,
+        routes.test_only_requests_about_the_topic_go_to_its_group,
         Routes, "timeout", "topic in fresh and topic not in self._fresh", "True",
     ),
     "calls of a lost link sent to all groups": (
-        routes.test_a_group_that_changes_its_leader_disturbs_no_other,
+        routes.test_leader_change_does_not_affect_other_groups,
         ClientSession, "redial", "self.routes.bound_to(topic) is route", "True",
     ),
     "bound again by every answer": (
@@ -46,7 +46,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         ClientSession, "receive", "elif route is self.entry:", "else:",
     ),
     "all groups thought to owe an answer": (
-        routes.test_a_silent_group_is_asked_around_in_and_no_other,
+        routes.test_only_nodes_of_a_silent_group_are_asked,
         ClientSession, "owing", "return {", "return set(self.routes) | {",
     ),
     "unreachable group never given up": (
@@ -54,7 +54,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Route, "gone", "self._failures > ROUNDS * len(self.nodes)", "False",
     ),
     "wait at a node without a leader begun again by every answer": (
-        route.test_a_busy_client_leaves_a_node_that_knows_no_leader,
+        route.test_busy_client_leaves_a_node_that_knows_no_leader,
         Route, "_wait_here", "if not self._waiting:", "if True:",
     ),
     "shared link dropped": (
@@ -62,7 +62,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Routes, "left", "if node not in self.at:", "if True:",
     ),
     "silent process kept": (
-        routes.test_a_silent_process_is_left_for_the_next,
+        routes.test_client_moves_from_a_silent_process_to_the_next,
         Route, "_leave_silent", "self._move_to(self._next_node())", "pass",
     ),
     "other processes not learned": (
@@ -82,7 +82,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Routes, "_keep", "self._drop(route)", "pass",
     ),
     "not here and still bound": (
-        moving.test_all_requests_about_the_topic_move_with_it_and_no_others,
+        moving.test_only_requests_about_the_topic_move_with_it,
         Routes, "not_here", "self._bound.pop(topic, None)", "pass",
     ),
     "late word of the old group believed": (
@@ -90,19 +90,19 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Routes, "not_here", "self.bound_to(topic) is route and", "True and",
     ),
     "contradictions not paced": (
-        moving.test_a_ring_that_contradicts_itself_is_asked_less_and_less,
+        moving.test_inconsistent_ring_is_asked_with_backoff,
         Routes, "_miss", "if before else 0.0", "if False else 0.0",
     ),
     "contradictions never forgiven": (
-        moving.test_a_contradiction_of_long_ago_is_forgiven,
+        moving.test_old_inconsistency_does_not_slow_down_lookups,
         Routes, "_miss", "host.now < last + FORGIVEN_AFTER", "last",
     ),
     "not here taken for an answer": (
-        moving.test_a_ring_that_contradicts_itself_is_asked_less_and_less,
+        moving.test_inconsistent_ring_is_asked_with_backoff,
         Calls, "answered", "if type(answer.result) is NotHere:", "if False:",
     ),
     "put that is not here taken for refused": (
-        moving.test_puts_go_on_at_the_new_group_with_their_numbers,
+        moving.test_puts_continue_at_the_new_group_with_their_numbers,
         Flow, "answered", "case NotHere():", "case NotHere() if False:",
     ),
     "each put that is not here starts again": (
@@ -111,7 +111,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         "case Gap() | NotHere() if id_ < self._mark:", "case Gap() if id_ < self._mark:",
     ),
     "reading that is not here ended": (
-        moving.test_a_reading_goes_on_at_the_new_group_where_it_was,
+        moving.test_reader_continues_at_the_new_group_from_its_position,
         Reader, "flow_ended", "case errors.NotHere():", "case errors.NotHere() if False:",
     ),
 }  # fmt: skip
@@ -126,6 +126,6 @@ MUTANTS = [mutant(rule) for rule in RULES]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_session_without_this_rule_is_found_out(mutant: Mutant) -> None:
+def test_session_without_this_rule_fails_a_test(mutant: Mutant) -> None:
     """SVC-2 SVC-3 SVC-13"""
     must_be_noticed(mutant)

@@ -37,14 +37,14 @@ def bound(*topics: str) -> tuple[Routes, StandIn]:
     return made, session
 
 
-def test_session_begins_at_home() -> None:
+def test_session_starts_at_the_entry() -> None:
     made, _ = make()
     assert made.at == {NODE: made.entry}
     assert made.of("t") is made.bound_to("t") is made.to("") is made.entry
     assert made.to("g") is None
 
 
-def test_topic_is_bound_to_its_group_and_asked_about_there_at_once() -> None:
+def test_topic_is_bound_to_its_group_and_requested_there_at_once() -> None:
     """REP-4"""
     made, session = make()
     made.owned(Owned("t", "g", B, (A, B)))
@@ -81,7 +81,7 @@ def test_answer_without_topic_group_or_node_is_dropped(owned: Owned) -> None:
     assert (session.drain(), made.entry.of_ring) == ([], False)
 
 
-def test_processes_that_are_not_known_yet_become_home() -> None:
+def test_new_processes_are_added_to_the_entry() -> None:
     """REP-4"""
     made, _ = bound("t")
     made.owned(Owned("u", "g", A, (A, NodeId("c:1/g"), NodeId("d"))))
@@ -89,8 +89,8 @@ def test_processes_that_are_not_known_yet_become_home() -> None:
 
 
 @pytest.mark.parametrize("group", ["g", "h"])
-def test_home_says_where_the_nodes_of_a_bound_topic_are(group: str) -> None:
-    """REP-5: its word about another group does not count."""
+def test_entry_names_the_nodes_of_a_bound_topic(group: str) -> None:
+    """REP-5: nodes of another group are ignored."""
     made, session = bound("t")
     route = made.of("t")
     route.astray = True
@@ -100,7 +100,7 @@ def test_home_says_where_the_nodes_of_a_bound_topic_are(group: str) -> None:
     assert bool(session.drain()) == (group == "g")
 
 
-def test_home_is_asked_again_later_and_later_if_the_ring_contradicts_itself() -> None:
+def test_entry_is_asked_with_backoff_if_the_ring_is_inconsistent() -> None:
     """REP-6"""
     for rng, share in ((None, 1.0), (LowDice(), 0.5)):
         made, session = make(rng)
@@ -124,7 +124,7 @@ def test_home_is_asked_again_later_and_later_if_the_ring_contradicts_itself() ->
 
 
 @pytest.mark.parametrize(("later", "pause"), [(15.0, 0.2), (16.0, 0.0)])
-def test_topic_that_was_missed_long_ago_is_forgiven(later: float, pause: float) -> None:
+def test_old_miss_of_a_topic_does_not_count(later: float, pause: float) -> None:
     made, session = bound("t")
     made.not_here("t", made.of("t"))
     session.now += later
@@ -136,14 +136,14 @@ def test_topic_that_was_missed_long_ago_is_forgiven(later: float, pause: float) 
     assert session.drain() == [Later(cast("Any", pytest.approx(pause)), Rebound())]
 
 
-def test_home_is_asked_at_once_when_a_topic_is_missed_for_the_first_time() -> None:
+def test_entry_is_asked_at_once_on_the_first_miss() -> None:
     made, session = bound("t")
     session.now = 1.0
     made.not_here("t", made.of("t"))
     assert session.drain() == [Later(0.0, Rebound())]
 
 
-def test_word_of_a_group_that_was_asked_before_does_not_count() -> None:
+def test_answer_of_an_earlier_group_is_ignored() -> None:
     """REP-6"""
     made, session = bound("t")
     route = made.of("t")
@@ -152,11 +152,11 @@ def test_word_of_a_group_that_was_asked_before_does_not_count() -> None:
     made.not_here("t", route)
     session.drain()
     session.now += 1.0
-    made.not_here("t", made.entry)  # home is being asked
+    made.not_here("t", made.entry)  # the entry is being asked
     assert (session.drain(), made._misses["t"]) == ([], (100.0, 0))
 
 
-def test_topics_whose_time_has_not_come_wait_for_the_next_turn() -> None:
+def test_topics_that_are_not_due_wait_for_the_next_timer() -> None:
     made, session = bound("t", "u")
     made._ask_again("t", 2.0)
     made._ask_again("u", 1.0)
@@ -169,7 +169,7 @@ def test_topics_whose_time_has_not_come_wait_for_the_next_turn() -> None:
     assert session.drain() == [Later(1.0, Rebound())]
 
 
-def test_group_that_cannot_be_reached_is_left_and_its_topics_are_asked_about() -> None:
+def test_topics_of_an_unreachable_group_are_looked_up_again() -> None:
     """REP-5"""
     made, session = bound("t", "u")
     made.give_up(made.of("t"))
@@ -177,7 +177,7 @@ def test_group_that_cannot_be_reached_is_left_and_its_topics_are_asked_about() -
     assert (made.of("t"), made.of("u"), list(made)) == (made.entry, made.entry, [made.entry])
 
 
-def test_topics_that_were_not_used_for_a_minute_are_forgotten() -> None:
+def test_bindings_unused_for_a_minute_are_deleted() -> None:
     made, session = bound("t", "u", "v")
     session.used.add("u")
     made.timeout(Sweep())
@@ -204,10 +204,8 @@ def test_old_misses_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("limit", ["BOUND_MAX", "GROUPS_MAX"])
-def test_bindings_and_links_that_are_not_in_use_make_room(
-    limit: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When all are in use, there may be twice as many before the next look."""
+def test_unused_bindings_and_links_are_evicted(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If all are in use, the limit is doubled until the next check."""
     assert (module.BOUND_MAX, module.GROUPS_MAX) == (10_000, 128)
     monkeypatch.setattr(module, limit, 3)
     made, session = make()

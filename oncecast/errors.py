@@ -386,7 +386,7 @@ class NotConnected(OncecastError, ConnectionError):
 
     code = "not-connected"
     message = "no node was reached"
-    cli_remedy = "start one with `oncecast serve`, or set --server or ONCECAST_SERVER"
+    cli_remedy = "start a node with `oncecast serve`, or set --server or ONCECAST_SERVER"
 
     def __init__(self, message: str = "", remedy: str = "", *, refused: bool = True) -> None:
         super().__init__(message, remedy)

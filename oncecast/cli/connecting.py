@@ -133,7 +133,10 @@ def called(word: str) -> str:
 
 
 def seconds(word: str) -> float:
-    value = float(word)
+    try:
+        value = float(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds") from None
     if not value >= 0:
         raise argparse.ArgumentTypeError(f"{word} is not a time in seconds; use 0 or more")
     return value

@@ -10,17 +10,25 @@ from oncecast.wire import commands as do
 from oncecast.wire.batch_layout import check_level
 from oncecast.wire.frames import ClientCommand
 from oncecast.wire.limits import is_name
+from oncecast.wire.retention import DEFAULT, Policy
 
 OF_SOURCES = do.PublishStaged | do.DropStaged | do.CloseSource  # their topic may be empty
 
 
 def check_names(command: ClientCommand) -> None:
-    """Raise if the topic or the subscription has an invalid name."""
+    """Raise if a name, the start or the policy of a command is not valid."""
     topic = getattr(command, "topic", " ")
     if not is_name(topic) and not (topic == "" and isinstance(command, OF_SOURCES)):
         raise InvalidTopic
     if not is_name(getattr(command, "subscription", " ")):
         raise InvalidName("subscription")
+    start = getattr(command, "start", do.FromNew())
+    if not isinstance(start, do.Start):
+        choices = "use NEW, EARLIEST, from_offset(n) or from_time(seconds)"
+        raise InvalidArgument(f"start is {start!r:.80}", choices)
+    policy = getattr(command, "policy", DEFAULT)
+    if not isinstance(policy, Policy):
+        raise InvalidArgument(f"policy is {policy!r:.80}", "use a Policy")
 
 
 def check_compression(level: int) -> None:

@@ -124,7 +124,7 @@ class ClientLink(Link):
             self.linked.set_result(None)
 
     def _unreachable(self, error: Exception) -> None:
-        self.problem = str(error) or "no answer"
+        self.problem = getattr(error, "strerror", None) or str(error) or "no answer"
         super()._unreachable(error)
         self.refused = isinstance(error, Refused)
         if self.refused and self.peer in self._transport.named:
@@ -263,7 +263,7 @@ class ClientRuntime(Runtime):
             refused = any(link.refused for link in links)
             if refused or self._loop.time() >= give_up:
                 problems = [f"{link.peer}: {link.problem or 'no answer'}" for link in links]
-                raise NotConnected("; ".join(problems), refused=refused)
+                raise NotConnected(f"cannot connect to {', '.join(problems)}", refused=refused)
             await asyncio.wait(
                 [link.linked for link in links],
                 timeout=DIAL_PAUSE,

@@ -189,5 +189,7 @@ async def bind(listen: str) -> list[socket.socket]:
     except OSError as error:
         for sock in sockets:
             sock.close()
-        raise CannotListen(f"cannot listen on {listen}: {error.strerror or error}") from error
+        # create_server appends the address, which the message already has.
+        cause = (error.strerror or str(error)).partition(" (while")[0]
+        raise CannotListen(f"cannot listen on {listen}: {cause}") from error
     return sockets

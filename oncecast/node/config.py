@@ -129,7 +129,8 @@ def read_file(path: str) -> dict[str, Any]:
     try:
         return tomllib.loads(Path(path).read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadSetting(f"{path}: {error}", "give a readable TOML file") from None
+        cause = getattr(error, "strerror", None) or error
+        raise BadSetting(f"{path}: {cause}", "give a readable TOML file") from None
 
 
 def converted(name: str, value: Any, where: str, *, strict: bool) -> Any:

@@ -114,8 +114,9 @@ class Process:
         try:
             self.http_port = await self._http.open(host, port)
         except OSError as error:
+            cause = (error.strerror or str(error)).rpartition(": ")[2]  # without the address
             raise CannotListen(
-                f"cannot serve HTTP on {self.settings.http}: {error.strerror or error}",
+                f"cannot serve HTTP on {self.settings.http}: {cause}",
                 "free the port or choose another",
             ) from error
         logger.info(line("http", {"at": f"{host}:{self.http_port}"}))

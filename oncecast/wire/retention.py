@@ -29,11 +29,11 @@ class Policy(Value, tag="Policy"):
         """Return what is wrong with the policy, or "" if it is valid."""
         limited = self.age_us > 0 or self.bytes_max > 0
         if self.age_us < 0 or self.bytes_max < 0:
-            return "neither an age nor a number of bytes can be negative"
+            return "the retention age or size is negative; use 0 for no limit"
         if self.keep_all and (limited or self.drop_unread):
-            return "keeping all excludes an age, a number of bytes and dropping the unread"
+            return "keep_all cannot be combined with a limit of age or size or with drop_unread"
         if self.drop_unread and not limited:
-            return "dropping the unread needs an age or a number of bytes"
+            return "drop_unread needs a limit of age or size; set one"
         return ""
 
 

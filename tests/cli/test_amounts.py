@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from oncecast.cli.cluster.command import nodes
-from oncecast.cli.connecting import positive
+from oncecast.cli.connecting import positive, seconds
 from oncecast.cli.messages.topics import age, size
 
 
@@ -47,3 +47,9 @@ def test_error_for_an_invalid_amount_shows_examples(
 ) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=such):
         kind(word)
+
+
+@pytest.mark.parametrize("word", ["abc", "", "1s"])
+def test_time_that_is_not_a_number_is_rejected(word: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=f"{word!r} is not a number of seconds"):
+        seconds(word)

@@ -38,6 +38,7 @@ def completion() -> Completion:
         ("seek news earliest", ["subs", "seek", "news", "earliest"]),
         ("oncecast topic create t", ["topic", "create", "t"]),
         ("quit", ["exit"]),
+        ("?", ["help"]),
     ],
 )
 def test_line_is_split_as_in_a_unix_shell(line: str, words: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -198,5 +199,26 @@ def test_closed_client_says_so(tmp_path: Path) -> None:
         for ask in (client.put("t", b"x"), client.flush(), topic.get(), client.ping()):
             with pytest.raises(errors.Closed):
                 await ask
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("text", "ask"),
+    [
+        ("start is 'earliest'; use NEW, EARLIEST,", lambda c: c.subscribe("t", start="earliest")),
+        ("start is 3; use NEW, EARLIEST,", lambda c: c.create_subscription("t", "s", start=3)),
+        ("start is 'end'; use NEW, EARLIEST,", lambda c: c.seek("t", "s", "end")),
+        ("policy is 'all'; use a Policy", lambda c: c.create_topic("t", "all")),
+        ("policy is None; use a Policy", lambda c: c.set_policy("t", None)),
+    ],
+)
+def test_start_or_policy_of_another_type_names_the_right_ones(
+    text: str, ask: Any, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            with pytest.raises(errors.InvalidArgument, match=re.escape(text)):
+                await ask(client)
 
     run(story())

@@ -277,6 +277,8 @@ def test_invalid_config_file_is_wrong_usage(tmp_path: Path) -> None:
             ended.stderr
         )
         assert "Traceback" not in ended.stderr
+    ended = ended_at_once("--config", "missing.toml")
+    assert "missing.toml: No such file or directory; give a readable TOML file" in ended.stderr
     assert not (tmp_path / "data").exists()
 
 
@@ -285,7 +287,7 @@ def test_error_names_a_port_in_use(node: Process, tmp_path: Path) -> None:
     for flags in (("--listen", used), ("--listen", "127.0.0.1:0", "--http", used)):
         ended = ended_at_once("--data", str(tmp_path / "data"), *flags)
         assert (ended.returncode, used in ended.stderr) == (ExitStatus.FAILURE, True), ended.stderr
-        assert "free the port" in ended.stderr
+        assert "already in use; free the port" in ended.stderr.lower()
     assert command(node, "status")[0] == ExitStatus.OK
 
 
@@ -369,4 +371,5 @@ def test_put_to_a_stopped_node_fails_with_a_remedy(
         assert node.end(signal.SIGTERM) == 0
         status, out, err = command(node, "put", "t", "v", "--timeout", "1")
         assert (status, out) == (ExitStatus.FAILURE, "")
+        assert f"cannot connect to 127.0.0.1:{node.port}: Connection refused; start a node" in err
         assert "`oncecast serve`" in err

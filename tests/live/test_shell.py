@@ -329,7 +329,7 @@ def test_shell_starts_without_a_node_and_connects_later(tmp_path: Path) -> None:
     node.end(signal.SIGTERM)
     close(node)
     with screen(address, tmp_path) as shell:
-        shell.see("start one with `oncecast serve`")
+        shell.see("start a node with `oncecast serve`")
         shell.see("oncecast>")
         node = Process(*data, "--listen", address)
         try:

@@ -120,7 +120,7 @@ def test_persistent_values_are_stored_by_a_node(
     persistent = ("s", "--durability", "persistent")
     status, _, err = stream(capfdbinary, "write", *persistent, "v", "--server", "127.0.0.1:1")
     assert status == ExitStatus.FAILURE
-    assert "start one with `oncecast serve`" in err
+    assert "start a node with `oncecast serve`" in err
     with oncecast.blocking.embedded(tmp_path) as client:
         monkeypatch.setenv("ONCECAST_SERVER", client.node_of("s"))
         assert stream(capfdbinary, "write", *persistent, "v")[0] == ExitStatus.OK

@@ -1,4 +1,4 @@
-"""`oncecast queue put`, `take`, `peek` and `stats`: each element goes to one taker."""
+"""`oncecast queue put`, `take`, `peek`, `stats`: each element goes to one taker, in any order."""
 
 from __future__ import annotations
 

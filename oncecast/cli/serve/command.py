@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from oncecast.node.config import Settings
+    from oncecast.node.config import Setting, Settings
+
+FORMS = {"directory": "DIR", "host:port": "HOST:PORT", "name": "NAME", "PEM": "FILE"}
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,12 +29,21 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         else:
             serve.add_argument(
                 flag,
-                metavar=name.rsplit("_", 1)[-1].upper(),
+                metavar=_metavar(known),
                 default=argparse.SUPPRESS,
                 dest=name,
                 help=f"{known.about} (default: {known.default})" if known.default else known.about,
             )
     serve.set_defaults(run=run)
+
+
+def _metavar(known: Setting) -> str:
+    """Return the unit of a number, or the form of a text, for the help page."""
+    if isinstance(known.default, float):
+        return "SECONDS"
+    if isinstance(known.default, int):
+        return "BYTES" if "bytes" in known.about else "N"
+    return FORMS.get(known.about.split()[0], "WORD")
 
 
 def run(arguments: argparse.Namespace) -> int:

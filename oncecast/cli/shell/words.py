@@ -19,6 +19,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "lag": ("subs", "lag"),
     "seek": ("subs", "seek"),
     "quit": ("exit",),
+    "?": ("help",),
 }
 PLACES = ("earliest", "new")
 

@@ -10,8 +10,6 @@ are faster: `put_nowait` only queues the message, and `get` takes a message that
 asking the thread. Threads may share a client, but not a subscription.
 """
 
-# ruff: noqa: ASYNC109  # timeouts are part of the interface
-
 from __future__ import annotations
 
 import os
@@ -63,7 +61,7 @@ class Client:
         except BaseException:
             portal.stop()
             raise
-        self._gathering = Gathering(portal, self._inner.putting)
+        self._gathering = Gathering(portal, self._inner.parts.putting)
         self._portal = portal
         return self
 
@@ -79,19 +77,20 @@ class Client:
         portal, self._portal = self._portal, None
         if portal is None or portal.forked:
             return
+
+        async def leave() -> None:
+            try:
+                await self._gathering.close(self._inner.parts.requests.seconds(timeout))
+            finally:
+                try:
+                    await self._inner.close(ack=ack, timeout=timeout)
+                finally:
+                    await self._context.__aexit__(None, None, None)
+
         try:
-            portal.call(self._leave(ack, timeout))
+            portal.call(leave())
         finally:
             portal.stop()
-
-    async def _leave(self, ack: bool, timeout: float | None) -> None:
-        try:
-            await self._gathering.close(self._inner.patience(timeout))
-        finally:
-            try:
-                await self._inner.close(ack=ack, timeout=timeout)
-            finally:
-                await self._context.__aexit__(None, None, None)
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return call(self._portal, work)
@@ -114,6 +113,19 @@ class Client:
 
     # -- put --
 
+    def _put(
+        self,
+        work: Callable[[asynchronous.Client, float | None], Coroutine[Any, Any, T]],
+        timeout: float | None,
+    ) -> T:
+        """Run `work` after the messages of `put_nowait`, with what is left of `timeout`."""
+
+        async def put() -> T:
+            left = await self._gathering.all_put(timeout)
+            return await work(self._client, left)
+
+        return self._call(put())
+
     def put(
         self,
         topic: str,
@@ -122,18 +134,7 @@ class Client:
         headers: Mapping[str, bytes] | None = None,
         timeout: float | None = None,
     ) -> Receipt:
-        return self._call(self._put(topic, value, key, headers, timeout))
-
-    async def _put(
-        self,
-        topic: str,
-        value: bytes,
-        key: bytes | None,
-        headers: Mapping[str, bytes] | None,
-        timeout: float | None,
-    ) -> Receipt:
-        left = await self._gathering.all_put(timeout)
-        return await self._client.put(topic, value, key, headers, left)
+        return self._put(lambda client, left: client.put(topic, value, key, headers, left), timeout)
 
     def put_nowait(
         self,
@@ -150,20 +151,10 @@ class Client:
     def put_many(
         self, topic: str, values: Iterable[bytes], timeout: float | None = None
     ) -> Receipt | None:
-        return self._call(self._put_many(topic, values, timeout))
-
-    async def _put_many(
-        self, topic: str, values: Iterable[bytes], timeout: float | None
-    ) -> Receipt | None:
-        left = await self._gathering.all_put(timeout)
-        return await self._client.put_many(topic, values, left)
+        return self._put(lambda client, left: client.put_many(topic, values, left), timeout)
 
     def flush(self, timeout: float | None = None) -> None:
-        self._call(self._flush(timeout))
-
-    async def _flush(self, timeout: float | None) -> None:
-        left = await self._gathering.all_put(timeout)
-        await self._client.flush(left)
+        self._put(lambda client, left: client.flush(left), timeout)
 
     # -- subscribe and get --
 
@@ -243,7 +234,7 @@ class Client:
         size: int = SCAN_BYTES,
     ) -> Iterator[Slice]:
         portal = check_open(self._portal)
-        pages = self._client.pages(topic, start, until, life=life, size=size)
+        pages = self._client.parts.usable.scans.pages(topic, start, until, life=life, size=size)
         try:
             while page := self._call(_next(pages)):
                 yield from page

@@ -14,10 +14,10 @@ seconds raises TimedOut. `put` and `get` wait without limit unless they are give
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self, cast
 
 from oncecast.client.options import DEFAULT_ADDRESS, ClientOptions
 from oncecast.client.parcel import MESSAGE_BYTES, Parcel, Receipt
@@ -27,11 +27,11 @@ from oncecast.client.scanning import SCAN_BYTES, Located, Slice
 from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.client.subscription import Subscription
 from oncecast.client.subscriptions import Subscribed
-from oncecast.errors import Closed, OncecastError
+from oncecast.errors import Closed
 from oncecast.network.tls import Tls
 from oncecast.wire.batch import Message
 from oncecast.wire.commands import Start
-from oncecast.wire.frames import ClientCommand, GroupView, RingView, TopicView, View
+from oncecast.wire.frames import GroupView, RingView, TopicView, View
 from oncecast.wire.results import PublishedRange
 from oncecast.wire.retention import DEFAULT, Policy
 
@@ -63,21 +63,18 @@ class Client:
             cluster=cluster,
             zstd=zstd,
         )
-        self._running: Running | None = None  # None before the first `async with`
-        self._putting: Putting | None = None
+        self.parts = cast("Running", NotOpen())  # for this package and its tests
+        self._putting = cast("Putting", NotOpen())
         self._batches: dict[str, Parcel] = {}  # those of `_putting` that take more messages
         self._entered = False
+        self._assemble: Callable[[ClientOptions], Running] = Running
 
     # -- open and close --
 
     @property
     def name(self) -> str:
         """Return the name that the client was given, or that the node has chosen (SVC-8)."""
-        return self._parts.session.producer
-
-    @property
-    def durable_name(self) -> bool:
-        return self._options.durable_name
+        return self.parts.session.producer
 
     def __await__(self) -> Generator[Any, None, Self]:
         """Open the client as `async with` does; the caller closes it."""
@@ -85,14 +82,11 @@ class Client:
 
     async def __aenter__(self) -> Self:
         if not self._entered:
-            running = self._running = self._assemble()
-            await running.__aenter__()
-            self._putting, self._batches = running.putting, running.putting.open
+            parts = self.parts = self._assemble(self._options)
+            await parts.__aenter__()
+            self._putting, self._batches = parts.putting, parts.putting.open
             self._entered = True
         return self
-
-    def _assemble(self) -> Running:
-        return Running(self._options)
 
     async def __aexit__(
         self,
@@ -109,26 +103,7 @@ class Client:
         """
         if self._entered:
             self._entered = False
-            await self._parts.close(ack=ack, timeout=timeout)
-
-    @property
-    def putting(self) -> Putting:
-        return self._parts.putting
-
-    @property
-    def _parts(self) -> Running:
-        if self._running is None:
-            raise not_open()
-        return self._running
-
-    @property
-    def _open(self) -> Running:
-        parts = self._parts
-        parts.requests.check_open()
-        return parts
-
-    def _fail(self, error: OncecastError) -> None:
-        self._parts.fail(error)
+            await self.parts.close(ack=ack, timeout=timeout)
 
     # -- put --
 
@@ -142,8 +117,6 @@ class Client:
         timeout: float | None = None,
     ) -> Coroutine[Any, Any, Receipt]:
         """Return when the message is on disk. Concurrent puts share a batch."""
-        if self._putting is None:
-            raise not_open()
         return self._putting.put(topic, value, key, headers, timeout)
 
     def put_nowait(
@@ -166,23 +139,21 @@ class Client:
                     batch.values.append(value)
                     batch.bytes = size
                     return
-        if self._putting is None:
-            raise not_open()
         self._putting.put_nowait(topic, value, key, headers)
 
     async def put_many(
         self, topic: str, values: Iterable[bytes], timeout: float | None = None
     ) -> Receipt | None:
         """Put all values in order; return the receipt of the last when all are on disk."""
-        return await self._open.putting.put_many(topic, values, timeout)
+        return await self.parts.usable.putting.put_many(topic, values, timeout)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until all puts are on disk; raise the first failure since the last flush."""
-        await self._open.putting.flush(timeout)
+        await self.parts.usable.putting.flush(timeout)
 
     async def room(self) -> None:
         """Wait until there is buffer space for `put_nowait`."""
-        await self._open.putting.wait_for_space()
+        await self.parts.usable.putting.wait_for_space()
 
     # -- subscribe and get --
 
@@ -200,10 +171,10 @@ class Client:
 
         The same subscription of one client is always the same object.
         """
-        parts, name = self._open, self._subscription_name(subscription)
+        parts, name = self.parts.usable, self.parts.subscription_name(subscription)
         if parts.subscriptions.get(topic, name) is None:
             await parts.subscriptions.create(topic, name, start)
-            if subscription is None and not self.durable_name:
+            if subscription is None and not self._options.durable_name:
                 parts.temporary[topic] = None
         return await self.read(topic, name, start_at=start_at, auto_ack=auto_ack, push=push)
 
@@ -217,8 +188,8 @@ class Client:
         push: bool = False,
     ) -> Subscription:
         """Read a subscription that exists; raise NotSubscribed if it does not."""
-        name = self._subscription_name(subscription)
-        return await self._open.subscriptions.read(
+        name = self.parts.subscription_name(subscription)
+        return await self.parts.usable.subscriptions.read(
             topic, name, auto_ack=auto_ack, start_at=start_at, push=push
         )
 
@@ -229,21 +200,21 @@ class Client:
 
         Return the next offset of the subscription, and whether the subscription is new.
         """
-        name = self._subscription_name(subscription)
-        return await self._open.subscriptions.create(topic, name, start)
+        name = self.parts.subscription_name(subscription)
+        return await self.parts.usable.subscriptions.create(topic, name, start)
 
     async def unsubscribe(self, topic: str, subscription: str | None = None) -> bool:
         """Delete the subscription; return whether it existed."""
-        name = self._subscription_name(subscription)
-        return await self._open.subscriptions.remove(topic, name)
+        name = self.parts.subscription_name(subscription)
+        return await self.parts.usable.subscriptions.remove(topic, name)
 
     async def seek(self, topic: str, subscription: str, start: Start) -> int:
         """Move a subscription, even if another client reads it; return its next offset."""
-        return await self._open.subscriptions.seek(topic, subscription, start)
+        return await self.parts.usable.subscriptions.seek(topic, subscription, start)
 
     async def hold(self, topic: str, subscription: str, start: Start) -> int:
         """Create or move a subscription without reading; the topic keeps messages from `start`."""
-        await self._open.subscriptions.create(topic, subscription, start)
+        await self.parts.usable.subscriptions.create(topic, subscription, start)
         return await self.seek(topic, subscription, start)
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
@@ -251,23 +222,16 @@ class Client:
 
         `timeout` is as in `Subscription.get`.
         """
-        return await (await self._own_subscription(topic)).get(timeout)
+        return await (await self.parts.own_subscription(topic)).get(timeout)
 
     async def get_many(self, topic: str, count: int, timeout: float | None = None) -> list[Message]:
-        return await (await self._own_subscription(topic)).get_many(count, timeout)
-
-    async def _own_subscription(self, topic: str) -> Subscription:
-        found = self._open.subscriptions.get(topic, self.name)
-        return await (self.read(topic) if found is None else found.ready())
-
-    def _subscription_name(self, name: str | None) -> str:
-        return self.name if name is None else name
+        return await (await self.parts.own_subscription(topic)).get_many(count, timeout)
 
     # -- scan --
 
     async def locate(self, topic: str, start: Start) -> Located:
         """Return the offset nearest to `start` that the topic holds, or will hold."""
-        return await self._open.scans.locate(topic, start)
+        return await self.parts.usable.scans.locate(topic, start)
 
     async def scan(
         self,
@@ -283,15 +247,9 @@ class Client:
         A scan moves no cursor and keeps no messages. Raise MessagesLost if the topic has deleted
         some of them, and TopicReplaced if the topic is deleted and created again meanwhile.
         """
-        async for page in self.pages(topic, start, until, life=life, size=size):
+        async for page in self.parts.usable.scans.pages(topic, start, until, life=life, size=size):
             for each in page:
                 yield each
-
-    def pages(
-        self, topic: str, start: Start, until: int | None, *, life: int = 0, size: int = SCAN_BYTES
-    ) -> AsyncGenerator[list[Slice], None]:
-        """Scan, several slices at once: the next page is fetched while one is used."""
-        return self._open.scans.pages(topic, start, until, life=life, size=size)
 
     # -- staged puts --
 
@@ -299,7 +257,7 @@ class Client:
         self, source: str, number: int, part: str, topic: str, count: int, batch: bytes
     ) -> bool:
         """Store a packed batch of `count` messages; return whether it is new."""
-        return await self._open.staged.stage(source, number, part, topic, count, batch)
+        return await self.parts.usable.staged.stage(source, number, part, topic, count, batch)
 
     async def publish_staged(
         self, source: str, number: int, parts: Iterable[str], topic: str = ""
@@ -308,97 +266,93 @@ class Client:
 
         Return the offsets of the parts, also if an earlier call has published them.
         """
-        return await self._open.staged.publish(source, number, parts, topic)
+        return await self.parts.usable.staged.publish(source, number, parts, topic)
 
     async def drop_staged(self, source: str, number: int, topic: str = "") -> int:
         """Delete the parts of this number; return how many there were."""
-        return await self._open.staged.drop(source, number, topic)
+        return await self.parts.usable.staged.drop(source, number, topic)
 
     async def close_source(self, source: str, topic: str = "") -> bool:
         """Delete a source that will not be used again; return whether it existed."""
-        return await self._open.staged.close(source, topic)
+        return await self.parts.usable.staged.close(source, topic)
 
     # -- topics --
 
     async def create_topic(self, topic: str, policy: Policy = DEFAULT) -> bool:
         """Create a topic that stays until it is deleted; return whether it is new."""
-        return await self._open.topics.create(topic, policy)
+        return await self.parts.usable.topics.create(topic, policy)
 
     async def set_policy(self, topic: str, policy: Policy) -> None:
-        await self._open.topics.set_policy(topic, policy)
+        await self.parts.usable.topics.set_policy(topic, policy)
 
     async def delete_topic(self, topic: str) -> bool:
         """Delete a topic, its messages and subscriptions; return whether it existed."""
-        return await self._open.topics.delete(topic)
+        return await self.parts.usable.topics.delete(topic)
 
     async def describe(self, topic: str) -> TopicView:
-        return await self._open.topics.describe(topic)
+        return await self.parts.usable.topics.describe(topic)
 
     async def topics(self, prefix: str = "") -> AsyncIterator[TopicView]:
         """Yield all topics with this prefix, by name; on a ring, those of all groups."""
-        async for each in self._open.topics.all(prefix):
+        async for each in self.parts.usable.topics.all(prefix):
             yield each
 
     # -- the cluster --
 
     async def group(self) -> GroupView:
         """Return the replica group, as the connected node sees it; that need not be the leader."""
-        return await self._open.cluster.group()
+        return await self.parts.usable.cluster.group()
 
     async def add_replica(self, node: str) -> GroupView:
         """Add a node that waits to join; return when it is a member."""
-        return await self._open.cluster.add_replica(node)
+        return await self.parts.usable.cluster.add_replica(node)
 
     async def remove_replica(self, node: str) -> GroupView:
         """Remove a node; return when it is no longer a member."""
-        return await self._open.cluster.remove_replica(node)
+        return await self.parts.usable.cluster.remove_replica(node)
 
     async def transfer_leader(self, node: str) -> GroupView:
         """Make this node the leader; return when it is."""
-        return await self._open.cluster.transfer_leader(node)
+        return await self.parts.usable.cluster.transfer_leader(node)
 
     async def ring(self, tree: str = "") -> RingView:
         """Return the ring as the connected process knows it, with its part in the tree of a topic.
 
         The view has no processes if the nodes are not a ring.
         """
-        return await self._open.cluster.ring(tree)
+        return await self.parts.usable.cluster.ring(tree)
 
     async def leave_ring(self) -> RingView:
         """Have the connected process hand over its topics and stop."""
-        return await self._open.cluster.ring(leave=True)
+        return await self.parts.usable.cluster.ring(leave=True)
 
     async def ping(self) -> View:
         """Return the node's address and version. In a group only the leader answers."""
-        return await self._open.cluster.ping()
+        return await self.parts.usable.cluster.ping()
 
     @property
     def led(self) -> bool:
         """Return whether the nodes have a leader, as far as this client knows."""
-        return self._parts.session.led
+        return self.parts.session.led
 
     def node_of(self, topic: str) -> str:
         """Return the node that this client currently asks about the topic."""
-        return self._parts.session.node_of(topic)
+        return self.parts.session.node_of(topic)
 
     # -- below the public methods --
-
-    async def call(self, command: ClientCommand, timeout: float | None = None) -> Any:
-        """Have the node execute `command` once; return its result or raise its refusal."""
-        return await self._open.requests.call(command, timeout)
 
     def hurry(self, timeout: float) -> None:
         """Wait at most `timeout` seconds for answers from now on: the process is about to end."""
         self._options = replace(self._options, timeout=min(self._options.timeout, timeout))
-        if self._running is not None:
-            self._running.requests.limit_timeout(timeout)
-
-    def patience(self, timeout: float | None) -> float:
-        return self._parts.requests.seconds(timeout)
+        if isinstance(self.parts, Running):
+            self.parts.requests.limit_timeout(timeout)
 
 
-def not_open() -> Closed:
-    return Closed("the client is not open", "use it in `async with`, or await it")
+class NotOpen:
+    """Stands for the parts of a client that was never opened."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise Closed("the client is not open", "use it in `async with`, or await it")
 
 
 connect = Client

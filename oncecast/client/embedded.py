@@ -82,7 +82,7 @@ class Embedded:
 
     def _node_ended(self, error: BaseException | None) -> None:
         if error is not None:
-            self._client._fail(broken("node", error))
+            self._client.parts.fail(broken("node", error))
 
 
 embedded = Embedded

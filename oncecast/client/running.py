@@ -97,6 +97,24 @@ class Running:
             **self.subscriptions.handlers(),
         }
 
+    @property
+    def usable(self) -> Self:
+        """Return these parts, or raise an error if the client is closed."""
+        self.requests.check_open()
+        return self
+
+    def subscription_name(self, name: str | None) -> str:
+        """Return `name`, or the name of the client if it is None."""
+        return self.session.producer if name is None else name
+
+    async def own_subscription(self, topic: str) -> Subscription:
+        """Return the subscription with the client's name, and read it."""
+        self.requests.check_open()
+        name, subscriptions = self.session.producer, self.subscriptions
+        if found := subscriptions.get(topic, name):
+            return await found.ready()
+        return await subscriptions.read(topic, name, auto_ack=True, start_at=None, push=False)
+
     # -- between the session and the parts --
 
     def _ask(self, request: Value) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from functools import partial
 
 from oncecast.client.client import Client
 from oncecast.client.requests import Requests
@@ -114,9 +115,9 @@ class RecordedClient(Client):
         )
         self._recorder = recorder
         self._recording: Recording | None = None
-
-    def _assemble(self) -> Running:
-        return Running(self._options, make_subscription=self._subscription, observe=self._observe)
+        self._assemble = partial(
+            Running, make_subscription=self._subscription, observe=self._observe
+        )
 
     def _observe(self, session: ClientSession) -> Recording:
         self._recording = Recording(self._recorder, session)

@@ -111,7 +111,7 @@ def reader_name(client: Client, node: NodeId) -> str:
     A process that is killed leaves its subscription behind. The next process at the same address
     has the same name and takes the subscription over, so there is at most one for each address.
     """
-    owner = client.name if client.durable_name else platform.node()
+    owner = client.name if client.parts.options.durable_name else platform.node()
     return f"{owner} at {node}"  # several nodes may share a client
 
 

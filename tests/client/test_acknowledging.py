@@ -381,7 +381,7 @@ def test_cancelled_consumer_redelivers_nothing(tmp_path: Path) -> None:
                     await ask_by_iterating(await client.subscribe("t"), handled)
 
             async with oncecast.connect(node) as writer:
-                await writer.call(Subscribe("t", "me", oncecast.NEW, 0))
+                await writer.parts.requests.call(Subscribe("t", "me", oncecast.NEW, 0))
                 await writer.put_many("t", [b"a", b"b"])
                 handled = Handled()
                 consumer = asyncio.create_task(consume(handled))

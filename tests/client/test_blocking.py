@@ -12,13 +12,7 @@ import pytest
 import oncecast
 from oncecast import blocking, errors
 
-ONLY_ASYNC = {
-    "pages",
-    "call",
-    "hurry",
-    "patience",
-    "room",
-}
+ONLY_ASYNC = {"hurry", "room"}
 
 
 def public(kind: type) -> dict[str, list[str]]:

@@ -172,8 +172,8 @@ def test_failed_put_does_not_keep_the_client_from_closing(tmp_path: Path) -> Non
                     topic = await client.subscribe("t")
                     await client.put("t", b"0")
                     assert await topic.get() is not None
-                    client.putting.limit(100)
-                    client.putting.put_gathered(deque([("t", bytes(1000), None, None)]))
+                    client.parts.putting.limit(100)
+                    client.parts.putting.put_gathered(deque([("t", bytes(1000), None, None)]))
             async with oncecast.connect(node, name="me") as client:
                 assert not (await client.describe("t")).subscriptions[0].attached
                 message = await client.get("t")

@@ -38,7 +38,8 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
     ),
     "killed persistent reader leaves a subscription at each restart": (
         streams.test_persistent_reader_takes_over_from_a_killed_one,
-        persistent, "reader_name", "if client.durable_name else platform.node()", "",
+        persistent, "reader_name",
+        "if client.parts.options.durable_name else platform.node()", "",
     ),
     "persistent reader goes on from the cursor of a killed one": (
         streams.test_persistent_reader_takes_over_from_a_killed_one,

@@ -47,7 +47,7 @@ def test_fenced_client_does_not_come_back_and_take_its_name(tmp_path: Path) -> N
             async with oncecast.connect(server.me, name="me") as newer:
                 with pytest.raises(errors.Fenced):
                     await topic.get()
-                older._parts.runtime._transport.watch(server.me)
+                older.parts.runtime._transport.watch(server.me)
                 for number in range(10):
                     assert (await newer.put("t", b"x")).offset == number
             assert server.runtime.stats.accepted == 2

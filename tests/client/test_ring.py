@@ -53,7 +53,7 @@ def test_a_client_finds_its_topics_and_goes_with_them(tmp_path: Path) -> None:
             news, rest = await client.subscribe(TOPIC), await client.subscribe(STAYS)
             put = 0
             async with replica(host, NEW, tmp_path):
-                while client._parts.session.routes.of(TOPIC).group != NEW:
+                while client.parts.session.routes.of(TOPIC).group != NEW:
                     await client.put(TOPIC, b"%d" % put)
                     await client.put(STAYS, b"%d" % put)
                     put += 1
@@ -63,7 +63,7 @@ def test_a_client_finds_its_topics_and_goes_with_them(tmp_path: Path) -> None:
                         message = await reading.get(timeout=10.0)
                         assert message is not None
                         assert (message.offset, message.value) == (number, b"%d" % number)
-                assert client._parts.session.routes.of(STAYS).group == OLD
+                assert client.parts.session.routes.of(STAYS).group == OLD
                 assert (await client.describe(TOPIC)).next == put + 1
                 assert (await client.describe(STAYS)).next == put
                 await client.close()

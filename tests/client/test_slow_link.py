@@ -85,6 +85,6 @@ def test_what_is_put_over_a_slow_link_is_sent_once(tmp_path: Path) -> None:
             for _ in range(2):
                 far.put_nowait("t", VALUE)
             await far.flush()
-            assert far._parts.runtime.stats.bytes_out < 2.5 * len(VALUE)
+            assert far.parts.runtime.stats.bytes_out < 2.5 * len(VALUE)
 
     run(test())

@@ -158,7 +158,7 @@ def test_close_raises_if_a_put_was_lost_with_the_session(tmp_path: Path) -> None
         async with serving(tmp_path) as node:
             client = await oncecast.connect(node)
             client.put_nowait("t", b"x")
-            client._fail(errors.Fenced())
+            client.parts.fail(errors.Fenced())
             with pytest.raises(errors.Fenced):
                 await client.close()
             await client.close()
@@ -173,9 +173,9 @@ def test_close_does_not_repeat_a_failure_that_flush_has_raised(tmp_path: Path) -
         async with serving(tmp_path) as node:
             client = await oncecast.connect(node)
             client.put_nowait("t", b"x")
-            client._fail(errors.Fenced())
+            client.parts.fail(errors.Fenced())
             with pytest.raises(errors.Fenced):
-                await client.putting.flush(None)
+                await client.parts.putting.flush(None)
             await client.close()
 
     run(story())
@@ -189,7 +189,7 @@ def test_close_raises_if_the_state_directory_has_failed(tmp_path: Path, flushed:
         async with serving(tmp_path) as node:
             client = await oncecast.connect(node, state=tmp_path / "me")
             client.put_nowait("t", b"x")
-            client._parts.runtime.fail(SyncFailed("the disk is gone"))
+            client.parts.runtime.fail(SyncFailed("the disk is gone"))
             if flushed:
                 with pytest.raises(errors.StateUnusable, match="the disk is gone"):
                     await client.flush()

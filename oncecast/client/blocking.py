@@ -16,7 +16,6 @@ import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from oncecast.client import client as asynchronous
@@ -65,12 +64,7 @@ class Client:
         self._portal = portal
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(ack=kind is None)
 
     def close(self, *, ack: bool = True, timeout: float | None = None) -> None:
@@ -329,12 +323,7 @@ class Subscription:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(ack=kind is None)
 
 

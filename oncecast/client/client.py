@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, NoReturn, Self, cast
 
 from oncecast.client.options import DEFAULT_ADDRESS, ClientOptions
@@ -88,12 +87,7 @@ class Client:
             self._entered = True
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.close(ack=kind is None)
 
     async def close(self, *, ack: bool = True, timeout: float | None = None) -> None:

@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Callable, Coroutine
 from functools import partial
 from random import Random
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from oncecast.client.cluster import Cluster
@@ -150,12 +149,7 @@ class Running:
         self.requests.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.close(ack=kind is None, timeout=None)
 
     async def close(self, *, ack: bool, timeout: float | None) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from oncecast.client.requests import Requests
@@ -371,10 +370,5 @@ class Subscription:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.close(ack=kind is None)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from oncecast.coordination.protocols.events import (
@@ -142,12 +141,7 @@ class Lock:
         await self.acquire()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         if error is None:
             await self.release()
         else:

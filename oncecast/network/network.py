@@ -19,7 +19,6 @@ import signal
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar, get_args
 
 from oncecast.errors import CannotListen
@@ -192,12 +191,7 @@ class Runtime:
         self._input(self.stack.start)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         failed = await self.close()
         if failed is not None and failed is not error:
             raise failed

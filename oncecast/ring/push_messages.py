@@ -79,6 +79,3 @@ class AcksUp(Value, tag="AcksUp"):
 
     topic: str
     acks: tuple[Ack, ...]
-
-
-PushMessage = PushWanted | Push | Fill | Filled | CheckReaders | ReadersChecked | AcksUp

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from threading import Lock
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from oncecast.kernel.protocol import NodeId
@@ -94,12 +93,7 @@ class Writer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         if error is None:
             self.close()
         else:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from oncecast.errors import NoRoom, NotReceived
@@ -177,12 +176,7 @@ class Writer(Endpoint):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         if error is None:
             await self.close()
         else:

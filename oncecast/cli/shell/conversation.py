@@ -13,7 +13,6 @@ import difflib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Any, Self
 
 from oncecast.cli.connecting import (
@@ -55,12 +54,7 @@ class Conversation:
         self._news.attach()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._news.detach()
         self._portal.stop()
 

@@ -22,13 +22,16 @@ def check_names(command: ClientCommand) -> None:
         raise InvalidTopic
     if not is_name(getattr(command, "subscription", " ")):
         raise InvalidName("subscription")
-    start = getattr(command, "start", do.FromNew())
-    if not isinstance(start, do.Start):
-        choices = "use NEW, EARLIEST, from_offset(n) or from_time(seconds)"
-        raise InvalidArgument(f"start is {start!r:.80}", choices)
+    check_start(getattr(command, "start", do.FromNew()))
     policy = getattr(command, "policy", DEFAULT)
     if not isinstance(policy, Policy):
         raise InvalidArgument(f"policy is {policy!r:.80}", "use a Policy")
+
+
+def check_start(start: object) -> None:
+    if not isinstance(start, do.Start):
+        choices = "use NEW, EARLIEST, from_offset(n) or from_time(seconds)"
+        raise InvalidArgument(f"start is {start!r:.80}", choices)
 
 
 def check_compression(level: int) -> None:

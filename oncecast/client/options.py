@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 
 from oncecast.client.arguments import check_compression
-from oncecast.errors import BadAddress, InvalidName, NotConnected
+from oncecast.errors import BadAddress, InvalidArgument, InvalidName, NotConnected
 from oncecast.network.addresses import split
 from oncecast.network.tls import Tls
 from oncecast.wire.limits import is_name
@@ -35,6 +35,8 @@ class ClientOptions:
                 split(address)
         except BadAddress as error:
             raise NotConnected(error.message, error.remedy) from None
+        if not isinstance(self.tls, Tls | None):
+            raise InvalidArgument(f"tls is {self.tls!r:.80}", "use oncecast.Tls.from_files(...)")
         if self.zstd is not None:
             check_compression(self.zstd)
 

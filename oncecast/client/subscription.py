@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Self
 
+from oncecast.client.arguments import check_start
 from oncecast.client.requests import Requests
 from oncecast.client.session.inbox import Inbox
 from oncecast.client.session.local import (
@@ -335,6 +336,7 @@ class Subscription:
     async def seek(self, start: Start, timeout: float | None = None) -> None:
         """Continue at `start`: an offset, a time, `EARLIEST` or `NEW`."""
         self._raise_error()
+        check_start(start)
         await self._requests.answer(
             lambda ticket: Move(
                 ticket, self.topic, self.name, start, self._requests.seconds(timeout)

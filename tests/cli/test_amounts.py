@@ -9,7 +9,8 @@ import pytest
 
 from oncecast.cli.cluster.command import nodes
 from oncecast.cli.connecting import positive, seconds
-from oncecast.cli.messages.topics import age, size
+from oncecast.cli.messages.topics import age, keeping, size
+from oncecast.wire.retention import Policy
 
 
 def test_ages_are_microseconds_and_sizes_bytes() -> None:
@@ -53,3 +54,11 @@ def test_error_for_an_invalid_amount_shows_examples(
 def test_time_that_is_not_a_number_is_rejected(word: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=f"{word!r} is not a number of seconds"):
         seconds(word)
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [("7d", "7 d"), ("30d", "30 d"), ("36h", "36 h"), ("90s", "90 s"), ("1000001s", "1000001 s")],
+)
+def test_age_is_shown_in_the_largest_whole_unit(word: str, shown: str) -> None:
+    assert keeping(Policy(age_us=age(word), drop_unread=True)) == shown

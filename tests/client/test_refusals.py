@@ -209,6 +209,7 @@ def test_closed_client_says_so(tmp_path: Path) -> None:
         ("start is 'earliest'; use NEW, EARLIEST,", lambda c: c.subscribe("t", start="earliest")),
         ("start is 3; use NEW, EARLIEST,", lambda c: c.create_subscription("t", "s", start=3)),
         ("start is 'end'; use NEW, EARLIEST,", lambda c: c.seek("t", "s", "end")),
+        ("start is 'earliest'; use NEW, EARLIEST,", seek_by_name),
         ("policy is 'all'; use a Policy", lambda c: c.create_topic("t", "all")),
         ("policy is None; use a Policy", lambda c: c.set_policy("t", None)),
     ],
@@ -222,3 +223,8 @@ def test_start_or_policy_of_another_type_names_the_right_ones(
                 await ask(client)
 
     run(story())
+
+
+def test_tls_of_another_type_is_rejected_before_connecting() -> None:
+    with pytest.raises(errors.InvalidArgument, match="tls is True; use oncecast"):
+        oncecast.connect(tls=True)  # type: ignore[arg-type]

@@ -215,7 +215,9 @@ def in_words(policy: Policy) -> str:
 def keeping(policy: Policy) -> str:
     if policy.keep_all:
         return "all messages"
-    limits = [f"{policy.age_us / 1e6:g} s"] if policy.age_us else []
+    age_s = policy.age_us / 1e6
+    unit = next((u for u in "dhm" if age_s % SECONDS[u] == 0), "s")
+    limits = [f"{age_s / SECONDS[unit]:.12g} {unit}"] if policy.age_us else []
     limits += [f"{policy.bytes_max} bytes"] if policy.bytes_max else []
     if not limits:
         return "unread messages"

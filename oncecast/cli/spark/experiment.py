@@ -35,7 +35,7 @@ ABOUT = (
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     experiment = commands.add_parser(
-        "experiment", help="repeat the experiments of the source report", description=__doc__
+        "experiment", help="repeat the experiments of the original report", description=__doc__
     )
     verbs = experiment.add_subparsers(title="verbs", metavar="VERB", required=True)
     verb = verbs.add_parser("list", help="list the experiments")

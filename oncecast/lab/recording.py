@@ -116,35 +116,18 @@ class RecordedClient(Client):
         self._recorder = recorder
         self._recording: Recording | None = None
         self._assemble = partial(
-            Running, make_subscription=self._subscription, observe=self._observe
+            Running,
+            make_subscription=partial(RecordedSubscription, client=self),
+            observe=self._observe,
         )
 
     def _observe(self, session: ClientSession) -> Recording:
         self._recording = Recording(self._recorder, session)
         return self._recording
 
-    def _subscription(
-        self,
-        requests: Requests,
-        owner: Subscriptions,
-        topic: str,
-        name: str,
-        *,
-        auto_ack: bool,
-        start_at: int | None,
-        push: bool,
-    ) -> RecordedSubscription:
+    def took(self, subscription: Subscription, messages: list[Message]) -> None:
         assert self._recording is not None
-        return RecordedSubscription(
-            requests,
-            owner,
-            topic,
-            name,
-            auto_ack=auto_ack,
-            start_at=start_at,
-            push=push,
-            recording=self._recording,
-        )
+        self._recording.took(subscription, messages)
 
     async def close(self, *, ack: bool = True, timeout: float | None = None) -> None:
         await super().close(ack=ack, timeout=timeout)
@@ -163,26 +146,26 @@ class RecordedSubscription(Subscription):
         auto_ack: bool,
         start_at: int | None,
         push: bool,
-        recording: Recording,
+        client: RecordedClient,
     ) -> None:
         super().__init__(
             requests, owner, topic, name, auto_ack=auto_ack, start_at=start_at, push=push
         )
-        self._recording = recording
+        self._client = client
 
     async def get(self, timeout: float | None = None) -> Message | None:
         message = await super().get(timeout)
         if message is not None:
-            self._recording.took(self, [message])
+            self._client.took(self, [message])
         return message
 
     async def get_many(self, count: int, timeout: float | None = None) -> list[Message]:
         messages = await super().get_many(count, timeout)
         if messages:
-            self._recording.took(self, messages)
+            self._client.took(self, messages)
         return messages
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         async for message in super().__aiter__():
-            self._recording.took(self, [message])
+            self._client.took(self, [message])
             yield message

@@ -12,6 +12,8 @@ SECONDS_MAX = 10**11  # the year 5138
 
 
 def from_offset(offset: int) -> Start:
+    if type(offset) is not int or offset < 0:
+        raise InvalidArgument(f"offset is {offset!r:.80}", "use an integer from 0 on, or NEW")
     return FromOffset(offset)
 
 

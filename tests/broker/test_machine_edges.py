@@ -170,10 +170,10 @@ def test_topic_is_aged_only_while_its_policy_has_an_age() -> None:
         (Policy(bytes_max=1, drop_unread=True), True, ""),
         (Policy(age_us=-1), False, "negative"),
         (Policy(bytes_max=-1), False, "negative"),
-        (Policy(keep_all=True, drop_unread=True), True, "excludes"),
-        (Policy(keep_all=True, age_us=1), True, "excludes"),
-        (Policy(keep_all=True, bytes_max=1), True, "excludes"),
-        (Policy(drop_unread=True), False, "needs an age"),
+        (Policy(keep_all=True, drop_unread=True), True, "cannot be combined"),
+        (Policy(keep_all=True, age_us=1), True, "cannot be combined"),
+        (Policy(keep_all=True, bytes_max=1), True, "cannot be combined"),
+        (Policy(drop_unread=True), False, "needs a limit of age"),
     ],
 )
 def test_policy_reports_retention_and_faults(policy: Policy, retains: bool, fault: str) -> None:

@@ -58,6 +58,10 @@ REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
         lambda client: client.seek("t", "s", oncecast.from_time(1e30)),
     ),
     "seek to an offset of 70 bits": (errors.InvalidArgument, seek_far),
+    "negative offset": (
+        errors.InvalidArgument,
+        lambda client: client.seek("t", "s", oncecast.from_offset(-1)),
+    ),
     "start_at of 70 bits": (
         errors.InvalidArgument,
         lambda client: client.subscribe("t", "s", start_at=2**70),

@@ -47,7 +47,7 @@ class ExitStatus(IntEnum):
 
     OK = 0
     FAILURE = 1
-    USAGE = 2  # the status of argparse, too
+    USAGE = 2  # argparse uses the same status
     NOT_FOUND = 3
     EMPTY = 4  # not found, or nothing arrived in time
     NOT_ALLOWED = 5
@@ -66,7 +66,7 @@ class OncecastError(Exception):
     remedy: str = ""
     cli_remedy: str = ""  # replaces the remedy in the output of the command
     exit_status: ExitStatus = ExitStatus.FAILURE
-    in_flight: bool = False  # of TimedOut and Overloaded: the messages of the put are in flight
+    in_flight: bool = False  # TimedOut and Overloaded: the put is still in flight
 
     def __init__(self, message: str = "", remedy: str = "") -> None:
         self.message = message or type(self).message
@@ -257,7 +257,7 @@ class Fenced(OncecastError):
     Acknowledged calls took effect. The outcome of calls in flight is unknown.
     """
 
-    epoch: int = 0  # of the process that took over
+    epoch: int = 0  # epoch of the process that took over
 
     code = "fenced"
     message = "another process has taken over this name"

@@ -1,4 +1,4 @@
-"""Dice that fall as a test wants."""
+"""Random numbers that a test chooses."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_lock_holds_names_and_versions_only() -> None:
         assert re.fullmatch(r"[0-9][0-9a-z.]*", version)
 
 
-def test_lock_pins_what_the_project_declares() -> None:
+def test_lock_file_pins_the_declared_dependencies() -> None:
     declared = (
         PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dev"]
     )

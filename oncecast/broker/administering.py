@@ -1,4 +1,4 @@
-"""Commands about whole topics, time and the log."""
+"""Commands that manage topics, time and the log."""
 
 from __future__ import annotations
 

@@ -97,11 +97,12 @@ class Gateway(Protocol):
         rng: Random,
         *,
         service: Service,
-        version: str = "",  # of the program, shown to clients
+        version: str = "",  # program version, shown to clients
         calls_max: int = 10_000,  # concurrent calls of one client
         calls_bytes_max: int = 64 << 20,
-        delivery_bytes: int = 1 << 20,  # in one Delivery, unless one batch is larger
-        window_bytes: int = 8 << 20,  # in flight to one client, whatever its credit
+        delivery_bytes: int = 1 << 20,  # bytes per Delivery, unless one batch is larger
+        window_bytes: int = 8
+        << 20,  # maximum bytes in flight to one client, regardless of its credit
         free_disk_bytes_min: int = 8 << 20,  # reserved for acks and deletions
         free_disk_bytes: Callable[[], int] | None = None,  # bytes that the log can still store
     ) -> None:
@@ -430,9 +431,7 @@ class Gateway(Protocol):
         if look.topic:
             names = [look.topic] if look.topic in topics else []
         else:
-            if (
-                registry.holdings is not None
-            ):  # what is on its way to another group is still this one's
+            if registry.holdings is not None:  # a moving topic still belongs to this group
                 topics = {**topics, **registry.holdings.outgoing}
             names = sorted(
                 name for name in topics if name.startswith(look.prefix) and name > look.after

@@ -48,7 +48,7 @@ class Frozen(Value, tag=False):
 class Holdings:
     def __init__(self, group: str, low: Key | None) -> None:
         self.group, self.position = group, key_of(group)
-        self.low = low  # None: owns nothing; equal to the position: owns everything
+        self.low = low  # None if it owns nothing; its own position if it owns everything
         self.retired = False  # exports everything, then stops
         self.claim: ActiveClaim | None = None
         self.incoming: dict[str, Topic] = {}  # copies imported so far
@@ -67,7 +67,7 @@ class Holdings:
         return up_to(self.low, key, self.position)
 
     def in_part(self, topic: str, until: Key) -> bool:
-        """Return whether the topic lies after the low end of the arc, up to `until`."""
+        """Return whether the topic is after the low end of the arc, up to `until`."""
         return self.low is not None and up_to(self.low, key_of(topic), until)
 
     def may_export(self, until: Key) -> bool:

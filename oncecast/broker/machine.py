@@ -59,7 +59,7 @@ class Machine:
         if known is None and token and not is_name(token):
             known = InvalidName("token")
         if known is not None:
-            if not isinstance(command, do.DropStaged):  # which has no stamp
+            if not isinstance(command, do.DropStaged):  # DropStaged has no stamp
                 registry.pass_time(command.at)
             return known
         result = self._handlers[type(command)](slot, command)
@@ -84,7 +84,7 @@ class Machine:
             value = google_crc32c.extend(value, chunk)
         return value
 
-    # For readers and for the log.
+    # Queries of readers and of the log
 
     def bounds(self, topic: str) -> tuple[int, int]:
         """Return the first kept offset and the next one, or (0, 0) if the topic does not exist.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 RUNS_MAX = 8
-BOOKS_MAX = 4  # other books that a log of an older version remembers
+BOOKS_MAX = 4  # other state directories remembered under the rules of older logs
 
 
 class Producer:
@@ -36,14 +36,14 @@ class Producer:
 
     def __init__(self, epoch: int, incarnation: str) -> None:
         self.epoch = epoch
-        self.incarnation = incarnation  # empty: a source of staged puts
+        self.incarnation = incarnation  # empty for a source of staged puts
         self.next = 0
-        self.record = self.used = 0  # 0: kept as long as the topic
+        self.record = self.used = 0  # 0 if kept as long as the topic
         self.runs = array("Q")  # first sequence and offset of each run, oldest first
         self.books, self.since = "", 0
         self.earlier: dict[
             str, tuple[int, int]
-        ] = {}  # first sequence and end of the last range, by books
+        ] = {}  # first sequence and end of the last range, by state directory
 
     def follow_use(self, time: int) -> None:
         """Start the idle time of the record at `time`."""
@@ -64,7 +64,7 @@ class Producer:
                 self.earlier[self.books] = (self.since, self.next)
             self.books, self.since = books, self.next
             first, end = self.earlier.get(books, (self.next, self.next))
-            if end == self.next:  # no other books have put since
+            if end == self.next:  # no other state directory has put since
                 self.since = first
                 self.earlier.pop(books, None)
             for oldest in list(self.earlier)[:-BOOKS_MAX] if forget else ():

@@ -31,7 +31,7 @@ class Registry:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.last_slot = -1  # of the last command
+        self.last_slot = -1  # slot of the last command
         self.clock = Clock()
         self.last_topic_id = 0  # topic ids count up from 1
         self.last_epoch = 0

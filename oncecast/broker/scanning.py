@@ -19,7 +19,7 @@ from oncecast.replication.events import Missing
 from oncecast.wire.commands import FromOffset
 from oncecast.wire.frames import Answer, Elsewhere, Scan, Scanned
 
-SCAN_BYTES_MAX = 8 << 20  # in one answer, unless one batch is larger
+SCAN_BYTES_MAX = 8 << 20  # bytes per answer, unless one batch is larger
 
 
 class ScanDue(Value):

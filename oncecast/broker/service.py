@@ -44,7 +44,7 @@ CARRY_BYTES = 2 << 20  # bytes carried forward at once
 MAINTENANCE_EVERY_BYTES = 1 << 20
 PRODUCERS_EVERY = 3600.0  # maximum seconds between two checks for idle producers
 DISPUTE_TICK_US = 60 * 1_000_000  # maximum time between two stamps during a dispute
-NO_ASKER, CARRYING = -1, -2  # in place of the token of a layer above
+NO_ASKER, CARRYING = -1, -2  # used instead of a token of a layer above
 
 Outcome = Done | errors.AnyRefusal
 

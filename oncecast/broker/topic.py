@@ -265,7 +265,7 @@ class Topic:
 
 
 def stale(subscription: Subscription, epoch: int) -> Fenced | Repositioned:
-    """Return Repositioned if only a seek ended `epoch` and the reader goes on, else Fenced."""
+    """Return Repositioned if only a seek ended `epoch` and the reader may continue, else Fenced."""
     if subscription.incarnation and subscription.attached <= epoch < subscription.epoch:
         return Repositioned(subscription.epoch, subscription.cursor)
     return Fenced(subscription.epoch)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-GENTLY = 10.0  # seconds that a process has to end after SIGINT
+GENTLY = 10.0  # seconds that a process gets to exit after SIGINT
 
 
 class Command:

@@ -5,8 +5,8 @@
         await client.put("news", b"hello")
         async for message in news: ...
 
-It batches, pipelines, resends and reconnects by itself. A call that gets no answer within `timeout`
-seconds raises TimedOut. `put` and `get` wait without limit unless they are given a timeout.
+It batches, pipelines, resends and reconnects automatically. A call that gets no
+answer within `timeout` seconds raises TimedOut. `put` and `get` wait without limit by default.
 """
 
 # ruff: noqa: ASYNC109  # timeouts are part of the interface
@@ -42,7 +42,7 @@ class Client:
 
     def __init__(
         self,
-        address: str = DEFAULT_ADDRESS,  # of one node, or of several, separated by commas
+        address: str = DEFAULT_ADDRESS,  # address of a node, or of several, separated by commas
         *,
         name: str | None = None,  # durable; without one, the node chooses a temporary name
         state: str | os.PathLike[str] | None = None,  # directory for puts that outlive the process
@@ -64,7 +64,7 @@ class Client:
         )
         self.parts = cast("Running", NotOpen())  # for this package and its tests
         self._putting = cast("Putting", NotOpen())
-        self._batches: dict[str, Parcel] = {}  # those of `_putting` that take more messages
+        self._batches: dict[str, Parcel] = {}  # the open batches of `_putting`
         self._entered = False
         self._assemble: Callable[[ClientOptions], Running] = Running
 
@@ -72,7 +72,7 @@ class Client:
 
     @property
     def name(self) -> str:
-        """Return the name that the client was given, or that the node has chosen (SVC-8)."""
+        """Return the configured name, or the name that the node chose (SVC-8)."""
         return self.parts.session.producer
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -156,7 +156,7 @@ class Client:
         topic: str,
         subscription: str | None = None,  # default: the name of the client
         *,
-        start: Start = NEW,  # of a new subscription; an existing one continues
+        start: Start = NEW,  # where a new subscription starts
         start_at: int | None = None,  # read from this offset, whatever was acknowledged (E3)
         auto_ack: bool = True,
         push: bool = False,  # on a ring: through the process that this client is connected to
@@ -317,7 +317,7 @@ class Client:
         return await self.parts.usable.cluster.ring(tree)
 
     async def leave_ring(self) -> RingView:
-        """Have the connected process hand over its topics and stop."""
+        """Move the topics of the connected process to other processes, and stop it."""
         return await self.parts.usable.cluster.ring(leave=True)
 
     async def ping(self) -> View:
@@ -330,7 +330,7 @@ class Client:
         return self.parts.session.led
 
     def node_of(self, topic: str) -> str:
-        """Return the node that this client currently asks about the topic."""
+        """Return the node to which this client sends requests about the topic."""
         return self.parts.session.node_of(topic)
 
     # -- below the public methods --

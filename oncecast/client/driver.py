@@ -169,7 +169,7 @@ class ClientTransport(Transport):
         super().__init__(
             NOWHERE, codec, deliver=deliver, down=down, options=options, stats=stats, tls=tls
         )
-        self.name = name  # of the client; a node chooses one if it is empty (SVC-8)
+        self.name = name  # name of the client; if empty, the node chooses one (SVC-8)
         self.named = named  # nodes that the application named
         self.codec, self.deliver, self._limited = codec, deliver, limited
         self._ended, self.over = ended, False

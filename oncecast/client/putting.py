@@ -25,7 +25,7 @@ from oncecast.wire.errors import Refusal
 from oncecast.wire.limits import Limits, is_name
 
 CUT_BYTES = 256 * 1024  # a batch of this size is sent at once
-BUFFER_BYTES = 64 * 1024 * 1024  # of messages that are put and not stored
+BUFFER_BYTES = 64 * 1024 * 1024  # bytes of messages that are put and not yet stored
 IN_FLIGHT = 16  # batches in flight at which messages begin to wait
 MANY = 256  # open topics; the size of all open batches is checked whenever there are so many more
 PAYLOAD_BYTES_MAX = 60 * 1024 * 1024
@@ -48,17 +48,17 @@ class Putting:
     ) -> None:
         self._request, self._send, self._busy, self._zstd = request, send, busy, zstd
         self._loop = asyncio.get_running_loop()
-        self.open: dict[str, Parcel] = {}  # by topic: batches that take more messages
-        self._flying: dict[int, Parcel] = {}  # by ticket: batches that the session has
+        self.open: dict[str, Parcel] = {}  # by topic: batches that accept more messages
+        self._flying: dict[int, Parcel] = {}  # by ticket: batches passed to the session
         self._tickets = 0
-        self._bytes = 0  # of all batches in flight
+        self._bytes = 0  # bytes of all batches in flight
         self._due = False
         self._left = left
         self._flushing: list[
             tuple[int, asyncio.Future[None]]
-        ] = []  # with the last ticket that each waits for
+        ] = []  # each with the last ticket that it waits for
         self._waiting_for_space: list[asyncio.Future[None]] = []
-        self._failure: Exception | None = None  # of puts without a waiter
+        self._failure: Exception | None = None  # failure of puts without a waiter
         self.broken: OncecastError | None = None  # raised by every later put
         self._most = self._cut_bytes = 0  # bytes of a batch: the limit, and when it is sent
         self.limit(Limits().batch_bytes_max)

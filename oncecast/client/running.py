@@ -211,6 +211,6 @@ async def failed(work: list[Coroutine[Any, Any, Any]]) -> list[BaseException]:
 
 
 async def topics_at(options: ClientOptions, address: str, prefix: str) -> list[TopicView]:
-    """List the topics of one group of a ring, over a connection of its own."""
+    """List the topics of one group of a ring, over a separate connection."""
     async with Running(options.anonymous_at(address)) as other:
         return [each async for each in other.topics.of_group(prefix)]

@@ -20,8 +20,8 @@ from oncecast.wire.frames import Chunk, Scan, Scanned
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-SCAN_PAST = "to read the messages behind it, scan from the next offset"
-SCAN_BYTES = 4 << 20  # of a page; the next page is fetched while the application uses one
+SCAN_PAST = "to read the messages after it, scan from the next offset"
+SCAN_BYTES = 4 << 20  # bytes per page; the next page is prefetched
 
 
 class Slice(NamedTuple):

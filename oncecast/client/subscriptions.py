@@ -15,7 +15,7 @@ from oncecast.errors import InvalidArgument, OncecastError
 from oncecast.kernel.protocol import Value
 from oncecast.wire import commands as do
 
-MakeSubscription = Callable[..., Subscription]  # called as Subscription is
+MakeSubscription = Callable[..., Subscription]  # has the parameters of Subscription
 
 
 class Subscribed(NamedTuple):

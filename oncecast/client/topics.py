@@ -13,7 +13,7 @@ from oncecast.wire.frames import ArcView, TopicView
 from oncecast.wire.limits import is_name
 from oncecast.wire.retention import Policy
 
-PAGE = 1000  # topics that one request lists
+PAGE = 1000  # topics per request
 TOGETHER = 16  # groups of a ring that are asked concurrently
 
 ListAt = Callable[[str, str], Awaitable[list[TopicView]]]  # given an address and a prefix

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from oncecast.coordination.node import Node
 
 View = tuple[NodeId, ...]
-UNSENT_BYTES = 4 << 20  # to one peer; above this, enqueue() waits
+UNSENT_BYTES = 4 << 20  # enqueue() waits above this many unsent bytes to a peer
 PAUSE = 0.005
 
 
@@ -73,7 +73,7 @@ class LeaderElection:
 
     @property
     def leader(self) -> NodeId:
-        """Return the leader, or an empty string if there is none."""
+        """Return the leader, or an empty string if it is unknown."""
         return self._leaders.value
 
     @property

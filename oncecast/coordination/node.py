@@ -160,7 +160,7 @@ class Node:
         return self
 
     def _stopped(self) -> None:
-        """End leadership, locks and reads, whatever has stopped the node."""
+        """End leadership, locks and reads, regardless of why the node stopped."""
         self.election.changed(NO_NODE)
         for lock in self._locks.values():
             lock.stopped()
@@ -186,7 +186,7 @@ class Node:
             await self._sign_out()
 
     async def _sign_in(self) -> None:
-        """Find peers through the cluster, if there is one."""
+        """Find peers through the cluster, if one is configured."""
         if self._through is None:
             return
         if isinstance(self._through, Client):

@@ -51,7 +51,7 @@ class Here(Value, tag="Here"):
 
 class Gone(Value, tag="Gone"):
     member: NodeId
-    incarnation: str = ""  # empty: any incarnation
+    incarnation: str = ""  # empty for any incarnation
 
 
 class Present(Value, tag="Present"):

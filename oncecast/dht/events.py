@@ -22,7 +22,7 @@ class RootFound(Value):
 
     key: Key
     root: NodeId
-    hops: int  # to the member before the root, or to the root if a successor list skips that member
+    hops: int  # hops to the member before the root, or to the root if a list skips that member
     timeouts: int  # nodes on the way that did not answer
     doubts: int = 0  # nodes asked later, because an owner was not sure
     certain: bool = True  # False: a hint, the best guess of the root itself

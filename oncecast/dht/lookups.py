@@ -20,7 +20,7 @@ from oncecast.dht.stabilization import HASTE
 from oncecast.kernel.protocol import NodeId, Protocol
 
 STEPS_MAX = 600  # more than an id has bits; beyond it, the ring has changed and we start again
-DOUBLINGS = 4  # of the pause after Unsure
+DOUBLINGS = 4  # times that the pause after Unsure doubles
 
 
 class Seeking(NamedTuple):

@@ -52,7 +52,7 @@ class Member:
         self.successors: tuple[Position, ...] = ()
         self.predecessor: Position | None = None
         self.heard_at = 0.0  # when a predecessor last notified this member
-        self.unheard = False  # that is too long ago
+        self.unheard = False  # whether `heard_at` is too long ago
         self.fingers: dict[int, Position] = {}
         self.next_finger = BITS - 1
         self.busy = False  # one operation runs at a time

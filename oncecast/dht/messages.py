@@ -7,7 +7,7 @@ from typing import assert_never
 from oncecast.dht.identifiers import BYTES, NODE_LENGTH_MAX, Key, Position
 from oncecast.kernel.protocol import NodeId, Value
 
-POSITIONS_MAX = 64  # in one message; successor lists are shorter
+POSITIONS_MAX = 64  # positions per message; successor lists are shorter
 AVOID_MAX = 64
 NUMBER_MAX = 2**62
 # Calls are numbered from a random start, so an answer meant for the node before its restart fits

@@ -37,7 +37,7 @@ class Responder:
     def locate(
         self, number: int, key: Key, avoid: dict[NodeId, None], itself: bool
     ) -> Near | Nearer:
-        """Return what this node knows of the way to `key`."""
+        """Return the known route to `key`."""
         member = self._members.before(key)
         if member is None:
             return Nearer(number, ())

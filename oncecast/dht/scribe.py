@@ -76,7 +76,7 @@ class Scribe(Protocol):
         self.heartbeat_every, self.adopt_within = heartbeat_every, adopt_within
         self.trees_max, self.children_max, self.seen_max = trees_max, children_max, seen_max
         self._trees: dict[str, Tree] = {}
-        self.ranges: dict[Key, Key | None] = {}  # of our positions, as in RangeChanged
+        self.ranges: dict[Key, Key | None] = {}  # ranges of our positions, as in RangeChanged
         self.heard: dict[NodeId, float] = {}  # when each neighbour last sent a message
         self.seen: dict[tuple[NodeId, int], None] = {}  # the last copies, by origin and number
         # A restarted node must not reuse numbers: other nodes may remember them.

@@ -16,7 +16,7 @@ from oncecast.dht.messages import Hurry, Notify, Probe, Report
 from oncecast.dht.ranges import Ranges
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
-HASTE = 0.2  # of the time to answer: a round trip usually takes no longer
+HASTE = 0.2  # fraction of the timeout that a round trip usually takes
 
 
 class Stabilize(Value):
@@ -96,7 +96,7 @@ class Stabilization:
             self._notify(member, asked)
 
     def _settle(self, member: Member) -> None:
-        """Tell our predecessor to learn of us now, in case our successor dies before it tells."""
+        """Make our predecessor stabilize now, in case our successor dies first."""
         member.settled = True
         if member.predecessor is not None:
             self._protocol.send(member.predecessor.node, Hurry(member.predecessor.id))
@@ -133,7 +133,7 @@ class Stabilization:
         self._finish(member)
 
     def _finish(self, member: Member) -> None:
-        """End an operation, and handle a Notify that arrived meanwhile."""
+        """End an operation, and handle a Notify that arrived during it."""
         member.busy = False
         self._ranges.announce(member)
         new, member.notified = member.notified, None

@@ -52,9 +52,9 @@ class Status(NamedTuple):
     """The state of Chord at one node."""
 
     members: Iterable[MemberStatus]
-    calls: Mapping[int, Call]  # that wait for an answer
-    lookups: int  # in flight
-    payloads: int  # in flight to their next hop
+    calls: Mapping[int, Call]  # calls without an answer
+    lookups: int  # lookups in flight
+    payloads: int  # payloads in flight to their next hop
     contacts: tuple[NodeId, ...]
     lost: tuple[NodeId, ...]  # nodes to look for, the next first
     dropped: int  # invalid messages and late answers

@@ -9,7 +9,7 @@ from oncecast.dht.messages import NUMBER_MAX
 from oncecast.kernel.protocol import NodeId, Value
 
 TOPIC_BYTES_MAX = 255
-TOPICS_MAX = 10_000  # in one message
+TOPICS_MAX = 10_000  # topics per message
 
 
 class JoinTree(Value):
@@ -141,7 +141,7 @@ class Tree:
         self.root = False
         self.parent: NodeId | None = None
         self.seeking = False  # a parent; no node has adopted us yet
-        self.children: dict[NodeId, Key] = {}  # with their positions
+        self.children: dict[NodeId, Key] = {}  # position by child
 
     @property
     def needed(self) -> bool:

@@ -58,7 +58,7 @@ def write(history: Iterable[Operation], stream: BinaryIO) -> None:
 
 def read(lines: Iterable[bytes], name: str = "history") -> History:
     """Read the operations of one file. Raise BadHistory with `name` and the line number."""
-    found: list[tuple[int, dict[str, Any]]] = []  # with the line number of its call
+    found: list[tuple[int, dict[str, Any]]] = []  # each with the line number of its call
     pending: dict[int, dict[str, Any]] = {}
     damage, headed = "", False
     for number, line in enumerate(lines, 1):

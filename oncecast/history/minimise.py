@@ -15,7 +15,7 @@ from oncecast.history.operation import History, Operation, cut
 from oncecast.history.partition import NONE, Part, Problem, due_of
 from oncecast.history.search import Found, Outcome, search
 
-STEPS_MAX = 100_000  # of one attempt
+STEPS_MAX = 100_000  # search steps of one attempt
 TOTAL_STEPS_MAX = 10_000_000
 FEW = 16
 

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
 STEPS_MAX = 5_000_000
-FEW_STEPS = 50  # for each item and number of guesses, before the next round
+FEW_STEPS = 50  # steps per item and number of guesses in the first round
 ANY_NUMBER = -1
 GUESSES = (0, 1, 2, 4, 8, ANY_NUMBER)
 
@@ -65,7 +65,7 @@ class Model(Interface):
 class Item(NamedTuple):
     """An element of the order, to be taken between its `call` and its `due` time."""
 
-    effect: Any  # for the model
+    effect: Any  # passed to the model
     call: float
     due: float = inf
     must: bool = True  # otherwise it is optional
@@ -73,7 +73,7 @@ class Item(NamedTuple):
     often: bool = False  # it may be taken any number of times
     reads: bool = False  # no later item needs it
     twin: bool = False  # another item can make the same change later
-    rank: int = 0  # those of a lower rank are tried first
+    rank: int = 0  # items with a lower rank are tried first
     guess: bool = False  # there is never evidence for it
     # Not None: items with the same value differ only in their calls. They are optional, are never
     # due, and each can be taken whenever one of them can, unless it is spent.

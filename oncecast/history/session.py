@@ -198,7 +198,7 @@ class SessionHistory:
                 del self._readings[request.topic, request.subscription]
 
     def _is_confirmed(self, settle: local.Settle, upto: int) -> bool:
-        """Return whether the session answers by itself, because the node has confirmed the ack."""
+        """Return whether the session answers locally, because the node has confirmed the ack."""
         reader = self._session.readers.get((settle.topic, settle.subscription))
         return reader is not None and upto <= reader.confirmed
 

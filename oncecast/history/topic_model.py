@@ -81,7 +81,7 @@ class TopicState(NamedTuple):
     top: int  # upper bound of the first kept offset; FREE: none
     declared: bool
     policy: Policy
-    names: frozenset[str]  # of subscriptions
+    names: frozenset[str]  # names of subscriptions
     doubled: frozenset[int]  # puts of this epoch that might happen again in a later one
     ended: int  # the last epoch that has ended
     past: tuple[tuple[int, Log], ...]  # logs of ended epochs

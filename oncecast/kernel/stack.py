@@ -127,7 +127,7 @@ class Stack:
 
     def _share(self, clock: Moment, effects: list[Effect], port: Port | None) -> None:
         self.clock = clock
-        self.effects = effects  # of the last step, including those inside the node
+        self.effects = effects  # effects of the last step, including those inside the node
         for protocol in self.protocols:
             protocol.share(clock, self.records, effects, port)
 

@@ -44,7 +44,7 @@ class Recording:
         self._recorder, self._session = recorder, session
         self._loop = asyncio.get_running_loop()
         self._history: SessionHistory | None = None
-        self._got: list[Message] = []  # from one subscription, not recorded yet
+        self._got: list[Message] = []  # messages of one subscription that are not recorded yet
         self._got_by: Subscription | None = None
         self._got_since = 0.0
 

@@ -16,7 +16,7 @@ from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import process_of, split
 
-VERSION = 1  # of the contents of frames; the preamble has the version of the frame format
+VERSION = 1  # version of the frame contents; the preamble has that of the frame format
 PEER = "peer"  # the role of another node
 CLIENT = "client"  # the role of a client
 

@@ -39,7 +39,7 @@ class Link:
         self._waiting: list[bytes] = []  # messages for the next connection
         self._waiting_bytes = 0
         self._rng = Random()
-        self._failures = 0  # in a row
+        self._failures = 0  # consecutive failures
         self._retry_at = 0.0
         self._dial_at: asyncio.TimerHandle | None = None
         self._dialling: asyncio.Task[None] | None = None

@@ -59,12 +59,12 @@ class Runtime:
         *,
         me: NodeId,
         listen: Listen | None = None,
-        journal: Journal | None = None,  # None: nothing survives a restart
+        journal: Journal | None = None,  # None if nothing survives a restart
         on_event: Callable[[Value], None] = lambda event: None,
         tls: Tls | None = None,
         insecure: bool = False,
         trace: Trace | None = None,
-        clients: tuple[type[Value], ...] = (),  # message types of clients; empty: none are accepted
+        clients: tuple[type[Value], ...] = (),  # message types of clients; empty to refuse clients
         options: Options | None = None,
         primary: Runtime | None = None,  # shares its listener, TLS, options and counters
         tolerated: tuple[type[Exception], ...] = (),  # failures that do not end `primary`

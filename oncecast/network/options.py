@@ -25,12 +25,12 @@ class Options:
     handshakes_max: int = 128  # pending handshakes; beyond that, the oldest is closed
 
     handshake_timeout: float = 5.0
-    frame_timeout: float = 30.0  # for a whole frame, plus 1 s per KiB received
+    frame_timeout: float = 30.0  # seconds to receive a frame, plus 1 s per KiB received
     keepalive: float = 2.0  # between pings; a link is lost after three silent intervals
     unused_after: float = 60.0  # a link without messages and watchers is closed
     backoff_min: float = 0.1  # upper limit of the first reconnect delay; doubles each time
     backoff_max: float = 5.0
-    drain_timeout: float = 5.0  # for emptying the send queues at a clean stop
+    drain_timeout: float = 5.0  # seconds to empty the send queues at a clean stop
 
     inline_bytes_max: int = 64 * KiB  # larger groups of records are written in a thread
     idle_after: float = 0.05  # seconds without new records until the log is marked as fully synced
@@ -48,7 +48,7 @@ class Stats:
     messages_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    bytes_dropped: int = 0  # of messages to peers that are disconnected or slow
+    bytes_dropped: int = 0  # bytes of messages to disconnected or slow peers
 
     # Incidents, which are logged.
     hostile: int = 0  # connections closed for protocol violations

@@ -25,7 +25,7 @@ from oncecast.network.local import Accept, LocalLink
 from oncecast.network.options import Options, Stats
 from oncecast.network.tls import Tls, check_certificate
 
-CLOSE_SECONDS = 1.0  # for the loop to close dropped connections
+CLOSE_SECONDS = 1.0  # time for the loop to close dropped connections
 
 
 class Transport:
@@ -63,7 +63,7 @@ class Transport:
         self.local_links: dict[NodeId, LocalLink] = {}
         self._inbound: dict[NodeId, Inbound] = {}
         self.paused = False
-        self._encoded: tuple[Value | None, bytes] = (None, b"")  # the last message
+        self._encoded: tuple[Value | None, bytes] = (None, b"")  # the last encoded message
         self._looking: asyncio.Task[None] | None = None
 
     async def open(self, listen: Listen, *, insecure: bool = False) -> None:

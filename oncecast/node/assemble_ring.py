@@ -25,7 +25,7 @@ class RingOptions:
     stabilize_every: float = 1.0
     answer_within: float = 0.5
     shuffle_every: float = 10.0
-    heartbeat_every: float = 2.0  # of multicast trees, in seconds like the other times
+    heartbeat_every: float = 2.0  # heartbeat of multicast trees; all times are in seconds
     gossip_every: float = 1.0
     gone_after: float = 10.0  # a process that has not renewed its entry
 

@@ -96,7 +96,7 @@ class Setting(NamedTuple):
     """One field of Settings."""
 
     kind: Any  # a type
-    default: Any  # of that type
+    default: Any  # a value of that type
     about: str
 
 

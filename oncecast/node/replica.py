@@ -68,7 +68,7 @@ class Replica:
             NodeId, ...
         ],  # nodes to ask for membership, besides those saved in the directory
         *,
-        membership: RingMembership | None = None,  # in a ring of groups
+        membership: RingMembership | None = None,  # None outside a ring
     ) -> None:
         """Open the directory and recover its state; `make_runtime` runs it."""
         self.settings, self.me, self.path, self._joined = settings, me, path, joined

@@ -134,13 +134,13 @@ class HyParView(Protocol):
         self.trade_chance = trade_chance
         self.incarnation = 0
         # Dicts serve as ordered sets: a set of strings iterates differently in each process.
-        self.active: dict[NodeId, int] = {}  # with their incarnations
+        self.active: dict[NodeId, int] = {}  # incarnation by neighbour
         self.passive: dict[NodeId, None] = {}
-        self.asked: dict[NodeId, bool] = {}  # to be a neighbour; True: even if the view is full
-        self.tried: dict[NodeId, None] = {}  # in this cycle, and had a full view
+        self.asked: dict[NodeId, bool] = {}  # pending neighbour requests; True for high priority
+        self.tried: dict[NodeId, None] = {}  # peers with a full view, in this cycle
         self.lost: dict[NodeId, None] = {}  # the last peers that were silent or lost their link
         self.lacking = False  # a neighbour was lost, and no candidate is left
-        self.offered: tuple[NodeId, ...] = ()  # in the last shuffle
+        self.offered: tuple[NodeId, ...] = ()  # nodes sent in the last shuffle
         self.dropped = 0  # invalid messages
 
     def start(self) -> None:

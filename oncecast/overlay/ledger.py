@@ -51,7 +51,7 @@ class Stock(Numbers):
         self.floor = max(self.floor, floor)
 
 
-NOTHING = Stock()  # for an unknown origin; never changed
+NOTHING = Stock()  # the stock of an unknown origin; never modified
 
 
 class Inventory:

@@ -76,7 +76,7 @@ class Leader:
     term: Term | None = None
     seen: Ballot = BOTTOM  # the highest ballot heard of
     consents: dict[Member, None] = field(default_factory=dict)  # members that hear of no leader
-    tokens: dict[int, int] = field(default_factory=dict)  # of own proposals, by slot
+    tokens: dict[int, int] = field(default_factory=dict)  # tokens of own proposals, by slot
     retired: bool = False  # it is about to stop, and never leads again
 
     # -- phase 1 --
@@ -255,7 +255,7 @@ class Leader:
             self._become_leader(term)
             if not items:
                 if not term.idle:
-                    self._await_answers(term)  # of members that can report more
+                    self._await_answers(term)  # wait for members that can report more
                 return
             self._propose(term, items)
 

@@ -175,7 +175,7 @@ class Ahead(Value, tag="Ahead"):
     chain: int
     config: Config
     pieces: int
-    checksum: int = 0  # of the whole snapshot; 0: unknown, sent by an older version
+    checksum: int = 0  # checksum of the snapshot; 0 if sent by an older version
 
 
 class WantPiece(Value, tag="WantPiece"):

@@ -15,13 +15,13 @@ class GroupOptions:
     suspicion: float = 2.0  # silence of a leader that starts an election; also its lease
     drift: float = 0.01  # the share by which a clock may be fast or slow
     resend: float = 0.25  # before an unanswered message is sent again
-    replace_after: float = 30.0  # of silence, before a newcomer replaces a member
-    compare_every: float = 60.0  # between comparisons of the replicas' states; 0: never
+    replace_after: float = 30.0  # seconds of silence before a newcomer replaces a member
+    compare_every: float = 60.0  # seconds between comparisons of the states; 0 for never
 
     window_slots: int = 1024  # proposed and not decided
     window_bytes: int = 4 << 20
-    accept_bytes: int = 1 << 20  # in one Accept, unless one item is larger
-    piece_bytes: int = 1 << 20  # of a snapshot in flight
+    accept_bytes: int = 1 << 20  # bytes per Accept, unless one item is larger
+    piece_bytes: int = 1 << 20  # bytes per piece of a snapshot
     unclaimed_after: float = 10.0  # before a snapshot that is not fetched is let go
     ahead_min: int = 4096  # `ahead_slots` is never less
 

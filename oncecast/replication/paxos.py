@@ -88,7 +88,7 @@ class Paxos(Protocol):
         *,
         options: GroupOptions | None = None,
         contacts: tuple[NodeId, ...] = (),  # replicas of a group to join; none: found a group
-        founders: Config = NO_MEMBERS,  # of a group that several replicas found at once
+        founders: Config = NO_MEMBERS,  # founders of a group that several replicas start together
         incarnation: int = 0,
     ) -> None:
         super().__init__(me, rng)

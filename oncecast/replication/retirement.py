@@ -25,7 +25,7 @@ class Retirement:
     following: Following
     roster: Roster
     leader: Leader
-    ballot: Ballot = BOTTOM  # with which this replica led
+    ballot: Ballot = BOTTOM  # the ballot with which this replica led
     asked: dict[NodeId, None] = field(default_factory=dict)  # followers, in turn
 
     def begin(self) -> None:

@@ -100,7 +100,7 @@ class Following:
 
     def __init__(self, io: Protocol, options: GroupOptions) -> None:
         self.io, self.options = io, options
-        self.ballot = BOTTOM  # of the leader heard last
+        self.ballot = BOTTOM  # ballot of the last known leader
         self.leader = NodeId("")
         self.heard = 0.0
         self.failed_ballots = 0  # ballots since then that elected no leader

@@ -168,9 +168,9 @@ class Taking:
 
     def __init__(self, source: NodeId, ahead: m.Ahead) -> None:
         self.source, self.ahead = source, ahead
-        self.index = 0  # of the next piece
+        self.index = 0  # index of the next piece
         self.chunks: list[bytes] = []
-        self.parts: list[bytes] = []  # of the next chunk
+        self.parts: list[bytes] = []  # parts of the next chunk
         self.slot = ahead.needed  # the first entry that may be missing
         self.tries = 0
 

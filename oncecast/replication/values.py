@@ -22,7 +22,7 @@ class Values:
         self.index = SlotIndex()
         self.kept = 1  # the first slot that is still in the log
         self.items: dict[int, Item] = {}  # not applied, or not yet on disk
-        self.held_bytes = 0  # of `items`
+        self.held_bytes = 0  # bytes of `items`
         self.stored = 0  # the last record that is on disk
         self.storing: deque[tuple[int, int, Ballot]] = deque()  # record, slot, ballot
 

@@ -39,7 +39,7 @@ class Votes:
         self.membership, self.progress, self.values = membership, progress, values
         self.promised = BOTTOM
         self.promised_in = 0  # the record that says so
-        self.ballots: dict[int, Ballot] = {}  # of each slot that is accepted and not applied
+        self.ballots: dict[int, Ballot] = {}  # ballot of each accepted slot that is not applied
         self.top = 0  # the highest slot ever accepted
         self.replaced = 0  # votes that replaced others
         self.counted: int | None = None  # `replaced`, as the last record said

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ANSWER_WITHIN = 1.0
 ROUNDS_MAX = 8
 REDIRECTS_MAX = 3  # redirects to another replica before the importer waits
-PARTS_MAX = 64  # in one question
+PARTS_MAX = 64  # parts per request
 
 
 class ImportProgress:

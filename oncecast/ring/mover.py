@@ -66,11 +66,11 @@ class Mover(Protocol):
         service: Service,
         process: NodeId,  # the ring stack of its process
         group: str,
-        first: bool = False,  # of a new ring
-        replicas: int = 3,  # of a group
+        first: bool = False,  # whether the group starts a new ring
+        replicas: int = 3,  # replicas per group
         every: float = 0.25,
         report_every: float = 1.0,
-        pull_bytes: int = 1 << 20,  # in one answer, unless one batch is larger
+        pull_bytes: int = 1 << 20,  # bytes per answer, unless one batch is larger
         little_bytes: int = 1 << 18,  # copied in the last round before the part is frozen
     ) -> None:
         super().__init__(me, rng)

@@ -16,7 +16,7 @@ from oncecast.broker.moves import Import
 from oncecast.dht.identifiers import Key
 from oncecast.kernel.protocol import NodeId, Value
 
-TOPICS_MAX = 1000  # in one answer
+TOPICS_MAX = 1000  # topics per answer
 
 
 class Survey(Value, tag="Survey"):

@@ -13,7 +13,7 @@ from oncecast.wire.commands import Ack
 from oncecast.wire.errors import AnyRefusal
 from oncecast.wire.frames import Chunk, Scan, Scanned
 
-TOPICS_MAX = 1000  # in one message
+TOPICS_MAX = 1000  # topics per message
 READERS_MAX = 1000
 UNKNOWN = -1  # sent by a leader of an earlier version
 

@@ -35,7 +35,7 @@ from oncecast.ring.push_messages import (
     ReadPermit,
 )
 
-PUSH_BYTES = 1 << 20  # in one message, unless one batch is larger
+PUSH_BYTES = 1 << 20  # bytes per message, unless one batch is larger
 ASKED_FOR = 4.0  # seconds that a request of a root is valid
 REMIND_EVERY = 0.5  # seconds between two reports of the end of an idle topic
 ALL = 1 << 40

@@ -79,7 +79,7 @@ class Relay(Protocol):
         scribe: Scribe,
         incarnation: str = "",  # distinguishes broadcasts before and after a restart
         flows_max: int = 10_000,
-        window_bytes: int = 8 << 20,  # in flight to one client
+        window_bytes: int = 8 << 20,  # maximum bytes in flight to one client
         channel_bytes: int = 8 << 20,  # kept of one topic
     ) -> None:
         super().__init__(me, rng)

@@ -25,11 +25,11 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.ring.events import GroupFacts, Leave, Left, RetireGroup, Seat, Unseat, WhereIs
 
-CARDS_MAX = 200  # in one message
+CARDS_MAX = 200  # cards per message
 STAMP_MAX = 1 << 62
 GONE = 1 << 62  # above every real `applied`, so nothing replaces it
 ASKED_MAX = 1000  # groups that replicas here cannot reach
-RENEWALS = 3  # of an unchanged card within `gone_after`
+RENEWALS = 3  # renewals of an unchanged card within `gone_after`
 
 
 class Card(Value, tag=False):
@@ -37,8 +37,8 @@ class Card(Value, tag=False):
 
     process: NodeId
     stamp: int
-    version: str  # of the program
-    group: str  # of the process
+    version: str  # program version
+    group: str  # group of the process
     told: tuple[GroupFacts, ...]  # about groups that it leads, or that have no leader
     seats: tuple[str, ...]
     gone: tuple[str, ...] = ()  # groups that are gone, if a process has a seat there or asks

@@ -17,7 +17,7 @@ from oncecast.kernel.protocol import Moment
 Action = Callable[[Any, Any], None]
 Event = tuple[float, Action, Any, Any]  # time, function, and its two arguments
 
-WIDTH = 1 / 256  # of a bucket, in seconds
+WIDTH = 1 / 256  # seconds per bucket
 BY_TIME = itemgetter(0)
 
 

@@ -29,7 +29,7 @@ class Storm:
         self.sim, self.nodes = sim, list(nodes)
         self.away_max, self.every, self.lasting = away_max, every, lasting
         self.rng = Random(f"{sim.seed}/storm")
-        self.away: dict[NodeId, Callable[[], None]] = {}  # with the function that repairs each
+        self.away: dict[NodeId, Callable[[], None]] = {}  # the function that restores each node
         self.strikes: dict[str, int] = {}
         self._over = False
         self._kinds: tuple[Callable[[NodeId], bool], ...] = (

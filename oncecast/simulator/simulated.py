@@ -49,10 +49,10 @@ class Simulation(Agenda):
     ) -> None:
         super().__init__()
         self.seed, self.keepalive, self.segment_bytes = seed, keepalive, segment_bytes
-        self.rng = Random(f"{seed}/world")  # for scenarios
+        self.rng = Random(f"{seed}/world")  # random numbers for scenarios
         # Shared by the nodes: ten thousand generators would not fit into the processor's cache.
         self.dice = Random(f"{seed}/nodes")
-        self.handlers: Handlers = {}  # of the nodes on the fast path
+        self.handlers: Handlers = {}  # handlers of the nodes on the fast path
         self.weather = Weather(
             Random(f"{seed}/weather"),
             self.handlers,
@@ -77,7 +77,7 @@ class Simulation(Agenda):
         build: Build,
         *,
         durable: bool = False,
-        disk: SimulatedDisk | None = None,  # of a removed node
+        disk: SimulatedDisk | None = None,  # the disk of a removed node
     ) -> SimulatedNode:
         """Add and start a node; a durable one has a disk that survives crashes."""
         assert node not in self.nodes, f"{node} already exists"

@@ -13,7 +13,7 @@ NODE_EVENTS = {
     "killed": RED,
     "started": GREEN,
 }  # events of nodes, added to the trace by `oncecast demo`
-SHARES = [at / 100 for at in range(1, 100)] + [0.999]  # of messages, by latency
+SHARES = [at / 100 for at in range(1, 100)] + [0.999]  # quantiles of latency
 SHOWN = 12  # clients or nodes shown
 HEADROOM = 1.35  # factor that leaves space for the legend
 

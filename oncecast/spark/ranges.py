@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-PIECE_BYTES = 128 << 20  # for one task, as with files in Spark
+PIECE_BYTES = 128 << 20  # bytes per task, as for files in Spark
 PIECE_BYTES_MIN = 4 << 20  # smaller pieces are not worth a task
 
 

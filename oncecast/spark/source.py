@@ -42,7 +42,7 @@ COLUMNS = {
     "sequence": "bigint",
 }
 HEADERS = {"headers": "map<string, binary>"}
-KEYS = ("life", "begin", "next")  # of the fields of a Position in checkpoints
+KEYS = ("life", "begin", "next")  # field names of a Position in checkpoints
 ROWS = 65_536  # messages per Arrow batch, approximately
 BYTES = 8 << 20  # bytes per Arrow batch, approximately
 GONE = (errors.MessagesLost, errors.TopicReplaced, errors.OutOfRange, errors.NoSuchTopic)

@@ -46,7 +46,7 @@ class Builder:
         self._keys: dict[int, bytes] = {}
         self._headers: dict[int, list[tuple[bytes, bytes]]] = {}
         self._times: dict[int, int] = {}
-        self._time: int | None = None  # of the first message
+        self._time: int | None = None  # time of the first message
 
     def __len__(self) -> int:
         return len(self._values)

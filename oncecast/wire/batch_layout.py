@@ -39,10 +39,10 @@ FOREIGN = 256  # Formats from here on are foreign and pass through unopened.
 TIMES, KEYS, HEADERS, ZSTD = 1, 2, 4, 8
 NO_KEY = 0xFFFFFFFF  # In place of a length: the message has no key.
 
-BYTES_MAX = 64 * 1024 * 1024  # of a batch, and of its uncompressed columns
+BYTES_MAX = 64 * 1024 * 1024  # maximum size of a batch, and of its uncompressed columns
 MESSAGES_MAX = 1_000_000
 KEY_BYTES_MAX = 65_535
-HEADERS_MAX = 64  # of one message
+HEADERS_MAX = 64  # headers per message
 NAME_BYTES_MAX = 255
 HEADER_BYTES_MAX = 65_535
 LEVEL_MIN = -131_072  # zstd levels below 0 trade size for speed

@@ -237,7 +237,7 @@ class GroupView(Value, tag="GroupView"):
     node: str
     leader: str
     quorum: bool
-    version: int  # of the membership
+    version: int  # version of the membership
     size: int  # target number of replicas
     applied: int
     members: tuple[MemberView, ...]

@@ -1,4 +1,4 @@
-"""A queue of processes of which takers are killed, small; and an audit that sees what is wrong."""
+"""A small queue whose consumers are killed, and the audit that finds faults."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LINES: list[AnyLine] = [
     Killed("a"),
     Settled("p/1", "a"),
     Settled("p/2", "b"),
-    Settled("p/3", "a"),  # and gone with it
+    Settled("p/3", "a"),  # lost with the process
 ]
 
 

@@ -1,4 +1,4 @@
-"""The parts of the torture run that decide: the forgetful disk and the audit of the books."""
+"""The disk and the audit of the torture run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRITTEN = b"x" * 40960
 
 
 def test_unsynced_bytes_are_readable_and_mostly_not_in_the_file(tmp_path: Path) -> None:
-    """SVC-10: the disk of the torture run forgets what was not synced."""
+    """SVC-10: the disk of the torture run loses unsynced data."""
     disk = ForgetfulDisk(tmp_path)
     file = disk.open("log", create=True)
     file.write(0, [WRITTEN])
@@ -29,7 +29,7 @@ def test_unsynced_bytes_are_readable_and_mostly_not_in_the_file(tmp_path: Path) 
 
 
 def test_synced_bytes_survive_a_killed_process(tmp_path: Path) -> None:
-    """SVC-10: a process that ends at once keeps what it has synced, and loses the rest."""
+    """SVC-10: a killed process keeps synced data and loses the rest."""
     child = os.fork()
     if child == 0:
         file = ForgetfulDisk(tmp_path).open("log", create=True)
@@ -44,7 +44,7 @@ def test_synced_bytes_survive_a_killed_process(tmp_path: Path) -> None:
 
 
 class Books:
-    """A topic with two writers and one reader, and books that say so."""
+    """A topic with two writers and one reader, and the records of both."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

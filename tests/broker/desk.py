@@ -48,7 +48,7 @@ class Alone:
 
 
 class Desk:
-    """A node whose disk syncs at once, unless it is told to wait."""
+    """A node whose disk syncs at once, unless a test delays it."""
 
     def __init__(
         self, *, service: dict[str, Any] | None = None, gateway: dict[str, Any] | None = None

@@ -36,7 +36,7 @@ class ModelProducer:
     books: str = ""
     record: int = 0
     used: int = 0
-    writers: list[str] = field(default_factory=list)  # books of each sequence
+    writers: list[str] = field(default_factory=list)  # state directory of each sequence
 
     def takes(self, books: str, others_max: int) -> bool:
         others = {*self.writers} - {self.books}
@@ -44,7 +44,7 @@ class ModelProducer:
         return known or not others_max or len(others) < others_max
 
     def mine(self) -> tuple[int, int]:
-        """Return the last range of the current books."""
+        """Return the last range of the current state directory."""
         if self.books not in self.writers:
             return self.next, self.next
         end = begin = self.next - self.writers[::-1].index(self.books)

@@ -73,7 +73,7 @@ def test_stamp_a_year_ahead_makes_nothing_expire() -> None:
     assert steps.kept() == list(range(20))
     assert steps.dispute == "NONE"
     steps.apply(do.Tick(NOON + DAY + 5 * MINUTE, elapsed=DAY))
-    assert steps.kept()[0] == 6  # only messages older than a day are gone
+    assert steps.kept()[0] == 6  # only messages older than a day are deleted
 
 
 def test_staged_parts_outlast_a_stamp_a_year_ahead() -> None:
@@ -110,7 +110,9 @@ def test_group_that_was_off_catches_up_when_its_time_is_sustained() -> None:
     steps.put_at(back + minutes * MINUTE)
     assert steps.dispute == "NONE"
     assert steps.clock.trusted == back + minutes * MINUTE
-    assert steps.kept() == list(range(10, 11 + minutes))  # only messages older than a week are gone
+    assert steps.kept() == list(
+        range(10, 11 + minutes)
+    )  # only messages older than a week are deleted
 
 
 def test_node_that_runs_briefly_each_day_catches_up_in_days() -> None:
@@ -157,7 +159,7 @@ def test_clock_that_was_ahead_comes_back_and_ages_stay_the_same() -> None:
     assert steps.kept() == []
 
 
-def test_clock_that_was_behind_for_a_while_ages_nothing() -> None:
+def test_clock_that_was_behind_expires_nothing() -> None:
     """SVC-9: a machine without a battery begins in 1970, until it has a network."""
     steps = Aging()
     steps.minutes(NOON, 3)

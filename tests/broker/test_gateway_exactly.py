@@ -119,7 +119,7 @@ def test_disk_is_full_below_the_reserved_space() -> None:
     ]
 
 
-def test_view_has_at_least_one_topic_and_says_whether_there_are_more() -> None:
+def test_view_has_at_least_one_topic_and_a_flag_for_more() -> None:
     """SVC-1"""
     assert gateway_module.LOOK_MAX == 1000
     gateway = bare()
@@ -312,7 +312,7 @@ def test_flow_waits_for_a_batch_from_another_replica(
 
 
 def test_flow_ends_at_a_batch_that_no_replica_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SVC-10: the reader is told the offset, and may skip it."""
+    """SVC-10: the reader gets the offset and may skip it."""
     gateway, epoch = flowing()
     damage = Corrupt("0001.log", 17, 2, 2, "checksum")
     monkeypatch.setattr(gateway._service, "stored_batch", unreadable(damage))

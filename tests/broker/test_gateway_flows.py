@@ -95,7 +95,7 @@ def test_part_of_a_batch_is_delivered_for_small_credit() -> None:
     assert values(desk.send(ANN, fetch(epoch, 4, messages=3))) == LETTERS[4:7]
 
 
-def test_batch_that_exceeds_the_remaining_credit_comes_whole_with_the_next_fetch() -> None:
+def test_batch_that_exceeds_the_remaining_credit_is_sent_with_the_next_fetch() -> None:
     desk = Desk()
     epoch = reading(desk)
     producer = producing(desk)

@@ -25,7 +25,7 @@ from tests.broker.test_machine_moves import GIVER, NO, TAKER, UNTIL, YES, Move, 
 # -- topics and time --
 
 
-def test_time_passes_with_a_delete_even_of_nothing() -> None:
+def test_delete_of_a_missing_topic_advances_the_time() -> None:
     steps = Steps()
     steps.apply(do.DeleteTopic("nothing", 5000))
     assert steps.machine.registry.clock.now == 5000
@@ -44,7 +44,7 @@ def test_name_has_1_to_255_bytes() -> None:
     assert [is_name(each) for each in ("", "x" * 256, None, 5, b"bytes")] == [False] * 5
 
 
-def test_books_must_be_a_valid_name() -> None:
+def test_id_of_a_state_directory_must_be_a_valid_name() -> None:
     refused = Steps().apply(do.OpenProducer("t", "p", "inc-1", 0, books="x" * 256))
     assert refused == errors.InvalidName("books")
 

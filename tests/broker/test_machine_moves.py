@@ -454,7 +454,7 @@ def test_every_move_command_is_idempotent() -> None:
     assert move.importer.kept() == list(range(3, 10))
 
 
-def test_one_move_at_a_time() -> None:
+def test_only_one_move_is_allowed_at_a_time() -> None:
     """REP-6"""
     move = Move()
     move.claim()

@@ -232,7 +232,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Clock, "_go_on", "self.trusted += passed", "pass",
     ),
     "messages age by a clock that was behind": (
-        clock.test_clock_that_was_behind_for_a_while_ages_nothing,
+        clock.test_clock_that_was_behind_expires_nothing,
         Clock, "_ahead", "min(at - before, self.moved_back)", "0",
     ),
     "log of an older version read by the newer rule": (
@@ -248,7 +248,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Timekeeper, "_median", "if not self._confirmed():", "if True:",
     ),
     "of two clocks the higher counts": (
-        lambda: leader.test_clock_nearer_to_the_trusted_time_counts(leader.YEAR),
+        lambda: leader.test_clock_nearer_to_the_trusted_time_wins(leader.YEAR),
         Timekeeper, "_median", "key=lambda each: abs(each - clock.trusted)",
         "key=lambda each: -each",
     ),

@@ -211,7 +211,7 @@ def test_each_state_directory_under_one_name_gets_its_own_range() -> None:
     assert opened("ours").mine == (10, 11)
 
 
-def test_log_of_an_older_version_remembers_few_books() -> None:
+def test_log_of_an_older_version_remembers_few_state_directories() -> None:
     """SVC-9"""
     steps = Steps()
     for number in range(BOOKS_MAX + 2):

@@ -273,7 +273,7 @@ def test_commands_without_a_subscription_are_refused() -> None:
 
 
 def test_hard_limit_drops_unread_messages_and_reports_them() -> None:
-    """SVC-9: the reader is told."""
+    """SVC-9: the reader gets an error."""
     steps = Steps()
     policy = Policy(bytes_max=300, drop_unread=True)
     assert steps.create(policy=policy) == TopicCreated(1, already=False)

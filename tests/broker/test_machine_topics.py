@@ -163,7 +163,7 @@ def test_batch_above_the_byte_limit_is_not_kept() -> None:
     assert steps.put(steps.open(), 0) == Appended(0, 1, kept=False)
 
 
-def test_stricter_of_age_and_bytes_counts() -> None:
+def test_stricter_of_age_and_byte_limit_applies() -> None:
     """SVC-9"""
     assert filled(Policy(age_us=5, bytes_max=300)).kept() == [7, 8, 9]
     assert filled(Policy(age_us=3, bytes_max=900)).kept() == [7, 8, 9]

@@ -68,7 +68,7 @@ def test_each_state_directory_gets_its_last_range() -> None:
     assert [found.knows(books) for books in "abcd"] == [True, True, True, False]
 
 
-def test_log_of_an_older_version_forgets_all_but_the_last_books() -> None:
+def test_log_of_an_older_version_keeps_only_the_last_state_directories() -> None:
     """SVC-2"""
     assert BOOKS_MAX == 4
     for forget, known in ((True, list("bcde")), (False, list("abcde"))):

@@ -446,7 +446,7 @@ def test_new_leader_continues_carrying() -> None:
 
 
 def test_staged_parts_count_as_needed() -> None:
-    """SVC-9: there is too little garbage around them."""
+    """SVC-9: the slots around them hold too little garbage."""
     service, _ = hoarding([10])
     service.machine.registry.staging.bytes = 1 << 20
     assert carries(service) == []

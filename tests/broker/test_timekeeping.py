@@ -123,7 +123,7 @@ def test_idle_leader_reports_elapsed_time() -> None:
 
 
 def test_wall_clock_that_jumps_is_disputed_and_later_believed() -> None:
-    """SVC-9: of a node by itself."""
+    """SVC-9: a single node has no other replicas."""
     leader = Leader()
     leader.put()
     leader.wrong = YEAR
@@ -242,7 +242,7 @@ def test_readings_of_replicas_that_have_left_the_group_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("wrong", [YEAR, -YEAR])
-def test_clock_nearer_to_the_trusted_time_counts(wrong: int) -> None:
+def test_clock_nearer_to_the_trusted_time_wins(wrong: int) -> None:
     """SVC-9: the third replica is away."""
     leader = Leader(B, C)
     leader.put()

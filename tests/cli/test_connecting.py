@@ -47,7 +47,7 @@ def test_late_put_is_not_called_in_flight_after_the_command_has_ended() -> None:
     assert parted(other := TimedOut("no answer"), parse(["status"])) is other
 
 
-def test_put_without_a_leader_says_that_its_outcome_is_unknown() -> None:
+def test_put_without_a_leader_reports_an_unknown_outcome() -> None:
     """SVC-7: otherwise the user would put the message twice."""
     parse = build_parser().parse_args
     put = TimedOut("not stored within 3 s")

@@ -105,7 +105,7 @@ def test_nack_redelivers_from_the_given_message(tmp_path: Path) -> None:
 
 
 def test_nack_hands_the_message_to_a_get_that_waits(tmp_path: Path) -> None:
-    """SVC-3: the application has asked ahead, and acknowledges by itself."""
+    """SVC-3: the application prefetches and acknowledges explicitly."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -125,7 +125,7 @@ def test_nack_hands_the_message_to_a_get_that_waits(tmp_path: Path) -> None:
 
 
 def test_nack_after_the_next_message_was_asked_for_names_the_remedy(tmp_path: Path) -> None:
-    """SVC-3 SVC-7: asking acknowledges, even if no message comes."""
+    """SVC-3 SVC-7: the next get acknowledges, even if no message arrives."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -353,7 +353,7 @@ def test_message_in_hand_is_not_acknowledged(tmp_path: Path) -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t", "s")
             await client.put_many("t", [b"%d" % number for number in range(8)])
-            while topic._slow == NEVER:  # until taking is the shortest way that there is
+            while topic._slow == NEVER:  # until taking uses the fast path
                 assert await topic.get() is not None
             while topic._inbox.handed < 8:
                 assert await topic.get() is not None

@@ -1,4 +1,4 @@
-"""A node whose disk is nearly full says so, keeps what it has, and continues when space is free."""
+"""A node with a nearly full disk reports it, keeps its data, and continues when space is free."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_idle_node_notices_free_disk_space(
 
 
 async def refused(client: oncecast.Client) -> bool:
-    """Return whether the node says that its disk is full; it may not answer yet."""
+    """Return whether the node reports a full disk; it may not answer yet."""
     try:
         await client.flush(timeout=0.2)
     except errors.Overloaded as full:

@@ -1,4 +1,4 @@
-"""Ends, of a reading and of a client: they come in time and leave nothing behind."""
+"""Readers and clients close in time and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_close_that_is_cancelled_lets_go_of_everything(tmp_path: Path) -> None:
 
 
 def test_failed_put_does_not_keep_the_client_from_closing(tmp_path: Path) -> None:
-    """SVC-3 SVC-7: the last message comes again, as what was made of it may not be stored."""
+    """SVC-3 SVC-7: the last message is redelivered, because its result may not be stored."""
 
     async def story() -> None:
         async with serving(tmp_path) as node:

@@ -1,4 +1,4 @@
-"""The way from any thread into the loop: nothing is dropped, nothing lies there unseen."""
+"""Puts from any thread reach the loop: none is dropped or overlooked."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ with blocking.embedded(sys.argv[1]) as client:
 
 
 def test_client_of_the_parent_raises_closed_in_a_forked_child(tmp_path: Path) -> None:
-    """SVC-7: the thread that would answer is in the parent, which goes on."""
+    """SVC-7: the thread that would answer runs in the parent process, which continues."""
     command = [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path)]
     subprocess.run(command, check=True, timeout=60)
 
@@ -118,7 +118,7 @@ def test_flush_raises_the_error_of_an_invalid_message(tmp_path: Path) -> None:
 
 
 class Interrupt:
-    """Ctrl-C, again until it is heard: one that comes just before a thread waits is heard late."""
+    """Send SIGINT until it is handled: just before a thread waits, it is handled late."""
 
     def __init__(self) -> None:
         self.heard = False

@@ -21,7 +21,7 @@ from tests.client.serving import run
 
 
 class Desk:
-    """A session that stores nothing unless it is told to."""
+    """A session that stores batches only when a test answers them."""
 
     def __init__(self, left: int = 0) -> None:
         self.asked: list[Produce] = []
@@ -86,7 +86,7 @@ def test_put_many_raises_if_any_of_its_batches_is_refused() -> None:
         desk.store(2, 2)
         with pytest.raises(errors.InvalidTopic):
             await work
-        await desk.putting.flush(None)  # it was told already
+        await desk.putting.flush(None)  # its caller already has the error
 
     run(story())
 
@@ -129,7 +129,7 @@ def test_puts_to_many_topics_are_counted_though_none_of_them_fills_a_batch(
 
 
 def test_put_that_times_out_stays_in_flight_and_flush_reports_it() -> None:
-    """SVC-2: to put it again would be another message, and the error says so."""
+    """SVC-2: a second put would store another message, and the error warns about it."""
 
     async def story() -> None:
         desk = Desk()
@@ -152,7 +152,7 @@ def test_put_that_times_out_stays_in_flight_and_flush_reports_it() -> None:
 def test_put_that_finds_no_buffer_space_in_time_is_not_put(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """SVC-7: the error says which messages may be put again."""
+    """SVC-7: the error names the messages that may be put again."""
     monkeypatch.setattr(putting, "BUFFER_BYTES", 1000)
     monkeypatch.setattr(parcel, "CHUNK", 2)
 

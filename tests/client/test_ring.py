@@ -1,4 +1,4 @@
-"""A client of two groups behind one door; a topic moves from one to the other under its hands."""
+"""A client of a ring with two groups, while a topic moves between them."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_outbox_is_put_by_the_next_process(tmp_path: Path) -> None:
                 await reader.subscribe("t")
             client = await oncecast.connect(node, state=tmp_path / "me", timeout=0.2).__aenter__()
             await client.put("t", b"0")
-        # The node is gone: new puts stay in the state directory.
+        # The node is down: new puts stay in the state directory.
         with pytest.raises(errors.TimedOut):
             await client.put("t", b"1", timeout=0.1)
         client.put_nowait("t", b"2")
@@ -184,7 +184,7 @@ def test_effects_once_by_storing_the_offset_with_the_result(tmp_path: Path) -> N
             assert (message.offset, message.value) == (3, b"4")
             again.ack(message)
             await again.close()
-            # The books were restored from an older copy: the node goes back as far as it can.
+            # The database was restored from an older copy: the reader seeks back as far as it can.
             await client.put("t", b"5")
             with pytest.raises(errors.MessagesLost):
                 await (await client.subscribe("t", "sum", start_at=2)).get()

@@ -1,4 +1,4 @@
-"""Messages that never leave the client: their writer is told, whichever call comes next."""
+"""Messages that cannot be packed: the next call of the application reports them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_put_raises_if_its_batch_cannot_be_built(monkeypatch: pytest.MonkeyPatch
         for work in (desk.putting.put("bad", b"x"), desk.putting.put_many("bad", [b"x"], None)):
             with pytest.raises(errors.OncecastError, match="cannot pack"):
                 await work
-        await desk.putting.flush(None)  # both were told
+        await desk.putting.flush(None)  # both callers got the error
 
     run(story())
 

@@ -47,7 +47,7 @@ def asking() -> FifoQueue:
 
 
 def test_older_request_is_acknowledged_at_once_and_a_newer_one_after_the_pop() -> None:
-    """DDS-5: a member knows which element is gone before its turn starts."""
+    """DDS-5: a member knows which element was taken before its turn starts."""
     queue = asking()
     queue.receive(B, Deq(Stamp(1, B)))
     assert queue.drain() == [Send(B, Ack(Stamp(3, A)))]

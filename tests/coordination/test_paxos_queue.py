@@ -83,7 +83,7 @@ def test_lost_element_is_removed_and_dequeue_without_waiting_returns_none() -> N
 
 
 def test_taken_elements_are_dropped_unless_this_node_has_asked_for_them() -> None:
-    """DDS-5: the element may be ours, and the message that says so in flight."""
+    """DDS-5: the element may be ours, with the confirmation still in flight."""
     for asked in (False, True):
         made = with_job()
         if asked:

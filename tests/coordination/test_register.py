@@ -1,4 +1,4 @@
-"""The register: signing in and out, and a topic that stays short."""
+"""The register: processes sign in and out, and its topic stays small."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_topic_is_empty_after_all_processes_sign_out(tmp_path: Path) -> None:
 def test_topic_stays_short_while_processes_come_and_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DDS-4: one process stays, and short-lived ones come and go."""
+    """DDS-4: one process stays while short-lived processes join and leave."""
     monkeypatch.setattr(register, "SLACK", 4)
 
     async def story() -> None:

@@ -72,7 +72,7 @@ def check_bounds(chord: Chord, scribe: Scribe) -> None:
     status = chord.status
     (member,) = status.members
     assert len(member.successors) <= 2
-    assert status.lookups <= 3 + 60  # lookups of its own turns end by themselves
+    assert status.lookups <= 3 + 60  # lookups by its own timers end without an answer
     assert status.payloads <= 3
     assert len(status.calls) <= status.lookups + status.payloads + 1
     assert len(scribe.trees) <= 2

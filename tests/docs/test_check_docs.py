@@ -1,4 +1,4 @@
-"""Each check of the pages finds what it is there to find."""
+"""Each check of the docs detects its kind of fault."""
 
 from __future__ import annotations
 

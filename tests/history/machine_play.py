@@ -168,7 +168,7 @@ class Flow:
 
 
 class Reader:
-    """A reader. Messages sent to it arrive later, unless it is moved meanwhile."""
+    """A reader. Messages sent to it arrive later, unless a seek moves it first."""
 
     confirmed = -1  # each ack is answered by the node
 

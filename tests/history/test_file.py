@@ -1,4 +1,4 @@
-"""Histories as files: a file is readable at whatever point its process was killed."""
+"""Histories as files: a file is readable wherever its process was killed."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def recorded(earlier: bytes, topic: str) -> bytes:
 
 
 def test_restarted_process_appends_to_its_file() -> None:
-    """SVC-2: the parts stay separate at whatever point the process before was killed."""
+    """SVC-2: the parts stay separate wherever the earlier process was killed."""
     first = recorded(b"", "one")
     for end in range(len(first) + 1):
         both = read(recorded(first[:end], "two").splitlines(keepends=True))

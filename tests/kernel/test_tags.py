@@ -54,7 +54,7 @@ def walk(found: object, seen: dict[type[msgspec.Struct], None]) -> None:
 
 
 def encoded() -> list[type[msgspec.Struct]]:
-    """Return each tagged type that crosses a wire or lies on a disk."""
+    """Return each tagged type that is sent or stored."""
     for name in modules():
         import_module(name)
     seen: dict[type[msgspec.Struct], None] = {}

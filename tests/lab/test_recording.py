@@ -153,7 +153,7 @@ def test_refused_call_is_recorded_with_its_error_code(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_call_without_an_answer_is_recorded_as_unknown(tmp_path: Path) -> None:
-    """SVC-7: the node is gone, so the outcome of the call is unknown."""
+    """SVC-7: the node is down, so the outcome of the call is unknown."""
     recorder = Recorder(time.monotonic)
 
     async def scenario() -> None:

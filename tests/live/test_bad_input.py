@@ -312,7 +312,7 @@ sys.exit(main(sys.argv[2:]))
 
 @pytest.mark.long
 def test_node_with_a_full_disk_rejects_puts_until_space_is_free(tmp_path: Path) -> None:
-    """SVC-10: stored messages can be read and acknowledged meanwhile, which frees disk space."""
+    """SVC-10: stored messages can still be read and acknowledged, which frees disk space."""
     full = tmp_path / "full"
     with serving(tmp_path / "data", program=("-c", FULL, str(full))) as node:
         command(node, "sub", "t")

@@ -19,7 +19,7 @@ def test_restarted_node_has_every_message_once(tmp_path: Path) -> None:
         victim.tell("publish", 20, 100)
         all_reach(cluster, 50)
 
-        peers[1].tell("publish", 700, 100)  # the victim dies meanwhile; all nodes keep these
+        peers[1].tell("publish", 700, 100)  # a node is killed during these; all nodes keep them
         assert victim.end(signal.SIGKILL) == -signal.SIGKILL
         peers[2].tell("publish", 50, 100)
         all_reach(peers, 800)

@@ -139,7 +139,7 @@ def test_removed_member_returns_only_when_added(group: Replicas, cluster: Comman
 
 
 def test_node_removed_while_down_joins_again(group: Replicas, cluster: Command) -> None:
-    """REP-2: its log says that it is a member, and the group still has a free seat."""
+    """REP-2: it is a member by its log, and the group still has a free seat."""
     gone = group.backup()
     gone.end(signal.SIGKILL)
 
@@ -268,7 +268,7 @@ def test_no_message_is_lost_or_duplicated_while_nodes_crash_and_stall(
 def test_group_continues_without_a_replica_that_cannot_write(
     group: Replicas, cluster: Command
 ) -> None:
-    """SVC-10 REP-1 REP-5: it logs the reason, and catches up once there is disk space."""
+    """SVC-10 REP-1 REP-5: it logs the reason, and catches up once disk space is free."""
     full, large = group.backup(), b"x" * (2 << 20)
     assert cluster("sub", "full")[0] == cluster("put", "full", "before")[0] == ExitStatus.OK
     assert full.process is not None
@@ -302,7 +302,7 @@ def test_founder_without_disk_and_peers_stops(group: Replicas) -> None:
 
 
 def test_commands_report_a_missing_quorum(group: Replicas, cluster: Command) -> None:
-    """CLI-1: the status is 6 until there is a quorum again."""
+    """CLI-1: the exit status is 6 until the group has a quorum again."""
     leader = group.settled()
     others = [each for each in group.all if each is not leader]
     for each in others:

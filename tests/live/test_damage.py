@@ -168,7 +168,7 @@ def incarnation(replica: Replica) -> int:
 def test_log_identifies_the_group_without_a_valid_members_file(
     group: Replicas, recorded: str
 ) -> None:
-    """The members file is missing, damaged or of another group, and there is no --join."""
+    """The members file is missing, damaged or from another group, and --join is not set."""
     victim = group.backup()
     assert victim.end(signal.SIGTERM) == 0
     (victim.data / MEMBERS).unlink()

@@ -325,7 +325,7 @@ def test_persistent_reader_takes_over_from_a_killed_one(tmp_path: Path) -> None:
     within(30.0, story())
 
 
-def test_error_of_a_stored_persistent_value_says_not_to_write_it_again(
+def test_error_of_a_stored_persistent_value_warns_against_a_rewrite(
     tmp_path: Path,
 ) -> None:
     """DDS-1"""

@@ -23,7 +23,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def test_saved_members_are_durable(tmp_path: Path, synced: list[Path]) -> None:
-    """SVC-10: a node that was told to join must never create the group."""
+    """SVC-10: a node started with join must never create the group."""
     members = Members(NodeId("a:1"), (NodeId("a:1"), NodeId("b:1")))
     note(str(tmp_path), members)
     assert recall(str(tmp_path)) == members

@@ -163,7 +163,7 @@ def test_restarted_neighbour_goes_down_and_up() -> None:
     ]
 
 
-def test_forward_join_goes_on_to_another_neighbour() -> None:
+def test_forward_join_is_passed_to_another_neighbour() -> None:
     view = started(active=[A, B, C])
     assert received(view, A, ForwardJoin(D, 6)) == [Send(B, ForwardJoin(D, 5))]
     assert received(view, B, ForwardJoin(A, 6)) == [Send(C, ForwardJoin(A, 5))]

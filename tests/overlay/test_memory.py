@@ -14,7 +14,7 @@ number = st.integers(1, 30)
 
 
 @given(st.lists(number))
-def test_numbers_know_exactly_what_was_added(added: list[int]) -> None:
+def test_numbers_contain_exactly_the_added_values(added: list[int]) -> None:
     numbers, model = Numbers(), set[int]()
     for each in added:
         assert numbers.add(each) is (each not in model)

@@ -147,7 +147,7 @@ def until_told(sim: Simulation, node: NodeId) -> None:
 @pytest.mark.parametrize(
     "seed", [*range(3), 38]
 )  # 38: the node gives up just before its second crash
-def test_node_that_was_away_too_long_reports_each_loss_once_and_goes_on(seed: int) -> None:
+def test_node_that_was_offline_too_long_reports_each_loss_once_and_continues(seed: int) -> None:
     """NET-3"""
     audience, away = Audience(), NODES[3]
     sim = cluster(seed, audience, loss=0.02, kept_max=30)

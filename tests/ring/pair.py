@@ -34,7 +34,7 @@ _decode = msgspec.msgpack.Decoder(AnyCommand).decode
 
 
 class Agreed(Protocol):
-    """A stand-in for Paxos: a proposal is decided when the test says so."""
+    """A stand-in for Paxos: the test decides each proposal."""
 
     name = "agreed"
     Request = Propose | Compact | Digest

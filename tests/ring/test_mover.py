@@ -295,7 +295,7 @@ def test_move_ends_when_the_exporter_is_gone() -> None:
 
 
 def test_refused_export_abandons_the_claim() -> None:
-    """REP-6: the exporter is told, because it may have frozen the part since."""
+    """REP-6: the exporter gets a message, because it may have frozen the part since."""
     world = begin()
     until(world, Export)
     give = world.sent[-1][2]
@@ -473,7 +473,7 @@ def test_retiring_group_abandons_its_claim_before_it_is_gone() -> None:
 
 
 def test_claim_is_abandoned_if_another_group_owns_the_part_between() -> None:
-    """REP-6: a new group lies between the leaving group and its importer."""
+    """REP-6: a new group is between the leaving group and its importer."""
     world = retiring()
     until(world, Export)
     exporter = world.groups[GIVER]

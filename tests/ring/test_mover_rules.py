@@ -112,7 +112,7 @@ def sent(to: NodeId, message: Any) -> Send:
 # -- timer --
 
 
-def test_replica_reports_what_it_knows_once_a_second() -> None:
+def test_replica_reports_its_state_once_per_second() -> None:
     """REP-4: without waiting for the disk."""
     replica = Replica(holdings())
     replica.mover.start()
@@ -529,7 +529,7 @@ def test_survey_continues_after_the_last_topic_and_then_batches_are_pulled() -> 
     assert Replica(holdings(claim=CLAIM)).hear(Surveyed("m", "", topics, True)) == []
 
 
-def test_abandon_is_reported_to_the_replica_that_was_asked_last() -> None:
+def test_abandon_is_reported_to_the_last_replica_asked() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()

@@ -202,7 +202,7 @@ def test_deleted_topic_gets_neither_pushes_nor_reminders() -> None:
     assert list(leader.pusher.targets) == ["u"]
     leader.apply(do.DeleteTopic("u", 0))
     leader.pusher.targets.clear()
-    leader.add("v")  # no root wants it
+    leader.add("v")  # no root requests it
     leader.apply(do.DeleteTopic("v", 0))
     leader.pusher.drain()
     assert leader.hear(PushDue()) == []

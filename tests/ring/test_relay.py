@@ -368,7 +368,7 @@ def test_slow_reader_advances_although_newer_messages_fill_the_channel() -> None
     assert [offset for offset in range(51) if not channel.lacks(offset)] == [50]
 
 
-def test_reader_is_told_of_messages_that_the_owner_dropped() -> None:
+def test_reader_gets_a_report_of_messages_that_the_owner_dropped() -> None:
     """NET-6 SVC-9"""
     relay, _ = make()
     reader_id(relay)
@@ -382,7 +382,7 @@ def test_reader_is_told_of_messages_that_the_owner_dropped() -> None:
     assert relay.drain() == [Send(ANN, delivery(chunk(8), chunk(9), next_=10))]
 
 
-def test_reader_whose_subscription_is_gone_is_not_told_that_messages_were_lost() -> None:
+def test_reader_without_a_subscription_gets_no_report_of_lost_messages() -> None:
     """NET-6 SVC-9: the owner keeps nothing for a removed subscription."""
     relay, _ = make()
     reader_id(relay)
@@ -392,7 +392,7 @@ def test_reader_whose_subscription_is_gone_is_not_told_that_messages_were_lost()
     assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, NotSubscribed(T, "s")))]
 
 
-def test_reader_is_told_of_a_loss_only_up_to_its_permit() -> None:
+def test_reported_loss_ends_at_the_permit_of_the_reader() -> None:
     """NET-6 SVC-9"""
     relay, _ = make()
     reader_id(relay)
@@ -427,7 +427,7 @@ def test_report_of_a_loss_costs_no_credit() -> None:
     assert relay.flows.of_topic(T)[0].bytes_left == 1 - one
 
 
-def test_newer_permit_counts_although_the_epoch_is_the_same() -> None:
+def test_newer_permit_of_the_same_epoch_applies() -> None:
     """SVC-9"""
     relay, _ = make()
     reader_id(relay)
@@ -538,7 +538,7 @@ def test_owner_of_an_earlier_version_is_believed_after_a_newer_one() -> None:
     assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=1))]
 
 
-def test_fenced_reader_gets_nothing_that_was_put_since() -> None:
+def test_fenced_reader_gets_no_later_messages() -> None:
     """SVC-8: its successor reads at another process, with any delays."""
     relay, _ = make()
     reader_id(relay)
@@ -619,7 +619,7 @@ def test_malformed_push_is_dropped() -> None:
 # -- acks --
 
 
-def test_acks_of_all_readers_go_up_the_tree_as_one_message() -> None:
+def test_acks_of_all_readers_are_sent_up_the_tree_in_one_message() -> None:
     """NET-6: the root is not flooded."""
     relay, world = make()
     world.trees[T] = Tree(T)
@@ -647,7 +647,7 @@ def test_acks_are_merged_by_their_maximum() -> None:
     assert relay.drain() == [Send(LEADER, AcksUp(T, (Ack(T, "s", 7, 9),)))]
 
 
-def test_repeated_ack_goes_up_once() -> None:
+def test_repeated_ack_is_sent_up_once() -> None:
     """NET-6"""
     relay, _ = make()
     reader_id(relay, next_=9)

@@ -408,7 +408,7 @@ MUTANTS.append(
     Mutant(
         "a reader is told of a loss only if the owner still vouches for it",
         losses_unvouched,
-        of(test_relay.test_reader_whose_subscription_is_gone_is_not_told_that_messages_were_lost),
+        of(test_relay.test_reader_without_a_subscription_gets_no_report_of_lost_messages),
         1,
     )
 )

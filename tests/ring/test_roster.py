@@ -154,7 +154,7 @@ def test_one_neighbour_is_asked_for_its_cards_each_second() -> None:
 
 
 def test_restarted_process_has_a_newer_card() -> None:
-    """Its old card sets the lowest stamp, whatever its clock says."""
+    """Its old card sets the lowest stamp, regardless of its clock."""
     roster = make()
     neighbors(roster, A)
     roster.receive(A, NewCards((card(ME, 1 << 40),)))
@@ -309,7 +309,7 @@ def test_key_belongs_to_the_group_that_owns_its_arc() -> None:
     assert roster.owner(key_of("somewhere")) is None  # the low end of the arc
 
 
-def test_nearer_of_two_claimed_owners_counts() -> None:
+def test_nearer_of_two_claimed_owners_wins() -> None:
     """REP-4"""
     roster = make()
     key = key_of("topic")
@@ -387,7 +387,7 @@ def test_facts_from_replicas_of_other_processes_are_ignored() -> None:
 
 
 def test_facts_of_a_group_without_seats_are_forgotten() -> None:
-    """REP-4: otherwise it would stay an owner at processes that did not learn that it is gone."""
+    """REP-4: otherwise processes that missed its removal would keep it as an owner."""
     roster = make(gone_after=10.0, replicas=1)
     roster.receive(A, NewCards((card(A, 1, facts("g-a:1", A)),)))
     tick(roster, 5.0)
@@ -510,7 +510,7 @@ def test_backups_are_the_processes_at_and_after_the_position() -> None:
 
 
 def test_seats_of_a_group_that_is_gone_are_given_up() -> None:
-    """REP-6: even at its own process. A process that returns with an old disk is told."""
+    """REP-6: even at its own process. A process that returns with an old disk learns it."""
     roster = make()
     roster.seated((MINE, "g"))
     roster.receive(A, NewCards((card(A, 1, gone=(MINE, "g"), seats=("g",)),)))

@@ -21,7 +21,7 @@ def test_all_readers_get_everything_once_and_in_order_in_random_runs(seed: int) 
 
 
 def test_slow_group_catches_up_with_producers_that_were_cut_off() -> None:
-    """SVC-2: producers do not keep it busy with copies of what it has."""
+    """SVC-2: producers do not resend stored batches."""
     outcome = run(RING, 63087)
     assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
 

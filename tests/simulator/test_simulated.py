@@ -361,7 +361,7 @@ def mend(sim: Simulation) -> None:
 
 @pytest.mark.parametrize("name", DISTURBANCES)
 def test_observed_run_equals_the_unobserved_one(name: str) -> None:
-    """The fast path changes nothing but the speed, whatever faults occur."""
+    """The fast path changes only the speed, under any faults."""
 
     def views(looked_at: bool) -> list[list[NodeId]]:
         sim = Simulation(5, trace=Trace() if looked_at else None)

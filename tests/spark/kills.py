@@ -183,7 +183,7 @@ def command(process: int) -> str:
 
 
 def kill(process: int) -> None:
-    with suppress(ProcessLookupError):  # it may have ended by itself
+    with suppress(ProcessLookupError):  # it may already have exited
         os.kill(process, signal.SIGKILL)
 
 

@@ -76,7 +76,7 @@ class Driver:
         self._run = uuid4().hex
 
     def run(self) -> None:
-        """Run until there is nothing left to read."""
+        """Run until all messages are read."""
         try:
             while self._has_more():
                 self._micro_batch()

@@ -1,4 +1,4 @@
-"""Packing and reading batches, whole or in part."""
+"""Packing batches, and reading all or some of their messages."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_small_or_incompressible_batches_stay_plain() -> None:
     )
 
 
-def test_without_zstd_a_node_checks_batches_and_a_reader_is_told_to_install_it(
+def test_without_zstd_a_node_checks_batches_and_a_reader_gets_an_install_hint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = batch.encode([b"x" * 2000], timestamps=0, zstd=3)

@@ -251,7 +251,7 @@ def test_false_fields_are_named_in_the_error(data: bytes, text: str) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_declared_size_of_the_values_must_be_their_size(count: int) -> None:
+def test_declared_size_of_the_values_must_match(count: int) -> None:
     """SVC-10: the lengths of the values match every false size."""
     for size in range(40):
         numbers = lengths(size, *[0] * (count - 1))

@@ -238,7 +238,7 @@ def test_only_levels_of_zstd_are_accepted(
 # -- Arrow --
 
 
-def test_time_before_1970_goes_through_arrow() -> None:
+def test_time_before_1970_survives_arrow() -> None:
     data = batch.encode([b"a"], timestamps=-1)
     table = to_arrow(data, **PLACE)
     assert table.column("timestamp").cast(pa.int64()).to_pylist() == [-1]

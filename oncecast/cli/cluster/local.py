@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TOGETHER = 30.0  # seconds until all nodes must be members
 A_SHARE = 5.0  # more seconds for each process of a ring: they join one by one
 STOP = 10.0  # seconds between SIGTERM and SIGKILL
-NODES = 3  # by default; also the number of replicas of a group
+NODES = 3  # default number of nodes; also the replicas per group
 RING_FLAG = "--own-group"
 KILLED, LEFT = "was killed; restart it", "has left; restart it"
 LOG, DATA = "node.log", "data"
@@ -44,7 +44,7 @@ class Node(NamedTuple):
 
 
 class Ended(Exception):
-    """A node has ended by itself."""
+    """A node has ended unexpectedly."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -193,7 +193,7 @@ def is_in_ring(client: Client, count: int) -> bool:
 def check(nodes: list[Node]) -> None:
     for node in nodes:
         status = node.process.poll()
-        left = status == 0 and RING_FLAG in node.words  # by `cluster leave`
+        left = status == 0 and RING_FLAG in node.words  # it ended after `cluster leave`
         if not left and status not in (None, -signal.SIGKILL, -signal.SIGTERM):
             raise Ended(f"{node.address} ended with status {status}: {last_line(node)}")
 

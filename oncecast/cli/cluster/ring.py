@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Ask = Callable[[str], Awaitable[TreeView | None]]
     Work = Callable[[Client, argparse.Namespace], Awaitable[int]]
 
-ANSWER = 3.0  # seconds that a process has to answer
+ANSWER = 3.0  # seconds that a process gets to answer
 FIND = 3.0  # seconds to find the leader of a group
 ASKED = 16  # maximum groups to ask
 LOOK_EVERY = 0.3

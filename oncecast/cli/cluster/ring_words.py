@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from oncecast.wire.frames import ArcView, RingView, TreeView
 
-REPLICAS = 3  # of a group, if the ring has as many processes
+REPLICAS = 3  # replicas per group, if the ring has enough processes
 NAMED = 8  # maximum names on a line; the rest are counted
 WHOLE = 1 << 256  # ids of the ring
 
@@ -25,7 +25,7 @@ class RingGroup(NamedTuple):
     version: str
     group: str
     size: int  # number of ids that it owns
-    leader: str  # the process; "" if there is none
+    leader: str  # the process, or ""
     replicas: tuple[str, ...]  # reachable processes
     away: tuple[str, ...]  # unreachable processes
     applied: int

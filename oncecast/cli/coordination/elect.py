@@ -77,7 +77,7 @@ async def hear_of_all(node: Node) -> None:
 
 
 async def lead(arguments: argparse.Namespace, node: Node) -> int:
-    """Run the command whenever this process leads, until the command ends by itself."""
+    """Run the command whenever this process leads, until the command exits on its own."""
     from oncecast.cli.coordination.child import CannotRun, run_until
 
     command, told = arguments.command, {"ONCECAST_ELECTION": arguments.name}

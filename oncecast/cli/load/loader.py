@@ -33,7 +33,7 @@ RESUBSCRIBE = 0.01  # share of gets after which the reader subscribes again
 class Load:
     def __init__(self, arguments: argparse.Namespace, trace: IO[str] | None) -> None:
         self.arguments, self._file = arguments, trace
-        self._lines = 0  # of the trace
+        self._lines = 0  # lines in the trace
         self._run = secrets.token_hex(4)  # makes the names of the topics unique
         topics = [f"load-{self._run}-{number}" for number in range(arguments.topics)]
         rng = Random(f"{arguments.seed} puts")

@@ -137,7 +137,7 @@ async def to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:
     if arguments.values != ["-"] or not arguments.lines:
         yield list(map(os.fsencode, arguments.values))
         return
-    parts: list[bytes] = []  # of an incomplete line
+    parts: list[bytes] = []  # parts of an incomplete line
     while piece := await _read():
         head, *lines = piece.split(b"\n")
         parts.append(head)

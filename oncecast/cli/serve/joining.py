@@ -19,7 +19,7 @@ from oncecast.node.directory import MEMBERS, RING
 logger = logging.getLogger("oncecast.node")
 network = logging.getLogger("oncecast.network")
 
-ANSWER = 3.0  # seconds that a peer has to answer
+ANSWER = 3.0  # seconds that a peer gets to answer
 PAUSE = 0.2  # seconds until the peers are asked again
 
 

@@ -116,7 +116,7 @@ def find(
     chosen: list[Experiment],
     took: str = "",
 ) -> int:
-    """Write tables and figures of the traces. The exit status says whether all checks pass."""
+    """Write tables and figures of the traces. Return exit status 0 if all checks pass."""
     from oncecast.spark.experiments import report
     from oncecast.spark.experiments.running import TRACES, found
 

@@ -16,7 +16,7 @@ from oncecast.wire.commands import Ack
 from oncecast.wire.errors import AnyRefusal
 from oncecast.wire.results import Acked
 
-DELAY = 0.1  # seconds; acks of this time share a call
+DELAY = 0.1  # seconds for which acks are collected into one call
 
 
 class Acks:

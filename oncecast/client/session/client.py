@@ -80,7 +80,7 @@ class ClientSession(Protocol):
         rng: Random,
         *,
         node: NodeId,
-        others: tuple[NodeId, ...] = (),  # of the same group, or ring
+        others: tuple[NodeId, ...] = (),  # other nodes of the same group or ring
         producer: str,
         incarnation: str,
         durable: bool = False,
@@ -359,12 +359,12 @@ class ClientSession(Protocol):
         return all(route.led for route in self.routes)
 
     def node_of(self, topic: str) -> NodeId:
-        """Return the node that is asked about the topic."""
+        """Return the node that gets requests about the topic."""
         return self.routes.bound_to(topic).node
 
     @property
     def busy(self) -> Overloaded | None:
-        """Return the refusal of a node that is too busy to store puts, if there is one."""
+        """Return the refusal of a node that is too busy to store puts, or None."""
         return next((flow.busy for flow in self.flows.values() if flow.busy is not None), None)
 
     @property

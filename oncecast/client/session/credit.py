@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 WINDOW_BYTES = 8 * 1024 * 1024
-TOLD_BYTES = WINDOW_BYTES // 8  # that may arrive for all readers of a client without a Fetch
+TOLD_BYTES = WINDOW_BYTES // 8  # unreported bytes that may arrive before a Fetch is sent
 
 
 class Credit:

@@ -16,8 +16,8 @@ class Inbox:
     def __init__(self, *, auto_ack: bool) -> None:
         self.queue: deque[Message] = deque()
         self.auto_ack = auto_ack
-        self.mark = 0  # tell the session when the queue is as short as this
-        self._end = 0  # the offset behind the last queued message
+        self.mark = 0  # notify the session at this queue length
+        self._end = 0  # the offset after the last queued message
         self._acked = 0  # explicitly
         self.last = 0  # number of messages in the last take
 

@@ -25,7 +25,7 @@ class NoAnswer(Value):
     """A call timed out. The node may or may not have executed it."""
 
     seconds: float
-    led: bool = True  # False: the group is known to have no leader, so it answers no calls
+    led: bool = True  # False if the group has no known leader and answers no calls
 
     def raised(self) -> TimedOut:
         """Return the exception for this outcome."""

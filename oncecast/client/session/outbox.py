@@ -68,8 +68,8 @@ class Outgoing:
     ) -> None:
         self.flow, self.ticket, self.record = flow, ticket, record
         self.number, self.count, self.batch = number, count, batch
-        self.ids: list[int] = []  # of the calls that carried the batch
-        self.sent = ticket == 0  # ever; a restored batch may have been sent
+        self.ids: list[int] = []  # ids of the calls that carried the batch
+        self.sent = ticket == 0  # whether it was ever sent; a restored batch may have been
         self.sends = int(self.sent)
         self.led = 0  # the last call, if all batches before it were settled when it was sent
         self.refused: AnyRefusal | None = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from oncecast.client.session.routes import Routes
 
 RETRY_MIN, RETRY_MAX = 0.5, 8.0
-SLOWEST = 64 * 1024  # bytes that a node stores in a second, at least
+SLOWEST = 64 * 1024  # minimum bytes per second that a node stores
 ANSWERED_WITHIN = 256 * 1024 * 1024  # bytes; more than a client and a node have in flight
 
 

@@ -51,7 +51,7 @@ from oncecast.wire.results import Already, Appended, Done, Opened
 if TYPE_CHECKING:
     from oncecast.client.session.route import Route
 
-WINDOW_BATCHES, WINDOW_BYTES = 256, 8 * 1024 * 1024  # in flight
+WINDOW_BATCHES, WINDOW_BYTES = 256, 8 * 1024 * 1024  # maximum in flight
 
 
 class Numbers:
@@ -60,7 +60,7 @@ class Numbers:
     __slots__ = ("base", "logged", "record", "shift", "topic_id")
 
     def __init__(self) -> None:
-        self.topic_id = 0  # 0: nothing was sent
+        self.topic_id = 0  # 0 if nothing was sent
         self.shift = 0
         self.base = 0  # the sequence from which on the shift holds
         self.record = 0  # id of the topic's record of this producer
@@ -86,14 +86,14 @@ class Flow:
         self._patience = patience
         self.topic = topic
         self._incarnation, self._incarnations = identity.incarnation, 0
-        self.epoch = 0  # 0: not open
+        self.epoch = 0  # 0 if not open
         self._held = 0  # the last epoch that this process held, or 0
         self._current = 0  # the epoch that an open takes over from
         self._opening = False
         self.failed: AnyRefusal | None = None  # fails all later batches
         self.busy: Overloaded | None = None  # the last answer of a busy node
         self._numbers = Numbers()
-        self.number = 0  # of the next message
+        self.number = 0  # number of the next message
         # By number, in order. A dict is slow to find its first key after many deletions.
         self.unsettled: OrderedDict[int, Outgoing] = OrderedDict()
         self._next = 0  # batches from this number on are not in flight
@@ -216,7 +216,7 @@ class Flow:
         """Find the sequence of the next number; log it if it changed."""
         known, self._numbers.record = self._numbers.record, opened.record
         if opened.topic_id != self._numbers.topic_id:
-            if self._numbers.topic_id:  # 0: nothing was sent with these numbers
+            if self._numbers.topic_id:  # 0 if nothing was sent with these numbers
                 self._forgotten()
         elif known and opened.record not in (0, known):
             self._forgotten()

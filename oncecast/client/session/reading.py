@@ -55,8 +55,8 @@ class Position:
     __slots__ = ("bad", "expected", "gap", "handed", "skip")
 
     def __init__(self, offset: int) -> None:
-        self.expected = offset  # the offset that must come next
-        self.handed = offset  # The application has taken all before it.
+        self.expected = offset  # the next expected offset
+        self.handed = offset  # the application has taken all earlier messages
         self.gap = -1  # the last offset that was found missing
         self.skip = 0  # the first offset that the topic holds, if that is behind `expected`
         self.bad: errors.BadBatch | None = None  # why the message at `expected` is unreadable
@@ -86,7 +86,7 @@ class Reader:
         self._readers, self._patience = readers, patience
         self.topic, self.subscription, self.push = read.topic, read.subscription, read.push
         self._start_at, self._incarnation = read.start_at, incarnation
-        self.epoch = 0  # 0: not attached
+        self.epoch = 0  # 0 if not attached
         self.topic_id = 0
         self.ended = False
         self._leaving: Leaving | None = None
@@ -294,7 +294,7 @@ class Reader:
             self._acks.settle(settle.ticket, settle.ack)
 
     def _ack_refused(self, acks: Acks, outcome: Outcome) -> None:
-        if acks is not self._acks or self.ended:  # of an earlier position, or after the end
+        if acks is not self._acks or self.ended:  # from before a seek, or after the end
             if isinstance(outcome, errors.Refusal):
                 acks.void(outcome)
             return

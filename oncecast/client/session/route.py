@@ -21,13 +21,13 @@ from oncecast.wire.frames import Elsewhere, GroupView, LookGroup
 if TYPE_CHECKING:
     from oncecast.client.session.routes import Routes
 
-NODES_MAX = 64  # of one group that the client remembers
+NODES_MAX = 64  # remembered nodes per group
 REDIAL = 0.1  # seconds
 WAIT_HERE = 0.6  # seconds at a node that knows no leader
-SILENCE = 0.25  # seconds without a word of a leader that owes an answer
+SILENCE = 0.25  # seconds of silence from a leader that should have answered
 ASK_EVERY = 0.1
-RING_SILENCE = 2.0  # of a process of a ring, which may have to ask other processes
-ROUNDS = 2  # through all nodes of a group before the group is given up
+RING_SILENCE = 2.0  # longer for a process of a ring, which may ask other processes
+ROUNDS = 2  # rounds through all nodes before the group is abandoned
 
 
 class Redial(Value):
@@ -65,7 +65,7 @@ class Route:
     def __init__(
         self,
         host: Protocol,
-        group: str,  # "": the nodes that the application named
+        group: str,  # "" for the nodes that the application named
         nodes: tuple[NodeId, ...],
         routes: Routes,
         pending: Pending,
@@ -75,14 +75,14 @@ class Route:
         self.nodes, self.node = nodes, nodes[0]
         self.heard = host.now  # time of the last message of the node
         self.astray = False  # no answer yet from the current node
-        self.led = True  # no node has said that a leader is missing
+        self.led = True  # False after a node reported that no leader is known
         self.of_ring = False  # the nodes are processes of a ring
         self._lost = NodeId("")  # the node whose link broke last
         self._tried = False  # that node was tried again
         self._strays = 0  # moves since the last answer
-        self._failures = 0  # links that broke in a row
+        self._failures = 0  # consecutive broken links
         self._left: dict[NodeId, int] = {}  # number of the last move away from each node
-        self._leavings = 0  # moves in all
+        self._leavings = 0  # total number of moves
         self._waiting = self._asking = False
 
     def found(self) -> None:
@@ -130,7 +130,7 @@ class Route:
                 self._move_to(NodeId(leader))
 
     def _wait_here(self) -> None:
-        if not self._waiting:  # Each call is answered so; only the first begins the wait.
+        if not self._waiting:  # Each call gets this answer; only the first one starts the wait.
             self.astray = self._waiting = True
             self._host.later(self._host.rng.uniform(0.5, 1.0) * WAIT_HERE, Redial(self.group))
 
@@ -170,7 +170,7 @@ class Route:
     # -- silence --
 
     def look(self, *, owes: bool) -> None:
-        """Ask the other nodes after a pause, if the node owes an answer and is silent."""
+        """Ask the other nodes after a pause, if the node has not answered."""
         if owes and not self._asking and self._silent:
             self._asking = True
             patience = RING_SILENCE if self.of_ring else SILENCE
@@ -196,7 +196,7 @@ class Route:
     def _leave_silent(self) -> None:
         self._asking = False
         if len(self.nodes) > 1:
-            self.heard = self._host.now  # The next node has as much time.
+            self.heard = self._host.now  # The next node gets the same time.
             self._move_to(self._next_node())
 
     def seen(self, view: GroupView) -> None:

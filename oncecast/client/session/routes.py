@@ -21,7 +21,7 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.wire.frames import Owned
 
 BOUND_MAX, GROUPS_MAX = 10_000, 128  # beyond these, only those in use are kept
-SWEEP_EVERY = 60.0  # seconds; bindings that were not used meanwhile are deleted
+SWEEP_EVERY = 60.0  # seconds until an unused binding is deleted
 MISS_MIN = 0.1  # seconds; a topic that moves arrives soon
 FORGIVEN_AFTER = 2 * RETRY_MAX  # seconds after which a miss no longer counts
 
@@ -56,7 +56,7 @@ class Routes:
     ) -> None:
         self._host, self._pending, self._moved = host, pending, moved
         self.entry = Route(host, "", nodes, self, pending)
-        self.at: dict[NodeId, Route] = {}  # by the node that is asked
+        self.at: dict[NodeId, Route] = {}  # by current node
         self._groups: dict[str, Route] = {}  # by name
         self._bound: dict[str, Bound] = {}  # by topic
         self._fresh: dict[str, float] = {}  # topics to ask about again, and when
@@ -89,7 +89,7 @@ class Routes:
         return self.entry if bound is None else bound.route
 
     def whose(self, node: NodeId) -> Route | None:
-        """Return the route that a node belongs to, also if another node is asked now."""
+        """Return the route that a node belongs to, even if another node is in use."""
         if not self.entry.of_ring:
             return self.entry
         return next((route for route in self if node in route.nodes), None)
@@ -151,7 +151,7 @@ class Routes:
             self.entry.learn((*self.entry.nodes, *processes))
 
     def not_here(self, topic: str, route: Route) -> None:
-        """Unbind the topic, unless the answer comes from a route that it has left."""
+        """Unbind the topic, unless the answer comes from an earlier route."""
         if self.bound_to(topic) is route and topic not in self._fresh:
             self._bound.pop(topic, None)
             self._miss(topic)

@@ -44,7 +44,7 @@ class RequestQueue:
     def __init__(self) -> None:
         self.requests: dict[NodeId, Stamp] = {}
         self.entries = 0  # finished entries
-        self.held = False  # by this node
+        self.held = False  # whether this node holds the lock
 
 
 class LamportMutex(Protocol):

@@ -80,7 +80,7 @@ class Synod(Protocol):
         self.snapshot_every = snapshot_every
         self.promised = BOTTOM
         self.highest = BOTTOM  # the highest ballot seen
-        self.votes: dict[Key, Vote] = {}  # for numbers not known to be settled
+        self.votes: dict[Key, Vote] = {}  # votes on numbers not known to be settled
         self.settled: dict[str, Numbers] = {}
         self.values: dict[Key, str] = {}  # the last settled values
         self.petitions: dict[Key, str] = {}  # petitions of this node

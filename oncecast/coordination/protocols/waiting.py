@@ -5,7 +5,7 @@ from __future__ import annotations
 
 class Waiting:
     def __init__(self) -> None:
-        self._tickets: dict[str, dict[int, bool]] = {}  # by queue; True: waits for an element
+        self._tickets: dict[str, dict[int, bool]] = {}  # by queue; True if it waits
 
     def add(self, queue: str, ticket: int, patient: bool) -> None:
         self._tickets.setdefault(queue, {})[ticket] = patient

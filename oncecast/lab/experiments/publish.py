@@ -14,11 +14,11 @@ from oncecast.lab.experiments.systems import SYSTEMS
 
 SCENARIO = "publish"
 EVERY = 0.2  # seconds between two messages of a node
-SECONDS_LARGE = 5.0  # of publishing in larger systems, with few messages per node
+SECONDS_LARGE = 5.0  # duration of publishing in larger systems, with few messages per node
 SETTLE_SECONDS = 5.0
 
 SOURCE_NODES = 20
-SOURCE_PUBLISHES = (10, 25, 50, 75)  # by each node
+SOURCE_PUBLISHES = (10, 25, 50, 75)  # messages per node
 SOURCE_SIZES = (10, 20, 30)
 SIZES_PUBLISHES = 20
 LARGER = {100: 300, 300: 200, 1000: 100, 3000: 50}  # nodes: messages of all nodes together

@@ -31,7 +31,7 @@ LEAST = {0.9: 0.99, 0.95: 0.90}  # 99.9% for smaller shares
 class Survival(NamedTuple):
     """The share of live nodes that messages reached after a mass failure."""
 
-    first: float  # of the first message, sent at the failure
+    first: float  # reliability of the first message, sent at the failure
     mean: float
     last: float
     healed: int | None  # cycles until a message reaches all nodes again

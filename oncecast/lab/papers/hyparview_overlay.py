@@ -42,7 +42,7 @@ class Overlay:
         self.say = say
         self.names = [NodeId(f"n{index}") for index in range(nodes)]
         self.cycle = float(max(nodes, 10))
-        self.changes = 0  # of the active views
+        self.changes = 0  # changes of active views
         self.events: Callable[[NodeId, Value], None] = lambda node, event: None
         self.sim = Simulation(seed, listener=self._hear)
         self.options = {"shuffle_every": self.cycle, "trade_chance": 0.0, **options}

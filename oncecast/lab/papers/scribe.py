@@ -34,7 +34,7 @@ class Shape(NamedTuple):
 
     tables_mean: float  # topics on which a node has children
     tables_most: int
-    children_most: int  # of one node on one topic
+    children_most: int  # most children of a node in one tree
     copies: float  # per message, mean of all topics
     root_copies: float  # per message sent by the root, mean
     depth_most: int

@@ -23,7 +23,7 @@ from oncecast.simulator.simulated import Simulation
 SUCCESSORS = 2
 STEPS = 250
 SETTLE_MAX = 5000  # steps in one round
-ROUNDS_MAX = 40  # in which all nodes stabilize, until all lists must be complete
+ROUNDS_MAX = 40  # rounds of stabilization until all lists must be complete
 
 
 class Ring:

@@ -26,7 +26,7 @@ from oncecast.wire.errors import Fenced
 
 TOPIC = "topic"
 HABITS = Habits()
-PUTS = HABITS.puts  # for each publisher
+PUTS = HABITS.puts  # puts per publisher
 
 
 class Client:

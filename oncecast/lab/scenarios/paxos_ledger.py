@@ -34,7 +34,7 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 
 SCRUB_EVERY = 1.0
-BURSTS = 4  # for each producer
+BURSTS = 4  # bursts per producer
 
 decode = msgspec.msgpack.Decoder(tuple[int, int, bytes]).decode
 encode = msgspec.msgpack.Encoder().encode

@@ -54,7 +54,7 @@ KEEPING = (
 PROCESSES_MIN = 3
 SLOT_SECONDS = 0.3  # allowed for a put if each one waits for the one before
 MANY = 25  # topics
-OPERATIONS_MAX = 60  # of each roaming client, because the history check searches through them
+OPERATIONS_MAX = 60  # per roaming client, because the history check searches them
 
 
 class RingDraw(msgspec.Struct, frozen=True):
@@ -64,11 +64,11 @@ class RingDraw(msgspec.Struct, frozen=True):
     early: bool = False  # clients start before the ring has formed
     joins: int = 1
     leaves: int = 0
-    seconds: float = 12.0  # of the storm
+    seconds: float = 12.0  # duration of the storm
     topics: int = 5  # topics with checked publishers and subscribers
     policies: tuple[Policy, ...] = (Policy(gossip=True, keep_all=True), Policy())  # used in turn
     habits: Habits = Habits()
-    options: tuple[GroupOptions, ...] = (FAST,)  # of the processes, in turn
+    options: tuple[GroupOptions, ...] = (FAST,)  # assigned to the processes in turn
     ring: RingOptions = RING
     pull_bytes: int = 800  # small, so that a move takes several rounds
     little_bytes: int = 400

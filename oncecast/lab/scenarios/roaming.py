@@ -43,9 +43,9 @@ class Roamer(Client):
         self.topics = self._draw_topics(habits)
         self.stopped = False
         self.waiting: dict[int, Value] = {}  # requests that must be answered, by ticket
-        self._ticket = self.number = 0  # of requests and of values
+        self._ticket = self.number = 0  # number of the last request and of the last value
         self._asked_to_read: dict[tuple[str, str], None] = {}
-        self._inboxes: dict[tuple[str, str], Inbox] = {}  # of readings that have begun
+        self._inboxes: dict[tuple[str, str], Inbox] = {}  # inboxes of the readers that have started
         self._leaving: dict[int, tuple[str, str]] = {}
         self._source = Source(self, f"source-{name}")
         self._actions, self._weights = self._draw_actions()

@@ -19,7 +19,7 @@ from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.weather import LAN
 
 TROUBLE_SECONDS = 10.0  # on average
-TROUBLES = 12  # in that time
+TROUBLES = 12  # faults in that time
 SETTLED_WITHIN = 150.0  # heartbeats after the faults; rings that were cut apart meet by chance
 
 

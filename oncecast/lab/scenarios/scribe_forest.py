@@ -31,7 +31,7 @@ SPREAD_SECONDS = 3.0
 TOPICS_MAX = 100
 DEAD = 0.2
 LEAVERS = 0.1
-SUCCESSORS = 8  # in a successor list
+SUCCESSORS = 8  # length of a successor list
 
 
 def scribe_of(sim: Simulation, node: NodeId) -> Scribe:
@@ -48,7 +48,7 @@ class Audience(Checker):
     def __init__(self) -> None:
         self.joined: dict[str, dict[NodeId, None]] = {}
         self.got: dict[bytes, dict[NodeId, None]] = {}  # since their last restart
-        self.messages: dict[bytes, str] = {}  # with their topics
+        self.messages: dict[bytes, str] = {}  # topic by message
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.kind == "start" and sim.nodes[step.node].starts > 1:
@@ -85,7 +85,7 @@ class Forest:
         self.sim, self.audience = sim, Audience()
         self.names = [NodeId(f"n{index}") for index in range(nodes)]
         self.topics = [f"topic {rank}" for rank in range(1, topics + 1)]
-        self.heartbeats: dict[NodeId, float] = {}  # of nodes that differ from HEARTBEAT
+        self.heartbeats: dict[NodeId, float] = {}  # heartbeats that differ from HEARTBEAT
         self._alive, self._owners = self.names, Steady.of(self.names)
         self._steady = self._owners
         for name in self.names:

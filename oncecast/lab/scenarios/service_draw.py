@@ -23,8 +23,8 @@ from oncecast.lab.scenarios.draw import (
 )
 
 SIZES = {1: 30, 2: 12, 3: 42, 4: 6, 5: 10}
-SPANS = {(2.0, 5.0): 70, (5.0, 12.0): 28, (12.0, 40.0): 2}  # in suspicion times
-OPERATIONS_MAX = 25  # of each roaming client, because the history check searches through them
+SPANS = {(2.0, 5.0): 70, (5.0, 12.0): 28, (12.0, 40.0): 2}  # unit: suspicion times
+OPERATIONS_MAX = 25  # per roaming client, because the history check searches them
 
 
 class ServiceDraw(Draw, frozen=True):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TRACES = "traces"
 ROWS_A_BATCH = 50_000
-SECONDS_A_TASK = 8.0  # of short runs that share a task
+SECONDS_A_TASK = 8.0  # duration of a task made of short runs
 
 
 def simulate(

@@ -58,10 +58,10 @@ class QoS(Value, tag="QoS"):
     durability: Durability = Durability.VOLATILE
     deadline: float = inf  # longest time between two values of a key
     lifespan: float = inf  # how long a value stays in a cache
-    liveliness: float = inf  # longest silence of a writer
+    liveliness: float = inf  # maximum silence of a writer
     samples_max: int = 100_000  # values in a cache
     keys_max: int = 10_000
-    blocking_max: float = 1.0  # longest wait of a write for cache space
+    blocking_max: float = 1.0  # maximum wait of a write for cache space
 
     @property
     def keeps_all(self) -> bool:

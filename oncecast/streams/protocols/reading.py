@@ -92,7 +92,7 @@ class Reader:
         self.sources: dict[NodeId, Source] = {}
         self._past: dict[NodeId, Source] = {}  # no longer matched: closed, gone, or suspected
         self._arrived_at: dict[bytes, float] = {}  # by key
-        self._fed: list[Sample] = []  # from the topic, not cached yet
+        self._fed: list[Sample] = []  # samples of the topic that are not cached yet
         self.blocked = False  # the cache is full
 
     def match(self, writer: NodeId, endpoint: Endpoint) -> None:

@@ -78,7 +78,8 @@ class Writer:
     def __init__(self, streams: Streams, endpoint: Endpoint) -> None:
         self._streams, self.endpoint, self.qos = streams, endpoint, endpoint.qos
         self.readers: dict[NodeId, MatchedReader] = {}
-        self._suspected_readers: dict[NodeId, tuple[float, MatchedReader]] = {}  # until when
+        # Each suspected reader is kept until its time.
+        self._suspected_readers: dict[NodeId, tuple[float, MatchedReader]] = {}
         self.next = 1
         self.stable = 1  # all reliable readers have earlier values
         self.safe = 1  # suspected readers have earlier values, too

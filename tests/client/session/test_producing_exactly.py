@@ -17,7 +17,7 @@ from tests.client.session.test_client_producing import A, B, C, commands, openin
 from tests.dice import HighDice
 
 MIB = 1 << 20
-SECOND = 64 * 1024  # bytes that a node stores in a second, at least
+SECOND = 64 * 1024  # minimum bytes per second that a node stores
 REFUSED = errors.TooLarge("bytes", 1)
 BUSY = errors.Overloaded("calls")
 UNOPENED = errors.Unopened("t", "p")

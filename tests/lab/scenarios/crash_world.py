@@ -184,7 +184,7 @@ class CrashWorld(World):
 
     def _hear(self, node: NodeId, event: Value) -> None:
         if isinstance(event, local.Stored):
-            self.apps[node].hear(event)  # the client knows it at once, whatever happens next
+            self.apps[node].hear(event)  # the client knows it at once
         else:
             super()._hear(node, event)
 
@@ -234,7 +234,7 @@ class CrashWorld(World):
             super().bounce(node)
 
     def _come_late(self, victim: NodeId, message: Value, point: Point) -> NoReturn:
-        """Crash a process, and deliver its message after it has come back."""
+        """Crash a process, and deliver its message after its restart."""
         for delay in (1.5, 3.0):
             self.sim.call(delay, lambda: Simulation.carry(self.sim, victim, NODE, message))
         raise Died(victim, point)

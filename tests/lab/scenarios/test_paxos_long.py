@@ -21,7 +21,7 @@ ONE, TWO = (0, 0), (0, 1)
 
 
 @pytest.mark.long
-def test_long_storm_keeps_every_rule_while_the_books_forget_old_slots(
+def test_long_storm_keeps_every_rule_while_the_checker_forgets_old_slots(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """REP-1 REP-2"""
@@ -42,7 +42,7 @@ def test_every_rule_holds_for_a_hundred_thousand_slots(seed: int) -> None:
     assert outcome.figures["slots"] >= 100_000
 
 
-def test_books_forget_old_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checker_forgets_old_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     """REP-1: their checksums stay."""
     monkeypatch.setattr(paxos_books, "KEPT_SLOTS", 10)
     monkeypatch.setattr(paxos_books, "FORGET_EVERY", 5)

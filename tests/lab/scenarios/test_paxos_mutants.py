@@ -524,7 +524,7 @@ MUTANTS.append(
         "a leader that hears of another chosen value steps down",
         lambda patch: patch.setattr(Leader, "hear_chosen", lambda self, slot, item: None),
         hears_of_another_value,
-        1,  # no storm brings it about: docs/protocols/multipaxos.md says why
+        1,  # no storm causes it; see docs/protocols/multipaxos.md
     )
 )
 MUTANTS.append(

@@ -20,7 +20,7 @@ LOG = [*PENDING, entry(2, 5, b"new"), Again(7, ballot(5), PENDING[-1].vouch)]
 
 
 def kept(log: list[Value]) -> Books:
-    """Return the books of a group in which B has this log on disk."""
+    """Return the checker of a group in which B has this log on disk."""
     books = Books(THREE)
     disk = books.disks[B] = Disk()
     disk.incarnation = 1

@@ -1,4 +1,4 @@
-"""The whole service in storms with options drawn from the seed: see `scenarios.service`."""
+"""The complete service in storms with options drawn from the seed: see `scenarios.service`."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ class Shifted:
 
 @mutant
 def half_a_batch_is_new(patch: pytest.MonkeyPatch) -> None:
-    """Count fewer messages than the producer put, so that its next put comes too early."""
+    """Count fewer messages than the producer put, so that its next sequence is too low."""
 
     def appended(self: Producer, offset: int, count: int) -> None:
         self.next += max(1, count - 1)

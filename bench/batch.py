@@ -114,7 +114,7 @@ def seconds(operation: Operation, repeat: int) -> float:
 
 
 def show(results: list[dict[str, Any]]) -> None:
-    print(f"{'batch':34} {'operation':18} {'us a batch':>12} {'ns a message':>13}   min to max")
+    print(f"{'batch':34} {'operation':18} {'us per batch':>12} {'ns per message':>13}   min to max")
     for row in results:
         low, high = row["spread_ns"]
         print(

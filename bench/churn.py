@@ -27,7 +27,7 @@ from oncecast.errors import OncecastError
 from oncecast.wire.frames import RingView
 
 CLIENTS = 3
-TOPICS = 10  # of each client
+TOPICS = 10  # messages of each client
 PATIENCE = 240.0
 SUSPICION = 2.0
 FAULTS = ("lost", "duplicated", "out_of_order")
@@ -112,7 +112,7 @@ def until(what: str, reached: Callable[[], bool]) -> float:
         if reached():
             return time.monotonic() - began
         time.sleep(0.2)
-    raise SystemExit(f"churn: {what}: not in {PATIENCE:g} s")
+    raise SystemExit(f"churn: {what}: not within {PATIENCE:g} s")
 
 
 def load(ring: Ring, trace: Path, number: int, messages: int, rate: int) -> Any:
@@ -196,7 +196,9 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=60_000)
     parser.add_argument("--kills", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--directory", help="keep all files there (default: delete them)")
+    parser.add_argument(
+        "--directory", help="directory in which to keep all files (default: delete them)"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     with ExitStack() as stack:

@@ -166,7 +166,7 @@ def until(what: str, found: Callable[[], str | None]) -> str:
         if result is not None:
             return result
         time.sleep(0.05)
-    raise SystemExit(f"failover: {what}: not in {PATIENCE:g} s")
+    raise SystemExit(f"failover: {what}: not within {PATIENCE:g} s")
 
 
 @contextmanager
@@ -288,7 +288,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=10, help="of the leader, and of a backup")
     parser.add_argument("--timers", choices=("both", *TIMERS), default="both")
     parser.add_argument(
-        "--directory", help="keep the files of the nodes there (default: delete them)"
+        "--directory", help="directory in which to keep the nodes' files (default: delete them)"
     )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

@@ -105,8 +105,10 @@ def measure(count: int, directory: Path, mine: list[str], *, sync: bool, runner:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--trips", type=int, default=1000)
-    parser.add_argument("--directory", type=Path, help="on the disk to be measured")
-    parser.add_argument("--asyncio", action="store_true", help="not on uvloop")
+    parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
+    parser.add_argument(
+        "--asyncio", action="store_true", help="use asyncio's loop instead of uvloop"
+    )
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--sync", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

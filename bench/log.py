@@ -30,17 +30,17 @@ from oncecast.storage.segment import Segment
 MIB = 1024 * 1024
 RECORD = 100  # bytes of a small record, and messages of 100 B in a batch of 1,000
 
-# (what, records a group, bytes a record, groups a round)
+# (name, records per group, bytes per record, groups per round)
 GROUPS = [
     ("a batch of 1,000 x 100 B", 1, 1000 * RECORD, 150),
     ("10 batches of 1,000 x 100 B", 10, 1000 * RECORD, 20),
     ("one record of 100 B", 1, RECORD, 150),
     ("100 records of 100 B", 100, RECORD, 150),
 ]
-# (what, bytes a record, records a write, share of the log's size)
+# (name, bytes per record, records per write, fraction of the log's size)
 LOGS = [
     ("100 kB records", 1000 * RECORD, 1, 1.0),
-    ("100 B records, 1,000 a group", RECORD, 1000, 0.25),
+    ("100 B records, 1,000 per group", RECORD, 1000, 0.25),
     ("100 B records, one by one", RECORD, 1, 0.0625),
 ]
 
@@ -48,7 +48,7 @@ LOGS = [
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--directory", type=Path, help="on the disk to be measured")
+    parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
     parser.add_argument("--mebibytes", type=int, default=1024, help="size of the log to open")
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()

@@ -303,7 +303,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--directory", type=Path, help="on the disk to be measured")
+    parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
     parser.add_argument("--beside", type=Path, help="another checkout to measure in turns")
     parser.add_argument("--only", action="append", choices=[*MEASURES, "sync"])
     parser.add_argument("--measure", help=argparse.SUPPRESS)

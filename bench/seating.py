@@ -31,7 +31,7 @@ from oncecast import blocking
 from oncecast.errors import OncecastError
 from oncecast.wire.frames import GroupView
 
-TICKS = 250  # calls of `put_many` a second and client
+TICKS = 250  # calls of `put_many` per second and client
 BEHIND_MAX = 1.0  # seconds that the acks may lag before the client waits for them
 WARM_UP, BEFORE = 5.0, 10.0  # seconds
 MANY = 10_000
@@ -40,7 +40,7 @@ ALLOWED_SECONDS, ALLOWED_LOSS = 10.0, 0.3
 
 
 async def put_for_ever(server: str, rate: int, clients: int) -> None:
-    """Put at this rate and print when how many messages were acknowledged, line by line."""
+    """Put at this rate, and print the time and number of acknowledged messages."""
     async with asyncio.TaskGroup() as tasks:
         for number in range(clients):
             tasks.create_task(put_in_turn(server, f"seating{number}", rate // clients))
@@ -174,8 +174,10 @@ def measure(how: str, rate: int, clients: int, backlog: int, directory: Path) ->
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--how", choices=("removed", "wiped"), default="wiped")
-    parser.add_argument("--rate", type=int, default=20_000, help="messages a second")
-    parser.add_argument("--clients", type=int, default=4, help="that put them, each to a topic")
+    parser.add_argument("--rate", type=int, default=20_000, help="messages per second")
+    parser.add_argument(
+        "--clients", type=int, default=4, help="clients that put them, each to its own topic"
+    )
     parser.add_argument("--backlog", type=int, default=0, help="messages before the load")
     parser.add_argument("--put", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true")
@@ -190,10 +192,8 @@ def main() -> int:
         print(json.dumps(result))
     else:
         print(f"{result['how']}: a seat after {result['seconds']} s (limit {ALLOWED_SECONDS:g} s)")
-        print(
-            f"  puts a second: {result['puts_before']} before, {result['puts_during']} meanwhile,"
-        )
-        print(f"  {result['puts_after']} after; {result['loss']:.0%} fewer meanwhile (limit 30%)")
+        print(f"  puts per second: {result['puts_before']} before, {result['puts_during']} during,")
+        print(f"  {result['puts_after']} after; {result['loss']:.0%} fewer during (limit 30%)")
     return 0 if result["good"] else 1
 
 

@@ -50,7 +50,7 @@ def show(each: Figure) -> None:
 def measure(arguments: argparse.Namespace, root: Path, found: list[Figure]) -> None:
     needed = FREE_BYTES * arguments.scale
     if shutil.disk_usage(root).free < needed:
-        raise Failed(f"{root}: less than {needed / 1e9:.0f} GB are free; name another --directory")
+        raise Failed(f"{root}: less than {needed / 1e9:.0f} GB are free; use another --directory")
     for name, part in parts(arguments.scale, root).items():
         if name in arguments.only:
             for each in part():
@@ -62,9 +62,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.cost", description=(__doc__ or "").splitlines()[0])
     names = list(parts(1.0, Path()))
     parser.add_argument("--only", nargs="+", choices=names, default=names)
-    parser.add_argument("--scale", type=float, default=1.0, help="of all numbers")
-    parser.add_argument("--directory", type=Path, help="on the disk to be measured")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument("--scale", type=float, default=1.0, help="scale of all sizes")
+    parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
     arguments = parser.parse_args()
     mind_signals()
     found: list[Figure] = []

@@ -90,7 +90,7 @@ def backlog(name: str, put: Putting, total: int, root: Path) -> Found:
                 ratios.append(rate / other)
         yield Figure(f"{name}: memory of a new node", began, "MB")
         yield most(f"{name}: memory with {total:,} messages", full.memory_mb(), "MB", 300)
-        yield most(f"{name}: most memory it ever had", full.memory_mb("VmHWM"), "MB", 300)
+        yield most(f"{name}: peak memory", full.memory_mb("VmHWM"), "MB", 300)
         yield Figure(f"{name}: put rate", median(full_rates), "msg/s")
         yield Figure(f"{name}: put rate of an empty node", median(empty_rates), "msg/s")
         ratio = median(ratios)
@@ -118,7 +118,7 @@ def collection(name: str, full: Node) -> Found:
     while after > DISK_MB and monotonic() < until:
         run(asyncio.sleep(0.2))
         after = full.disk_mb()
-    yield Figure(f"{name}: rate of reading it all", rate, "msg/s")
+    yield Figure(f"{name}: read rate", rate, "msg/s")
     yield Figure(f"{name}: disk before it was read", before, "MB")
     yield most(f"{name}: disk after", after, "MB", DISK_MB)
     yield Figure(f"{name}: memory after", full.memory_mb(), "MB")

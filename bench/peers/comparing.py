@@ -25,7 +25,7 @@ from bench.peers.peer import Failed, System, mind_signals, say
 from bench.peers.results import Figures, table
 from oncecast.network.network import run
 
-WARM_UP = 0.2  # of the messages, before the first round
+WARM_UP = 0.2  # fraction of the messages put before the first round
 
 
 def present(wanted: Sequence[type[System]]) -> tuple[list[System], dict[str, str]]:
@@ -136,12 +136,14 @@ def compare(
     parser = argparse.ArgumentParser(prog=prog, description=about.splitlines()[0])
     ours, *others = peers
     keys, names = [each.key for each in measures], [kind.name for kind in others]
-    parser.add_argument("--only", nargs="+", choices=keys, default=keys, help="what to measure")
+    parser.add_argument("--only", nargs="+", choices=keys, default=keys, help="measures to run")
     parser.add_argument("--peers", nargs="+", choices=names, default=names, help="beside us")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--messages", type=int, default=500_000, help="of a round of the fastest")
-    parser.add_argument("--directory", type=Path, help="on the disk to be measured")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument(
+        "--messages", type=int, default=500_000, help="messages per round for the fastest system"
+    )
+    parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
     arguments = parser.parse_args()
     wanted = [ours, *(kind for kind in others if kind.name in arguments.peers)]
     asked = [each for each in measures if each.key in arguments.only]

@@ -19,7 +19,7 @@ class Measure:
     title: str
     unit: str
     of: Callable[[Any, list[bytes]], Coroutine[Any, Any, float]]  # of a System
-    share: float  # of the messages asked for
+    share: float  # fraction of the requested messages
     size: int = 100
     less_is_better: bool = False
     alike: bool = False  # the same number of messages for each system
@@ -33,7 +33,7 @@ class Measure:
         return max(4 * PUBLISHERS, int(messages * self.share * peer_share / self.slices))
 
     def reached(self, name: str, ratio: float) -> bool | None:
-        """Return whether a ratio to this system reaches its target; None if there is none."""
+        """Return whether a ratio to this system reaches its target, or None without a target."""
         target = self.targets.get(name)
         if target is None:
             return None

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 START = 60.0  # seconds that a server may take
 END = 15.0
-MANY = 1000  # messages per call, where a client does not batch by itself
+MANY = 1000  # messages per call, if the client does not batch
 PAUSE = 0.001  # seconds until a subscriber is known to wait
 
 
@@ -30,7 +30,7 @@ class System(ABC):
 
     name: ClassVar[str]
     told: ClassVar[str]  # settings of server and client
-    share: ClassVar[float]  # of the messages of the fastest system, so that rounds are short
+    share: ClassVar[float]  # fraction of the fastest system's messages, so that rounds are short
     modules: ClassVar[tuple[str, ...]] = ()
     programs: ClassVar[tuple[str, ...]] = ()
 
@@ -97,7 +97,7 @@ class Peer(System):
 
 
 class Server:
-    """A process with a session of its own: Ctrl-C is for the bench, which then ends it."""
+    """A process in its own session: only the benchmark gets Ctrl-C, and then stops it."""
 
     def __init__(
         self, command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None

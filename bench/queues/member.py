@@ -1,4 +1,4 @@
-"""One process of the run, told by lines on stdin what to do.
+"""One process of the run. It reads commands from stdin.
 
 python -m bench.queues.member produce ADDRESS KEEPERS TRACE     put COUNT, left, settled
 python -m bench.queues.member take TICKETS KEEPERS TRACE        until it is killed

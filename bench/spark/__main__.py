@@ -59,9 +59,9 @@ def main() -> int:
     names = [*PARTS, "audit"]
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scale", type=float, default=1.0, help="of all numbers")
-    parser.add_argument("--directory", type=Path, help="on the disk to be measured")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument("--scale", type=float, default=1.0, help="scale of all sizes")
+    parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
     arguments = parser.parse_args()
     mind_signals()
     found: list[Figure] = []

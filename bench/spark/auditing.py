@@ -34,7 +34,7 @@ def audit(lines: int, root: Path) -> Iterator[Figure]:
     if named != FAULTS or sum(counts.values()) != len(FAULTS):
         raise Failed(f"the audit found {counts}: {named}")
     yield Figure(f"audit of {lines:,} lines", took, "s")
-    yield Figure("audit, lines a second", lines / took, "lines/s")
+    yield Figure("audit, lines per second", lines / took, "lines/s")
     yield most("audit: most memory of the executor's process", memory, "MB", MEMORY_MB)
 
 

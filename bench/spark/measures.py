@@ -27,7 +27,7 @@ SLOW = 20  # single rows get one in this many messages
 TRIGGER = 500_000  # messages a micro-batch
 QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
-Way = Callable[[], float]  # messages a second
+Way = Callable[[], float]  # messages per second
 
 
 @dataclass

@@ -104,7 +104,7 @@ def test_nack_redelivers_from_the_given_message(tmp_path: Path) -> None:
     run(story())
 
 
-def test_nack_hands_the_message_to_a_get_that_waits(tmp_path: Path) -> None:
+def test_nack_wakes_a_waiting_get(tmp_path: Path) -> None:
     """SVC-3: the application prefetches and acknowledges explicitly."""
 
     async def story() -> None:
@@ -124,7 +124,7 @@ def test_nack_hands_the_message_to_a_get_that_waits(tmp_path: Path) -> None:
     run(story())
 
 
-def test_nack_after_the_next_message_was_asked_for_names_the_remedy(tmp_path: Path) -> None:
+def test_late_nack_raises_an_error_with_a_remedy(tmp_path: Path) -> None:
     """SVC-3 SVC-7: the next get acknowledges, even if no message arrives."""
 
     async def story() -> None:
@@ -147,7 +147,7 @@ def test_nack_after_the_next_message_was_asked_for_names_the_remedy(tmp_path: Pa
     run(story())
 
 
-def test_seek_to_an_offset_to_the_earliest_and_to_new_messages(tmp_path: Path) -> None:
+def test_seek_accepts_an_offset_the_earliest_and_new_messages(tmp_path: Path) -> None:
     """SVC-1"""
 
     async def story() -> None:
@@ -175,7 +175,7 @@ def test_seek_to_an_offset_to_the_earliest_and_to_new_messages(tmp_path: Path) -
     run(story())
 
 
-def test_another_client_may_move_a_subscription_that_is_read(tmp_path: Path) -> None:
+def test_another_client_may_seek_a_subscription_in_use(tmp_path: Path) -> None:
     """SVC-3"""
 
     async def story() -> None:
@@ -192,7 +192,7 @@ def test_another_client_may_move_a_subscription_that_is_read(tmp_path: Path) -> 
     run(story())
 
 
-def test_next_reader_gets_messages_that_may_have_been_delivered_marked(tmp_path: Path) -> None:
+def test_next_reader_gets_possible_redeliveries_marked(tmp_path: Path) -> None:
     """SVC-4 SVC-11"""
 
     async def story() -> None:
@@ -233,7 +233,7 @@ def test_error_in_the_loop_leaves_the_last_message_unacknowledged(tmp_path: Path
     run(story())
 
 
-def test_messages_that_went_unread_are_reported_once(tmp_path: Path) -> None:
+def test_dropped_unread_messages_are_reported_once(tmp_path: Path) -> None:
     """SVC-9"""
 
     async def story() -> None:
@@ -326,7 +326,7 @@ def test_idle_blocking_consumer_has_no_lag(tmp_path: Path) -> None:
         consumer.join()
 
 
-def test_get_without_a_message_acknowledges_those_before(tmp_path: Path) -> None:
+def test_empty_get_acknowledges_earlier_messages(tmp_path: Path) -> None:
     """SVC-3: also with nothing to wait for."""
 
     async def story() -> None:

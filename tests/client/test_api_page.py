@@ -45,7 +45,7 @@ def test_options_are_documented() -> None:
     assert re.findall(r"^\| `(\w+)` \| (?:none|`|\d)", head, re.MULTILINE) == options
 
 
-def test_public_names_are_there() -> None:
+def test_public_names_exist() -> None:
     for name in oncecast.__all__:
         assert getattr(oncecast, name) is not None
     for name in blocking.__all__:

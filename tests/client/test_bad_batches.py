@@ -33,7 +33,7 @@ async def compressed_and_plain(
                 yield node, reader
 
 
-def test_compressed_topic_without_zstandard_fails_only_its_reading(
+def test_without_zstandard_only_reading_a_compressed_topic_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVC-7 SVC-10"""

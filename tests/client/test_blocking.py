@@ -34,13 +34,15 @@ def public(kind: type) -> dict[str, list[str]]:
         ),
     ],
 )
-def test_both_faces_have_the_same_names(one: type, other: type, apart: set[str]) -> None:
+def test_blocking_and_async_client_have_the_same_names(
+    one: type, other: type, apart: set[str]
+) -> None:
     wanted = {name: told for name, told in public(one).items() if name not in apart}
     found = {name: told for name, told in public(other).items() if name not in apart}
     assert found == wanted
 
 
-def test_a_close_that_acknowledges_nothing_leaves_the_last_message_to_the_next(
+def test_close_without_ack_leaves_the_last_message_to_the_next_reader(
     tmp_path: Path,
 ) -> None:
     client = blocking.embedded(tmp_path).__enter__()
@@ -56,7 +58,7 @@ def test_a_close_that_acknowledges_nothing_leaves_the_last_message_to_the_next(
     assert (again.value, again.offset, again.redelivered) == (first.value, first.offset, True)
 
 
-def test_put_and_get_without_a_loop(tmp_path: Path) -> None:
+def test_blocking_client_puts_and_gets_without_a_loop(tmp_path: Path) -> None:
     """SVC-1 SVC-12"""
     with blocking.embedded(tmp_path) as client:
         topic = client.subscribe("t")
@@ -77,7 +79,7 @@ def test_put_and_get_without_a_loop(tmp_path: Path) -> None:
         assert client.describe("t").next == 30_002
 
 
-def test_acks_nacks_seeks_and_closing(tmp_path: Path) -> None:
+def test_blocking_client_acks_nacks_seeks_and_closes(tmp_path: Path) -> None:
     """SVC-3"""
     with blocking.embedded(tmp_path) as client:
         client.create_topic("t", oncecast.Policy(keep_all=True))
@@ -101,7 +103,7 @@ def test_acks_nacks_seeks_and_closing(tmp_path: Path) -> None:
         assert client.delete_topic("t")
 
 
-def test_errors_come_through(tmp_path: Path) -> None:
+def test_blocking_client_raises_errors_of_the_async_client(tmp_path: Path) -> None:
     """SVC-7"""
     with blocking.embedded(tmp_path) as client:
         with pytest.raises(errors.NotSubscribed):

@@ -29,7 +29,7 @@ def test_message_is_received_as_it_was_put(tmp_path: Path) -> None:
     run(story())
 
 
-def test_empty_topic_is_none_or_an_empty_list(tmp_path: Path) -> None:
+def test_get_of_an_empty_topic_returns_none_or_an_empty_list(tmp_path: Path) -> None:
     """SVC-4 SVC-7"""
 
     async def story() -> None:
@@ -44,7 +44,7 @@ def test_empty_topic_is_none_or_an_empty_list(tmp_path: Path) -> None:
     run(story())
 
 
-def test_get_that_does_not_wait_sees_all_that_was_stored_before(tmp_path: Path) -> None:
+def test_get_without_a_timeout_returns_stored_messages(tmp_path: Path) -> None:
     """SVC-4"""
 
     async def story() -> None:
@@ -63,7 +63,7 @@ def test_get_that_does_not_wait_sees_all_that_was_stored_before(tmp_path: Path) 
     run(story())
 
 
-def test_waiting_subscriber_is_served_when_something_comes(tmp_path: Path) -> None:
+def test_waiting_subscriber_gets_the_next_message(tmp_path: Path) -> None:
     """SVC-4"""
 
     async def story() -> None:
@@ -79,7 +79,7 @@ def test_waiting_subscriber_is_served_when_something_comes(tmp_path: Path) -> No
     run(story())
 
 
-def test_puts_of_one_turn_share_a_batch_and_keep_their_order(tmp_path: Path) -> None:
+def test_puts_of_one_loop_turn_share_a_batch_in_order(tmp_path: Path) -> None:
     """SVC-2"""
 
     async def story() -> None:
@@ -116,7 +116,7 @@ def test_mixed_puts_keep_their_order(tmp_path: Path) -> None:
     run(story())
 
 
-def test_many_large_puts_are_cut_into_batches(tmp_path: Path) -> None:
+def test_many_large_puts_are_split_into_batches(tmp_path: Path) -> None:
     """SVC-2 SVC-3"""
 
     async def story() -> None:
@@ -154,7 +154,7 @@ def test_repeated_subscribe_and_unsubscribe_change_nothing(tmp_path: Path) -> No
     run(story())
 
 
-def test_receipt_says_whether_the_message_is_kept(tmp_path: Path) -> None:
+def test_receipt_shows_whether_the_message_is_kept(tmp_path: Path) -> None:
     """SVC-5"""
 
     async def story() -> None:

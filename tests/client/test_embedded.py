@@ -11,7 +11,7 @@ import pytest
 from oncecast import blocking, errors
 
 
-def test_a_damaged_directory_is_named_each_time_though_the_node_has_another_address(
+def test_damaged_directory_is_reported_at_every_start(
     tmp_path: Path,
 ) -> None:
     with blocking.embedded(tmp_path) as client:

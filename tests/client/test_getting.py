@@ -13,7 +13,7 @@ from oncecast.node.server import Server
 from tests.client.serving import run
 
 
-def test_get_that_does_not_wait_ends_when_the_node_is_gone(tmp_path: Path) -> None:
+def test_get_without_a_timeout_fails_when_the_node_is_down(tmp_path: Path) -> None:
     """SVC-4 SVC-7: a message that the topic holds and that does not arrive raises TimedOut."""
 
     async def story() -> None:
@@ -35,7 +35,7 @@ def test_get_that_does_not_wait_ends_when_the_node_is_gone(tmp_path: Path) -> No
     run(story())
 
 
-def test_messages_that_are_let_go_while_they_are_read_are_reported(tmp_path: Path) -> None:
+def test_messages_dropped_during_a_read_are_reported(tmp_path: Path) -> None:
     """SVC-4 SVC-9: also when nothing is left behind them."""
 
     async def story() -> None:
@@ -54,7 +54,7 @@ def test_messages_that_are_let_go_while_they_are_read_are_reported(tmp_path: Pat
     run(story())
 
 
-def test_reading_that_no_leader_can_attach_ends_in_time_and_says_why(tmp_path: Path) -> None:
+def test_attach_without_a_leader_times_out_with_a_reason(tmp_path: Path) -> None:
     """SVC-7 REP-5"""
 
     async def story() -> None:

@@ -14,7 +14,7 @@ from oncecast.client.state import StateDirectory
 from tests.client.serving import run, serving
 
 
-def test_topic_that_was_deleted_can_be_subscribed_to_again(tmp_path: Path) -> None:
+def test_deleted_topic_can_be_subscribed_to_again(tmp_path: Path) -> None:
     """SVC-5 SVC-7"""
 
     async def story() -> None:
@@ -52,7 +52,7 @@ def test_client_can_subscribe_again_after_another_client_unsubscribed_it(tmp_pat
     run(story())
 
 
-def test_reading_again_after_a_close_that_was_cancelled(tmp_path: Path) -> None:
+def test_subscription_can_be_read_again_after_a_cancelled_close(tmp_path: Path) -> None:
     """SVC-3: late messages of the old reader do not end the new one."""
 
     async def story() -> None:
@@ -91,7 +91,7 @@ def test_subscribe_during_a_close_returns_another_object(tmp_path: Path) -> None
     run(story())
 
 
-def test_subscription_is_not_read_in_two_ways(tmp_path: Path) -> None:
+def test_subscription_cannot_be_open_with_different_options(tmp_path: Path) -> None:
     """SVC-7: options that cannot be applied are refused, not ignored."""
 
     async def story() -> None:
@@ -107,7 +107,7 @@ def test_subscription_is_not_read_in_two_ways(tmp_path: Path) -> None:
     run(story())
 
 
-def test_close_ends_though_the_node_is_gone(tmp_path: Path) -> None:
+def test_close_returns_although_the_node_is_down(tmp_path: Path) -> None:
     """SVC-7: also if it never answered a reader."""
 
     async def story() -> None:
@@ -126,7 +126,7 @@ def test_close_ends_though_the_node_is_gone(tmp_path: Path) -> None:
     run(story())
 
 
-def test_reading_that_never_began_can_be_closed(tmp_path: Path) -> None:
+def test_unattached_subscription_can_be_closed(tmp_path: Path) -> None:
     """SVC-7"""
 
     async def story() -> None:
@@ -143,7 +143,7 @@ def test_reading_that_never_began_can_be_closed(tmp_path: Path) -> None:
     run(story())
 
 
-def test_close_that_is_cancelled_lets_go_of_everything(tmp_path: Path) -> None:
+def test_cancelled_close_releases_all_resources(tmp_path: Path) -> None:
     """SVC-12"""
 
     async def story() -> None:

@@ -33,7 +33,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         Subscription, "_ask", "self._slow = NEVER", "pass",
     ),
     "acknowledged message handed out again": (
-        acknowledging.test_nack_after_the_next_message_was_asked_for_names_the_remedy,
+        acknowledging.test_late_nack_raises_an_error_with_a_remedy,
         Inbox, "back", "if offset < acked and self.auto_ack:", "if False:",
     ),
     "killed persistent reader leaves a subscription at each restart": (
@@ -46,7 +46,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         persistent.PersistentReader, "_feed", "await subscription.seek(EARLIEST)", "pass",
     ),
     "idle consumer acknowledges nothing": (
-        acknowledging.test_get_without_a_message_acknowledges_those_before,
+        acknowledging.test_empty_get_acknowledges_earlier_messages,
         Subscription, "_ask", "self._inbox.acknowledge_all()", "pass",
     ),
     "puts taken after the last look": (
@@ -62,6 +62,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_client_without_this_rule_is_noticed(mutant: Mutant) -> None:
+def test_client_without_this_rule_fails_a_test(mutant: Mutant) -> None:
     """SVC-2 SVC-3 SVC-7"""
     must_be_noticed(mutant)

@@ -37,7 +37,7 @@ def test_older_of_two_clients_with_one_name_is_fenced(tmp_path: Path) -> None:
     run(story())
 
 
-def test_fenced_client_does_not_come_back_and_take_its_name(tmp_path: Path) -> None:
+def test_fenced_client_does_not_reclaim_its_name(tmp_path: Path) -> None:
     """SVC-8"""
 
     async def story() -> None:

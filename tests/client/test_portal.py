@@ -52,7 +52,7 @@ def test_put_nowait_keeps_the_order_while_it_waits(
         assert got == list(range(50))
 
 
-def test_each_thread_that_finds_the_loop_asleep_wakes_it() -> None:
+def test_put_from_any_thread_wakes_an_idle_loop() -> None:
     """SVC-2: a put between two others must not rely on their wake-up."""
     calls: list[Callable[[], None]] = []
     put: list[Any] = []
@@ -135,7 +135,7 @@ class Interrupt:
         await asyncio.Event().wait()
 
 
-def test_interrupted_get_takes_nothing_and_a_closed_client_says_so(
+def test_interrupted_get_takes_nothing_and_a_closed_client_raises_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVC-3 SVC-7"""

@@ -107,7 +107,7 @@ def test_put_many_puts_nothing_if_one_value_is_invalid(wrong: list[bytes]) -> No
     run(story())
 
 
-def test_puts_to_many_topics_are_counted_though_none_of_them_fills_a_batch(
+def test_buffer_limit_covers_many_partly_filled_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SVC-7: while the node is away, the waiting bytes of all topics together are limited."""
@@ -149,7 +149,7 @@ def test_put_that_times_out_stays_in_flight_and_flush_reports_it() -> None:
     run(story())
 
 
-def test_put_that_finds_no_buffer_space_in_time_is_not_put(
+def test_put_without_buffer_space_in_time_is_not_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SVC-7: the error names the messages that may be put again."""

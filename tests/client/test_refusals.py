@@ -99,7 +99,9 @@ REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_bad_input_is_a_clear_error_and_the_client_goes_on(case: str, tmp_path: Path) -> None:
+def test_bad_input_raises_a_clear_error_and_the_client_stays_usable(
+    case: str, tmp_path: Path
+) -> None:
     """SVC-7"""
     kind, ask = REFUSED[case]
 
@@ -189,7 +191,7 @@ def test_client_of_another_cluster_is_refused(tmp_path: Path) -> None:
     run(story())
 
 
-def test_closed_client_says_so(tmp_path: Path) -> None:
+def test_closed_client_raises_closed(tmp_path: Path) -> None:
     """SVC-7"""
 
     async def story() -> None:

@@ -41,7 +41,7 @@ def replica(host: Runtime, group: str, path: Path) -> Runtime:
     return Runtime(stack, me=me, journal=journal, clients=FRAMES, primary=host)
 
 
-def test_a_client_finds_its_topics_and_goes_with_them(tmp_path: Path) -> None:
+def test_client_finds_its_topics_and_follows_their_moves(tmp_path: Path) -> None:
     """SVC-2 SVC-3 SVC-13: it has named one process, and knows nothing of groups."""
 
     async def test() -> None:

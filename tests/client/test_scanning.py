@@ -55,7 +55,7 @@ def numbers(first: int, until: int) -> list[bytes]:
 
 
 @embedded
-async def test_scan_gives_all_in_order_however_little_comes_at_once(
+async def test_scan_returns_all_messages_in_order_for_any_page_size(
     client: oncecast.Client,
 ) -> None:
     await filled(client)
@@ -67,7 +67,7 @@ async def test_scan_gives_all_in_order_however_little_comes_at_once(
 
 
 @embedded
-async def test_scan_cuts_batches_at_both_ends(client: oncecast.Client) -> None:
+async def test_scan_splits_batches_at_both_ends(client: oncecast.Client) -> None:
     await client.create_topic("t", KEEP)
     for first in (0, 100, 200):
         await client.put_many("t", numbers(first, first + 100))
@@ -103,7 +103,7 @@ async def test_locate_finds_offsets_by_time_and_both_ends(client: oncecast.Clien
 
 
 @embedded
-async def test_missing_topics_and_offsets_are_named(
+async def test_scan_of_a_missing_topic_or_offset_raises(
     client: oncecast.Client,
 ) -> None:
     """SVC-7"""
@@ -131,7 +131,7 @@ async def test_scan_reports_deleted_messages(client: oncecast.Client) -> None:
 
 
 @embedded
-async def test_another_topic_of_the_same_name_is_not_read_on(client: oncecast.Client) -> None:
+async def test_scan_stops_if_the_topic_is_recreated(client: oncecast.Client) -> None:
     await filled(client)
     life = (await client.locate("t", EARLIEST)).life
     scan = client.scan("t", size=1)
@@ -146,7 +146,7 @@ async def test_another_topic_of_the_same_name_is_not_read_on(client: oncecast.Cl
         await values(client, life=life)
 
 
-def test_blocking_scan_gives_the_same_and_can_be_left(tmp_path: Path) -> None:
+def test_blocking_scan_returns_the_same_and_can_be_abandoned(tmp_path: Path) -> None:
     with blocking.embedded(tmp_path) as client:
         client.create_topic("t", KEEP)
         client.put_many("t", numbers(0, 10))

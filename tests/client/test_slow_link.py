@@ -16,7 +16,7 @@ from tests.client.serving import run, serving
 
 pytestmark = pytest.mark.long
 
-RATE = 1_000_000  # bytes a second
+RATE = 1_000_000  # bytes per second
 PIECE = 16 * 1024
 VALUE = bytes(1_500_000)
 
@@ -52,7 +52,7 @@ async def slow_link(node: str) -> AsyncIterator[str]:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-def test_what_is_read_over_a_slow_link_is_sent_once(tmp_path: Path) -> None:
+def test_delivery_over_a_slow_link_is_sent_once(tmp_path: Path) -> None:
     """SVC-3"""
 
     async def test() -> None:
@@ -73,7 +73,7 @@ def test_what_is_read_over_a_slow_link_is_sent_once(tmp_path: Path) -> None:
     run(test())
 
 
-def test_what_is_put_over_a_slow_link_is_sent_once(tmp_path: Path) -> None:
+def test_put_over_a_slow_link_is_sent_once(tmp_path: Path) -> None:
     """SVC-2"""
 
     async def test() -> None:

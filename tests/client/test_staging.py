@@ -19,7 +19,7 @@ def values(client: blocking.Client, topic: str) -> list[bytes]:
     return [message.value for each in client.scan(topic) for message in each.messages()]
 
 
-def test_parts_are_published_in_their_order_all_at_once_and_once(tmp_path: Path) -> None:
+def test_parts_are_published_once_atomically_and_in_order(tmp_path: Path) -> None:
     with blocking.embedded(tmp_path) as client:
         client.create_topic("t", Policy(keep_all=True))
         assert client.stage("s", 0, "b", "t", 2, packed(b"3", b"4"))
@@ -36,7 +36,7 @@ def test_parts_are_published_in_their_order_all_at_once_and_once(tmp_path: Path)
         assert not client.close_source("s")
 
 
-def test_what_was_not_staged_is_not_published(tmp_path: Path) -> None:
+def test_publish_of_an_unstaged_part_is_refused(tmp_path: Path) -> None:
     with blocking.embedded(tmp_path) as client:
         client.create_topic("t", Policy(keep_all=True))
         client.stage("s", 0, "a", "t", 1, packed(b"1"))
@@ -48,7 +48,7 @@ def test_what_was_not_staged_is_not_published(tmp_path: Path) -> None:
             client.publish_staged("s", 0, ["a"])
 
 
-def test_held_topic_keeps_messages_behind_the_offset(tmp_path: Path) -> None:
+def test_held_topic_keeps_messages_from_the_offset_on(tmp_path: Path) -> None:
     with blocking.embedded(tmp_path) as client:
         assert client.hold("t", "s", EARLIEST) == 0
         for number in range(5):

@@ -22,7 +22,7 @@ async def read_all(client: oncecast.Client, topic: str) -> list[bytes]:
     return found
 
 
-def test_name_is_kept_in_the_directory(tmp_path: Path) -> None:
+def test_client_name_is_stored_in_the_state_directory(tmp_path: Path) -> None:
     """SVC-8 SVC-12"""
 
     async def story() -> None:
@@ -38,7 +38,7 @@ def test_name_is_kept_in_the_directory(tmp_path: Path) -> None:
     run(story())
 
 
-def test_directory_has_one_process_at_a_time(tmp_path: Path) -> None:
+def test_state_directory_is_locked_by_one_process(tmp_path: Path) -> None:
     """SVC-8"""
 
     async def story() -> None:
@@ -50,7 +50,7 @@ def test_directory_has_one_process_at_a_time(tmp_path: Path) -> None:
     run(story())
 
 
-def test_embedded_node_has_its_directory_for_itself(tmp_path: Path) -> None:
+def test_embedded_node_locks_its_directory(tmp_path: Path) -> None:
     """SVC-7 SVC-8"""
 
     async def story() -> None:
@@ -104,7 +104,7 @@ def test_message_larger_than_a_segment_survives_in_the_outbox(tmp_path: Path) ->
     run(story())
 
 
-def test_sequence_goes_on_from_process_to_process(tmp_path: Path) -> None:
+def test_sequence_continues_in_the_next_process(tmp_path: Path) -> None:
     """SVC-2"""
 
     async def story() -> None:
@@ -147,7 +147,7 @@ def test_outbox_is_put_by_the_next_process(tmp_path: Path) -> None:
     run(story())
 
 
-def test_client_goes_on_when_its_node_comes_back(tmp_path: Path) -> None:
+def test_client_continues_after_a_restart_of_its_node(tmp_path: Path) -> None:
     """SVC-2 SVC-3 SVC-10"""
 
     async def story() -> None:
@@ -168,7 +168,7 @@ def test_client_goes_on_when_its_node_comes_back(tmp_path: Path) -> None:
     run(story())
 
 
-def test_effects_once_by_storing_the_offset_with_the_result(tmp_path: Path) -> None:
+def test_storing_the_offset_with_the_result_gives_exactly_once_effects(tmp_path: Path) -> None:
     """SVC-3"""
 
     async def story() -> None:

@@ -64,7 +64,7 @@ def with_job() -> PaxosQueue:
     return made
 
 
-def test_queue_asks_for_as_many_elements_as_there_are_waiting_tickets() -> None:
+def test_queue_requests_one_element_per_waiting_ticket() -> None:
     made = with_job()
     assert made.drain() == []
     made.request(Dequeue(JOBS, 1))

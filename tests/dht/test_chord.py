@@ -118,7 +118,7 @@ def test_list_ends_before_it_wraps_around_the_ring() -> None:
 # -- rectify --
 
 
-def test_nearer_predecessor_is_adopted_and_told_the_old_one() -> None:
+def test_nearer_predecessor_is_adopted_and_gets_the_old_one() -> None:
     chord = chord_at(0x10, (0x20,), 0x05)
     chord.receive(p(0x08).node, Notify(k(0x10), p(0x08)))
     assert chord.drain() == [

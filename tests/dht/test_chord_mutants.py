@@ -181,6 +181,6 @@ MUTANTS += [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_changed_rule_is_noticed(mutant: Mutant) -> None:
+def test_mutant_of_chord_is_detected(mutant: Mutant) -> None:
     """NET-4"""
     must_be_noticed(mutant)

@@ -38,7 +38,7 @@ class Recorded:
         return [each for each in self._recorder.history if each.kind == "ack"]
 
 
-def test_ack_that_the_session_answers_by_itself_is_not_recorded() -> None:
+def test_ack_that_the_session_answers_locally_is_not_recorded() -> None:
     """SVC-7: the node confirmed it before, and may have deleted the subscription since."""
     recorded = Recorded()
     recorded.ask(Settle(1, "t", "s", 5, 5))

@@ -212,7 +212,7 @@ def test_history_check_reads_the_recordings_of_several_processes(
     assert "offset 0 is due, but 1 was delivered" in capsys.readouterr().out
 
 
-def test_messages_got_one_by_one_share_an_operation(tmp_path: Path) -> None:
+def test_single_gets_share_a_recorded_operation(tmp_path: Path) -> None:
     """SVC-3: unless another operation happens in between."""
     recorder = Recorder(time.monotonic)
 

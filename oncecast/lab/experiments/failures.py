@@ -1,6 +1,6 @@
 """A share of the nodes fails at once while messages are published (EXP-5).
 
-The surviving nodes publish five messages a second before and after. A message is owed to its
+The surviving nodes publish five messages per second before and after. A message must reach its
 surviving subscribers. Time 0 is the moment of the failure.
 """
 

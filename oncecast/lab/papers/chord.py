@@ -242,7 +242,7 @@ def churn(experiment: Experiment) -> Table:
     nodes = experiment.nodes or 1000
     rows: list[tuple[Cell, ...]] = []
     for rate, timeouts, failures in zip(RATES, TIMEOUTS_CHURN, FAILURES_CHURN, strict=True):
-        experiment.say(f"{rate} joins and leaves a second")
+        experiment.say(f"{rate} joins and leaves per second")
         churned = Churn(experiment.seed, nodes, rate)
         churned.play(LOOKUPS)
         mean = fmean(each.timeouts for each in churned.answered)

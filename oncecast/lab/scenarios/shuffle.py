@@ -1,7 +1,7 @@
 """Shuffle: every node keeps a small random sample of its peers by exchanging parts of it.
 
-It is the passive-view shuffle of HyParView (Leitao, Pereira, Rodrigues, DSN 2007). Once a second a
-node sends a part of its view on a random walk. The last node of the walk returns a part of its own
+It is the passive-view shuffle of HyParView (Leitao, Pereira, Rodrigues, DSN 2007). Once per second
+a node sends part of its view on a random walk. The last node of the walk returns part of its own
 view. With four steps that makes six events per node and second. `sim bench` measures with it.
 """
 

@@ -165,7 +165,8 @@ def chord_messages(trace: DataFrame) -> Finding:
         "Chord messages sent",
         "10, 20 and 30 nodes, each of which publishes 20 messages (section 7.2.3, figure 5; its "
         "text has no values).",
-        SETTING_TEXT + " A ring is stabilized once a second, and one finger is refreshed with it.",
+        SETTING_TEXT
+        + " A ring is stabilized once per second, and one finger is refreshed with it.",
         (chord_table(sizes),),
         (
             Figure(

@@ -95,7 +95,7 @@ def failures(trace: DataFrame) -> Finding:
         "tables “positively maintained” (section 7.3; no figures). Compared with broadcast: far "
         "fewer messages, about the same convergence time, better balanced load (section 7.5).",
         f"{TOPICS} topics, each node subscribed to {SUBSCRIBED}; surviving nodes publish five "
-        "messages a second. Deliveries to surviving subscribers count. At time 0 a share of the "
+        "messages per second. Deliveries to surviving subscribers count. At time 0 a share of the "
         "nodes crashes, including the node through which all have joined. None of them comes "
         "back. None of the three systems repeats lost messages; in a cluster, a reader with a "
         "gap asks the owner's log.",

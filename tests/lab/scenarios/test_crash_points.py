@@ -35,7 +35,7 @@ def survive(points: list[Point], seed: int, reply: str) -> CrashWorld:
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_crash_at_a_point_costs_only_time(name: str) -> None:
+def test_crash_at_a_point_only_delays_messages(name: str) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-10 SVC-11 SVC-13: replies arrive, are lost, repeated or late."""
     for reply in REPLIES:
         for seed in range(SINGLE_SEEDS):
@@ -44,7 +44,7 @@ def test_crash_at_a_point_costs_only_time(name: str) -> None:
 
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", BY_NAME)
-def test_crashes_at_two_points_cost_only_time(name: str, half: int) -> None:
+def test_crashes_at_two_points_only_delay_messages(name: str, half: int) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-10 SVC-11 SVC-13"""
     for seed, (one, other, reply) in enumerate(PAIRS):
         if str(one) == name and seed % 2 == half:

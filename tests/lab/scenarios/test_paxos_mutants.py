@@ -1146,5 +1146,5 @@ service_mutant(
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_a_rule_taken_away_is_noticed(mutant: Mutant) -> None:
+def test_removed_rule_is_detected(mutant: Mutant) -> None:
     must_be_noticed(mutant)

@@ -38,7 +38,7 @@ def test_followers_catch_up_although_their_leader_has_lost_the_next_entry() -> N
     storm(63442)
 
 
-def test_each_seed_draws_a_service_of_its_own() -> None:
+def test_each_seed_draws_a_different_service() -> None:
     """SVC-10: groups of one to five nodes, with and without each kind of client."""
     assert SERVICE.draw is not None
     draws = [SERVICE.draw(seed, SERVICE.nodes) for seed in range(100)]

@@ -183,6 +183,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_storms_find_a_bug_that_is_put_back(mutant: Mutant) -> None:
+def test_storms_find_a_restored_bug(mutant: Mutant) -> None:
     """REP-1 REP-5 SVC-9 SVC-10"""
     must_be_noticed(mutant)

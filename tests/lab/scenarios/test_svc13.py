@@ -272,6 +272,6 @@ def test_reader_that_crashes_while_it_waits_waits_again(seed: int) -> None:
 
 
 @seeds
-def test_reader_that_crashes_while_it_waits_gets_messages_that_came_meanwhile(seed: int) -> None:
+def test_reader_that_crashes_while_it_waits_gets_messages_that_arrived_since(seed: int) -> None:
     """SVC-13 SVC-11"""
     synchronising(seed, waiting=False)

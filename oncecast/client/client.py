@@ -258,7 +258,7 @@ class Client:
     ) -> tuple[PublishedRange, ...]:
         """Append these parts to their topics in this order, and drop all other staged parts.
 
-        Return the offsets of the parts, also if an earlier call has published them.
+        Return the offsets of the parts, even if an earlier call published them.
         """
         return await self.parts.usable.staged.publish(source, number, parts, topic)
 

@@ -296,7 +296,7 @@ class Subscription:
         self._took()
 
     def nack(self, message: Message) -> None:
-        """Deliver this message and all behind it again, marked `redelivered`.
+        """Redeliver this message and all after it, marked `redelivered`.
 
         Raise InvalidArgument if the message is acknowledged. With `auto_ack`, asking for the next
         message acknowledges the messages before it.

@@ -43,7 +43,7 @@ class Lookup:
         self.owners: list[Position] = []  # the successors of `before`
         self.hops = self.timeouts = self.steps = 0
         self.doubted = 0  # how often an owner was not sure
-        self.doubts = 0  # nodes asked because of that
+        self.doubts = 0  # nodes asked because an owner was not sure
 
     def start_again(self, *, forgive: bool) -> None:
         if forgive:

@@ -43,7 +43,9 @@ class Term:
         self.acting = False  # all slots that could have been chosen before are applied
         self.next = 0  # slot to propose
         self.queue: deque[tuple[int, Item]] = deque()
-        self.in_flight: deque[tuple[int, int]] = deque()  # slot and bytes, proposed, not applied
+        self.in_flight: deque[tuple[int, int]] = (
+            deque()
+        )  # slot and bytes of each proposal that is not applied
         self.in_flight_bytes = 0
         self.changing: tuple[int, Config] | None = None  # a membership in flight
         self.proven = 0  # the membership under which a slot was decided with this ballot

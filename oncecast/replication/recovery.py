@@ -152,7 +152,7 @@ class Recovery:
         self.learner.apply_known(self.values.readable)
 
     def _finish_alone(self) -> None:
-        """Apply the log of a group of one: its votes are chosen, up to where others vote too."""
+        """Apply the log of a group of one: its votes are chosen until the group grows."""
         membership, progress = self.membership, self.progress
         while progress.applied < self.values.index.end - 1 and membership.is_alone:
             progress.certain = max(progress.certain, progress.applied + 1)

@@ -42,9 +42,9 @@ class Votes:
         self.ballots: dict[int, Ballot] = {}  # ballot of each accepted slot that is not applied
         self.top = 0  # the highest slot ever accepted
         self.replaced = 0  # votes that replaced others
-        self.counted: int | None = None  # `replaced`, as the last record said
-        self.rebirths = 0  # incarnations that this disk has lost
-        self.lost: list[Range] = []  # slots whose votes the log could not give back
+        self.counted: int | None = None  # `replaced`, as stored in the last record
+        self.rebirths = 0  # how often damage forced a new incarnation
+        self.lost: list[Range] = []  # slots whose votes could not be read from the log
         self.damage = ""
         self.incarnation_lost = False  # the record of the present incarnation is lost
 

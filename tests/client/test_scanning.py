@@ -159,7 +159,7 @@ def test_blocking_scan_returns_the_same_and_can_be_abandoned(tmp_path: Path) -> 
 
 
 def test_unfinished_scan_may_be_dropped_in_any_thread_and_at_any_time(tmp_path: Path) -> None:
-    """SVC-12: a collector of garbage runs wherever it likes, and must not wait for itself."""
+    """SVC-12: the garbage collector may run at any point, and must not deadlock."""
     with blocking.embedded(tmp_path) as client:
         client.create_topic("t", KEEP)
         client.put_many("t", numbers(0, 10))

@@ -369,7 +369,7 @@ class ClientSession(Protocol):
 
     @property
     def unsettled(self) -> int:
-        """Return the number of batches without an answer, also those of earlier processes."""
+        """Return the number of unanswered batches, including those of earlier processes."""
         return sum(len(flow.unsettled) for flow in self.flows.values())
 
     def _save(self, records: Iterable[Queued | Based | Settled]) -> None:

@@ -318,7 +318,7 @@ class Flow:
         self._settle(outgoing)
         self.busy = None
         self._patience.attempts = 0
-        # If the batch was sent before the last rewind, those behind it may still be in flight. To
+        # If the batch was sent before the last rewind, later ones may still be in flight. To
         # send them all again with every such answer would keep a slow node busy with copies.
         wider = self._window + 1 if id_ < self._mark else WINDOW_BATCHES
         self._window = min(WINDOW_BATCHES, wider)

@@ -86,7 +86,7 @@ def fingers_right(member: MemberStatus, alive: Steady) -> list[bool]:
 
 def ownership_runs(scale: Scale) -> list[Run]:
     sizes = [(nodes, SOURCE_TOPICS) for nodes in SOURCE_SIZES]
-    sizes += [(nodes, 3 * nodes) for nodes in LARGER]  # as many per node as with ten nodes
+    sizes += [(nodes, 3 * nodes) for nodes in LARGER]  # topics per node as in a ring of ten nodes
     return [
         Run(OWNERSHIP, system, nodes, topics, positions, seed=seed)
         for nodes, topics in sizes

@@ -16,7 +16,7 @@ def test_all_members_get_every_message_and_trees_recover_within_three_heartbeats
     assert all(must.holds for must in table.must)
 
 
-def test_lookup_costs_the_logarithm_and_publish_one_copy_per_child(
+def test_lookup_takes_logarithmic_hops_and_publish_sends_one_copy_per_child(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """NET-4 NET-5"""

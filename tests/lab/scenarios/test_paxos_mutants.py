@@ -1042,7 +1042,7 @@ mutant(
     retires,
 )
 mutant(
-    "another follower is asked if the first is gone",
+    "if a follower is down, another one is asked",
     Retirement,
     "lost",
     "successor = self._next()",

@@ -50,7 +50,7 @@ def open_directory(path: str, ours: re.Pattern[str] = OURS) -> OsDisk:
     directory = Path(path)
     try:
         if directory.exists() and not directory.is_dir():
-            raise WrongFormat(f"{directory} is not a directory", "use a writable directory")
+            raise WrongFormat(f"{directory}: not a directory", "use a writable directory")
         found = list(directory.iterdir()) if directory.is_dir() else []
         if not all(ours.fullmatch(each.name) for each in found):
             raise WrongFormat(

@@ -243,7 +243,7 @@ def test_error_names_an_unusable_data_directory(tmp_path: Path) -> None:
     for data in (tmp_path / "file" / "below", Path("/proc/oncecast"), Path(os.devnull)):
         ended = ended_at_once("--data", str(data), "--listen", "127.0.0.1:0")
         assert ended.returncode == ExitStatus.FAILURE
-        assert str(data) in ended.stderr
+        assert f"{data}: " in ended.stderr
         assert "use a writable directory" in ended.stderr
 
 

@@ -174,7 +174,7 @@ def ended_at_once(*flags: str) -> subprocess.CompletedProcess[str]:
             "use existing PEM files",
         ),
         (["--config", "missing.toml"], 2, "missing.toml"),
-        (["--data", "FILE"], 1, "is not a directory"),
+        (["--data", "FILE"], 1, "FILE: not a directory"),
         (["--data", "STRANGE"], 1, "files that are not a node"),
     ],
 )

@@ -103,7 +103,11 @@ def planted(lines: list[AnyLine]) -> dict[str, list[AnyLine]]:
     other = next(e.taker for e in lines if isinstance(e, Born) and e.taker != taken.taker)
     living = {e.taker for e in lines if isinstance(e, Born)}
     living -= {e.taker for e in lines if isinstance(e, Killed)}
-    last = next(each for each in lines if isinstance(each, Taken) and each.taker in living)
+    # If the run killed each consumer that took an element, a new one takes another.
+    alive = next((e for e in lines if isinstance(e, Taken) and e.taker in living), None)
+    last = alive or Taken("alive/1", "alive")
+    more: list[AnyLine] = [] if alive else [Born("alive", 1), Put("alive/1")]
+    more += [] if alive else [Settled("alive/1", "alive")]
     victim = Born("victim", 1)
     along: list[AnyLine] = [Put("x/1"), Put("x/2"), Settled("x/1", "victim")]
 
@@ -120,7 +124,7 @@ def planted(lines: list[AnyLine]) -> dict[str, list[AnyLine]]:
         "not given": [*without(is_of(taken.element, Taken)), Taken(taken.element, other)],
         "disputed": [*lines, Settled(taken.element, other)],
         "put again": [*lines, Put(taken.element)],
-        "untold": without(is_of(last.element, Taken)),
+        "untold": [*without(is_of(last.element, Taken)), *more],
         "too many": [*lines, victim, Killed("victim"), *along, Settled("x/2", "victim")],
     }
 

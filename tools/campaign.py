@@ -1,0 +1,132 @@
+"""Run many seeds of the storms that draw their options, and report how many passed.
+
+    python -m tools.campaign build/campaign.jsonl --share 0.01 --first 0 --jobs 2
+
+The whole campaign has 20,000 seeds of paxos, 5,000 of ring and 10,000 each of service and toolkit.
+It takes about three hours of one core. Each finished chunk of seeds is a line in the file. If the
+campaign is started again with the same file, it continues after the last finished chunk. Use a new
+file for another commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import NamedTuple
+
+CHUNK = 100  # seeds
+ROW = "{:<14} {:>5} {:>8} {:>8} {:>7}"
+
+
+class Storm(NamedTuple):
+    scenario: str
+    nodes: int  # 0: the default of the scenario
+    seeds: int
+
+
+STORMS = (
+    Storm("paxos", 3, 10_000),
+    Storm("paxos", 5, 10_000),
+    Storm("ring", 0, 5_000),
+    Storm("service", 0, 10_000),
+    Storm("mutex", 0, 2_000),
+    Storm("mutex-lamport", 0, 2_000),
+    Storm("queue-fifo", 0, 2_000),
+    Storm("queue-paxos", 0, 2_000),
+    Storm("election", 0, 2_000),
+)
+
+
+class Chunk(NamedTuple):
+    """Seeds that run in one process."""
+
+    scenario: str
+    nodes: int
+    first: int
+    last: int
+
+
+class Result(NamedTuple):
+    chunk: Chunk
+    failed: tuple[str, ...]  # a line for each failed seed
+
+
+def chunks(first: int, share: float) -> list[Chunk]:
+    """Return all chunks, so that every storm has run the same share of its seeds at any time."""
+    placed: list[tuple[float, Chunk]] = []
+    for storm in STORMS:
+        seeds = max(1, round(storm.seeds * share))
+        for at in range(0, seeds, CHUNK):
+            last = first + min(at + CHUNK, seeds) - 1
+            placed.append((at / seeds, Chunk(storm.scenario, storm.nodes, first + at, last)))
+    return [chunk for _, chunk in sorted(placed)]
+
+
+def run(chunk: Chunk) -> Result:
+    words = ["sim", "run", chunk.scenario, "--seeds", f"{chunk.first}..{chunk.last}", "--json"]
+    words += ["--nodes", str(chunk.nodes)] if chunk.nodes else []
+    done = subprocess.run(
+        [sys.executable, "-m", "oncecast", *words], capture_output=True, text=True, check=False
+    )
+    found = [
+        json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"scenario"')
+    ]
+    if len(found) != chunk.last - chunk.first + 1:
+        raise SystemExit(f"{' '.join(words)} ended early: {done.stderr[-2000:]}")
+    return Result(
+        chunk, tuple([f"{each['seed']}: {each['violation']}" for each in found if not each["ok"]])
+    )
+
+
+def read(file: Path) -> Iterator[Result]:
+    """Yield the results of the chunks that an earlier run has finished."""
+    for line in file.read_text().splitlines() if file.exists() else ():
+        chunk, failed = json.loads(line)
+        yield Result(Chunk(*chunk), tuple(failed))
+
+
+def report(results: Sequence[Result]) -> None:
+    print(ROW.format("storm", "nodes", "seeds", "passed", "failed"))
+    for storm in STORMS:
+        mine = [each for each in results if each.chunk[:2] == storm[:2]]
+        seeds = sum(each.chunk.last - each.chunk.first + 1 for each in mine)
+        failed = sum(len(each.failed) for each in mine)
+        print(ROW.format(storm.scenario, storm.nodes or "-", seeds, seeds - failed, failed))
+    for each in results:
+        for line in each.failed:
+            print(f"{each.chunk.scenario} ({each.chunk.nodes or 'default'} nodes) seed {line}")
+
+
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="tools.campaign",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", type=Path, help="JSON lines, one for each finished chunk")
+    parser.add_argument("--first", type=int, default=0, help="first seed (default: 0)")
+    parser.add_argument("--share", type=float, default=1.0, help="of all seeds (default: 1, all)")
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes (default: 2)")
+    given = parser.parse_args(words)
+    results = list(read(given.file))
+    finished = {each.chunk for each in results}
+    rest = [each for each in chunks(given.first, given.share) if each not in finished]
+    given.file.parent.mkdir(parents=True, exist_ok=True)
+    with given.file.open("a") as file, ThreadPoolExecutor(given.jobs) as pool:
+        for number, done in enumerate(as_completed([pool.submit(run, each) for each in rest])):
+            results.append(done.result())
+            file.write(json.dumps(results[-1]) + "\n")
+            file.flush()
+            failed = len(results[-1].failed)
+            print(f"{number + 1} of {len(rest)} chunks, {failed} failed", file=sys.stderr)
+    report(results)
+    return 1 if any(each.failed for each in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/ready
 PEERS := .venv/peers
 SITE := .venv/site
-GET_PEERS := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps
+GET_PEERS := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes
 # Three workers on two cores, because tests with real processes mostly wait. A worker that dies ends the
 # run; otherwise pytest would wait forever for the tests of its file.
 PYTEST := $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
@@ -63,7 +63,7 @@ format: $(READY) ## format the code and update generated tables
 	@$(BIN)/ruff check --fix $(SOURCES)
 	@$(BIN)/python -m tools.check_docs --write
 
-lock: ## update the versions in requirements.lock
+lock: ## update the versions in requirements.lock, and the hashes of all lock files
 	@PYTHON=$(PYTHON) tools/lock.sh
 
 clean: ## remove the environment and all caches
@@ -73,7 +73,7 @@ clean: ## remove the environment and all caches
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("oncecast needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0] + "; use another interpreter: make PYTHON=python3.13")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --requirement requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	$(BIN)/pip check --disable-pip-version-check
 	@touch $@
@@ -81,10 +81,11 @@ $(READY): requirements.lock pyproject.toml
 # `make bench` reports and skips packages that cannot be installed, and tries again the next time.
 $(PEERS): requirements-bench.lock $(READY)
 	@if $(GET_PEERS) --requirement $<; then touch $@; \
-	else for pin in $$(grep -v '^#' $<); do $(GET_PEERS) $$pin || echo "bench: cannot get $$pin" >&2; done; fi
+	else sed -e '/^#/d' -e ':a' -e '/\\$$/{N;s/ *\\\n */ /;ba' -e '}' $< | while read -r pin; do \
+		echo "$$pin" | $(GET_PEERS) --requirement /dev/stdin || echo "bench: cannot get $${pin%% *}" >&2; done; fi
 
 $(SITE): requirements-docs.lock $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --requirement $<
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement $<
 	@touch $@
 
 .PHONY: help demo quick test soak mutants mutate bench check docs format lock clean

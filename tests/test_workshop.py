@@ -18,14 +18,21 @@ import oncecast
 from oncecast.cli import main
 from oncecast.errors import ExitStatus
 from tools.check_docs import ROOT
+from tools.lock_hashes import locked, pins
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LAYERS, PURE = PROJECT["tool"]["importlinter"]["contracts"]
 
 
-def pins() -> dict[str, str]:
-    lines = (ROOT / "requirements.lock").read_text().splitlines()
-    return dict(line.split("==") for line in lines if not line.startswith("#"))
+LOCKS = ("requirements.lock", "requirements-docs.lock", "requirements-bench.lock")
+LOCKED = re.compile(
+    r"[a-z0-9-]+==[0-9][0-9a-z.]*"  # a name and a version
+    r"( \\\n    --hash=sha256:[0-9a-f]{64})+\n"  # and the hashes of all its files
+)
+
+
+def locked_versions() -> dict[str, str]:
+    return pins((ROOT / "requirements.lock").read_text())
 
 
 def test_contributors_guide_lists_every_package() -> None:
@@ -34,10 +41,36 @@ def test_contributors_guide_lists_every_package() -> None:
     assert [each for each in packages if f"`oncecast/{each}`" not in told] == []
 
 
-def test_lock_holds_names_and_versions_only() -> None:
-    for name, version in pins().items():
-        assert re.fullmatch(r"[a-z0-9-]+", name)
-        assert re.fullmatch(r"[0-9][0-9a-z.]*", version)
+@pytest.mark.parametrize("lock", LOCKS)
+def test_lock_holds_names_versions_and_hashes_only(lock: str) -> None:
+    """SEC-4"""
+    text = (ROOT / lock).read_text()
+    assert pins(text)
+    assert LOCKED.sub("", text).count("\n") == text.count("#") == 1
+
+
+def test_hashes_of_a_release_cover_every_platform_and_no_other_release() -> None:
+    def page(name: str) -> str:
+        files = (
+            f"{name}-1.0.0.tar.gz#sha256=aa",
+            f"{name}-1.0-cp311-cp311-win_amd64.whl#sha256=cc",
+            f"{name}-1.0-py3-none-any.whl#sha256=bb",
+            f"{name}-1.0.1-py3-none-any.whl#sha256=dd",
+            f"{name}-1.0-py3-none-any.whl.metadata#sha256=ee",
+            f"{name}-1.0.zip#md5=ff",
+        )
+        return "".join(f'<a href="../../some%2Fwhere/{each}">{each}</a>' for each in files)
+
+    hashed = "# Note.\nbox==1.0 \\\n" + " \\\n".join(
+        f"    --hash=sha256:{digest}" for digest in ("aa", "bb", "cc")
+    )
+    assert locked("# Note.\nbox==1.0\n", page) == f"{hashed}\n"
+    assert locked(f"{hashed}\n", page) == f"{hashed}\n"
+
+
+def test_release_without_files_is_refused() -> None:
+    with pytest.raises(SystemExit, match=r"no file of box 1\.0"):
+        locked("box==1.0\n", lambda name: "<html></html>")
 
 
 def test_lock_file_pins_the_declared_dependencies() -> None:
@@ -45,7 +78,7 @@ def test_lock_file_pins_the_declared_dependencies() -> None:
         PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dev"]
     )
     for requirement in map(Requirement, declared):
-        assert requirement.specifier.contains(pins()[requirement.name])
+        assert requirement.specifier.contains(locked_versions()[requirement.name])
 
 
 def test_every_package_below_the_network_and_every_pure_half_is_held_pure() -> None:

@@ -117,8 +117,8 @@ def until(what: str, reached: Callable[[], bool]) -> float:
 
 def load(ring: Ring, trace: Path, number: int, messages: int, rate: int) -> Any:
     """Start an automated client that is connected to three processes of the ring."""
-    homes = [ring.processes[(number * 3 + each) % len(ring.processes)] for each in range(3)]
-    words = ["--server", ",".join(each.address for each in homes), "--publishes", str(messages)]
+    servers = [ring.processes[(number * 3 + each) % len(ring.processes)] for each in range(3)]
+    words = ["--server", ",".join(each.address for each in servers), "--publishes", str(messages)]
     words += ["--topics", str(TOPICS), "--subscribers", "1", "--rate", str(rate), "--json"]
     words += ["--seed", str(number), "--timeout", str(PATIENCE), "--trace", str(trace)]
     command = [sys.executable, "-m", "oncecast", "load", *words]

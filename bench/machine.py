@@ -24,12 +24,12 @@ ROUNDS = 5
 def ready(*, subscriptions: int = 1) -> tuple[Machine, int, int]:
     """Return a machine with a topic, and the epochs of its producer and its readers."""
     machine = Machine()
-    opened = machine.apply(0, OpenProducer("t", "p", "life", 0))
+    opened = machine.apply(0, OpenProducer("t", "p", "inc-1", 0))
     assert isinstance(opened, Opened)
     attached = None
     for number in range(subscriptions):
         machine.apply(2 * number + 1, Subscribe("t", f"s{number}", FromNew(), 0))
-        attached = machine.apply(2 * number + 2, Attach("t", f"s{number}", "life"))
+        attached = machine.apply(2 * number + 2, Attach("t", f"s{number}", "inc-1"))
     assert isinstance(attached, Attached)
     return machine, opened.epoch, attached.epoch
 
@@ -99,7 +99,7 @@ def snapshot(topics: int, entries: int) -> tuple[float, float, float, int]:
     for number in range(topics):
         name = f"topic-{number}"
         machine.apply(entries + 10 + 2 * number, Subscribe(name, "s", FromNew(), 0))
-        machine.apply(entries + 11 + 2 * number, OpenProducer(name, "p", "life", 0))
+        machine.apply(entries + 11 + 2 * number, OpenProducer(name, "p", "inc-1", 0))
     marks = [perf_counter()]
     chunks = list(machine.state())
     marks.append(perf_counter())

@@ -396,15 +396,15 @@ def show(results: dict[str, Any]) -> None:
         for name, row in rows.items():
             print(f"  {name}")
             for key, figure in row.items():
-                print(f"    {key:<12} {told(figure)}")
+                print(f"    {key:<12} {formatted(figure)}")
 
 
-def told(figure: Any) -> str:
+def formatted(figure: Any) -> str:
     if not isinstance(figure, dict):
         return f"{figure:,.0f}"
     if "median" in figure:
         return f"{figure['median']:,.0f} ({figure['min']:,.0f} to {figure['max']:,.0f})"
-    return ", ".join(f"{key} {told(each)}" for key, each in figure.items())
+    return ", ".join(f"{key} {formatted(each)}" for key, each in figure.items())
 
 
 def main() -> None:

@@ -140,7 +140,7 @@ async def bulk(client: Client, value: bytes, count: int) -> None:
     for number in range(count):
         client.put_nowait("t", value)
         if number % A_TURN == 0:
-            await client.room()
+            await client.wait_for_space()
             await asyncio.sleep(0)
     await client.flush()
 
@@ -292,11 +292,11 @@ def progress(text: str) -> None:
 def show(results: dict[str, Any]) -> None:
     for name, row in results.items():
         for label, figures in row.items():
-            told = [
+            columns = [
                 f"{key} {each['median']:,.1f} ({each['min']:,.1f} to {each['max']:,.1f})"
                 for key, each in figures.items()
             ]
-            print(f"{name:<13} {label if len(row) > 1 else '':<7}", "  ".join(told))
+            print(f"{name:<13} {label if len(row) > 1 else '':<7}", "  ".join(columns))
 
 
 def main() -> None:

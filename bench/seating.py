@@ -89,7 +89,7 @@ def look(server: str) -> GroupView | None:
     return None
 
 
-def life(server: str, address: str) -> int:
+def incarnation_of(server: str, address: str) -> int:
     """Return the incarnation in which this node is a member, or 0."""
     view = look(server)
     members = () if view is None else view.members
@@ -122,7 +122,7 @@ def newcomer(group: Group, how: str, directory: Path) -> Node:
 def take_seat(group: Group, node: Node, how: str) -> None:
     """Start the new node and return when it is a member."""
     others = [each for each in group.addresses if each != node.address]
-    before = life(",".join(others), node.address)
+    before = incarnation_of(",".join(others), node.address)
     node.start(others)
     say(f"  {node.address} joins")
     if how == "removed":  # the group has one member less
@@ -130,8 +130,11 @@ def take_seat(group: Group, node: Node, how: str) -> None:
             until("an offer", lambda: "yes" if node.address in client.group().offers else None)
             client.add_replica(node.address)
     else:
-        lives = (0, before)
-        until("a seat", lambda: None if life(",".join(others), node.address) in lives else "yes")
+        known = (0, before)
+        until(
+            "a seat",
+            lambda: None if incarnation_of(",".join(others), node.address) in known else "yes",
+        )
 
 
 def measure(how: str, rate: int, clients: int, backlog: int, directory: Path) -> dict[str, Any]:

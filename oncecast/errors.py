@@ -16,7 +16,7 @@ OncecastError
 ├── CoordinationError
 │   ├── NotReached · NotDeposited · Lapse · Stale · BadName · Stopped
 │   └── StreamError
-│       └── BadQoS · NoRoom · NotMatched · NotReceived · NotOpen · NoCluster
+│       └── BadQoS · CacheFull · NotMatched · NotReceived · NotOpen · NoCluster
 ├── StorageError
 │   ├── DiskFull · SyncFailed · Corrupt · Crippled
 │   └── NoSuchRecord · RecordTooLarge · WrongFormat · InUse
@@ -579,7 +579,7 @@ class BadQoS(StreamError, ValueError):
         super().__init__("", message, remedy)
 
 
-class NoRoom(StreamError):
+class CacheFull(StreamError):
     """A writer that keeps all values is at its limit, and no buffer space came free in time."""
 
     code = "no-room"

@@ -36,9 +36,9 @@ def locked_versions() -> dict[str, str]:
 
 
 def test_contributors_guide_lists_every_package() -> None:
-    told = (ROOT / "CONTRIBUTING.md").read_text()
+    reported = (ROOT / "CONTRIBUTING.md").read_text()
     packages = [each.parent.name for each in (ROOT / "oncecast").glob("*/__init__.py")]
-    assert [each for each in packages if f"`oncecast/{each}`" not in told] == []
+    assert [each for each in packages if f"`oncecast/{each}`" not in reported] == []
 
 
 @pytest.mark.parametrize("lock", LOCKS)

@@ -14,7 +14,7 @@ NODES = 3
 
 class NatsGroup(Nats):
     name = "NATS R3"
-    told = f"{NODES} nats-server in a cluster, streams with {NODES} replicas. {Nats.told}"
+    setup = f"{NODES} nats-server in a cluster, streams with {NODES} replicas. {Nats.setup}"
     replicas = NODES
 
     def start(self, directory: Path) -> None:

@@ -14,11 +14,11 @@ NODES = 3
 
 class Alone(Oncecast):
     name = "one node"
-    told = "`oncecast serve` as it is; the client as above"
+    setup = "`oncecast serve` as it is; the client as above"
 
 
 class Group(Oncecast):
-    told = f"{NODES} nodes, `oncecast serve --join`, else as they are. {Oncecast.told}"
+    setup = f"{NODES} nodes, `oncecast serve --join`, else as they are. {Oncecast.setup}"
 
     def start(self, directory: Path) -> None:
         addresses: list[str] = []

@@ -69,8 +69,8 @@ def figures_of(measure: Measure, peers: Sequence[System], messages: int, rounds:
                 slices[peer.name].append(run(measure.of(peer, values)))
         label = f"round {number} of {rounds}" if number else "warm-up"
         figures = {name: median(each) for name, each in slices.items()}
-        told = ", ".join(f"{name} {figure:,.0f}" for name, figure in figures.items())
-        say(f"{measure.title}, {label}, {measure.unit}: {told}")
+        summary = ", ".join(f"{name} {figure:,.0f}" for name, figure in figures.items())
+        say(f"{measure.title}, {label}, {measure.unit}: {summary}")
         if number:
             for name, figure in figures.items():
                 found.rounds[name].append(figure)
@@ -115,13 +115,13 @@ def measured(
     found, missing = present(peers)
     about = machine(root)
     with running(found, root):
-        systems = {each.name: {"version": each.version(), "told": each.told} for each in found}
+        systems = {each.name: {"version": each.version(), "setup": each.setup} for each in found}
         all_figures = [
             figures_of(each, found, arguments.messages, arguments.rounds) for each in measures
         ]
     print(", ".join(f"{key}: {value}" for key, value in about.items()))
     for name, each in systems.items():
-        print(f"{name} {each['version']}: {each['told']}")
+        print(f"{name} {each['version']}: {each['setup']}")
     for name, lack in missing.items():
         print(f"{name} was skipped: {lack} is missing")
     print(table(all_figures))

@@ -16,7 +16,7 @@ from bench.peers.peer import MANY, PAUSE, Peer, answers, free_port, program
 
 class Nats(Peer):
     name = "NATS"
-    told = (
+    setup = (
         "JetStream, file storage, sync_interval always; nats-py: publish_async, 4000 in flight; "
         "durable pull consumers that fetch 1000 and acknowledge all by the last (ack all), "
         "the very last with a reply; put to get: a push consumer; 256 publishers: publish"

@@ -14,7 +14,7 @@ from bench.peers.peer import MANY, PAUSE, Peer, answers, free_port
 
 class Oncecast(Peer):
     name = "oncecast"
-    told = (
+    setup = (
         "`oncecast serve` as it is; put_nowait for each message, flush at the end; get_many(1000) "
         "with automatic acks, close at the end; 256 publishers: tasks that share a client"
     )

@@ -29,7 +29,7 @@ class System(ABC):
     """A measured system and its processes."""
 
     name: ClassVar[str]
-    told: ClassVar[str]  # settings of server and client
+    setup: ClassVar[str]  # settings of server and client
     share: ClassVar[float]  # fraction of the fastest system's messages, so that rounds are short
     modules: ClassVar[tuple[str, ...]] = ()
     programs: ClassVar[tuple[str, ...]] = ()
@@ -149,8 +149,8 @@ def mind_signals() -> None:
 
 def program(name: str) -> Path | None:
     """Return the path of a program: beside the interpreter, in Debian's directory, or on PATH."""
-    places = [Path(sys.executable).parent, "/usr/lib/rabbitmq/bin", os.environ.get("PATH", "")]
-    found = shutil.which(name, path=os.pathsep.join(map(str, places)))
+    folders = [Path(sys.executable).parent, "/usr/lib/rabbitmq/bin", os.environ.get("PATH", "")]
+    found = shutil.which(name, path=os.pathsep.join(map(str, folders)))
     return Path(found) if found else None
 
 

@@ -16,7 +16,7 @@ from bench.peers.peer import MANY, PAUSE, Peer, answers, free_port, program
 
 class RabbitMQ(Peer):
     name = "RabbitMQ"
-    told = (
+    setup = (
         "a durable quorum queue a subscriber behind a fan-out exchange, publisher confirms; "
         "aiormq: 1000 basic_publish at once; basic_consume with a prefetch of 2000, one ack for "
         "each 1000. Acks have no reply in AMQP: the time ends with the round trip behind the last"

@@ -18,7 +18,7 @@ WAIT_MS = 10_000
 
 class Redis(Peer):
     name = "Redis"
-    told = (
+    setup = (
         "appendonly, appendfsync always, no rewrite of the file meanwhile; redis-py with hiredis: "
         "XADD in pipelines of 1000; XREADGROUP of 1000 in one pipeline with the XACK of those "
         "before; a thread a subscriber, which is faster than asyncio; 256 publishers: tasks that "

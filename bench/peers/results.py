@@ -61,7 +61,7 @@ def table(all_figures: Sequence[Figures]) -> str:
     for figures in all_figures:
         title = f"{figures.measure.title} ({figures.measure.unit})"
         for name, values in figures.rounds.items():
-            rows.append((title, name, *told(spread(values), ",.0f"), *beside(figures, name)))
+            rows.append((title, name, *formatted(spread(values), ",.0f"), *beside(figures, name)))
             title = ""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("| " + " | ".join(map(pad, row, widths, FIGURES)) + " |" for row in rows)
@@ -76,10 +76,10 @@ def beside(figures: Figures, name: str) -> tuple[str, ...]:
     verdict = {None: "", True: "ok", False: "SHORT"}[measure.reached(name, ratio.median)]
     target = measure.targets.get(name)
     sign = "<=" if measure.less_is_better else ">="
-    return (*told(ratio, ".2f"), f"{sign} {target:g}" if target else "", verdict)
+    return (*formatted(ratio, ".2f"), f"{sign} {target:g}" if target else "", verdict)
 
 
-def told(figures: Spread, form: str) -> tuple[str, ...]:
+def formatted(figures: Spread, form: str) -> tuple[str, ...]:
     return tuple(format(each, form) for each in (figures.median, figures.min, figures.max))
 
 

@@ -23,7 +23,7 @@ from bench.queues.trace import Born, Killed, Settled, Taken, audit, blind_to, en
 
 KEEPERS = 3  # producers that are also acceptors
 LOOK_EVERY = 0.1
-TELL_EVERY = 5.0
+REPORT_EVERY = 5.0
 STUCK_AFTER = 120.0  # seconds without any progress
 FAULTS_SHOWN = 10
 
@@ -89,7 +89,7 @@ class Party:
             self.tell(each, *words)
         return [self.hear(each) for each in self.producers]
 
-    def kill_one(self, rng: Random, book: Path) -> bool:
+    def kill_one(self, rng: Random, kills_file: Path) -> bool:
         """Kill a consumer that has taken an element, and start a new one."""
         busy = [trace for trace in self.consumers if b"taken" in trace.read_bytes()]
         if not busy:
@@ -99,7 +99,7 @@ class Party:
         process.kill()
         process.communicate()
         born = next(each for each in read([trace]) if isinstance(each, Born))
-        with book.open("ab") as lines:
+        with kills_file.open("ab") as lines:
             lines.write(encode(Killed(born.taker)) + b"\n")
         self.add_consumer()
         return True
@@ -124,12 +124,12 @@ def party(root: Path, producers: int, consumers: int, tickets: int) -> Iterator[
 
 def play(party: Party, elements: int, kill_every: float, rng: Random) -> tuple[float, int]:
     """Run until all elements are taken; return the seconds and the number of kills."""
-    book = party.root / "killed.jsonl"
-    book.touch()
-    party.traces.append(book)
+    kills_file = party.root / "killed.jsonl"
+    kills_file.touch()
+    party.traces.append(kills_file)
     shares = [elements // len(party.producers)] * len(party.producers)
     shares[0] += elements - sum(shares)
-    began = told = moved = monotonic()
+    began = reported = moved = monotonic()
     next_kill, kills, before = began + kill_every, 0, -1
     for producer, share in zip(party.producers, shares, strict=True):
         party.tell(producer, "put", share)
@@ -140,9 +140,9 @@ def play(party: Party, elements: int, kill_every: float, rng: Random) -> tuple[f
             raise Failed(f"no element was put or taken for {STUCK_AFTER:g} s")
         if now > next_kill:
             next_kill = now + rng.uniform(0.5, 1.5) * kill_every
-            kills += party.kill_one(rng, book)
-        if now > told + TELL_EVERY:
-            told = now
+            kills += party.kill_one(rng, kills_file)
+        if now > reported + REPORT_EVERY:
+            reported = now
             taken = count_taken(party)
             rate = taken / (now - began)
             say(f"{taken:,} of {elements:,} taken, {rate:,.0f}/s, {kills} consumers killed")
@@ -161,7 +161,7 @@ def settle(party: Party) -> None:
     until = monotonic() + STUCK_AFTER
     while monotonic() < until:
         faults = audit(read(party.traces))
-        if not any(fault.startswith("untold") for fault in faults):
+        if not any(fault.startswith("unreported") for fault in faults):
             return
         sleep(LOOK_EVERY)
 
@@ -180,11 +180,11 @@ def measure(
         seconds, kills = play(made, elements, kill_every, Random(seed))
         settle(made)
         lines = read(made.traces)
-    told = {each.element for each in lines if isinstance(each, Taken)}
+    taken = {each.element for each in lines if isinstance(each, Taken)}
     given = {each.element for each in lines if isinstance(each, Settled)}
     faults = audit(lines)
     blind = [] if faults else blind_to(lines)
-    along = len(given - told)
+    along = len(given - taken)
     return Result(elements, seconds, elements / seconds, kills, along, faults, blind)
 
 

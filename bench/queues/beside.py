@@ -25,7 +25,7 @@ PATIENCE = 30.0
 
 class Oncecast(System):
     name = "oncecast"
-    told = (
+    setup = (
         "three `oncecast keep` with disks, a majority of which agrees on each element; "
         "dequeue() for each, one or 64 at a time"
     )
@@ -34,8 +34,8 @@ class Oncecast(System):
     def start(self, directory: Path) -> None:
         ports = [free_port() for _ in range(KEEPERS)]
         self.peers = [f"127.0.0.1:{port}" for port in ports]
-        for port, place in zip(ports, self.peers, strict=True):
-            command = [sys.executable, "-m", "oncecast", "keep", "--listen", place]
+        for port, address in zip(ports, self.peers, strict=True):
+            command = [sys.executable, "-m", "oncecast", "keep", "--listen", address]
             command += ["--peers", ",".join(self.peers), "--data", str(directory / str(port))]
             self.run(command, directory / f"{port}.log").wait_until(partial(answers, port))
 
@@ -63,7 +63,7 @@ class Oncecast(System):
 
 
 class RedisLists(Redis):
-    told = "appendonly, appendfsync always; redis-py: BLMOVE for each, alone or in pipelines of 64"
+    setup = "appendonly, appendfsync always; redis-py: BLMOVE for each, alone or in pipelines of 64"
     share = 1.0
 
     async def take(self, values: list[bytes], at_once: int) -> float:

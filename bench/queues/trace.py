@@ -80,7 +80,7 @@ def audit(lines: list[AnyLine]) -> list[str]:
     along = Counter(taker for element, taker in given.items() if element not in taken)
     for taker, count in along.items():
         if taker not in killed:
-            faults.append(f"untold: {count} of {taker}, which lives")
+            faults.append(f"unreported: {count} of {taker}, which lives")
         elif count > tickets[taker]:
             faults.append(f"too many: {taker} was killed and took {count} along")
     return faults
@@ -124,7 +124,7 @@ def planted(lines: list[AnyLine]) -> dict[str, list[AnyLine]]:
         "not given": [*without(is_of(taken.element, Taken)), Taken(taken.element, other)],
         "disputed": [*lines, Settled(taken.element, other)],
         "put again": [*lines, Put(taken.element)],
-        "untold": [*without(is_of(last.element, Taken)), *more],
+        "unreported": [*without(is_of(last.element, Taken)), *more],
         "too many": [*lines, victim, Killed("victim"), *along, Settled("x/2", "victim")],
     }
 

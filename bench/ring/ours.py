@@ -18,9 +18,9 @@ SETTLED = 1.0  # seconds for the trees to form
 
 
 class Ring(Oncecast):
-    told = (
+    setup = (
         f"{PROCESSES} processes, `oncecast serve --own-group --join`; a topic has three replicas; "
-        f"subscribers at the processes in turn, by push. {Oncecast.told}"
+        f"subscribers at the processes in turn, by push. {Oncecast.setup}"
     )
     push = True
 
@@ -52,8 +52,8 @@ class Ring(Oncecast):
         async with AsyncExitStack() as clients:
             readings = []
             for number in range(subscribers):
-                home = self.addresses[number % PROCESSES]
-                client = await clients.enter_async_context(oncecast.connect(home))
+                server = self.addresses[number % PROCESSES]
+                client = await clients.enter_async_context(oncecast.connect(server))
                 name = f"reader{number}"
                 readings.append(await client.subscribe(topic, name, push=self.push))
             client = await clients.enter_async_context(oncecast.connect(self.address))
@@ -72,5 +72,5 @@ class Pulled(Ring):
     """The same ring, with subscribers that read from the owner."""
 
     name = "ring, pulled"
-    told = "the same, but subscribers read from the owner"
+    setup = "the same, but subscribers read from the owner"
     push = False

@@ -25,7 +25,7 @@ CONFIG = """<CycloneDDS><Domain>
 
 class CycloneDDS(StreamSystem):
     name = "Cyclone DDS"
-    told = (
+    setup = (
         "reliable, keep-all, over loopback; an array of octets, which is faster than a sequence; "
         "writer.write for each; a wait set, and take of 1000"
     )
@@ -37,7 +37,7 @@ class CycloneDDS(StreamSystem):
         return version("cyclonedds")
 
 
-def topic(place: str, size: int) -> tuple[Any, Any, Any, Any]:
+def topic(address: str, size: int) -> tuple[Any, Any, Any, Any]:
     """Return a participant of its own domain, its topic, the QoS and the sample type."""
     os.environ["CYCLONEDDS_URI"] = CONFIG
     from cyclonedds.domain import DomainParticipant
@@ -50,12 +50,12 @@ def topic(place: str, size: int) -> tuple[Any, Any, Any, Any]:
     octets: Any = array
     kind = make_dataclass("Sample", [("data", octets[uint8, size])], bases=(IdlStruct,))
     qualities = Qos(Policy.Reliability.Reliable(duration(seconds=PATIENCE)), Policy.History.KeepAll)
-    participant = DomainParticipant(int(place.rpartition(":")[2]) % 230)
+    participant = DomainParticipant(int(address.rpartition(":")[2]) % 230)
     return participant, Topic(participant, TOPIC, kind, qos=qualities), qualities, kind
 
 
-def read(place: str, counter: Counter) -> None:
-    participant, made, qualities, _ = topic(place, counter.size)
+def read(address: str, counter: Counter) -> None:
+    participant, made, qualities, _ = topic(address, counter.size)
     from cyclonedds.core import InstanceState, ReadCondition, SampleState, ViewState, WaitSet
     from cyclonedds.sub import DataReader
     from cyclonedds.util import duration
@@ -72,8 +72,8 @@ def read(place: str, counter: Counter) -> None:
                 return
 
 
-def write(place: str, count: int, size: int, pause: float) -> None:
-    participant, made, qualities, kind = topic(place, size)
+def write(address: str, count: int, size: int, pause: float) -> None:
+    participant, made, qualities, kind = topic(address, size)
     from cyclonedds.pub import DataWriter
 
     writer = DataWriter(participant, made, qos=qualities)

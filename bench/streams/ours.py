@@ -18,7 +18,7 @@ QUALITIES = QoS(reliability=Reliability.RELIABLE, history=KEEP_ALL, blocking_max
 
 class Oncecast(StreamSystem):
     name = "oncecast"
-    told = (
+    setup = (
         "reliable, keep-all; await write(value) for each; reader.wait() and take(), or async for "
         "if the way is timed"
     )
@@ -29,9 +29,9 @@ class Oncecast(StreamSystem):
         return oncecast.__version__
 
 
-def read(place: str, counter: Counter) -> None:
+def read(address: str, counter: Counter) -> None:
     async def story() -> None:
-        async with join(place) as node:
+        async with join(address) as node:
             reader = node.stream(STREAM, QUALITIES).reader()
             say("ready")
             if counter.paced:
@@ -46,9 +46,9 @@ def read(place: str, counter: Counter) -> None:
     run(story())
 
 
-def write(place: str, count: int, size: int, pause: float) -> None:
+def write(address: str, count: int, size: int, pause: float) -> None:
     async def story() -> None:
-        async with join("127.0.0.1:0", peers=[place]) as node:
+        async with join("127.0.0.1:0", peers=[address]) as node:
             writer = node.stream(STREAM, QUALITIES).writer()
             await writer.wait_for_readers(1, PATIENCE)
             value, began = bytes(size), perf_counter()

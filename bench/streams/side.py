@@ -43,13 +43,13 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def main(system: str, role: str, place: str, *numbers: str) -> None:
+def main(system: str, role: str, address: str, *numbers: str) -> None:
     count, size, pause = int(numbers[0]), int(numbers[1]), float(numbers[2])
     module = importlib.import_module(f"bench.streams.{system}")
     if role == "read":
-        module.read(place, Counter(count, size, paced=pause > 0))
+        module.read(address, Counter(count, size, paced=pause > 0))
     else:
-        module.write(place, count, size, pause)
+        module.write(address, count, size, pause)
 
 
 if __name__ == "__main__":

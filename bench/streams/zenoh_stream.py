@@ -17,7 +17,7 @@ PATIENCE = 30.0
 
 class Zenoh(StreamSystem):
     name = "Zenoh"
-    told = "reliable, congestion control block; publisher.put for each; a callback for each"
+    setup = "reliable, congestion control block; publisher.put for each; a callback for each"
     share = 1.0
     modules = ("zenoh",)
     module = "zenoh_stream"
@@ -26,35 +26,35 @@ class Zenoh(StreamSystem):
         return version("eclipse-zenoh")
 
 
-def session(**places: list[str]) -> Any:
+def session(**endpoints: list[str]) -> Any:
     import zenoh
 
     config = zenoh.Config()
     config.insert_json5("mode", '"peer"')
     config.insert_json5("scouting/multicast/enabled", "false")
-    config.insert_json5("listen/endpoints", json.dumps(places.get("listen", [])))
-    config.insert_json5("connect/endpoints", json.dumps(places.get("connect", [])))
+    config.insert_json5("listen/endpoints", json.dumps(endpoints.get("listen", [])))
+    config.insert_json5("connect/endpoints", json.dumps(endpoints.get("connect", [])))
     return zenoh.open(config)
 
 
-def read(place: str, counter: Counter) -> None:
+def read(address: str, counter: Counter) -> None:
     done = Event()
 
     def hear(sample: Any) -> None:
         if counter.came(sample.payload.to_bytes()):
             done.set()
 
-    with session(listen=[f"tcp/{place}"]) as opened:
+    with session(listen=[f"tcp/{address}"]) as opened:
         subscriber = opened.declare_subscriber(KEY, hear)
         say("ready")
         done.wait()
         subscriber.undeclare()
 
 
-def write(place: str, count: int, size: int, pause: float) -> None:
+def write(address: str, count: int, size: int, pause: float) -> None:
     import zenoh
 
-    with session(connect=[f"tcp/{place}"]) as opened:
+    with session(connect=[f"tcp/{address}"]) as opened:
         publisher = opened.declare_publisher(
             KEY,
             congestion_control=zenoh.CongestionControl.BLOCK,

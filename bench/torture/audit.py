@@ -98,7 +98,7 @@ def _check_gets(
 
 
 def main() -> int:
-    """Audit the books in a directory: python -m bench.torture.audit SERVER DIRECTORY TOPIC..."""
+    """Audit recorded files: python -m bench.torture.audit SERVER DIRECTORY TOPIC..."""
     server, directory, *topics = sys.argv[1:]
     found = asyncio.run(contents(server, topics))
     print(json.dumps(asdict(audit(Path(directory), found))))

@@ -25,7 +25,7 @@ class Process:
 
     def __init__(self, name: str, command: Callable[[int], list[str]], log: Path) -> None:
         self.name, self._command, self.log = name, command, log
-        self.lives = 0
+        self.starts = 0
         self.stopped = False
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -34,10 +34,10 @@ class Process:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        self.lives += 1
+        self.starts += 1
         self.stopped = False
         with self.log.open("ab") as log:
-            command = self._command(self.lives)
+            command = self._command(self.starts)
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def kill(self) -> None:
@@ -78,7 +78,7 @@ class Cluster:
         self.hosts, self.directory = hosts, directory
         self.addresses = {name: f"{hosts.address(name)}:{PORT}" for name in NODES}
         self.nodes = {
-            name: Process(name, lambda life, name=name: self._serve(name, life), self._log(name))  # type: ignore[misc]
+            name: Process(name, lambda start, name=name: self._serve(name, start), self._log(name))  # type: ignore[misc]
             for name in NODES
         }
         self.clients: dict[str, Process] = {}
@@ -88,9 +88,9 @@ class Cluster:
         return ",".join(self.addresses.values())
 
     def client(self, name: str, words: list[str]) -> Process:
-        def command(life: int) -> list[str]:
+        def command(number: int) -> list[str]:
             client = [sys.executable, "-m", "bench.torture.client", "--server", self.server]
-            client += ["--name", name, "--life", str(life), "--directory", str(self.directory)]
+            client += ["--name", name, "--number", str(number), "--directory", str(self.directory)]
             return self.hosts.on(CLIENTS, [*client, *words])
 
         return Process(name, command, self._log(name))
@@ -108,10 +108,10 @@ class Cluster:
         for process in (*self.nodes.values(), *self.clients.values()):
             process.kill()
 
-    def _serve(self, name: str, life: int) -> list[str]:
+    def _serve(self, name: str, number: int) -> list[str]:
         kind = ["bench.torture.node"] if name == FORGETFUL else ["oncecast", "serve"]
         others = [address for other, address in self.addresses.items() if other != name]
-        founds = name == NODES[0] and life == 1
+        founds = name == NODES[0] and number == 1
         words = ["--listen", self.addresses[name], "--data", str(self.directory / name)]
         words += ["--insecure", *TIMERS, "--snapshot-bytes", str(SNAPSHOT_BYTES)]
         words += [] if founds else ["--join", ",".join(others)]

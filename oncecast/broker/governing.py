@@ -285,10 +285,10 @@ def refusal(group: Status, request: Change | HandOver) -> str:
     if not left:
         return f"{request.remove} is the only replica; add another replica first"
     if there < len(left) // 2 + 1:
-        reborn = [node for node in absent if group.reborn(node)]
+        renewed = [node for node in absent if group.has_new_incarnation(node)]
         remedy = f"bring back or remove {', '.join(absent)} first"
-        if reborn:
-            remedy = f"wait until {', '.join(reborn)}, which lost its disk, is a member again"
+        if renewed:
+            remedy = f"wait until {', '.join(renewed)}, which lost its disk, is a member again"
         return (
             f"without {request.remove} only {there} of {len(left)} replicas would be up, which is "
             f"not a majority; {remedy}"

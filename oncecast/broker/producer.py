@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 RUNS_MAX = 8
-BOOKS_MAX = 4  # other state directories remembered under the rules of older logs
+DIRECTORIES_KEPT = 4  # other state directories remembered under the rules of older logs
 
 
 class Producer:
@@ -14,16 +14,16 @@ class Producer:
     In a run, offset and sequence grow together. The last runs are kept so that the answer to a
     repeated put can contain its offset. The only producer of a topic has one run.
 
-    `books` identifies the state directory that numbers the sequences. Several directories may use
-    one name, and each must know its own sequences. The current books have put everything from
-    `since` on; `earlier` has the last range of each other directory.
+    `directory_id` identifies the state directory that numbers the sequences. Several directories
+    may use one name, and each needs its own sequences. The current directory has put everything
+    from `since` on; `earlier` has the last range of each other directory.
 
     An idle record is deleted. `record` is unique among the records of the name, so that a client
     notices that its record was deleted.
     """
 
     __slots__ = (
-        "books",
+        "directory_id",
         "earlier",
         "epoch",
         "incarnation",
@@ -40,7 +40,7 @@ class Producer:
         self.next = 0
         self.record = self.used = 0  # 0 if kept as long as the topic
         self.runs = array("Q")  # first sequence and offset of each run, oldest first
-        self.books, self.since = "", 0
+        self.directory_id, self.since = "", 0
         self.earlier: dict[
             str, tuple[int, int]
         ] = {}  # first sequence and end of the last range, by state directory
@@ -50,28 +50,28 @@ class Producer:
         self.record = self.record or self.epoch
         self.used = time
 
-    def knows(self, books: str) -> bool:
-        return books == self.books or books in self.earlier
+    def knows(self, directory_id: str) -> bool:
+        return directory_id == self.directory_id or directory_id in self.earlier
 
-    def keep(self, books: str, *, forget: bool) -> tuple[int, int]:
-        """Make `books` current. Return the range of sequences that they put last.
+    def keep(self, directory_id: str, *, forget: bool) -> tuple[int, int]:
+        """Make `directory_id` current. Return the range of sequences that it put last.
 
-        `forget` drops all but the last few other books, as older logs require.
+        `forget` drops all but the last few other directories, as older logs require.
         """
-        if books != self.books:
+        if directory_id != self.directory_id:
             if self.next > self.since:
-                self.earlier.pop(self.books, None)
-                self.earlier[self.books] = (self.since, self.next)
-            self.books, self.since = books, self.next
-            first, end = self.earlier.get(books, (self.next, self.next))
+                self.earlier.pop(self.directory_id, None)
+                self.earlier[self.directory_id] = (self.since, self.next)
+            self.directory_id, self.since = directory_id, self.next
+            first, end = self.earlier.get(directory_id, (self.next, self.next))
             if end == self.next:  # no other state directory has put since
                 self.since = first
-                self.earlier.pop(books, None)
-            for oldest in list(self.earlier)[:-BOOKS_MAX] if forget else ():
+                self.earlier.pop(directory_id, None)
+            for oldest in list(self.earlier)[:-DIRECTORIES_KEPT] if forget else ():
                 del self.earlier[oldest]
         if self.next > self.since:
             return self.since, self.next
-        return self.earlier.get(books, (self.next, self.next))
+        return self.earlier.get(directory_id, (self.next, self.next))
 
     def appended(self, offset: int, count: int) -> None:
         runs = self.runs

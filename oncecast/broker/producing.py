@@ -33,8 +33,8 @@ class Producing:
         for what, name in (("producer", command.producer), ("incarnation", command.incarnation)):
             if not is_name(name):
                 return InvalidName(what)
-        if command.books and not is_name(command.books):
-            return InvalidName("books")
+        if command.directory_id and not is_name(command.directory_id):
+            return InvalidName("state directory id")
         topic = registry.topics.get(command.topic)
         producer = topic.producers.get(command.producer) if topic is not None else None
         if producer is None and command.expected > 0:
@@ -57,7 +57,7 @@ class Producing:
             why = self._take_over(producer, command)
             if why is not None:
                 return why
-        mine = producer.keep(command.books, forget=not registry.limits.books_max)
+        mine = producer.keep(command.directory_id, forget=not registry.limits.directories_max)
         producer.used = clock.now if producer.record else 0
         return Opened(producer.epoch, producer.next, topic.id, mine, producer.record)
 
@@ -65,18 +65,18 @@ class Producing:
         self, producer: Producer, command: OpenProducer
     ) -> NameInUse | Fenced | TooMany | None:
         """Give the name to the incarnation of the command, or return the refusal."""
-        same, books_max = (
+        same, directories_max = (
             producer.incarnation == command.incarnation,
-            self._registry.limits.books_max,
+            self._registry.limits.directories_max,
         )
         if not producer.incarnation:
             return NameInUse(command.topic, command.producer)
         if not same and command.expected not in (ANY_EPOCH, producer.epoch):
             return Fenced(producer.epoch)
-        full = 0 < books_max <= len(producer.earlier)
-        if full and command.books and not producer.knows(command.books):
+        full = 0 < directories_max <= len(producer.earlier)
+        if full and command.directory_id and not producer.knows(command.directory_id):
             # If the topic forgot another directory, it could store its messages twice.
-            return TooMany("state directories under one producer name", books_max)
+            return TooMany("state directories under one producer name", directories_max)
         if not same:
             producer.epoch, producer.incarnation = self._registry.new_epoch(), command.incarnation
         return None

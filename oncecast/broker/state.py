@@ -78,7 +78,7 @@ class ProducerRow(Value, tag="ProducerRow"):
     incarnation: str
     next: int
     runs: bytes
-    books: str
+    directory_id: str
     since: int
     earlier: dict[str, tuple[int, int]]
     record: int = 0
@@ -254,7 +254,7 @@ def _client_rows(topic: Topic) -> Iterator[Row]:
             producer.incarnation,
             producer.next,
             _packed(producer.runs),
-            producer.books,
+            producer.directory_id,
             producer.since,
             producer.earlier,
             producer.record,
@@ -358,7 +358,11 @@ def _holdings(registry: Registry) -> Holdings:
 def _producer(row: ProducerRow) -> Producer:
     producer = Producer(row.epoch, row.incarnation)
     producer.next, producer.runs = row.next, _unpacked(row.runs)
-    producer.books, producer.since, producer.earlier = row.books, row.since, row.earlier
+    producer.directory_id, producer.since, producer.earlier = (
+        row.directory_id,
+        row.since,
+        row.earlier,
+    )
     producer.record, producer.used = row.record, row.used
     return producer
 

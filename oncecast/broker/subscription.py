@@ -27,8 +27,8 @@ class Subscription:
         self.incarnation = incarnation
         self.epoch = self.attached = epoch
 
-    def detach(self, handed: int) -> None:
-        self.suspect_below = max(self.suspect_below, handed)
+    def detach(self, delivered: int) -> None:
+        self.suspect_below = max(self.suspect_below, delivered)
         self.incarnation = ""
 
     def acknowledge(self, upto: int) -> None:

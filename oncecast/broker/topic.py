@@ -167,7 +167,7 @@ class Topic:
             return NotSubscribed(self.name, detach.subscription)
         if detach.epoch != subscription.epoch:
             return stale(subscription, detach.epoch)
-        subscription.detach(min(detach.handed, self.index.next))
+        subscription.detach(min(detach.delivered, self.index.next))
         return Detached(subscription.suspect_below)
 
     def ack(self, ack: Ack, clock: Clock) -> AckResult:

@@ -208,7 +208,7 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
     try:
         return run(connected())
     except OncecastError as error:
-        return told(error)
+        return report_error(error)
 
 
 def parted(late: OncecastError, arguments: argparse.Namespace) -> OncecastError:
@@ -257,7 +257,7 @@ def named_client(arguments: argparse.Namespace, name: str | None) -> Client:
 # Output
 
 
-def told(error: OncecastError) -> int:
+def report_error(error: OncecastError) -> int:
     """Print the error, with its remedy for the command line, and return its exit status."""
     return complain(error.in_cli(), error.exit_status)
 

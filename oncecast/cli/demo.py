@@ -105,8 +105,8 @@ class Story:
         self._chart()
         counts = self._audit() or self._books(report)
         clean = not any(counts.values())
-        told = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
-        self._say(paint(told, GREEN if clean else RED), "✓" if clean else "✗")
+        summary = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
+        self._say(paint(summary, GREEN if clean else RED), "✓" if clean else "✗")
         print(TRY if clean else f"\nThe trace is {self._trace.path}", flush=True)
         return ExitStatus.OK if clean else ExitStatus.FAILURE
 

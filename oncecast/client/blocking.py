@@ -224,11 +224,13 @@ class Client:
         start: Start = EARLIEST,
         until: int | None = None,
         *,
-        life: int = 0,
+        topic_id: int = 0,
         size: int = SCAN_BYTES,
     ) -> Iterator[Slice]:
         portal = check_open(self._portal)
-        pages = self._client.parts.usable.scans.pages(topic, start, until, life=life, size=size)
+        pages = self._client.parts.usable.scans.pages(
+            topic, start, until, topic_id=topic_id, size=size
+        )
         try:
             while page := self._call(_next(pages)):
                 yield from page

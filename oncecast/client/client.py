@@ -145,7 +145,7 @@ class Client:
         """Wait until all puts are on disk; raise the first failure since the last flush."""
         await self.parts.usable.putting.flush(timeout)
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Wait until there is buffer space for `put_nowait`."""
         await self.parts.usable.putting.wait_for_space()
 
@@ -233,7 +233,7 @@ class Client:
         start: Start = EARLIEST,
         until: int | None = None,  # default: the end of the topic when the scan begins
         *,
-        life: int = 0,  # topic epoch as returned by `locate`, or 0 for the current one
+        topic_id: int = 0,  # topic epoch as returned by `locate`, or 0 for the current one
         size: int = SCAN_BYTES,
     ) -> AsyncIterator[Slice]:
         """Yield the messages from `start` to before `until`, in order and without a gap.
@@ -241,7 +241,9 @@ class Client:
         A scan moves no cursor and keeps no messages. Raise MessagesLost if the topic has deleted
         some of them, and TopicReplaced if the topic is deleted and created again meanwhile.
         """
-        async for page in self.parts.usable.scans.pages(topic, start, until, life=life, size=size):
+        async for page in self.parts.usable.scans.pages(
+            topic, start, until, topic_id=topic_id, size=size
+        ):
             for each in page:
                 yield each
 

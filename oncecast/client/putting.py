@@ -179,7 +179,9 @@ class Putting:
             raise self.broken
         if self._bytes >= BUFFER_BYTES:
             full = Overloaded(f"bytes in flight ({self._bytes:,}, limit {BUFFER_BYTES:,})")
-            raise full.reworded(remedy="await flush() or room(), or use put(), which waits")
+            raise full.reworded(
+                remedy="await flush() or wait_for_space(), or use put(), which waits"
+            )
         if not is_name(topic):
             raise InvalidTopic
         return self._fresh(topic)

@@ -74,7 +74,7 @@ class Located(NamedTuple):
     """The offset of a start, the epoch of the topic, and the first and next offset of the topic."""
 
     offset: int
-    life: int
+    topic_id: int
     first: int
     next: int
 
@@ -88,29 +88,37 @@ class Scans:
         return Located(found.offset, found.topic_id, found.first, found.next)
 
     async def pages(
-        self, topic: str, start: Start, until: int | None, *, life: int = 0, size: int = SCAN_BYTES
+        self,
+        topic: str,
+        start: Start,
+        until: int | None,
+        *,
+        topic_id: int = 0,
+        size: int = SCAN_BYTES,
     ) -> AsyncGenerator[list[Slice], None]:
         """Yield the slices from `start` to before `until`, as many at once as the node sends."""
         if size < 1:
             raise InvalidArgument(f"size is {size}", "ask for at least one byte")
-        found = await self._scan(Scan(0, topic, start, -1 if until is None else until, size, life))
+        found = await self._scan(
+            Scan(0, topic, start, -1 if until is None else until, size, topic_id)
+        )
         until = found.next if until is None else until
-        life = life or found.topic_id
-        check(topic, found, start, until, life)
+        topic_id = topic_id or found.topic_id
+        check(topic, found, start, until, topic_id)
         while found.chunks:
             page = [Slice(topic, chunk) for chunk in found.chunks]
             if page[-1].end >= until:
                 yield page
                 return
             start = from_offset(page[-1].end)
-            ahead = asyncio.ensure_future(self._scan(Scan(0, topic, start, until, size, life)))
+            ahead = asyncio.ensure_future(self._scan(Scan(0, topic, start, until, size, topic_id)))
             ahead.add_done_callback(mark_retrieved)
             try:
                 yield page
                 found = await ahead
             finally:
                 ahead.cancel()
-            check(topic, found, start, until, life)
+            check(topic, found, start, until, topic_id)
 
     async def _scan(self, scan: Scan) -> Scanned:
         check_names(Subscribe(scan.topic, "scan", scan.start, 0))
@@ -126,9 +134,9 @@ def mark_retrieved(done: asyncio.Future[Scanned]) -> None:
         done.exception()
 
 
-def check(topic: str, found: Scanned, start: Start, until: int, life: int) -> None:
+def check(topic: str, found: Scanned, start: Start, until: int, topic_id: int) -> None:
     """Raise if the topic was replaced, or does not hold all of the range."""
-    if found.topic_id != life:
+    if found.topic_id != topic_id:
         raise TopicReplaced(topic)
     asked = start.offset if isinstance(start, FromOffset) else found.offset
     beyond = max(asked, until)

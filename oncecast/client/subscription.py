@@ -169,7 +169,7 @@ class Subscription:
             self._telling = None
         inbox = self._inbox
         if self._error is None and self._ready:
-            self._requests.send(Want(self.topic, self.name, inbox.handed, inbox.ack))
+            self._requests.send(Want(self.topic, self.name, inbox.delivered, inbox.ack))
 
     # -- waiting --
 
@@ -225,7 +225,7 @@ class Subscription:
     async def _due(self) -> bool:
         """Is there anything that was not taken yet? The node knows, of what is not here."""
         self._raise()
-        if self._inbox.handed >= self._end_of_topic:
+        if self._inbox.delivered >= self._end_of_topic:
             seconds = self._requests.timeout
             view = await self._requests.answer(
                 lambda ticket: Show(ticket, self.topic, subscriptions=False, timeout=seconds), None
@@ -233,7 +233,7 @@ class Subscription:
             if not view.topics:
                 raise NoSuchTopic(self.topic)
             self._end_of_topic = max(self._end_of_topic, view.topics[0].next)
-        return self._inbox.handed < self._end_of_topic or self._lost is not None
+        return self._inbox.delivered < self._end_of_topic or self._lost is not None
 
     def _wake(self) -> None:
         for waiter in self._waiters:
@@ -278,7 +278,7 @@ class Subscription:
 
     def fail(self, error: OncecastError) -> None:
         self._error = self._error or error
-        self._to(self._inbox.handed)  # Messages that were not taken belong to the next reader.
+        self._to(self._inbox.delivered)  # Messages that were not taken belong to the next reader.
         if self._telling is not None:
             self._telling.cancel()
         self._owner.forget(self)
@@ -304,10 +304,10 @@ class Subscription:
         self._check(message)
         try:
             self._slow = NEVER
-            handed = self._inbox.back(message.offset)
+            delivered = self._inbox.back(message.offset)
         except ValueError as error:
             raise InvalidArgument(str(error)) from None
-        self._requests.send(Again(self.topic, self.name, message.offset, handed))
+        self._requests.send(Again(self.topic, self.name, message.offset, delivered))
 
     def _check(self, message: Message) -> None:
         self._raise_error()
@@ -329,7 +329,7 @@ class Subscription:
         self._raise_error()
         inbox = self._inbox
         await self._requests.answer(
-            lambda ticket: Settle(ticket, self.topic, self.name, inbox.handed, inbox.ack),
+            lambda ticket: Settle(ticket, self.topic, self.name, inbox.delivered, inbox.ack),
             timeout,
         )
 
@@ -357,12 +357,12 @@ class Subscription:
         inbox = self._inbox
         if inbox.auto_ack and ack:
             inbox.acknowledge_all()
-        handed, acked = inbox.handed, inbox.ack
+        delivered, acked = inbox.delivered, inbox.ack
         self.fail(Closed(f"the subscription {self.name!r} of topic {self.topic!r} is closed"))
         seconds = self._requests.timeout
         try:
             await self._owner.leave(
-                self, lambda ticket: Leave(ticket, self.topic, self.name, handed, acked, seconds)
+                self, lambda ticket: Leave(ticket, self.topic, self.name, delivered, acked, seconds)
             )
         except TimedOut as late:
             closed = f"topic {self.topic!r}: subscription {self.name!r} is closed, but "

@@ -106,9 +106,9 @@ class ReaderEvents:
         self._last = max(gets, key=lambda get: get.offset + get.messages, default=None)
         left = [each for each in events if each.kind == "leave"]
         # A reader that leaves says how far it has read.
-        self._handed = left[0].next if left else inf
+        self._delivered = left[0].next if left else inf
 
-    def handed(self, before: float) -> tuple[int, Operation | None]:
+    def delivered(self, before: float) -> tuple[int, Operation | None]:
         """Return how far the reader had read by then, and the last delivery."""
         last = self._last
         if last is None:
@@ -118,7 +118,7 @@ class ReaderEvents:
             last = max(gets, key=lambda get: get.offset + get.messages, default=None)
         if last is None:
             return 0, None
-        return int(min(last.offset + last.messages, self._handed)), last
+        return int(min(last.offset + last.messages, self._delivered)), last
 
     def broken(self, readers: list[ReaderEvents]) -> Broken:
         attach = self.attach
@@ -153,9 +153,9 @@ class ReaderEvents:
         for each in readers:
             if each is self or each.attach.topic_id != self.attach.topic_id:
                 continue
-            handed, by = each.handed(self.attach.call)
-            if handed > most[0] and not self._readers.reset_between(each.attach, self.attach):
-                most = handed, by
+            delivered, by = each.delivered(self.attach.call)
+            if delivered > most[0] and not self._readers.reset_between(each.attach, self.attach):
+                most = delivered, by
         return most
 
     def _marks(

@@ -39,28 +39,28 @@ class Reading:
         self.name = name
         self.attach: Operation | None = attach  # None: attached
         self.topic_id = self.epoch = 0
-        self._expected = self._handed = 0
+        self._expected = self._delivered = 0
         self.acked = 0
 
     def position(self, offset: int) -> None:
-        self._expected = self._handed = self.acked = offset
+        self._expected = self._delivered = self.acked = offset
 
     def arrive(self, end: int) -> None:
         self._expected = end
 
     def skip(self, offset: int) -> None:
-        self._expected = self._handed = offset
+        self._expected = self._delivered = offset
 
     def again(self, offset: int) -> bool:
         if not self.acked <= offset < self._expected:
             return False
-        self._expected = self._handed = offset
+        self._expected = self._delivered = offset
         return True
 
-    def want(self, handed: int, ack: int) -> bool:
+    def want(self, delivered: int, ack: int) -> bool:
         """Return whether the acknowledged offset has advanced."""
-        self._handed = max(self._handed, min(handed, self._expected))
-        before, self.acked = self.acked, max(self.acked, min(ack, self._handed))
+        self._delivered = max(self._delivered, min(delivered, self._expected))
+        before, self.acked = self.acked, max(self.acked, min(ack, self._delivered))
         return self.acked > before
 
 
@@ -176,23 +176,23 @@ class SessionHistory:
         if reading is None:
             return  # it has ended; the session answers without a node
         match request:
-            case local.Again(_, _, offset, handed):
+            case local.Again(_, _, offset, delivered):
                 if reading.again(offset):
-                    self._record_request(reading, "again", request, offset=offset, upto=handed)
+                    self._record_request(reading, "again", request, offset=offset, upto=delivered)
             case local.Move(ticket, _, _, start):
                 asked = self._of(reading, "seek", request, start=start)
                 self._wait(ticket, asked, sought_fields)
-            case local.Want(_, _, handed, ack):
-                if reading.want(handed, ack):
+            case local.Want(_, _, delivered, ack):
+                if reading.want(delivered, ack):
                     self._record_request(reading, "ack", request, upto=reading.acked)
-            case local.Settle(ticket, _, _, handed, ack):
-                reading.want(handed, ack)
+            case local.Settle(ticket, _, _, delivered, ack):
+                reading.want(delivered, ack)
                 upto = min(ack, reading.acked)
                 if not self._is_confirmed(request, upto):
                     self._settle(ticket, self._of(reading, "ack", request, upto=upto))
-            case local.Leave(ticket, _, _, handed, ack):
-                reading.want(handed, ack)
-                fields = {"upto": reading.acked, "next": handed}
+            case local.Leave(ticket, _, _, delivered, ack):
+                reading.want(delivered, ack)
+                fields = {"upto": reading.acked, "next": delivered}
                 asked = self._of(reading, "leave", request, **fields)
                 self._wait(ticket, asked, no_fields)
                 del self._readings[request.topic, request.subscription]

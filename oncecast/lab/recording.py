@@ -76,7 +76,7 @@ class Recording:
         """Return the history; it begins with the first request, when the session has a name."""
         if self._history is None:
             identity = self._session.identity
-            name = f"{identity.producer}~{(identity.books or identity.incarnation)[:8]}"
+            name = f"{identity.producer}~{(identity.directory_id or identity.incarnation)[:8]}"
             self._history = SessionHistory(self._recorder, name, self._session, deliveries=False)
         if self._got and self._got_by is not None:
             got, self._got = self._got, []

@@ -101,9 +101,9 @@ def set_aside(path: str) -> Path:
     directory = Path(path)
     stem = f"{directory.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}"
     aside = next(
-        place
+        unused
         for number in range(1000)
-        if not (place := directory.with_name(f"{stem}-{number}" if number else stem)).exists()
+        if not (unused := directory.with_name(f"{stem}-{number}" if number else stem)).exists()
     )
     try:
         directory.rename(aside)
@@ -131,8 +131,8 @@ def recall_ring(path: str) -> RingIdentity | None:
         ) from error
 
 
-def note_ring(path: str, place: RingIdentity) -> None:
-    write(Path(path) / RING, place)
+def note_ring(path: str, identity: RingIdentity) -> None:
+    write(Path(path) / RING, identity)
 
 
 def group_path(path: str, group: str) -> str:

@@ -157,7 +157,11 @@ class Replica:
         if self._full != (log.full is not None):
             self._full = log.full is not None
             facts = {"data": self.path, "why": log.full} if self._full else {"data": self.path}
-            event, level = ("disk_full", logging.ERROR) if self._full else ("room", logging.INFO)
+            event, level = (
+                ("disk_full", logging.ERROR)
+                if self._full
+                else ("disk_space_available", logging.INFO)
+            )
             logger.log(level, line(event, {**self._named, **facts}))
         return log.free_bytes
 

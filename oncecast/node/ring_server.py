@@ -60,8 +60,8 @@ class RingServer(Process):
         self._disk: OsDisk | None = None
         try:
             self._disk = open_directory(settings.data, OURS_OF_RING)
-            self.place = self._find_place()
-            for group in dict.fromkeys((self.place.group, *groups_in(settings.data))):
+            self.identity = self._find_identity()
+            for group in dict.fromkeys((self.identity.group, *groups_in(settings.data))):
                 self._open(group, ())
         except BaseException:
             self.close()
@@ -69,7 +69,7 @@ class RingServer(Process):
         self.parts = assemble_ring(
             self.me,
             SystemRandom(),
-            group=self.place.group,
+            group=self.identity.group,
             contacts=self._contacts(),
             returns=self._returns,
             epoch_us=epoch_us(),
@@ -89,7 +89,7 @@ class RingServer(Process):
 
     # -- recovery --
 
-    def _find_place(self) -> RingIdentity:
+    def _find_identity(self) -> RingIdentity:
         """Return the saved identity, or a new one.
 
         A group is created once. If its directory is lost, other processes may still have it, so
@@ -98,15 +98,15 @@ class RingServer(Process):
         known, groups = recall_ring(self.settings.data), groups_in(self.settings.data)
         self._returns, self._was = known is not None, known.me if known is not None else self.me
         if known is not None and known.group in groups:
-            place = RingIdentity(self.me, known.group, known.first)
+            identity = RingIdentity(self.me, known.group, known.first)
         else:
             first = not self.joined and not groups
-            place = RingIdentity(self.me, f"g-{secrets.token_hex(4)}", first)
-        note_ring(self.settings.data, place)
-        return place
+            identity = RingIdentity(self.me, f"g-{secrets.token_hex(4)}", first)
+        note_ring(self.settings.data, identity)
+        return identity
 
     def _open(self, group: str, nodes: tuple[NodeId, ...]) -> Replica:
-        first = self.place.first and group == self.place.group
+        first = self.identity.first and group == self.identity.group
         self.replicas[group] = Replica(
             self.settings,
             NodeId(f"{self.me}/{group}"),
@@ -123,7 +123,7 @@ class RingServer(Process):
         """
         known = [node for each in self.replicas.values() for node in each.group.nodes()]
         others = without(map(process_of, known), self.me, self._was)
-        if self.joined and self._returns and self.place.first and not others:
+        if self.joined and self._returns and self.identity.first and not others:
             warn_of_join(self.settings, "ring")
             return ()
         return without((*self.joined, *others), self.me)
@@ -165,7 +165,7 @@ class RingServer(Process):
         It is certain only for a group that has always owned all topics, with this process as its
         only member.
         """
-        mine = self.replicas.get(self.place.group)
+        mine = self.replicas.get(self.identity.group)
         holdings = mine.parts.service.machine.registry.holdings if mine and mine.alone else None
         if holdings is None or holdings.low != holdings.position or holdings.frozen is not None:
             return ""
@@ -279,7 +279,7 @@ class RingServer(Process):
     def facts(self) -> dict[str, object]:
         """Return the health of all groups; the status is that of its own, or disk-full."""
         groups = {group: replica.health() for group, replica in self.replicas.items()}
-        own = groups.get(self.place.group, NO_GROUP)
+        own = groups.get(self.identity.group, NO_GROUP)
         worst = next((each for each in groups.values() if each.status == "disk-full"), own)
-        told = {group: each._asdict() for group, each in groups.items()}
-        return {**worst._asdict(), "group": self.place.group, "groups": told}
+        healths = {group: each._asdict() for group, each in groups.items()}
+        return {**worst._asdict(), "group": self.identity.group, "groups": healths}

@@ -256,25 +256,25 @@ class Born(Value, tag="Born"):
     config: Config
 
 
-class Reborn(Value, tag="Reborn"):
+class NewIncarnation(Value, tag="Reborn"):
     """A new incarnation, because the disk may have lost a promise.
 
-    `rebirths` counts them; 0 is written by older versions, which did not count.
+    `renewals` counts them; 0 is written by older versions, which did not count.
     """
 
     incarnation: int
-    rebirths: int = 0
+    renewals: int = 0
 
 
 class Vouch(NamedTuple):
     """A summary of all earlier promises and votes, which limits the doubt after damage.
 
-    It has the highest slot ever accepted, the number of rebirths, and the number of votes that
-    replaced others.
+    It has the highest slot ever accepted, the number of new incarnations, and the number of votes
+    that replaced others.
     """
 
     top: int
-    rebirths: int
+    renewals: int
     replaced: int
 
 
@@ -316,7 +316,7 @@ class Learned(Value, tag="Learned"):
     data: bytes
 
 
-Record = Born | Reborn | Promised | Entry | Again | Skipped | Learned
+Record = Born | NewIncarnation | Promised | Entry | Again | Skipped | Learned
 
 
 class Checkpoint(Chunked, tag="Checkpoint"):

@@ -64,8 +64,8 @@ class Reconfiguration:
                 self.io.emit(Suspected(sender, False), after=0)
         offered = roster.offers.get(sender)
         if offered is not None and offered.member.incarnation == message.incarnation:
-            told = roster.told_at(message.stamp, self.progress.applied)
-            roster.note_offer(offered.member, message.applied, told)
+            chosen = roster.chosen_at(message.stamp, self.progress.applied)
+            roster.note_offer(offered.member, message.applied, chosen)
 
     def on_change(self, change: Change) -> None:
         self.roster.changes.append(change)
@@ -153,8 +153,8 @@ class Reconfiguration:
         """Remove the member that has been silent for longest, or else the last one to join."""
         config, roster, others = self.membership.config, self.roster, self.membership.others()
         patience = self.options.suspicion
-        told = self.io.now - term.since > patience  # earlier it is not known which are silent
-        if not told or not roster.viable(config) or not self.leader.covered(term):
+        judged = self.io.now - term.since > patience  # earlier it is not known which are silent
+        if not judged or not roster.viable(config) or not self.leader.covered(term):
             return None  # the member that comes back first should stay
         longest = max(others, key=lambda node: self._silence(term, node))
         silent = self._silence(term, longest) > patience

@@ -59,8 +59,8 @@ class Recovery:
                 progress.certain = max(progress.certain, slot)
                 votes.replaced += FORGOT
                 votes.counted = None
-            case m.Reborn(incarnation, rebirths):
-                votes.begin_incarnation(incarnation, rebirths or votes.rebirths + 1)
+            case m.NewIncarnation(incarnation, renewals):
+                votes.begin_incarnation(incarnation, renewals or votes.renewals + 1)
             case m.Born(incarnation, config):
                 self.membership.incarnation, self.born = incarnation, True
                 self.membership.history.start(0, config)
@@ -90,7 +90,7 @@ class Recovery:
         assert machine is not None, "a snapshot needs a state machine"
         self.membership.incarnation, self.born = state.incarnation, True
         votes.promised = state.promised
-        votes.top, votes.rebirths, votes.replaced = state.vouch
+        votes.top, votes.renewals, votes.replaced = state.vouch
         progress.applied = progress.certain = state.slot
         progress.chain = state.chain
         progress.chains.append((state.slot, state.chain))
@@ -198,5 +198,5 @@ class Recovery:
                     'run "oncecast log verify"',
                 )
         if votes.promise_uncertain:
-            votes.begin_incarnation(self._new_incarnation(), votes.rebirths + 1)
-            self.io.append(m.Reborn(membership.incarnation, votes.rebirths))
+            votes.begin_incarnation(self._new_incarnation(), votes.renewals + 1)
+            self.io.append(m.NewIncarnation(membership.incarnation, votes.renewals))

@@ -13,7 +13,7 @@ from oncecast.replication.state import Membership
 
 
 class Offered(NamedTuple):
-    """A node that offers to become a member. It was told of `lag` slots that it lacks."""
+    """A node that offers to become a member. It still lacks `lag` slots that it has learned of."""
 
     member: Member
     applied: int
@@ -34,9 +34,9 @@ class Roster:
         self.reported: dict[Member, int] = {}  # what each member has applied, and on disk
         self.silent: dict[NodeId, None] = {}
 
-    def note_offer(self, member: Member, applied: int, told: int) -> None:
-        """Note what a node had applied when it was told that all up to `told` is chosen."""
-        offered = Offered(member, applied, self.io.now, max(0, told - applied))
+    def note_offer(self, member: Member, applied: int, chosen: int) -> None:
+        """Note what a node had applied when it learned that all slots up to `chosen` are chosen."""
+        offered = Offered(member, applied, self.io.now, max(0, chosen - applied))
         self.offers[member.node] = offered
         if member.node == self.newcomer:
             self.newcomer_live = self._may_follow(offered)
@@ -50,14 +50,14 @@ class Roster:
         self.newcomer_live = node in self.offers and self._may_follow(self.offers[node])
 
     def caught_up(self, node: NodeId) -> bool:
-        """Return whether a node had nearly all that it had been told of.
+        """Return whether a node had applied nearly all slots that it had learned of.
 
         Under load no newcomer ever has all that is decided at this moment.
         """
         return self.offers[node].lag <= self.options.ahead_slots // 64
 
-    def told_at(self, stamp: float, applied: int) -> int:
-        """Return up to which slot the Beat of this time told that all is chosen."""
+    def chosen_at(self, stamp: float, applied: int) -> int:
+        """Return the last chosen slot that the Beat of this time reported."""
         return next((known for at, known in self.beats if at == stamp), applied)
 
     def audience(self) -> list[NodeId]:
@@ -88,7 +88,7 @@ class Roster:
         for node in [node for node in self.last_heard if node not in known]:
             del self.last_heard[node]
 
-    def reborn(self, node: NodeId) -> bool:
+    def has_new_incarnation(self, node: NodeId) -> bool:
         """Return whether the node of a member offers itself in another incarnation."""
         offered, member = self.offers.get(node), self.membership.config.member(node)
         return offered is not None and member not in (None, offered.member)
@@ -99,7 +99,7 @@ class Roster:
         A node that offers itself in another incarnation counts at once. It may take the suspicion
         time until the incarnation that is a member is silent, and no other member may go meanwhile.
         """
-        return node in self.silent or self.reborn(node)
+        return node in self.silent or self.has_new_incarnation(node)
 
     def lost_disk(self) -> NodeId:
         """Return a member that offers itself in another incarnation, if any.
@@ -107,7 +107,12 @@ class Roster:
         As long as the incarnation that is a member is heard, that offer is old.
         """
         return next(
-            (node for node in self.offers if node in self.silent and self.reborn(node)), NodeId("")
+            (
+                node
+                for node in self.offers
+                if node in self.silent and self.has_new_incarnation(node)
+            ),
+            NodeId(""),
         )
 
     def viable(self, config: Config) -> bool:
@@ -121,8 +126,8 @@ class Roster:
         their disks: the present majority has stored them.
         """
         since = self.membership.history.since
-        told = [each for each in left.members if self.reported.get(each, 0) >= since]
-        return left.agreed([*told, self.membership.self_as_member])
+        current = [each for each in left.members if self.reported.get(each, 0) >= since]
+        return left.agreed([*current, self.membership.self_as_member])
 
     def reconfigured(self) -> None:
         """Forget nodes that are not members any more, and offers of new members."""

@@ -81,4 +81,4 @@ class Status:
     offers: Mapping[NodeId, Offered] = shown("_state.roster.offers")
     changes: Sequence[Change] = shown("_state.roster.changes")
     absent: Callable[[NodeId], bool] = shown("_state.roster.absent")
-    reborn: Callable[[NodeId], bool] = shown("_state.roster.reborn")
+    has_new_incarnation: Callable[[NodeId], bool] = shown("_state.roster.has_new_incarnation")

@@ -43,14 +43,14 @@ class Votes:
         self.top = 0  # the highest slot ever accepted
         self.replaced = 0  # votes that replaced others
         self.counted: int | None = None  # `replaced`, as stored in the last record
-        self.rebirths = 0  # how often damage forced a new incarnation
+        self.renewals = 0  # how often damage forced a new incarnation
         self.lost: list[Range] = []  # slots whose votes could not be read from the log
         self.damage = ""
         self.incarnation_lost = False  # the record of the present incarnation is lost
 
     @property
     def vouch(self) -> m.Vouch:
-        return m.Vouch(self.top, self.rebirths, self.replaced)
+        return m.Vouch(self.top, self.renewals, self.replaced)
 
     # -- phase 1 --
 
@@ -149,17 +149,17 @@ class Votes:
 
     def vouched(self, ballot: Ballot, vouch: m.Vouch, slot: int = 0) -> None:
         """Take in what a restored record says of all promises and votes before it."""
-        top, rebirths, replaced = vouch
+        top, renewals, replaced = vouch
         self.promised, self.top = max(self.promised, ballot), max(self.top, top)
         counted = self.counted
         self.counted, self.replaced = replaced, max(self.replaced, replaced)
         # The first records after a snapshot may be older than it, of an earlier incarnation.
-        reborn = rebirths > self.rebirths
-        self.incarnation_lost |= reborn
-        self.rebirths = max(self.rebirths, rebirths)
+        renewed = renewals > self.renewals
+        self.incarnation_lost |= renewed
+        self.renewals = max(self.renewals, renewals)
         first = self._first_lost()
         if first < FAR:
-            if reborn or counted is None or replaced != counted + (slot in self.ballots):
+            if renewed or counted is None or replaced != counted + (slot in self.ballots):
                 self._doubt(first)
             self.lost = [(low, top if high == FAR else high) for low, high in self.lost]
             self.lost = [(low, high) for low, high in self.lost if low <= high]
@@ -181,12 +181,12 @@ class Votes:
         """Return whether a promise or the present incarnation may be lost."""
         return self.incarnation_lost or any(high == FAR for _, high in self.lost)
 
-    def begin_incarnation(self, incarnation: int, rebirths: int) -> None:
+    def begin_incarnation(self, incarnation: int, renewals: int) -> None:
         """Drop all votes, and values that are not known to be chosen."""
         self._doubt(min(self._first_lost(), self.progress.known_to_be_chosen + 1))
         self.counted = self.replaced
         self.membership.incarnation = incarnation
-        self.rebirths = max(self.rebirths, rebirths)
+        self.renewals = max(self.renewals, renewals)
         self.incarnation_lost = False
         self.lost.clear()
 

@@ -39,7 +39,7 @@ class Card(Value, tag=False):
     stamp: int
     version: str  # program version
     group: str  # group of the process
-    told: tuple[GroupFacts, ...]  # about groups that it leads, or that have no leader
+    facts: tuple[GroupFacts, ...]  # about groups that it leads, or that have no leader
     seats: tuple[str, ...]
     gone: tuple[str, ...] = ()  # groups that are gone, if a process has a seat there or asks
     asks: tuple[str, ...] = ()  # groups that it cannot reach
@@ -177,12 +177,12 @@ class Roster(Protocol):
             self._renew()
 
     def _card(self) -> Card:
-        told = [facts for facts in self.here.values() if self._tells(facts)]
+        known = [facts for facts in self.here.values() if self._tells(facts)]
         cards = self.cards.values()
         named = {group for card in cards for group in (*card.seats, *card.asks)}
         gone = [name for name, facts in self.groups.items() if facts.gone and name in named]
         mine = (self.me, self._stamp, self._version, self._group)
-        groups = (tuple(told), tuple(self._seated), tuple(gone), tuple(self._asked))
+        groups = (tuple(known), tuple(self._seated), tuple(gone), tuple(self._asked))
         return Card(*mine, *groups)
 
     def _drop_old(self) -> None:
@@ -228,7 +228,7 @@ class Roster(Protocol):
 
     def _take(self, card: Card) -> None:
         self.cards[card.process], self.heard[card.process] = card, self.now
-        for facts in card.told:
+        for facts in card.facts:
             self._keep(facts)
         for group in card.gone:
             self._keep(GroupFacts(group, None, NodeId(""), (), GONE, retired=True))
@@ -340,5 +340,5 @@ def news_of(facts: GroupFacts) -> tuple[object, ...]:
 
 def says(card: Card) -> tuple[object, ...]:
     """Return the content of a card that matters: without stamps and `applied`."""
-    told = tuple((facts.group, facts.retired, *news_of(facts)) for facts in card.told)
-    return told, card.seats, card.gone, card.asks
+    groups = tuple((facts.group, facts.retired, *news_of(facts)) for facts in card.facts)
+    return groups, card.seats, card.gone, card.asks

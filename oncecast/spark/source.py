@@ -85,7 +85,7 @@ def slices(options: SourceOptions, range_: Range) -> Iterator[Slice]:
     with options.node.connect(patient=True) as client:
         while at < until:
             try:
-                for each in client.scan(topic, from_offset(at), until, life=topic_id):
+                for each in client.scan(topic, from_offset(at), until, topic_id=topic_id):
                     at = each.end
                     yield each
             except GONE as error:
@@ -156,7 +156,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:
         ends = self._topics.end()
-        return as_offset({name: Position(at.life, at.first, at.next) for name, at in ends.items()})
+        return as_offset(
+            {name: Position(at.topic_id, at.first, at.next) for name, at in ends.items()}
+        )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         ranges = between(as_positions(start), as_positions(end))

@@ -50,7 +50,7 @@ class Topics:
             asked = where.get(name) if isinstance(where, dict) else where
             if isinstance(asked, FromOffset):
                 self._check(name, asked.offset, located)
-            found[name] = Position(located.life, located.offset, located.offset)
+            found[name] = Position(located.topic_id, located.offset, located.offset)
         return found
 
     def _check(self, name: str, offset: int, located: Located) -> None:
@@ -74,10 +74,10 @@ class Topics:
         found = dict(start)
         for name, located in ends.items():
             before = start.get(name)
-            if before is not None and before.topic_id != located.life:
+            if before is not None and before.topic_id != located.topic_id:
                 self.lost(f"topic {name!r} was deleted and created again")
-            if before is None or before.topic_id != located.life:
-                found[name] = Position(located.life, located.first, located.offset)
+            if before is None or before.topic_id != located.topic_id:
+                found[name] = Position(located.topic_id, located.first, located.offset)
             else:
                 found[name] = before._replace(next=max(before.next, located.offset))
         return found

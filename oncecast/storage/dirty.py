@@ -32,7 +32,7 @@ class Dirty:
 
     def __init__(self) -> None:
         self._stamps: dict[File | Disk, int] = {}
-        self._stamp = self._handed = 0
+        self._stamp = self._included = 0
         self._failed: SyncFailed | None = None
 
     def __contains__(self, what: File | Disk) -> bool:
@@ -44,14 +44,14 @@ class Dirty:
     @property
     def changed(self) -> bool:
         """Return whether there are changes that no `Unsynced` includes yet."""
-        return self._handed < self._stamp
+        return self._included < self._stamp
 
     def touch(self, what: File | Disk) -> None:
         self._stamp += 1
         self._stamps[what] = self._stamp
 
-    def hand_over(self, number: int) -> Unsynced:
-        self._handed = self._stamp
+    def unsynced(self, number: int) -> Unsynced:
+        self._included = self._stamp
         return Unsynced(self, number, self._stamp, list(self._stamps))
 
     def settle(self, done: Unsynced) -> None:

@@ -211,7 +211,7 @@ class Log:
     def write(self) -> Unsynced | None:
         """Write all records to the operating system; return the files to sync, or None."""
         self._write_out()
-        return self._dirty.hand_over(self.written) if self._dirty.changed else None
+        return self._dirty.unsynced(self.written) if self._dirty.changed else None
 
     def _write_out(self) -> None:
         self._dirty.check()
@@ -259,7 +259,7 @@ class Log:
         """Write and sync all records now."""
         self._write_out()
         if self._dirty:
-            unsynced = self._dirty.hand_over(self.written)
+            unsynced = self._dirty.unsynced(self.written)
             unsynced.sync()
             self.synced_to(unsynced)
 

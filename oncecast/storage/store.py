@@ -69,15 +69,15 @@ def seed_of(serial: int) -> int:
 
 
 def header(
-    place: int, kind: int, first: int, count: int, synced: int, parts: Sequence[bytes]
+    position: int, kind: int, first: int, count: int, synced: int, parts: Sequence[bytes]
 ) -> bytes:
-    """Return the header of a block at `place`, which is the file's seed plus the offset."""
+    """Return the header of a block at `position`, which is the file's seed plus the offset."""
     crc = size = 0
     for part in parts:
         crc = extend(crc, part)
         size += len(part)
     checked = _CHECKED.pack(crc, size, count, kind, first, synced)
-    return MAGIC + int(extend(place & _MASK, checked)).to_bytes(4, "little") + checked
+    return MAGIC + int(extend(position & _MASK, checked)).to_bytes(4, "little") + checked
 
 
 def pack(records: Sequence[bytes]) -> bytes:
@@ -171,13 +171,13 @@ def _data(file: File, start: int, limit: int) -> list[tuple[int, int]]:
     return stretches
 
 
-def _find_header(chunk: bytes, place: int, start: int) -> int:
+def _find_header(chunk: bytes, position: int, start: int) -> int:
     """Return the position of the next intact header, or -1."""
     at = chunk.find(MAGIC, start)
     while at >= 0:
         head = chunk[at : at + HEADER_BYTES]
         if len(head) == HEADER_BYTES:
-            check = extend(place + at & _MASK, head[-_CHECKED_BYTES:])
+            check = extend(position + at & _MASK, head[-_CHECKED_BYTES:])
             if check == _unpack(head)[1]:
                 return at
         at = chunk.find(MAGIC, at + 1)

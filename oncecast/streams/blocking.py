@@ -49,7 +49,7 @@ class Writer:
         return self._thread.call(self._of.wait_for_readers(count, timeout))
 
     def write(self, value: bytes, key: bytes = b"") -> None:
-        """Write a value. Wait only if the cache is full; raise NoRoom after `blocking_max`."""
+        """Write a value. Wait only if the cache is full; raise CacheFull after `blocking_max`."""
         if type(value) is not bytes or type(key) is not bytes or len(value) > VALUE_BYTES_MAX:
             self._of.refuse(value, key)
         with self._lock:

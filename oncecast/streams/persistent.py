@@ -11,7 +11,7 @@ import platform
 from typing import TYPE_CHECKING
 
 from oncecast.client.client import EARLIEST, Client
-from oncecast.errors import NoRoom, OncecastError
+from oncecast.errors import CacheFull, OncecastError
 from oncecast.kernel.protocol import NodeId
 from oncecast.streams.protocols import reading
 from oncecast.streams.protocols.cache import Sample
@@ -40,7 +40,7 @@ class PersistentWriter(Writer):
     async def write(self, value: bytes, key: bytes = b"") -> None:
         """Write a value and return when it is on disk; raise OncecastError if that fails.
 
-        NoRoom means that the value is stored, but readers that are not persistent do not get it.
+        CacheFull means that the value is stored, but readers that are not persistent do not get it.
         """
         if type(value) is not bytes or type(key) is not bytes or len(value) > VALUE_BYTES_MAX:
             self.refuse(value, key)
@@ -51,7 +51,7 @@ class PersistentWriter(Writer):
         await self._client.put(self.name, value, key or None)
         try:
             await super().write(value, key)
-        except NoRoom as error:
+        except CacheFull as error:
             remedy = "don't write the value again, it is in the topic"
             raise error.reworded(remedy=remedy) from None
 

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
-from oncecast.errors import NoRoom, NotReceived
+from oncecast.errors import CacheFull, NotReceived
 from oncecast.kernel.protocol import NodeId
 from oncecast.streams.endpoint import Endpoint
 from oncecast.streams.observable import Observable
@@ -62,7 +62,7 @@ class Writer(Endpoint):
     # -- writing --
 
     async def write(self, value: bytes, key: bytes = b"") -> None:
-        """Write a value. Wait only if the cache is full; raise NoRoom after `blocking_max`."""
+        """Write a value. Wait only if the cache is full; raise CacheFull after `blocking_max`."""
         if type(value) is not bytes or type(key) is not bytes or len(value) > VALUE_BYTES_MAX:
             self.refuse(value, key)
         values = self._values
@@ -94,7 +94,7 @@ class Writer(Endpoint):
         if type(value) is not bytes or type(key) is not bytes:
             raise TypeError(f"stream {self.name!r}: values and keys must be bytes; encode them")
         message = f"the value is {len(value):,} bytes long (limit {VALUE_BYTES_MAX:,})"
-        raise NoRoom(self.name, message, "send it in parts")
+        raise CacheFull(self.name, message, "send it in parts")
 
     def write_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         """Write valid pairs of values and keys, no more than the buffer space allows."""
@@ -192,4 +192,4 @@ class Writer(Endpoint):
         if isinstance(event, Written):
             answer.set_result(None)
         else:
-            answer.set_exception(NoRoom(self.name, event.reason))
+            answer.set_exception(CacheFull(self.name, event.reason))

@@ -94,7 +94,7 @@ class Tick(Value):
 class OpenProducer(Value, tag="OpenProducer"):
     """Give the producer name to `incarnation`, and fence an older incarnation.
 
-    `books` identifies the state directory that numbers the sequences, the same after each restart.
+    `directory_id` identifies the state directory that numbers the sequences. A restart keeps it.
     """
 
     topic: str
@@ -102,7 +102,7 @@ class OpenProducer(Value, tag="OpenProducer"):
     incarnation: str
     at: int
     create: bool = True  # create a missing topic
-    books: str = ""
+    directory_id: str = ""
     expected: int = ANY_EPOCH
 
 
@@ -155,12 +155,12 @@ class Attach(Value, tag="Attach"):
 
 
 class Detach(Value, tag="Detach"):
-    """End reading. The reader delivered all messages before `handed`, and no others."""
+    """End reading. The reader delivered all messages before `delivered`, and no others."""
 
     topic: str
     subscription: str
     epoch: int
-    handed: int
+    delivered: int
 
 
 class Ack(Value, tag="Ack"):

@@ -27,14 +27,14 @@ class Limits(Value, tag="Limits"):
     )  # abandoned parts would block the truncation of the log
     batch_messages_max: int = 1_000_000
     batch_bytes_max: int = 64 << 20
-    books_max: int = 0  # state directories per producer name; 0 keeps the last 4
+    directories_max: int = 0  # state directories per producer name; 0 keeps the last 4
     clock_step_us: int = 0  # largest step of the trusted time per stamp; 0 for no limit
     producer_idle_us: int = 0  # until an idle producer's record is deleted; 0 for never
     source_idle_us: int = 0  # until an idle source's record is deleted; 0 for never
 
 
 LIMITS = Limits(
-    books_max=1000,
+    directories_max=1000,
     clock_step_us=10 * 60 * 1_000_000,
     producer_idle_us=7 * 24 * 3600 * 1_000_000,
     source_idle_us=7 * 24 * 3600 * 1_000_000,

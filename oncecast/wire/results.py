@@ -28,7 +28,7 @@ class Ticked(Value, tag="Ticked"):
 
 
 class Opened(Value, tag="Opened"):
-    """`mine` is the range of sequences that these books put last.
+    """`mine` is the range of sequences that this state directory put last.
 
     If `record` has changed, the record of the producer was deleted in between.
     """

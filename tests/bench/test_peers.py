@@ -26,7 +26,7 @@ class Fake(Peer):
     """Says how often it was asked, and leaves a trace."""
 
     name = "Fake"
-    told = "nothing"
+    setup = "nothing"
     share = 0.5
     trace: list[str]
 

@@ -33,22 +33,22 @@ class ModelProducer:
     epoch: int
     incarnation: str
     next: int = 0
-    books: str = ""
+    directory_id: str = ""
     record: int = 0
     used: int = 0
     writers: list[str] = field(default_factory=list)  # state directory of each sequence
 
-    def takes(self, books: str, others_max: int) -> bool:
-        others = {*self.writers} - {self.books}
-        known = not books or books in (self.books, *others)
+    def takes(self, directory_id: str, others_max: int) -> bool:
+        others = {*self.writers} - {self.directory_id}
+        known = not directory_id or directory_id in (self.directory_id, *others)
         return known or not others_max or len(others) < others_max
 
     def mine(self) -> tuple[int, int]:
         """Return the last range of the current state directory."""
-        if self.books not in self.writers:
+        if self.directory_id not in self.writers:
             return self.next, self.next
-        end = begin = self.next - self.writers[::-1].index(self.books)
-        while begin and self.writers[begin - 1] == self.books:
+        end = begin = self.next - self.writers[::-1].index(self.directory_id)
+        while begin and self.writers[begin - 1] == self.directory_id:
             begin -= 1
         return begin, end
 
@@ -294,12 +294,12 @@ class Model:
                     producer.record = producer.epoch if self.limits.producer_idle_us else 0
                 if not producer.incarnation:
                     return errors.NameInUse(name, label)
-                if not producer.takes(command.books, self.limits.books_max):
+                if not producer.takes(command.directory_id, self.limits.directories_max):
                     what = "state directories under one producer name"
-                    return errors.TooMany(what, self.limits.books_max)
+                    return errors.TooMany(what, self.limits.directories_max)
                 if producer.incarnation != incarnation:
                     producer.epoch, producer.incarnation = self._epoch(), incarnation
-                producer.books, producer.used = command.books, self.clock
+                producer.directory_id, producer.used = command.directory_id, self.clock
                 mine, record = producer.mine(), producer.record
                 return done.Opened(producer.epoch, producer.next, topic.id, mine, record)
             case do.Put(name, label, epoch, sequence, count, size):
@@ -318,7 +318,7 @@ class Model:
                 for number in new:
                     known.messages.append(Message(batch, number - sequence, label, number))
                 producer.next = sequence + count
-                producer.writers += [producer.books] * len(new)
+                producer.writers += [producer.directory_id] * len(new)
                 known.collect(self.clock)
                 return done.Appended(offset, len(new), not known.messages[offset].gone)
             case do.CloseProducer(name, label, epoch):
@@ -396,7 +396,7 @@ class Model:
             return errors.Fenced(each.epochs[-1])
         match command:
             case do.Detach():
-                each.suspect_below = max(each.suspect_below, min(command.handed, topic.next))
+                each.suspect_below = max(each.suspect_below, min(command.delivered, topic.next))
                 each.incarnation = ""
                 return done.Detached(each.suspect_below)
             case do.Ack():

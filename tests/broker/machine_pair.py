@@ -168,11 +168,13 @@ class Troublemaker:
 
     def open(self) -> do.Command:
         create = self.choose([True, True, False])
-        books = self.choose(["", "", "one", "two"])
+        directory_id = self.choose(["", "", "one", "two"])
         name, label = self.topic(), self.name()
         producer = self._known(name, label, "producers")
         expected = self._expected(producer.epoch if producer else 0)
-        return do.OpenProducer(name, label, self.choose(LIVES), self.at(), create, books, expected)
+        return do.OpenProducer(
+            name, label, self.choose(LIVES), self.at(), create, directory_id, expected
+        )
 
     def _expected(self, current: int) -> int:
         """Return mostly the current epoch or ANY_EPOCH, sometimes another."""

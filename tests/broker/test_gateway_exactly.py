@@ -102,8 +102,8 @@ def test_bytes_of_concurrent_calls_are_limited() -> None:
 def test_disk_is_full_below_the_reserved_space() -> None:
     """SVC-7: parts that were staged before are still answered."""
     gateway = bare(free_disk_bytes_min=100)
-    for room, full in ((100, False), (99, True)):
-        gateway.free_disk_bytes = lambda room=room: room
+    for space, full in ((100, False), (99, True)):
+        gateway.free_disk_bytes = lambda space=space: space
         assert gateway.disk_is_full == full
     data = packed(b"x")
     stage = do.Stage("query", 0, "part", "topic", 1, len(data), 0, data)

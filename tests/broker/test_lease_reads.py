@@ -101,9 +101,9 @@ def test_deposed_leader_sends_waiting_reads_to_the_new_one(read: Value) -> None:
     """REP-5"""
     node = Node(read)
     assert node.ask(read) == []
-    (told,) = node.depose()
-    assert isinstance(told, Elsewhere)
-    assert told.leader == OTHER
+    (reported,) = node.depose()
+    assert isinstance(reported, Elsewhere)
+    assert reported.leader == OTHER
     assert node.wake() == []
 
 

@@ -45,8 +45,8 @@ def test_name_has_1_to_255_bytes() -> None:
 
 
 def test_id_of_a_state_directory_must_be_a_valid_name() -> None:
-    refused = Steps().apply(do.OpenProducer("t", "p", "inc-1", 0, books="x" * 256))
-    assert refused == errors.InvalidName("books")
+    refused = Steps().apply(do.OpenProducer("t", "p", "inc-1", 0, directory_id="x" * 256))
+    assert refused == errors.InvalidName("state directory id")
 
 
 def test_deleted_topic_is_not_carried() -> None:
@@ -206,14 +206,14 @@ def test_batches_at_the_limits_are_accepted() -> None:
 
 def test_single_state_directory_fills_a_limit_of_one() -> None:
     """SVC-2"""
-    steps = Steps(Limits(books_max=1))
-    for books in ("a", "b"):
-        opened = steps.apply(do.OpenProducer("t", "p", books, 0, books=books))
+    steps = Steps(Limits(directories_max=1))
+    for directory_id in ("a", "b"):
+        opened = steps.apply(do.OpenProducer("t", "p", directory_id, 0, directory_id=directory_id))
         assert isinstance(opened, done.Opened)
         steps.put(opened.epoch, opened.next_sequence)
-    refused = steps.apply(do.OpenProducer("t", "p", "c", 0, books="c"))
+    refused = steps.apply(do.OpenProducer("t", "p", "c", 0, directory_id="c"))
     assert refused == errors.TooMany("state directories under one producer name", 1)
-    assert isinstance(steps.apply(do.OpenProducer("t", "p", "b", 0, books="b")), done.Opened)
+    assert isinstance(steps.apply(do.OpenProducer("t", "p", "b", 0, directory_id="b")), done.Opened)
 
 
 def test_limits_do_not_refuse_known_sources_and_producers() -> None:

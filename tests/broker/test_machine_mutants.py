@@ -61,14 +61,15 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     "each record counts its own epochs": (
         Producing, "open", "Producer(registry.new_epoch(), ", "Producer(1, ",
     ),
-    "books of other directories not distinguished": (
-        Producing, "open", "producer.keep(command.books, forget=not registry.limits.books_max)",
+    "state directories not distinguished": (
+        Producing, "open",
+        "producer.keep(command.directory_id, forget=not registry.limits.directories_max)",
         "(0, producer.next)",
     ),
-    "books forgotten when others put": (
-        Producer, "keep", "self.earlier[self.books] = (self.since, self.next)", "pass",
+    "state directory forgotten when others put": (
+        Producer, "keep", "self.earlier[self.directory_id] = (self.since, self.next)", "pass",
     ),
-    "range of books restarted without other puts": (
+    "range of a state directory restarted without other puts": (
         Producer, "keep", "self.since = first", "pass",
     ),
     "fenced client can close a producer": (
@@ -86,7 +87,7 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
         Subscription, "attach", "if self.incarnation:", "if False:",
     ),
     "detach forgets delivered messages": (
-        Subscription, "detach", "max(self.suspect_below, handed)", "self.suspect_below",
+        Subscription, "detach", "max(self.suspect_below, delivered)", "self.suspect_below",
     ),
     "ack undoes a seek": (Subscription, "seek", "self.epoch = epoch", "pass"),
     "repeated seek is done again": (
@@ -186,13 +187,13 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
 
 # Rules that random commands rarely need: their own tests must notice.
 EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
-    "only the last few books remembered": (
+    "only the last few state directories kept": (
         puts.test_every_state_directory_under_a_name_is_remembered,
-        Producing, "open", "forget=not registry.limits.books_max", "forget=True",
+        Producing, "open", "forget=not registry.limits.directories_max", "forget=True",
     ),
-    "more books taken than can be remembered": (
+    "more state directories accepted than can be kept": (
         puts.test_state_directory_above_the_limit_is_refused,
-        Producing, "_take_over", "0 < books_max <= len(producer.earlier)", "False",
+        Producing, "_take_over", "0 < directories_max <= len(producer.earlier)", "False",
     ),
     "refused publish takes effect where its topic has moved": (
         moves.test_refused_publish_has_no_effect_where_its_topic_has_moved,

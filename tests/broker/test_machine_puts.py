@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from oncecast.broker.index import Extent
-from oncecast.broker.producer import BOOKS_MAX, RUNS_MAX
+from oncecast.broker.producer import DIRECTORIES_KEPT, RUNS_MAX
 from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire import results as done
@@ -126,7 +126,7 @@ def test_late_open_of_a_dead_process_changes_nothing() -> None:
     assert isinstance(living, Opened)
     before = steps.machine.checksum()
     for late in (0, first.epoch, living.epoch - 1, living.epoch + 1):
-        dead = do.OpenProducer("t", "p", "dead", 0, books="dead", expected=late)
+        dead = do.OpenProducer("t", "p", "dead", 0, directory_id="dead", expected=late)
         assert steps.apply(dead) == errors.Fenced(living.epoch)
     steps.machine.registry.last_slot -= 4  # the last slot counts commands
     assert steps.machine.checksum() == before
@@ -152,11 +152,13 @@ def test_open_of_a_deleted_record_is_fenced_and_creates_no_topic() -> None:
 
 def test_every_state_directory_under_a_name_is_remembered() -> None:
     """SVC-2"""
-    pair = Pair(msgspec.structs.replace(LIMITS, books_max=20))
+    pair = Pair(msgspec.structs.replace(LIMITS, directories_max=20))
 
     def opened(number: int) -> Opened:
-        books = f"directory {number}"
-        answer = pair.apply(do.OpenProducer("t", "p", f"{books}.{pair.slot}", 0, books=books))
+        directory_id = f"directory {number}"
+        answer = pair.apply(
+            do.OpenProducer("t", "p", f"{directory_id}.{pair.slot}", 0, directory_id=directory_id)
+        )
         assert isinstance(answer, Opened)
         return answer
 
@@ -171,28 +173,32 @@ def test_every_state_directory_under_a_name_is_remembered() -> None:
 
 def test_state_directory_above_the_limit_is_refused() -> None:
     """SVC-2 SVC-7: forgetting a directory could store its messages twice."""
-    pair = Pair(msgspec.structs.replace(LIMITS, books_max=3))
+    pair = Pair(msgspec.structs.replace(LIMITS, directories_max=3))
 
-    def opened(books: str) -> done.Result:
-        return pair.apply(do.OpenProducer("t", "p", f"{books}.{pair.slot}", 0, books=books))
+    def opened(directory_id: str) -> done.Result:
+        return pair.apply(
+            do.OpenProducer("t", "p", f"{directory_id}.{pair.slot}", 0, directory_id=directory_id)
+        )
 
-    for sequence, books in enumerate("abcd"):
-        answer = opened(books)
+    for sequence, directory_id in enumerate("abcd"):
+        answer = opened(directory_id)
         assert isinstance(answer, Opened)
         pair.apply(do.Put("t", "p", answer.epoch, sequence, 1, 100, 0, b""))
     assert opened("e") == errors.TooMany("state directories under one producer name", 3)
     assert isinstance(pair.apply(do.Put("t", "p", 4, 4, 1, 100, 0, b"")), Appended)
     assert isinstance(opened(""), Opened)  # a client without a directory has no range
-    for books in "abcd":
-        assert isinstance(opened(books), Opened)
+    for directory_id in "abcd":
+        assert isinstance(opened(directory_id), Opened)
 
 
 def test_each_state_directory_under_one_name_gets_its_own_range() -> None:
     """SVC-2"""
     steps = Steps()
 
-    def opened(books: str) -> Opened:
-        answer = steps.apply(do.OpenProducer("t", "p", f"inc of {books}", 0, books=books))
+    def opened(directory_id: str) -> Opened:
+        answer = steps.apply(
+            do.OpenProducer("t", "p", f"inc of {directory_id}", 0, directory_id=directory_id)
+        )
         assert isinstance(answer, Opened)
         return answer
 
@@ -214,11 +220,13 @@ def test_each_state_directory_under_one_name_gets_its_own_range() -> None:
 def test_log_of_an_older_version_remembers_few_state_directories() -> None:
     """SVC-9"""
     steps = Steps()
-    for number in range(BOOKS_MAX + 2):
-        opened = steps.apply(do.OpenProducer("t", "p", "inc-1", 0, books=f"books {number}"))
+    for number in range(DIRECTORIES_KEPT + 2):
+        opened = steps.apply(
+            do.OpenProducer("t", "p", "inc-1", 0, directory_id=f"directory {number}")
+        )
         assert isinstance(opened, Opened)
         steps.put(opened.epoch, number)
-    assert len(steps.machine.registry.topics["t"].producers["p"].earlier) == BOOKS_MAX
+    assert len(steps.machine.registry.topics["t"].producers["p"].earlier) == DIRECTORIES_KEPT
 
 
 def test_producer_must_open_before_it_puts() -> None:

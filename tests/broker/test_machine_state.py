@@ -231,7 +231,7 @@ def test_state_and_log_of_the_first_version_are_read() -> None:
     steps = Steps(Limits())
     log: list[bytes] = []
     for command in (
-        do.OpenProducer("t", "p", "inc-1", 1000, books="books"),
+        do.OpenProducer("t", "p", "inc-1", 1000, directory_id="directory"),
         do.Subscribe("t", "s", do.FromNew(), 1001),
         do.Attach("t", "s", "inc-1"),
         do.Put("t", "p", 1, 0, 2, 100, 1002, b""),

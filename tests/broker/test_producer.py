@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncecast.broker.producer import BOOKS_MAX, RUNS_MAX, Producer
+from oncecast.broker.producer import DIRECTORIES_KEPT, RUNS_MAX, Producer
 
 
 def producer(*appended: tuple[int, int]) -> Producer:
@@ -65,16 +65,16 @@ def test_each_state_directory_gets_its_last_range() -> None:
         ("b", (2, 5)),
         ("a", (5, 6)),
     ]  # in the order of their last puts
-    assert [found.knows(books) for books in "abcd"] == [True, True, True, False]
+    assert [found.knows(directory_id) for directory_id in "abcd"] == [True, True, True, False]
 
 
 def test_log_of_an_older_version_keeps_only_the_last_state_directories() -> None:
     """SVC-2"""
-    assert BOOKS_MAX == 4
+    assert DIRECTORIES_KEPT == 4
     for forget, known in ((True, list("bcde")), (False, list("abcde"))):
         found = producer()
-        for at, books in enumerate("abcdef"):
-            found.keep(books, forget=forget)
+        for at, directory_id in enumerate("abcdef"):
+            found.keep(directory_id, forget=forget)
             found.appended(at, 1)
         assert list(found.earlier) == known
 

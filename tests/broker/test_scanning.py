@@ -196,9 +196,9 @@ def test_chunks_end_at_the_byte_limit_or_an_unreadable_batch(
         return StoredBatch("p", slot, batches[slot])
 
     monkeypatch.setattr(service, "stored_batch", source)
-    rooms = (0, 1, sizes[0], sizes[0] + 1, sum(sizes[:2]), sum(sizes[:2]) + 1)
-    for room, count in zip(rooms, (0, 1, 1, 2, 2, 3), strict=True):
-        chunks, found = chunks_of(service, extents, room)
+    spaces = (0, 1, sizes[0], sizes[0] + 1, sum(sizes[:2]), sum(sizes[:2]) + 1)
+    for space, count in zip(spaces, (0, 1, 1, 2, 2, 3), strict=True):
+        chunks, found = chunks_of(service, extents, space)
         assert ([each.batch for each in chunks], found) == (batches[:count], sizes[:count])
     missing.append(1)
     assert chunks_of(service, extents, ALL)[1] == sizes[:1]  # and no gap

@@ -171,13 +171,13 @@ def test_new_batch_is_cached() -> None:
 def test_commands_that_concern_readers_emit_changed() -> None:
     service = bare()
     decide(service, do.OpenProducer("t", "p", "inc-1", 0), do.Subscribe("t", "s", do.FromNew(), 0))
-    told = Emit(Changed("t"))
-    assert decide(service, do.Put("t", "p", 1, 0, 1, 5, 0, b"bytes")) == [told]
-    assert decide(service, do.Attach("t", "s", "inc-1")) == [told]
-    assert decide(service, do.Detach("t", "s", 3, 0)) == [told]
-    assert decide(service, do.Seek("t", "s", do.FromEarliest(), 0, "token")) == [told]
-    assert decide(service, do.Unsubscribe("t", "s", 0)) == [told]
-    assert decide(service, do.DeleteTopic("t", 0)) == [told]
+    reported = Emit(Changed("t"))
+    assert decide(service, do.Put("t", "p", 1, 0, 1, 5, 0, b"bytes")) == [reported]
+    assert decide(service, do.Attach("t", "s", "inc-1")) == [reported]
+    assert decide(service, do.Detach("t", "s", 3, 0)) == [reported]
+    assert decide(service, do.Seek("t", "s", do.FromEarliest(), 0, "token")) == [reported]
+    assert decide(service, do.Unsubscribe("t", "s", 0)) == [reported]
+    assert decide(service, do.DeleteTopic("t", 0)) == [reported]
     assert decide(service, do.Tick(0)) == []
 
 

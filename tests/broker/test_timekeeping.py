@@ -53,7 +53,7 @@ class Leader:
         self.wrong = 0
         self.service.wall = lambda: NOON + int(self.service.now * 1e6) + self.wrong
         self.slot = 0
-        self.told: list[Value] = []
+        self.events: list[Value] = []
         self.asked: list[NodeId] = []
         self.decided: list[AnyCommand] = []
         self.service.observe(LeaderChanged(A))
@@ -93,7 +93,7 @@ class Leader:
                 case Send(to, ReadClock()):
                     self.asked.append(to)
                 case Emit(ClockDisputed() | ClockOutvoted() as event):
-                    self.told.append(event)
+                    self.events.append(event)
                 case _:
                     pass
 
@@ -119,7 +119,7 @@ def test_idle_leader_reports_elapsed_time() -> None:
     tick, put = leader.decided[before:]
     assert tick == do.Tick(NOON + 7201 * SECOND, 7201 * SECOND)
     assert isinstance(put, do.Put)
-    assert (leader.trusted, leader.told, leader.kept) == (7201.0, [], 1)
+    assert (leader.trusted, leader.events, leader.kept) == (7201.0, [], 1)
 
 
 def test_wall_clock_that_jumps_is_disputed_and_later_believed() -> None:
@@ -128,12 +128,12 @@ def test_wall_clock_that_jumps_is_disputed_and_later_believed() -> None:
     leader.put()
     leader.wrong = YEAR
     leader.wait(60.0)  # a message ages, so the dispute begins
-    assert leader.told == [ClockDisputed(YEAR + 60 * SECOND)]
+    assert leader.events == [ClockDisputed(YEAR + 60 * SECOND)]
     assert (leader.trusted, leader.kept) == (0.0, 1)
     for _ in range(60):
         leader.put()  # a message always ages
         leader.wait(60.0)
-    assert leader.told[1:] == [ClockDisputed(0)]
+    assert leader.events[1:] == [ClockDisputed(0)]
     assert leader.trusted == YEAR / SECOND + 61 * 60
 
 
@@ -147,7 +147,7 @@ def test_wall_clock_that_is_set_right_ends_the_dispute() -> None:
     leader.wrong = 0
     leader.wait(1.0)
     leader.put()
-    assert leader.told == [ClockDisputed(YEAR + SECOND), ClockDisputed(0)]
+    assert leader.events == [ClockDisputed(YEAR + SECOND), ClockDisputed(0)]
     assert (leader.trusted, leader.kept) == (2.0, 3)
     leader.wait(101.0)
     assert leader.kept == 0
@@ -161,7 +161,7 @@ def test_idle_leader_ends_a_dispute_when_its_clock_is_set_right() -> None:
     leader.put()
     leader.wrong = 0
     leader.wait(60.0)
-    assert leader.told == [ClockDisputed(YEAR), ClockDisputed(0)]
+    assert leader.events == [ClockDisputed(YEAR), ClockDisputed(0)]
     leader.wait(101.0)
     assert leader.kept == 0
 
@@ -188,10 +188,10 @@ def test_leader_with_a_wrong_clock_is_outvoted() -> None:
     leader.put()
     assert leader.trusted == 1.0
     leader.wait(1.0)
-    assert leader.told == [ClockOutvoted(YEAR)]
+    assert leader.events == [ClockOutvoted(YEAR)]
     leader.wrong = 0
     leader.wait(3.0)
-    assert leader.told == [ClockOutvoted(YEAR), ClockOutvoted(0)]
+    assert leader.events == [ClockOutvoted(YEAR), ClockOutvoted(0)]
 
 
 def outvoted() -> Leader:
@@ -213,7 +213,7 @@ def test_corrected_wall_clock_is_used_at_once() -> None:
     leader.wrong = 0
     leader.service.now += 0.5
     leader.put()
-    assert (leader.trusted, leader.told) == (1.5, [])
+    assert (leader.trusted, leader.events) == (1.5, [])
 
 
 def test_wall_clock_that_jumps_again_is_corrected_by_its_current_error() -> None:
@@ -222,7 +222,7 @@ def test_wall_clock_that_jumps_again_is_corrected_by_its_current_error() -> None
     leader.wrong = -YEAR
     leader.service.now += 0.5
     leader.put()
-    assert (leader.trusted, leader.told) == (1.5, [])
+    assert (leader.trusted, leader.events) == (1.5, [])
 
 
 def test_correction_ends_with_its_readings() -> None:
@@ -230,7 +230,7 @@ def test_correction_ends_with_its_readings() -> None:
     leader = outvoted()
     leader.service.now += FRESH + 0.5
     leader.put()
-    assert leader.told == [ClockDisputed(YEAR + int((FRESH + 0.5) * SECOND))]
+    assert leader.events == [ClockDisputed(YEAR + int((FRESH + 0.5) * SECOND))]
 
 
 def test_readings_of_replicas_that_have_left_the_group_are_forgotten() -> None:
@@ -274,7 +274,7 @@ def test_clock_that_jumps_reports_no_elapsed_time() -> None:
     leader.put()
     assert leader.decided[-2] == do.Tick(NOON + YEAR, 0)
     assert (leader.trusted, leader.kept) == (0.0, 2)
-    assert leader.told == [ClockDisputed(YEAR)]
+    assert leader.events == [ClockDisputed(YEAR)]
 
 
 def test_readings_expire() -> None:

@@ -48,15 +48,15 @@ def test_child_that_ignores_sigterm_is_killed(
 
 def test_second_cancellation_kills_the_child(tmp_path: Path) -> None:
     """The lock is released after a second Ctrl-C, so the child must be gone."""
-    deaf, told = tmp_path / "deaf", tmp_path / "told"
-    ignore = f"trap ': > {told}' TERM; echo $$ > {deaf}.new; mv {deaf}.new {deaf}"
+    deaf, reported = tmp_path / "deaf", tmp_path / "reported"
+    ignore = f"trap ': > {reported}' TERM; echo $$ > {deaf}.new; mv {deaf}.new {deaf}"
     script = f"{ignore}; while :; do sleep 0.01; done"
 
     async def story() -> None:
         running = asyncio.create_task(run_until(never(), ("sh", "-c", script), 60.0))
         await written(deaf)
         running.cancel()
-        await written(told)
+        await written(reported)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

@@ -37,13 +37,13 @@ def test_late_put_is_not_called_in_flight_after_the_command_has_ended() -> None:
     parse = build_parser().parse_args
     late = Overloaded(DISK).within("not stored")
     late.in_flight = True
-    told = parted(late, parse(["put", "t", "x"]))
-    assert str(told).startswith(
+    reported = parted(late, parse(["put", "t", "x"]))
+    assert str(reported).startswith(
         "not stored: the node's disk is full; outcome unknown: check the topic"
     )
-    assert isinstance(told, Overloaded)
-    told = parted(late, parse(["put", "t", "x", "--state", "s"]))
-    assert "the next put with this --state" in str(told)
+    assert isinstance(reported, Overloaded)
+    reported = parted(late, parse(["put", "t", "x", "--state", "s"]))
+    assert "the next put with this --state" in str(reported)
     assert parted(other := TimedOut("no answer"), parse(["status"])) is other
 
 
@@ -53,9 +53,9 @@ def test_put_without_a_leader_reports_an_unknown_outcome() -> None:
     put = TimedOut("not stored within 3 s")
     put.in_flight = True
     late = parted(put, parse(["put", "t", "x"]))
-    told = str(leaderless(late))
-    assert "no node leads the group; start more nodes" in told
-    assert told.endswith("; outcome unknown: check the topic before resending, or use --state")
+    reported = str(leaderless(late))
+    assert "no node leads the group; start more nodes" in reported
+    assert reported.endswith("; outcome unknown: check the topic before resending, or use --state")
     late = parted(put, parse(["put", "t", "x", "--state", "s"]))
     assert "the next put with this --state stores it" in str(leaderless(late))
     assert "outcome" not in str(leaderless(TimedOut("no answer")))

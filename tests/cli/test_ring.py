@@ -23,7 +23,7 @@ TOPICS = [f"topic-{number}" for number in range(8)]
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """Run a ring and return the output of `cluster up`."""
     command = [sys.executable, "-m", "oncecast", "cluster", "up", "-n", "3", "--own-group"]
     with (
@@ -37,16 +37,16 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
     ):
         try:
             assert process.stdout is not None
-            told: dict[str, Any] = json.loads(process.stdout.readline())
-            monkeypatch.setenv("ONCECAST_SERVER", told["server"])
-            yield told
+            reported: dict[str, Any] = json.loads(process.stdout.readline())
+            monkeypatch.setenv("ONCECAST_SERVER", reported["server"])
+            yield reported
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == ExitStatus.OK
 
 
 def test_commands_inspect_and_change_a_ring(
-    told: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    reported: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """CLI-3 REP-6 NET-5: inspect it from any process, read by push, and leave it."""
 
@@ -55,7 +55,7 @@ def test_commands_inspect_and_change_a_ring(
         status = main((*words, "--json"))
         return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
-    first, second, third = told["server"].split(",")
+    first, second, third = reported["server"].split(",")
     for address in (first, second, third):
         status, (seen,) = run("cluster", "status", "--server", address)
         assert (status, seen["node"], seen["whole"], seen["led"]) == (0, address, True, True)

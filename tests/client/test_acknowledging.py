@@ -95,8 +95,8 @@ def test_nack_redelivers_from_the_given_message(tmp_path: Path) -> None:
             messages = await topic.get_many(3)
             topic.nack(messages[1])
             again = [await topic.get() for _ in range(3)]
-            told = [(each.value, each.redelivered) for each in again if each is not None]
-            assert told == [(b"b", True), (b"c", True), (b"d", False)]
+            reported = [(each.value, each.redelivered) for each in again if each is not None]
+            assert reported == [(b"b", True), (b"c", True), (b"d", False)]
             topic.ack(messages[0])
             with pytest.raises(errors.InvalidArgument, match="call nack"):
                 topic.nack(messages[0])
@@ -206,8 +206,10 @@ def test_next_reader_gets_possible_redeliveries_marked(tmp_path: Path) -> None:
             async with oncecast.connect(node, name="me") as client:
                 await client.put("t", b"3")
                 messages = [await client.get("t") for _ in range(3)]
-                told = [(each.offset, each.redelivered) for each in messages if each is not None]
-                assert told == [(1, True), (2, False), (3, False)]
+                reported = [
+                    (each.offset, each.redelivered) for each in messages if each is not None
+                ]
+                assert reported == [(1, True), (2, False), (3, False)]
             async with oncecast.connect(node, name="me") as client:
                 assert await client.get("t", timeout=0) is None
 
@@ -355,7 +357,7 @@ def test_message_in_hand_is_not_acknowledged(tmp_path: Path) -> None:
             await client.put_many("t", [b"%d" % number for number in range(8)])
             while topic._slow == NEVER:  # until taking uses the fast path
                 assert await topic.get() is not None
-            while topic._inbox.handed < 8:
+            while topic._inbox.delivered < 8:
                 assert await topic.get() is not None
             assert await topic.get(timeout=0) is None
             await client.put_many("t", [b"%d" % number for number in range(8)])

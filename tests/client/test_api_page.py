@@ -28,11 +28,11 @@ def section(title: str) -> str:
 )
 def test_calls_are_documented_with_their_parameters(kind: type, hidden: set[str]) -> None:
     """SVC-1"""
-    told = section(kind.__name__)
+    reported = section(kind.__name__)
     for name, member in inspect.getmembers(kind, inspect.isfunction):
         if name.startswith("_") or name in hidden:
             continue
-        call = re.search(rf"`{name}\((?P<parameters>.*?)\)`", told)
+        call = re.search(rf"`{name}\((?P<parameters>.*?)\)`", reported)
         assert call, f"{name} is not in the page"
         parameters = [each.split("=")[0].strip() for each in call["parameters"].split(", ") if each]
         assert parameters == list(inspect.signature(member).parameters)[1:]

@@ -73,8 +73,11 @@ def test_idle_node_notices_free_disk_space(
             assert (await client.describe("t")).next == 14
 
     run(story())
-    told = [each.getMessage().split()[0] for each in caplog.records]
-    assert [each for each in told if each in ("disk_full", "room")] == ["disk_full", "room"]
+    reported = [each.getMessage().split()[0] for each in caplog.records]
+    assert [each for each in reported if each in ("disk_full", "disk_space_available")] == [
+        "disk_full",
+        "disk_space_available",
+    ]
 
 
 async def refused(client: oncecast.Client) -> bool:

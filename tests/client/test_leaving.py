@@ -192,7 +192,7 @@ def test_client_can_be_awaited_and_raises_closed_before(tmp_path: Path) -> None:
             for ask in (lambda: client.name, lambda: client.put_nowait("t", b"")):
                 with pytest.raises(errors.Closed, match="await it"):
                     ask()
-            for work in (client.room(), client.subscribe("t"), client.get("t")):
+            for work in (client.wait_for_space(), client.subscribe("t"), client.get("t")):
                 with pytest.raises(errors.Closed, match="await it"):
                     await work
             assert await client is client

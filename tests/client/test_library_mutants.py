@@ -32,7 +32,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         acknowledging.test_message_in_hand_is_not_acknowledged,
         Subscription, "_ask", "self._slow = NEVER", "pass",
     ),
-    "acknowledged message handed out again": (
+    "acknowledged message delivered again": (
         acknowledging.test_late_nack_raises_an_error_with_a_remedy,
         Inbox, "back", "if offset < acked and self.auto_ack:", "if False:",
     ),

@@ -18,17 +18,19 @@ from oncecast.storage.journal import Journal
 from oncecast.wire.frames import Call, Fetch, Look, Scan
 from tests.client.serving import run
 from tests.client.session.client_world import TOPIC
-from tests.client.session.ring_world import NEW, OLD, STAYS, Door
+from tests.client.session.ring_world import NEW, OLD, STAYS, RingProcess
 
 FRAMES = (Call, Fetch, Look, Scan)
 
 pytestmark = pytest.mark.long
 
 
-def door() -> Runtime:
+def process() -> Runtime:
     sock = socket.create_server(("127.0.0.1", 0))
     me = NodeId(f"127.0.0.1:{sock.getsockname()[1]}")
-    return Runtime(Stack([Door(me, Random(), {}, doors=1)]), me=me, listen=sock, clients=FRAMES)
+    return Runtime(
+        Stack([RingProcess(me, Random(), {}, processes=1)]), me=me, listen=sock, clients=FRAMES
+    )
 
 
 def replica(host: Runtime, group: str, path: Path) -> Runtime:
@@ -46,7 +48,7 @@ def test_client_finds_its_topics_and_follows_their_moves(tmp_path: Path) -> None
 
     async def test() -> None:
         async with (
-            door() as host,
+            process() as host,
             replica(host, OLD, tmp_path),
             connect(host.me, timeout=20.0) as client,
         ):

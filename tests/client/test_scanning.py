@@ -133,7 +133,7 @@ async def test_scan_reports_deleted_messages(client: oncecast.Client) -> None:
 @embedded
 async def test_scan_stops_if_the_topic_is_recreated(client: oncecast.Client) -> None:
     await filled(client)
-    life = (await client.locate("t", EARLIEST)).life
+    topic_id = (await client.locate("t", EARLIEST)).topic_id
     scan = client.scan("t", size=1)
     await anext(scan)
     await anext(scan)
@@ -143,7 +143,7 @@ async def test_scan_stops_if_the_topic_is_recreated(client: oncecast.Client) -> 
         async for _ in scan:
             await asyncio.sleep(0)
     with pytest.raises(errors.TopicReplaced):
-        await values(client, life=life)
+        await values(client, topic_id=topic_id)
 
 
 def test_blocking_scan_returns_the_same_and_can_be_abandoned(tmp_path: Path) -> None:

@@ -75,8 +75,8 @@ def test_numbers_of_runs_are_what_the_page_says() -> None:
         "storms at the node": (node_storms.PER_TEST * here, node_storms.PER_TEST * there),
         "storms at clients and node": seeds(client_storms),
     }
-    told = re.findall(r"^\| ([^|`]+?) \| (\d+) \| (\d*) ?\|$", PAGE, re.MULTILINE)
-    assert {name: (int(now), int(then or 0)) for name, now, then in told} == runs
+    reported = re.findall(r"^\| ([^|`]+?) \| (\d+) \| (\d*) ?\|$", PAGE, re.MULTILINE)
+    assert {name: (int(now), int(then or 0)) for name, now, then in reported} == runs
     assert sum(now for now, _ in runs.values()) >= 1000
     assert f"{sum(map(sum, runs.values())):,} runs" in PAGE
 

@@ -178,7 +178,7 @@ class Reader:
         self.client, self.topic, self.name, self.incarnation = client, topic, name, incarnation
         self.start_at = start_at
         self.epoch = self.topic_id = 0
-        self.expected = self.handed = self.acked = self.sent = 0
+        self.expected = self.delivered = self.acked = self.sent = 0
         self.back = 0  # messages below it were rejected
         self.coming: list[local.Arrived] = []
 
@@ -225,7 +225,7 @@ class Reader:
     def _position(self, offset: int, end: int) -> None:
         self.coming.clear()
         self.back = 0
-        self.expected = self.handed = self.acked = self.sent = offset
+        self.expected = self.delivered = self.acked = self.sent = offset
         self.client.hear(local.Positioned(self.topic, self.name, offset, max(offset, end)))
 
     def _end(self, why: Any) -> None:
@@ -236,9 +236,9 @@ class Reader:
         node, rng = self.client.node, self.client.rng
         first, end = node.machine.bounds(self.topic)
         if self.sent < first:
-            if self.sent == self.handed == self.expected:
+            if self.sent == self.delivered == self.expected:
                 self.client.hear(local.Skipped(self.topic, self.name, self.expected, first))
-                self.expected = self.handed = self.sent = first
+                self.expected = self.delivered = self.sent = first
             return
         values = node.logs.get(self.topic_id, [])[self.sent : end][: rng.randrange(1, 4)]
         if not values:
@@ -339,10 +339,10 @@ class Client:
     def take(self, reader: Reader) -> None:
         if not reader.epoch:
             return
-        reader.handed = self.rng.randint(reader.handed, reader.expected)
-        reader.acked = self.rng.randint(reader.acked, reader.handed)
+        reader.delivered = self.rng.randint(reader.delivered, reader.expected)
+        reader.acked = self.rng.randint(reader.acked, reader.delivered)
         where = (reader.topic, reader.name)
-        offsets = (reader.handed, reader.acked)
+        offsets = (reader.delivered, reader.acked)
         ack = do.Ack(*where, reader.epoch, reader.acked)
         kind = self.rng.random()
         if kind < 0.6:
@@ -354,9 +354,9 @@ class Client:
             self.calls.append(Call(self, self.tickets, lambda: self.node.apply(ack)))
         elif kind < 0.9 and reader.acked < reader.expected:
             offset = self.rng.randrange(reader.acked, reader.expected)
-            self.ask(local.Again(*where, offset, reader.handed))
-            reader.back = max(reader.back, reader.handed)
-            reader.expected = reader.handed = reader.sent = offset
+            self.ask(local.Again(*where, offset, reader.delivered))
+            reader.back = max(reader.back, reader.delivered)
+            reader.expected = reader.delivered = reader.sent = offset
             reader.coming.clear()
         elif kind < 0.95:
             self.leave(reader, ack)
@@ -366,9 +366,9 @@ class Client:
     def leave(self, reader: Reader, ack: do.Ack) -> None:
         self.tickets += 1
         where = (reader.topic, reader.name)
-        self.ask(local.Leave(self.tickets, *where, reader.handed, reader.acked))
+        self.ask(local.Leave(self.tickets, *where, reader.delivered, reader.acked))
         del self.readers[where]
-        detach = do.Detach(*where, reader.epoch, max(reader.handed, reader.back))
+        detach = do.Detach(*where, reader.epoch, max(reader.delivered, reader.back))
 
         def execute() -> Any:
             self.node.apply(ack)

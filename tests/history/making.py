@@ -48,9 +48,9 @@ def got(time: float, offset: int, *values: str, **fields: Any) -> Operation:
     return of_reader("get", time, offset=offset, digests=digests(*values), **fields)
 
 
-def again(time: float, offset: int, handed: int) -> Operation:
+def again(time: float, offset: int, delivered: int) -> Operation:
     where = {"epoch": 2, "reader": "r1", "subscription": NAME, "topic_id": 1}
-    return op("again", time, None, offset=offset, upto=handed, **where)
+    return op("again", time, None, offset=offset, upto=delivered, **where)
 
 
 def subscribed(
@@ -86,9 +86,9 @@ def ack(
     return op("ack", call, returned, upto=upto, offset=upto, **where)
 
 
-def left(call: float, returned: float | None, upto: int, handed: int) -> Operation:
+def left(call: float, returned: float | None, upto: int, delivered: int) -> Operation:
     where = {"subscription": NAME, "reader": "r1", "epoch": 2, "topic_id": 1}
-    return op("leave", call, returned, upto=upto, next=handed, **where)
+    return op("leave", call, returned, upto=upto, next=delivered, **where)
 
 
 def sought(

@@ -30,7 +30,7 @@ class Recorded:
         self._history.asked(request)
 
     def hear(self) -> None:
-        for event in self.lone.told:
+        for event in self.lone.events:
             self._history.heard(event)
 
     @property

@@ -113,8 +113,8 @@ def test_operations_of_a_reader_are_recorded_with_their_answers(tmp_path: Path) 
     of_reader = of_kind(history, "get", "ack", "again", "seek", "leave")
     assert {each.reader for each in of_reader} == {attach.reader}
     got = [(each.offset, each.marked, each.digests) for each in of_kind(history, "get")]
-    handed = b"".join(digests for _, marked, digests in got if not marked)
-    assert handed == digests_of_values([b"a", b"b", b"c"])
+    delivered = b"".join(digests for _, marked, digests in got if not marked)
+    assert delivered == digests_of_values([b"a", b"b", b"c"])
     assert got[-1] == (2, 1, digests_of_values([b"c"]))
     assert [each.upto for each in of_kind(history, "ack") if each.done] == [1]
     again = only(history, "again")

@@ -392,17 +392,17 @@ def test_cluster_up_runs_a_group_until_it_is_stopped(
         ) as process:
             try:
                 assert process.stdout is not None
-                told = json.loads(process.stdout.readline())
-                with blocking.connect(told["server"]) as client:
+                reported = json.loads(process.stdout.readline())
+                with blocking.connect(reported["server"]) as client:
                     seen = client.group()
                     client.create_topic("t")
                     assert client.put("t", b"x", timeout=PATIENCE).offset == run_number
             finally:
                 process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE) == ExitStatus.OK
-        assert [each["node"] for each in told["nodes"]] == told["server"].split(",")
-        assert {each.node for each in seen.members} == set(told["server"].split(","))
-        for each in told["nodes"]:
+        assert [each["node"] for each in reported["nodes"]] == reported["server"].split(",")
+        assert {each.node for each in seen.members} == set(reported["server"].split(","))
+        for each in reported["nodes"]:
             with pytest.raises(ProcessLookupError):
                 os.kill(each["pid"], 0)
     assert main(("cluster", "up", "-n", "3", "--data", str(data))) == ExitStatus.FAILURE

@@ -126,8 +126,8 @@ def test_late_put_of_an_old_epoch_is_fenced(node: Process) -> None:
     with guest(node.port) as one, guest(node.port) as other:
         one.call(do.Subscribe("topic", "sub", do.FromEarliest(), 0))
         old, new = (
-            client.call(do.OpenProducer("topic", "me", life, 0))
-            for client, life in ((one, "old"), (other, "new"))
+            client.call(do.OpenProducer("topic", "me", incarnation, 0))
+            for client, incarnation in ((one, "old"), (other, "new"))
         )
         assert isinstance(old, Opened)
         assert isinstance(new, Opened)

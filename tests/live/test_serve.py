@@ -58,7 +58,7 @@ def processes() -> Iterator[list[Process]]:
 
 def opened(client: Guest) -> tuple[int, int]:
     client.call(do.Subscribe("topic", "sub", do.FromEarliest(), 0))
-    result = client.call(do.OpenProducer("topic", "me", "life", 0))
+    result = client.call(do.OpenProducer("topic", "me", "inc", 0))
     assert isinstance(result, Opened)
     return result.epoch, result.next_sequence
 

@@ -17,10 +17,10 @@ from oncecast.coordination import (
     KEEP_ALL,
     BadName,
     BadQoS,
+    CacheFull,
     Durability,
     NoCluster,
     Node,
-    NoRoom,
     NotMatched,
     NotOpen,
     NotReached,
@@ -162,7 +162,7 @@ def test_writer_at_its_limit_waits_and_then_names_the_slow_reader() -> None:
             for number in range(8):  # four at the reader, four at the writer
                 await writer.write(b"%d" % number)
             with pytest.raises(
-                NoRoom, match=f"'s': .* full .4 values.*, slow readers: {other.me};"
+                CacheFull, match=f"'s': .* full .4 values.*, slow readers: {other.me};"
             ):
                 await writer.write(b"8")
             with pytest.raises(NotReceived, match="readers have not acknowledged 4 values"):
@@ -193,7 +193,7 @@ def test_bad_input_is_rejected_with_a_remedy() -> None:
                 node.stream("s").writer()
             with pytest.raises(TypeError, match="values and keys must be bytes; encode them"):
                 await writer.write("text")  # type: ignore[arg-type]
-            with pytest.raises(NoRoom, match=r"limit 16,777,216\); send it in parts"):
+            with pytest.raises(CacheFull, match=r"limit 16,777,216\); send it in parts"):
                 await writer.write(bytes((16 << 20) + 1))
             with pytest.raises(NoCluster, match="join with through='HOST:PORT'"):
                 node.stream("s", PERSISTENT).reader()
@@ -340,7 +340,7 @@ def test_error_of_a_stored_persistent_value_warns_against_a_rewrite(
             writer = one.stream("s", msgspec.structs.replace(PERSISTENT, **few)).writer()
             other.stream("s", msgspec.structs.replace(EVERY, **few)).reader()
             await writer.wait_for_readers()
-            with pytest.raises(NoRoom, match="don't write the value again, it is in the topic"):
+            with pytest.raises(CacheFull, match="don't write the value again, it is in the topic"):
                 for number in range(10):
                     await writer.write(b"%d" % number)
             assert (await cluster.describe("s")).next == number + 1

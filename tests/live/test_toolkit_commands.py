@@ -197,8 +197,8 @@ def test_command_runs_on_the_leader(oncecast: Command) -> None:
         assert line_of(second) == addresses[1]
         with process(*candidate(addresses[0])) as again:
             assert line_of(again) == addresses[0]
-            told = f"oncecast: {addresses[0]} leads election 'cron' now; sh was stopped\n"
-            assert second.stderr.readline() == told
+            reported = f"oncecast: {addresses[0]} leads election 'cron' now; sh was stopped\n"
+            assert second.stderr.readline() == reported
             second.send_signal(signal.SIGTERM)
             assert second.wait(PATIENCE) == 128 + signal.SIGTERM
             again.send_signal(signal.SIGTERM)
@@ -243,16 +243,16 @@ def test_address_in_use_is_reported(keeper: tuple[int, str], oncecast: Command) 
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (("queue", "stats", "jobs", "--peers", "nowhere"), "'nowhere' is not an address"),
         (("queue", "stats", "jobs", "--peers", "10.0.0.1:7500"), "cannot reach 127.0.0.1:0"),
         (("keep", "--listen", "127.0.0.1:0", "--peers", "127.0.0.1:1"), "needs a fixed port"),
     ],
 )
-def test_wrong_usage_is_reported(words: tuple[str, ...], told: str, oncecast: Command) -> None:
+def test_wrong_usage_is_reported(words: tuple[str, ...], reported: str, oncecast: Command) -> None:
     status, _, err = oncecast(*words)
-    assert (status, told in err) == (ExitStatus.USAGE, True)
+    assert (status, reported in err) == (ExitStatus.USAGE, True)
 
 
 @pytest.mark.parametrize(

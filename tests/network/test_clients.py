@@ -126,10 +126,10 @@ def test_new_connection_replaces_the_older_one_of_the_same_name() -> None:
             async with guest(host) as (newer, _):
                 assert await host.events.get() == Gone(NodeId("client/ann"))
                 kind, body = await older.read()
-                told = GREETINGS.decode(body)
+                reported = GREETINGS.decode(body)
                 assert kind == GREETING
-                assert isinstance(told, Refusal)
-                assert "taken over the name" in told.reason
+                assert isinstance(reported, Refusal)
+                assert "taken over the name" in reported.reason
                 await older.closed()
                 host.request(Tell(NodeId("client/ann"), b"to the newer"))
                 assert await newer.read() == (MESSAGE, WORDS.encode(Word(b"to the newer")))

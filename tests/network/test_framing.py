@@ -110,7 +110,7 @@ def test_announced_length_allocates_no_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("greeting", "told"),
+    ("greeting", "reported"),
     [
         (b"GET / HTTP/1.1\r\n", "HTTP"),
         (b"\x16\x03\x01\x02\x00\x01\x00", "TLS"),
@@ -118,8 +118,8 @@ def test_announced_length_allocates_no_memory() -> None:
         (b"\xf0onceXX", "not an oncecast connection"),
     ],
 )
-def test_other_protocol_is_recognized_by_its_first_bytes(greeting: bytes, told: str) -> None:
-    with pytest.raises(NotOncecast, match=told):
+def test_other_protocol_is_recognized_by_its_first_bytes(greeting: bytes, reported: str) -> None:
+    with pytest.raises(NotOncecast, match=reported):
         feed(framer(), [greeting])
 
 

@@ -110,7 +110,7 @@ def test_client_can_use_one_name_at_several_nodes() -> None:
     """SVC-8: a client with the same name at another node does not replace it."""
 
     async def test() -> None:
-        async with Node() as host, client_door(host, "a") as a, client_door(host, "b") as b:
+        async with Node() as host, client_stack(host, "a") as a, client_stack(host, "b") as b:
             raws = []
             for stack in (a, b):
                 raw = await Raw.dial(host.port)
@@ -131,7 +131,7 @@ def test_client_can_use_one_name_at_several_nodes() -> None:
     drive(test())
 
 
-def client_door(host: Runtime, name: str) -> Secondary:
+def client_stack(host: Runtime, name: str) -> Secondary:
     return Secondary(host, name, talk=Talkative, clients=(Word,))
 
 
@@ -143,8 +143,8 @@ def test_unknown_node_name_is_refused_temporarily(
         async with Node() as host, Secondary(host, "a"):
             raw = await Raw.dial(host.port)
             raw.greet(hello(NodeId(f"{host.me}/g-1"), role=role))
-            told = f"no replica of g-1 here; ask {host.me} where it is"
-            assert await raw.greeting() == Refusal(told, passing=True)
+            reported = f"no replica of g-1 here; ask {host.me} where it is"
+            assert await raw.greeting() == Refusal(reported, passing=True)
             await raw.closed()
 
     with caplog.at_level(logging.INFO):
@@ -195,11 +195,11 @@ def test_peer_retries_until_the_node_is_running() -> None:
 @every_loop
 def test_closing_a_node_closes_only_its_own_connections(loop: str) -> None:
     async def test() -> None:
-        async with Node() as host, Node() as far, client_door(host, "b") as b:
+        async with Node() as host, Node() as far, client_stack(host, "b") as b:
             raw = await Raw.dial(host.port)
             raw.greet(hello(b.me, "ann", role=CLIENT))
             await raw.greeting()
-            async with client_door(host, "a") as a:
+            async with client_stack(host, "a") as a:
                 guest = await Raw.dial(host.port)
                 guest.greet(hello(a.me, "ann", role=CLIENT))
                 await guest.greeting()
@@ -331,7 +331,7 @@ async def break_soon(secondary: Secondary) -> None:
     secondary.request(Break())
 
 
-# -- next door --
+# -- stacks of one process --
 
 
 @every_loop

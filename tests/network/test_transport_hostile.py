@@ -53,7 +53,7 @@ async def serves(node: Node) -> None:
 def test_invalid_bytes_close_the_connection(
     case: str, loop: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    greeting, told = INVALID_GREETINGS[case]
+    greeting, reported = INVALID_GREETINGS[case]
 
     async def test() -> None:
         async with Node() as node:
@@ -67,7 +67,7 @@ def test_invalid_bytes_close_the_connection(
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(lines) == 1
     assert lines[0].startswith("hostile peer=127.0.0.1:")
-    assert told in lines[0]
+    assert reported in lines[0]
     assert lines[0].isprintable()
 
 

@@ -163,9 +163,9 @@ def test_invalid_certificate_files_are_named(tmp_path: Path) -> None:
 
 
 def test_lax_tls_contexts_are_refused(tls: Tls) -> None:
-    open_door = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    without_certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with pytest.raises(TlsUnusable, match="server context accepts peers without a certificate"):
-        Tls(open_door, tls.client)
+        Tls(without_certificates, tls.client)
     old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     old.minimum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises(TlsUnusable, match=r"client context accepts versions before TLS 1\.3"):

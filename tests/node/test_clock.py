@@ -36,5 +36,5 @@ def test_node_logs_and_counts_a_dispute_about_the_time(
             assert "oncecast_clock_disputed_seconds 0" in server.metrics().body
 
     run(story())
-    told = [each.message.split()[0] for each in caplog.records if "clock_" in each.message]
-    assert told == ["clock_disputed", "clock_agreed"]
+    reported = [each.message.split()[0] for each in caplog.records if "clock_" in each.message]
+    assert reported == ["clock_disputed", "clock_agreed"]

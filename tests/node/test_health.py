@@ -113,12 +113,12 @@ def test_stopping_node_reports_the_reason(tmp_path: Path) -> None:
 
 def test_failed_node_reports_the_reason(tmp_path: Path) -> None:
     """OPS-1"""
-    told: list[object] = []
+    reported: list[object] = []
 
     async def then(server: Server) -> None:
         server.runtime.fail(OSError("the disk is gone"))
-        told.extend((health(server), live(server)))
+        reported.extend((health(server), live(server)))
 
     with pytest.raises(OSError, match="the disk is gone"):
         node(tmp_path, then)
-    assert told == [(503, "failed", "the disk is gone"), (200, "live")]
+    assert reported == [(503, "failed", "the disk is gone"), (200, "live")]

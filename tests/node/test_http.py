@@ -13,8 +13,8 @@ PAGES = {"/health": lambda: Page(200, "text/plain", "fine\n")}
 
 
 async def visit(request: bytes) -> bytes:
-    door = HttpServer(PAGES)
-    port = await door.open("127.0.0.1", 0)
+    server = HttpServer(PAGES)
+    port = await server.open("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(request)
@@ -22,7 +22,7 @@ async def visit(request: bytes) -> bytes:
         return await asyncio.wait_for(reader.read(), 20.0)
     finally:
         writer.close()
-        await door.close()
+        await server.close()
 
 
 @pytest.mark.parametrize(

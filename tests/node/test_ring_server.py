@@ -78,8 +78,8 @@ def groups(path: Path) -> list[str]:
 
 def test_process_creates_its_group_once(tmp_path: Path) -> None:
     first = server(tmp_path)
-    own = first.place.group
-    assert first.place.first
+    own = first.identity.group
+    assert first.identity.first
     assert first.parts.roster._group == own
 
     async def live() -> None:
@@ -90,7 +90,7 @@ def test_process_creates_its_group_once(tmp_path: Path) -> None:
     drive(live)
     again = server(tmp_path)
     again.close()
-    assert (again.place.group, again.place.first) == (own, True)
+    assert (again.identity.group, again.identity.first) == (own, True)
     assert list(again.replicas) == [own]
     assert again.replicas[own].journal.log.last > 0
 
@@ -98,9 +98,9 @@ def test_process_creates_its_group_once(tmp_path: Path) -> None:
 def test_joining_process_creates_a_group_but_no_ring(tmp_path: Path) -> None:
     ring = server(tmp_path, join="127.0.0.1:1,127.0.0.1:2")
     ring.close()
-    assert not ring.place.first
+    assert not ring.identity.first
     assert ring.parts.chord.status.contacts == (NodeId("127.0.0.1:1"), NodeId("127.0.0.1:2"))
-    assert ring.replicas[ring.place.group].group.contacts == ()
+    assert ring.replicas[ring.identity.group].group.contacts == ()
 
 
 def test_ring_of_one_process_ignores_join_and_logs_it(
@@ -120,7 +120,7 @@ def test_process_that_started_a_second_ring_stops(tmp_path: Path) -> None:
 
     async def live() -> None:
         async with ring:
-            registry = ring.replicas[ring.place.group].parts.service.machine.registry
+            registry = ring.replicas[ring.identity.group].parts.service.machine.registry
             async with oncecast.connect(ring.me) as client:
                 await client.create_topic("t")  # so that it owns a topic
             assert registry.holdings is not None
@@ -165,7 +165,7 @@ def test_unfinished_and_removed_groups_are_deleted_at_the_next_start(
     (tmp_path / "groups" / f"g-other{GONE}" / "00000001.log").write_text("")
     ring = server(tmp_path)
     ring.close()
-    assert groups(tmp_path) == [ring.place.group]
+    assert groups(tmp_path) == [ring.identity.group]
 
 
 def test_group_with_a_lost_directory_is_not_created_again(tmp_path: Path) -> None:
@@ -174,8 +174,8 @@ def test_group_with_a_lost_directory_is_not_created_again(tmp_path: Path) -> Non
     note(str(mkdir(tmp_path / "groups" / "g-other")), Members(NodeId("x"), NOBODY))
     ring = server(tmp_path)
     ring.close()
-    assert ring.place.group != "g-lost"
-    assert not ring.place.first
+    assert ring.identity.group != "g-lost"
+    assert not ring.identity.first
     assert ring.replicas["g-other"].group.contacts == NOBODY
     assert ring._contacts() == (NodeId("127.0.0.1:1"),)
 
@@ -266,7 +266,7 @@ def test_seat_without_other_members_is_refused(
         async with server(tmp_path) as ring:
             own = NodeId(f"{ring.me}/{group}")
             ring._hear(Seat(group, () if group == "g-other" else (*NOBODY, own)))
-            assert list(ring.replicas) == [ring.place.group]
+            assert list(ring.replicas) == [ring.identity.group]
 
     drive(live)
     assert "not_seated group=" in caplog.text
@@ -279,7 +279,7 @@ def test_unseated_replica_keeps_its_directory_while_the_group_exists(
 ) -> None:
     async def live() -> None:
         async with server(tmp_path) as ring:
-            own = ring.place.group
+            own = ring.identity.group
             ring._hear(Seat("g-other", NOBODY))
             await asyncio.sleep(0)
             ring._hear(Unseat("g-other", gone))
@@ -336,7 +336,7 @@ def test_diverged_replica_is_set_aside_and_joins_again(
             await anew.wait()
             await asyncio.sleep(0)
             assert isinstance(await greeted(ring, replica.me), Welcome)
-            assert isinstance(await greeted(ring, f"{ring.me}/{ring.place.group}"), Welcome)
+            assert isinstance(await greeted(ring, f"{ring.me}/{ring.identity.group}"), Welcome)
             assert replica.group.contacts == NOBODY
 
     drive(live)
@@ -348,7 +348,7 @@ def test_diverged_replica_is_set_aside_and_joins_again(
 def test_replica_that_reads_damage_is_recovered_in_place(tmp_path: Path) -> None:
     async def live() -> None:
         async with server(tmp_path) as ring:
-            own = ring.replicas[ring.place.group]
+            own = ring.replicas[ring.identity.group]
             assert isinstance(await greeted(ring, own.me), Welcome)
             anew = begins(own)
             own.runtime.fail(Corrupt("00000001.log", 0, 1, 1, "checksum mismatch"))
@@ -380,8 +380,8 @@ def test_other_failure_of_a_replica_ends_the_process(tmp_path: Path, error: Exce
         ring = server(tmp_path)
         async with ring:
             running = asyncio.create_task(ring.runtime.wait())
-            assert isinstance(await greeted(ring, f"{ring.me}/{ring.place.group}"), Welcome)
-            ring.replicas[ring.place.group].runtime.fail(error)
+            assert isinstance(await greeted(ring, f"{ring.me}/{ring.identity.group}"), Welcome)
+            ring.replicas[ring.identity.group].runtime.fail(error)
             await running
 
     with pytest.raises(type(error), match=str(error)):
@@ -427,7 +427,7 @@ def test_pages_show_each_group_by_name(tmp_path: Path) -> None:
     async def live() -> None:
         async with server(tmp_path) as ring:
             ring._hear(Seat("g-other", NOBODY))
-            own = ring.place.group
+            own = ring.identity.group
             assert json.loads(ring.health().body)["status"] == "joining"
             assert isinstance(await greeted(ring, f"{ring.me}/{own}"), Welcome)
             health = json.loads(ring.health().body)
@@ -451,9 +451,9 @@ def test_pages_show_each_group_by_name(tmp_path: Path) -> None:
 def test_log_lines_name_the_group(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def live() -> None:
         async with server(tmp_path) as ring:
-            assert isinstance(await greeted(ring, f"{ring.me}/{ring.place.group}"), Welcome)
+            assert isinstance(await greeted(ring, f"{ring.me}/{ring.identity.group}"), Welcome)
 
     with caplog.at_level(logging.INFO, "oncecast.node"):
         drive(live)
-    (place,) = groups(tmp_path)
-    assert f"recovered group={place} node=" in caplog.text
+    (group,) = groups(tmp_path)
+    assert f"recovered group={group} node=" in caplog.text

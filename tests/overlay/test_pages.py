@@ -28,10 +28,10 @@ def names(*unions: object) -> list[str]:
 
 @pytest.mark.parametrize("protocol", [HyParView, Mesh, Plumtree, Recovery])
 def test_page_names_every_message_timer_and_record(protocol: type[Protocol]) -> None:
-    told = tables(protocol)
-    assert list(told["message"]) == names(protocol.Message)
-    assert list(told["timer"]) == names(protocol.Timer)
-    assert list(told.get("record", {})) == names(protocol.Record, protocol.State)
+    reported = tables(protocol)
+    assert list(reported["message"]) == names(protocol.Message)
+    assert list(reported["timer"]) == names(protocol.Timer)
+    assert list(reported.get("record", {})) == names(protocol.Record, protocol.State)
 
 
 @pytest.mark.parametrize("protocol", [HyParView, Mesh, Plumtree, Recovery])

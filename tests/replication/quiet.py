@@ -8,8 +8,8 @@ from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.draw import FAST
-from oncecast.lab.scenarios.paxos_books import Books
 from oncecast.lab.scenarios.paxos_checks import Rules, replica
+from oncecast.lab.scenarios.paxos_history import GroupHistory
 from oncecast.lab.scenarios.paxos_ledger import Ledger, Put, Scrub
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
@@ -47,7 +47,7 @@ class Quiet:
     def __init__(self, seed: int = 1, options: GroupOptions = FAST) -> None:
         self.options = options
         self.sim = Simulation(seed)
-        self.sim.check(Rules(Books(FOUNDERS)))
+        self.sim.check(Rules(GroupHistory(FOUNDERS)))
         self.sequence = 0
         for node in NODES:
             self.sim.add(node, self.build, durable=True)

@@ -16,7 +16,7 @@ THREE = Config(1, (Member(A, 1), Member(B, 1), Member(C, 1)), 3)
 OPTIONS = GroupOptions(compare_every=0.0)
 
 
-class Book:
+class Recorded:
     """A state machine that records what it learns."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Disk:
 def unstarted(me: NodeId = B, config: Config = THREE, options: GroupOptions = OPTIONS) -> Paxos:
     """Return a replica that is not started, so that records can be restored."""
     group = Paxos(me, Random(0), founders=config, incarnation=1, options=options)
-    group.attach(Book())
+    group.attach(Recorded())
     group._records.read = Disk().read
     return group
 
@@ -120,8 +120,8 @@ def ballot(round: int, node: NodeId = A) -> Ballot:
     return Ballot(round, node)
 
 
-def vouch(top: int, rebirths: int = 0, replaced: int = 0) -> Vouch:
-    return Vouch(top, rebirths, replaced)
+def vouch(top: int, renewals: int = 0, replaced: int = 0) -> Vouch:
+    return Vouch(top, renewals, replaced)
 
 
 class FixedRandom(Random):

@@ -136,10 +136,10 @@ def test_promise_names_the_chosen_slots_and_omits_their_votes() -> None:
 def test_lower_ballot_is_rejected_with_the_promised_one() -> None:
     group = started()
     hear(group, C, Prepare(ballot(3, C), 1))
-    told = [Send(A, Reject(ballot(3, C)), after=2)]
-    assert hear(group, A, Prepare(ballot(2), 1)) == told
-    assert hear(group, A, Accept(ballot(2), 1, (command(b"x"),), 0)) == told
-    assert hear(group, A, Beat(ballot(2), 0, 1.0)) == told
+    reported = [Send(A, Reject(ballot(3, C)), after=2)]
+    assert hear(group, A, Prepare(ballot(2), 1)) == reported
+    assert hear(group, A, Accept(ballot(2), 1, (command(b"x"),), 0)) == reported
+    assert hear(group, A, Beat(ballot(2), 0, 1.0)) == reported
 
 
 def test_message_with_the_ballot_of_another_node_is_ignored() -> None:

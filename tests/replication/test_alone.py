@@ -18,7 +18,7 @@ from tests.replication.replicas import (
     OPTIONS,
     A,
     B,
-    Book,
+    Recorded,
     ballot,
     hear,
     promise,
@@ -32,7 +32,7 @@ ME = NodeId("me")
 
 def alone() -> Paxos:
     group = Paxos(ME, Random(0), options=OPTIONS)
-    group.attach(Book())
+    group.attach(Recorded())
     group.start()
     group.drain()
     return group
@@ -77,9 +77,9 @@ class World:
         self.begin()
 
     def begin(self) -> None:
-        self.book = Book()
+        self.recorded = Recorded()
         self.group = Paxos(ME, Random(0), options=OPTIONS)
-        self.group.attach(self.book)
+        self.group.attach(self.recorded)
         self.stack = Stack([self.group])
         self.journal = Journal.open(self.disk, self.stack, segment_bytes=4096)
         self._take(self.stack.start(0.0))
@@ -93,7 +93,7 @@ class World:
             if isinstance(output, Append | Snapshot | Trim):
                 self.journal.take(output)
             elif isinstance(output, Emit) and isinstance(output.event, Decided):
-                self.book.learn(output.event.slot, output.event.value)
+                self.recorded.learn(output.event.slot, output.event.value)
 
     def sync(self) -> None:
         self.journal.sync()
@@ -117,8 +117,8 @@ def test_restart_restores_the_snapshot_and_all_later_records() -> None:
     world.journal.sync()
     world.propose(b"never synced")
     world.crash()
-    assert world.book.state == (2, (b"a", b"b"))
-    assert world.book.learned == [(3, b"2"), (4, b"3"), (5, b"4")]
+    assert world.recorded.state == (2, (b"a", b"b"))
+    assert world.recorded.learned == [(3, b"2"), (4, b"3"), (5, b"4")]
     world.propose(b"next")
     world.sync()
     assert world.group.entry(6) == b"next"
@@ -137,7 +137,7 @@ def test_compaction_frees_disk_space_only_before_the_needed_slot() -> None:
     assert world.group.entry(20) == bytes(1000)
     world.crash()
     assert world.group.entry(20) == bytes(1000)
-    assert (world.book.state, world.book.learned) == ((40, ()), [])
+    assert (world.recorded.state, world.recorded.learned) == ((40, ()), [])
 
 
 @pytest.mark.parametrize("synced", [False, True])
@@ -156,8 +156,8 @@ def test_trim_of_an_unsaved_snapshot_keeps_what_the_saved_one_needs(synced: bool
         world.journal.sync()
     world.crash()
     slot = 20 if synced else 10
-    assert world.book.state == (slot, (b"second",) if synced else (b"first",))
-    assert [each for each, _ in world.book.learned[:10]] == list(range(slot + 1, slot + 11))
+    assert world.recorded.state == (slot, (b"second",) if synced else (b"first",))
+    assert [each for each, _ in world.recorded.learned[:10]] == list(range(slot + 1, slot + 11))
 
 
 def last_of_two() -> Paxos:

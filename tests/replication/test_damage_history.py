@@ -25,10 +25,10 @@ from oncecast.replication.messages import (
     Chosen,
     Entry,
     Item,
+    NewIncarnation,
     Piece,
     Prepare,
     Promise,
-    Reborn,
     Stored,
 )
 from oncecast.replication.options import GroupOptions
@@ -147,7 +147,7 @@ class History:
             match self.records[number]:
                 case Entry(slot, ballot) | Again(slot, ballot):
                     self.votes[slot] = ballot
-                case Reborn() | Born():
+                case NewIncarnation() | Born():
                     self.votes.clear()
                 case _:
                     pass

@@ -86,10 +86,10 @@ def test_member_of_two_that_changes_its_address_is_no_longer_a_member() -> None:
 
 
 def test_another_incarnation_does_not_inherit_a_group_of_one() -> None:
-    reborn = replica()
-    reborn.restore(Born(8, Config(1, (Member(ME, 7),), 3)))
-    reborn.start()
-    assert not reborn.state.membership.is_member
+    renewed = replica()
+    renewed.restore(Born(8, Config(1, (Member(ME, 7),), 3)))
+    renewed.start()
+    assert not renewed.state.membership.is_member
 
 
 def test_newcomer_redirects_clients_to_its_contacts() -> None:

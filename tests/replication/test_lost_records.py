@@ -16,11 +16,11 @@ from oncecast.replication.messages import (
     Entry,
     Flush,
     Learned,
+    NewIncarnation,
     Piece,
     Prepare,
     Promise,
     Promised,
-    Reborn,
     Recall,
     Skipped,
     Stored,
@@ -53,7 +53,7 @@ from tests.replication.test_restart import applied_values, damage, entry, promis
 SMALL = GroupOptions(compare_every=0.0, window_slots=2)
 
 
-def reborn_entry(slot: int, applied: int, replaced: int = 0) -> Entry:
+def later_entry(slot: int, applied: int, replaced: int = 0) -> Entry:
     """Return a vote of the second incarnation of a disk."""
     return Entry(slot, ballot(9), 0, b"%d" % slot, applied, vouch(slot, 1, replaced))
 
@@ -63,8 +63,8 @@ def reborn_entry(slot: int, applied: int, replaced: int = 0) -> Entry:
 
 def test_value_of_an_earlier_incarnation_does_not_replace_a_lost_chosen_value() -> None:
     """Both the vote that replaced it and the record of the chosen value are lost."""
-    before = damage(restored(entry(1), entry(2, data=b"old", applied=1)), Reborn(42))
-    group = damage(before, reborn_entry(3, applied=2))
+    before = damage(restored(entry(1), entry(2, data=b"old", applied=1)), NewIncarnation(42))
+    group = damage(before, later_entry(3, applied=2))
     group.start()
     assert applied_values(group) == [(1, b"1")]
     assert group.state.values.index.get(2) is None
@@ -81,25 +81,25 @@ def test_new_incarnation_drops_values_that_are_not_known_to_be_chosen() -> None:
     assert group.state.values.items == {}
 
 
-def test_lost_rebirth_makes_all_earlier_votes_doubtful() -> None:
+def test_lost_new_incarnation_makes_all_earlier_votes_doubtful() -> None:
     """Votes of the new incarnation replace none of the earlier one, so no count shows it."""
-    group = damage(restored(entry(1), entry(2, data=b"old", applied=1)), reborn_entry(3, applied=2))
+    group = damage(restored(entry(1), entry(2, data=b"old", applied=1)), later_entry(3, applied=2))
     group.start()
     assert applied_values(group) == [(1, b"1")]
     assert group.state.membership.incarnation not in (1, 42)
 
 
-def test_snapshot_newer_than_a_rebirth_does_not_count_it_twice() -> None:
+def test_snapshot_after_a_new_incarnation_does_not_count_it_twice() -> None:
     """Otherwise the replica would lose its membership at each restart."""
     state = Checkpoint(
         (b"",), 1, 1, 42, ballot(9), Vouch(3, 1, 2), THREE, 0, ((1, 2, 2), (3, 5, 1)), ()
     )
-    log = (entry(2, applied=1), Reborn(42, 1), reborn_entry(3, applied=1, replaced=2))
+    log = (entry(2, applied=1), NewIncarnation(42, 1), later_entry(3, applied=1, replaced=2))
     group = restored(state, *log)
     group.start()
     assert (
         group.state.membership.incarnation,
-        group.state.votes.rebirths,
+        group.state.votes.renewals,
         group.state.votes.incarnation_lost,
     ) == (42, 1, False)
     assert list(group.state.votes.ballots) == [3]

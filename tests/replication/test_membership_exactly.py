@@ -329,15 +329,15 @@ def test_lag_of_a_newcomer_counts_from_the_beat_that_it_answers() -> None:
     group.state.progress.applied = 10
     group.now += 0.2
     group.timeout(BeatDue())
-    told_at = group.now
+    beat_at = group.now
     group.now += 0.5
     group.state.progress.applied = 500
     assert group.leader.term is not None
-    hear(group, D, Heard(group.leader.term.ballot, told_at, 9, 4, 2.0))
+    hear(group, D, Heard(group.leader.term.ballot, beat_at, 9, 4, 2.0))
     assert group.state.roster.offers[D].lag == 6
-    hear(group, D, Heard(group.leader.term.ballot, told_at, 9, 12, 2.0))
+    hear(group, D, Heard(group.leader.term.ballot, beat_at, 9, 12, 2.0))
     assert group.state.roster.offers[D].lag == 0
-    hear(group, D, Heard(group.leader.term.ballot, told_at - 50.0, 9, 100, 2.0))
+    hear(group, D, Heard(group.leader.term.ballot, beat_at - 50.0, 9, 100, 2.0))
     assert group.state.roster.offers[D].lag == 400
 
 
@@ -682,7 +682,7 @@ def test_last_eight_beats_are_remembered() -> None:
     roster.beats.clear()
     for number in range(9):
         roster.beats.append((float(number), number))
-    assert [roster.told_at(stamp, 77) for stamp in (0.0, 1.0, 8.0, 9.0)] == [
+    assert [roster.chosen_at(stamp, 77) for stamp in (0.0, 1.0, 8.0, 9.0)] == [
         77,
         1,
         8,

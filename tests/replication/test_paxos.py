@@ -18,10 +18,10 @@ from oncecast.replication.messages import (
     Entry,
     Item,
     Lacking,
+    NewIncarnation,
     OfferDue,
     Prepare,
     Promised,
-    Reborn,
     Recall,
     Recalled,
     Sum,
@@ -35,10 +35,10 @@ from tests.replication.replicas import (
     THREE,
     A,
     B,
-    Book,
     C,
     D,
     E,
+    Recorded,
     ballot,
     command,
     hear,
@@ -62,7 +62,7 @@ class Zeros(Random):
 def test_incarnation_is_never_0() -> None:
     """REP-2: 0 means an unknown incarnation."""
     group = Paxos(A, Zeros(), options=OPTIONS)
-    group.attach(Book())
+    group.attach(Recorded())
     group.start()
     assert group.state.membership.incarnation > 0
     assert group.state.membership.config == Config(
@@ -80,11 +80,11 @@ def test_replica_that_may_have_lost_a_promise_counts_its_incarnations() -> None:
     group = restored(Promised(ballot(1), vouch(0)))
     group.damaged(3, 4)
     group.start()
-    assert Reborn(group.state.membership.incarnation, 1) in records(group.drain())
-    again = restored(Promised(ballot(1), vouch(0)), Reborn(7, 4))
+    assert NewIncarnation(group.state.membership.incarnation, 1) in records(group.drain())
+    again = restored(Promised(ballot(1), vouch(0)), NewIncarnation(7, 4))
     again.damaged(4, 5)
     again.start()
-    assert Reborn(again.state.membership.incarnation, 5) in records(again.drain())
+    assert NewIncarnation(again.state.membership.incarnation, 5) in records(again.drain())
 
 
 def checks(group: Paxos, now: float) -> int:

@@ -37,14 +37,18 @@ def test_group_survives_a_lost_disk_while_a_silent_member_is_replaced_and_return
     (leader,) = storm.leaders()
     silent, other = (node for node in campaign.names if node != leader)
     fronts = sim.isolate(silent)
-    while len(campaign.books.configs) == 1:
+    while len(campaign.history.configs) == 1:
         sim.run(until=sim.now + 0.01)
     sim.run(until=sim.now + after)
-    left = {"leader": leader, "other": other, "newcomer": campaign.books.configs[1][1].nodes()[-1]}
+    left = {
+        "leader": leader,
+        "other": other,
+        "newcomer": campaign.history.configs[1][1].nodes()[-1],
+    }
     lose_disk(campaign, left[victim])
     sim.run(until=sim.now + 1.0)
     sim.repair(fronts)
     sim.run(until=sim.now + 8.0)
-    campaign.due = campaign.books.last
+    campaign.due = campaign.history.last
     sim.run(until=sim.now + 1.0)
     sim.finish()

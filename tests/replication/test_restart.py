@@ -12,10 +12,10 @@ from oncecast.replication.messages import (
     Born,
     Entry,
     Learned,
+    NewIncarnation,
     Prepare,
     Promise,
     Promised,
-    Reborn,
     Skipped,
     Vote,
     Want,
@@ -27,8 +27,8 @@ from tests.replication.replicas import (
     THREE,
     A,
     B,
-    Book,
     C,
+    Recorded,
     ballot,
     command,
     hear,
@@ -59,7 +59,7 @@ def entry(
 
 
 def applied_values(group: Paxos) -> list[tuple[int, bytes]]:
-    assert isinstance(group.learner.machine, Book)
+    assert isinstance(group.learner.machine, Recorded)
     return group.learner.machine.learned
 
 
@@ -76,7 +76,7 @@ def promise_of(group: Paxos) -> Promise:
     return found[0]
 
 
-def damage(group: Paxos, *records: Entry | Learned | Promised | Again | Reborn) -> Paxos:
+def damage(group: Paxos, *records: Entry | Learned | Promised | Again | NewIncarnation) -> Paxos:
     """Lose one record, then restore these."""
     lost = group._records.last + 1
     group._records.last = lost
@@ -216,8 +216,8 @@ def test_votes_are_doubtful_if_the_number_of_replacements_is_unknown() -> None:
 def test_possibly_lost_promise_starts_a_new_incarnation() -> None:
     group = damage(restored(entry(1)))
     group.start()
-    (reborn,) = [each for each in records(group.drain()) if isinstance(each, Reborn)]
-    assert reborn.incarnation == group.state.membership.incarnation != 1
+    (renewed,) = [each for each in records(group.drain()) if isinstance(each, NewIncarnation)]
+    assert renewed.incarnation == group.state.membership.incarnation != 1
     assert not group.state.membership.is_member
     assert (group.state.votes.lost, group.state.votes.ballots) == ([], {})
 
@@ -235,16 +235,18 @@ def test_later_vote_or_promise_vouches_for_promises(record: Entry | Promised) ->
     assert group.state.membership.incarnation == 1
 
 
-def test_lost_rebirth_is_noticed_from_the_next_vote() -> None:
-    later = Entry(2, ballot(1), 0, b"2", 0, vouch(2, rebirths=1))  # after one rebirth
+def test_lost_new_incarnation_is_noticed_from_the_next_vote() -> None:
+    later = Entry(2, ballot(1), 0, b"2", 0, vouch(2, renewals=1))  # after one new incarnation
     group = damage(restored(entry(1)), later)
     group.start()
     assert group.state.membership.incarnation != 1
 
 
-def test_rebirth_is_restored() -> None:
+def test_new_incarnation_is_restored() -> None:
     group = damage(
-        restored(entry(1)), Reborn(42), Entry(2, ballot(3), 0, b"2", 0, vouch(2, rebirths=1))
+        restored(entry(1)),
+        NewIncarnation(42),
+        Entry(2, ballot(3), 0, b"2", 0, vouch(2, renewals=1)),
     )
     group.start()
     assert group.state.membership.incarnation == 42

@@ -23,10 +23,10 @@ from oncecast.replication.messages import (
     Heard,
     Item,
     Learned,
+    NewIncarnation,
     Prepare,
     Promise,
     Promised,
-    Reborn,
     Skipped,
     Stored,
     Vouch,
@@ -173,13 +173,14 @@ def test_repeated_vote_counts_only_after_a_first_one() -> None:
     assert group.state.votes.promised == ballot(4)
 
 
-def test_lost_rebirth_is_remembered() -> None:
-    group = restored(Promised(ballot(1), vouch(0, rebirths=3)))
-    assert (group.state.votes.rebirths, group.state.votes.incarnation_lost) == (3, True)
+def test_lost_new_incarnation_is_remembered() -> None:
+    group = restored(Promised(ballot(1), vouch(0, renewals=3)))
+    assert (group.state.votes.renewals, group.state.votes.incarnation_lost) == (3, True)
     group = restored(
-        Promised(ballot(1), vouch(0, rebirths=3)), Promised(ballot(1), vouch(0, rebirths=2))
+        Promised(ballot(1), vouch(0, renewals=3)),
+        Promised(ballot(1), vouch(0, renewals=2)),
     )
-    assert group.state.votes.rebirths == 3
+    assert group.state.votes.renewals == 3
 
 
 # -- damage --
@@ -244,7 +245,7 @@ def test_new_incarnation_keeps_only_slots_known_to_be_chosen() -> None:
     group.state.votes.begin_incarnation(77, 1)
     assert (
         group.state.membership.incarnation,
-        group.state.votes.rebirths,
+        group.state.votes.renewals,
         group.state.votes.incarnation_lost,
     ) == (77, 1, False)
     assert (group.state.votes.ballots, group.state.votes.lost) == ({}, [])
@@ -260,16 +261,16 @@ def test_new_incarnation_keeps_chosen_values_after_a_gap() -> None:
     assert [group.state.values.index.get(slot) for slot in (2, 3, 4)] == [2, 3, None]
 
 
-def test_rebirth_without_a_number_counts_as_the_next_one() -> None:
-    group = restored(Reborn(42), Reborn(43))
-    assert (group.state.membership.incarnation, group.state.votes.rebirths) == (43, 2)
+def test_new_incarnation_without_a_number_counts_as_the_next_one() -> None:
+    group = restored(NewIncarnation(42), NewIncarnation(43))
+    assert (group.state.membership.incarnation, group.state.votes.renewals) == (43, 2)
 
 
 def test_new_incarnation_drops_values_from_the_first_lost_slot_on() -> None:
     group = damage(restored(entry(1), entry(2), entry(3)))
     group.state.progress.certain = 3
     group.state.votes.begin_incarnation(77, 5)
-    assert group.state.votes.rebirths == 5
+    assert group.state.votes.renewals == 5
     assert [group.state.values.index.get(slot) for slot in (1, 2, 3)] == [None, None, None]
 
 
@@ -535,7 +536,7 @@ def test_new_replica_has_promised_stored_and_applied_nothing() -> None:
     assert (
         group.state.values.kept,
         group.state.votes.replaced,
-        group.state.votes.rebirths,
+        group.state.votes.renewals,
         group.state.progress.chain,
     ) == (1, 0, 0, 0)
     assert (

@@ -23,7 +23,7 @@ from oncecast.ring.events import GroupFacts, KeyOwner, RetireGroup, WhereIs, Who
 from oncecast.ring.mover import Mover
 from oncecast.wire import commands as do
 
-HOME = NodeId("home")
+LOOKUP = NodeId("lookup")
 GIVER, TAKER = "g-2", "g-a"  # order on the ring: g-2, topic t, g-a, topic u
 MINE, THEIRS = "t", "u"
 MESSAGES = 10
@@ -94,7 +94,7 @@ class Replica:
             self.me,
             rng,
             service=self.service,
-            process=HOME,
+            process=LOOKUP,
             group=group.name,
             first=group.first,
             replicas=1,
@@ -150,8 +150,8 @@ class Group:
         decided = Decided(len(self.log) - 1, proposal.value, proposal.token)
         for each in self.replicas:
             mine = each.agreed is agreed
-            told = decided if mine else Decided(decided.slot, decided.value)
-            self.world.hear(each, each.me, told)
+            reported = decided if mine else Decided(decided.slot, decided.value)
+            self.world.hear(each, each.me, reported)
 
     def apply(self, command: AnyCommand) -> None:
         """Decide a command of another proposer."""
@@ -179,9 +179,9 @@ class World:
         self.steps = 0
         self.results: list[Value] = []
         self.spoil: Callable[[NodeId, NodeId, Value], int] = lambda *_: 1  # copies of each message
-        self.book: dict[str, GroupFacts] = {}
+        self.known_facts: dict[str, GroupFacts] = {}
         self.found(GIVER, first=True)
-        self.run(lambda: GIVER in self.book)
+        self.run(lambda: GIVER in self.known_facts)
         self.fill()
         self.rng = rng
 
@@ -245,7 +245,7 @@ class World:
                     self.in_flight.append((replica.me, each.to, each.message))
 
     def _arrive(self, sender: NodeId, to: NodeId, message: Value) -> None:
-        if to == HOME:
+        if to == LOOKUP:
             self._ask_home(sender, message)
             return
         for group in self.groups.values():
@@ -256,13 +256,13 @@ class World:
     def _ask_home(self, sender: NodeId, message: Value) -> None:
         match message:
             case GroupFacts(group):
-                self.book[group] = message
+                self.known_facts[group] = message
             case WhoseKey(key):
-                for facts in self.book.values():
+                for facts in self.known_facts.values():
                     if facts.low is not None and up_to(facts.low, key, key_of(facts.group)):
-                        self.in_flight.append((HOME, sender, KeyOwner(key, facts, 3)))
-            case WhereIs(group) if group in self.book:
-                self.in_flight.append((HOME, sender, self.book[group]))
+                        self.in_flight.append((LOOKUP, sender, KeyOwner(key, facts, 3)))
+            case WhereIs(group) if group in self.known_facts:
+                self.in_flight.append((LOOKUP, sender, self.known_facts[group]))
             case _:
                 pass
 
@@ -288,7 +288,7 @@ class World:
         """Remove groups that are gone, with their messages in flight."""
         self.report()
         for name, group in list(self.groups.items()):
-            if self.book[name].gone if name in self.book else False:
+            if self.known_facts[name].gone if name in self.known_facts else False:
                 self.wakes = [each for each in self.wakes if each[0] not in group.replicas]
                 nodes = [each.me for each in group.replicas]
                 self.in_flight = deque(each for each in self.in_flight if each[0] not in nodes)

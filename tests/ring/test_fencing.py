@@ -36,7 +36,7 @@ class Reader(Client):
     """Reads by push, and records the messages that its application gets."""
 
     def __init__(self, sim: Simulation, name: str, nodes: list[NodeId]) -> None:
-        self.handed: dict[int, bool] = {}  # offset and redelivered mark of each message
+        self.delivered: dict[int, bool] = {}  # offset and redelivered mark of each message
         self.ended: list[Value] = []
         super().__init__(sim, name, nodes, crashes=False)
 
@@ -49,7 +49,7 @@ class Reader(Client):
                 self.ask(local.Read(TOPIC, SUBSCRIPTION, push=True))
             case local.Arrived(_, _, messages):
                 for message in messages:
-                    self.handed[message.offset] = message.redelivered
+                    self.delivered[message.offset] = message.redelivered
                     reached = message.offset + 1
                     self.ask(local.Want(TOPIC, SUBSCRIPTION, reached, 0))
             case local.Ended():
@@ -65,7 +65,7 @@ def story(seed: int) -> tuple[Reader, Reader]:
     def hear(node: NodeId, event: Value) -> None:
         world.hear(node, event)
         if node in clients:
-            clients[node].soon(0.0, told(clients[node], event))
+            clients[node].soon(0.0, reported(clients[node], event))
 
     sim = Simulation(seed, listener=hear)
     world = RingWorld(sim)
@@ -84,7 +84,7 @@ def story(seed: int) -> tuple[Reader, Reader]:
     return earlier, later
 
 
-def told(client: Client, event: Value) -> Callable[[], None]:
+def reported(client: Client, event: Value) -> Callable[[], None]:
     return lambda: client.hear(event)
 
 
@@ -94,9 +94,9 @@ def test_reader_that_took_over_gets_redelivered_messages_marked(seed: int) -> No
     """SVC-3 SVC-8: the fenced reader gets no message that was put after the takeover."""
     earlier, later = story(seed)
     assert earlier.ended
-    assert len(later.handed) > len(earlier.handed) > 1.0 / PUT_EVERY
-    both = [offset for offset in earlier.handed if offset in later.handed]
+    assert len(later.delivered) > len(earlier.delivered) > 1.0 / PUT_EVERY
+    both = [offset for offset in earlier.delivered if offset in later.delivered]
     assert both
-    assert all(later.handed[offset] for offset in both), [
-        offset for offset in both if not later.handed[offset]
+    assert all(later.delivered[offset] for offset in both), [
+        offset for offset in both if not later.delivered[offset]
     ]

@@ -40,7 +40,7 @@ from oncecast.wire.commands import (
     Unsubscribe,
 )
 from oncecast.wire.results import Attached, MoveStep, Unsubscribed
-from tests.ring.pair import GIVER, HOME, MESSAGES, MINE, TAKER, THEIRS, Group, Replica, World
+from tests.ring.pair import GIVER, LOOKUP, MESSAGES, MINE, TAKER, THEIRS, Group, Replica, World
 
 ALL = list(range(MESSAGES))
 AT, LOW = key_of(TAKER), key_of(GIVER)
@@ -61,7 +61,7 @@ def until(world: World, kind: type[Value]) -> None:
 
 def kinds(world: World) -> list[str]:
     """Return the kinds of all messages between the groups."""
-    return [type(message).__name__ for _, to, message in world.sent if to != HOME]
+    return [type(message).__name__ for _, to, message in world.sent if to != LOOKUP]
 
 
 def decided(group: Group) -> list[str]:
@@ -104,17 +104,17 @@ def test_group_without_an_arc_claims_once_it_has_all_replicas() -> None:
     importer.leader.mover._replicas = 2
     world.run(lambda: importer.leader.mover.holdings is not None)
     until(world, WhoseKey)
-    assert world.sent[-1] == (importer.leader.me, HOME, WhoseKey(AT))
-    owner = KeyOwner(AT, world.book[GIVER], 3)
-    world.hear(importer.leader, HOME, owner)
+    assert world.sent[-1] == (importer.leader.me, LOOKUP, WhoseKey(AT))
+    owner = KeyOwner(AT, world.known_facts[GIVER], 3)
+    world.hear(importer.leader, LOOKUP, owner)
     assert importer.proposed == []
     importer.new_leader()
     importer.leader.mover._replicas = 2
-    world.hear(importer.leader, HOME, KeyOwner(after(AT), world.book[GIVER], 3))
+    world.hear(importer.leader, LOOKUP, KeyOwner(after(AT), world.known_facts[GIVER], 3))
     assert importer.proposed == []
-    world.hear(importer.leader, HOME, owner)
+    world.hear(importer.leader, LOOKUP, owner)
     assert len(importer.proposed) == 1
-    world.hear(importer.leader, HOME, owner)
+    world.hear(importer.leader, LOOKUP, owner)
     assert len(importer.proposed) == 1
 
 
@@ -124,7 +124,7 @@ def test_small_ring_requires_fewer_replicas() -> None:
     importer = world.found(TAKER)
     importer.leader.mover._replicas = 3
     world.run(lambda: importer.leader.mover.holdings is not None)
-    world.hear(importer.leader, HOME, KeyOwner(AT, world.book[GIVER], 1))
+    world.hear(importer.leader, LOOKUP, KeyOwner(AT, world.known_facts[GIVER], 1))
     assert len(importer.proposed) == 1
 
 
@@ -274,7 +274,7 @@ def test_unanswered_importer_asks_the_next_replica_and_the_directory() -> None:
     world.report()
     world.run(lambda: world.settled)
     said = [(to, message) for _, to, message in world.sent[before:]]
-    assert (HOME, WhereIs(GIVER)) in said
+    assert (LOOKUP, WhereIs(GIVER)) in said
     assert world.kept(MINE) == ALL
     assert world.owners(MINE) == [TAKER]
 
@@ -285,7 +285,7 @@ def test_move_ends_when_the_exporter_is_gone() -> None:
     for kind, end in ((Survey, "Abandon"), (Adopted, "Finish")):
         world = begin()
         until(world, kind)
-        world.hear(world.groups[TAKER].leader, HOME, vanished)
+        world.hear(world.groups[TAKER].leader, LOOKUP, vanished)
         world.groups[TAKER].decide()
         assert decided(world.groups[TAKER])[-1] == end
         assert world.groups[TAKER].holdings.claim is None
@@ -442,7 +442,7 @@ def test_retiring_group_asks_the_next_group_to_import_all() -> None:
     assert decided(importer)[-3:] == ["Retire", "Freeze", "Release"]
     assert exporter.holdings.low == LOW
     world.report()
-    assert world.book[TAKER].gone
+    assert world.known_facts[TAKER].gone
 
 
 def test_only_a_neighbour_that_stays_imports_all() -> None:
@@ -466,10 +466,10 @@ def test_retiring_group_abandons_its_claim_before_it_is_gone() -> None:
     importer = world.groups[TAKER]
     world.retire(importer)
     world.report()
-    assert importer.holdings.claim is None or not world.book[TAKER].gone
+    assert importer.holdings.claim is None or not world.known_facts[TAKER].gone
     world.run(lambda: world.groups[GIVER].holdings.frozen is None)
     world.report()
-    assert world.book[TAKER].gone == (importer.holdings.low is None)
+    assert world.known_facts[TAKER].gone == (importer.holdings.low is None)
 
 
 def test_claim_is_abandoned_if_another_group_owns_the_part_between() -> None:

@@ -39,7 +39,7 @@ from oncecast.ring.moves import (
 from oncecast.wire import commands, errors
 from oncecast.wire.results import MoveStep
 
-ME, PEER, HOME = NodeId("a:1/g"), NodeId("b:1/g"), NodeId("a:1")
+ME, PEER, LOOKUP = NodeId("a:1/g"), NodeId("b:1/g"), NodeId("a:1")
 X, Y = NodeId("x:1/h"), NodeId("y:1/h")
 OTHER = PeerGroup("h", (X, Y))
 AT, LOW = key_of("g"), key_of("low")
@@ -63,7 +63,7 @@ class Replica:
         )
         self.missing: list[int] = []
         self.mover = Mover(
-            ME, Random(1), service=cast("Any", self.service), process=HOME, group="g", **options
+            ME, Random(1), service=cast("Any", self.service), process=LOOKUP, group="g", **options
         )
         self.mover.after = 5
 
@@ -117,7 +117,7 @@ def test_replica_reports_its_state_once_per_second() -> None:
     replica = Replica(holdings())
     replica.mover.start()
     assert replica.mover.drain() == [Later(0.25, Pace())]
-    report = Send(HOME, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))
+    report = Send(LOOKUP, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))
     for seconds, reported in ((0.0, [report]), (0.75, []), (0.25, [report])):
         replica.mover.now += seconds
         replica.mover.timeout(Pace())
@@ -135,7 +135,7 @@ def test_group_with_a_claim_is_not_reported_as_retired(
     replica = Replica(holdings(**fields))
     replica.mover.report()
     (report,) = replica.mover.drain()
-    assert report == Send(HOME, GroupFacts("g", LOW, ME, (ME, PEER), 7, retired))
+    assert report == Send(LOOKUP, GroupFacts("g", LOW, ME, (ME, PEER), 7, retired))
 
 
 def test_sizes_of_a_move_are_bounded() -> None:
@@ -158,8 +158,8 @@ def test_new_group_is_founded_once() -> None:
     ("fields", "effects"),
     [
         ({}, []),
-        ({"low": None}, [sent(HOME, WhoseKey(AT))]),
-        ({"retired": True}, [sent(HOME, WhoseKey(after(AT)))]),
+        ({"low": None}, [sent(LOOKUP, WhoseKey(AT))]),
+        ({"retired": True}, [sent(LOOKUP, WhoseKey(after(AT)))]),
         ({"retired": True, "low": None}, []),
         ({"retired": True, "frozen": FROZEN}, []),
         ({"claim": CLAIM, "retired": True}, [execute(do.Abandon("m"))]),
@@ -197,7 +197,7 @@ def test_new_leader_begins_from_decided_state() -> None:
     replica = Replica(holdings(claim=CLAIM, retired=True))
     assert replica.pace() == [execute(do.Abandon("m"))]
     replica.mover.observe(LeaderChanged(PEER))
-    assert replica.mover.drain() == [Send(HOME, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))]
+    assert replica.mover.drain() == [Send(LOOKUP, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))]
     replica.registry.holdings.claim = None
     assert replica.done(FIRST) == []  # the survey was in flight before
     replica.registry.holdings.claim = CLAIM
@@ -218,13 +218,13 @@ def test_replica_without_a_lease_names_the_leader(leading: bool) -> None:
         ImportAll(OTHER),
         KeyOwner(AT, GroupFacts("h", LOW, X, (X,), 1), 3),
     ):
-        assert replica.hear(message, HOME) == []
+        assert replica.hear(message, LOOKUP) == []
 
 
 def test_group_that_is_not_founded_yet_answers_nothing() -> None:
     replica = Replica(None)
     assert replica.hear(Survey("m", AT)) == []
-    assert replica.hear(RetireGroup(), HOME) == []
+    assert replica.hear(RetireGroup(), LOOKUP) == []
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_retired_group_asks_the_next_group_to_import_all(
     """REP-6"""
     owner = GroupFacts(group, LOW, NodeId(leader), (X,), 1)
     replica = Replica(holdings(retired=True))
-    assert replica.hear(KeyOwner(after(AT), owner, 3), HOME) == effects
+    assert replica.hear(KeyOwner(after(AT), owner, 3), LOOKUP) == effects
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_complete_group_without_an_arc_claims_its_part(
     """REP-6: the claim names the leader of the owner first."""
     replica = Replica(holdings(**{"low": None, **fields}))
     found = GroupFacts(owner.get("group", "h"), LOW, Y, owner.get("nodes", (X, Y)), 1)
-    effects = replica.hear(KeyOwner(owner.get("key", AT), found, processes), HOME)
+    effects = replica.hear(KeyOwner(owner.get("key", AT), found, processes), LOOKUP)
     commands_ = [each.request.command for each in effects if isinstance(each, Ask)]  # type: ignore[attr-defined]
     assert [each.exporter for each in commands_] == ([PeerGroup("h", (Y, X))] if claims else [])
 
@@ -288,7 +288,7 @@ def test_group_with_three_replicas_is_complete() -> None:
     """REP-5"""
     replica = Replica(holdings(low=None))
     replica.service.group.nodes = lambda: (ME, PEER, NodeId("c:1/g"))
-    assert replica.hear(KeyOwner(AT, GroupFacts("h", LOW, X, (X,), 1), 9), HOME)
+    assert replica.hear(KeyOwner(AT, GroupFacts("h", LOW, X, (X,), 1), 9), LOOKUP)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_waiting_exporter_learns_the_result_of_the_move(
 
 
 def waiting(to: NodeId) -> list[Send]:
-    return [sent(to, StillWanted("m")), sent(HOME, WhereIs("h"))]
+    return [sent(to, StillWanted("m")), sent(LOOKUP, WhereIs("h"))]
 
 
 def test_replicas_of_a_silent_importer_are_reminded_in_turn_every_two_seconds() -> None:
@@ -348,12 +348,12 @@ def test_importer_is_reminded_at_its_new_replicas() -> None:
     replica = Replica(holdings(frozen=FROZEN))
     for message, sender in (
         (found, X),  # only the ring stack is believed
-        (GroupFacts("i", None, z, (z,), 1), HOME),
-        (GroupFacts("h", None, z, (), 1), HOME),
+        (GroupFacts("i", None, z, (z,), 1), LOOKUP),
+        (GroupFacts("h", None, z, (), 1), LOOKUP),
     ):
         assert replica.hear(message, sender) == []
     assert replica.pace(2.0) == waiting(Y)
-    assert replica.hear(found, HOME) == []
+    assert replica.hear(found, LOOKUP) == []
     assert replica.pace(2.0) == waiting(z)
 
 
@@ -361,7 +361,7 @@ def test_part_is_thawed_when_its_importer_is_gone() -> None:
     """REP-6"""
     replica = Replica(holdings(frozen=FROZEN))
     gone = GroupFacts("h", None, NodeId(""), (), 9, retired=True)
-    assert replica.hear(gone, HOME) == [execute(do.Thaw("m"))]
+    assert replica.hear(gone, LOOKUP) == [execute(do.Thaw("m"))]
 
 
 def test_reminder_follows_to_the_leader_once() -> None:
@@ -399,7 +399,7 @@ def test_part_that_is_being_thawed_is_not_exported(monkeypatch: pytest.MonkeyPat
 GIVE = Export("m", FROZEN.until, OTHER)
 GIVEN = Exported("m", LOW, FROZEN.until, 1, 3, 4, b"x" * 10, 2)
 ADOPT = do.Adopt("m", LOW, FROZEN.until, 1, 3, 4, b"x" * 10, 2)
-REPORT = Send(HOME, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))
+REPORT = Send(LOOKUP, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))
 
 
 @pytest.mark.parametrize(
@@ -491,7 +491,7 @@ def test_silent_exporter_is_asked_again_at_its_next_replica_after_a_second() -> 
     survey = Survey("m", LOW)
     assert replica.pace() == [sent(X, survey)]
     for seconds, to in ((0.75, None), (0.25, Y), (0.75, None), (0.25, X)):
-        asked = [] if to is None else [sent(to, survey), sent(HOME, WhereIs("h"))]
+        asked = [] if to is None else [sent(to, survey), sent(LOOKUP, WhereIs("h"))]
         assert replica.pace(seconds) == asked
 
 
@@ -535,23 +535,23 @@ def test_abandon_is_reported_to_the_last_replica_asked() -> None:
     replica.pace()
     replica.pace(1.0)
     gone = GroupFacts("h", None, NodeId(""), (), 9, retired=True)
-    assert replica.hear(GroupFacts("i", None, NodeId(""), (), 9, retired=True), HOME) == []
-    assert replica.hear(gone, HOME) == [execute(do.Abandon("m"))]
+    assert replica.hear(GroupFacts("i", None, NodeId(""), (), 9, retired=True), LOOKUP) == []
+    assert replica.hear(gone, LOOKUP) == [execute(do.Abandon("m"))]
     replica.registry.holdings.claim = None
     assert replica.done(FIRST) == [sent(Y, Abandoned("m"))]
 
 
 @pytest.mark.parametrize(
-    ("now", "told"), [(None, True), (ActiveClaim("n", OTHER), True), (CLAIM, False)]
+    ("now", "reported"), [(None, True), (ActiveClaim("n", OTHER), True), (CLAIM, False)]
 )
 def test_exporter_learns_of_an_abandoned_move_only_after_the_decision(
-    now: ActiveClaim | None, told: bool
+    now: ActiveClaim | None, reported: bool
 ) -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM, retired=True))
     assert replica.pace() == [execute(do.Abandon("m"))]
     replica.registry.holdings.claim = now
-    assert replica.done(FIRST) == ([sent(X, Abandoned("m"))] if told else [])
+    assert replica.done(FIRST) == ([sent(X, Abandoned("m"))] if reported else [])
 
 
 def imported(size: int, topic: str = "a") -> do.Import:
@@ -647,7 +647,7 @@ def test_next_move_is_abandoned_at_the_first_replica_of_its_exporter() -> None:
     replica.pace(1.0)
     replica.registry.holdings.claim = ActiveClaim("n", OTHER)
     gone = GroupFacts("h", None, NodeId(""), (), 9, retired=True)
-    assert replica.hear(gone, HOME) == [execute(do.Abandon("n"))]
+    assert replica.hear(gone, LOOKUP) == [execute(do.Abandon("n"))]
     replica.registry.holdings.claim = None
     assert replica.done(FIRST) == [sent(X, Abandoned("n"))]
 
@@ -670,14 +670,14 @@ def test_redirect_for_the_claim_concerns_only_the_importer() -> None:
     )  # the importer asks it; the exporter sends no reminder
 
 
-@pytest.mark.parametrize(("room", "pulled"), [(100, 1), (101, 2), (200, 2), (201, 3)])
-def test_batches_are_pulled_up_to_the_byte_limit(room: int, pulled: int) -> None:
+@pytest.mark.parametrize(("space", "pulled"), [(100, 1), (101, 2), (200, 2), (201, 3)])
+def test_batches_are_pulled_up_to_the_byte_limit(space: int, pulled: int) -> None:
     """REP-6: the last one may exceed it."""
     entries = [
         SimpleNamespace(slot=at, offset=at, messages=1, size=100, time=50, skip=0, sequence=at)
         for at in range(4)
     ]
-    replica = Replica(holdings(), pull_bytes=room)
+    replica = Replica(holdings(), pull_bytes=space)
     index = SimpleNamespace(entries=lambda offset: entries[offset:])
     replica.registry.topics["t"] = SimpleNamespace(id=2, index=index)
     batches = tuple(

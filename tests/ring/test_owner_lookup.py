@@ -75,9 +75,9 @@ def test_requests_for_one_key_share_a_search() -> None:
     owner_lookup.receive(NodeId("me:1/h"), WhoseKey(KEY))
     assert owner_lookup.drain() == asked(1)
     owner_lookup.receive(ROOT, Owner(1, OWNER))
-    told = [Send(ANN, OWNED), Send(BOB, OWNED)]
+    reported = [Send(ANN, OWNED), Send(BOB, OWNED)]
     replica = Send(NodeId("me:1/h"), KeyOwner(KEY, OWNER, 2))
-    assert owner_lookup.drain() == [Cancel(Overdue(KEY, 1)), *told, replica]
+    assert owner_lookup.drain() == [Cancel(Overdue(KEY, 1)), *reported, replica]
 
 
 def test_process_without_a_known_owner_does_not_answer() -> None:

@@ -28,7 +28,7 @@ from oncecast.wire.errors import Fenced, NoSuchTopic
 from oncecast.wire.frames import Chunk, Scan
 from oncecast.wire.retention import Policy
 
-ME, HOME, ROOT = NodeId("me:1/g"), NodeId("me:1"), NodeId("root:1")
+ME, LOOKUP, ROOT = NodeId("me:1/g"), NodeId("me:1"), NodeId("root:1")
 OTHER = NodeId("other:1/g")
 FENCED = 1  # epoch of the only subscription
 PACKED = batch.encode([b"x"], timestamps=1)
@@ -42,7 +42,7 @@ class Leader:
         self.sure = True
         self.unreadable: set[int] = set()
         self.service = Service(ME, Random(1), group=self)
-        self.pusher = Pusher(ME, Random(1), service=self.service, process=HOME)
+        self.pusher = Pusher(ME, Random(1), service=self.service, process=LOOKUP)
         self.lead(ME)
         self.add("t")
         self.pusher.drain()
@@ -258,7 +258,7 @@ def test_gossip_topic_is_pushed_unasked_by_its_own_process() -> None:
     leader.apply(do.SetPolicy("t", 0, Policy(gossip=True)))
     leader.put()
     assert leader.pusher.drain() == [Send(ME, PushDue())]
-    assert leader.hear(PushDue()) == [Send(HOME, cast(1, chunk(0), gossip=True))]
+    assert leader.hear(PushDue()) == [Send(LOOKUP, cast(1, chunk(0), gossip=True))]
 
 
 def test_topic_that_changes_to_gossip_is_pushed_from_its_newest_batch() -> None:
@@ -269,7 +269,7 @@ def test_topic_that_changes_to_gossip_is_pushed_from_its_newest_batch() -> None:
     leader.apply(do.SetPolicy("t", 0, Policy(gossip=True)))
     leader.put()
     leader.pusher.drain()
-    assert leader.hear(PushDue()) == [Send(HOME, cast(3, chunk(2), gossip=True))]
+    assert leader.hear(PushDue()) == [Send(LOOKUP, cast(3, chunk(2), gossip=True))]
 
 
 def test_topic_with_a_tree_that_changes_to_gossip_is_pushed_by_its_own_process() -> None:
@@ -280,8 +280,8 @@ def test_topic_with_a_tree_that_changes_to_gossip_is_pushed_by_its_own_process()
     leader.put()
     leader.pusher.drain()
     leader.pusher.now = 3.0
-    assert leader.hear(PushDue()) == [Send(HOME, cast(1, chunk(0), gossip=True))]
-    assert leader.remind(4.0) == [Send(HOME, cast(1))]
+    assert leader.hear(PushDue()) == [Send(LOOKUP, cast(1, chunk(0), gossip=True))]
+    assert leader.remind(4.0) == [Send(LOOKUP, cast(1))]
 
 
 def test_topic_without_a_root_does_not_stop_other_pushes() -> None:
@@ -296,7 +296,7 @@ def test_topic_without_a_root_does_not_stop_other_pushes() -> None:
     leader.lead(ME)
     leader.pusher.drain()
     cast_of_u = Push("u", 2, 1, (chunk(0),), gossip=True, fenced=3)
-    assert leader.hear(PushDue()) == [Send(HOME, cast_of_u)]
+    assert leader.hear(PushDue()) == [Send(LOOKUP, cast_of_u)]
 
 
 def test_follower_pushes_no_gossip() -> None:

@@ -25,9 +25,9 @@ def make(**options: Any) -> Roster:
     return roster
 
 
-def card(process: NodeId, stamp: int = 1, *told: GroupFacts, **more: Any) -> Card:
-    seats = more.pop("seats", tuple(facts.group for facts in told))
-    return Card(process, stamp, "", f"g-{process}", told, seats, **more)
+def card(process: NodeId, stamp: int = 1, *reported: GroupFacts, **more: Any) -> Card:
+    seats = more.pop("seats", tuple(facts.group for facts in reported))
+    return Card(process, stamp, "", f"g-{process}", reported, seats, **more)
 
 
 def facts(group: str, *processes: NodeId, applied: int = 1, **more: Any) -> GroupFacts:
@@ -184,7 +184,7 @@ def test_unchanged_card_is_renewed_three_times_before_it_would_be_dropped() -> N
         roster.receive(leads, facts("g", ME, A, applied=second))
         spread += [second for each in tick(roster) if is_news(each)]
     assert spread == [3, 6, 9, 12]
-    assert roster.cards[ME].told == (facts("g", ME, A, applied=12),)
+    assert roster.cards[ME].facts == (facts("g", ME, A, applied=12),)
 
 
 @pytest.mark.parametrize("change", ["seats", "asks", "gone", "retired"])
@@ -375,7 +375,7 @@ def test_leader_publishes_facts_at_once_and_follower_does_not() -> None:
     leads = facts("g", ME, A, applied=2)
     roster.receive(NodeId("me:1/g"), leads)
     assert roster.drain() == [Send(A, NewCards((roster.cards[ME],)))]
-    assert roster.cards[ME].told == (leads,)
+    assert roster.cards[ME].facts == (leads,)
     roster.receive(NodeId("me:1/g"), facts("g", ME, A, applied=3))
     assert roster.drain() == []
 
@@ -430,10 +430,10 @@ def test_process_asks_by_card_whether_a_group_is_gone() -> None:
     roster.receive(A, NewCards((other.cards[A],)))
     roster.drain()
     roster.receive(NodeId("me:1/h"), WhereIs("g"))
-    (told,) = roster.drain()
-    assert isinstance(told, Send)
-    assert isinstance(told.message, GroupFacts)
-    assert told.message.gone
+    (reported,) = roster.drain()
+    assert isinstance(reported, Send)
+    assert isinstance(reported.message, GroupFacts)
+    assert reported.message.gone
     tick(roster)
     assert roster.cards[ME].asks == ()
 
@@ -480,8 +480,8 @@ def test_group_without_known_replicas_is_skipped() -> None:
     """REP-5"""
     roster = make()
     roster.seated(("empty",))
-    told = (facts("empty"), facts("g-a:1", A))
-    roster.receive(A, NewCards((card(A, 1, *told),)))
+    reported = (facts("empty"), facts("g-a:1", A))
+    roster.receive(A, NewCards((card(A, 1, *reported),)))
     assert events(tick(roster)) == [Seat("g-a:1", (NodeId("a:1/g-a:1"),))]
     assert "empty" in roster._seated
 

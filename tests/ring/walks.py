@@ -11,7 +11,7 @@ from oncecast.broker.moves import Retire
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.wire import commands as do
 from oncecast.wire import results as done
-from tests.ring.pair import GIVER, HOME, MESSAGES, MINE, TAKER, Group, World, arcs_are_apart
+from tests.ring.pair import GIVER, LOOKUP, MESSAGES, MINE, TAKER, Group, World, arcs_are_apart
 
 STEPS = 250
 LEADERS_MAX = 4  # leader changes of a group during the move
@@ -26,7 +26,7 @@ class Walk:
         self.topic_id = 1  # of the topic
 
     def spoil(self, sender: NodeId, to: NodeId, message: Value) -> int:
-        return 1 if to == HOME else self.rng.choices((0, 1, 2), (5, 90, 5))[0]
+        return 1 if to == LOOKUP else self.rng.choices((0, 1, 2), (5, 90, 5))[0]
 
     def go(self) -> None:
         rng, world = self.rng, self.world

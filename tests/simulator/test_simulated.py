@@ -404,11 +404,11 @@ def test_listener_gets_events_on_the_fast_path() -> None:
     """Events, links, timers and messages to itself on the fast path."""
 
     def heard(looked_at: bool) -> list[tuple[float, NodeId, Value]]:
-        told: list[tuple[float, NodeId, Value]] = []
+        reported: list[tuple[float, NodeId, Value]] = []
         sim = Simulation(
             3,
             trace=Trace() if looked_at else None,
-            listener=lambda node, event: told.append((sim.now, node, event)),
+            listener=lambda node, event: reported.append((sim.now, node, event)),
         )
         for node in (A, B, C):
             sim.add(node, build)
@@ -421,7 +421,7 @@ def test_listener_gets_events_on_the_fast_path() -> None:
         sim.ask(C, Shout(B, "too late"))
         sim.ask(C, Shout(NodeId("nobody"), "who?"))
         sim.run(until=1.0)
-        return told
+        return reported
 
     assert heard(True) == heard(False)
     assert {type(event) for _, _, event in heard(False)} == {Heard, Rang, Gone}

@@ -31,10 +31,10 @@ def test_long_payloads_and_lists_are_shortened() -> None:
 
 
 def test_every_step_of_a_storm_can_be_printed() -> None:
-    told: list[str] = []
-    outcome = run(BROADCAST, 3, show=lambda step: told.extend(lines(step)))
+    reported: list[str] = []
+    outcome = run(BROADCAST, 3, show=lambda step: reported.extend(lines(step)))
     assert outcome.ok
-    words = " ".join(told)
+    words = " ".join(reported)
     for word in ("crash", "append", "send", "emit", "ask", "later", "watch", "synced", "(after "):
         assert word in words
 

@@ -97,17 +97,17 @@ def test_builder_size_is_exact_for_messages_with_all_fields() -> None:
 
 
 def test_builder_takes_exactly_its_limit_of_bytes() -> None:
-    room = FRAME_BYTES + 20 + 10
+    space = FRAME_BYTES + 20 + 10
     for value, key in ((bytes(10), None), (bytes(4), bytes(6))):
-        Builder(room).add(value, key, None, 0)
+        Builder(space).add(value, key, None, 0)
         with pytest.raises(Oversized, match="begin another"):
-            Builder(room - 1).add(value, key, None, 0)
-    assert Builder(room).extend([bytes(10)], 0) == 0
+            Builder(space - 1).add(value, key, None, 0)
+    assert Builder(space).extend([bytes(10)], 0) == 0
     with pytest.raises(Oversized, match="begin another"):
-        Builder(room - 1).extend([bytes(10)], 0)
+        Builder(space - 1).extend([bytes(10)], 0)
     with pytest.raises(Oversized, match="begin another"):
-        Builder(room).add(b"", b"", {"name": bytes(10)}, 0)
-    full = Builder(room)
+        Builder(space).add(b"", b"", {"name": bytes(10)}, 0)
+    full = Builder(space)
     full.add(bytes(10), None, None, 0)
     with pytest.raises(Oversized, match="begin another"):
         full.add(b"", None, None, 0)

@@ -221,15 +221,15 @@ def tell(arguments: argparse.Namespace, nodes: list[Node], data: str | None) -> 
 
 def watch(nodes: list[Node], stop: threading.Event) -> None:
     """Watch the nodes. Print how to restart a node that was killed or has left."""
-    told: list[Node] = []
+    reported: list[Node] = []
     while not stop.wait(0.5):
         check(nodes)
         ended = [node for node in nodes if node.process.poll() is not None]
         if len(ended) == len(nodes):
             raise Ended("all nodes have ended")
         for node in ended:
-            if node not in told:
-                told.append(node)
+            if node not in reported:
+                reported.append(node)
                 say_how_to_go_on(node, nodes, KILLED if node.process.returncode else LEFT)
 
 

@@ -80,7 +80,7 @@ async def lead(arguments: argparse.Namespace, node: Node) -> int:
     """Run the command whenever this process leads, until the command exits on its own."""
     from oncecast.cli.coordination.child import CannotRun, run_until
 
-    command, told = arguments.command, {"ONCECAST_ELECTION": arguments.name}
+    command, variables = arguments.command, {"ONCECAST_ELECTION": arguments.name}
     if node.election.leader != node.me:
         complain(
             f"{node.election.leader or 'no process'} leads election {arguments.name!r}; waiting"
@@ -88,7 +88,7 @@ async def lead(arguments: argparse.Namespace, node: Node) -> int:
     while True:
         await node.election.wait_until_leading()
         try:
-            status = await run_until(deposition(node), command, arguments.grace, **told)
+            status = await run_until(deposition(node), command, arguments.grace, **variables)
         except CannotRun as error:
             return complain(error, error.status)
         if status is not None:

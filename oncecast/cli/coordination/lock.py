@@ -80,9 +80,12 @@ async def run_locked(arguments: argparse.Namespace) -> int:
 async def run_while_held(arguments: argparse.Namespace, lock: Lock, token: int) -> int:
     from oncecast.cli.coordination.child import CannotRun, run_until
 
-    command, told = arguments.command, {"ONCECAST_LOCK": lock.name, "ONCECAST_TOKEN": str(token)}
+    command, variables = (
+        arguments.command,
+        {"ONCECAST_LOCK": lock.name, "ONCECAST_TOKEN": str(token)},
+    )
     try:
-        status = await run_until(lapse(lock), command, arguments.grace, **told)
+        status = await run_until(lapse(lock), command, arguments.grace, **variables)
     except CannotRun as error:
         return complain(error, error.status)
     if status is None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from oncecast.cli.connecting import seconds, told
+from oncecast.cli.connecting import report_error, seconds
 
 if TYPE_CHECKING:
     from oncecast.coordination import Node
@@ -106,8 +106,8 @@ async def joined(
 def missed(node: Node, reasons: dict[str, str]) -> str:
     there = [each for each in node.acceptors if each in node.group.view]
     gone = [each for each in node.acceptors if each not in there]
-    told = ", ".join(f"{each} ({reasons.get(each, 'silent')})" for each in gone)
-    return f"only {len(there)} of {len(node.acceptors)} keepers are reachable, missing {told}"
+    missing = ", ".join(f"{each} ({reasons.get(each, 'silent')})" for each in gone)
+    return f"only {len(there)} of {len(node.acceptors)} keepers are reachable, missing {missing}"
 
 
 class troubles(logging.Handler):  # noqa: N801  # used as a verb: `with troubles() as reasons`
@@ -147,4 +147,4 @@ def run_member(arguments: argparse.Namespace, work: Work, ended: int | None = No
     try:
         return run(ended_by_signals(work(arguments), ended))
     except OncecastError as error:
-        return told(error)
+        return report_error(error)

@@ -17,8 +17,8 @@ from oncecast.cli.connecting import (
     complain,
     named_client,
     positive,
+    report_error,
     show,
-    told,
 )
 from oncecast.cli.coordination.membership import (
     HEARTBEAT,
@@ -156,7 +156,7 @@ def run_stream(arguments: argparse.Namespace, work: Work) -> int:
     try:
         arguments.qos = qos_of(arguments)
     except BadQoS as error:
-        return told(error)
+        return report_error(error)
     return run_member(arguments, work)
 
 
@@ -197,7 +197,7 @@ async def run_write(arguments: argparse.Namespace) -> int:
         try:
             await writer.wait_for_readers(readers, arguments.timeout)
         except NotMatched as error:
-            return told(error)
+            return report_error(error)
         async for values in to_put(arguments):
             for value in values:
                 await writer.write(value, arguments.key)
@@ -226,7 +226,7 @@ async def run_read(arguments: argparse.Namespace) -> int:
                 write(arguments, samples)
                 read += len(samples)
         except NotMatched as error:
-            return told(error)
+            return report_error(error)
         finally:
             telling.cancel()
     if read:

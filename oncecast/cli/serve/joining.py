@@ -60,7 +60,7 @@ def matters(record: logging.LogRecord) -> bool:
 
 
 async def first_answer(settings: Settings, others: list[str]) -> tuple[str, bool]:
-    told: dict[str, str] = {}
+    logged: dict[str, str] = {}
     while True:
         for each in others:
             try:
@@ -68,8 +68,8 @@ async def first_answer(settings: Settings, others: list[str]) -> tuple[str, bool
             except TlsUnusable:
                 raise
             except OncecastError as error:
-                if told.get(each) != str(error):  # log each reason once
-                    told[each] = str(error)
+                if logged.get(each) != str(error):  # log each reason once
+                    logged[each] = str(error)
                     logger.info(line("waits", {"for": each, "why": error}))
         await asyncio.sleep(PAUSE)
 

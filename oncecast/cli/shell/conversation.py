@@ -21,7 +21,7 @@ from oncecast.cli.connecting import (
     add_work,
     client_of,
     complain,
-    told,
+    report_error,
 )
 from oncecast.cli.messages import command as messages
 from oncecast.cli.messages import subs, topics
@@ -65,10 +65,10 @@ class Conversation:
             try:
                 node = await (await self._connected()).ping()
             except NotConnected as error:
-                told(error)
+                report_error(error)
                 return ExitStatus.OK
             except OncecastError as error:
-                return told(error)
+                return report_error(error)
             print(f"Connected to {node.node}, version {node.version}.")
             return ExitStatus.OK
 
@@ -145,7 +145,7 @@ class Conversation:
         try:
             return await work(await self._connected(), arguments)
         except OncecastError as error:
-            status = told(error)
+            status = report_error(error)
             if isinstance(error, PERHAPS_ENDED):
                 await self._replace_ended()
             return status
@@ -183,7 +183,7 @@ class Conversation:
                 "the node is unreachable; the outcome of unanswered commands is unknown"
             )
         except OncecastError as error:
-            return told(error)
+            return report_error(error)
         return ExitStatus.OK
 
     # -- completion --

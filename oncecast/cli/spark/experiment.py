@@ -157,7 +157,7 @@ def made(
 def in_words(finding: Finding) -> str:
     from oncecast.lab.papers.tables import lines
 
-    told = [f"# {finding.title}", "", finding.runs]
+    page = [f"# {finding.title}", "", finding.runs]
     for table in finding.tables:
-        told += ["", f"## {table.title}", "", *lines(table)]
-    return "\n".join(told)
+        page += ["", f"## {table.title}", "", *lines(table)]
+    return "\n".join(page)

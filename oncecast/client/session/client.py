@@ -57,12 +57,12 @@ class Named(Value, tag="Named"):
     """The name of the client, and the id of its outbox."""
 
     producer: str
-    books: str
+    directory_id: str
 
 
 class ClientState(Value, tag="ClientState"):
     producer: str
-    books: str
+    directory_id: str
     records: tuple[Queued | Based | Settled, ...]
 
 
@@ -119,12 +119,12 @@ class ClientSession(Protocol):
     def restore(self, record: ClientState | Named | Queued | Based | Settled) -> None:
         self._restored = True
         match record:
-            case ClientState(producer, books, records):
-                self.identity.producer, self.identity.books = producer, books
+            case ClientState(producer, directory_id, records):
+                self.identity.producer, self.identity.directory_id = producer, directory_id
                 for each in records:
                     self._flow(each.topic).restore(each)
-            case Named(producer, books):
-                self.identity.producer, self.identity.books = producer, books
+            case Named(producer, directory_id):
+                self.identity.producer, self.identity.directory_id = producer, directory_id
             case _:
                 self._flow(record.topic).restore(record)
 
@@ -134,7 +134,7 @@ class ClientSession(Protocol):
 
     def start(self) -> None:
         if self.identity.durable and not self._restored:
-            self.append(Named(self.identity.producer, self.identity.books))
+            self.append(Named(self.identity.producer, self.identity.directory_id))
         self.routes.begin()
         for flow in self.flows.values():
             self._outbox.restored(sum(len(each.batch) for each in flow.unsettled.values()))
@@ -375,7 +375,7 @@ class ClientSession(Protocol):
     def _save(self, records: Iterable[Queued | Based | Settled]) -> None:
         """Replace the log of the outbox by a snapshot."""
         identity = self.identity
-        self.snapshot(ClientState(identity.producer, identity.books, tuple(records)))
+        self.snapshot(ClientState(identity.producer, identity.directory_id, tuple(records)))
         self.trim(self._records.last + 1)
 
     def _flow(self, topic: str) -> Flow:

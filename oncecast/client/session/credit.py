@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 WINDOW_BYTES = 8 * 1024 * 1024
-TOLD_BYTES = WINDOW_BYTES // 8  # unreported bytes that may arrive before a Fetch is sent
+UNREPORTED_BYTES_MAX = WINDOW_BYTES // 8  # unreported bytes that may arrive before a Fetch is sent
 
 
 class Credit:
@@ -22,13 +22,13 @@ class Credit:
         self._bytes = 0  # total bytes that have arrived
         self._queued: deque[tuple[int, int]] = deque()  # end and bytes of each waiting batch
         self._queued_bytes = 0
-        self.untold_bytes = 0  # arrived since the last grant
+        self.unreported_bytes = 0  # arrived since the last grant
 
-    def grant(self, offset: int, handed: int) -> tuple[int, int]:
-        """Grant messages and bytes from `offset` on; those before `handed` were taken."""
-        messages, free = handed + self._window - offset, WINDOW_BYTES - self._queued_bytes
+    def grant(self, offset: int, delivered: int) -> tuple[int, int]:
+        """Grant messages and bytes from `offset` on; those before `delivered` were taken."""
+        messages, free = delivered + self._window - offset, WINDOW_BYTES - self._queued_bytes
         self._limit, self._bytes_limit = offset + messages, self._bytes + free
-        self.untold_bytes = 0
+        self.unreported_bytes = 0
         return messages, max(free, 0)
 
     def arrived(self, end: int, size: int) -> None:
@@ -36,10 +36,10 @@ class Credit:
         self._queued.append((end, size))
         self._queued_bytes += size
         self._bytes += size
-        self.untold_bytes += size
+        self.unreported_bytes += size
 
-    def taken(self, handed: int) -> None:
-        while self._queued and self._queued[0][0] <= handed:
+    def taken(self, delivered: int) -> None:
+        while self._queued and self._queued[0][0] <= delivered:
             self._queued_bytes -= self._queued.popleft()[1]
 
     def forget(self) -> None:
@@ -52,8 +52,8 @@ class Credit:
         left, left_bytes = self._limit - expected, self._bytes_limit - self._bytes
         return left <= self._window // 2 or left_bytes <= WINDOW_BYTES // 2
 
-    def renewable(self, handed: int) -> bool:
+    def renewable(self, delivered: int) -> bool:
         """Return whether a new grant would add half a window."""
-        gained = handed + self._window - self._limit
+        gained = delivered + self._window - self._limit
         gained_bytes = self._bytes - self._queued_bytes + WINDOW_BYTES - self._bytes_limit
         return gained >= self._window // 2 or gained_bytes >= WINDOW_BYTES // 2

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 
 class Identity:
-    """`books` names the outbox: it stays the same for all processes that use one directory."""
+    """`directory_id` stays the same for all processes that use one state directory."""
 
-    __slots__ = ("books", "durable", "incarnation", "producer")
+    __slots__ = ("directory_id", "durable", "incarnation", "producer")
 
     def __init__(self, producer: str, incarnation: str, durable: bool) -> None:
         self.producer = producer  # the durable name under which the client puts
         self.incarnation = incarnation  # a random id of this process
         self.durable = durable  # The outbox is on disk.
-        self.books = incarnation if durable else ""
+        self.directory_id = incarnation if durable else ""

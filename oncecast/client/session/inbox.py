@@ -22,14 +22,14 @@ class Inbox:
         self.last = 0  # number of messages in the last take
 
     @property
-    def handed(self) -> int:
+    def delivered(self) -> int:
         """Return the offset before which all messages were taken."""
         return self._end - len(self.queue)
 
     @property
     def ack(self) -> int:
         """Return the offset before which all messages are acknowledged."""
-        return max(self._acked, self.handed - self.last) if self.auto_ack else self._acked
+        return max(self._acked, self.delivered - self.last) if self.auto_ack else self._acked
 
     @property
     def end(self) -> int:
@@ -72,17 +72,17 @@ class Inbox:
 
     def acknowledge(self, offset: int) -> None:
         """Acknowledge the message at `offset` and all before it."""
-        if not 0 <= offset < self.handed:
+        if not 0 <= offset < self.delivered:
             raise ValueError(f"offset {offset} was not delivered yet")
         self._acked = max(self._acked, offset + 1)
 
     def acknowledge_all(self) -> None:
-        self._acked, self.last = self.handed, 0
+        self._acked, self.last = self.delivered, 0
 
     def back(self, offset: int) -> int:
         """Go back to `offset`; return the offset before which all were taken."""
-        handed, acked = self.handed, self.ack
-        if not 0 <= offset < handed:
+        delivered, acked = self.delivered, self.ack
+        if not 0 <= offset < delivered:
             raise ValueError(f"offset {offset} was not delivered yet")
         if offset < acked and self.auto_ack:
             raise ValueError(
@@ -91,10 +91,10 @@ class Inbox:
             )
         if offset < acked:
             raise ValueError(
-                f"offset {offset} is acknowledged (only {acked} to {handed - 1} can be delivered "
-                "again); call nack() instead of ack(), or seek back"
+                f"offset {offset} is acknowledged (only {acked} to {delivered - 1} can be "
+                "delivered again); call nack() instead of ack(), or seek back"
             )
         self.position(offset)
         # Messages before it that were not acknowledged stay so until the next take.
         self._acked, self.last = acked, offset - acked
-        return handed
+        return delivered

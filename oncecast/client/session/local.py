@@ -137,11 +137,11 @@ class Read(Value):
 
 
 class Want(Value):
-    """The application has taken all before `handed` and acknowledged all before `ack`."""
+    """The application has taken all before `delivered` and acknowledged all before `ack`."""
 
     topic: str
     subscription: str
-    handed: int
+    delivered: int
     ack: int
 
 
@@ -151,17 +151,17 @@ class Settle(Value):
     ticket: int
     topic: str
     subscription: str
-    handed: int
+    delivered: int
     ack: int
 
 
 class Again(Value):
-    """Deliver again from `offset` on, marked `redelivered` up to `handed`."""
+    """Deliver again from `offset` on, marked `redelivered` up to `delivered`."""
 
     topic: str
     subscription: str
     offset: int
-    handed: int
+    delivered: int
 
 
 class Move(Value):
@@ -180,7 +180,7 @@ class Leave(Value):
     ticket: int
     topic: str
     subscription: str
-    handed: int
+    delivered: int
     ack: int
     timeout: float = NEVER
 

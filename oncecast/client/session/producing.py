@@ -172,7 +172,7 @@ class Flow:
             self._identity.producer,
             self._incarnation,
             0,
-            books=self._identity.books,
+            directory_id=self._identity.directory_id,
             expected=self._current,
         )
         self._calls.do(open_, self._opened)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from oncecast.client.session.acks import Acks
 from oncecast.client.session.alarm import Alarm
 from oncecast.client.session.calls import Calls, Then
-from oncecast.client.session.credit import TOLD_BYTES, Credit
+from oncecast.client.session.credit import UNREPORTED_BYTES_MAX, Credit
 from oncecast.client.session.local import (
     NEVER,
     Again,
@@ -52,11 +52,11 @@ DAMAGED_MAX = 3  # unreadable deliveries of one offset before the reader gives u
 class Position:
     """Where a reader is in its topic."""
 
-    __slots__ = ("bad", "expected", "gap", "handed", "skip")
+    __slots__ = ("bad", "delivered", "expected", "gap", "skip")
 
     def __init__(self, offset: int) -> None:
         self.expected = offset  # the next expected offset
-        self.handed = offset  # the application has taken all earlier messages
+        self.delivered = offset  # the application has taken all earlier messages
         self.gap = -1  # the last offset that was found missing
         self.skip = 0  # the first offset that the topic holds, if that is behind `expected`
         self.bad: errors.BadBatch | None = None  # why the message at `expected` is unreadable
@@ -149,7 +149,7 @@ class Reader:
             return
         if isinstance(outcome, Sought):
             landed, start = self._at.expected, self._start_at
-            self._at.expected = self._at.handed = start
+            self._at.expected = self._at.delivered = start
             self._skip_to(landed)
         elif isinstance(outcome, errors.Refusal):
             self._end(outcome)
@@ -171,7 +171,7 @@ class Reader:
     def _fetch(self) -> None:
         offset = self._fetched = self._at.expected
         where = (self.topic, self.subscription, self.epoch, offset)
-        fetch = Fetch(*where, self._acks.upto, *self._credit.grant(offset, self._at.handed))
+        fetch = Fetch(*where, self._acks.upto, *self._credit.grant(offset, self._at.delivered))
         route, entry = self._routes.of(self.topic), self._routes.entry
         if self.push and route is not entry:
             self._host.send(entry.node, Tune(fetch), after=0)
@@ -211,7 +211,7 @@ class Reader:
 
     def _report_arrival(self) -> None:
         """Tell the node what arrived: all readers of a client share the bytes in flight."""
-        if self._credit.untold_bytes * len(self._readers) >= TOLD_BYTES:
+        if self._credit.unreported_bytes * len(self._readers) >= UNREPORTED_BYTES_MAX:
             self._fetch()
 
     def _missing(self) -> None:
@@ -263,16 +263,16 @@ class Reader:
     def _end_in_order(self, why: errors.BadBatch) -> None:
         """End the reader when the application has taken all messages before the bad batch."""
         self._at.bad = why
-        if self._at.handed == self._at.expected and self._leaving is None:
+        if self._at.delivered == self._at.expected and self._leaving is None:
             self._end(why)
             self._detach(lambda _: None, RETRY_MAX)
 
     # -- requests of the application --
 
     def want(self, want: Want | Settle | Leave) -> None:
-        self._at.handed = max(self._at.handed, min(want.handed, self._at.expected))
-        self._acks.advance(min(want.ack, self._at.handed))
-        self._credit.taken(self._at.handed)
+        self._at.delivered = max(self._at.delivered, min(want.delivered, self._at.expected))
+        self._acks.advance(min(want.ack, self._at.delivered))
+        self._credit.taken(self._at.delivered)
         if not self.epoch:
             return
         self._pass_skipped()
@@ -280,7 +280,7 @@ class Reader:
             self._end_in_order(self._at.bad)
         if self.ended:
             return
-        if self._credit.renewable(self._at.handed):
+        if self._credit.renewable(self._at.delivered):
             self._fetch()
         else:
             self._acks.soon()
@@ -308,8 +308,8 @@ class Reader:
 
     def again(self, again: Again) -> None:
         if self._acks.upto <= again.offset < self._at.expected:
-            self._suspect_below = max(self._suspect_below, again.handed)
-            self._at.expected = self._at.handed = again.offset
+            self._suspect_below = max(self._suspect_below, again.delivered)
+            self._at.expected = self._at.delivered = again.offset
             self._credit.forget()
             self._at.gap = again.offset  # Messages in flight are behind it and show no new gap.
             self._refetch()
@@ -376,10 +376,10 @@ class Reader:
         self._pass_skipped()
 
     def _pass_skipped(self) -> None:
-        if self._at.skip and self._at.handed == self._at.expected:
+        if self._at.skip and self._at.delivered == self._at.expected:
             skipped = Skipped(self.topic, self.subscription, self._at.expected, self._at.skip)
             self._host.emit(skipped, after=0)
-            self._at.expected = self._at.handed = self._at.skip
+            self._at.expected = self._at.delivered = self._at.skip
             self._at.skip = 0
             self._fetch()
 
@@ -461,8 +461,10 @@ class Reader:
 
     def _detach(self, then: Then, timeout: float) -> None:
         calls = self._calls
-        handed = max(self._at.handed, self._suspect_below)  # `handed` is lower after a nack
-        detach = Detach(self.topic, self.subscription, self.epoch, handed)
+        delivered = max(
+            self._at.delivered, self._suspect_below
+        )  # `delivered` is lower after a nack
+        detach = Detach(self.topic, self.subscription, self.epoch, delivered)
 
         def acked(outcome: Outcome) -> None:
             if isinstance(outcome, NoAnswer):

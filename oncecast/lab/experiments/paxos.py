@@ -106,7 +106,7 @@ def election(run: Run, note: Note) -> None:
     sim.run(until=CRASH_AT)
     sim.crash(weather.leaders()[0])
     sim.run(until=ELECTION_SECONDS + paxos.CALM_SECONDS)
-    campaign.due = campaign.books.last
+    campaign.due = campaign.history.last
     sim.run(until=sim.now + 1.0)
     sim.finish()
     note(sim.now, "held", "", "", 0.0)

@@ -104,7 +104,7 @@ class Habits(msgspec.Struct, frozen=True):
     clock_step: float = 600.0  # maximum change of the time by one wrong wall clock, in seconds
     age: float = 0.0  # seconds that a topic keeps its messages; 0 for no such topic
     nacks: float = 0.0  # share of takes after which a subscriber rejects messages
-    books: bool = False  # one subscriber stores its offset with its results
+    stores_offset: bool = False  # one subscriber stores its offset with its results
     directories: int = 0  # state directories of publishers that follow each other under one name
 
 

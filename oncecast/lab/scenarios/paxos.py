@@ -12,8 +12,8 @@ from random import Random
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.draw import Draw, Shape, draw, draw_long
-from oncecast.lab.scenarios.paxos_books import Books
 from oncecast.lab.scenarios.paxos_checks import Rules, replica
+from oncecast.lab.scenarios.paxos_history import GroupHistory
 from oncecast.lab.scenarios.paxos_ledger import Ledgers, Top
 from oncecast.lab.scenarios.paxos_storm import GroupStorm
 from oncecast.lab.scenarios.scenario import Figures, Scenario
@@ -54,8 +54,8 @@ class Campaign(Checker):
         members = tuple(Member(node, incarnation) for incarnation, node in incarnations)
         self.founders = Config(1, members, nodes, group=1)
         self.wiped: dict[NodeId, None] = {}
-        self.books = Books(self.founders)
-        self._watch: Checker = Rules(self.books) if rules else self.books
+        self.history = GroupHistory(self.founders)
+        self._watch: Checker = Rules(self.history) if rules else self.history
         self.due = 0  # slots that every replica must have applied at the end
 
     def build(self, me: NodeId, rng: Random) -> Stack:
@@ -77,7 +77,7 @@ class Campaign(Checker):
             self.sim.add(node, self.build, durable=True)
         away_max = max(1, (self.size - 1) // 2)  # a small group waits until all are back
         return GroupStorm(
-            self.sim, self.nodes, self.books, self.draw, away_max=away_max, wiped=self.wiped
+            self.sim, self.nodes, self.history, self.draw, away_max=away_max, wiped=self.wiped
         )
 
     def run_storm(self) -> None:
@@ -85,10 +85,10 @@ class Campaign(Checker):
         if not slots:
             sim.run(until=self.draw.seconds)
         limit = slots * LONG_SLOT_SECONDS
-        while self.books.last < slots:
+        while self.history.last < slots:
             if sim.now > limit:
                 raise Violation(
-                    f"only {self.books.last} of {slots} slots were chosen in {limit:.0f} s"
+                    f"only {self.history.last} of {slots} slots were chosen in {limit:.0f} s"
                 )
             sim.run(until=sim.now + LOOK_EVERY)
 
@@ -109,7 +109,7 @@ class Campaign(Checker):
         calm = sim.now
         while self._incomplete():
             # A slow group may take longer to work through its backlog.
-            if sim.now > calm + min(CALM_MAX, patience + SLOT_SECONDS * self.books.last):
+            if sim.now > calm + min(CALM_MAX, patience + SLOT_SECONDS * self.history.last):
                 return
             sim.run(until=sim.now + LOOK_EVERY)
 
@@ -122,7 +122,7 @@ class Campaign(Checker):
 
     def _seats(self) -> str:
         """Describe the fault in the membership, or return an empty string."""
-        config = self.books.configs[-1][1]
+        config = self.history.configs[-1][1]
         if len(config.members) < config.size:
             return f"{config} has free seats although there are spare nodes"
         if len(config.members) > config.size:
@@ -134,7 +134,7 @@ class Campaign(Checker):
         return ""
 
     def _incomplete(self) -> bool:
-        self.due = self.books.last
+        self.due = self.history.last
         try:
             self.finish(self.sim)
         except Violation:
@@ -147,7 +147,7 @@ class Campaign(Checker):
         if fault:
             raise Violation(fault)
         layers: dict[NodeId, list[Protocol]] = {}
-        for member in self.books.configs[-1][1].members:
+        for member in self.history.configs[-1][1].members:
             paxos = replica(sim, member.node)
             assert paxos is not None
             if paxos.applied < self.due:
@@ -180,12 +180,12 @@ def play_drawn(sim: Simulation, nodes: int, drawn: Draw) -> Figures:
     campaign.run_storm()
     storm.calm()
     campaign.settle(storm)
-    books = campaign.books
+    history = campaign.history
     return {
         "strikes": storm.strikes,
-        "slots": books.last,
-        "memberships": len(books.configs),
-        "ballots": len(books.ballots),
+        "slots": history.last,
+        "memberships": len(history.configs),
+        "ballots": len(history.ballots),
     }
 
 

@@ -1,7 +1,7 @@
 """The rules of a replica group, one class each, checked after every event.
 
 The rules come from van Renesse and Altinbuken, "Paxos Made Moderately Complex" (2015), plus rules
-for leases, membership changes and lost disks. They compare replicas with the books.
+for leases, membership changes and lost disks. They compare replicas with the history.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Snapshot, Trim, Value
-from oncecast.lab.scenarios.paxos_books import CLIENT, Books
+from oncecast.lab.scenarios.paxos_history import CLIENT, GroupHistory
 from oncecast.replication.ballot import BOTTOM, Ballot
 from oncecast.replication.events import Decided, Installed
 from oncecast.replication.messages import (
@@ -60,8 +60,8 @@ class Rule:
     appended or the event emitted.
     """
 
-    def __init__(self, books: Books) -> None:
-        self.books = books
+    def __init__(self, history: GroupHistory) -> None:
+        self.history = history
 
     def effects(self) -> dict[type, Handler]:
         return {}
@@ -76,13 +76,13 @@ class Durability(Rule):
     A replica that starts under another id may forget them.
     """
 
-    def __init__(self, books: Books) -> None:
-        super().__init__(books)
+    def __init__(self, history: GroupHistory) -> None:
+        super().__init__(history)
         self.promised: dict[NodeId, Ballot] = {}
 
     def started(self, paxos: Status) -> None:
         self.promised[paxos.me] = BOTTOM
-        disk = self.books.disks[paxos.me]
+        disk = self.history.disks[paxos.me]
         if paxos.incarnation != disk.incarnation:
             return  # the promise belongs to an older incarnation
         if paxos.log.promised < disk.promised:
@@ -111,8 +111,8 @@ class Durability(Rule):
 class Reports(Rule):
     """Checks that promises and votes are reported completely, and only once they are on disk."""
 
-    def __init__(self, books: Books) -> None:
-        super().__init__(books)
+    def __init__(self, history: GroupHistory) -> None:
+        super().__init__(history)
         self.restored: dict[NodeId, Ballot] = {}  # promises read at the start, of any incarnation
 
     def effects(self) -> dict[type, Handler]:
@@ -131,7 +131,7 @@ class Reports(Rule):
     def _proposed(self, send: Send, paxos: Status) -> None:
         message = cast("Accept", send.message)
         for slot, item in enumerate(message.items, message.slot):
-            self.books.propose(paxos.me, slot, message.ballot, item)
+            self.history.propose(paxos.me, slot, message.ballot, item)
 
     def _recalled(self, send: Send, paxos: Status) -> None:
         vote = cast("Recalled", send.message).vote
@@ -143,9 +143,9 @@ class Reports(Rule):
 
         A chosen value may be reported with any ballot.
         """
-        slot, books = vote.slot, self.books
-        proposed = books.proposed.get(slot, {}).get(vote.ballot)
-        if vote.item != proposed and not books.is_chosen(slot, vote.item):
+        slot, history = vote.slot, self.history
+        proposed = history.proposed.get(slot, {}).get(vote.ballot)
+        if vote.item != proposed and not history.is_chosen(slot, vote.item):
             raise Violation(f"{node} reports {vote}, but the proposal was {proposed}")
 
     def _promise(self, send: Send, paxos: Status) -> None:
@@ -157,7 +157,7 @@ class Reports(Rule):
                 f"{node} promises {message.ballot} after it promised {paxos.log.promised}"
             )
         self._on_disk(node, message.ballot, send.after)
-        disk = self.books.disks[node]
+        disk = self.history.disks[node]
         if message.incarnation != disk.incarnation:
             return
         reported = {vote.slot: vote for vote in message.votes}
@@ -172,7 +172,7 @@ class Reports(Rule):
         self._on_disk(paxos.me, cast("Heard", send.message).ballot, send.after)
 
     def _on_disk(self, node: NodeId, ballot: Ballot, after: int) -> None:
-        disk = self.books.disks[node]
+        disk = self.history.disks[node]
         if ballot <= disk.promised or ballot <= self.restored[node]:
             return
         written = [ballot_of(each.record) for each in disk.waiting if each.number <= after]
@@ -180,13 +180,13 @@ class Reports(Rule):
             raise Violation(f"{node} promises or follows {ballot} before it is on disk")
 
     def _accepted(self, send: Send, paxos: Status) -> None:
-        message, disk = cast("Accepted", send.message), self.books.disks[paxos.me]
+        message, disk = cast("Accepted", send.message), self.history.disks[paxos.me]
         votes = {
             each.record.slot: each.record.ballot
             for each in disk.waiting
             if each.number <= send.after and isinstance(each.record, Entry | Again)
         }
-        for slot in range(max(message.first, self.books.last + 1), message.last + 1):
+        for slot in range(max(message.first, self.history.last + 1), message.last + 1):
             if votes.get(slot, disk.votes.get(slot)) != message.ballot:
                 raise Violation(f"{paxos.me} reports its vote for slot {slot} before it is on disk")
 
@@ -204,8 +204,8 @@ def ballot_of(record: Value) -> Ballot:
 class Applied(Rule):
     """Checks that only chosen values are applied, in order, each slot once until a restart."""
 
-    def __init__(self, books: Books) -> None:
-        super().__init__(books)
+    def __init__(self, history: GroupHistory) -> None:
+        super().__init__(history)
         self.applied: dict[NodeId, int] = {}
         self.reported: dict[NodeId, int] = {}  # the last slot reported to the layer above
 
@@ -217,16 +217,16 @@ class Applied(Rule):
         self.reported.pop(paxos.me, None)
 
     def look(self, paxos: Status) -> None:
-        node, books, applied = paxos.me, self.books, paxos.applied
+        node, history, applied = paxos.me, self.history, paxos.applied
         if applied == self.applied[node]:
             return
         if applied < self.applied[node]:
             raise Violation(f"{node} went back from applied slot {self.applied[node]} to {applied}")
-        if applied > books.last:
+        if applied > history.last:
             raise Violation(
-                f"{node} applied slot {applied}, but only {books.last} slots are chosen"
+                f"{node} applied slot {applied}, but only {history.last} slots are chosen"
             )
-        if paxos.log.chain != books.chosen[applied].chain:
+        if paxos.log.chain != history.chosen[applied].chain:
             raise Violation(
                 f"{node} applied other values than the chosen ones up to slot {applied}"
             )
@@ -236,9 +236,9 @@ class Applied(Rule):
         self.reported[paxos.me] = cast("Installed", emit.event).slot
 
     def _decided(self, emit: Emit, paxos: Status) -> None:
-        decided, node, books = cast("Decided", emit.event), paxos.me, self.books
+        decided, node, history = cast("Decided", emit.event), paxos.me, self.history
         slot = decided.slot
-        if not books.is_chosen(slot, Item(COMMAND, decided.value)):
+        if not history.is_chosen(slot, Item(COMMAND, decided.value)):
             raise Violation(f"{node} reports {decided} as decided, but it is not chosen")
         before = self.reported.get(node, slot - 1)
         between = [each for each in range(before + 1, slot) if self._is_command(each)]
@@ -247,15 +247,15 @@ class Applied(Rule):
         self.reported[node] = slot
 
     def _is_command(self, slot: int) -> bool:
-        return self.books.chosen[slot].item.kind == COMMAND
+        return self.history.chosen[slot].item.kind == COMMAND
 
 
 class Elected(Rule):
     """Checks that a leader has the promises of a majority on disk, and all values that the promises
     report as chosen."""
 
-    def __init__(self, books: Books) -> None:
-        super().__init__(books)
+    def __init__(self, history: GroupHistory) -> None:
+        super().__init__(history)
         self.elected: dict[Ballot, None] = {}
 
     def look(self, paxos: Status) -> None:
@@ -265,9 +265,9 @@ class Elected(Rule):
         self.elected[term.ballot] = None
         if paxos.config.nodes() == [paxos.me]:
             return  # a lone member needs no promise
-        members = self.books.config(paxos.applied).members
+        members = self.history.config(paxos.applied).members
         promised = [
-            member for member in members if self.books.promises.get(member, BOTTOM) >= term.ballot
+            member for member in members if self.history.promises.get(member, BOTTOM) >= term.ballot
         ]
         if paxos.applied < term.promises.known:
             raise Violation(f"{paxos.me} leads without the current membership")
@@ -296,7 +296,7 @@ class Proposals(Rule):
                 )
 
     def _is_membership(self, slot: int, ballot: Ballot) -> bool:
-        item = self.books.proposed.get(slot, {}).get(ballot)
+        item = self.history.proposed.get(slot, {}).get(ballot)
         return item is not None and item.kind == CONFIG
 
     def _left_to_it(self, record: Entry | Again, item: Item | None) -> None:
@@ -305,25 +305,25 @@ class Proposals(Rule):
         The majority has promised this ballot. The highest of its votes at lower ballots must be
         for this value.
         """
-        slot, ballot, books = record.slot, record.ballot, self.books
-        if slot <= books.last and item == books.chosen[slot].item:
+        slot, ballot, history = record.slot, record.ballot, self.history
+        if slot <= history.last and item == history.chosen[slot].item:
             return
-        config = books.config(slot - 1)
-        between = range(books.last + 1, slot)
+        config = history.config(slot - 1)
+        between = range(history.last + 1, slot)
         if config.nodes() == [ballot.node] or any(
             item.kind == CONFIG
             for each in between
-            for item in books.proposed.get(each, {}).values()
+            for item in history.proposed.get(each, {}).values()
         ):
             return  # a lone member asks no peer, or the voters are not known yet
         best: list[Ballot] = []  # the highest vote of each member that has promised
-        accepted = books.accepted.get(slot, {})
+        accepted = history.accepted.get(slot, {})
         for member in config.members:
-            if books.promises.get(member, BOTTOM) >= ballot:
+            if history.promises.get(member, BOTTOM) >= ballot:
                 votes = [each for each in accepted if each < ballot and member in accepted[each]]
                 best.append(max(votes, default=BOTTOM))
         for highest in best:
-            free = highest == BOTTOM or books.proposed[slot][highest] == item
+            free = highest == BOTTOM or history.proposed[slot][highest] == item
             if free and sum(each <= highest for each in best) >= config.majority:
                 return
         raise Violation(
@@ -338,8 +338,8 @@ class LeasePromises(Rule):
     its clock or the leader releases it. A restart does not change that.
     """
 
-    def __init__(self, books: Books) -> None:
-        super().__init__(books)
+    def __init__(self, history: GroupHistory) -> None:
+        super().__init__(history)
         self.bound: dict[Member, tuple[Ballot, float]] = {}  # the leader, and the end of the lease
 
     def effects(self) -> dict[type, Handler]:
@@ -370,8 +370,8 @@ class LeasePromises(Rule):
 class Leases(Rule):
     """Checks that at most one leader has a lease, and that it knows all acknowledged slots."""
 
-    def __init__(self, books: Books, promises: LeasePromises) -> None:
-        super().__init__(books)
+    def __init__(self, history: GroupHistory, promises: LeasePromises) -> None:
+        super().__init__(history)
         self.promises = promises
         self.acknowledged = 0
         self.leading: dict[NodeId, Status] = {}
@@ -428,8 +428,8 @@ class Leases(Rule):
 class Memberships(Rule):
     """Checks that replicas that have applied the same slots have the same membership."""
 
-    def __init__(self, books: Books) -> None:
-        super().__init__(books)
+    def __init__(self, history: GroupHistory) -> None:
+        super().__init__(history)
         self.seen: dict[NodeId, int] = {}
 
     def started(self, paxos: Status) -> None:
@@ -440,7 +440,7 @@ class Memberships(Rule):
         if not version or version == self.seen.get(paxos.me):
             return
         self.seen[paxos.me] = version
-        config = self.books.config(paxos.applied)
+        config = self.history.config(paxos.applied)
         if paxos.config != config:
             raise Violation(f"{paxos.me} has membership {paxos.config}; the chosen one is {config}")
 
@@ -458,13 +458,15 @@ class States(Rule):
             raise Violation(f"{paxos.me} trims record {needed}, which it still needs")
 
     def _saved(self, snapshot: Snapshot, paxos: Status) -> None:
-        state, node, books = cast("Checkpoint", snapshot.state), paxos.me, self.books
+        state, node, history = cast("Checkpoint", snapshot.state), paxos.me, self.history
         slot = state.slot
-        if slot > books.last or state.chain != books.chosen[slot].chain:
+        if slot > history.last or state.chain != history.chosen[slot].chain:
             raise Violation(f"{node} saves a state that differs from the one at slot {slot}")
         # A node that has not learned any membership is a member of none.
-        if state.config.version and state.config != books.config(slot):
-            raise Violation(f"{node} saves {state.config} at slot {slot}, not {books.config(slot)}")
+        if state.config.version and state.config != history.config(slot):
+            raise Violation(
+                f"{node} saves {state.config} at slot {slot}, not {history.config(slot)}"
+            )
         if state.promised != paxos.log.promised:
             raise Violation(
                 f"{node} saves promise {state.promised}, but promised {paxos.log.promised}"
@@ -474,11 +476,11 @@ class States(Rule):
 class Rules(Checker):
     """Runs all rules in the required order."""
 
-    def __init__(self, books: Books) -> None:
-        self.books, self.lease_promises = books, LeasePromises(books)
-        self.leases = Leases(books, self.lease_promises)
+    def __init__(self, history: GroupHistory) -> None:
+        self.history, self.lease_promises = history, LeasePromises(history)
+        self.leases = Leases(history, self.lease_promises)
         kinds = (Durability, Reports, Applied, Elected, Proposals, Memberships, States)
-        checks = [kind(books) for kind in kinds]
+        checks = [kind(history) for kind in kinds]
         self.rules: list[Rule] = [self.lease_promises, self.leases, *checks]
         self._looking = [rule.look for rule in self.rules if type(rule).look is not Rule.look]
         self._handlers: dict[type, list[Handler]] = {}
@@ -489,7 +491,7 @@ class Rules(Checker):
     def after(self, sim: Simulation, step: Step) -> None:
         if step.node.startswith(CLIENT):
             return
-        self.books.after(sim, step)
+        self.history.after(sim, step)
         paxos = replica(sim, step.node)
         if paxos is not None:
             if step.kind == "receive":

@@ -16,7 +16,7 @@ from oncecast.client.session.outbox import Queued
 from oncecast.kernel.protocol import Append, NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.draw import Habits
-from oncecast.lab.scenarios.paxos_books import CLIENT
+from oncecast.lab.scenarios.paxos_history import CLIENT
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.trace import Step
@@ -185,7 +185,7 @@ class Publisher(Client):
 class Subscriber(Client):
     """Reads from the beginning, acknowledges as it goes, and checks redelivered messages.
 
-    With `books`, it stores its offset together with its results, acknowledges stored messages, and
+    With `stores_offset`, it stores its offset with its results, acknowledges stored messages, and
     resumes from the stored offset (E3). Other clients of its subscription may end its reading.
     """
 
@@ -197,29 +197,29 @@ class Subscriber(Client):
         *,
         crashes: bool,
         habits: Habits = HABITS,
-        books: bool = False,
+        stores_offset: bool = False,
         shared_name: str = "",
     ) -> None:
         self.subscription, self.shares = shared_name or name, bool(shared_name)
-        self.books = books
-        self.effects: list[bytes] = []  # by offset, with books
+        self.stores_offset = stores_offset
+        self.effects: list[bytes] = []  # by offset, if `stores_offset`
         self.seen: list[bytes] = []  # by offset
         self.subscribed = self.positioned = False
         self.ended: Value | None = None  # the reason, if another client ended its reading
-        self.inbox = Inbox(auto_ack=not books)
-        self._expected = self._handed_back = -1
+        self.inbox = Inbox(auto_ack=not stores_offset)
+        self._expected = self._redelivered_below = -1
         super().__init__(sim, name, nodes, crashes=crashes, habits=habits)
 
     def begin(self) -> None:
-        self.inbox = Inbox(auto_ack=not self.books)
-        self._expected = self._handed_back = -1
+        self.inbox = Inbox(auto_ack=not self.stores_offset)
+        self._expected = self._redelivered_below = -1
         self.ask(local.Do(1, do.Subscribe(self.topic, self.subscription, do.FromEarliest(), 0)))
 
     def hear(self, event: Value) -> None:
         match event:
             case local.Finished(1):
                 self.subscribed = True
-                start = len(self.effects) if self.books and self.effects else -1
+                start = len(self.effects) if self.stores_offset and self.effects else -1
                 self.ask(local.Read(self.topic, self.subscription, start, push=self.push))
             case local.Positioned(_, _, offset):
                 if self._expected < 0 and offset > len(self.seen):
@@ -245,12 +245,12 @@ class Subscriber(Client):
         inbox = self.inbox
         for message in inbox.take_many(self.sim.rng.randrange(1, 5)):
             self.check(message)
-            if self.books and message.offset == len(self.effects):
+            if self.stores_offset and message.offset == len(self.effects):
                 self.effects.append(message.value)
         if self._hand_back():
             return
-        if self.books and inbox.handed > inbox.ack:
-            inbox.acknowledge(inbox.handed - 1)
+        if self.stores_offset and inbox.delivered > inbox.ack:
+            inbox.acknowledge(inbox.delivered - 1)
         self.want_more()
         if inbox.queue:
             self._take_soon()
@@ -258,19 +258,23 @@ class Subscriber(Client):
     def _hand_back(self) -> bool:
         """Reject some messages at random, so that they are delivered again."""
         inbox, rng = self.inbox, self.sim.rng
-        if inbox.ack == inbox.handed or not self.habits.nacks or rng.random() > self.habits.nacks:
+        if (
+            inbox.ack == inbox.delivered
+            or not self.habits.nacks
+            or rng.random() > self.habits.nacks
+        ):
             return False
-        offset = rng.randrange(inbox.ack, inbox.handed)
-        handed = inbox.back(offset)
-        self._expected, self._handed_back = offset, handed
-        self.ask(local.Again(self.topic, self.subscription, offset, handed))
+        offset = rng.randrange(inbox.ack, inbox.delivered)
+        delivered = inbox.back(offset)
+        self._expected, self._redelivered_below = offset, delivered
+        self.ask(local.Again(self.topic, self.subscription, offset, delivered))
         return True
 
     def want_more(self) -> None:
         inbox = self.inbox
         if len(inbox.queue) <= inbox.mark:
             inbox.mark //= 2
-            self.ask(local.Want(self.topic, self.subscription, inbox.handed, inbox.ack))
+            self.ask(local.Want(self.topic, self.subscription, inbox.delivered, inbox.ack))
 
     def check(self, message: batch.Message) -> None:
         """Check that offsets arrive in order, and that redelivered messages are marked (E4)."""
@@ -278,7 +282,7 @@ class Subscriber(Client):
         if offset != self._expected:
             raise Violation(f"{self.me} got offset {offset}, expected {self._expected}")
         self._expected += 1
-        if offset < self._handed_back and not message.redelivered:
+        if offset < self._redelivered_below and not message.redelivered:
             raise Violation(
                 f"{self.me}: offset {offset} was rejected but is not marked as redelivered"
             )
@@ -327,7 +331,7 @@ def check_topic(
             raise Violation(
                 f"{reader.me} read {len(reader.seen)} of {len(log)} messages, or other ones"
             )
-        if reader.books and reader.effects != log:
+        if reader.stores_offset and reader.effects != log:
             raise Violation(f"the results of {reader.me} differ from the messages of the topic")
     for publisher in publishers:
         publisher.check(log)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.lab.scenarios.draw import Draw
-from oncecast.lab.scenarios.paxos_books import Books
 from oncecast.lab.scenarios.paxos_checks import replica
+from oncecast.lab.scenarios.paxos_history import GroupHistory
 from oncecast.replication.events import Change, HandOver
 from oncecast.replication.messages import CONFIG, Again, Entry, Learned
 from oncecast.replication.status import Status
@@ -35,15 +35,15 @@ class GroupStorm(Storm):
         self,
         sim: Simulation,
         nodes: Sequence[NodeId],
-        books: Books,
+        history: GroupHistory,
         draw: Draw,
         *,
         away_max: int,
         wiped: dict[NodeId, None],
     ) -> None:
         super().__init__(sim, nodes, away_max=away_max, every=draw.every, lasting=draw.lasting)
-        self.books, self.draw, self.wiped = books, draw, wiped
-        self.size = books.configs[0][1].size
+        self.history, self.draw, self.wiped = history, draw, wiped
+        self.size = history.configs[0][1].size
         self.hurt_max = (self.size - 1) // 2
         self.hurt: dict[NodeId, None] = {}  # nodes with losses on disk
         self.bitten: dict[int, dict[NodeId, None]] = {}  # where each slot was damaged
@@ -207,7 +207,7 @@ class GroupStorm(Storm):
             return False
         records = [journal.read(block.first + at) for at in range(block.records)]
         votes = [each.slot for each in records if isinstance(each, Entry | Again)]
-        return any(len(self.books.proposed.get(slot, ())) > 1 for slot in votes)
+        return any(len(self.history.proposed.get(slot, ())) > 1 for slot in votes)
 
     def _bounce(self, node: NodeId) -> None:
         if self.sim.nodes[node].stack is not None and not self._over:
@@ -233,7 +233,7 @@ class GroupStorm(Storm):
 
     def _hurt(self, node: NodeId, healed: Callable[[], bool]) -> None:
         """Count the disk as hurt until every member has everything that is chosen so far."""
-        last = self.books.last
+        last = self.history.last
         self.hurt[node] = None
 
         def look() -> None:
@@ -254,7 +254,7 @@ class GroupStorm(Storm):
 
         The membership must not be about to change either.
         """
-        slot, config = self.books.configs[-1]
+        slot, config = self.history.configs[-1]
         if len(config.members) < config.size or self._changing():
             return False
         for member in config.members:
@@ -276,10 +276,10 @@ class GroupStorm(Storm):
                 paxos.changes or (paxos.term is not None and paxos.term.changes_membership)
             ):
                 return True
-        proposed = self.books.proposed
+        proposed = self.history.proposed
         return any(
             item.kind == CONFIG
-            for slot in range(self.books.last + 1, max(proposed, default=0) + 1)
+            for slot in range(self.history.last + 1, max(proposed, default=0) + 1)
             for item in proposed.get(slot, {}).values()
         )
 
@@ -451,7 +451,7 @@ class GroupStorm(Storm):
         return True
 
     def _members(self) -> list[NodeId]:
-        return self.books.configs[-1][1].nodes()
+        return self.history.configs[-1][1].nodes()
 
     def _add(self, node: NodeId) -> bool:
         """Let an outsider replace a member."""
@@ -465,7 +465,7 @@ class GroupStorm(Storm):
         return self._change(Change(remove=self.rng.choice(self._members())))
 
     def _resize(self, node: NodeId) -> bool:
-        size = self.books.configs[-1][1].size
+        size = self.history.configs[-1][1].size
         if len(self.nodes) == self.size:
             return False  # without spares it cannot grow
         return self._change(Change(size=self.size + (size == self.size)))

@@ -230,8 +230,8 @@ class Roamer(Client):
     def _again(self) -> None:
         if reading := self._reading():
             where, inbox = reading
-            if inbox.ack < inbox.handed:
-                offset = self.rng.randrange(inbox.ack, inbox.handed)
+            if inbox.ack < inbox.delivered:
+                offset = self.rng.randrange(inbox.ack, inbox.delivered)
                 self.ask(local.Again(*where, offset, inbox.back(offset)))
 
     def _settle(self) -> None:
@@ -239,7 +239,9 @@ class Roamer(Client):
             where, inbox = reading
             if self.rng.random() < 0.5:
                 inbox.acknowledge_all()
-            self._ask_call(lambda ticket, _: local.Settle(ticket, *where, inbox.handed, inbox.ack))
+            self._ask_call(
+                lambda ticket, _: local.Settle(ticket, *where, inbox.delivered, inbox.ack)
+            )
 
     def _leave(self) -> None:
         if reading := self._reading():
@@ -247,7 +249,7 @@ class Roamer(Client):
             del self._inboxes[where]
             self._ask_call(
                 lambda ticket, timeout: local.Leave(
-                    ticket, *where, inbox.handed, inbox.ack, timeout
+                    ticket, *where, inbox.delivered, inbox.ack, timeout
                 )
             )
             self._leaving[self._ticket] = where
@@ -256,11 +258,11 @@ class Roamer(Client):
         if self._inboxes.get(where) is not inbox:
             return
         inbox.take_many(self.rng.randint(1, 5))
-        if not inbox.auto_ack and inbox.handed > inbox.ack and self.rng.random() < 0.5:
-            inbox.acknowledge(inbox.handed - 1)
+        if not inbox.auto_ack and inbox.delivered > inbox.ack and self.rng.random() < 0.5:
+            inbox.acknowledge(inbox.delivered - 1)
         if len(inbox.queue) <= inbox.mark:
             inbox.mark //= 2
-            self.ask(local.Want(*where, inbox.handed, inbox.ack))
+            self.ask(local.Want(*where, inbox.delivered, inbox.ack))
         if inbox.queue:
             self.soon(self.rng.uniform(0.0, 0.02), lambda: self._take(where, inbox))
 

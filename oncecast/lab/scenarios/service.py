@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import partial
 
 from oncecast.lab.scenarios.paxos import Campaign
-from oncecast.lab.scenarios.paxos_books import CLIENT
+from oncecast.lab.scenarios.paxos_history import CLIENT
 from oncecast.lab.scenarios.paxos_storm import GroupStorm
 from oncecast.lab.scenarios.scenario import Figures, Scenario
 from oncecast.lab.scenarios.service_draw import ServiceDraw, draw
@@ -48,7 +48,7 @@ def play_drawn(sim: Simulation, drawn: ServiceDraw) -> Figures:
     return {
         "nodes": drawn.nodes,
         "strikes": storm.strikes,
-        "slots": campaign.books.last,
+        "slots": campaign.history.last,
         "operations": len(sessions.histories.recorder.history),
         "messages": len(sessions.subscribers[0].seen),
     }

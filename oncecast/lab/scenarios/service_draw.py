@@ -86,7 +86,7 @@ def draw_habits(rng: Random, seconds: float) -> Habits:
         rate=rounded(min(habits.rate, OPERATIONS_MAX / seconds)),
         age=habits.age if rng.random() < 0.3 else 0.0,
         nacks=rng.choice((0.0, 0.1, 0.3)),
-        books=rng.random() < 0.4,
+        stores_offset=rng.random() < 0.4,
         watchers=rng.choice((0, 1, 2)),
         directories=rng.choice((0, 0, 2, 3, 5)),
     )

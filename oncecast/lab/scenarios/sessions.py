@@ -108,8 +108,10 @@ class Sessions(Checker):
             )
             self.subscribers.append(reader)
             self.publishers.append(writer)
-        if habits.books:
-            reader = Subscriber(sim, "bookkeeper", nodes, crashes=True, habits=habits, books=True)
+        if habits.stores_offset:
+            reader = Subscriber(
+                sim, "bookkeeper", nodes, crashes=True, habits=habits, stores_offset=True
+            )
             self.subscribers.append(reader)
         for number in range(habits.roamers):
             crashes = sim.rng.random() < 0.5

@@ -82,7 +82,13 @@ class Subscriber(clients.Subscriber):
     """Takes, sometimes hands back, and acknowledges. Others that have its `name` may fence it."""
 
     def __init__(
-        self, world: World, me: str, *, books: bool = False, name: str = "", topic: str = TOPIC
+        self,
+        world: World,
+        me: str,
+        *,
+        stores_offset: bool = False,
+        name: str = "",
+        topic: str = TOPIC,
     ) -> None:
         self.world, self.topic = world, topic
         super().__init__(
@@ -91,7 +97,7 @@ class Subscriber(clients.Subscriber):
             world.nodes,
             crashes=False,
             habits=HABITS,
-            books=books,
+            stores_offset=stores_offset,
             shared_name=name,
         )
         world.apps[self.me] = self

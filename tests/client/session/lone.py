@@ -41,13 +41,13 @@ def waits_for_disk(output: Output) -> bool:
 
 
 class Lone:
-    """Drives one session by hand; `sent` and `told` are what came of the last input."""
+    """Drives one session by hand; `sent` and `events` are the effects of the last input."""
 
     def __init__(
         self,
         *others: NodeId,
         durable: bool = False,
-        incarnation: str = "life",
+        incarnation: str = "inc",
         read_ahead: int = 100,
         rng: Random | None = None,
     ) -> None:
@@ -132,7 +132,7 @@ class Lone:
         return [each for each in self.outputs if isinstance(each, Watch | Unwatch)]
 
     @property
-    def told(self) -> list[Value]:
+    def events(self) -> list[Value]:
         return [each.event for each in self.outputs if isinstance(each, Emit)]
 
     @property

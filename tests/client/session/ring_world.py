@@ -19,7 +19,7 @@ from oncecast.simulator.simulated import Build
 from oncecast.wire.frames import Call, Fetch, Look, Owned, Scan
 from tests.client.session.client_world import FAST, TOPIC, World
 
-DOORS = [NodeId(f"p{each}:1") for each in (1, 2, 3)]
+PROCESSES = [NodeId(f"p{each}:1") for each in (1, 2, 3)]
 OLD = "old"
 
 
@@ -36,37 +36,37 @@ NEW = next(
 )
 
 
-class Door(Protocol):
+class RingProcess(Protocol):
     """Answers all that a client asks about a topic with its owner."""
 
-    name = "door"
+    name = "process"
     Message = Call | Fetch | Look | Scan | WhoseKey | GroupFacts
 
     def __init__(
-        self, me: NodeId, rng: Random, book: dict[str, GroupFacts], doors: int = len(DOORS)
+        self, me: NodeId, rng: Random, facts: dict[str, GroupFacts], processes: int = len(PROCESSES)
     ) -> None:
         super().__init__(me, rng)
-        self._book, self._doors = book, doors
+        self._facts, self._processes = facts, processes
 
     def receive(
         self, sender: NodeId, message: Call | Fetch | Look | Scan | WhoseKey | GroupFacts
     ) -> None:
         if isinstance(message, GroupFacts):
-            known = self._book.get(message.group)
+            known = self._facts.get(message.group)
             if known is None or known.applied <= message.applied:
-                self._book[message.group] = message
+                self._facts[message.group] = message
             return
         topic = getattr(message.command if isinstance(message, Call) else message, "topic", "")
         owner = self._owner(message.key if isinstance(message, WhoseKey) else key_of(topic))
         if owner is None:
             return  # they ask again
         if isinstance(message, WhoseKey):
-            self.send(sender, KeyOwner(message.key, owner, self._doors))
+            self.send(sender, KeyOwner(message.key, owner, self._processes))
         else:
             self.send(sender, Owned(topic, owner.group, owner.leader, owner.nodes))
 
     def _owner(self, key: Key) -> GroupFacts | None:
-        for each in self._book.values():
+        for each in self._facts.values():
             if each.low is not None and up_to(each.low, key, key_of(each.group)):
                 return each
         return None
@@ -76,18 +76,18 @@ class RingWorld(World):
     """At first the old group owns all. Each group has a replica in each of three processes."""
 
     def __init__(self, seed: int, **weather: Any) -> None:
-        self.book: dict[str, GroupFacts] = {}
+        self.facts: dict[str, GroupFacts] = {}
         self.replicas: dict[str, list[NodeId]] = {}
-        super().__init__(seed, replicas=len(DOORS), **weather)
+        super().__init__(seed, replicas=len(PROCESSES), **weather)
 
     def build(self, node: Build) -> None:
-        self.nodes = DOORS
-        for door in DOORS:
-            self.sim.add(door, lambda me, rng: Stack([Door(me, rng, self.book)]))
+        self.nodes = PROCESSES
+        for process in PROCESSES:
+            self.sim.add(process, lambda me, rng: Stack([RingProcess(me, rng, self.facts)]))
         self.found(OLD, first=True)
 
     def found(self, group: str, *, first: bool = False) -> None:
-        nodes = self.replicas[group] = [NodeId(f"{door}/{group}") for door in DOORS]
+        nodes = self.replicas[group] = [NodeId(f"{process}/{group}") for process in PROCESSES]
 
         def replica(me: NodeId, rng: Random) -> Stack:
             contacts = () if me == nodes[0] else (nodes[0],)

@@ -29,7 +29,7 @@ CREATE, CREATED = CreateTopic("t", 0), TopicCreated(1, False)
 
 
 def create(id_: int) -> Call:
-    return Call(id_, CreateTopic("t", 0, token=f"life.{id_}"))
+    return Call(id_, CreateTopic("t", 0, token=f"inc.{id_}"))
 
 
 def view(id_: int) -> View:
@@ -59,7 +59,7 @@ def test_answer_is_reported_once_and_waits_for_no_record(
 ) -> None:
     """SVC-3: the node answers only after it has stored the command."""
     session = ClientSession(
-        NodeId("client/me"), Random(1), node=NODE, producer="p", incarnation="life", durable=True
+        NodeId("client/me"), Random(1), node=NODE, producer="p", incarnation="inc", durable=True
     )
     session.start()
     session.drain()
@@ -67,7 +67,7 @@ def test_answer_is_reported_once_and_waits_for_no_record(
     (asked,) = [each for each in session.drain() if isinstance(each, Send)]
     id_ = session.calls.new_id() - 1
     assert asked == Send(NODE, question(id_))
-    told = CREATED if event is Finished else answer(id_)
-    for expected in ([Emit(event(3, told))], []):
+    reported = CREATED if event is Finished else answer(id_)
+    for expected in ([Emit(event(3, reported))], []):
         session.receive(NODE, answer(id_))
         assert session.drain() == expected

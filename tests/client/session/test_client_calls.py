@@ -27,10 +27,10 @@ def test_call_is_resent_with_the_same_id_until_answered() -> None:
     """SVC-3 SVC-13"""
     lone = Lone().start().ask(Do(9, CREATE))
     call = lone.call
-    assert call.command == replace(CREATE, token=f"life.{call.id}")
+    assert call.command == replace(CREATE, token=f"inc.{call.id}")
     assert lone.wait(5.0).sent == [call] * len(lone.sent)
     assert 2 <= len(lone.sent) <= 5
-    assert lone.answer(call, DONE).told == [Finished(9, DONE)]
+    assert lone.answer(call, DONE).events == [Finished(9, DONE)]
     assert lone.wait(30.0).sent == []
 
 
@@ -49,8 +49,8 @@ ONCE = [
 def test_each_call_has_a_token_that_its_copies_share(command: do.Once) -> None:
     """SVC-13: also for equal calls of one application, and after a restart."""
     calls: list[Call] = []
-    for life in ("first", "second"):
-        lone = Lone(incarnation=life).start()
+    for incarnation in ("first", "second"):
+        lone = Lone(incarnation=incarnation).start()
         for ticket in (1, 2):
             calls.append(lone.ask(Do(ticket, command)).call)
             assert calls[-1] in lone.down().sent
@@ -72,8 +72,8 @@ def test_call_that_times_out_reports_no_answer() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Do(9, CREATE, timeout=2.0))
     call = lone.call
-    assert lone.wait(1.9).told == []
-    assert lone.wait(0.2).told == [Finished(9, NoAnswer(2.0))]
+    assert lone.wait(1.9).events == []
+    assert lone.wait(0.2).events == [Finished(9, NoAnswer(2.0))]
     assert lone.answer(call, DONE).outputs == []
 
 
@@ -84,7 +84,7 @@ def test_call_to_a_busy_node_is_retried_until_the_timeout() -> None:
     call = lone.call
     assert lone.answer(call, busy).outputs == []
     assert lone.wait(0.6).call == call
-    assert lone.wait(2.0).told == [Finished(9, busy)]
+    assert lone.wait(2.0).events == [Finished(9, busy)]
 
 
 def test_call_is_retried_with_backoff_and_later_if_the_node_is_busy() -> None:
@@ -114,7 +114,7 @@ def test_only_a_view_answers_a_request_for_the_ring() -> None:
     assert isinstance(look, LookRing)
     assert lone.hear(Answer(look.id, errors.InvalidArgument("no ring"))).outputs == []
     view = RingView(look.id, "node", (), (), None)
-    assert lone.hear(view).told == [Shown(9, view)]
+    assert lone.hear(view).events == [Shown(9, view)]
 
 
 PUBLISH = do.PublishStaged("source", 0, ("a",), 0, expected=0)
@@ -127,9 +127,9 @@ def test_publish_names_the_epoch_of_its_source() -> None:
     assert lone.call.command == PUBLISH
     for epoch in (5, 8):
         lone.answer(lone.call, errors.Fenced(epoch))
-        assert (lone.told, lone.call.command) == ([], replace(PUBLISH, expected=epoch))
+        assert (lone.events, lone.call.command) == ([], replace(PUBLISH, expected=epoch))
     why = errors.NotStaged("source", 0, "a")
-    assert lone.answer(lone.call, why).told == [Finished(9, why)]
+    assert lone.answer(lone.call, why).events == [Finished(9, why)]
 
 
 def test_retried_publish_keeps_its_deadline() -> None:
@@ -137,8 +137,8 @@ def test_retried_publish_keeps_its_deadline() -> None:
     lone = Lone().start().ask(Do(9, PUBLISH, timeout=2.0))
     call = lone.call
     lone.wait(1.5).answer(call, errors.Fenced(5))
-    assert lone.wait(0.4).told == []
-    assert lone.wait(0.2).told == [Finished(9, NoAnswer(2.0))]
+    assert lone.wait(0.4).events == []
+    assert lone.wait(0.2).events == [Finished(9, NoAnswer(2.0))]
 
 
 def test_failed_look_reports_its_reason() -> None:
@@ -147,7 +147,7 @@ def test_failed_look_reports_its_reason() -> None:
     (look,) = lone.sent
     assert isinstance(look, Look)
     why = errors.InvalidArgument("name a topic")
-    assert lone.hear(Answer(look.id, why)).told == [Finished(9, why)]
+    assert lone.hear(Answer(look.id, why)).events == [Finished(9, why)]
 
 
 def test_all_requests_in_flight_are_sent_over_a_new_link() -> None:
@@ -168,7 +168,7 @@ def test_view_answers_only_a_look() -> None:
     (look,) = lone.ask(Show(10, "t", timeout=1.0)).sent
     assert not isinstance(look, Call)
     view = View(call.id + 1, (), False, "node", "1")
-    assert lone.hear(view).told == [Shown(10, view)]
+    assert lone.hear(view).events == [Shown(10, view)]
 
 
 # The inbox.
@@ -194,7 +194,7 @@ def test_each_message_is_delivered_once_in_order() -> None:
     assert [first.offset, *(each.offset for each in rest)] == [5, 6, 7, 8]
     assert box.take() is None
     assert box.take_many(3) == []
-    assert box.handed == 9
+    assert box.delivered == 9
 
 
 def test_taking_acknowledges_earlier_messages() -> None:
@@ -232,6 +232,6 @@ def test_seeking_back_drops_queued_messages() -> None:
     with pytest.raises(ValueError, match="6 to 7"):
         box.back(5)
     assert box.back(6) == 8
-    assert (box.handed, box.take()) == (6, None)
+    assert (box.delivered, box.take()) == (6, None)
     assert not box.arrive(messages(8, 1))
     assert box.arrive(messages(6, 1))

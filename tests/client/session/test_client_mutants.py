@@ -88,7 +88,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     "outbox put again whole": (
         crashes, Flow, "_rebase", "elif self._agrees(opened):", "elif False:",
     ),
-    "outbox never sent by the next life": (
+    "outbox never sent by the next process": (
         crashes, ClientSession, "start", "flow.go_on()", "pass",
     ),
     "snapshot forgets what is unsettled": (
@@ -101,7 +101,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     "number not restored": (
         crashes, Flow, "restore", "self.number = number + count", "pass",
     ),
-    "books of others overwritten": (
+    "puts of another state directory overwritten": (
         exact(puts.test_batches_of_another_outbox_with_the_same_name_are_not_confused),
         Flow, "_agrees", "first.sent or", "True or",
     ),
@@ -113,14 +113,14 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         exact(puts.test_outbox_is_put_even_if_another_outbox_used_its_numbers),
         Flow, "_agrees", "known == opened.next_sequence", "True",
     ),
-    "newer life ignored": (
+    "newer incarnation ignored": (
         two_lives, Flow, "answered", "self._fail_all(result)", "self._held = 0; self._reopen()",
     ),
     "what was settled before a rebase put again": (
         directories, Flow, "restore", "self._forget(number)  #", "pass  #",
     ),
     "only the last few state directories known": (
-        directories, Producing, "open", "forget=not registry.limits.books_max", "forget=True",
+        directories, Producing, "open", "forget=not registry.limits.directories_max", "forget=True",
     ),
     "forgotten messages put again": (
         idle.away_for_long, Flow, "_rebase",
@@ -188,7 +188,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     "lost delivery never fetched again": (
         weather, Reader, "tick", "self._refetch()", "self._patience.begin()",
     ),
-    "repeated delivery handed out again": (
+    "repeated message delivered again": (
         exact(reads.test_messages_arrive_in_order_and_once),
         Reader, "delivered", "chunk.offset + chunk.count > self._at.expected and",
         "not setattr(self._at, 'expected', chunk.offset) and",
@@ -196,11 +196,12 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     "suspects not marked": (
         crashes, Reader, "delivered", "max(self._suspect_below, delivery.suspect_below)", "0",
     ),
-    "handed back and not marked": (
-        weather, Reader, "again", "max(self._suspect_below, again.handed)", "self._suspect_below",
+    "redelivered and not marked": (
+        weather, Reader, "again",
+        "max(self._suspect_below, again.delivered)", "self._suspect_below",
     ),
     "cursor moved by what has arrived": (
-        crashes, Reader, "want", "min(want.ack, self._at.handed)", "self._at.expected",
+        crashes, Reader, "want", "min(want.ack, self._at.delivered)", "self._at.expected",
     ),
     "own seek done twice": (
         exact(reads.test_reader_continues_in_the_new_epoch_after_its_seek),
@@ -219,7 +220,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Reader, "link_lost", "self._fetch()",
         "self._attach(0)",
     ),
-    "own books ignored": (
+    "own state directory ignored": (
         exact(reads.test_reading_begins_at_the_offset_of_the_application),
         Reader, "_attached", "start = self._start_at", "start = -1",
     ),
@@ -229,7 +230,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     ),
     "bad batch ends it before what is here is taken": (
         exact(reads.test_messages_before_a_bad_batch_are_taken_and_acknowledged_first),
-        Reader, "_end_in_order", "self._at.handed == self._at.expected and", "True and",
+        Reader, "_end_in_order", "self._at.delivered == self._at.expected and", "True and",
     ),
     "bad batch forgets the acks": (
         exact(reads.test_messages_before_a_bad_batch_are_taken_and_acknowledged_first),

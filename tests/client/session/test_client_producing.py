@@ -43,7 +43,7 @@ def commands(lone: Lone) -> list[object]:
 def test_first_put_opens_the_producer() -> None:
     """SVC-2"""
     lone = Lone().start().ask(Produce(1, "t", 1, A))
-    assert commands(lone) == [do.OpenProducer("t", "p", "life", 0, expected=0)]
+    assert commands(lone) == [do.OpenProducer("t", "p", "inc", 0, expected=0)]
     lone.ask(Produce(2, "t", 2, B))
     assert lone.sent == []
 
@@ -63,9 +63,9 @@ def test_answer_settles_its_own_batch() -> None:
     lone = opened()
     first = lone.call
     second = lone.ask(Produce(2, "t", 2, B)).call
-    assert lone.answer(second, results.Appended(11, 2, True)).told == [Stored(2, 11, True)]
-    assert lone.answer(first, results.Already(10, 1)).told == [Stored(1, 10, None)]
-    assert lone.answer(first, results.Already(10, 1)).told == []
+    assert lone.answer(second, results.Appended(11, 2, True)).events == [Stored(2, 11, True)]
+    assert lone.answer(first, results.Already(10, 1)).events == [Stored(1, 10, None)]
+    assert lone.answer(first, results.Already(10, 1)).events == []
 
 
 def test_gap_causes_one_resend_from_the_missing_batch() -> None:
@@ -145,7 +145,7 @@ def test_unopened_producer_opens_again_and_renumbers_unsettled_batches() -> None
     lone.answer(lone.call, results.Appended(0, 1, True))
     lone.ask(Produce(2, "t", 2, B))
     lone.answer(lone.call, errors.Unopened("t", "p"))
-    assert commands(lone) == [do.OpenProducer("t", "p", "life", 0, expected=0)]
+    assert commands(lone) == [do.OpenProducer("t", "p", "inc", 0, expected=0)]
     lone.answer(lone.call, opening(8, 0, 2))
     assert commands(lone) == [put(0, 2, B, epoch=8)]
 
@@ -165,9 +165,9 @@ def test_fenced_producer_fails_all_waiting_and_all_later_batches() -> None:
     first = lone.call
     lone.ask(Produce(2, "t", 2, B))
     why = errors.Fenced(9)
-    assert lone.answer(first, why).told == [NotStored(1, why), NotStored(2, why)]
+    assert lone.answer(first, why).events == [NotStored(1, why), NotStored(2, why)]
     lone.ask(Produce(3, "t", 1, C))
-    assert (lone.told, lone.sent) == ([NotStored(3, why)], [])
+    assert (lone.events, lone.sent) == ([NotStored(3, why)], [])
 
 
 def test_new_process_takes_over_the_producer_name() -> None:
@@ -175,8 +175,8 @@ def test_new_process_takes_over_the_producer_name() -> None:
     lone = Lone().start().ask(Produce(1, "t", 1, A))
     for epoch in (5, 6):
         lone.answer(lone.call, errors.Fenced(epoch))
-        assert lone.told == []
-        assert commands(lone) == [do.OpenProducer("t", "p", "life", 0, expected=epoch)]
+        assert lone.events == []
+        assert commands(lone) == [do.OpenProducer("t", "p", "inc", 0, expected=epoch)]
     lone.answer(lone.call, opening(7, 0, 1))
     assert commands(lone) == [put(0, 1, A)]
 
@@ -188,17 +188,17 @@ def test_fenced_process_does_not_take_the_name_back() -> None:
     lone.ask(Produce(2, "t", 1, A))
     why = errors.Fenced(9)
     lone.answer(lone.call, why)
-    assert (lone.told, lone.sent) == ([NotStored(2, why)], [])
-    assert lone.ask(Produce(3, "t", 1, C)).told == [NotStored(3, why)]
+    assert (lone.events, lone.sent) == ([NotStored(2, why)], [])
+    assert lone.ask(Produce(3, "t", 1, C)).events == [NotStored(3, why)]
 
 
 def test_refused_open_fails_waiting_batches_and_is_tried_again_later() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Produce(1, "t", 1, A))
     why = errors.TooMany("topics", 1)
-    assert lone.answer(lone.call, why).told == [NotStored(1, why)]
+    assert lone.answer(lone.call, why).events == [NotStored(1, why)]
     lone.ask(Produce(2, "t", 2, B))
-    assert commands(lone) == [do.OpenProducer("t", "p", "life", 0, expected=0)]
+    assert commands(lone) == [do.OpenProducer("t", "p", "inc", 0, expected=0)]
 
 
 def test_refused_batch_leaves_no_hole() -> None:
@@ -208,12 +208,12 @@ def test_refused_batch_leaves_no_hole() -> None:
     second = lone.ask(Produce(2, "t", 2, B)).call
     lone.ask(Produce(3, "t", 1, C))
     why = errors.TooLarge("bytes", 1)
-    assert lone.answer(second, why).told == []
-    assert lone.answer(first, results.Appended(0, 1, True)).told == [
+    assert lone.answer(second, why).events == []
+    assert lone.answer(first, results.Appended(0, 1, True)).events == [
         Stored(1, 0, True),
         NotStored(2, why),
     ]
-    assert commands(lone) == [do.OpenProducer("t", "p", "life.1", 0, expected=7)]
+    assert commands(lone) == [do.OpenProducer("t", "p", "inc.1", 0, expected=7)]
     lone.answer(lone.call, opening(8, 1, 1))
     assert commands(lone) == [put(1, 1, C, epoch=8)]
 
@@ -235,7 +235,7 @@ def test_busy_node_gets_no_requests_during_a_pause() -> None:
 def test_durable_client_logs_batches_and_their_numbers() -> None:
     """SVC-2"""
     lone = Lone(durable=True).start()
-    assert lone.records == [Named("p", "life")]
+    assert lone.records == [Named("p", "inc")]
     lone.ask(Produce(1, "t", 1, A))
     assert lone.records == [Queued("t", 0, 1, 0, A)]
     lone.answer(lone.call, opening(7, 40, 3))
@@ -252,9 +252,11 @@ def test_next_process_drops_stored_batches_and_sends_the_rest() -> None:
     """SVC-2"""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 0, B)]
     lone = Lone(durable=True, incarnation="next").start(
-        Named("p", "books"), *queued, Queued("t", 3, 1, 1, C)
+        Named("p", "directory"), *queued, Queued("t", 3, 1, 1, C)
     )
-    assert commands(lone) == [do.OpenProducer("t", "p", "next", 0, books="books", expected=0)]
+    assert commands(lone) == [
+        do.OpenProducer("t", "p", "next", 0, directory_id="directory", expected=0)
+    ]
     lone.answer(lone.call, opening(8, 43, 3))
     assert commands(lone) == [put(43, 1, C, epoch=8)]
     lone.ask(Produce(1, "t", 1, A))
@@ -263,7 +265,7 @@ def test_next_process_drops_stored_batches_and_sends_the_rest() -> None:
 
 def test_batches_of_another_outbox_with_the_same_name_are_not_confused() -> None:
     """SVC-2: a directory restored from an older copy, or another one with the same name."""
-    lone = Lone(durable=True).start(Named("p", "books"), Based("t", 3, 0, 40), Settled("t", 2))
+    lone = Lone(durable=True).start(Named("p", "directory"), Based("t", 3, 0, 40), Settled("t", 2))
     lone.ask(Produce(1, "t", 1, A))
     lone.answer(lone.call, opening(8, 50, 3))
     assert commands(lone) == [put(50, 1, A, epoch=8)]
@@ -273,7 +275,7 @@ def test_outbox_is_put_even_if_another_outbox_used_its_numbers() -> None:
     """SVC-2: only sequences 40 and 41 are its own, so one batch is stored and two are not."""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 1, 1, A)]
     more = [Queued("t", 2, 2, 1, B), Queued("t", 4, 1, 1, C)]
-    lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *queued, *more)
+    lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *queued, *more)
     lone.answer(lone.call, opening(8, 50, 3, mine=(40, 42)))
     assert lone.records == [Based("t", 3, 2, 50)]
     assert commands(lone) == [put(50, 2, B, epoch=8), put(52, 1, C, epoch=8)]
@@ -282,7 +284,7 @@ def test_outbox_is_put_even_if_another_outbox_used_its_numbers() -> None:
 def test_outbox_is_put_completely_if_the_node_does_not_know_it() -> None:
     """SVC-2: stored batches cannot be recognised, and a loss is worse than a duplicate."""
     queued = [Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
-    lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *queued)
+    lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *queued)
     lone.answer(lone.call, opening(8, 50, 3, mine=(50, 50)))
     assert commands(lone) == [put(50, 2, B, epoch=8)]
 
@@ -290,10 +292,10 @@ def test_outbox_is_put_completely_if_the_node_does_not_know_it() -> None:
 def test_outbox_of_an_earlier_process_outlasts_a_refused_open() -> None:
     """SVC-2 SVC-7: the process that put it has ended and cannot put it again."""
     queued = [Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
-    lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *queued)
+    lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *queued)
     lone.ask(Produce(1, "t", 1, C))
     for _ in range(3):
-        assert lone.answer(opens(lone), errors.TooMany("topics", 1)).told == []
+        assert lone.answer(opens(lone), errors.TooMany("topics", 1)).events == []
         lone.wait(9.0)
     lone.answer(opens(lone), opening(8, 41, 3))
     assert commands(lone) == [put(41, 2, B, epoch=8), put(43, 1, C, epoch=8)]
@@ -303,8 +305,8 @@ def test_outbox_of_a_fenced_client_is_kept_for_its_next_process() -> None:
     """SVC-2 SVC-8"""
     lone = opened(40, durable=True)
     why = errors.Fenced(9)
-    assert lone.answer(lone.call, why).told == [NotStored(1, why)]
-    assert lone.ask(Produce(2, "t", 2, B)).told == [NotStored(2, why)]
+    assert lone.answer(lone.call, why).events == [NotStored(1, why)]
+    assert lone.ask(Produce(2, "t", 2, B)).events == [NotStored(2, why)]
     lone.ask(Finish(9, forget=False))
     (taken,) = [each for each in lone.outputs if isinstance(each, Snapshot)]
     next_life = Lone(durable=True, incarnation="next").start(taken.state)
@@ -322,11 +324,11 @@ def opens(lone: Lone) -> Call:
 def test_next_process_resends_no_sent_batch_to_a_recreated_topic() -> None:
     """SVC-2: a client does not log acknowledgements, so any sent batch may have one."""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
-    lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *queued)
+    lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *queued)
     first_open = lone.call
     lone.ask(Produce(1, "t", 1, C))
     lone.answer(first_open, opening(8, 0, 4))
-    assert lone.told == [NotStored(0, errors.Forgotten("t", "p"))]
+    assert lone.events == [NotStored(0, errors.Forgotten("t", "p"))]
     assert commands(lone) == [put(0, 1, C, epoch=8)]
     assert lone.records == [Based("t", 4, 3, 0)]
 
@@ -335,10 +337,10 @@ def test_unsent_outbox_is_put_to_any_topic() -> None:
     """SVC-2: the client stopped before it knew the topic."""
     for known in ([], [Based("t", 0, 0, 0)]):
         lone = Lone(durable=True, incarnation="next").start(
-            Named("p", "books"), *known, Queued("t", 0, 1, 0, A)
+            Named("p", "directory"), *known, Queued("t", 0, 1, 0, A)
         )
         lone.answer(lone.call, opening(8, 5, 4))
-        assert lone.told == []
+        assert lone.events == []
         assert commands(lone) == [put(5, 1, A, epoch=8)]
 
 
@@ -347,7 +349,7 @@ def test_put_that_was_sent_twice_is_not_put_to_a_recreated_topic() -> None:
     lone = opened().down()
     lone.answer(lone.call, errors.Unopened("t", "p"))
     lone.answer(lone.call, opening(8, 0, 2))
-    assert lone.told == [NotStored(1, errors.Forgotten("t", "p"))]
+    assert lone.events == [NotStored(1, errors.Forgotten("t", "p"))]
     assert commands(lone.ask(Produce(2, "t", 2, B))) == [put(0, 2, B, epoch=8)]
 
 
@@ -355,7 +357,7 @@ def test_next_process_does_not_put_batches_settled_before_a_rebase() -> None:
     """SVC-2: they were found stored under earlier numbers before the process was killed."""
     batches = [Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
     based = [Based("t", 1, 0, 10), *batches, Based("t", 1, 1, 20)]
-    lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *based)
+    lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *based)
     lone.answer(lone.call, opening(8, 20, 1, mine=(10, 11)))
     assert commands(lone) == [put(20, 2, B, epoch=8)]
 
@@ -363,12 +365,12 @@ def test_next_process_does_not_put_batches_settled_before_a_rebase() -> None:
 def test_sent_batches_of_a_forgotten_client_are_not_resent() -> None:
     """SVC-2: sent batches may be stored and are reported; later ones are put."""
     outbox = [Based("t", 1, 0, 10, record=5), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
-    lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *outbox)
+    lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *outbox)
     first_open = lone.call
     lone.ask(Produce(1, "t", 1, C))
     lone.answer(first_open, opening(8, 0, 1, record=8))
     why = errors.Forgotten("t", "p")
-    assert lone.told == [NotStored(0, why), NotStored(0, why)]
+    assert lone.events == [NotStored(0, why), NotStored(0, why)]
     assert commands(lone) == [put(0, 1, C, epoch=8)]
     assert lone.records == [Based("t", 1, 3, 0, record=8)]
 
@@ -381,7 +383,7 @@ def test_client_can_put_after_a_long_idle_time() -> None:
     lone.ask(Produce(3, "t", 1, C))
     lone.answer(first, errors.Unopened("t", "p"))
     lone.answer(lone.call, opening(8, 0, 1, record=8))
-    assert lone.told == []
+    assert lone.events == []
     assert commands(lone) == [put(0, 2, B, epoch=8), put(2, 1, C, epoch=8)]
 
 
@@ -391,7 +393,7 @@ def test_client_partitioned_for_long_reports_an_unknown_outcome() -> None:
     reopen = lone.answer(lone.call, errors.Unopened("t", "p")).call
     lone.ask(Produce(2, "t", 2, B))
     lone.answer(reopen, opening(8, 0, 1, record=8))
-    assert lone.told == [NotStored(1, errors.Forgotten("t", "p"))]
+    assert lone.events == [NotStored(1, errors.Forgotten("t", "p"))]
     assert commands(lone) == [put(0, 2, B, epoch=8)]
 
 
@@ -402,7 +404,7 @@ def test_refused_reopen_does_not_fail_a_put_that_may_be_stored() -> None:
     lone.ask(Produce(2, "t", 2, B))
     why = errors.TooMany("topics", 1)
     lone.answer(reopen, why)
-    assert lone.told == [NotStored(1, errors.Forgotten("t", "p")), NotStored(2, why)]
+    assert lone.events == [NotStored(1, errors.Forgotten("t", "p")), NotStored(2, why)]
 
 
 def opened_under(record: int) -> Lone:
@@ -413,7 +415,7 @@ def opened_under(record: int) -> Lone:
 def test_client_adopts_the_record_number_from_an_upgraded_node() -> None:
     """SVC-2: the numbers of its batches do not change."""
     outbox = [Based("t", 1, 0, 10), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
-    lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *outbox)
+    lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *outbox)
     lone.answer(lone.call, opening(8, 11, 1, mine=(10, 11), record=5))
     assert lone.records == [Based("t", 1, 0, 10, record=5)]
     assert commands(lone) == [put(11, 2, B, epoch=8)]
@@ -425,7 +427,7 @@ def test_settled_batches_are_deleted_when_the_outbox_is_idle() -> None:
     lone.answer(lone.call, results.Appended(0, 1, True))
     lone.wait(1.0)
     (taken,) = [each for each in lone.outputs if isinstance(each, Snapshot)]
-    assert taken.state == ClientState("p", "life", (Based("t", 1, 0, 40), Settled("t", 1)))
+    assert taken.state == ClientState("p", "inc", (Based("t", 1, 0, 40), Settled("t", 1)))
     assert taken.number == 3
     restored = Lone(durable=True, incarnation="next").start(taken.state)
     assert restored.sent == []
@@ -444,7 +446,7 @@ def test_busy_outbox_is_compacted_without_losing_unsettled_batches() -> None:
         taken = [each for each in lone.outputs if isinstance(each, Snapshot)]
     last = Queued("t", ticket - 1, 1, ticket - 1, C)
     assert [each.state for each in taken] == [
-        ClientState("p", "life", (Based("t", 1, 0, 0), Settled("t", ticket - 1), last))
+        ClientState("p", "inc", (Based("t", 1, 0, 0), Settled("t", ticket - 1), last))
     ]
     next_life = Lone(durable=True, incarnation="next").start(taken[0].state)
     next_life.answer(next_life.call, opening(8, ticket - 1, 1))
@@ -457,6 +459,6 @@ def test_client_that_will_not_return_closes_its_producers() -> None:
     lone.answer(lone.call, results.Appended(0, 1, True))
     lone.ask(Finish(9, forget=True))
     assert commands(lone) == [do.CloseProducer("t", "p", 7)]
-    assert lone.answer(lone.call, results.ProducerClosed(False)).told == [AllDone(9)]
-    assert lone.ask(Finish(10, forget=False)).told == [AllDone(10)]
+    assert lone.answer(lone.call, results.ProducerClosed(False)).events == [AllDone(9)]
+    assert lone.ask(Finish(10, forget=False)).events == [AllDone(10)]
     assert NODE in lone.session.watched

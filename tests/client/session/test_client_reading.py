@@ -26,20 +26,20 @@ from oncecast.wire.frames import Chunk, Delivery, Fetch, FlowEnded, Look, TopicV
 from oncecast.wire.retention import Policy
 from tests.client.session.lone import Lone, chunk
 
-WINDOW, TOLD_BYTES = credit.WINDOW_BYTES, credit.TOLD_BYTES
+WINDOW, UNREPORTED_BYTES_MAX = credit.WINDOW_BYTES, credit.UNREPORTED_BYTES_MAX
 
 
 def attached(*, cursor: int = 5) -> Lone:
     lone = Lone().start().ask(Read("t", "s"))
-    assert lone.call.command == do.Attach("t", "s", "life.1", expected=0)
+    assert lone.call.command == do.Attach("t", "s", "inc.1", expected=0)
     return lone.answer(lone.call, results.Attached(3, cursor, 0, 9, 0, 1))
 
 
-def told(lone: Lone) -> list[tuple[int, bytes, bool]]:
+def delivered(lone: Lone) -> list[tuple[int, bytes, bool]]:
     """Return the offset, value and redelivery mark of each arrived message."""
     return [
         (message.offset, message.value, message.redelivered)
-        for event in lone.told
+        for event in lone.events
         if isinstance(event, Arrived)
         for message in event.messages
     ]
@@ -48,16 +48,16 @@ def told(lone: Lone) -> list[tuple[int, bytes, bool]]:
 def test_reading_begins_at_the_cursor() -> None:
     """SVC-3"""
     lone = attached()
-    assert lone.told == [Positioned("t", "s", 5, 9)]
+    assert lone.events == [Positioned("t", "s", 5, 9)]
     assert lone.fetch == Fetch("t", "s", 3, 5, 5, 100, WINDOW)
 
 
 def test_messages_arrive_in_order_and_once() -> None:
     """SVC-3"""
     lone = attached()
-    assert told(lone.deliver(3, chunk(5, b"a", b"b"))) == [(5, b"a", False), (6, b"b", False)]
-    assert told(lone.deliver(3, chunk(5, b"a", b"b"))) == []
-    assert told(lone.deliver(3, chunk(5, b"a", b"b", b"c"))) == [(7, b"c", False)]
+    assert delivered(lone.deliver(3, chunk(5, b"a", b"b"))) == [(5, b"a", False), (6, b"b", False)]
+    assert delivered(lone.deliver(3, chunk(5, b"a", b"b"))) == []
+    assert delivered(lone.deliver(3, chunk(5, b"a", b"b", b"c"))) == [(7, b"c", False)]
     assert lone.sent == []
 
 
@@ -68,7 +68,7 @@ def test_ack_in_flight_while_the_reader_leaves_reports_its_refusal() -> None:
     ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
     lone.ask(Leave(10, "t", "s", 6, 6))
     moved = errors.Repositioned(4, 0)
-    assert lone.answer(ack, moved).told == [Finished(9, moved)]
+    assert lone.answer(ack, moved).events == [Finished(9, moved)]
 
 
 def test_seek_that_is_answered_after_its_reader_left_moves_no_other_reader() -> None:
@@ -78,7 +78,7 @@ def test_seek_that_is_answered_after_its_reader_left_moves_no_other_reader() -> 
     lone.ask(Leave(10, "t", "s", 5, 5))
     lone.ask(Read("t", "s"))
     sought = results.Sought(4, 0, already=False)
-    assert lone.answer(seek, sought).told == [Finished(9, sought)]
+    assert lone.answer(seek, sought).events == [Finished(9, sought)]
     assert lone.sent == []
 
 
@@ -95,7 +95,7 @@ def test_gap_is_fetched_again_once() -> None:
     lone.deliver(3, chunk(7, b"c"))
     # The first only renews the credit: the node cannot know that something is missing.
     assert [each.offset for each in lone.sent if isinstance(each, Fetch)] == [6, 6]
-    assert lone.told == []
+    assert lone.events == []
     assert lone.deliver(3, chunk(8, b"d")).outputs == []
 
 
@@ -103,7 +103,7 @@ def test_possible_redeliveries_are_marked() -> None:
     """SVC-11"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a", b"b"), suspect_below=6)
-    assert told(lone) == [(5, b"a", True), (6, b"b", False)]
+    assert delivered(lone) == [(5, b"a", True), (6, b"b", False)]
 
 
 def test_silent_node_is_fetched_from_again() -> None:
@@ -158,10 +158,10 @@ def test_arrivals_are_reported_before_any_message_is_taken() -> None:
     lone = attached(cursor=0)
     lone.ask(Read("t", "other"))
     lone.answer(lone.call, results.Attached(4, 0, 0, 0, 0, 1))
-    assert lone.deliver(3, chunk(0, bytes(TOLD_BYTES // 2 - 1000))).sent == []
+    assert lone.deliver(3, chunk(0, bytes(UNREPORTED_BYTES_MAX // 2 - 1000))).sent == []
     lone.deliver(3, chunk(1, bytes(1000)))
     assert lone.fetch.offset == 2
-    assert lone.fetch.bytes <= WINDOW - TOLD_BYTES // 2  # no credit for what is here
+    assert lone.fetch.bytes <= WINDOW - UNREPORTED_BYTES_MAX // 2  # no credit for what is here
 
 
 def test_compressed_batch_counts_with_its_uncompressed_size() -> None:
@@ -182,7 +182,7 @@ def test_arrival_reports_that_half_of_the_credit_is_used() -> None:
 
 
 def lows(lone: Lone) -> list[bool]:
-    return [event.low for event in lone.told if isinstance(event, Arrived)]
+    return [event.low for event in lone.events if isinstance(event, Arrived)]
 
 
 def test_acks_are_sent_with_a_fetch_or_in_one_call() -> None:
@@ -201,7 +201,7 @@ def test_flush_waits_for_the_node_to_confirm_the_ack() -> None:
     lone.deliver(3, chunk(5, b"a", b"b"))
     lone.ask(Settle(9, "t", "s", 7, 6))
     assert lone.call.command == do.Ack("t", "s", 3, 6)
-    assert lone.answer(lone.call, results.Acked(6)).told == [Finished(9, results.Acked(6))]
+    assert lone.answer(lone.call, results.Acked(6)).events == [Finished(9, results.Acked(6))]
 
 
 def test_ack_from_before_a_seek_confirms_nothing_after_it() -> None:
@@ -210,12 +210,12 @@ def test_ack_from_before_a_seek_confirms_nothing_after_it() -> None:
     lone.deliver(3, chunk(5, b"a", b"b", b"c"))
     old = lone.ask(Settle(9, "t", "s", 8, 8)).call
     lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 2)))
-    assert Finished(9, results.Acked(2)) in lone.told
+    assert Finished(9, results.Acked(2)) in lone.events
     lone.deliver(4, chunk(2, b"x", b"y"))
     new = lone.ask(Settle(10, "t", "s", 4, 4)).call
     assert new.command == do.Ack("t", "s", 4, 4)
-    assert lone.answer(old, results.Acked(8)).told == []
-    assert lone.answer(new, results.Acked(4)).told == [Finished(10, results.Acked(4))]
+    assert lone.answer(old, results.Acked(8)).events == []
+    assert lone.answer(new, results.Acked(4)).events == [Finished(10, results.Acked(4))]
 
 
 def test_nacked_messages_are_redelivered_and_marked() -> None:
@@ -225,20 +225,20 @@ def test_nacked_messages_are_redelivered_and_marked() -> None:
     lone.ask(Again("t", "s", 6, 7))
     offsets = [each.offset for each in lone.sent if isinstance(each, Fetch)]
     assert offsets == [6, 6], "one alone would only renew the credit, and wait for silence"
-    assert told(lone.deliver(3, chunk(8, b"d"))) == []
-    assert told(lone.deliver(3, chunk(6, b"b", b"c"))) == [(6, b"b", True), (7, b"c", False)]
+    assert delivered(lone.deliver(3, chunk(8, b"d"))) == []
+    assert delivered(lone.deliver(3, chunk(6, b"b", b"c"))) == [(6, b"b", True), (7, b"c", False)]
 
 
 def test_reader_continues_in_the_new_epoch_after_its_seek() -> None:
     """SVC-1"""
     lone = attached()
     lone.ask(Move(9, "t", "s", do.FromEarliest()))
-    assert lone.call.command == do.Seek("t", "s", do.FromEarliest(), 0, "life.1.1", 3)
+    assert lone.call.command == do.Seek("t", "s", do.FromEarliest(), 0, "inc.1.1", 3)
     call = lone.call
     # Other words of the node about it, before its answer, have no effect.
     assert lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 0))).outputs == []
     lone.answer(call, results.Sought(4, 0, False))
-    assert lone.told == [Positioned("t", "s", 0, 9), Finished(9, results.Sought(4, 0, False))]
+    assert lone.events == [Positioned("t", "s", 0, 9), Finished(9, results.Sought(4, 0, False))]
     assert lone.fetch == Fetch("t", "s", 4, 0, 0, 100, WINDOW)
     assert lone.deliver(3, chunk(5, b"a")).outputs == []
 
@@ -247,7 +247,7 @@ def test_seek_of_another_client_moves_the_reader() -> None:
     """SVC-3"""
     lone = attached()
     lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 2)))
-    assert lone.told == [Positioned("t", "s", 2, 9)]
+    assert lone.events == [Positioned("t", "s", 2, 9)]
     assert lone.fetch == Fetch("t", "s", 4, 2, 2, 100, WINDOW)
     assert lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 2))).outputs == []
 
@@ -256,13 +256,13 @@ def test_fenced_reader_reports_it_and_stops() -> None:
     """SVC-8"""
     lone = attached()
     assert lone.hear(FlowEnded("t", "s", 2, errors.Fenced(4))).outputs == []
-    assert lone.hear(FlowEnded("t", "s", 3, errors.Fenced(4))).told == [
+    assert lone.hear(FlowEnded("t", "s", 3, errors.Fenced(4))).events == [
         Ended("t", "s", errors.Fenced(4))
     ]
     assert lone.deliver(3, chunk(5, b"a")).outputs == []
     assert lone.wait(30.0).sent == []
     gone = errors.NotSubscribed("t", "s")
-    assert lone.ask(Settle(9, "t", "s", 5, 5)).told == [Finished(9, gone)]
+    assert lone.ask(Settle(9, "t", "s", 5, 5)).events == [Finished(9, gone)]
 
 
 def test_new_reader_takes_over_from_the_attached_reader() -> None:
@@ -270,10 +270,10 @@ def test_new_reader_takes_over_from_the_attached_reader() -> None:
     lone = Lone().start().ask(Read("t", "s"))
     for epoch in (2, 5):
         lone.answer(lone.call, errors.Fenced(epoch))
-        assert lone.told == []
-        assert lone.call.command == do.Attach("t", "s", "life.1", expected=epoch)
+        assert lone.events == []
+        assert lone.call.command == do.Attach("t", "s", "inc.1", expected=epoch)
     lone.answer(lone.call, results.Attached(6, 5, 0, 9, 9, 1))
-    assert lone.told == [Positioned("t", "s", 5, 9)]
+    assert lone.events == [Positioned("t", "s", 5, 9)]
 
 
 def test_reader_that_leaves_takes_over_from_no_other_reader() -> None:
@@ -282,14 +282,14 @@ def test_reader_that_leaves_takes_over_from_no_other_reader() -> None:
     attach = lone.call
     lone.ask(Leave(4, "t", "s", 0, 0, timeout=5.0))
     lone.answer(attach, errors.Fenced(2))
-    assert (lone.sent, lone.told) == ([], [Finished(4, results.Detached(0))])
+    assert (lone.sent, lone.events) == ([], [Finished(4, results.Detached(0))])
 
 
 def test_refused_attach_ends_the_reader() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Read("t", "s"))
     why = errors.NotSubscribed("t", "s")
-    assert lone.answer(lone.call, why).told == [Ended("t", "s", why)]
+    assert lone.answer(lone.call, why).events == [Ended("t", "s", why)]
 
 
 def test_damaged_delivery_is_fetched_again_then_reported() -> None:
@@ -299,7 +299,7 @@ def test_damaged_delivery_is_fetched_again_then_reported() -> None:
     bad = type(good)(5, 0, 1, "p", 5, good.batch[:-1] + b"?")
     for _ in range(reading.DAMAGED_MAX - 1):
         assert lone.deliver(3, bad).fetch.offset == 5
-    (ended,) = lone.deliver(3, bad).told
+    (ended,) = lone.deliver(3, bad).events
     assert isinstance(ended, Ended)
     assert isinstance(ended.why, errors.BadBatch)
 
@@ -315,9 +315,9 @@ def test_messages_before_a_bad_batch_are_taken_and_acknowledged_first() -> None:
     lone = attached()
     lone.deliver(3, chunk(5, b"a", b"b"))
     for _ in range(reading.DAMAGED_MAX + 1):
-        assert lone.deliver(3, broken(7, b"c", b"d")).told == []
-    assert lone.ask(Want("t", "s", 6, 5)).told == []
-    (ended,) = lone.ask(Want("t", "s", 7, 7)).told
+        assert lone.deliver(3, broken(7, b"c", b"d")).events == []
+    assert lone.ask(Want("t", "s", 6, 5)).events == []
+    (ended,) = lone.ask(Want("t", "s", 7, 7)).events
     assert isinstance(ended, Ended)
     assert "offsets 7 to 8 of topic 't' cannot be read" in str(ended.why)
     assert lone.call.command == do.Ack("t", "s", 3, 7)
@@ -329,8 +329,8 @@ def test_loss_reported_by_the_node_comes_after_the_messages_before_it() -> None:
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
     why = errors.BadBatch("offset 6 of topic 't' is lost")
-    assert lone.hear(FlowEnded("t", "s", 3, why)).told == []
-    assert lone.ask(Want("t", "s", 6, 5)).told == [Ended("t", "s", why)]
+    assert lone.hear(FlowEnded("t", "s", 3, why)).events == []
+    assert lone.ask(Want("t", "s", 6, 5)).events == [Ended("t", "s", why)]
 
 
 def test_batch_that_becomes_readable_is_read() -> None:
@@ -339,8 +339,8 @@ def test_batch_that_becomes_readable_is_read() -> None:
     lone.deliver(3, chunk(5, b"a"))
     for _ in range(reading.DAMAGED_MAX):
         lone.deliver(3, broken(6, b"b"))
-    assert told(lone.deliver(3, chunk(6, b"b"))) == [(6, b"b", False)]
-    assert lone.ask(Want("t", "s", 7, 6)).told == []
+    assert delivered(lone.deliver(3, chunk(6, b"b"))) == [(6, b"b", False)]
+    assert lone.ask(Want("t", "s", 7, 6)).events == []
 
 
 def test_reader_can_leave_before_a_bad_batch_is_reported() -> None:
@@ -350,7 +350,7 @@ def test_reader_can_leave_before_a_bad_batch_is_reported() -> None:
     lone.hear(FlowEnded("t", "s", 3, errors.BadBatch("offset 6 is lost")))
     lone.ask(Leave(9, "t", "s", 6, 6))
     detach = lone.answer(lone.call, results.Acked(6)).call
-    assert lone.answer(detach, results.Detached(6)).told == [Finished(9, results.Detached(6))]
+    assert lone.answer(detach, results.Detached(6)).events == [Finished(9, results.Detached(6))]
 
 
 def test_flush_at_a_bad_batch_reports_it() -> None:
@@ -359,7 +359,7 @@ def test_flush_at_a_bad_batch_reports_it() -> None:
     lone.deliver(3, chunk(5, b"a"))
     why = errors.BadBatch("offset 6 is lost")
     lone.hear(FlowEnded("t", "s", 3, why))
-    assert lone.ask(Settle(9, "t", "s", 6, 6)).told == [Ended("t", "s", why), Finished(9, why)]
+    assert lone.ask(Settle(9, "t", "s", 6, 6)).events == [Ended("t", "s", why), Finished(9, why)]
 
 
 def test_leaving_without_an_answer_to_the_ack_is_reported() -> None:
@@ -367,7 +367,7 @@ def test_leaving_without_an_answer_to_the_ack_is_reported() -> None:
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
     lone.ask(Leave(9, "t", "s", 6, 6, 1.0))
-    assert lone.wait(1.5).told == [Finished(9, NoAnswer(1.0))]
+    assert lone.wait(1.5).events == [Finished(9, NoAnswer(1.0))]
 
 
 def test_leaving_reader_acknowledges_and_reports_delivered_messages() -> None:
@@ -380,18 +380,18 @@ def test_leaving_reader_acknowledges_and_reports_delivered_messages() -> None:
     detach = lone.answer(ack, results.Acked(6)).call
     assert detach.command == do.Detach("t", "s", 3, 7)
     done = results.Detached(7)
-    assert lone.answer(lone.call, done).told == [Finished(9, done)]
+    assert lone.answer(lone.call, done).events == [Finished(9, done)]
     assert lone.deliver(3, chunk(8, b"d")).outputs == []
 
 
-# Own books (E3), and what is gone.
+# Readers that store their own offsets (E3), and lost messages.
 
 
 def test_reading_begins_at_the_offset_of_the_application() -> None:
     """SVC-3"""
     lone = Lone().start().ask(Read("t", "s", 7))
     lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
-    assert lone.told == [Positioned("t", "s", 7, 9)]
+    assert lone.events == [Positioned("t", "s", 7, 9)]
     assert lone.fetch == Fetch("t", "s", 3, 7, 7, 100, WINDOW)
 
 
@@ -400,9 +400,9 @@ def test_offset_of_the_application_may_be_before_the_cursor() -> None:
     lone = Lone().start().ask(Read("t", "s", 2))
     lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
     seek = lone.call
-    assert seek.command == do.Seek("t", "s", do.FromOffset(2), 0, "life.1.1", 3)
+    assert seek.command == do.Seek("t", "s", do.FromOffset(2), 0, "inc.1.1", 3)
     lone.answer(seek, results.Sought(4, 4, False))
-    assert lone.told == [Positioned("t", "s", 4, 9), Skipped("t", "s", 2, 4)]
+    assert lone.events == [Positioned("t", "s", 4, 9), Skipped("t", "s", 2, 4)]
     assert {each.offset for each in lone.sent if isinstance(each, Fetch)} == {4}
 
 
@@ -410,7 +410,7 @@ def test_offset_beyond_the_end_is_refused() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Read("t", "s", 10))
     lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
-    assert lone.told == [Ended("t", "s", errors.OutOfRange(9))]
+    assert lone.events == [Ended("t", "s", errors.OutOfRange(9))]
 
 
 def test_messages_dropped_by_retention_are_reported_in_order() -> None:
@@ -421,23 +421,23 @@ def test_messages_dropped_by_retention_are_reported_in_order() -> None:
     lone.wait(0.6)
     (look,) = [each for each in lone.sent if isinstance(each, Look)]
     topic = TopicView("t", 1, 8, 9, 0, Policy(), (), 0)
-    assert lone.hear(View(look.id, (topic,), False, "node", "1")).told == []
+    assert lone.hear(View(look.id, (topic,), False, "node", "1")).events == []
     assert lone.call.command == do.Ack("t", "s", 3, 5)
-    assert lone.answer(lone.call, results.Acked(5)).told == []
+    assert lone.answer(lone.call, results.Acked(5)).events == []
     lone.ask(Want("t", "s", 6, 6))
-    assert lone.told == [Skipped("t", "s", 6, 8)]
-    assert told(lone.deliver(3, chunk(8, b"d"))) == [(8, b"d", False)]
+    assert lone.events == [Skipped("t", "s", 6, 8)]
+    assert delivered(lone.deliver(3, chunk(8, b"d"))) == [(8, b"d", False)]
 
 
 def test_deleted_messages_are_reported_even_if_none_follow() -> None:
     """SVC-4 SVC-9"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
-    assert lone.hear(Delivery("t", "s", 3, (), 0, 9)).told == []
+    assert lone.hear(Delivery("t", "s", 3, (), 0, 9)).events == []
     lone.ask(Want("t", "s", 6, 6))
-    assert lone.told == [Skipped("t", "s", 6, 9)]
+    assert lone.events == [Skipped("t", "s", 6, 9)]
     assert lone.fetch.offset == 9
-    assert lone.hear(Delivery("t", "s", 3, (), 0, 9)).told == []
+    assert lone.hear(Delivery("t", "s", 3, (), 0, 9)).events == []
 
 
 def test_messages_acknowledged_by_a_newer_reader_are_not_reported_as_dropped() -> None:
@@ -448,7 +448,7 @@ def test_messages_acknowledged_by_a_newer_reader_are_not_reported_as_dropped() -
     (look,) = [each for each in lone.sent if isinstance(each, Look)]
     topic = TopicView("t", 1, 8, 9, 0, Policy(), (), 0)
     lone.hear(View(look.id, (topic,), False, "node", "1"))
-    assert lone.answer(lone.call, errors.Fenced(4)).told == [Ended("t", "s", errors.Fenced(4))]
+    assert lone.answer(lone.call, errors.Fenced(4)).events == [Ended("t", "s", errors.Fenced(4))]
 
 
 def test_reader_that_leaves_before_it_is_attached_waits_with_a_timeout() -> None:
@@ -456,8 +456,8 @@ def test_reader_that_leaves_before_it_is_attached_waits_with_a_timeout() -> None
     lone = Lone().start().ask(Read("t", "s"))
     attach = lone.call
     lone.ask(Leave(7, "t", "s", 0, 0, 5.0))
-    assert lone.told == []
-    assert Finished(7, NoAnswer(5.0)) in lone.wait(5.0).told
+    assert lone.events == []
+    assert Finished(7, NoAnswer(5.0)) in lone.wait(5.0).events
     assert lone.answer(attach, results.Attached(3, 5, 0, 9, 0, 1)).sent == []
     assert lone.wait(20.0).sent == [], "the attach is not repeated"
 
@@ -474,8 +474,8 @@ def test_each_reader_has_its_own_incarnation() -> None:
     lone = attached()
     lone.ask(Leave(7, "t", "s", 5, 5))
     lone.ask(Read("t", "s"))
-    assert lone.call.command == do.Attach("t", "s", "life.2", expected=0)
+    assert lone.call.command == do.Attach("t", "s", "inc.2", expected=0)
     lone.ask(Leave(8, "t", "s", 5, 5))
     lone.ask(Read("t", "s"))
-    assert Finished(8, NoAnswer(NEVER)) in lone.told
-    assert lone.call.command == do.Attach("t", "s", "life.3", expected=0)
+    assert Finished(8, NoAnswer(NEVER)) in lone.events
+    assert lone.call.command == do.Attach("t", "s", "inc.3", expected=0)

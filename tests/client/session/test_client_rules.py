@@ -35,7 +35,7 @@ GONE = errors.NotSubscribed("t", "s")
 
 
 @pytest.mark.parametrize(
-    ("request_", "told"),
+    ("request_", "reported"),
     [
         (Want("t", "s", 0, 0), []),
         (Again("t", "s", 0, 0), []),
@@ -44,10 +44,10 @@ GONE = errors.NotSubscribed("t", "s")
         (Leave(3, "t", "s", 0, 0), [Finished(3, GONE)]),
     ],
 )
-def test_ended_reader_answers_all_waiting_requests(request_: Value, told: list[Value]) -> None:
+def test_ended_reader_answers_all_waiting_requests(request_: Value, reported: list[Value]) -> None:
     """SVC-7"""
     lone = Lone().start().ask(request_)
-    assert (lone.told, lone.sent) == (told, [])
+    assert (lone.events, lone.sent) == (reported, [])
 
 
 def test_scan_gets_an_id_of_the_session() -> None:
@@ -57,7 +57,7 @@ def test_scan_gets_an_id_of_the_session() -> None:
     id_ = lone.session.calls.new_id() - 1
     assert scan == Scan(id_, "t", do.FromEarliest(), 5, 100, 7)
     found = Scanned(id_, 7, 0, 5, 0, ())
-    assert lone.hear(found).told == [Shown(3, found)]
+    assert lone.hear(found).events == [Shown(3, found)]
 
 
 def test_producer_awaits_an_answer_while_a_put_is_in_flight() -> None:
@@ -103,14 +103,14 @@ def test_messages_from_unknown_nodes_count_only_outside_a_ring() -> None:
     """SVC-13: any node of a group may answer."""
     lone = Lone().start().ask(ASKED)
     done = results.TopicCreated(1, False)
-    assert lone.answer(lone.call, done, OTHER).told == [Finished(9, done)]
+    assert lone.answer(lone.call, done, OTHER).events == [Finished(9, done)]
     lone = Lone().start().ask(ASKED)
     lone.hear(Owned("t", "g", LEADER, (LEADER,))).wait(0.0)
     (call,) = lone.sent
     assert isinstance(call, Call)
     assert lone.answer(call, done, OTHER).outputs == []
     assert lone.hear(Owned("u", "h", OTHER, (OTHER,)), LEADER).outputs == []
-    assert lone.answer(call, done, LEADER).told == [Finished(9, done)]
+    assert lone.answer(call, done, LEADER).events == [Finished(9, done)]
 
 
 def test_new_link_is_recorded_before_it_is_used() -> None:
@@ -135,6 +135,6 @@ def test_outbox_is_tidied_after_half_a_second_without_unsettled_batches() -> Non
     assert snapshots(lone.wait(0.6)) == []
     lone.answer(call, results.Appended(1, 2, True))
     assert snapshots(lone.wait(0.39)) == []
-    state = ClientState("p", "life", (Based("t", 1, 0, 0), Settled("t", 3)))
+    state = ClientState("p", "inc", (Based("t", 1, 0, 0), Settled("t", 3)))
     assert snapshots(lone.wait(0.02)) == [state]
     assert snapshots(lone.wait(30.0)) == []

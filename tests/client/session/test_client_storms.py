@@ -19,7 +19,7 @@ def storm(
     seed: int, *, total: int = 60, crashes: bool = True, disk: Latency = simulated.SSD
 ) -> World:
     world = World(seed, loss=0.2, duplication=0.1, sync_latency=disk)
-    subscribers = [Subscriber(world, "auto"), Subscriber(world, "books", books=True)]
+    subscribers = [Subscriber(world, "auto"), Subscriber(world, "books", stores_offset=True)]
     world.run_until(lambda: all(each.positioned for each in subscribers))
     publishers = [
         Publisher(world, "plain", total),
@@ -85,7 +85,9 @@ def test_newer_of_two_readers_of_one_subscription_continues(seed: int) -> None:
     publisher = Publisher(world, "publisher", 60)
     world.run_until(lambda: len(older.seen) > 5)
     newer = Subscriber(world, "newer", name="same")
-    newer.seen = older.seen  # they are one: what either was handed comes again marked, or not
+    newer.seen = (
+        older.seen
+    )  # they are one: a message delivered to either is marked if it comes again
     world.run_until(lambda: older.ended is not None)
     assert isinstance(older.ended, Fenced)
     world.run_until(lambda: len(newer.seen) == len(publisher.promised) == 60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.client.session.credit import TOLD_BYTES, Credit
+from oncecast.client.session.credit import UNREPORTED_BYTES_MAX, Credit
 
 WINDOW = 8 << 20  # bytes
 
@@ -19,7 +19,7 @@ def test_new_reader_is_granted_a_full_window() -> None:
     """SVC-3"""
     assert Credit(10).grant(0, 0) == (10, WINDOW)
     assert Credit(10).grant(7, 5) == (8, WINDOW)  # two have arrived and are not taken
-    assert TOLD_BYTES == WINDOW // 8
+    assert UNREPORTED_BYTES_MAX == WINDOW // 8
 
 
 def test_bytes_are_granted_again_only_after_they_are_taken() -> None:
@@ -27,9 +27,9 @@ def test_bytes_are_granted_again_only_after_they_are_taken() -> None:
     credit = granted()
     credit.arrived(3, 100)
     credit.arrived(6, 50)
-    for handed, held in ((2, 150), (3, 50), (5, 50), (6, 0), (9, 0)):
-        credit.taken(handed)
-        assert credit.grant(6, handed)[1] == WINDOW - held
+    for delivered, held in ((2, 150), (3, 50), (5, 50), (6, 0), (9, 0)):
+        credit.taken(delivered)
+        assert credit.grant(6, delivered)[1] == WINDOW - held
 
 
 @pytest.mark.parametrize("more", [0, 5])
@@ -40,13 +40,13 @@ def test_reader_with_a_full_window_is_granted_no_bytes(more: int) -> None:
 
 
 def test_arrived_bytes_are_reported_with_the_next_grant() -> None:
-    assert Credit(10).untold_bytes == 0
+    assert Credit(10).unreported_bytes == 0
     credit = granted()
     credit.arrived(1, 100)
     credit.arrived(2, 20)
-    assert credit.untold_bytes == 120
+    assert credit.unreported_bytes == 120
     credit.grant(2, 0)
-    assert credit.untold_bytes == 0
+    assert credit.unreported_bytes == 0
 
 
 def test_forgotten_messages_take_no_space() -> None:
@@ -71,9 +71,9 @@ def test_credit_is_low_when_half_of_the_bytes_have_arrived(size: int, low: bool)
     assert credit.low(1) == low
 
 
-@pytest.mark.parametrize(("handed", "worth"), [(4, False), (5, True)])
-def test_grant_is_sent_when_half_of_the_messages_are_taken(handed: int, worth: bool) -> None:
-    assert granted().renewable(handed) == worth
+@pytest.mark.parametrize(("delivered", "worth"), [(4, False), (5, True)])
+def test_grant_is_sent_when_half_of_the_messages_are_taken(delivered: int, worth: bool) -> None:
+    assert granted().renewable(delivered) == worth
 
 
 @pytest.mark.parametrize(("size", "worth"), [(WINDOW // 2 - 1, False), (WINDOW // 2, True)])

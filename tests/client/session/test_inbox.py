@@ -1,4 +1,4 @@
-"""Inbox: each message is handed out once, and what was handed out is acknowledged."""
+"""Inbox: each message is delivered once, and delivered messages are acknowledged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def inbox(count: int = 5, *, auto_ack: bool = True) -> Inbox:
 @pytest.mark.parametrize("auto_ack", [False, True])
 def test_new_inbox_is_empty(auto_ack: bool) -> None:
     box = Inbox(auto_ack=auto_ack)
-    assert (box.handed, box.ack, box.end, box.mark, box.last) == (0, 0, 0, 0, 0)
+    assert (box.delivered, box.ack, box.end, box.mark, box.last) == (0, 0, 0, 0, 0)
 
 
 def test_session_is_notified_when_half_of_the_messages_are_left() -> None:
@@ -72,11 +72,11 @@ def test_seeking_back_acknowledges_nothing(auto_ack: bool) -> None:
     with pytest.raises(ValueError, match=f"offset 0 {why}"):
         box.back(0)
     assert box.back(3) == 4
-    assert (box.handed, box.ack, box.last) == (3, 1, 2)
+    assert (box.delivered, box.ack, box.last) == (3, 1, 2)
     assert box.back(1) == 3
     with pytest.raises(ValueError, match="offset 1 was not delivered yet"):
         box.back(1)
-    assert (box.handed, box.ack, box.last) == (1, 1, 0)
+    assert (box.delivered, box.ack, box.last) == (1, 1, 0)
 
 
 def test_all_delivered_messages_can_be_delivered_again() -> None:
@@ -85,7 +85,7 @@ def test_all_delivered_messages_can_be_delivered_again() -> None:
     taken = box.take_many(2)
     assert [each.offset for each in taken] == [0, 1]
     assert box.back(0) == 2
-    assert (box.handed, box.ack) == (0, 0)
+    assert (box.delivered, box.ack) == (0, 0)
     assert not box.arrive(messages(2, 1))
     assert box.arrive(messages(0, 3))
     assert [each.offset for each in box.take_many(9)] == [0, 1, 2]

@@ -85,7 +85,7 @@ def test_late_copy_of_a_refused_publish_has_no_effect() -> None:
     call = lone.call
     (refused,) = desk.send(BOB, call)
     why = NotStaged("source", 0, "b")
-    assert lone.hear(refused).told == [local.Finished(9, why)]
+    assert lone.hear(refused).events == [local.Finished(9, why)]
     desk.call(ANN, stage("b"))
     earlier_connection = NodeId("client/earlier-bob")
     desk.send(earlier_connection, call)

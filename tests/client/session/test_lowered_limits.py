@@ -28,16 +28,16 @@ def lowered(limits: Limits) -> None:
         desk.send(BOB, each)
     assert desk.service.machine.bounds("topic") == (0, 3)
     desk.restart(limits=limits)
-    told = []
+    reported = []
     lone.wait(10.0)
     for _ in range(10):
-        told += lone.told
+        reported += lone.events
         calls = [each for each in lone.sent if isinstance(each, Call)]
         if not calls:
             break
         for answer in desk.send(BOB, calls[0]):
             lone.hear(answer)
-    assert told == [local.Stored(1, 0, None), local.Stored(2, 2, None)]
+    assert reported == [local.Stored(1, 0, None), local.Stored(2, 2, None)]
     assert desk.service.machine.bounds("topic") == (0, 3)
 
 

@@ -18,8 +18,8 @@ from oncecast.client.session.outbox import Queued
 from oncecast.kernel.protocol import Append, Effect, Later, NodeId, Snapshot, Trim, Watch
 
 ME, NODE = NodeId("client/me"), NodeId("node")
-NAMED = Append(Named("p", "life"), 1)
-TIDIED = [Snapshot(ClientState("p", "life", ()), 1), Trim("client", 2)]
+NAMED = Append(Named("p", "inc"), 1)
+TIDIED = [Snapshot(ClientState("p", "inc", ()), 1), Trim("client", 2)]
 
 
 def made_with(*, durable: bool = True, outbox_bytes: int = OUTBOX_BYTES) -> ClientSession:
@@ -28,7 +28,7 @@ def made_with(*, durable: bool = True, outbox_bytes: int = OUTBOX_BYTES) -> Clie
         Random(1),
         node=NODE,
         producer="p",
-        incarnation="life",
+        incarnation="inc",
         durable=durable,
         outbox_bytes=outbox_bytes,
     )
@@ -47,17 +47,17 @@ def kept(effects: list[Effect]) -> list[Effect]:
 
 def test_restarted_client_uses_the_name_in_its_state_directory() -> None:
     """SVC-8"""
-    for record in (Named("q", "first life"), ClientState("q", "first life", ())):
+    for record in (Named("q", "first incarnation"), ClientState("q", "first incarnation", ())):
         made = made_with()
         made.restore(record)
         made.start()
         assert made.drain() == [Watch(NODE)]
-        assert (made.producer, made.identity.books) == ("q", "first life")
+        assert (made.producer, made.identity.directory_id) == ("q", "first incarnation")
 
 
 def test_limits_of_a_session() -> None:
     assert (READ_AHEAD, OUTBOX_BYTES) == (16_384, 4 << 20)
-    made = ClientSession(ME, Random(1), node=NODE, producer="p", incarnation="life")
+    made = ClientSession(ME, Random(1), node=NODE, producer="p", incarnation="inc")
     assert not made.identity.durable
 
 
@@ -80,7 +80,7 @@ def test_outbox_is_tidied_when_most_of_it_is_settled(settled: int, tidied: list[
 def test_restored_batches_count_as_unsettled(settled: int, tidied: bool) -> None:
     """SVC-12: 100 of the 110 bytes were written by an earlier process."""
     made = made_with(outbox_bytes=100)
-    made.restore(Named("p", "life"))
+    made.restore(Named("p", "inc"))
     made.restore(Queued("t", 0, 1, 0, bytes(100)))
     made.start()
     made._outbox.wrote(settled)

@@ -35,15 +35,15 @@ def putting(*batches: bytes, durable: bool = False, sequence: int = 0, epoch: in
 def next_life(*records: Value) -> Lone:
     """Return a session that has restored these records; it opens if it has batches."""
     lone = Lone(durable=True, incarnation="next", rng=HighDice(1))
-    return lone.start(Named("p", "books"), *records)
+    return lone.start(Named("p", "directory"), *records)
 
 
 def calls(lone: Lone) -> list[Call]:
     return [each for each in lone.sent if isinstance(each, Call)]
 
 
-def expecting(epoch: int, life: str = "life") -> do.OpenProducer:
-    return do.OpenProducer("t", "p", life, 0, expected=epoch)
+def expecting(epoch: int, incarnation: str = "inc") -> do.OpenProducer:
+    return do.OpenProducer("t", "p", incarnation, 0, expected=epoch)
 
 
 # Windows and records.
@@ -127,7 +127,7 @@ def test_answer_during_a_pause_opens_the_window() -> None:
     lone.answer(first, BUSY)
     assert lone.answer(first, errors.Gap(0)).outputs == []
     lone.answer(first, results.Appended(0, 1, True))
-    assert (lone.told, commands(lone)) == ([Stored(1, 0, True)], [put(1, 1, large)])
+    assert (lone.events, commands(lone)) == ([Stored(1, 0, True)], [put(1, 1, large)])
     assert lone.wait(1.49).outputs == []
     assert commands(lone.wait(0.02)) == [put(1, 1, large)]
 
@@ -189,7 +189,7 @@ def test_refused_open_of_an_outbox_is_retried_with_backoff() -> None:
         assert lone.answer(lone.call, errors.TooMany("topics", 1)).outputs == []
         assert lone.wait(pause - 0.01).outputs == []
         assert commands(lone.wait(0.02)) == [
-            do.OpenProducer("t", "p", "next", 0, books="books", expected=0)
+            do.OpenProducer("t", "p", "next", 0, directory_id="directory", expected=0)
         ]
 
 
@@ -237,7 +237,7 @@ def test_batch_that_was_answered_after_a_rewind_is_not_sent_again() -> None:
     probe = lone.call
     for ticket, call in ((2, second), (3, third)):
         lone.answer(call, results.Appended(ticket, 1, True))
-        assert lone.told == [Stored(ticket, ticket, True)]
+        assert lone.events == [Stored(ticket, ticket, True)]
     lone.answer(probe, results.Already(0, 1))
     assert lone.outputs == [Emit(Stored(1, 0, None))]
 
@@ -265,31 +265,31 @@ def test_batches_after_a_refused_one_are_renumbered() -> None:
     lone.answer(second, REFUSED)
     assert lone.outputs == []
     lone.answer(probe, results.Appended(0, 1, True))
-    assert lone.told == [Stored(1, 0, True), NotStored(2, REFUSED)]
-    assert commands(lone) == [expecting(7, "life.1")]
+    assert lone.events == [Stored(1, 0, True), NotStored(2, REFUSED)]
+    assert commands(lone) == [expecting(7, "inc.1")]
 
 
 def test_batch_after_a_refused_one_is_put_to_a_recreated_topic() -> None:
     """SVC-2: it cannot be in the deleted topic, because the batch before it is not."""
     lone = putting(A, C)
     lone.answer(calls(lone)[0], REFUSED)
-    assert lone.told == [NotStored(1, REFUSED)]
+    assert lone.events == [NotStored(1, REFUSED)]
     lone.answer(lone.call, opening(8, 0, 2))
-    assert (lone.told, commands(lone)) == ([], [put(0, 1, C, epoch=8)])
+    assert (lone.events, commands(lone)) == ([], [put(0, 1, C, epoch=8)])
 
 
 # The name is held by another process.
 
 
-@pytest.mark.parametrize(("held", "told"), [(7, False), (6, False), (8, True)])
-def test_process_reclaims_its_name_but_not_from_a_newer_process(held: int, told: bool) -> None:
+@pytest.mark.parametrize(("held", "reported"), [(7, False), (6, False), (8, True)])
+def test_process_reclaims_its_name_but_not_from_a_newer_process(held: int, reported: bool) -> None:
     """SVC-8"""
     lone = putting(A, C)
     lone.answer(calls(lone)[0], REFUSED)
     why = errors.Fenced(held)
     lone.answer(lone.call, why)
-    assert lone.told == ([NotStored(2, why)] if told else [])
-    assert commands(lone) == ([] if told else [expecting(held, "life.1")])
+    assert lone.events == ([NotStored(2, why)] if reported else [])
+    assert commands(lone) == ([] if reported else [expecting(held, "inc.1")])
 
 
 def test_first_epoch_counts_as_held() -> None:
@@ -311,7 +311,7 @@ def test_fenced_client_keeps_its_batches_only_on_disk(durable: bool, kept: int) 
     assert lone.answer(first, results.Appended(0, 1, True)).outputs == []
     assert lone.wait(30.0).sent == []
     assert lone.down().sent == []
-    assert lone.ask(Finish(9, forget=True)).told == [AllDone(9)]
+    assert lone.ask(Finish(9, forget=True)).events == [AllDone(9)]
     assert lone.sent == []
 
 
@@ -331,7 +331,7 @@ def test_numbers_are_kept_if_the_node_stored_only_batches_of_the_outbox() -> Non
         outbox = [Based("t", 3, 0, 40), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
         lone = next_life(*outbox)
         lone.answer(lone.call, opening(8, 40 + known, 3, mine=(40, 40 + known)))
-        assert lone.told == [Stored(0, -1, None)] * stored
+        assert lone.events == [Stored(0, -1, None)] * stored
         assert lone.records == []
         assert commands(lone) == [put(40, 1, A, 8), put(41, 2, B, 8)][stored:]
         assert all(each.after == 0 for each in lone.outputs if isinstance(each, Send))
@@ -358,24 +358,24 @@ def test_put_that_may_be_stored_keeps_its_number() -> None:
     lone = putting(sequence=40).down()
     lone.answer(lone.call, UNOPENED)
     lone.answer(lone.call, opening(8, 41, 1, mine=(40, 41)))
-    assert (lone.told, commands(lone)) == ([], [put(40, 1, A, epoch=8)])
+    assert (lone.events, commands(lone)) == ([], [put(40, 1, A, epoch=8)])
 
 
 @pytest.mark.parametrize(
-    ("record", "told", "sequence"),
+    ("record", "reported", "sequence"),
     [(0, [], 0), (5, [], 0), (1, [NotStored(1, FORGOTTEN)], 1)],
     ids=["not told", "the same", "another"],
 )
 @pytest.mark.parametrize("durable", [False, True])
 def test_client_with_another_record_was_forgotten(
-    record: int, told: list[Value], sequence: int, durable: bool
+    record: int, reported: list[Value], sequence: int, durable: bool
 ) -> None:
     """SVC-2: durable clients log a changed record number."""
     lone = Lone(durable=durable).start().ask(Produce(1, "t", 1, A))
     lone.answer(lone.call, opening(7, 0, 1, record=5)).down()
     lone.answer(lone.call, UNOPENED)
     lone.answer(lone.call, opening(8, 0, 1, record=record))
-    assert lone.told == told
+    assert lone.events == reported
     based = Based("t", 1, sequence, 0, record)
     assert lone.records == ([based] if durable and record != 5 else [])
     assert commands(lone) == [put(0, 1, A, epoch=8)][sequence:]
@@ -387,7 +387,7 @@ def test_refused_first_batch_is_put_to_each_recreated_topic() -> None:
     for topic_id in (2, 3):
         lone.answer(lone.call, UNOPENED)
         lone.answer(lone.call, opening(8, 0, topic_id))
-        assert (lone.told, commands(lone)) == ([], [put(0, 1, A, epoch=8)])
+        assert (lone.events, commands(lone)) == ([], [put(0, 1, A, epoch=8)])
 
 
 def test_refusal_of_the_second_batch_does_not_cover_the_first() -> None:
@@ -395,7 +395,7 @@ def test_refusal_of_the_second_batch_does_not_cover_the_first() -> None:
     lone = putting(A, C)
     lone.answer(calls(lone)[1], UNOPENED)
     lone.answer(lone.call, opening(8, 0, 2))
-    assert lone.told == [NotStored(ticket, FORGOTTEN) for ticket in (1, 2)]
+    assert lone.events == [NotStored(ticket, FORGOTTEN) for ticket in (1, 2)]
     assert lone.sent == []
 
 
@@ -408,7 +408,7 @@ def test_unopened_producer_can_be_saved_in_a_snapshot() -> None:
     lone.ask(Finish(9, forget=False))
     outbox = (Based("t", 0, 0, 0), Settled("t", 0), Queued("t", 0, 1, 0, A))
     states = [each.state for each in lone.outputs if isinstance(each, Snapshot)]
-    assert states == [ClientState("p", "life", outbox)]
+    assert states == [ClientState("p", "inc", outbox)]
 
 
 def test_next_process_continues_after_the_settled_batches() -> None:
@@ -420,4 +420,4 @@ def test_next_process_continues_after_the_settled_batches() -> None:
     batches = [Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
     lone = next_life(Based("t", 3, 0, 40), *batches, Settled("t", 1))
     lone.answer(lone.call, opening(8, 41, 3, mine=(40, 41)))
-    assert (lone.told, commands(lone)) == ([], [put(41, 2, B, epoch=8)])
+    assert (lone.events, commands(lone)) == ([], [put(41, 2, B, epoch=8)])

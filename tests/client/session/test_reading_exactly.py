@@ -38,7 +38,13 @@ from oncecast.wire.frames import (
 )
 from oncecast.wire.retention import Policy
 from tests.client.session.lone import NODE, Lone, chunk, packed
-from tests.client.session.test_client_reading import TOLD_BYTES, WINDOW, attached, broken, told
+from tests.client.session.test_client_reading import (
+    UNREPORTED_BYTES_MAX,
+    WINDOW,
+    attached,
+    broken,
+    delivered,
+)
 from tests.dice import HighDice
 
 LEADER = NodeId("other/g")
@@ -59,9 +65,9 @@ def at_five(**options: Any) -> Lone:
 
 
 def fetch(
-    offset: int, ack: int = 5, messages: int = 100, room: int = WINDOW, epoch: int = 3
+    offset: int, ack: int = 5, messages: int = 100, space: int = WINDOW, epoch: int = 3
 ) -> Send:
-    return Send(NODE, Fetch("t", "s", epoch, offset, ack, messages, room))
+    return Send(NODE, Fetch("t", "s", epoch, offset, ack, messages, space))
 
 
 def positioned(offset: int, end: int = 9) -> Emit:
@@ -130,8 +136,8 @@ def test_reader_seeks_back_to_the_offset_of_its_application(
 ) -> None:
     """SVC-3"""
     lone = at_five(start_at=start_at)
-    assert commands(lone) == [do.Seek("t", "s", do.FromOffset(start_at), 0, "life.1.1", 3)]
-    assert lone.told == []
+    assert commands(lone) == [do.Seek("t", "s", do.FromOffset(start_at), 0, "inc.1.1", 3)]
+    assert lone.events == []
     assert lone.answer(lone.call, results.Sought(4, landed, False)).outputs == outputs
 
 
@@ -171,7 +177,7 @@ def test_reader_that_is_not_attached_fetches_nothing() -> None:
 def test_first_offset_is_not_marked_as_redelivered() -> None:
     """SVC-11"""
     lone = attached(cursor=0)
-    assert told(lone.deliver(3, chunk(0, b"a"))) == [(0, b"a", False)]
+    assert delivered(lone.deliver(3, chunk(0, b"a"))) == [(0, b"a", False)]
 
 
 # Fetching.
@@ -211,8 +217,8 @@ def test_stalled_delivery_is_fetched_again_with_backoff() -> None:
         assert lone.wait(0.01).outputs == [fetch(5)]
     lone.deliver(3, chunk(5, b"a"))
     assert lone.wait(0.49).outputs == []
-    room = WINDOW - A_BYTES
-    assert lone.wait(0.01).outputs == [fetch(6, 5, 99, room), fetch(6, 5, 99, room)]
+    space = WINDOW - A_BYTES
+    assert lone.wait(0.01).outputs == [fetch(6, 5, 99, space), fetch(6, 5, 99, space)]
 
 
 def test_timeout_starts_at_the_last_delivery() -> None:
@@ -248,9 +254,9 @@ def test_redelivery_mark_spans_batches_and_is_never_removed() -> None:
     """SVC-11"""
     lone = at_five()
     lone.deliver(3, chunk(5, b"a", b"b"), suspect_below=8)
-    assert told(lone) == [(5, b"a", True), (6, b"b", True)]
+    assert delivered(lone) == [(5, b"a", True), (6, b"b", True)]
     lone.deliver(3, chunk(7, b"c", b"d"), suspect_below=0)
-    assert told(lone) == [(7, b"c", True), (8, b"d", False)]
+    assert delivered(lone) == [(7, b"c", True), (8, b"d", False)]
 
 
 def test_repeated_delivery_costs_no_credit() -> None:
@@ -277,16 +283,16 @@ def test_batches_after_a_damaged_one_are_ignored() -> None:
 def test_batch_is_bad_when_it_was_damaged_three_times_in_a_row() -> None:
     """SVC-10"""
     lone = at_five()
-    for offset, room in ((5, WINDOW), (6, WINDOW - A_BYTES)):
-        renewed = [fetch(offset, 5, 105 - offset, room)]
+    for offset, space in ((5, WINDOW), (6, WINDOW - A_BYTES)):
+        renewed = [fetch(offset, 5, 105 - offset, space)]
         again = lone.deliver(3, broken(offset, b"x")).outputs
         assert again == renewed * (1 if offset == 5 else 2)
         assert lone.deliver(3, broken(offset, b"x")).outputs == renewed
         lone.deliver(3, chunk(offset, b"a"))
     lone.ask(Want("t", "s", 7, 7))
     for _ in range(2):
-        assert lone.deliver(3, broken(7, b"x")).told == []
-    assert [type(each) for each in lone.deliver(3, broken(7, b"x")).told] == [Ended]
+        assert lone.deliver(3, broken(7, b"x")).events == []
+    assert [type(each) for each in lone.deliver(3, broken(7, b"x")).events] == [Ended]
 
 
 def test_batch_with_fewer_messages_than_announced_is_damaged() -> None:
@@ -296,7 +302,9 @@ def test_batch_with_fewer_messages_than_announced_is_damaged() -> None:
     assert lone.deliver(3, short).outputs == [fetch(5)]
 
 
-@pytest.mark.parametrize(("size", "sent"), [(TOLD_BYTES - 1, []), (TOLD_BYTES, [6])])
+@pytest.mark.parametrize(
+    ("size", "sent"), [(UNREPORTED_BYTES_MAX - 1, []), (UNREPORTED_BYTES_MAX, [6])]
+)
 def test_arrivals_are_reported_after_an_eighth_of_the_window(size: int, sent: list[int]) -> None:
     """SVC-3"""
     header = batch.opened_bytes(packed(bytes(size))) - size
@@ -316,15 +324,15 @@ def test_application_cannot_take_or_acknowledge_more_than_has_arrived() -> None:
     assert lone.down().outputs == [Watch(NODE), fetch(7, 7)]
     lone = at_five().deliver(3, chunk(5, b"a", b"b"))
     lone.ask(Want("t", "s", 6, 100))
-    room = WINDOW - batch.opened_bytes(packed(b"a", b"b"))
-    assert lone.down().outputs == [Watch(NODE), fetch(7, 6, 99, room)]
+    space = WINDOW - batch.opened_bytes(packed(b"a", b"b"))
+    assert lone.down().outputs == [Watch(NODE), fetch(7, 6, 99, space)]
 
 
 def test_flush_before_a_bad_batch_waits_for_the_node() -> None:
     """SVC-7"""
     lone = at_five().deliver(3, chunk(5, b"a", b"b")).hear(over(BAD))
     lone.ask(Settle(9, "t", "s", 6, 6))
-    assert (lone.told, commands(lone)) == ([], [do.Ack("t", "s", 3, 6)])
+    assert (lone.events, commands(lone)) == ([], [do.Ack("t", "s", 3, 6)])
 
 
 def test_reader_ended_by_a_bad_batch_acknowledges_and_detaches_within_eight_seconds() -> None:
@@ -358,7 +366,7 @@ def test_only_arrived_unacknowledged_messages_are_redelivered(
     if outputs:
         assert lone.deliver(3, chunk(8, b"d")).outputs == []
         lone.deliver(3, chunk(offset, *[b"x"] * (8 - offset)))
-        assert [mark for _, _, mark in told(lone)] == [each < 7 for each in range(offset, 8)]
+        assert [mark for _, _, mark in delivered(lone)] == [each < 7 for each in range(offset, 8)]
 
 
 def test_reader_that_nacks_and_leaves_reports_every_delivered_message() -> None:
@@ -397,7 +405,7 @@ def test_refused_ack_from_before_a_seek_is_ignored(why: errors.AnyRefusal) -> No
     ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
     lone.hear(over(errors.Repositioned(4, 2)))
     assert lone.answer(ack, why).outputs == []
-    assert told(lone.deliver(4, chunk(2, b"x"))) == [(2, b"x", False)]
+    assert delivered(lone.deliver(4, chunk(2, b"x"))) == [(2, b"x", False)]
 
 
 def test_impossible_answer_to_an_ack_is_a_bug() -> None:
@@ -426,7 +434,7 @@ def test_moved_reader_drops_earlier_messages(cursor: int, end: int) -> None:
 
 def test_moved_reader_reports_the_last_known_end_of_the_topic() -> None:
     lone = at_five().deliver(3, chunk(5, *[b"a"] * 8))
-    assert lone.hear(over(errors.Repositioned(4, 2))).told == [Positioned("t", "s", 2, 13)]
+    assert lone.hear(over(errors.Repositioned(4, 2))).events == [Positioned("t", "s", 2, 13)]
 
 
 def test_gap_at_the_same_offset_is_fetched_again_after_a_move() -> None:
@@ -448,9 +456,9 @@ def test_seek_is_repeated_in_the_epoch_of_a_concurrent_seek() -> None:
     """SVC-1: the token is the same, so it is executed once."""
     lone = at_five().ask(Move(9, "t", "s", do.FromEarliest()))
     lone.answer(lone.call, errors.Repositioned(6, 2))
-    assert (lone.told, commands(lone)) == (
+    assert (lone.events, commands(lone)) == (
         [],
-        [do.Seek("t", "s", do.FromEarliest(), 0, "life.1.1", 6)],
+        [do.Seek("t", "s", do.FromEarliest(), 0, "inc.1.1", 6)],
     )
     sought = results.Sought(7, 0, False)
     assert lone.answer(lone.call, sought).outputs == [
@@ -539,7 +547,7 @@ def test_unanswered_look_is_abandoned_after_eight_seconds() -> None:
     assert look in lone.wait(7.4).sent
     lone.wait(1.0)
     assert look not in lone.wait(60.0).sent
-    assert lone.told == []
+    assert lone.events == []
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.long
 def move(seed: int, *, total: int = 60, trouble: bool = False, **weather: float) -> RingWorld:
     """Puts to and reads from two topics while one of them moves."""
     world = RingWorld(seed, **weather)
-    readers = [Subscriber(world, "auto"), Subscriber(world, "books", books=True)]
+    readers = [Subscriber(world, "auto"), Subscriber(world, "books", stores_offset=True)]
     readers.append(Subscriber(world, "other", topic=STAYS))
     world.run_until(lambda: all(each.positioned for each in readers))
     publishers = [

@@ -23,7 +23,7 @@ class Seeker:
 
     def __init__(self) -> None:
         self.session = ClientSession(
-            NodeId("client/me"), Random(3), node=A, others=(B, C), producer="p", incarnation="life"
+            NodeId("client/me"), Random(3), node=A, others=(B, C), producer="p", incarnation="inc"
         )
         self.stack = Stack([self.session])
         self.now = 0.0
@@ -55,14 +55,14 @@ class Seeker:
         sends = [each for each in self.outputs if isinstance(each, Send)]
         return [each.to for each in sends if isinstance(each.message, kind)]
 
-    def told(self, leader: str, sender: NodeId | None = None) -> None:
+    def report_leader(self, leader: str, sender: NodeId | None = None) -> None:
         self.hear(sender or self.session.entry.node, Elsewhere(leader, GROUP))
 
     def lose(self, node: NodeId) -> None:
         """Break the link, and again when it is dialled."""
         self.down(node)
         self.wait(0.05)
-        self.told(node)
+        self.report_leader(node)
         self.wait(0.5)
         assert self.session.entry.node == node
         self.down(node)
@@ -73,7 +73,7 @@ class Seeker:
 def test_client_moves_to_the_named_leader_and_resends() -> None:
     """REP-3"""
     seeker = Seeker()
-    seeker.told("c")
+    seeker.report_leader("c")
     seeker.wait(0.1)
     assert seeker.session.entry.node == C
     assert seeker.asked(Call) == [C]
@@ -85,7 +85,7 @@ def test_node_whose_link_broke_twice_is_not_dialled_on_every_hint() -> None:
     seeker.lose(A)
     here = seeker.session.entry.node
     for _ in range(5):
-        seeker.told("a")
+        seeker.report_leader("a")
         seeker.wait(0.01)
     assert seeker.session.entry.node == here
 
@@ -95,10 +95,10 @@ def test_client_waits_for_a_leader_and_moves_as_soon_as_one_is_named() -> None:
     seeker.lose(A)
     here = seeker.session.entry.node
     other = B if here == C else C
-    seeker.told("")
+    seeker.report_leader("")
     seeker.wait(0.1)
     assert seeker.session.entry.node == here
-    seeker.told(other)
+    seeker.report_leader(other)
     seeker.wait(0.5)
     assert seeker.session.entry.node == other
     assert other in seeker.asked(Call)
@@ -108,15 +108,15 @@ def test_connected_node_may_become_the_leader() -> None:
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node
-    seeker.told("")
-    seeker.told(here)
+    seeker.report_leader("")
+    seeker.report_leader(here)
     seeker.wait(0.01)
     assert seeker.asked(Call) == [here]
 
 
 def test_client_leaves_a_node_that_names_no_leader_in_time() -> None:
     seeker = Seeker()
-    seeker.told("")
+    seeker.report_leader("")
     seeker.wait(2 * WAIT_HERE)
     assert seeker.session.entry.node == B
 
@@ -126,7 +126,7 @@ def test_busy_client_leaves_a_node_that_knows_no_leader() -> None:
     seeker = Seeker()
     for _ in range(10):
         if seeker.session.entry.node == A:
-            seeker.told("")
+            seeker.report_leader("")
         seeker.wait(WAIT_HERE / 5)
     assert seeker.session.entry.node == B
 
@@ -147,20 +147,20 @@ def test_lost_node_is_tried_again_after_a_pause() -> None:
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node
-    seeker.told("a")
+    seeker.report_leader("a")
     seeker.wait(2 * WAIT_HERE)
     assert seeker.session.entry.node != here
-    seeker.told("a")
+    seeker.report_leader("a")
     seeker.wait(0.5)
     assert seeker.session.entry.node == A
 
 
 def test_hint_of_an_earlier_node_is_ignored_while_the_current_one_answers() -> None:
     seeker = Seeker()
-    seeker.told("c")
+    seeker.report_leader("c")
     seeker.wait(0.1)
     seeker.hear(C, Answer(seeker.session.calls.new_id() - 1, Already(0, 0)))
-    seeker.told("b", sender=A)
+    seeker.report_leader("b", sender=A)
     assert seeker.session.entry.node == C
 
 
@@ -168,10 +168,10 @@ def test_hanging_dial_is_abandoned_when_another_node_names_a_leader() -> None:
     seeker = Seeker()
     seeker.down(A)
     seeker.wait(0.05)
-    seeker.told("a")
+    seeker.report_leader("a")
     seeker.wait(0.5)
     assert seeker.session.entry.node == A
-    seeker.told("c", sender=B)
+    seeker.report_leader("c", sender=B)
     assert seeker.session.entry.node == C
 
 
@@ -228,7 +228,7 @@ def test_timed_out_call_reports_whether_a_leader_is_known() -> None:
     for leader, led in (("", False), ("a", True)):
         seeker = Seeker()
         while seeker.now < 19.9:
-            seeker.told(leader)
+            seeker.report_leader(leader)
             seeker.wait(0.1)
         seeker.outputs = [each for each in seeker.outputs if isinstance(each, Wake)]
         seeker.wait(0.5)

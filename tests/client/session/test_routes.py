@@ -70,7 +70,7 @@ def test_request_goes_to_the_group_of_its_topic() -> None:
     assert lone.addressed == [(NODE, call)]
     assert lone.hear(of_g()).outputs == [Watch(A)]
     assert lone.wait(0.0).addressed == [(A, call)]
-    assert lone.answer(call, DONE, sender=A).told == [Finished(1, DONE)]
+    assert lone.answer(call, DONE, sender=A).events == [Finished(1, DONE)]
 
 
 def test_only_requests_about_the_topic_go_to_its_group() -> None:
@@ -167,7 +167,7 @@ def test_groups_work_while_the_entry_is_down() -> None:
     for _ in range(5):
         assert lone.down(NODE).addressed == []
     call = lone.ask(create("t", 9)).call
-    assert lone.answer(call, DONE, sender=A).told == [Finished(9, DONE)]
+    assert lone.answer(call, DONE, sender=A).events == [Finished(9, DONE)]
 
 
 def test_only_nodes_of_a_silent_group_are_asked() -> None:
@@ -180,7 +180,7 @@ def test_missing_leader_is_reported_for_the_group_that_was_asked() -> None:
     lone = bound(of_g("t"), of_h("u"))
     lone.ask(create("t", 1, timeout=0.1)).ask(create("u", 2, timeout=0.1))
     lone.hear(Elsewhere("", (A, B)), A)
-    assert lone.wait(0.2).told == [
+    assert lone.wait(0.2).events == [
         Finished(1, NoAnswer(0.1, led=False)),
         Finished(2, NoAnswer(0.1, led=True)),
     ]
@@ -259,7 +259,7 @@ def test_bindings_in_use_are_kept() -> None:
     lone = bound(of_g("t"), of_h("u"))
     call = lone.ask(Read("t", "s")).call
     lone.answer(call, results.Attached(3, 5, 0, 9, 0, 1), A)
-    assert lone.told == [Positioned("t", "s", 5, 9)]
+    assert lone.events == [Positioned("t", "s", 5, 9)]
     lone.measure(lambda node: int(lone.now * 1000))  # so no request is sent again
     lone.ask(create("u")).wait(3 * routes.SWEEP_EVERY)
     assert lone.links == []
@@ -278,7 +278,7 @@ def test_bindings_and_links_are_limited_to_those_in_use(
         lone.answer(call, DONE, NodeId(f"n{number}"))
     assert len(lone.session.watched) <= 1 + 3
     assert asked(lone.ask(create("u")), Call) == [C]
-    assert lone.answer(waiting, DONE, C).told == [Finished(1, DONE)]
+    assert lone.answer(waiting, DONE, C).events == [Finished(1, DONE)]
 
 
 def test_put_to_a_deleted_binding_finds_its_group_again() -> None:
@@ -286,10 +286,10 @@ def test_put_to_a_deleted_binding_finds_its_group_again() -> None:
     lone = bound(of_g("t"))
     opening = lone.ask(Produce(1, "t", 1, packed(b"a"))).call
     put = lone.answer(opening, results.Opened(4, 0, 1, (0, 0)), A).call
-    assert lone.answer(put, results.Appended(0, 1, True), A).told == [Stored(1, 0, True)]
+    assert lone.answer(put, results.Appended(0, 1, True), A).events == [Stored(1, 0, True)]
     lone.wait(2 * routes.SWEEP_EVERY)
     put = lone.ask(Produce(2, "t", 1, packed(b"b"))).call
     assert lone.addressed == [(NODE, put)]
     again = shown(lone, of_g()).call
     assert lone.addressed == [(A, Call(again.id, put.command))]
-    assert lone.answer(again, results.Appended(1, 1, True), A).told == [Stored(2, 1, True)]
+    assert lone.answer(again, results.Appended(1, 1, True), A).events == [Stored(2, 1, True)]

@@ -62,7 +62,7 @@ def test_moved_topic_is_looked_up_at_the_entry_then_at_its_group(ask: Value) -> 
     assert lone.addressed == [(A, asked)]
     assert not_here(lone, asked.id).addressed == [(NODE, asked)]
     assert shown(lone, MOVED).addressed == [(C, asked)]
-    assert lone.told == []
+    assert lone.events == []
 
 
 def test_only_requests_about_the_topic_move_with_it() -> None:
@@ -100,7 +100,7 @@ def test_inconsistent_ring_is_asked_with_backoff() -> None:
     assert rounds[0] == 0.0  # the first time home is asked at once
     assert rounds[1] >= MISS_MIN
     assert 30 <= len(rounds) <= 110
-    assert lone.wait(2.0).told == [Finished(1, NoAnswer(300.0))]
+    assert lone.wait(2.0).events == [Finished(1, NoAnswer(300.0))]
 
 
 def test_old_inconsistency_does_not_slow_down_lookups() -> None:
@@ -120,7 +120,7 @@ def test_configured_node_without_the_topic_is_asked_again() -> None:
     assert not_here(lone, call.id, NODE).addressed == [(NODE, call)]
     assert not_here(lone, call.id, NODE).addressed == []
     assert lone.wait(1.0).addressed[0] == (NODE, call)
-    assert lone.wait(60.0).told == [Finished(1, NoAnswer(60.0))]
+    assert lone.wait(60.0).events == [Finished(1, NoAnswer(60.0))]
 
 
 # Puts
@@ -149,9 +149,9 @@ def test_puts_continue_at_the_new_group_with_their_numbers() -> None:
     probe = shown(lone, MOVED).call
     assert (asked(lone, Call), probe.command) == ([C], put(0, ONE))
     lone.answer(probe, results.Already(0, 1), C)
-    assert lone.told == [Stored(1, 0, None)]
+    assert lone.events == [Stored(1, 0, None)]
     assert (asked(lone, Call), lone.call.command) == ([C], put(1, TWO))
-    assert lone.answer(lone.call, results.Appended(1, 1, True), C).told == [Stored(2, 1, True)]
+    assert lone.answer(lone.call, results.Appended(1, 1, True), C).events == [Stored(2, 1, True)]
 
 
 def test_several_refused_batches_cause_one_restart() -> None:
@@ -170,7 +170,7 @@ def test_batches_stored_by_the_old_group_count_as_stored() -> None:
     lone, (first, second) = putting()
     not_here(lone, second.id)
     shown(lone, MOVED)
-    assert lone.answer(first, results.Appended(0, 1, True), A).told == [Stored(1, 0, True)]
+    assert lone.answer(first, results.Appended(0, 1, True), A).events == [Stored(1, 0, True)]
 
 
 def test_open_is_repeated_at_the_new_group() -> None:
@@ -207,7 +207,7 @@ def reading() -> Lone:
 def arrived(lone: Lone) -> list[int]:
     return [
         message.offset
-        for event in lone.told
+        for event in lone.events
         if isinstance(event, Arrived)
         for message in event.messages
     ]
@@ -243,7 +243,7 @@ def test_refused_ack_is_sent_to_the_new_group() -> None:
     not_here(lone, ack.id)
     assert (NODE, ack) in lone.addressed
     assert (C, ack) in shown(lone, MOVED).addressed
-    assert lone.answer(ack, results.Acked(6), C).told == [Finished(8, results.Acked(6))]
+    assert lone.answer(ack, results.Acked(6), C).events == [Finished(8, results.Acked(6))]
 
 
 def test_reader_that_leaves_during_a_move_detaches_at_the_new_group() -> None:
@@ -255,4 +255,4 @@ def test_reader_that_leaves_during_a_move_detaches_at_the_new_group() -> None:
     detach = lone.answer(ack, results.Acked(7), C).call
     assert (asked(lone, Call), detach.command) == ([C], do.Detach("t", "s", 3, 7))
     done = results.Detached(7)
-    assert lone.answer(detach, done, C).told == [Finished(8, done)]
+    assert lone.answer(detach, done, C).events == [Finished(8, done)]

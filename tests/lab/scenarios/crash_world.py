@@ -105,7 +105,7 @@ class Bookkeeper(Subscriber):
 
     def __init__(self, world: World, me: str, **options: Any) -> None:
         self._busy = False
-        super().__init__(world, me, books=True, **options)
+        super().__init__(world, me, stores_offset=True, **options)
 
     def begin(self) -> None:
         self._busy = False
@@ -153,7 +153,7 @@ class Bookkeeper(Subscriber):
     def ack(self, message: Message) -> None:
         inbox = self.inbox
         self._busy = False
-        if message.offset < inbox.handed:  # unless the reader has moved since
+        if message.offset < inbox.delivered:  # unless the reader has moved since
             inbox.acknowledge(message.offset)
         self.want_more()
         self.take()

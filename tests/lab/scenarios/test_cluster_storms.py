@@ -23,7 +23,7 @@ def paxos(world: World, node: int) -> Paxos:
 def storm(seed: int, *, total: int = 60, clients_crash: bool = True) -> World:
     world = World(seed, replicas=3, loss=0.1, duplication=0.1)
     world.run_until(lambda: len(paxos(world, 0).state.membership.config.members) == 3)
-    subscribers = [Subscriber(world, "auto"), Subscriber(world, "books", books=True)]
+    subscribers = [Subscriber(world, "auto"), Subscriber(world, "books", stores_offset=True)]
     world.run_until(lambda: all(each.positioned for each in subscribers))
     publishers = [
         Publisher(world, "plain", total),

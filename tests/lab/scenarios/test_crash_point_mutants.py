@@ -22,7 +22,7 @@ RULES = [
     # publishers
     "outbox not restored",
     "number not restored",
-    "newer life ignored",
+    "newer incarnation ignored",
     # the node
     "no dedup",
     "epoch of puts ignored",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import google_crc32c
 import pytest
 
-from oncecast.lab.scenarios import paxos_books
+from oncecast.lab.scenarios import paxos_history
 from oncecast.lab.scenarios.draw import draw_long
 from oncecast.lab.scenarios.paxos import PAXOS_LONG, play_drawn
-from oncecast.lab.scenarios.paxos_books import FORGOTTEN, Books
+from oncecast.lab.scenarios.paxos_history import FORGOTTEN, GroupHistory
 from oncecast.lab.scenarios.paxos_ledger import Order
 from oncecast.lab.scenarios.scenario import run
 from oncecast.replication.ballot import Ballot
@@ -25,7 +25,7 @@ def test_long_storm_keeps_every_rule_while_the_checker_forgets_old_slots(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """REP-1 REP-2"""
-    monkeypatch.setattr(paxos_books, "KEPT_SLOTS", 1000)
+    monkeypatch.setattr(paxos_history, "KEPT_SLOTS", 1000)
     sim = Simulation(2)
     figures = play_drawn(sim, 3, draw_long(2, 3, 4000))
     sim.finish()
@@ -44,24 +44,24 @@ def test_every_rule_holds_for_a_hundred_thousand_slots(seed: int) -> None:
 
 def test_checker_forgets_old_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     """REP-1: their checksums stay."""
-    monkeypatch.setattr(paxos_books, "KEPT_SLOTS", 10)
-    monkeypatch.setattr(paxos_books, "FORGET_EVERY", 5)
-    books, ballot = Books(THREE), Ballot(1, A)
+    monkeypatch.setattr(paxos_history, "KEPT_SLOTS", 10)
+    monkeypatch.setattr(paxos_history, "FORGET_EVERY", 5)
+    history, ballot = GroupHistory(THREE), Ballot(1, A)
     for slot in range(1, 31):
-        books.propose(A, slot, ballot, Item(0, b"%d" % slot))
-        books.accepted[slot] = {ballot: dict.fromkeys(THREE.members[:2])}
-        books._choose()
-    assert books.last == 30
-    assert books.chosen[19].item is FORGOTTEN
-    assert books.chosen[20].item == Item(0, b"20")
+        history.propose(A, slot, ballot, Item(0, b"%d" % slot))
+        history.accepted[slot] = {ballot: dict.fromkeys(THREE.members[:2])}
+        history._choose()
+    assert history.last == 30
+    assert history.chosen[19].item is FORGOTTEN
+    assert history.chosen[20].item == Item(0, b"20")
     chain = 0
     for slot in range(1, 31):
         chain = google_crc32c.extend(chain, b"%d 0 %d" % (slot, slot))
-        assert books.chosen[slot].chain == chain
-    assert books.is_chosen(19, Item(0, b"anything"))
-    assert not books.is_chosen(20, Item(0, b"anything"))
-    assert not books.is_chosen(31, Item(0, b"31"))
-    assert list(books.proposed) == list(books.accepted) == list(range(20, 31))
+        assert history.chosen[slot].chain == chain
+    assert history.is_chosen(19, Item(0, b"anything"))
+    assert not history.is_chosen(20, Item(0, b"anything"))
+    assert not history.is_chosen(31, Item(0, b"31"))
+    assert list(history.proposed) == list(history.accepted) == list(range(20, 31))
 
 
 def order_of_two() -> Order:

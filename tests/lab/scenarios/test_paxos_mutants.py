@@ -138,8 +138,8 @@ def loses_records(seed: int) -> None:
     test_damage_history.History(Random(seed)).run(60)
 
 
-def loses_a_rebirth(seed: int) -> None:
-    test_lost_records.test_lost_rebirth_makes_all_earlier_votes_doubtful()
+def loses_a_new_incarnation(seed: int) -> None:
+    test_lost_records.test_lost_new_incarnation_makes_all_earlier_votes_doubtful()
 
 
 def loses_more(seed: int) -> None:
@@ -617,7 +617,7 @@ mutant(
 mutant(
     "a new member is compared with the slots chosen when the Beat was sent",
     Roster,
-    "told_at",
+    "chosen_at",
     "next((known for at, known in self.beats if at == stamp), applied)",
     "applied",
     is_told_of_much,
@@ -682,7 +682,7 @@ mutant(
     "no member is removed before a majority of the remaining ones has all slots",
     Roster,
     "informed",
-    "return left.agreed([*told, self.membership.self_as_member])",
+    "return left.agreed([*current, self.membership.self_as_member])",
     "return True",
     has_nothing_yet,
 )
@@ -690,7 +690,7 @@ mutant(
     "a member with a lost disk counts as absent",
     Roster,
     "absent",
-    "or self.reborn(node)",
+    "or self.has_new_incarnation(node)",
     "",
     exact(test_membership.test_no_member_is_removed_while_another_one_has_lost_its_disk),
 )
@@ -801,9 +801,9 @@ mutant(
     "a lost change of incarnation raises doubt about all earlier votes",
     Votes,
     "vouched",
-    "if reborn or counted is None",
+    "if renewed or counted is None",
     "if counted is None",
-    loses_a_rebirth,
+    loses_a_new_incarnation,
 )
 mutant(
     "votes that were doubted once are doubted again",

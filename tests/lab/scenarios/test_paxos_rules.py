@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oncecast.kernel.protocol import Send, Value
-from oncecast.lab.scenarios.paxos_books import Books, Disk
 from oncecast.lab.scenarios.paxos_checks import Durability, Reports
+from oncecast.lab.scenarios.paxos_history import Disk, GroupHistory
 from oncecast.replication.messages import Again, Entry, Item, Promise, Recalled, Vote
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
@@ -19,27 +19,27 @@ PENDING = [entry(slot) for slot in range(1, 8)]
 LOG = [*PENDING, entry(2, 5, b"new"), Again(7, ballot(5), PENDING[-1].vouch)]
 
 
-def kept(log: list[Value]) -> Books:
+def kept(log: list[Value]) -> GroupHistory:
     """Return the checker of a group in which B has this log on disk."""
-    books = Books(THREE)
-    disk = books.disks[B] = Disk()
+    history = GroupHistory(THREE)
+    disk = history.disks[B] = Disk()
     disk.incarnation = 1
     for record in log:
         if isinstance(record, Entry):
             disk.values[record.slot] = Item(record.kind, record.data)
         if isinstance(record, Entry | Again):
             disk.votes[record.slot] = disk.promised = record.ballot
-            books.propose(B, record.slot, record.ballot, disk.values[record.slot])
-    return books
+            history.propose(B, record.slot, record.ballot, disk.values[record.slot])
+    return history
 
 
-def judge(books: Books, group: Paxos) -> None:
+def judge(history: GroupHistory, group: Paxos) -> None:
     """Check a restart, and the first promise after it."""
-    Durability(books).started(group.status)
-    reports = Reports(books)
+    Durability(history).started(group.status)
+    reports = Reports(history)
     reports.started(group.status)
     promise = promise_of(group)
-    books.disks[B].promised = promise.ballot
+    history.disks[B].promised = promise.ballot
     reports.effects()[Promise](Send(C, promise, 0), group.status)
 
 
@@ -63,11 +63,11 @@ def test_restart_with_an_older_value_for_a_vote_fails() -> None:
 
 def test_promise_with_a_value_that_was_not_proposed_fails() -> None:
     """REP-1: also for a vote that is not yet on disk."""
-    group, books = restored(*LOG, options=SMALL), kept(list(LOG))
-    reports = Reports(books)
+    group, history = restored(*LOG, options=SMALL), kept(list(LOG))
+    reports = Reports(history)
     reports.started(group.status)
     promise = promise_of(group)
-    books.disks[B].promised = promise.ballot
+    history.disks[B].promised = promise.ballot
     wrong = [vote._replace(item=command(b"wrong")) for vote in promise.votes]
     for at in range(len(wrong)):
         votes = (*promise.votes[:at], wrong[at], *promise.votes[at + 1 :])
@@ -78,7 +78,7 @@ def test_promise_with_a_value_that_was_not_proposed_fails() -> None:
 
 def test_recalled_vote_with_a_value_that_was_not_proposed_fails() -> None:
     """REP-1"""
-    group, books = restored(*LOG, options=SMALL), kept(list(LOG))
+    group, history = restored(*LOG, options=SMALL), kept(list(LOG))
     recalled = Recalled(2, 1, Vote(2, ballot(5), command(b"2")))
     with pytest.raises(Violation, match="but the proposal was"):
-        Reports(books).effects()[Recalled](Send(C, recalled, 0), group.status)
+        Reports(history).effects()[Recalled](Send(C, recalled, 0), group.status)

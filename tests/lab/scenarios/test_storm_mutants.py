@@ -81,7 +81,7 @@ class Silenced(Checker):
         self._quietly(lambda: self._checker.finish(sim))
 
     def _quietly(self, look: Callable[[], None]) -> None:
-        with suppress(Violation, KeyError, IndexError):  # its books are wrong after a violation
+        with suppress(Violation, KeyError, IndexError):  # its history is wrong after a violation
             look()
 
 

@@ -1,7 +1,7 @@
 """The true history of a replica group, computed from its disks: promises, votes, chosen values.
 
-The books use only records that nodes append and that reach their disks. They count majorities
-themselves, so a fault in the protocol cannot hide from the checkers.
+It uses only records that nodes append and that reach their disks. It counts majorities
+itself, so a fault in the protocol cannot hide from the checkers.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from oncecast.replication.messages import (
     Entry,
     Item,
     Learned,
+    NewIncarnation,
     Promised,
-    Reborn,
 )
 from oncecast.replication.quorum import Config, Member
 from oncecast.simulator.checkers import Checker, Violation
@@ -44,7 +44,7 @@ class Choice(NamedTuple):
     chain: int
 
 
-FORGOTTEN = Item(-1, b"")  # stands for an item that the books no longer keep
+FORGOTTEN = Item(-1, b"")  # stands for an item that the history no longer keeps
 
 
 class Disk:
@@ -62,8 +62,8 @@ class Disk:
         self.values = {each: value for each, value in self.values.items() if each >= slot}
 
 
-class Books(Checker):
-    """Must run before all other checkers, which read the books."""
+class GroupHistory(Checker):
+    """Must run before all other checkers, which read the history."""
 
     def __init__(self, founders: Config) -> None:
         self.disks: dict[NodeId, Disk] = {}
@@ -162,7 +162,7 @@ class Books(Checker):
                     raise Violation(f"{node} reuses incarnation {incarnation} of a lost disk")
                 disk.incarnation = incarnation
                 self.incarnations[member] = None
-            case Reborn(incarnation):
+            case NewIncarnation(incarnation):
                 disk.incarnation, disk.promised = incarnation, BOTTOM
                 disk.votes.clear()
             case Promised(ballot):

@@ -26,6 +26,7 @@ COMMANDS = (
     "messages.command",
     "messages.topics",
     "messages.subs",
+    "cert.command",
     "shell.command",
     "load.command",
     "coordination.keep",

@@ -196,7 +196,7 @@ def test_keys_of_two_authorities_are_not_mixed(capsys: pytest.CaptureFixture[str
     assert "the key does not belong to the certificate of the CA" in capsys.readouterr().err
 
 
-def test_certificate_of_a_client_is_no_authority(capsys: pytest.CaptureFixture[str]) -> None:
+def test_certificate_of_a_client_cannot_sign_others(capsys: pytest.CaptureFixture[str]) -> None:
     made("init")
     made("client", "ann")
     Path("certs/client-ann.pem").replace("certs/ca.pem")

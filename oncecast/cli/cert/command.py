@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncecast.cli.connecting import add_json, complain, positive, show, spelled, told
+from oncecast.cli.connecting import add_json, complain, positive, report_error, show, spelled
 from oncecast.errors import ExitStatus, InvalidArgument, OncecastError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def guarded(arguments: argparse.Namespace, run: Callable[[argparse.Namespace], i
     except FileNotFoundError as error:
         return complain(f"{error.filename}: {error.strerror}", ExitStatus.NOT_FOUND)
     except OncecastError as error:
-        return told(error)
+        return report_error(error)
 
 
 # init, node, client

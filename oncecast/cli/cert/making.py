@@ -194,7 +194,7 @@ def pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Made:
 
 
 class Facts(NamedTuple):
-    """What `oncecast cert show` says about a certificate."""
+    """The properties of a certificate that `oncecast cert show` prints."""
 
     kind: str  # ca, node, client or other
     name: str  # of the client, or of the subject
@@ -240,7 +240,7 @@ def alternatives_of(certificate: x509.Certificate) -> x509.SubjectAlternativeNam
 
 
 def kind_of(certificate: x509.Certificate, uris: Sequence[str]) -> tuple[str, str]:
-    """Return what a certificate is for, and for whom."""
+    """Return the kind and the name of the owner of a certificate."""
     if any(uri == NODE or uri.startswith(f"{NODE}:") for uri in uris):
         return "node", named_in(certificate.subject)
     clients = [uri.removeprefix(CLIENT) for uri in uris if uri.startswith(CLIENT)]

@@ -24,6 +24,7 @@ from oncecast.broker.chunks import chunks_of, lost
 from oncecast.broker.delivery import Flow, Flows, Window, readable_subscription
 from oncecast.broker.lease_queue import LeaseQueue
 from oncecast.broker.service import Changed, Execute, Executed, Service
+from oncecast.broker.sizes import read_fault, size_fault
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
 from oncecast.errors import Corrupt
@@ -35,6 +36,7 @@ from oncecast.wire.frames import (
     Answer,
     Call,
     Chunk,
+    ClientCommand,
     Delivery,
     Elsewhere,
     Fetch,
@@ -137,12 +139,26 @@ class Gateway(Protocol):
             self.send(sender, self._elsewhere())
         elif isinstance(message, Call):
             self._call(sender, state, message.id, message.command)
+        elif (fault := read_fault(message)) is not None:
+            self._refuse_read(sender, message, fault)
         elif not self._leased:
             self._awaiting_lease.add(sender, message)
         elif isinstance(message, Fetch):
             self._fetch(sender, message)
         else:
             self._look(sender, message)
+
+    def _refuse_read(
+        self,
+        client: NodeId,
+        question: Fetch | Look,
+        fault: errors.InvalidTopic | errors.InvalidName,
+    ) -> None:
+        self.refused += 1
+        if isinstance(question, Look):
+            self.send(client, Answer(question.id, fault))
+        else:  # without its names, which may be too long for a frame
+            self.send(client, FlowEnded("", "", question.epoch, fault))
 
     def down(self, client: NodeId) -> None:
         self._clients.pop(client, None)
@@ -181,7 +197,7 @@ class Gateway(Protocol):
 
     # -- calls --
 
-    def _call(self, client: NodeId, state: ClientState, id: int, command: do.Command) -> None:
+    def _call(self, client: NodeId, state: ClientState, id: int, command: ClientCommand) -> None:
         if id in state.calls:
             return
         if id in state.answered:
@@ -201,12 +217,13 @@ class Gateway(Protocol):
         self.ask(Execute(self._tokens, command))
 
     def _refusal(
-        self, state: ClientState, command: do.Command
-    ) -> errors.Overloaded | errors.TooLarge | errors.BadBatch | Already | Staged | None:
+        self, state: ClientState, command: ClientCommand
+    ) -> errors.AnyRefusal | Already | Staged | None:
         if len(state.calls) >= self._calls_max:
             return errors.Overloaded("calls of one client")
-        if not isinstance(command, WITH_BATCH):
-            return None
+        fault = size_fault(command)
+        if fault is not None or not isinstance(command, WITH_BATCH):
+            return fault
         size, limit = len(command.batch), self._service.machine.registry.limits.batch_bytes_max
         if size > limit:
             return self._answer_to_large(command, limit)

@@ -12,6 +12,7 @@ from random import Random
 from oncecast.broker.chunks import chunks_of, lost
 from oncecast.broker.lease_queue import LeaseQueue
 from oncecast.broker.service import Service
+from oncecast.broker.sizes import read_fault
 from oncecast.broker.topic import Topic
 from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import NodeId, Protocol, Value
@@ -45,6 +46,10 @@ class Scanner(Protocol):
         if not service.leading:
             elsewhere = Elsewhere(service.leader, service.group.nodes())
             self.send(sender, elsewhere)
+            return
+        fault = read_fault(scan)
+        if fault is not None:
+            self.send(sender, Answer(scan.id, fault))
             return
         if not service.group.leads(self.now):
             self._awaiting_lease.add(sender, scan)

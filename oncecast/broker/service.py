@@ -40,6 +40,7 @@ from oncecast.wire import errors
 from oncecast.wire.limits import LIMITS, Limits
 from oncecast.wire.results import Done, Published, Result
 
+COMMAND_BYTES_MAX = 1 << 20  # of a command in addition to its batch
 CARRY_BYTES = 2 << 20  # bytes carried forward at once
 MAINTENANCE_EVERY_BYTES = 1 << 20
 PRODUCERS_EVERY = 3600.0  # maximum seconds between two checks for idle producers
@@ -178,9 +179,20 @@ class Service(Protocol):
             return
         if type(command) in STAMPED:
             command = self._stamped(command)
+        value = _encode(command)
+        # A carried batch was accepted before, perhaps under a higher limit.
+        limit = self._limits.batch_bytes_max + COMMAND_BYTES_MAX
+        if len(value) > limit and asker != CARRYING:
+            self._refuse(asker, limit)
+            return
         self._tokens += 1
         self._proposed[self._tokens] = (asker, command)
-        self.ask(Propose(self._tokens, _encode(command)))
+        self.ask(Propose(self._tokens, value))
+
+    def _refuse(self, asker: int, limit: int) -> None:
+        """Refuse a command that no frame can carry: it would block the log for ever."""
+        if asker >= 0:
+            self.emit(Executed(asker, errors.TooLarge("bytes", limit)))
 
     def _stamped(self, command: AnyCommand) -> AnyCommand:
         registry = self.machine.registry

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from oncecast.client.requests import Requests
+from oncecast.errors import TooMany
 from oncecast.wire import commands as do
+from oncecast.wire.limits import PARTS_MAX
 from oncecast.wire.results import PublishedRange
 
 
@@ -29,7 +31,10 @@ class StagedPuts:
     async def publish(
         self, source: str, number: int, parts: Iterable[str], topic: str
     ) -> tuple[PublishedRange, ...]:
-        command = do.PublishStaged(source, number, tuple(parts), 0, topic)
+        names = tuple(parts)
+        if len(names) > PARTS_MAX:
+            raise TooMany("parts in one publish", PARTS_MAX)
+        command = do.PublishStaged(source, number, names, 0, topic)
         ranges: tuple[PublishedRange, ...] = (await self._requests.call(command)).ranges
         return ranges
 

@@ -15,6 +15,7 @@ from msgspec import inspect
 
 from oncecast.errors import Malformed
 from oncecast.kernel.protocol import Value
+from oncecast.kernel.skim import SKIMMED_FROM, skim
 
 Buffer = bytes | bytearray | memoryview
 
@@ -23,15 +24,20 @@ DECODERS_MAX = 256  # cached; a node has about five
 
 
 class Codec:
-    """Encodes and decodes a set of types, such as the messages of a stack or its records."""
+    """Encodes and decodes a set of types, such as the messages of a stack or its records.
 
-    def __init__(self, kinds: tuple[type[Value], ...]) -> None:
-        self.kinds = kinds
+    A codec for untrusted senders is `wary`: it refuses a large buffer with too many items.
+    """
+
+    def __init__(self, kinds: tuple[type[Value], ...], *, wary: bool = False) -> None:
+        self.kinds, self._wary = kinds, wary
         self.encode = ENCODER.encode
         self._decode = _decoder(kinds).decode
 
     def decode(self, buffer: Buffer) -> Value:
         """Return the value in `buffer`, which may be reused, or raise Malformed."""
+        if self._wary and len(buffer) > SKIMMED_FROM:
+            skim(buffer)
         try:
             value: Value = self._decode(buffer)
         # Besides its own errors, which are ValueErrors, the decoder passes on Python's errors for

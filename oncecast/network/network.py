@@ -176,7 +176,7 @@ class Runtime:
         transport = Transport(
             self.me,
             Codec(tuple(kind for kind in self.stack.wiring.receiver if kind not in self._clients)),
-            client_codec=Codec(self._clients) if self._clients else None,
+            client_codec=Codec(self._clients, wary=True) if self._clients else None,
             deliver=partial(self._input, self.stack.receive),
             down=partial(self._input, self.stack.down),
             options=self.options,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from oncecast.kernel.protocol import Value
 
 NAME_BYTES_MAX = 255
+PARTS_MAX = 10_000  # staged parts that one publish names
 
 
 class Limits(Value, tag="Limits"):

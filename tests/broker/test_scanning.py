@@ -17,7 +17,7 @@ from oncecast.kernel.protocol import Later, NodeId, Send
 from oncecast.replication.events import LeaderChanged, Missing
 from oncecast.wire import commands as do
 from oncecast.wire.commands import FromEarliest, FromOffset
-from oncecast.wire.errors import NoSuchTopic, NotHere
+from oncecast.wire.errors import InvalidTopic, NoSuchTopic, NotHere
 from oncecast.wire.frames import Answer, Chunk, Elsewhere, Scan, Scanned
 from tests.broker.desk import ANN, BOB, ME, Desk, packed, producing, put
 
@@ -205,3 +205,9 @@ def test_chunks_end_at_the_byte_limit_or_an_unreadable_batch(
     missing.append(0)
     with pytest.raises(Missing):
         chunks_of(service, extents, ALL)
+
+
+def test_scan_with_a_long_name_is_refused() -> None:
+    """SEC-3"""
+    found = answer(scanner(filled()), Scan(1, "x" * 256, FromEarliest()))
+    assert found == Answer(1, InvalidTopic())

@@ -1,0 +1,54 @@
+"""Sizes of a client's requests, checked before the node does any work for them.
+
+The state machine refuses invalid names too, but a refused command is still replicated. A command
+that is longer than a frame could never be replicated, and would block the group.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from oncecast.wire.commands import PublishStaged, Put
+from oncecast.wire.errors import InvalidName, InvalidTopic, TooMany
+from oncecast.wire.frames import ClientCommand, Fetch, Look, Scan
+from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
+
+ALWAYS_SHORT = NAME_BYTES_MAX // 4  # characters; a character has at most four bytes
+
+TEXTS = ("topic", "token", "producer", "incarnation", "books", "subscription", "source", "part")
+NAMES: dict[type, tuple[str, ...]] = {
+    kind: tuple(name for name in kind.__struct_fields__ if name in TEXTS)
+    for kind in get_args(ClientCommand)
+}
+
+
+def too_long(name: str) -> bool:
+    return len(name) > ALWAYS_SHORT and len(name.encode()) > NAME_BYTES_MAX
+
+
+def size_fault(command: ClientCommand) -> InvalidTopic | InvalidName | TooMany | None:
+    """Return the refusal of a command whose names are too long or too many, or None."""
+    if type(command) is Put:  # the most frequent one
+        short = len(command.topic) <= ALWAYS_SHORT and len(command.producer) <= ALWAYS_SHORT
+        if short:
+            return None
+    for field in NAMES[type(command)]:
+        if too_long(getattr(command, field)):
+            return InvalidTopic() if field == "topic" else InvalidName(field)
+    if isinstance(command, PublishStaged):
+        if len(command.parts) > PARTS_MAX:
+            return TooMany("parts in one publish", PARTS_MAX)
+        if any(map(too_long, command.parts)):
+            return InvalidName("part")
+    return None
+
+
+def read_fault(question: Fetch | Look | Scan) -> InvalidTopic | InvalidName | None:
+    """Return the refusal of a read whose names are too long, or None."""
+    if too_long(question.topic):
+        return InvalidTopic()
+    if isinstance(question, Fetch):
+        return InvalidName("subscription") if too_long(question.subscription) else None
+    if isinstance(question, Look) and (too_long(question.prefix) or too_long(question.after)):
+        return InvalidName("prefix")
+    return None

@@ -1,0 +1,117 @@
+"""Commands and reads with names that are too long or too many cost nothing."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from oncecast.broker.service import COMMAND_BYTES_MAX, Execute, Executed
+from oncecast.broker.sizes import NAMES, size_fault
+from oncecast.kernel.protocol import Ask, Emit, Send
+from oncecast.replication.events import Propose
+from oncecast.wire import commands as do
+from oncecast.wire import errors
+from oncecast.wire.frames import Answer, Call, ClientCommand, Fetch, FlowEnded, Look
+from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
+from oncecast.wire.retention import DEFAULT
+from tests.broker.desk import ANN, Desk, packed
+from tests.broker.test_gateway_exactly import bare
+
+LONG = "x" * (NAME_BYTES_MAX + 1)
+EXACT = "é" * (NAME_BYTES_MAX // 2) + "e"
+START = do.FromEarliest()
+COMMANDS: list[Any] = [
+    do.CreateTopic("t", 0),
+    do.SetPolicy("t", 0, DEFAULT),
+    do.DeleteTopic("t", 0),
+    do.OpenProducer("t", "p", "i", 0),
+    do.Put("t", "p", 1, 0, 1, len(packed(b"x")), 0, packed(b"x")),
+    do.CloseProducer("t", "p", 1),
+    do.Subscribe("t", "s", START, 0),
+    do.Unsubscribe("t", "s", 0),
+    do.Attach("t", "s", "i"),
+    do.Detach("t", "s", 1, 0),
+    do.Ack("t", "s", 1, 0),
+    do.Seek("t", "s", START, 0, "k"),
+    do.Stage("s", 1, "p", "t", 1, len(packed(b"x")), 0, packed(b"x")),
+    do.PublishStaged("s", 1, ("p",), 0),
+    do.DropStaged("s", 1),
+    do.CloseSource("s", 0),
+]
+
+
+def test_every_text_of_every_command_is_known() -> None:
+    """SEC-3: a new command or field must not escape the check."""
+    assert [type(each) for each in COMMANDS] == list(get_args(ClientCommand))
+    for command in COMMANDS:
+        texts = [
+            name
+            for name in type(command).__struct_fields__
+            if isinstance(getattr(command, name), str)
+        ]
+        assert list(NAMES[type(command)]) == texts
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: type(each).__name__)
+def test_long_name_is_refused_before_it_is_proposed(command: Any) -> None:
+    """SEC-3"""
+    for name in NAMES[type(command)]:
+        gateway = bare()
+        long = msgspec.structs.replace(command, **{name: LONG})
+        gateway.receive(ANN, Call(1, long))
+        refusal = errors.InvalidTopic() if name == "topic" else errors.InvalidName(name)
+        assert gateway.drain()[1:] == [_sent(Answer(1, refusal))]
+        assert size_fault(msgspec.structs.replace(command, **{name: EXACT})) is None
+
+
+def _sent(message: Any) -> Any:
+    return Send(ANN, message)
+
+
+def test_publish_with_too_many_or_long_parts_is_refused() -> None:
+    """SEC-3"""
+    many = do.PublishStaged("s", 1, ("p",) * (PARTS_MAX + 1), 0)
+    assert size_fault(many) == errors.TooMany("parts in one publish", PARTS_MAX)
+    assert size_fault(msgspec.structs.replace(many, parts=many.parts[1:])) is None
+    assert size_fault(msgspec.structs.replace(many, parts=("p", LONG))) == errors.InvalidName(
+        "part"
+    )
+
+
+def test_command_as_large_as_a_frame_does_not_block_the_group() -> None:
+    """SEC-3: it became an Accept that could never be sent."""
+    desk = Desk()
+    assert desk.call(ANN, do.CreateTopic("x" * (8 << 20), 0)) == errors.InvalidTopic()
+    assert desk.call(ANN, do.CreateTopic("topic", 0)).already is False
+
+
+def test_command_of_another_layer_that_no_frame_can_carry_is_refused() -> None:
+    """SEC-3"""
+    service = bare()._service
+    service.drain()
+    limit = service._limits.batch_bytes_max + COMMAND_BYTES_MAX
+    large = do.Acks((do.Ack("x" * limit, "s", 1, 1),), 0)
+    service.request(Execute(5, large))
+    assert service.drain() == [Emit(Executed(5, errors.TooLarge("bytes", limit)))]
+    service.request(Execute(6, do.DropStaged("s", 1)))
+    assert [type(each.request) for each in service.drain() if isinstance(each, Ask)] == [Propose]
+
+
+def test_read_with_long_names_is_refused() -> None:
+    """SEC-3: reads that wait for a lease stay in memory."""
+    gateway = bare()
+    gateway.receive(ANN, Look(1, LONG))
+    gateway.receive(ANN, Look(2, "", LONG))
+    gateway.receive(ANN, Look(3, "", "", LONG))
+    gateway.receive(ANN, Fetch(LONG, "s", 4, 0, 0, 1, 1))
+    gateway.receive(ANN, Fetch("t", LONG, 5, 0, 0, 1, 1))
+    assert gateway.drain()[1:] == [
+        _sent(Answer(1, errors.InvalidTopic())),
+        _sent(Answer(2, errors.InvalidName("prefix"))),
+        _sent(Answer(3, errors.InvalidName("prefix"))),
+        _sent(FlowEnded("", "", 4, errors.InvalidTopic())),
+        _sent(FlowEnded("", "", 5, errors.InvalidName("subscription"))),
+    ]
+    assert gateway.refused == 5

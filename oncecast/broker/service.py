@@ -190,7 +190,7 @@ class Service(Protocol):
         self.ask(Propose(self._tokens, value))
 
     def _refuse(self, asker: int, limit: int) -> None:
-        """Refuse a command that no frame can carry: it would block the log for ever."""
+        """Refuse a command that no frame can carry: it would block the log."""
         if asker >= 0:
             self.emit(Executed(asker, errors.TooLarge("bytes", limit)))
 

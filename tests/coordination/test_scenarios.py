@@ -42,6 +42,12 @@ def test_lease_mutex_has_one_holder_and_growing_tokens_in_a_storm(first: int) ->
     assert_no_violation(MUTEX, first)
 
 
+def test_lock_is_kept_once_timeouts_have_adapted_to_slow_heartbeats() -> None:
+    """DDS-4: a suspicion that was wrong once delayed a renewal for longer than the lease."""
+    outcome = run(MUTEX, 700130)
+    assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
+
+
 @seeds(200)
 def test_fifo_queue_delivers_each_element_exactly_once(first: int) -> None:
     """DDS-5"""

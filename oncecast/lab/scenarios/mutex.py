@@ -12,7 +12,14 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
-from oncecast.coordination.protocols.events import Acquire, Acquired, Lapsed, Release, Renewed
+from oncecast.coordination.protocols.events import (
+    Acquire,
+    Acquired,
+    Lapsed,
+    Release,
+    Renewed,
+    ViewChanged,
+)
 from oncecast.coordination.protocols.fence import Fence
 from oncecast.coordination.protocols.group import Group
 from oncecast.coordination.protocols.lamport import LamportMutex
@@ -39,6 +46,8 @@ STORM_SECONDS = 3.0  # on average
 PATIENCE = 120.0  # seconds in which every node must get the lock
 TURNS = 14
 LEASES = 0.3, 2.0  # seconds, from the shortest to the longest
+HEARTBEATS = 0.15, 0.6
+STEADY = 2.5  # seconds: three of the longest heartbeats, by the slowest clock
 LOCKS = ("one", "another")
 
 
@@ -46,7 +55,7 @@ def lease_stack(conditions: Conditions) -> Build:
     """Return a function that builds a node. A node keeps its options when it restarts."""
     leases = {name: conditions.time(*LEASES) for name in conditions.names}
     graces = {name: conditions.rng.choice((0.0, 0.0, 0.1, 0.5)) for name in conditions.names}
-    beats = {name: conditions.time(0.15, 0.6) for name in conditions.names}
+    beats = {name: conditions.time(*HEARTBEATS) for name in conditions.names}
     suspicions = {name: conditions.time(0.3, 1.5) for name in conditions.names}
     resends = {name: conditions.time(0.05, 0.5) for name in conditions.names}
     snapshots = conditions.rng.choice((3, 40, 10_000))
@@ -196,6 +205,18 @@ class Exclusive(Checker):
             self.touched.append(token)
 
 
+class Views(Checker):
+    """Notes when a node has last changed its view of the group."""
+
+    def __init__(self) -> None:
+        self.changed_at = 0.0
+
+    def after(self, sim: Simulation, step: Step) -> None:
+        for effect in step.effects:
+            if type(effect) is Emit and isinstance(effect.event, ViewChanged):
+                self.changed_at = sim.now
+
+
 def want(sim: Simulation, checker: Exclusive, node: NodeId) -> None:
     state = sim.nodes[node]
     if state.stack is not None and node not in checker.acting and not state.paused:
@@ -212,7 +233,8 @@ class Struggle:
             sim.add(name, build, durable=True)
         locks = LOCKS[: conditions.rng.randint(1, len(LOCKS))]
         self.checkers = [Exclusive(lock, conditions.time(0.5, 5.0)) for lock in locks]
-        sim.check(*self.checkers)
+        self.views = Views()
+        sim.check(self.views, *self.checkers)
         for checker in self.checkers:
             for _ in range(conditions.count(TURNS // len(locks))):
                 when = sim.rng.uniform(0.0, conditions.storm_seconds)
@@ -241,7 +263,12 @@ class Struggle:
         return not any(checker.waiting or checker.acting for checker in self.checkers)
 
     def _all_there(self) -> bool:
-        """Return whether all nodes know each other, so that no suspicion lasts."""
+        """Return whether all nodes know each other, and have not suspected one for a while.
+
+        A node suspects a slower one wrongly until its timeout has adapted to the heartbeats.
+        """
+        if self.sim.now < self.views.changed_at + STEADY:
+            return False
         groups = [stack.protocols[0] for node in self.sim.nodes.values() if (stack := node.stack)]
         return not any(
             isinstance(group, Group) and len(group.view) < len(self.conditions.names)

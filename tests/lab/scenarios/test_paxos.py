@@ -44,6 +44,12 @@ def test_group_elects_a_leader_although_a_round_trip_takes_longer_than_resend() 
     storm(11, structs.replace(drawn, options=hasty, sessions=False))
 
 
+def test_age_limit_allows_for_a_clock_that_runs_fast() -> None:
+    """SVC-9: the leader measured an age of 5.0 s when 4.8 s had passed."""
+    outcome = run(PAXOS, 700746, 5)
+    assert outcome.ok, f"{outcome.violation}\nreplay: {outcome.replay}"
+
+
 def storm(seed: int, drawn: Draw) -> None:
     sim = Simulation(seed)
     play_drawn(sim, 3, drawn)

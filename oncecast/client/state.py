@@ -11,6 +11,7 @@ from pathlib import Path
 from oncecast.client.session.client import ClientSession
 from oncecast.errors import Corrupt, InUse, StateUnusable, StorageError
 from oncecast.kernel.stack import Stack
+from oncecast.node.directory import warn_if_exposed
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.journal import Journal
 
@@ -28,6 +29,7 @@ class StateDirectory:
             ) from error
         except InUse as error:
             raise StateUnusable(error.message, error.remedy) from error
+        warn_if_exposed(self._disk, self._path)
 
     def open(self, stack: Stack, session: ClientSession) -> Journal:
         """Restore the session; close the directory if that fails."""

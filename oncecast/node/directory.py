@@ -6,8 +6,10 @@ ring.json and groups/GROUP/ as above    a process of a ring
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import shlex
 import shutil
 import time
 from pathlib import Path
@@ -17,7 +19,10 @@ import msgspec
 from oncecast.errors import WrongFormat
 from oncecast.kernel.protocol import NodeId
 from oncecast.network.addresses import is_name
-from oncecast.storage.disk import OsDisk
+from oncecast.network.incidents import line
+from oncecast.storage.disk import PRIVATE_DIRECTORY, PRIVATE_FILE, OsDisk
+
+logger = logging.getLogger("oncecast.node")
 
 MEMBERS = "members.json"
 OURS = re.compile(
@@ -57,11 +62,20 @@ def open_directory(path: str, ours: re.Pattern[str] = OURS) -> OsDisk:
                 f"{directory}: it has files that are not a node's",
                 "use an empty or a new directory",
             )
-        return OsDisk(directory)
+        disk = OsDisk(directory)
     except OSError as error:
         raise WrongFormat(
             f"{directory}: {error.strerror or error}", "use a writable directory"
         ) from error
+    warn_if_exposed(disk, directory)
+    return disk
+
+
+def warn_if_exposed(disk: OsDisk, directory: Path) -> None:
+    """Warn if other users of this machine can reach the files of a directory."""
+    if disk.exposed:
+        remedy = f"run chmod -R go= {shlex.quote(str(directory))}"
+        logger.warning(line("directory_exposed", {"directory": directory, "remedy": remedy}))
 
 
 def recall(path: str) -> Members | None:
@@ -79,7 +93,8 @@ def note(path: str, members: Members) -> None:
 def write(file: Path, content: msgspec.Struct) -> None:
     """Write a file atomically and durably."""
     draft = file.with_suffix(".tmp")
-    with draft.open("wb") as written:
+    opened = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+    with os.fdopen(opened, "wb") as written:
         written.write(msgspec.json.encode(content))
         written.flush()
         os.fsync(written.fileno())
@@ -142,7 +157,7 @@ def group_path(path: str, group: str) -> str:
 def groups_in(path: str) -> list[str]:
     """Return the groups with a replica here; delete unfinished and removed ones."""
     directory = Path(path) / GROUPS
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(PRIVATE_DIRECTORY, exist_ok=True)
     groups = []
     for each in sorted(directory.iterdir()):
         begun = is_name(each.name) and all(file.name == "LOCK" for file in each.iterdir())

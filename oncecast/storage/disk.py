@@ -18,6 +18,9 @@ from oncecast.errors import InUse, WrongFormat
 Buffer = bytes | bytearray | memoryview
 
 LOCK = "LOCK"
+# Only the owner may read messages and secrets. No umask adds a right to these modes.
+PRIVATE_DIRECTORY, PRIVATE_FILE = 0o700, 0o600
+OTHERS = 0o077  # the rights of the group and of all other users
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 
@@ -66,7 +69,7 @@ class Disk(Protocol):
 class OsFile:
     def __init__(self, path: Path, flags: int, opened: set[OsFile]) -> None:
         self._path, self._opened = path, opened
-        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
         opened.add(self)
 
     def size(self) -> int:
@@ -141,7 +144,7 @@ class OsDisk:
         self._read_only = read_only
         self._opened: set[OsFile] = set()
         if not read_only:
-            self._path.mkdir(parents=True, exist_ok=True)
+            self._path.mkdir(PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         if not self._path.is_dir():
             raise WrongFormat(f"{self._path}: no such directory", "use the directory of a log")
         self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -152,7 +155,7 @@ class OsDisk:
             raise
 
     def _take_lock(self) -> int:
-        lock = os.open(self._path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(self._path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(lock, 0)
@@ -165,6 +168,11 @@ class OsDisk:
             os.close(lock)  # releases the lock too
             raise
         return lock
+
+    @property
+    def exposed(self) -> bool:
+        """Return whether users other than the owner have a right to the directory."""
+        return bool(os.fstat(self._fd).st_mode & OTHERS)
 
     def names(self) -> list[str]:
         return sorted(path.name for path in self._path.iterdir() if path.name != LOCK)

@@ -15,12 +15,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from oncecast.cli.cluster.ring_words import Ring
 from oncecast.cli.connecting import complain, show
 from oncecast.errors import ExitStatus
 from oncecast.node.directory import RING, recall
+from oncecast.storage.disk import PRIVATE_DIRECTORY, PRIVATE_FILE
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -129,15 +130,21 @@ def free_ports(count: int, first: int) -> list[int]:
         return sorted(reserved.enter_context(each).getsockname()[1] for each in made)
 
 
+def open_log(directory: Path) -> BinaryIO:
+    """Open the log file of a node, which only its owner can read."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.fdopen(os.open(directory / LOG, flags, PRIVATE_FILE), "ab")
+
+
 def start(data: Path, port: int, join: list[int], size: int, *, ring: bool = False) -> Node:
     directory, address = data / str(port), f"127.0.0.1:{port}"
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(PRIVATE_DIRECTORY, parents=True, exist_ok=True)
     words = ["serve", "--listen", address, "--data", str(directory / DATA)]
     words += [RING_FLAG] if ring else []
     words += ["--replicas", str(size)] if size != NODES else []
     others = [f"127.0.0.1:{each}" for each in join if each != port]
     words += ["--join", ",".join(others)] if others else []
-    with (directory / LOG).open("ab") as log:
+    with open_log(directory) as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "oncecast", *words],
             stdin=subprocess.DEVNULL,

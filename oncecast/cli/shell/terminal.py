@@ -133,7 +133,7 @@ class PromptTerminal:
 def remember(path: Path, line: str) -> None:
     """Append a line to the history file, which only its owner can read."""
     with suppress(OSError):  # the shell works without a history
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(file, "a", errors="surrogateescape") as history:
             history.write(f"{line}\n")

@@ -272,7 +272,7 @@ class OutOfRange(OncecastError, ValueError):
     next: int
 
     code = "out-of-range"
-    message = "the topic ends before offset {next}"
+    message = "the offset is beyond the end of the topic (next offset {next})"
     remedy = "use an offset that the topic has; check whether it was deleted and created again"
     exit_status = ExitStatus.USAGE
 
@@ -484,7 +484,7 @@ class NotReached(CoordinationError):
     view: tuple[str, ...]
 
     code = "not-reached"
-    message = "the group has {count} members, {size} are needed: {members}"
+    message = "the group has {count} of {size} members: {members}"
     remedy = "start more processes, use a peer that is up, or wait for fewer"
 
     @property
@@ -532,7 +532,7 @@ class Stale(CoordinationError):
     highest: int
 
     code = "stale"
-    message = "token {token} is stale: {highest} was used since"
+    message = "token {token} is stale: token {highest} has been used since"
     remedy = "acquire the lock again"
 
 
@@ -580,10 +580,10 @@ class BadQoS(StreamError, ValueError):
 
 
 class CacheFull(StreamError):
-    """A writer that keeps all values is at its limit, and no buffer space came free in time."""
+    """A writer that keeps all values is at its limit, and no space became free in time."""
 
     code = "no-room"
-    message = "no buffer space came free in time"
+    message = "no space in the cache became free in time"
 
 
 class NotMatched(StreamError):
@@ -668,7 +668,10 @@ class SyncFailed(StorageError):
 
 @with_fields
 class Corrupt(StorageError):
-    """The disk no longer has the bytes that were written. Records `first` to `last` are lost."""
+    """The disk no longer has the bytes that were written. Records `first` to `last` are lost.
+
+    `first` is 0 if their numbers are unknown.
+    """
 
     file: str
     offset: int
@@ -686,6 +689,8 @@ class Corrupt(StorageError):
 
     @property
     def records(self) -> str:
+        if not self.first:
+            return "its records"  # their numbers are unknown
         alone = self.first == self.last
         return f"record {self.first}" if alone else f"records {self.first} to {self.last}"
 
@@ -789,6 +794,7 @@ class ProtocolError(NetworkError):
 
     code = "protocol"
     message = "the peer broke the wire protocol"
+    remedy = "check that the peer runs a compatible version of oncecast"
 
 
 class NotOncecast(ProtocolError):
@@ -806,8 +812,8 @@ class WrongWireFormat(ProtocolError):
     ours: int
 
     code = "wrong-wire-format"
-    message = "peer uses wire format {theirs}, this node {ours}"
-    remedy = "upgrade the older one"
+    message = "the peer uses wire format {theirs}, this node uses {ours}"
+    remedy = "upgrade the older of the two"
 
 
 @with_fields

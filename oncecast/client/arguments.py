@@ -9,7 +9,7 @@ from oncecast.kernel.protocol import Value
 from oncecast.wire import commands as do
 from oncecast.wire.batch_layout import check_level
 from oncecast.wire.frames import ClientCommand
-from oncecast.wire.limits import is_name
+from oncecast.wire.limits import NAME_BYTES_MAX, is_name
 from oncecast.wire.retention import DEFAULT, Policy
 
 OF_SOURCES = do.PublishStaged | do.DropStaged | do.CloseSource  # their topic may be empty
@@ -19,13 +19,34 @@ def check_names(command: ClientCommand) -> None:
     """Raise if a name, the start or the policy of a command is not valid."""
     topic = getattr(command, "topic", " ")
     if not is_name(topic) and not (topic == "" and isinstance(command, OF_SOURCES)):
-        raise InvalidTopic
-    if not is_name(getattr(command, "subscription", " ")):
-        raise InvalidName("subscription")
+        raise InvalidTopic(fault_of("topic name", topic))
+    check_name("subscription", getattr(command, "subscription", " "))
     check_start(getattr(command, "start", do.FromNew()))
     policy = getattr(command, "policy", DEFAULT)
     if not isinstance(policy, Policy):
         raise InvalidArgument(f"policy is {policy!r:.80}", "use a Policy")
+
+
+def check_topic(topic: object) -> None:
+    if not is_name(topic):
+        raise InvalidTopic(fault_of("topic name", topic))
+
+
+def check_name(what: str, name: object) -> None:
+    if not is_name(name):
+        raise InvalidName(what).reworded(fault_of(f"{what} name", name))
+
+
+def fault_of(what: str, name: object) -> str:
+    """Return why `name`, which is not valid, is not valid."""
+    if not isinstance(name, str):
+        return f"{what} is {name!r:.80}, not a str"
+    if not name:
+        return f"{what} is empty"
+    try:
+        return f"{what} is {len(name.encode())} bytes long (limit {NAME_BYTES_MAX})"
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return f"{what} {name!r:.80} is not valid Unicode"
 
 
 def check_start(start: object) -> None:

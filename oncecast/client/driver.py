@@ -146,7 +146,7 @@ class ClientLink(Link):
         elif kind == BYE and self._connection is not None:
             self._connection.close("the node stops")
         elif kind != PONG:
-            raise OutOfPlace(f"a frame of kind {kind} from a node")
+            raise OutOfPlace(f"frame of kind {kind} is not allowed from a node")
 
 
 class ClientTransport(Transport):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from oncecast.client.arguments import check_compression
-from oncecast.errors import BadAddress, InvalidArgument, InvalidName, NotConnected
+from oncecast.client.arguments import check_compression, check_name
+from oncecast.errors import BadAddress, InvalidArgument, NotConnected
 from oncecast.network.addresses import split
 from oncecast.network.tls import Tls
-from oncecast.wire.limits import is_name
 
 DEFAULT_ADDRESS = "127.0.0.1:7400"
 
@@ -28,8 +27,8 @@ class ClientOptions:
     zstd: int | None = None
 
     def __post_init__(self) -> None:
-        if self.name is not None and not is_name(self.name):
-            raise InvalidName("client")
+        if self.name is not None:
+            check_name("client", self.name)
         try:
             for address in self.addresses:
                 split(address)

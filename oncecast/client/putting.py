@@ -14,15 +14,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from oncecast.client.arguments import check_topic
 from oncecast.client.parcel import MESSAGE_BYTES, Parcel, Receipt, slices
 from oncecast.client.session.local import NotStored, Produce, Stored
-from oncecast.errors import InvalidTopic, OncecastError, Overloaded, PayloadTooLarge, TimedOut
+from oncecast.errors import OncecastError, Overloaded, PayloadTooLarge, TimedOut
 from oncecast.kernel.protocol import Value
 from oncecast.wire.batch import Oversized
 from oncecast.wire.batch_builder import to_bytes
 from oncecast.wire.batch_layout import FRAME_BYTES
 from oncecast.wire.errors import Refusal
-from oncecast.wire.limits import Limits, is_name
+from oncecast.wire.limits import Limits
 
 CUT_BYTES = 256 * 1024  # a batch of this size is sent at once
 BUFFER_BYTES = 64 * 1024 * 1024  # bytes of messages that are put and not yet stored
@@ -182,8 +183,7 @@ class Putting:
             raise full.reworded(
                 remedy="await flush() or wait_for_space(), or use put(), which waits"
             )
-        if not is_name(topic):
-            raise InvalidTopic
+        check_topic(topic)
         return self._fresh(topic)
 
     def _fresh(self, topic: str) -> Parcel:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from oncecast.client.arguments import check_topic
 from oncecast.client.cluster import Cluster
 from oncecast.client.requests import Requests
-from oncecast.errors import InvalidTopic, NoSuchTopic, NotConnected, TimedOut
+from oncecast.errors import NoSuchTopic, NotConnected, TimedOut
 from oncecast.wire import commands as do
 from oncecast.wire.frames import ArcView, TopicView
-from oncecast.wire.limits import is_name
 from oncecast.wire.retention import Policy
 
 PAGE = 1000  # topics per request
@@ -33,8 +33,7 @@ class Topics:
         return not (await self._requests.call(do.DeleteTopic(topic, 0))).already
 
     async def describe(self, topic: str) -> TopicView:
-        if not is_name(topic):
-            raise InvalidTopic
+        check_topic(topic)
         view = await self._cluster.look(topic=topic)
         if not view.topics:
             raise NoSuchTopic(topic)

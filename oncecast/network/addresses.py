@@ -33,7 +33,7 @@ def split(address: str) -> tuple[str, int]:
 def split_process(address: str) -> tuple[str, int]:
     """Return host and port of a process, whose address has no node name."""
     if name_of(address):
-        raise BadAddress(f"{address!r} names a node of a process", 'write only "host:port"')
+        raise BadAddress(f"{address!r} names one node of a process", 'write only "host:port"')
     return split(address)
 
 

@@ -248,11 +248,11 @@ class Greeting:
 
     def frame(self, kind: int, body: memoryview) -> None:
         if kind != GREETING:
-            raise OutOfPlace(f"frame of kind {kind} before the handshake")
+            raise OutOfPlace(f"frame of kind {kind} arrived before the handshake")
         if self._greeting.cancelled():
             return  # the handshake timed out and the connection is about to be dropped
         if self._greeting.done():
-            raise OutOfPlace("second greeting")
+            raise OutOfPlace("a second greeting arrived")
         self._greeting.set_result(GREETINGS.decode(body))
 
     def lost(self, reason: str) -> None:

@@ -79,7 +79,7 @@ class Identity:
                 f"{mine} has dialled itself as {hello.to}", "remove its own address from its peers"
             )
         if process_of(NodeId(hello.sender)) == mine:
-            raise Refused(f"two nodes have the id {mine}", "give each its own address")
+            raise Refused(f"two nodes have the id {mine}", "give each node its own address")
         if hello.to != self.me:
             raise Refused(
                 f"{hello.sender} dialled {hello.to}, but this is {self.me}",
@@ -104,7 +104,8 @@ def answer(greeting: Value, expected: NodeId) -> Welcome:
             raise turned_down(greeting)
         case _:
             raise Refused(
-                f"{expected} answered with a Hello: not an oncecast node", "correct the address"
+                f"{expected} answered with a Hello instead of a Welcome, so it is not a node",
+                "correct the address",
             )
 
 

@@ -164,7 +164,7 @@ class Link:
 
     def frame(self, kind: int, body: memoryview) -> None:
         if kind != PONG:
-            raise OutOfPlace(f"frame of kind {kind} from the receiver of a one-way link")
+            raise OutOfPlace(f"frame of kind {kind} arrived from the receiver of a one-way link")
 
     def lost(self, reason: str) -> None:
         connection, self._connection = self._connection, None
@@ -217,7 +217,7 @@ class Inbound:
         elif kind == BYE:
             self.connection.close("closed by the peer")
         else:
-            raise OutOfPlace(f"unexpected frame of kind {kind} from a peer")
+            raise OutOfPlace(f"frame of kind {kind} is not allowed from a peer")
 
     def lost(self, reason: str) -> None:
         pass  # the failure of a peer shows on our own link to it

@@ -145,7 +145,7 @@ class Listener:
         if connection.ended:  # since its Hello
             return
         if not isinstance(hello, Hello):
-            connection.fail("hostile", str(OutOfPlace("first frame is not a Hello")))
+            connection.fail("hostile", str(OutOfPlace("the first frame is not a Hello")))
             return
         try:
             self._identity.check_speech(hello)

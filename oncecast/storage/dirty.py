@@ -73,8 +73,8 @@ class Dirty:
     def fail(self, doing: str, error: OSError) -> SyncFailed:
         """Return an error that `check` raises from now on."""
         self._failed = SyncFailed(
-            f"{doing} failed: {error.strerror or error}; the contents of the disk are unknown",
-            "stop the node, check the disk, start it again",
+            f"{doing} failed ({error.strerror or error}), so the contents of the disk are unknown",
+            "stop the node, check the disk, then start the node again",
         )
         return self._failed
 

@@ -146,7 +146,9 @@ class OsDisk:
         if not read_only:
             self._path.mkdir(PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         if not self._path.is_dir():
-            raise WrongFormat(f"{self._path}: no such directory", "use the directory of a log")
+            raise WrongFormat(
+                f"{self._path}: no such directory", "name the data directory of a node or client"
+            )
         self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self._lock = -1 if read_only else self._take_lock()

@@ -114,9 +114,10 @@ def _check_start(findings: Findings, scan_from: int) -> None:
     """Raise Corrupt if the record numbers are unknown or the log ends before the snapshot."""
     name = findings.segments[0].name if findings.segments else log_name(1)
     if findings.next == 0:
-        raise Corrupt(name, 0, 0, 0, "no readable block, so that record numbers are unknown,")
+        raise Corrupt(name, 0, 0, 0, "no block is readable")
     if findings.next < scan_from:
-        raise Corrupt(name, 0, findings.next, scan_from - 1, "the log ends too early: nothing")
+        last = scan_from - 1
+        raise Corrupt(name, 0, findings.next, last, f"the log does not reach record {last}")
 
 
 def _number_headless(segments: list[Segment]) -> None:

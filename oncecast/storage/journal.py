@@ -78,8 +78,9 @@ class Journal:
         newest = max(snapshots.values(), default=0)
         if newest > log.last:
             raise WrongFormat(
-                f"files are missing: a snapshot is of record {newest}, the log ends at {log.last}",
-                "restore them, or start in an empty directory",
+                f"log files are missing: a snapshot covers record {newest}, but the log ends at "
+                f"record {log.last}",
+                "restore the missing files, or start in an empty directory",
             )
         restore_records(log, stack, snapshots, behind)
         journal = cls(disk, log, stack, snapshots)

@@ -293,7 +293,8 @@ class Log:
         """Return the segment of a record, and the first number after the segment."""
         if not self.first <= number <= self.written:
             raise NoSuchRecord(
-                f"record {number} is not in the log, which has {self.first} to {self.written}"
+                f"record {number} is not in the log (it has {self.first} to {self.written})",
+                "read a record in this range",
             )
         at = bisect_right(self._segments, number, key=lambda each: each.first) - 1
         segment = self._segments[at]

@@ -42,7 +42,7 @@ def recover(disk: Disk, scan_from: int) -> Recovered:
         spare = _take_spare(findings)
         _make_durable(disk, findings)
     except OSError as error:
-        raise SyncFailed(f"recovery failed: {error.strerror or error}") from error
+        raise SyncFailed(f"recovery of the log failed: {error.strerror or error}") from error
     _settle(disk, findings)
     report = Recovery(
         findings.first, findings.next - 1, findings.torn_bytes, tuple(findings.damage)

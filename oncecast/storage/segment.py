@@ -184,8 +184,8 @@ class Segment:
         version, _, allocated = _OPENING.unpack(body)
         if version != VERSION:
             raise WrongFormat(
-                f"{self.name}: format version {version}, this program reads {VERSION}",
-                "use the program that wrote it",
+                f"{self.name} has format version {version}, but this program reads {VERSION}",
+                "use the version of oncecast that wrote it",
             )
         return int(allocated)
 

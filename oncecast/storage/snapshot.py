@@ -109,7 +109,9 @@ def _numbers(disk: Disk, name: str) -> list[int]:
 
 
 def _meaning(error: OSError, name: str, number: int) -> StorageError:
-    what = f"snapshot {name} at record {number}"
+    what = f"cannot write snapshot {name} at record {number}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return DiskFull(f"{what}: disk full", "free disk space; the older snapshot is still valid")
+        return DiskFull(
+            f"{what}: the disk is full", "free disk space; the older snapshot is still valid"
+        )
     return SyncFailed(f"{what}: {error.strerror or error}", "stop the node and check the disk")

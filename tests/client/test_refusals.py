@@ -11,6 +11,7 @@ import pytest
 import oncecast
 from oncecast import errors
 from oncecast.client import putting
+from oncecast.client.arguments import check_topic
 from tests.client.serving import run, serving
 
 
@@ -157,6 +158,22 @@ def test_full_buffer_refuses_put_nowait_and_lets_put_wait(
             assert (await client.describe("t")).next == 2
 
     run(story())
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("", "topic name is empty"),
+        ("x" * 256, "topic name is 256 bytes long (limit 255)"),
+        ("\ud800", r"topic name '\ud800' is not valid Unicode"),
+        (7, "topic name is 7, not a str"),
+    ],
+)
+def test_error_says_what_is_wrong_with_a_topic_name(name: object, fault: str) -> None:
+    """SVC-8"""
+    with pytest.raises(errors.InvalidTopic) as refused:
+        check_topic(name)
+    assert str(refused.value) == f"{fault}; use 1 to 255 bytes of UTF-8"
 
 
 def test_empty_name_is_refused() -> None:

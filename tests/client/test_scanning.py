@@ -113,7 +113,7 @@ async def test_scan_of_a_missing_topic_or_offset_raises(
         await client.locate("", EARLIEST)
     await filled(client, 3)
     for first, until in ((0, 4), (4, None), (5, 6)):
-        with pytest.raises(errors.OutOfRange, match="ends before offset 3"):
+        with pytest.raises(errors.OutOfRange, match="next offset 3"):
             await values(client, from_offset(first), until)
     with pytest.raises(errors.InvalidArgument, match="size is 0"):
         await values(client, size=0)

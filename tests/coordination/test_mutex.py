@@ -367,7 +367,9 @@ def test_fence_rejects_a_token_after_a_later_one() -> None:
     assert fence.highest == 0
     for token in (1, 1, 3):
         fence.admit(token)
-    with pytest.raises(Stale, match="token 2 is stale: 3 was used since; acquire the lock again"):
+    with pytest.raises(
+        Stale, match="token 2 is stale: token 3 has been used since; acquire the lock again"
+    ):
         fence.admit(2)
 
 

@@ -249,7 +249,7 @@ def test_status_shows_the_node_and_its_version(oncecast: Command, node: Process)
         (("subs", "lag", "missing"), ExitStatus.NOT_FOUND, "'missing' does not exist"),
         (("subs", "seek", "missing", "new"), ExitStatus.NOT_FOUND, "oncecast: "),
         (("put", "", "v"), ExitStatus.USAGE, "name is empty"),
-        (("sub", "x" * 256), ExitStatus.USAGE, "longer than 255 bytes"),
+        (("sub", "x" * 256), ExitStatus.USAGE, "256 bytes long (limit 255)"),
         (("put", "\udcff", "v"), ExitStatus.USAGE, "not valid Unicode"),
         (
             ("topic", "create", "t", "--keep-all", "--drop-unread"),

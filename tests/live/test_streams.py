@@ -374,7 +374,7 @@ def test_missing_founders_are_reported(tmp_path: Path, monkeypatch: pytest.Monke
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as cluster:
-            with pytest.raises(NotReached, match="the group has 1 members, 3 are needed"):
+            with pytest.raises(NotReached, match="the group has 1 of 3 members"):
                 async with join("127.0.0.1:0", through=cluster, founders=3, **CALM):
                     pass
 

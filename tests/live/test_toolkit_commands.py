@@ -222,7 +222,7 @@ def test_missing_keepers_and_members_are_reported(
         "elect", "x", *alone, "--members", "2", "--timeout", "0", "--", "true"
     )
     assert status == ExitStatus.NO_QUORUM
-    assert f"the group has 1 members, 2 are needed: {unused}; start" in err
+    assert f"the group has 1 of 2 members: {unused}; start" in err
 
 
 def test_keepers_with_another_list_refuse_with_a_reason(

@@ -231,7 +231,7 @@ def test_frames_after_an_invalid_one_are_ignored() -> None:
         desk = Desk()
         desk.feed(PREAMBLE + frame(1, b"a") + frame(99) + frame(2, b"b"))
         assert desk.session.frames == [(1, b"a")]
-        assert desk.session.reasons == ["not here"]
+        assert desk.session.reasons == [str(OutOfPlace("not here"))]
         assert desk.transport.aborted
         assert desk.stats.hostile == 1
 

@@ -131,5 +131,5 @@ def test_first_wrong_byte_of_a_preamble_is_an_error() -> None:
 
 
 def test_other_wire_format_has_its_own_error() -> None:
-    with pytest.raises(WrongWireFormat, match="wire format 9, this node 1; upgrade"):
+    with pytest.raises(WrongWireFormat, match="wire format 9, this node uses 1; upgrade"):
         feed(framer(), [PREAMBLE[:-1] + b"\x09"])

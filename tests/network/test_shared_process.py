@@ -64,7 +64,7 @@ def test_named_node_has_the_address_of_its_process(node: str) -> None:
     address, _, name = node.partition("/")
     assert (process_of(NodeId(node)), name_of(node)) == (address, name)
     assert split(node) == split(address)
-    with pytest.raises(BadAddress, match=r'names a node of a process; write only "host:port"'):
+    with pytest.raises(BadAddress, match=r'names one node of a process; write only "host:port"'):
         split_process(node)
 
 
@@ -155,7 +155,7 @@ def test_unknown_node_name_is_refused_temporarily(
 @pytest.mark.parametrize(
     ("sender", "to", "reason"),
     [
-        ("{host}/b", "{host}/a", "two nodes have the id {host}; give each its own address"),
+        ("{host}/b", "{host}/a", "two nodes have the id {host}; give each node its own address"),
         ("127.0.0.1:1/b", "127.0.0.1:1/a", "dialled 127.0.0.1:1/a, but this is {host}/a"),
         ("127.0.0.1:1/B", "{host}/a", "'127.0.0.1:1/B' is not an address"),
     ],

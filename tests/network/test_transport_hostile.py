@@ -32,7 +32,7 @@ INVALID_GREETINGS = {
         "4,294,967,295 bytes long (limit 4,096)",
     ),
     "a message before the Hello": (PREAMBLE + frame(MESSAGE, b"x"), "before the handshake"),
-    "two Hellos": (HELLO + HELLO[len(PREAMBLE) :], "second greeting"),
+    "two Hellos": (HELLO + HELLO[len(PREAMBLE) :], "a second greeting"),
     "a Welcome for a Hello": (
         PREAMBLE + frame(GREETING, GREETINGS.encode(Welcome("x", 1))),
         "first frame is not a Hello",

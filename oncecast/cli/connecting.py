@@ -37,6 +37,24 @@ OUTCOME_UNKNOWN = "outcome unknown: check the topic before resending, or use --s
 # Options
 
 
+def add_option(
+    parser: argparse.ArgumentParser,
+    name: str,
+    unit: str | None,
+    about: str,
+    default: object = None,
+    kind: Callable[[str], object] = str,
+) -> None:
+    """Add an option that has a value. Its help ends with the default, unless that is None."""
+    if default is not None:
+        about += " (default: %(default)g)" if type(default) is float else " (default: %(default)s)"
+    parser.add_argument(name, metavar=unit, type=kind, default=default, help=about)
+
+
+def add_flag(parser: argparse.ArgumentParser, name: str, about: str) -> None:
+    parser.add_argument(name, action="store_true", help=about)
+
+
 def add_connection(parser: argparse.ArgumentParser) -> None:
     """Add the options that select a node and TLS."""
     parser.add_argument(
@@ -45,12 +63,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         help="address of a node, or of several nodes separated by commas "
         f"(default: ONCECAST_SERVER, or {SERVER})",
     )
-    parser.add_argument(
-        "--cluster",
-        type=unicode,
-        default="oncecast",
-        help="name of the cluster (default: %(default)s)",
-    )
+    add_option(parser, "--cluster", None, "name of the cluster", "oncecast", unicode)
     parser.add_argument(
         "--tls", nargs=3, metavar=("CERT", "KEY", "CA"), help="PEM files of the client; enables TLS"
     )
@@ -73,18 +86,12 @@ def add_timeout(
     default: float = ANSWER_TIMEOUT,
     about: str = "how long to wait for an answer",
 ) -> None:
-    none = "" if default else ", do not wait"
-    parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=seconds,
-        default=default,
-        help=f"{about} (default: %(default)g{none})",
-    )
+    about += f" (default: %(default)g{'' if default else ', do not wait'})"
+    parser.add_argument("--timeout", metavar="SECONDS", type=seconds, default=default, help=about)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    add_flag(parser, "--json", "print one JSON object per line")
 
 
 def add_work(parser: argparse.ArgumentParser, work: Work, *, in_shell: bool) -> None:
@@ -102,12 +109,7 @@ def add_topic(parser: argparse.ArgumentParser) -> None:
 
 
 def add_subscription(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--subscription",
-        metavar="NAME",
-        default=SUBSCRIPTION,
-        help="name of the subscription (default: %(default)s)",
-    )
+    add_option(parser, "--subscription", "NAME", "name of the subscription", SUBSCRIPTION)
 
 
 def unicode(word: str) -> str:

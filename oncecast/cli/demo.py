@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli.connecting import complain, positive
+from oncecast.cli.connecting import add_option, complain, positive
 from oncecast.cli.spark.pipeline import needs_spark
 from oncecast.errors import ExitStatus
 
@@ -43,19 +43,8 @@ Try next:
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     about = "watch three nodes survive a kill -9"
     demo = commands.add_parser("demo", help=about, description=__doc__)
-    demo.add_argument(
-        "--publishes",
-        metavar="N",
-        type=positive,
-        default=PUBLISHES,
-        help="messages to put (default: %(default)s)",
-    )
-    demo.add_argument(
-        "--out",
-        metavar="DIR",
-        default="demo",
-        help="directory for the trace and the report (default: %(default)s)",
-    )
+    add_option(demo, "--publishes", "N", "messages to put", PUBLISHES, positive)
+    add_option(demo, "--out", "DIR", "directory for the trace and the report", "demo")
     demo.set_defaults(run=run)
 
 

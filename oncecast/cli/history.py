@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli.connecting import complain
+from oncecast.cli.connecting import add_flag, add_option, complain
 from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -26,14 +26,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     verb.add_argument(
         "files", metavar="FILE", type=Path, nargs="+", help="histories of all clients of a run"
     )
-    verb.add_argument(
-        "--steps",
-        type=steps,
-        default=STEPS_MAX,
-        metavar="N",
-        help=f"search steps for each topic and subscription (default: {STEPS_MAX})",
-    )
-    verb.add_argument("--json", action="store_true", help="print one JSON object")
+    about = "search steps for each topic and subscription"
+    add_option(verb, "--steps", "N", about, STEPS_MAX, steps)
+    add_flag(verb, "--json", "print one JSON object")
     verb.set_defaults(run=run_check)
 
 

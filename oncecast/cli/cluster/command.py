@@ -11,7 +11,9 @@ from oncecast.cli.cluster.ring_words import status_fields, status_words
 from oncecast.cli.connecting import (
     ANSWER_TIMEOUT,
     add_connection,
+    add_flag,
     add_json,
+    add_option,
     add_timeout,
     add_topic,
     add_work,
@@ -72,32 +74,23 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
     about = "run a group or a ring on this machine"
     up = verbs.add_parser("up", help=about, description=about)
-    up.add_argument(
-        "-n",
-        type=nodes,
-        metavar="N",
-        help="number of nodes (default: 3, or the number in the directory)",
+    add_option(
+        up, "-n", "N", "number of nodes (default: 3, or the number in the directory)", kind=nodes
     )
-    up.add_argument(
-        "--data", metavar="DIR", help="directory for their data (default: a temporary directory)"
-    )
+    add_option(up, "--data", "DIR", "directory for their data (default: a temporary directory)")
     up.add_argument(
         "--port",
         type=port,
         default=0,
         help="port of the first node; the next nodes use the next ports (default: free ports)",
     )
-    up.add_argument(
-        "--own-group", action="store_true", help="run a ring in which each process starts a group"
-    )
+    add_flag(up, "--own-group", "run a ring in which each process starts a group")
     add_json(up)
     up.set_defaults(run=run_up)
 
 
 def add_group(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--group", metavar="GROUP", help="name of the group, if the nodes form a ring"
-    )
+    add_option(parser, "--group", "GROUP", "name of the group, if the nodes form a ring")
 
 
 def address(text: str) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from oncecast.cli.connecting import called, complain, positive
+from oncecast.cli.connecting import add_option, add_timeout, called, complain, positive
 from oncecast.cli.coordination.lock import add_command
 from oncecast.cli.coordination.membership import (
     HEARTBEAT,
     SUSPECT_AFTER,
     add_joining,
-    add_patience,
     addresses,
     run_member,
 )
@@ -31,14 +30,8 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     elect.add_argument("name", metavar="NAME", type=called, help="name of the election")
     add_command(elect)
     add_joining(elect)
-    elect.add_argument(
-        "--members",
-        metavar="N",
-        type=positive,
-        default=1,
-        help="members to wait for before the election (default: %(default)s)",
-    )
-    add_patience(elect, 30.0, "how long to wait for the members")
+    add_option(elect, "--members", "N", "members to wait for before the election", 1, positive)
+    add_timeout(elect, 30.0, "how long to wait for the members")
     elect.set_defaults(run=lambda arguments: run_member(arguments, run))
 
 

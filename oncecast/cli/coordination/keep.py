@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from oncecast.cli.connecting import complain
+from oncecast.cli.connecting import add_option, complain
 from oncecast.cli.coordination.membership import (
     HEARTBEAT,
     KEEPER,
@@ -21,9 +21,7 @@ DATA = "oncecast-keep"
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     keep = commands.add_parser("keep", help="run a keeper of locks and queues", description=__doc__)
     add_joining(keep, KEEPER)
-    keep.add_argument(
-        "--data", metavar="DIR", default=DATA, help="directory for its state (default: %(default)s)"
-    )
+    add_option(keep, "--data", "DIR", "directory for its state", DATA)
     keep.set_defaults(run=lambda arguments: run_member(arguments, run, ExitStatus.OK))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from oncecast.cli.connecting import called, complain, seconds
-from oncecast.cli.coordination.membership import add_joining, add_patience, joined, run_member
+from oncecast.cli.connecting import add_option, add_timeout, called, complain, seconds
+from oncecast.cli.coordination.membership import add_joining, joined, run_member
 from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -26,14 +26,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     run.add_argument("name", metavar="NAME", type=called, help="name of the lock")
     add_command(run)
     add_joining(run)
-    run.add_argument(
-        "--lease",
-        metavar="SECONDS",
-        type=lease,
-        default=10.0,
-        help="how long the lock stays held if this process crashes (default: %(default)g)",
-    )
-    add_patience(run, float("inf"), "how long to wait for the lock")
+    about = "how long the lock stays held if this process crashes"
+    add_option(run, "--lease", "SECONDS", about, 10.0, lease)
+    add_timeout(run, float("inf"), "how long to wait for the lock")
     run.set_defaults(run=lambda arguments: run_member(arguments, run_locked))
 
 
@@ -48,13 +43,8 @@ def lease(word: str) -> float:
 
 def add_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("command", metavar="CMD", nargs="+", help="command to run, after --")
-    parser.add_argument(
-        "--grace",
-        metavar="SECONDS",
-        type=seconds,
-        default=GRACE,
-        help="time between SIGTERM and SIGKILL when CMD must stop (default: %(default)g)",
-    )
+    about = "time between SIGTERM and SIGKILL when CMD must stop"
+    add_option(parser, "--grace", "SECONDS", about, GRACE, seconds)
 
 
 async def run_locked(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from oncecast.cli.connecting import report_error, seconds
+from oncecast.cli.connecting import add_flag, report_error
 
 if TYPE_CHECKING:
     from oncecast.coordination import Node
@@ -38,20 +38,8 @@ def add_joining(parser: argparse.ArgumentParser, listen: str = ANYWHERE) -> None
         help="address at which other processes reach this one "
         f"(default: ONCECAST_LISTEN, or {listen})",
     )
-    parser.add_argument(
-        "--insecure", action="store_true", help="allow an address that other machines can reach"
-    )
+    add_flag(parser, "--insecure", "allow an address that other machines can reach")
     parser.set_defaults(anywhere=listen)
-
-
-def add_patience(parser: argparse.ArgumentParser, default: float, about: str) -> None:
-    parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=seconds,
-        default=default,
-        help=f"{about} (default: %(default)g)",
-    )
 
 
 def addresses(arguments: argparse.Namespace) -> tuple[str, list[str]]:

@@ -7,12 +7,11 @@ import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from oncecast.cli.connecting import add_json, called, complain, positive, show
+from oncecast.cli.connecting import add_json, add_timeout, called, complain, positive, show
 from oncecast.cli.coordination.membership import (
     HEARTBEAT,
     NO_KEEPER,
     add_joining,
-    add_patience,
     joined,
     run_member,
 )
@@ -44,7 +43,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     put.set_defaults(lines=True)
     take = _verb(verbs, "take", "take elements out of a queue", run_take)
-    add_patience(take, 2.0, "how long to wait for elements, or inf")
+    add_timeout(take, 2.0, "how long to wait for elements, or inf")
     peek = _verb(verbs, "peek", "print elements without taking them", run_peek)
     for verb in (take, peek):
         about = "maximum number of elements (default: %(default)s)"

@@ -13,6 +13,8 @@ from oncecast.cli.connecting import (
     ANSWER_TIMEOUT,
     add_connection,
     add_json,
+    add_option,
+    add_timeout,
     called,
     complain,
     named_client,
@@ -24,7 +26,6 @@ from oncecast.cli.coordination.membership import (
     HEARTBEAT,
     SUSPECT_AFTER,
     add_joining,
-    add_patience,
     addresses,
     run_member,
 )
@@ -75,7 +76,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         type=float,
         help="how long a write waits for buffer space (default: 1)",
     )
-    add_patience(write, 5.0, "how long to wait for readers")
+    add_timeout(write, 5.0, "how long to wait for readers")
     write.set_defaults(lines=True)
 
     read = _verb(verbs, "read", "read values of a stream", run_read)
@@ -86,7 +87,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         type=positive,
         help="maximum number of values (default: no limit)",
     )
-    add_patience(read, 5.0, "how long to wait for the next value, or inf")
+    add_timeout(read, 5.0, "how long to wait for the next value, or inf")
 
 
 def _verb(
@@ -100,12 +101,7 @@ def _verb(
         default="reliable",
         help="delivery guarantee (default: %(default)s)",
     )
-    verb.add_argument(
-        "--history",
-        metavar="N",
-        default="all",
-        help="values to keep for each key, or all (default: %(default)s)",
-    )
+    add_option(verb, "--history", "N", "values to keep for each key, or all", "all")
     verb.add_argument(
         "--durability",
         choices=("volatile", "transient-local", "persistent"),

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from oncecast.cli.connecting import (
     add_connection,
+    add_flag,
     add_json,
+    add_option,
     add_timeout,
     complain,
     positive,
@@ -31,8 +33,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         ("--subscribers", "N", 2, "subscribers of each topic"),
         ("--size", "BYTES", 100, "size of a message"),
     ):
-        about = f"{about} (default: %(default)s)"
-        load.add_argument(option, metavar=unit, type=positive, default=default, help=about)
+        add_option(load, option, unit, about, default, positive)
     load.add_argument(
         "--rate",
         metavar="R",
@@ -40,15 +41,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         default=0.0,
         help="puts per second of all producers (default: 0, no limit)",
     )
-    load.add_argument(
-        "--seed", type=int, default=0, help="seed of the random operations (default: %(default)s)"
-    )
-    load.add_argument(
-        "--push", action="store_true", help="on a ring: read through the connected process"
-    )
-    load.add_argument(
-        "--trace", metavar="FILE", help="write a JSON line for each put, ack and delivery"
-    )
+    add_option(load, "--seed", None, "seed of the random operations", 0, int)
+    add_flag(load, "--push", "on a ring: read through the connected process")
+    add_option(load, "--trace", "FILE", "write a JSON line for each put, ack and delivery")
     load.add_argument("--keep", action="store_true", help="keep the topics at the end")
     add_timeout(load, about="time without progress after which to give up")
     add_connection(load)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from oncecast.cli.connecting import (
     ANSWER_TIMEOUT,
     POSITIONS,
+    add_flag,
     add_identity,
+    add_option,
     add_subscription,
     add_timeout,
     add_topic,
@@ -66,19 +68,9 @@ def configure(
     )
     add_topic(get)
     add_subscription(get)
-    get.add_argument(
-        "--count",
-        metavar="N",
-        type=positive,
-        default=1,
-        help="maximum number of messages (default: %(default)s)",
-    )
-    get.add_argument(
-        "--keep", action="store_true", help="do not acknowledge; the messages will be redelivered"
-    )
-    get.add_argument(
-        "--push", action="store_true", help="on a ring: read through the connected process"
-    )
+    add_option(get, "--count", "N", "maximum number of messages", 1, positive)
+    add_flag(get, "--keep", "do not acknowledge; the messages will be redelivered")
+    add_flag(get, "--push", "on a ring: read through the connected process")
     add_timeout(get, 0.0, "how long to wait for messages, or inf")
     get.set_defaults(patience=ANSWER_TIMEOUT)
     add_work(get, run_get, in_shell=in_shell)
@@ -86,9 +78,7 @@ def configure(
     sub = commands.add_parser("sub", help="subscribe", description="Subscribe to a topic.")
     add_topic(sub)
     add_subscription(sub)
-    sub.add_argument(
-        "--start", type=start, default="new", help=f"{POSITIONS} (default: %(default)s)"
-    )
+    add_option(sub, "--start", None, POSITIONS, "new", start)
     add_work(sub, run_sub, in_shell=in_shell)
 
     unsub = commands.add_parser("unsub", help="unsubscribe", description="End a subscription.")

@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli.connecting import add_topic, add_work, complain, show, spelled, table, unicode
+from oncecast.cli.connecting import (
+    add_flag,
+    add_topic,
+    add_work,
+    complain,
+    show,
+    spelled,
+    table,
+    unicode,
+)
 from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -65,12 +74,8 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="keep the newest SIZE bytes: 500k, 10M, 1G",
     )
-    parser.add_argument(
-        "--drop-unread", action="store_true", help="enforce these limits on unread messages, too"
-    )
-    parser.add_argument(
-        "--gossip", action="store_true", help="on a ring: push messages by gossip, not by a tree"
-    )
+    add_flag(parser, "--drop-unread", "enforce these limits on unread messages, too")
+    add_flag(parser, "--gossip", "on a ring: push messages by gossip, not by a tree")
 
 
 def age(word: str) -> int:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli.connecting import complain
+from oncecast.cli.connecting import add_option, complain
 from oncecast.cli.progress import Progress
 from oncecast.cli.sim import papers, sweep
 from oncecast.errors import ExitStatus
@@ -71,9 +71,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     verb = verbs.add_parser(
         "papers", help="repeat the experiments of papers and compare the figures"
     )
-    verb.add_argument(
-        "--only", type=papers.names, metavar="NAME,NAME", help="papers to repeat (default: all)"
-    )
+    add_option(verb, "--only", "NAME,NAME", "papers to repeat (default: all)", kind=papers.names)
     verb.add_argument("--nodes", type=positive, help="number of nodes (default: as in the paper)")
     verb.add_argument("--seed", type=int, default=1, help="seed of the simulation (default: 1)")
     verb.add_argument("--json", action="store_true", help="print one JSON line per table")

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli.connecting import add_json, complain
+from oncecast.cli.connecting import add_json, add_option, complain
 from oncecast.cli.connecting import show as show_result
 from oncecast.cli.progress import Progress
 from oncecast.cli.spark.pipeline import add_master, on_spark
@@ -35,9 +35,7 @@ def configure(
         metavar="A..B",
         help="seeds of each size (default: 0..99)",
     )
-    verb.add_argument(
-        "--out", metavar="DIR", help="directory for the outcomes (default: sweeps/SCENARIO)"
-    )
+    add_option(verb, "--out", "DIR", "directory for the outcomes (default: sweeps/SCENARIO)")
     add_master(verb)
     add_json(verb)
     verb.set_defaults(run=run)

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import oncecast
-from oncecast.cli.connecting import add_json, complain, positive, show
+from oncecast.cli.connecting import add_flag, add_json, add_option, complain, positive, show
 from oncecast.cli.progress import Progress
 from oncecast.cli.spark.pipeline import add_master, needs_spark, on_spark
 from oncecast.errors import ExitStatus
@@ -44,23 +44,10 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
     verb = verbs.add_parser("run", help="run experiments and write tables and figures")
     verb.add_argument("name", metavar="NAME", help="name of an experiment, or all")
-    verb.add_argument(
-        "--out",
-        metavar="DIR",
-        default="experiments",
-        help="directory for the report (default: %(default)s)",
-    )
-    verb.add_argument(
-        "--nodes",
-        metavar="N",
-        type=positive,
-        default=10_000,
-        help="maximum nodes (default: %(default)s)",
-    )
+    add_option(verb, "--out", "DIR", "directory for the report", "experiments")
+    add_option(verb, "--nodes", "N", "maximum nodes", 10_000, positive)
     verb.add_argument("--seed", type=int, default=1, help="first seed (default: 1)")
-    verb.add_argument(
-        "--live", action="store_true", help="also run small experiments on real processes"
-    )
+    add_flag(verb, "--live", "also run small experiments on real processes")
     add_master(verb)
     add_json(verb)
     verb.set_defaults(run=run)

@@ -10,7 +10,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli.connecting import SERVER, add_connection, add_json, complain, positive, show
+from oncecast.cli.connecting import (
+    SERVER,
+    add_connection,
+    add_json,
+    add_option,
+    complain,
+    positive,
+    show,
+)
 from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -31,12 +39,8 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     archive = jobs.add_parser("archive", help="write topics to Parquet, each message once")
     archive.add_argument("directory", metavar="DIR", help="directory for the files")
     archive.add_argument("--topics", metavar="T,...", help="names of topics, separated by commas")
-    archive.add_argument(
-        "--pattern", metavar="REGEX", help="regular expression for names of topics"
-    )
-    archive.add_argument(
-        "--batch", metavar="N", type=positive, help="messages per micro-batch (default: all)"
-    )
+    add_option(archive, "--pattern", "REGEX", "regular expression for names of topics")
+    add_option(archive, "--batch", "N", "messages per micro-batch (default: all)", kind=positive)
     add_connection(archive)
     archive.set_defaults(run=run_archive)
 
@@ -50,9 +54,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     metrics.add_argument(
         "traces", metavar="FILE", nargs="+", help="trace of `oncecast load --trace`"
     )
-    metrics.add_argument(
-        "--out", metavar="DIR", help="directory for a report with figures (default: no report)"
-    )
+    add_option(metrics, "--out", "DIR", "directory for a report with figures (default: no report)")
     metrics.set_defaults(run=run_metrics)
 
     experiments = jobs.add_parser(
@@ -67,9 +69,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def add_master(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--master", default="local[*]", help="Spark master URL (default: %(default)s)"
-    )
+    add_option(parser, "--master", None, "Spark master URL", "local[*]")
 
 
 def run_archive(arguments: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
     verify = verbs.add_parser("verify", help="verify all checksums; exit with status 1 on damage")
     verify.add_argument("--json", action="store_true", help="print one JSON object")
-    verify.set_defaults(run=run_verify)
+    verify.set_defaults(run=partial(_examined, show=_verify))
 
     dump = verbs.add_parser("dump", help="print one line per record")
     dump.add_argument(
@@ -48,18 +49,10 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="last record to print (default: the last of the log)",
     )
     dump.add_argument("--json", action="store_true", help="print one JSON object per record")
-    dump.set_defaults(run=run_dump)
+    dump.set_defaults(run=partial(_examined, show=_dump))
 
     for verb in (verify, dump):
         verb.add_argument("directory", metavar="DIR", type=Path, help="data directory of a node")
-
-
-def run_verify(arguments: argparse.Namespace) -> int:
-    return _examined(arguments, _verify)
-
-
-def run_dump(arguments: argparse.Namespace) -> int:
-    return _examined(arguments, _dump)
 
 
 def _examined(arguments: argparse.Namespace, show: Show) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from time import monotonic
-from types import TracebackType
 
 WIDTH = 30
 REDRAW_EVERY = 0.1
@@ -32,12 +31,7 @@ class Progress:
             sys.stderr.write(f"{line}\x1b[K")
             sys.stderr.flush()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from types import TracebackType
 from typing import NoReturn
 
 from oncecast.client.client import Client
@@ -66,14 +65,9 @@ class Embedded:
             await self._server.__aexit__(None, None, None)
             raise
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            await self._client.__aexit__(kind, error, traceback)
+            await self._client.__aexit__(kind)
         finally:
             try:
                 await self._server.__aexit__(None, None, None)

@@ -11,7 +11,6 @@ from itertools import count
 from math import inf
 from random import SystemRandom
 from secrets import token_hex
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from oncecast.client.client import Client
@@ -171,17 +170,12 @@ class Node:
         chosen = self._acceptors or ((self.me,) if fixed or not self.peers else ()) + self.peers
         return tuple(sorted({NodeId(each) for each in chosen}))
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         if not self.stopping:
             await self.streams.close(LINGER if error is None else 0.0)
             self.group.leave()
         try:
-            await self._runtime.__aexit__(kind, error, traceback)
+            await self._runtime.__aexit__(kind, error)
         finally:
             await self._sign_out()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 from abc import abstractmethod
-from types import TracebackType
 from typing import Self
 
 from oncecast.errors import BadSetting, CannotListen
@@ -92,17 +91,12 @@ class Process:
         self.settle()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         try:
             if error is None and not self.runtime.stopping:
                 self.runtime.ask_to_stop()
                 await self.hand_over()
-            await self.runtime.__aexit__(kind, error, traceback)
+            await self.runtime.__aexit__(kind, error)
         finally:
             await self._end()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from oncecast.kernel.protocol import Effect, NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
@@ -25,6 +25,7 @@ from oncecast.simulator.weather import LAN, Front, Handlers, Kind, Weather
 
 Build = Callable[[NodeId, Random], Stack]
 Listener = Callable[[NodeId, Value], None]
+P = TypeVar("P", bound=Protocol)
 
 BEGIN = 1_735_689_600.0  # the wall clock at the start of a run, in seconds since 1970
 SSD = Uniform(0.0002, 0.002)
@@ -92,6 +93,12 @@ class Simulation(Agenda):
 
     def alive(self) -> list[NodeId]:
         return [node.me for node in self.nodes.values() if node.stack is not None]
+
+    def protocol(self, node: NodeId, kind: type[P]) -> P:
+        """Return the protocol of this type that a running node has."""
+        stack = self.nodes[node].stack
+        assert stack is not None, f"{node} is down"
+        return next(each for each in stack.protocols if isinstance(each, kind))
 
     def call(self, delay: float, action: Callable[[], None]) -> None:
         """Call `action` after `delay`."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from oncecast.cli.connecting import add_option, add_timeout, called, complain, positive
 from oncecast.cli.coordination.lock import add_command
 from oncecast.cli.coordination.membership import (
-    HEARTBEAT,
     SUSPECT_AFTER,
     add_joining,
     addresses,
+    join_at,
     run_member,
 )
 
@@ -36,18 +36,11 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 async def run(arguments: argparse.Namespace) -> int:
-    from oncecast.coordination import NotReached, join
-    from oncecast.errors import NoQuorum
+    from oncecast.errors import NoQuorum, NotReached
 
     listen, peers = addresses(arguments)
-    async with join(
-        listen,
-        peers=peers,
-        group=f"elect/{arguments.name}",
-        heartbeat=HEARTBEAT,
-        suspect_after=SUSPECT_AFTER,
-        insecure=arguments.insecure,
-    ) as node:
+    group = f"elect/{arguments.name}"
+    async with join_at(arguments, listen, peers=peers, group=group) as node:
         try:
             await node.group.wait_for_view_size(arguments.members, arguments.timeout)
         except NotReached as error:

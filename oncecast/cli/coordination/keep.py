@@ -6,11 +6,10 @@ import argparse
 
 from oncecast.cli.connecting import add_option, complain
 from oncecast.cli.coordination.membership import (
-    HEARTBEAT,
     KEEPER,
-    SUSPECT_AFTER,
     add_joining,
     addresses,
+    join_at,
     run_member,
 )
 from oncecast.errors import ExitStatus
@@ -28,7 +27,6 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 async def run(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from oncecast.coordination import join
     from oncecast.network.addresses import split_process
 
     listen, peers = addresses(arguments)
@@ -38,14 +36,7 @@ async def run(arguments: argparse.Namespace) -> int:
         )
     if not arguments.peers and listen != KEEPER and peers == [KEEPER]:
         peers = []  # a single keeper at another address
-    async with join(
-        listen,
-        peers=peers,
-        directory=arguments.data,
-        heartbeat=HEARTBEAT,
-        suspect_after=SUSPECT_AFTER,
-        insecure=arguments.insecure,
-    ) as node:
+    async with join_at(arguments, listen, peers=peers, directory=arguments.data) as node:
         complain(f"keeper {node.me} is running, 1 of {len(node.acceptors)}")
         await node.unless_stopped(asyncio.Event().wait())
     return ExitStatus.OK

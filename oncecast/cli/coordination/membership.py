@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oncecast.cli.connecting import add_flag, report_error
 
@@ -60,6 +60,14 @@ def addresses(arguments: argparse.Namespace) -> tuple[str, list[str]]:
     return listen, found
 
 
+def join_at(arguments: argparse.Namespace, listen: str, **options: Any) -> Node:
+    """Return a node at this address, with the pace of a command and these options of `join`."""
+    from oncecast.coordination import join
+
+    pace = {"heartbeat": HEARTBEAT, "suspect_after": SUSPECT_AFTER}
+    return join(listen, insecure=arguments.insecure, **pace, **options)
+
+
 @asynccontextmanager
 async def joined(
     arguments: argparse.Namespace, *, lease: float = 10.0, grace: float = 0.0
@@ -67,20 +75,11 @@ async def joined(
     """Join the group of the keepers and wait for a majority of them. Raises NoQuorum."""
     import asyncio
 
-    from oncecast.coordination import join
     from oncecast.errors import NoQuorum
 
     listen, peers = addresses(arguments)
     with troubles() as reasons:
-        async with join(
-            listen,
-            peers=peers,
-            heartbeat=HEARTBEAT,
-            suspect_after=SUSPECT_AFTER,
-            lease=lease,
-            grace=grace,
-            insecure=arguments.insecure,
-        ) as node:
+        async with join_at(arguments, listen, peers=peers, lease=lease, grace=grace) as node:
             try:
                 async with asyncio.timeout(JOIN_WITHIN):
                     async for view in node.group.watch():

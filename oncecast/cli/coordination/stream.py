@@ -23,10 +23,9 @@ from oncecast.cli.connecting import (
     show,
 )
 from oncecast.cli.coordination.membership import (
-    HEARTBEAT,
-    SUSPECT_AFTER,
     add_joining,
     addresses,
+    join_at,
     run_member,
 )
 from oncecast.errors import ExitStatus
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 KEYS_SHOWN = 64  # characters of a key
 FLUSH_WITHIN = 30.0
-PACE: dict[str, Any] = {"heartbeat": HEARTBEAT, "suspect_after": SUSPECT_AFTER}
 QUALITIES = {
     "--deadline": "maximum time between two values of a key (default: no limit)",
     "--lifespan": "time after which a value expires (default: never)",
@@ -159,19 +157,17 @@ def run_stream(arguments: argparse.Namespace, work: Work) -> int:
 @asynccontextmanager
 async def joined(arguments: argparse.Namespace) -> AsyncIterator[Node]:
     """Join through a cluster if --server is set or values are persistent, else through peers."""
-    from oncecast.coordination import join
-
     listen, peers = addresses(arguments)
     if arguments.server or arguments.durability == "persistent":
         async with (
             named_client(arguments, None) as client,  # arguments.name is the stream
-            join(listen, through=client, insecure=arguments.insecure, **PACE) as node,
+            join_at(arguments, listen, through=client) as node,
         ):
             yield node
         return
     if arguments.listen and not arguments.peers:
         peers = []  # other processes connect to this one
-    async with join(listen, peers=peers, insecure=arguments.insecure, **PACE) as node:
+    async with join_at(arguments, listen, peers=peers) as node:
         yield node
 
 

@@ -97,11 +97,7 @@ class Overlay:
         return self.sim.alive()
 
     def view(self, node: NodeId) -> HyParView:
-        stack = self.sim.nodes[node].stack
-        assert stack is not None, f"{node} is down"
-        view = stack.protocols[0]
-        assert isinstance(view, HyParView)
-        return view
+        return self.sim.protocol(node, HyParView)
 
     def links(self) -> list[list[int]]:
         """Return the indexes of the neighbours of each live node, where both sides agree."""

@@ -82,11 +82,7 @@ class Trees:
 
     def set_threshold(self, threshold: float) -> None:
         for name in self.overlay.alive():
-            stack = self.overlay.sim.nodes[name].stack
-            assert stack is not None
-            tree = stack.protocols[1]
-            assert isinstance(tree, Plumtree)
-            tree.threshold = int(threshold)
+            self.overlay.sim.protocol(name, Plumtree).threshold = int(threshold)
 
     def broadcast(self, sender: NodeId | None = None) -> Cost:
         """Broadcast a message from `sender` or a random node, and wait until it has settled."""

@@ -64,14 +64,6 @@ def broadcaster(conditions: Conditions, layers: Layers) -> Build:
     return build
 
 
-def recovery_of(sim: Simulation, node: NodeId) -> Recovery:
-    stack = sim.nodes[node].stack
-    assert stack is not None, f"{node} is down"
-    top = stack.protocols[-1]
-    assert isinstance(top, Recovery)
-    return top
-
-
 class Once(Checker):
     """Each node ends up with each published message, delivers it once, and never forgets it."""
 
@@ -96,7 +88,7 @@ class Once(Checker):
         if step.kind == "start":
             if sim.nodes[step.node].disk is None:
                 self.delivered.pop(step.node, None)
-            inventory = recovery_of(sim, step.node).inventory
+            inventory = sim.protocol(step.node, Recovery).inventory
             for id in self.delivered.get(step.node, {}):
                 if id not in inventory:
                     raise Violation(f"{step.node} delivered {id} and forgot it in a crash")
@@ -113,7 +105,7 @@ class Once(Checker):
         """
         delivered = {id: None for mine in self.delivered.values() for id in mine}
         for node in sim.nodes:
-            held = recovery_of(sim, node).held
+            held = sim.protocol(node, Recovery).held
             for id in delivered:
                 if id not in held:
                     return f"{node} never got {id}"

@@ -32,11 +32,7 @@ LOOKUPS = 3
 
 def status_of(sim: Simulation, node: NodeId) -> Status:
     """Return the status of the Chord of a live node."""
-    stack = sim.nodes[node].stack
-    assert stack is not None, f"{node} is down"
-    chord = stack.protocols[0]
-    assert isinstance(chord, Chord)
-    return chord.status
+    return sim.protocol(node, Chord).status
 
 
 def members_of(sim: Simulation) -> list[MemberStatus]:

@@ -70,11 +70,7 @@ class Agreement(Checker):
             raise Violation(f"views and leaders still change {PATIENCE:g} s after the storm")
         alive = sorted(sim.alive())
         for node in alive:
-            stack = sim.nodes[node].stack
-            assert stack is not None
-            group, election = stack.protocols
-            assert isinstance(group, Group)
-            assert isinstance(election, LeaderElection)
+            group, election = sim.protocol(node, Group), sim.protocol(node, LeaderElection)
             if list(group.view) != alive:
                 raise Violation(f"{node} sees {group.view}; the running nodes are {alive}")
             if election.leader != alive[0]:

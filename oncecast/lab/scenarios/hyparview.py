@@ -31,14 +31,6 @@ GOSSIP_SECONDS = 12.0  # on average
 CONTACTS = 3
 
 
-def view_of(sim: Simulation, node: NodeId) -> HyParView:
-    stack = sim.nodes[node].stack
-    assert stack is not None, f"{node} is down"
-    view = stack.protocols[0]
-    assert isinstance(view, HyParView)
-    return view
-
-
 def check_bounds(view: HyParView) -> None:
     if (
         len(view.active) > view.active_max
@@ -67,7 +59,7 @@ class Views(Checker):
             return  # a fault of many nodes, or of a node that is gone
         if step.kind == "start":
             self.announced[step.node] = {}
-        view, announced = view_of(sim, step.node), self.announced[step.node]
+        view, announced = sim.protocol(step.node, HyParView), self.announced[step.node]
         for effect in step.effects:
             if isinstance(effect, Emit):
                 self._note(step.node, announced, effect)
@@ -95,10 +87,11 @@ class Views(Checker):
     def left(self, sim: Simulation) -> str:
         """Return why the views are not symmetric and connected yet, or an empty string."""
         number = {node: index for index, node in enumerate(sim.nodes)}
-        links = [[number[peer] for peer in view_of(sim, node).active] for node in sim.nodes]
-        for node in sim.nodes:
-            for peer in view_of(sim, node).active:
-                if node not in view_of(sim, peer).active:
+        active = {node: sim.protocol(node, HyParView).active for node in sim.nodes}
+        links = [[number[peer] for peer in peers] for peers in active.values()]
+        for node, peers in active.items():
+            for peer in peers:
+                if node not in active[peer]:
                     return f"{node} has {peer} as a neighbour, but {peer} does not have {node}"
         parts = part_sizes(links)
         if min(parts) < len(sim.nodes):

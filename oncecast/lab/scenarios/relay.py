@@ -116,9 +116,6 @@ class Relay:
         self.sim.call(LOOK_EVERY, look)
 
     def _idle(self, publisher: Publisher) -> bool:
-        stack = self.sim.nodes[publisher.me].stack
-        if stack is None or publisher.put < publisher.puts:
+        if not self._runs(publisher) or publisher.put < publisher.puts:
             return False
-        session = stack.protocols[0]
-        assert isinstance(session, ClientSession)
-        return not session.unsettled
+        return not self.sim.protocol(publisher.me, ClientSession).unsettled

@@ -35,11 +35,7 @@ SUCCESSORS = 8  # length of a successor list
 
 
 def scribe_of(sim: Simulation, node: NodeId) -> Scribe:
-    stack = sim.nodes[node].stack
-    assert stack is not None, f"{node} is down"
-    scribe = stack.protocols[1]
-    assert isinstance(scribe, Scribe)
-    return scribe
+    return sim.protocol(node, Scribe)
 
 
 class Audience(Checker):

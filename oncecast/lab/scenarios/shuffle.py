@@ -106,11 +106,7 @@ class Views(Checker):
 
 
 def view_of(sim: Simulation, node: NodeId) -> list[NodeId]:
-    stack = sim.nodes[node].stack
-    assert stack is not None
-    (shuffle,) = stack.protocols
-    assert isinstance(shuffle, Shuffle)
-    return shuffle.view
+    return sim.protocol(node, Shuffle).view
 
 
 def populate(sim: Simulation, nodes: int) -> None:

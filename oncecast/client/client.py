@@ -26,11 +26,15 @@ from oncecast.client.scanning import SCAN_BYTES, Located, Slice
 from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.client.subscription import Subscription
 from oncecast.client.subscriptions import Subscribed
-from oncecast.errors import Closed
+from oncecast.errors import Closed, TooMany
+from oncecast.kernel.protocol import NodeId
 from oncecast.network.tls import Tls
+from oncecast.replication.events import Change, HandOver
+from oncecast.wire import commands as do
 from oncecast.wire.batch import Message
 from oncecast.wire.commands import Start
-from oncecast.wire.frames import GroupView, RingView, TopicView, View
+from oncecast.wire.frames import ClientCommand, GroupView, RingView, TopicView, View
+from oncecast.wire.limits import PARTS_MAX
 from oncecast.wire.results import PublishedRange
 from oncecast.wire.retention import DEFAULT, Policy
 
@@ -252,8 +256,13 @@ class Client:
     async def stage(
         self, source: str, number: int, part: str, topic: str, count: int, batch: bytes
     ) -> bool:
-        """Store a packed batch of `count` messages; return whether it is new."""
-        return await self.parts.usable.staged.stage(source, number, part, topic, count, batch)
+        """Store a packed batch of `count` messages; return whether it is new.
+
+        A source numbers its publications upwards. Any client may stage and publish its parts, and
+        repeated calls have no effect. On a ring each topic has its own sources, so name the topic.
+        """
+        command = do.Stage(source, number, part, topic, count, len(batch), 0, batch)
+        return await self._changed(command)
 
     async def publish_staged(
         self, source: str, number: int, parts: Iterable[str], topic: str = ""
@@ -262,28 +271,33 @@ class Client:
 
         Return the offsets of the parts, even if an earlier call published them.
         """
-        return await self.parts.usable.staged.publish(source, number, parts, topic)
+        names = tuple(parts)
+        if len(names) > PARTS_MAX:
+            raise TooMany("parts in one publish", PARTS_MAX)
+        command = do.PublishStaged(source, number, names, 0, topic)
+        ranges: tuple[PublishedRange, ...] = (await self._call(command)).ranges
+        return ranges
 
     async def drop_staged(self, source: str, number: int, topic: str = "") -> int:
         """Delete the parts of this number; return how many there were."""
-        return await self.parts.usable.staged.drop(source, number, topic)
+        return int((await self._call(do.DropStaged(source, number, topic))).parts)
 
     async def close_source(self, source: str, topic: str = "") -> bool:
         """Delete a source that will not be used again; return whether it existed."""
-        return await self.parts.usable.staged.close(source, topic)
+        return await self._changed(do.CloseSource(source, 0, topic))
 
     # -- topics --
 
     async def create_topic(self, topic: str, policy: Policy = DEFAULT) -> bool:
         """Create a topic that stays until it is deleted; return whether it is new."""
-        return await self.parts.usable.topics.create(topic, policy)
+        return await self._changed(do.CreateTopic(topic, 0, policy))
 
     async def set_policy(self, topic: str, policy: Policy) -> None:
-        await self.parts.usable.topics.set_policy(topic, policy)
+        await self._call(do.SetPolicy(topic, 0, policy))
 
     async def delete_topic(self, topic: str) -> bool:
         """Delete a topic, its messages and subscriptions; return whether it existed."""
-        return await self.parts.usable.topics.delete(topic)
+        return await self._changed(do.DeleteTopic(topic, 0))
 
     async def describe(self, topic: str) -> TopicView:
         return await self.parts.usable.topics.describe(topic)
@@ -301,15 +315,15 @@ class Client:
 
     async def add_replica(self, node: str) -> GroupView:
         """Add a node that waits to join; return when it is a member."""
-        return await self.parts.usable.cluster.add_replica(node)
+        return await self.parts.usable.cluster.group(Change(add=NodeId(node)))
 
     async def remove_replica(self, node: str) -> GroupView:
         """Remove a node; return when it is no longer a member."""
-        return await self.parts.usable.cluster.remove_replica(node)
+        return await self.parts.usable.cluster.group(Change(remove=NodeId(node)))
 
     async def transfer_leader(self, node: str) -> GroupView:
         """Make this node the leader; return when it is."""
-        return await self.parts.usable.cluster.transfer_leader(node)
+        return await self.parts.usable.cluster.group(HandOver(NodeId(node)))
 
     async def ring(self, tree: str = "") -> RingView:
         """Return the ring as the connected process knows it, with its part in the tree of a topic.
@@ -336,6 +350,13 @@ class Client:
         return self.parts.session.node_of(topic)
 
     # -- below the public methods --
+
+    async def _call(self, command: ClientCommand) -> Any:
+        return await self.parts.usable.requests.call(command)
+
+    async def _changed(self, command: ClientCommand) -> bool:
+        """Execute `command`; return whether it has changed something."""
+        return not (await self._call(command)).already
 
     def hurry(self, timeout: float) -> None:
         """Wait at most `timeout` seconds for answers from now on: the process is about to end."""

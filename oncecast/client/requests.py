@@ -51,11 +51,9 @@ class Requests:
     async def call(self, command: ClientCommand, timeout: float | None = None) -> Any:
         """Have the node execute `command` once; return its result or raise its refusal."""
         check_names(command)
-        return await self.answer(
-            lambda ticket: local.Do(ticket, command, self.seconds(timeout)), None
-        )
+        return await self.answer(lambda ticket: local.Do(ticket, command, self.seconds(timeout)))
 
-    async def answer(self, make: Callable[[int], Value], timeout: float | None) -> Any:
+    async def answer(self, make: Callable[[int], Value], timeout: float | None = None) -> Any:
         """Send the request that `make` returns for a new ticket; return or raise its answer."""
         self.check_open()
         check_sendable(make(0))

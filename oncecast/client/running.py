@@ -19,7 +19,6 @@ from oncecast.client.requests import Requests
 from oncecast.client.scanning import Scans
 from oncecast.client.session import local
 from oncecast.client.session.client import ClientSession
-from oncecast.client.staging import StagedPuts
 from oncecast.client.state import StateDirectory
 from oncecast.client.subscription import Subscription
 from oncecast.client.subscriptions import MakeSubscription, Subscriptions
@@ -85,9 +84,8 @@ class Running:
         )
         self.subscriptions = Subscriptions(self.requests, make_subscription)
         self.cluster = Cluster(self.requests)
-        self.topics = Topics(self.requests, self.cluster, partial(topics_at, options))
+        self.topics = Topics(self.cluster, partial(topics_at, options))
         self.scans = Scans(self.requests)
-        self.staged = StagedPuts(self.requests)
         self.temporary: dict[str, None] = {}  # topics of subscriptions that end with this client
         self._handlers: dict[type[Value], Callable[[Any], None]] = {
             local.Stored: self.putting.stored,
@@ -194,7 +192,7 @@ class Running:
         name, unsubscribe = self.session.producer, self.subscriptions.remove
         failures += await failed([unsubscribe(topic, name) for topic in self.temporary])
         forget, seconds = not self.options.durable_name, self.requests.timeout
-        await self.requests.answer(lambda ticket: local.Finish(ticket, forget, seconds), None)
+        await self.requests.answer(lambda ticket: local.Finish(ticket, forget, seconds))
         if failures:
             raise failures[0]
 

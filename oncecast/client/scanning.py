@@ -122,9 +122,8 @@ class Scans:
 
     async def _scan(self, scan: Scan) -> Scanned:
         check_names(Subscribe(scan.topic, "scan", scan.start, 0))
-        found: Scanned = await self._requests.answer(
-            lambda ticket: Survey(ticket, scan, self._requests.timeout), None
-        )
+        seconds = self._requests.timeout
+        found: Scanned = await self._requests.answer(lambda ticket: Survey(ticket, scan, seconds))
         return found
 
 

@@ -228,7 +228,7 @@ class Subscription:
         if self._inbox.delivered >= self._end_of_topic:
             seconds = self._requests.timeout
             view = await self._requests.answer(
-                lambda ticket: Show(ticket, self.topic, subscriptions=False, timeout=seconds), None
+                lambda ticket: Show(ticket, self.topic, subscriptions=False, timeout=seconds)
             )
             if not view.topics:
                 raise NoSuchTopic(self.topic)
@@ -337,11 +337,9 @@ class Subscription:
         """Continue at `start`: an offset, a time, `EARLIEST` or `NEW`."""
         self._raise_error()
         check_start(start)
+        seconds = self._requests.seconds(timeout)
         await self._requests.answer(
-            lambda ticket: Move(
-                ticket, self.topic, self.name, start, self._requests.seconds(timeout)
-            ),
-            None,
+            lambda ticket: Move(ticket, self.topic, self.name, start, seconds)
         )
 
     # -- the end --

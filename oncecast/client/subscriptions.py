@@ -104,7 +104,7 @@ class Subscriptions:
         key = (subscription.topic, subscription.name)
         left = self._leaving[key] = self._requests.loop.create_future()
         try:
-            await self._requests.answer(request, None)
+            await self._requests.answer(request)
         finally:
             left.set_result(None)
             if self._leaving.get(key) is left:

@@ -1,4 +1,4 @@
-"""Topics: create, configure, delete, describe and list them."""
+"""Topics: describe and list them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from oncecast.client.arguments import check_topic
 from oncecast.client.cluster import Cluster
-from oncecast.client.requests import Requests
 from oncecast.errors import NoSuchTopic, NotConnected, TimedOut
-from oncecast.wire import commands as do
 from oncecast.wire.frames import ArcView, TopicView
-from oncecast.wire.retention import Policy
 
 PAGE = 1000  # topics per request
 TOGETHER = 16  # groups of a ring that are asked concurrently
@@ -20,17 +17,8 @@ ListAt = Callable[[str, str], Awaitable[list[TopicView]]]  # given an address an
 
 
 class Topics:
-    def __init__(self, requests: Requests, cluster: Cluster, list_at: ListAt) -> None:
-        self._requests, self._cluster, self._list_at = requests, cluster, list_at
-
-    async def create(self, topic: str, policy: Policy) -> bool:
-        return not (await self._requests.call(do.CreateTopic(topic, 0, policy))).already
-
-    async def set_policy(self, topic: str, policy: Policy) -> None:
-        await self._requests.call(do.SetPolicy(topic, 0, policy))
-
-    async def delete(self, topic: str) -> bool:
-        return not (await self._requests.call(do.DeleteTopic(topic, 0))).already
+    def __init__(self, cluster: Cluster, list_at: ListAt) -> None:
+        self._cluster, self._list_at = cluster, list_at
 
     async def describe(self, topic: str) -> TopicView:
         check_topic(topic)

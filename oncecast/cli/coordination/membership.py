@@ -64,8 +64,8 @@ def join_at(arguments: argparse.Namespace, listen: str, **options: Any) -> Node:
     """Return a node at this address, with the pace of a command and these options of `join`."""
     from oncecast.coordination import join
 
-    pace = {"heartbeat": HEARTBEAT, "suspect_after": SUSPECT_AFTER}
-    return join(listen, insecure=arguments.insecure, **pace, **options)
+    options |= {"heartbeat": HEARTBEAT, "suspect_after": SUSPECT_AFTER}
+    return join(listen, insecure=arguments.insecure, **options)
 
 
 @asynccontextmanager

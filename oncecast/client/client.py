@@ -33,7 +33,7 @@ from oncecast.replication.events import Change, HandOver
 from oncecast.wire import commands as do
 from oncecast.wire.batch import Message
 from oncecast.wire.commands import Start
-from oncecast.wire.frames import ClientCommand, GroupView, RingView, TopicView, View
+from oncecast.wire.frames import GroupView, RingView, TopicView, View
 from oncecast.wire.limits import PARTS_MAX
 from oncecast.wire.results import PublishedRange
 from oncecast.wire.retention import DEFAULT, Policy
@@ -262,7 +262,7 @@ class Client:
         repeated calls have no effect. On a ring each topic has its own sources, so name the topic.
         """
         command = do.Stage(source, number, part, topic, count, len(batch), 0, batch)
-        return await self._changed(command)
+        return await self.parts.usable.requests.changes(command)
 
     async def publish_staged(
         self, source: str, number: int, parts: Iterable[str], topic: str = ""
@@ -275,29 +275,31 @@ class Client:
         if len(names) > PARTS_MAX:
             raise TooMany("parts in one publish", PARTS_MAX)
         command = do.PublishStaged(source, number, names, 0, topic)
-        ranges: tuple[PublishedRange, ...] = (await self._call(command)).ranges
+        ranges: tuple[PublishedRange, ...] = (await self.parts.usable.requests.call(command)).ranges
         return ranges
 
     async def drop_staged(self, source: str, number: int, topic: str = "") -> int:
         """Delete the parts of this number; return how many there were."""
-        return int((await self._call(do.DropStaged(source, number, topic))).parts)
+        return int(
+            (await self.parts.usable.requests.call(do.DropStaged(source, number, topic))).parts
+        )
 
     async def close_source(self, source: str, topic: str = "") -> bool:
         """Delete a source that will not be used again; return whether it existed."""
-        return await self._changed(do.CloseSource(source, 0, topic))
+        return await self.parts.usable.requests.changes(do.CloseSource(source, 0, topic))
 
     # -- topics --
 
     async def create_topic(self, topic: str, policy: Policy = DEFAULT) -> bool:
         """Create a topic that stays until it is deleted; return whether it is new."""
-        return await self._changed(do.CreateTopic(topic, 0, policy))
+        return await self.parts.usable.requests.changes(do.CreateTopic(topic, 0, policy))
 
     async def set_policy(self, topic: str, policy: Policy) -> None:
-        await self._call(do.SetPolicy(topic, 0, policy))
+        await self.parts.usable.requests.call(do.SetPolicy(topic, 0, policy))
 
     async def delete_topic(self, topic: str) -> bool:
         """Delete a topic, its messages and subscriptions; return whether it existed."""
-        return await self._changed(do.DeleteTopic(topic, 0))
+        return await self.parts.usable.requests.changes(do.DeleteTopic(topic, 0))
 
     async def describe(self, topic: str) -> TopicView:
         return await self.parts.usable.topics.describe(topic)
@@ -350,13 +352,6 @@ class Client:
         return self.parts.session.node_of(topic)
 
     # -- below the public methods --
-
-    async def _call(self, command: ClientCommand) -> Any:
-        return await self.parts.usable.requests.call(command)
-
-    async def _changed(self, command: ClientCommand) -> bool:
-        """Execute `command`; return whether it has changed something."""
-        return not (await self._call(command)).already
 
     def hurry(self, timeout: float) -> None:
         """Wait at most `timeout` seconds for answers from now on: the process is about to end."""

@@ -53,6 +53,10 @@ class Requests:
         check_names(command)
         return await self.answer(lambda ticket: local.Do(ticket, command, self.seconds(timeout)))
 
+    async def changes(self, command: ClientCommand) -> bool:
+        """Have the node execute `command` once; return whether it has changed something."""
+        return not (await self.call(command)).already
+
     async def answer(self, make: Callable[[int], Value], timeout: float | None = None) -> Any:
         """Send the request that `make` returns for a new ticket; return or raise its answer."""
         self.check_open()

@@ -49,7 +49,7 @@ class Subscriptions:
         subscription = self.get(topic, name)
         if subscription is not None:
             await subscription.close(ack=False)
-        return not (await self._requests.call(do.Unsubscribe(topic, name, 0))).already
+        return await self._requests.changes(do.Unsubscribe(topic, name, 0))
 
     async def seek(self, topic: str, name: str, start: do.Start) -> int:
         seek = do.Seek(topic, name, start, 0, secrets.token_hex(16))

@@ -16,7 +16,8 @@ Rules
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from heapq import merge
 from random import Random
 from typing import NamedTuple
 
@@ -48,7 +49,7 @@ from oncecast.wire.frames import (
 )
 from oncecast.wire.results import Already, Staged
 
-LOOK_MAX = 1000
+LOOK_MAX = 1000  # topics per page; a page also ends after so many subscriptions
 ANSWERED_MAX = 1000  # answers remembered for one client; see the rules above
 WITH_BATCH = (do.Put, do.Stage)
 
@@ -190,7 +191,7 @@ class Gateway(Protocol):
         return self._service.group.leads(self.now)
 
     def timeout(self, timer: LeaseDue) -> None:
-        for client, question in self._awaiting_lease.take():
+        for client, question in self._awaiting_lease.due(leased=self._leased):
             self.receive(client, question)
         if self._ready:
             self._pump_soon()
@@ -439,24 +440,41 @@ class Gateway(Protocol):
     # -- looking --
 
     def _look(self, client: NodeId, look: Look) -> None:
-        registry = self._service.machine.registry
-        topics = registry.topics
-        elsewhere = registry.elsewhere(look.topic) if look.topic else None
+        elsewhere = self._service.machine.registry.elsewhere(look.topic) if look.topic else None
         if elsewhere is not None:
             self.send(client, Answer(look.id, elsewhere))
             return
-        if look.topic:
-            names = [look.topic] if look.topic in topics else []
-        else:
-            if registry.holdings is not None:  # a moving topic still belongs to this group
-                topics = {**topics, **registry.holdings.outgoing}
-            names = sorted(
-                name for name in topics if name.startswith(look.prefix) and name > look.after
-            )
-        limit = min(max(look.limit, 1), LOOK_MAX)
-        views = tuple([topic_view(topics[name], look.subscriptions) for name in names[:limit]])
-        more = len(names) > limit
+        views, more = self._page(look)
         self.send(client, View(look.id, views, more, self.me, self._version))
+
+    def _page(self, look: Look) -> tuple[tuple[TopicView, ...], bool]:
+        """Return a page of topics, and whether there are more of them."""
+        views: list[TopicView] = []
+        left = min(max(look.limit, 1), LOOK_MAX)
+        subscriptions = 0
+        for topic in self._topics(look):
+            if left <= 0 or subscriptions >= LOOK_MAX:
+                return tuple(views), True
+            views.append(topic_view(topic, look.subscriptions))
+            subscriptions += len(views[-1].subscriptions)
+            left -= 1
+        return tuple(views), False
+
+    def _topics(self, look: Look) -> Iterator[Topic]:
+        """Yield the topics that a Look asks for, in order."""
+        registry = self._service.machine.registry
+        topics, holdings = registry.topics, registry.holdings
+        if look.topic:
+            if look.topic in topics:
+                yield topics[look.topic]
+            return
+        names = topics.names(look.prefix, look.after)
+        if holdings is None:
+            yield from (topics[name] for name in names)
+            return
+        outgoing = holdings.outgoing  # a moving topic still belongs to this group
+        for name in merge(names, outgoing.names(look.prefix, look.after)):
+            yield topics.get(name) or outgoing[name]
 
 
 def topic_view(topic: Topic, of_subscriptions: bool) -> TopicView:

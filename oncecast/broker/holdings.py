@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from oncecast.broker.staging import Part, Source
 from oncecast.broker.topic import Topic
+from oncecast.broker.topics import Topics
 from oncecast.dht.identifiers import Key, key_of, up_to
 from oncecast.kernel.protocol import NodeId, Value
 
@@ -54,7 +55,7 @@ class Holdings:
         self.incoming: dict[str, Topic] = {}  # copies imported so far
         self.parts: dict[PartName, Part] = {}  # imported staged parts, by source, number and name
         self.frozen: Frozen | None = None
-        self.outgoing: dict[str, Topic] = {}  # topics of the frozen part
+        self.outgoing = Topics()  # topics of the frozen part
         self.sources: dict[str, Source] = {}  # sources of the frozen part
 
     def owns(self, topic: str) -> bool:

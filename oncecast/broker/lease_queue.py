@@ -7,12 +7,15 @@ leader without a majority steps down within the suspicion time, and redirects it
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Generic, TypeVar
 
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
 LEASE_CHECK_EVERY = 0.02
 QUEUED_MAX = 1000  # above it, a read is dropped and its client retries
+QUEUED_OF_CLIENT_MAX = 100
+TURN = 50  # reads that are answered at once, before other inputs get their turn
 
 Question = TypeVar("Question", bound=Value)
 
@@ -24,10 +27,14 @@ class LeaseQueue(Generic[Question]):
         self._protocol, self._timer = protocol, timer
         self._watching = False  # the timer is set
         self._questions: dict[tuple[NodeId, Question], None] = {}
+        self._of_client: dict[NodeId, int] = {}
 
     def add(self, client: NodeId, question: Question) -> None:
-        if len(self._questions) < QUEUED_MAX:
+        count = self._of_client.get(client, 0)
+        full = len(self._questions) >= QUEUED_MAX or count >= QUEUED_OF_CLIENT_MAX
+        if not full and (client, question) not in self._questions:
             self._questions[client, question] = None
+            self._of_client[client] = count + 1
         self.watch()
 
     def watch(self) -> None:
@@ -41,7 +48,28 @@ class LeaseQueue(Generic[Question]):
         self._watching = False
         taken = list(self._questions)
         self._questions.clear()
+        self._of_client.clear()
+        return taken
+
+    def due(self, *, leased: bool) -> list[tuple[NodeId, Question]]:
+        """Remove and return the next reads after the timer has fired; none without a lease."""
+        self._watching = False
+        if self._questions and not leased:
+            self.watch()
+        taken = list(islice(self._questions, TURN)) if leased else []
+        for key in taken:
+            del self._questions[key]
+            self._count_down(key[0])
+        if leased and self._questions:
+            self._watching = True
+            self._protocol.later(0.0, self._timer)
         return taken
 
     def forget(self, client: NodeId) -> None:
-        self._questions = {key: None for key in self._questions if key[0] != client}
+        if self._of_client.pop(client, 0):
+            self._questions = {key: None for key in self._questions if key[0] != client}
+
+    def _count_down(self, client: NodeId) -> None:
+        self._of_client[client] -= 1
+        if not self._of_client[client]:
+            del self._of_client[client]

@@ -17,6 +17,7 @@ from oncecast.broker.staging import (
     topic_of_key,
 )
 from oncecast.broker.topic import Topic
+from oncecast.broker.topics import Topics
 from oncecast.wire.errors import InvalidTopic, NoSuchTopic, NotHere, TooMany
 from oncecast.wire.limits import Limits, is_name
 from oncecast.wire.retention import DEFAULT, Policy
@@ -36,7 +37,7 @@ class Registry:
         self.last_topic_id = 0  # topic ids count up from 1
         self.last_epoch = 0
         self.live_slots = LiveSlots()
-        self.topics: dict[str, Topic] = {}
+        self.topics = Topics()
         self.aging: dict[str, Topic] = {}  # topics with an age limit
         self.staging = Staging(self.live_slots)
         self.answered = Answered()

@@ -38,7 +38,9 @@ class Scanner(Protocol):
         self._awaiting_lease: LeaseQueue[Scan] = LeaseQueue(self, ScanDue())
 
     def timeout(self, timer: ScanDue) -> None:
-        for client, scan in self._awaiting_lease.take():
+        # A deposed leader sends the clients on.
+        ready = not self._service.leading or self._service.group.leads(self.now)
+        for client, scan in self._awaiting_lease.due(leased=ready):
             self.receive(client, scan)
 
     def receive(self, sender: NodeId, scan: Scan) -> None:

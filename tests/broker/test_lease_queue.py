@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncecast.broker.lease_queue import LeaseQueue
+from oncecast.broker.lease_queue import QUEUED_OF_CLIENT_MAX, TURN, LeaseQueue
 from oncecast.kernel.protocol import Later, NodeId, Value
 from tests.client.session.standin import StandIn
 
@@ -41,6 +41,35 @@ def test_reads_of_a_disconnected_client_are_forgotten() -> None:
 
 def test_at_most_a_thousand_reads_are_queued() -> None:
     lease_queue: LeaseQueue[Question] = LeaseQueue(StandIn(), Due())
-    for number in range(1001):
+    clients = [NodeId(f"client/{number}") for number in range(1001)]
+    for client in clients:
+        lease_queue.add(client, Question(1))
+    assert lease_queue.take() == [(client, Question(1)) for client in clients[:1000]]
+
+
+def test_one_client_does_not_fill_the_queue() -> None:
+    """SEC-3"""
+    lease_queue: LeaseQueue[Question] = LeaseQueue(StandIn(), Due())
+    for _ in range(2):
+        for number in range(QUEUED_OF_CLIENT_MAX + 1):
+            lease_queue.add(ANN, Question(number))
+            lease_queue.add(ANN, Question(number))
+        lease_queue.add(BOB, Question(1))
+        assert len(lease_queue.take()) == QUEUED_OF_CLIENT_MAX + 1
+
+
+def test_waiting_reads_are_answered_in_turns() -> None:
+    """SEC-3: no answer to many reads holds the loop."""
+    protocol = StandIn()
+    lease_queue: LeaseQueue[Question] = LeaseQueue(protocol, Due())
+    for number in range(TURN + 1):
         lease_queue.add(ANN, Question(number))
-    assert lease_queue.take() == [(ANN, Question(number)) for number in range(1000)]
+    assert protocol.drain() == [Later(0.02, Due())]
+    assert lease_queue.due(leased=False) == []
+    assert protocol.drain() == [Later(0.02, Due())]
+    assert lease_queue.due(leased=True) == [(ANN, Question(number)) for number in range(TURN)]
+    assert protocol.drain() == [Later(0.0, Due())]
+    assert lease_queue.due(leased=True) == [(ANN, Question(TURN))]
+    assert lease_queue.due(leased=False) == []
+    assert protocol.drain() == []
+    assert lease_queue._of_client == {}

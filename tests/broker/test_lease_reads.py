@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oncecast.broker.gateway import Gateway
-from oncecast.broker.lease_queue import LEASE_CHECK_EVERY, QUEUED_MAX
+from oncecast.broker.lease_queue import LEASE_CHECK_EVERY, QUEUED_MAX, QUEUED_OF_CLIENT_MAX, TURN
 from oncecast.broker.scanning import Scanner
 from oncecast.client.session import local
 from oncecast.kernel.protocol import Later, NodeId, Protocol, Send, Value
@@ -110,11 +110,11 @@ def test_deposed_leader_sends_waiting_reads_to_the_new_one(read: Value) -> None:
 def test_waiting_reads_are_bounded_and_end_with_their_client() -> None:
     assert (QUEUED_MAX, LEASE_CHECK_EVERY) == (1000, 0.02)
     node = Node(Look(0))
-    for number in range(QUEUED_MAX + 5):
+    for number in range(QUEUED_OF_CLIENT_MAX + 5):
         node.ask(Look(number))
     assert len(node._timers) == 1
     node.leased = True
-    assert len(node.wake()) == QUEUED_MAX
+    assert [len(node.wake()), len(node.wake())] == [TURN, QUEUED_OF_CLIENT_MAX - TURN]
     node.leased = False
     node.ask(Look(1))
     node.protocol.down(ANN)

@@ -1,0 +1,60 @@
+"""Topics by name, with their names in order, so that a page of them costs no sort of all."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from typing import Any
+
+from oncecast.broker.topic import Topic
+
+FEW = 64  # names that are inserted one by one; more are sorted together
+STALE_MAX = 1000  # removed names that stay in the list, besides as many as there are topics
+
+
+class Topics(dict[str, Topic]):
+    """A dict in the order of creation, which also lists its names in alphabetical order.
+
+    The order of creation decides the state of the machine. The list is only built for queries. New
+    names are added to it, and removed names skipped, when it is read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sorted: list[str] = []
+        self._added: list[str] = []
+
+    def __setitem__(self, name: str, topic: Topic) -> None:
+        if name not in self:
+            self._added.append(name)
+        super().__setitem__(name, topic)
+
+    def update(self, *topics: Any, **named: Any) -> None:
+        raise NotImplementedError("assign topics one by one")
+
+    def setdefault(self, name: str, topic: Topic | None = None) -> Any:
+        raise NotImplementedError("assign topics one by one")
+
+    def names(self, prefix: str, after: str) -> Iterator[str]:
+        """Yield the names with `prefix` that come after `after`, in order."""
+        self._sort()
+        names = self._sorted
+        at = max(bisect_left(names, prefix), bisect_right(names, after))
+        last = ""
+        while at < len(names) and names[at].startswith(prefix):
+            name = names[at]
+            at += 1
+            if name != last and name in self:  # a name that was removed and came back is twice
+                last = name
+                yield name
+
+    def _sort(self) -> None:
+        added, self._added = self._added, []
+        if len(self._sorted) + len(added) > 2 * len(self) + STALE_MAX:
+            self._sorted = sorted(self)
+        elif len(added) <= FEW:
+            for name in added:
+                insort(self._sorted, name)
+        else:
+            self._sorted += added
+            self._sorted.sort()

@@ -24,7 +24,7 @@ from oncecast.errors import (
     StateUnusable,
     StorageError,
 )
-from oncecast.kernel.codec import Codec
+from oncecast.kernel.codec import Buffer, Codec
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.network.addresses import split
@@ -130,7 +130,7 @@ class ClientLink(Link):
         if self.refused and self.peer in self._transport.named:
             self._transport.end(NotConnected(f"{self.peer}: {self.problem}"))
 
-    def frame(self, kind: int, body: memoryview) -> None:
+    def frame(self, kind: int, body: Buffer) -> None:
         if kind == MESSAGE:
             self._message_bytes += HEADER_BYTES + len(body)
             try:

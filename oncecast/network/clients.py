@@ -45,6 +45,7 @@ class Clients:
             self._wires, connection, id, self._codec, self._deliver, self._gone
         )
         connection.switch(client, id)
+        connection.take_turns()
         return client
 
     def send(self, id: NodeId, body: bytes) -> None:

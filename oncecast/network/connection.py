@@ -10,27 +10,34 @@ import asyncio
 import fcntl
 import struct
 import termios
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any, cast
 from typing import Protocol as Interface
 
 from oncecast.errors import NetworkError, OutOfPlace, ProtocolError
+from oncecast.kernel.codec import Buffer
 from oncecast.kernel.protocol import Value
 from oncecast.network.framing import GREETING, HEADER, HEADER_BYTES, PREAMBLE, Buffers, Framer
 from oncecast.network.handshake import GREETINGS
 from oncecast.network.incidents import Incidents
 from oncecast.network.options import Options, Stats
+from oncecast.network.turns import Backlogs, Turns
 
 WRITE_BYTES = 256 * 1024  # written at once, without waiting for the end of the loop's turn
 COPIED_BYTES_MAX = 16 * 1024  # parts with a larger average size are written without joining
 SILENT_AFTER = 3  # keepalive intervals
 SLOWEST_LINK = 1024  # bytes per second; a slower frame is abandoned
+FRAMES_PER_SHARE = 1000  # handled at most before another connection gets its turn
+NEVER = float("inf")
 KERNEL_BYTES = 64 * 1024  # up to this size, the kernel's queue tells nothing about the peer
 
 
 class Session(Interface):
     """Handles the frames and the end of a connection."""
 
-    def frame(self, kind: int, body: memoryview) -> None: ...
+    def frame(self, kind: int, body: Buffer) -> None: ...
     def lost(self, reason: str) -> None: ...
 
 
@@ -43,6 +50,7 @@ class Wires:
         self.incidents = Incidents(stats)
         self.buffers = Buffers()
         self.connections: dict[Connection, None] = {}  # the open ones
+        self.turns, self.backlogs = Turns(self.loop), Backlogs(options.unsent_total_max)
         self._unflushed: list[Connection] = []
 
     def flush_soon(self, connection: Connection) -> None:
@@ -68,7 +76,10 @@ class Connection(asyncio.BufferedProtocol):
         self.framer = Framer(wires.buffers)
         # The time of the last bytes, and of the start of the unfinished frame.
         self.heard = self.began = wires.loop.time()
-        self._wires, self._paused = wires, False
+        self.used = 0.0  # seconds of work, if it takes turns
+        self._wires = wires
+        self._takes_turns = self._paused = self._choked = self._held = False
+        self._waiting: deque[tuple[int, bytes]] = deque()  # frames for the next turn
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._written = 0
@@ -99,15 +110,87 @@ class Connection(asyncio.BufferedProtocol):
             self.began = self.heard
         try:
             frames = framer.received(count)
-            for kind, body in frames:
-                if self.ended:
-                    return
-                self.session.frame(kind, body)
+            if not self._takes_turns:
+                self._handle(frames, NEVER)
+            elif frames:
+                self._handle_in_turn(frames)
         except ProtocolError as error:
             self.fail("hostile", str(error))
             return
         if frames:
             self.began = self.heard
+
+    def _handle(self, frames: Sequence[tuple[int, Buffer]], until: float) -> int:
+        """Handle frames until the given time, at least one; return how many."""
+        time = self._wires.loop.time
+        for done, (kind, body) in enumerate(frames):
+            if self.ended:
+                break
+            if done and until != NEVER and (self._paused or self._choked or time() >= until):
+                return done
+            self.session.frame(kind, body)
+        return len(frames)
+
+    # -- turns --
+
+    def take_turns(self) -> None:
+        """Share the loop with other clients, and limit the bytes that the client does not read."""
+        self._takes_turns = True
+        self._wires.turns.join(self)
+        assert self.transport is not None
+        self.transport.set_write_buffer_limits(high=self._wires.options.unsent_bytes_max)
+
+    def _handle_in_turn(self, frames: list[tuple[int, memoryview]]) -> None:
+        """Handle frames if it is this connection's turn, and keep the rest for the next one."""
+        turns, done = self._wires.turns, 0
+        if not self._waiting and not self._paused and not self._choked and (until := turns.begin()):
+            began = self._wires.loop.time()
+            done = self._handle(frames, until)
+            turns.count(self, self._wires.loop.time() - began)
+        if done < len(frames) and not self.ended:
+            # Another connection reuses the buffer of the frames.
+            self._waiting.extend((kind, bytes(body)) for kind, body in frames[done:])
+            turns.queue(self)
+            self._steer()
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._waiting) and not (self.ended or self._paused or self._choked)
+
+    def work(self, until: float) -> None:
+        """Handle frames that waited for this turn."""
+        frames = list(islice(self._waiting, FRAMES_PER_SHARE))
+        try:
+            for _ in range(self._handle(frames, until)):
+                self._waiting.popleft()
+        except ProtocolError as error:
+            self.fail("hostile", str(error))
+        if self.ended:
+            self._waiting.clear()
+        self._steer()
+
+    def pause_writing(self) -> None:
+        """Serve the client no more: it does not read what it was sent."""
+        self._choked = self._takes_turns
+        self._steer()
+
+    def resume_writing(self) -> None:
+        self._choked = False
+        self._wires.backlogs.note(self, self.backlog)
+        self._wires.turns.queue(self)
+        self._steer()
+
+    def _steer(self) -> None:
+        """Read from the connection only if nothing waits for it."""
+        held = self._paused or self._choked or bool(self._waiting)
+        if held == self._held or self.transport is None or self.ended:
+            return
+        self._held = held
+        if held:
+            self.transport.pause_reading()
+        else:
+            self.heard = self.began = self._wires.loop.time()  # the silence was ours
+            self.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(f"connection lost: {error}" if error else "closed by the other side")
@@ -137,6 +220,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.transport.writelines(unsent)
             self._written += count
             self._wires.stats.bytes_out += count
+            if self._takes_turns:
+                self._wires.backlogs.note(self, self.backlog)
 
     @property
     def backlog(self) -> int:
@@ -165,15 +250,13 @@ class Connection(asyncio.BufferedProtocol):
         return int(struct.unpack("i", answer)[0])
 
     def pause(self) -> None:
-        if self.transport is not None and not self.ended:
-            self._paused = True
-            self.transport.pause_reading()
+        self._paused = True
+        self._steer()
 
     def resume(self) -> None:
-        if self.transport is not None and not self.ended:
-            self._paused = False
-            self.heard = self.began = self._wires.loop.time()  # the silence was ours
-            self.transport.resume_reading()
+        self._paused = False
+        self._wires.turns.queue(self)
+        self._steer()
 
     def peer_certificate(self) -> dict[str, Any] | None:
         assert self.transport is not None
@@ -185,7 +268,7 @@ class Connection(asyncio.BufferedProtocol):
     def overdue(self, now: float) -> None:
         """Close the connection if a frame takes too long or the peer is silent."""
         options = self._wires.options
-        if self._moves() or self._paused:
+        if self._moves() or self._paused or self.ready:
             self.heard = now
         patience = options.frame_timeout + self.framer.unfinished / SLOWEST_LINK
         if self.framer.unfinished and now - self.began > patience:
@@ -228,6 +311,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _forget(self) -> None:
         self._wires.connections.pop(self, None)
+        self._waiting.clear()
+        self._wires.backlogs.note(self, 0)
         if not self.over.done():
             self.over.set_result(self.ended)
 
@@ -246,7 +331,7 @@ class Greeting:
     async def wait(self) -> Value:
         return await self._greeting
 
-    def frame(self, kind: int, body: memoryview) -> None:
+    def frame(self, kind: int, body: Buffer) -> None:
         if kind != GREETING:
             raise OutOfPlace(f"frame of kind {kind} arrived before the handshake")
         if self._greeting.cancelled():
@@ -264,7 +349,7 @@ class Greeting:
 class Leaving:
     """The session of a connection that only sends its last bytes."""
 
-    def frame(self, kind: int, body: memoryview) -> None:
+    def frame(self, kind: int, body: Buffer) -> None:
         pass
 
     def lost(self, reason: str) -> None:

@@ -162,7 +162,7 @@ class Link:
 
     # -- the session --
 
-    def frame(self, kind: int, body: memoryview) -> None:
+    def frame(self, kind: int, body: Buffer) -> None:
         if kind != PONG:
             raise OutOfPlace(f"frame of kind {kind} arrived from the receiver of a one-way link")
 
@@ -209,7 +209,7 @@ class Inbound:
         self.connection = connection
         self._wires, self._peer, self._codec, self._deliver = wires, peer, codec, deliver
 
-    def frame(self, kind: int, body: memoryview) -> None:
+    def frame(self, kind: int, body: Buffer) -> None:
         if kind == MESSAGE:
             hear(self._wires, self._codec, self._peer, body, self._deliver)
         elif kind == PING:

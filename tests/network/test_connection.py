@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from oncecast.errors import OutOfPlace
+from oncecast.kernel.codec import Buffer
 from oncecast.network.connection import Connection, Wires
 from oncecast.network.framing import MESSAGE, PREAMBLE, frame
 from oncecast.network.options import Options, Stats
@@ -32,6 +33,9 @@ class FakeTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         self.paused = False
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high
+
     def abort(self) -> None:
         self.aborted = True
 
@@ -41,7 +45,7 @@ class Listens:
         self.frames: list[tuple[int, bytes]] = []
         self.reasons: list[str] = []
 
-    def frame(self, kind: int, body: memoryview) -> None:
+    def frame(self, kind: int, body: Buffer) -> None:
         if kind == 99:
             raise OutOfPlace("not here")
         self.frames.append((kind, bytes(body)))

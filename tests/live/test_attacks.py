@@ -1,0 +1,98 @@
+"""Attacks of clients on a running node end in a refusal, and other clients are served."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from oncecast import blocking
+from oncecast.kernel.codec import ENCODER
+from oncecast.kernel.protocol import Value
+from oncecast.network.framing import MESSAGE, frame
+from oncecast.wire import commands as do
+from oncecast.wire.errors import InvalidTopic, TooMany
+from oncecast.wire.frames import Answer, Call, Look, Scan
+from oncecast.wire.limits import PARTS_MAX
+from tests.live.test_bad_input import serving
+from tests.live.test_serve import Process
+from tests.node.guest import Guest
+
+MB = 1_000_000
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Process]:
+    with serving(tmp_path / "data") as process:
+        yield process
+
+
+class Attacker(Guest):
+    """A client that sends anything and reads only when it is told to."""
+
+    def __init__(self, node: Process) -> None:
+        super().__init__(node.port)
+
+    def send_all(self, *messages: Value) -> None:
+        """Send the messages in one write."""
+        self.socket.sendall(b"".join(frame(MESSAGE, ENCODER.encode(each)) for each in messages))
+
+
+def memory_bytes(node: Process) -> int:
+    found = subprocess.run(
+        ["ps", "-o", "rss=", "-p", str(node.process.pid)], capture_output=True, check=True
+    )
+    return int(found.stdout) * 1024
+
+
+def test_command_as_large_as_a_frame_is_refused(node: Process) -> None:
+    """SEC-3: the group continues."""
+    attacker = Attacker(node)
+    attacker.send(Call(1, do.CreateTopic("x" * 60_000, 0)))
+    assert attacker.receive() == Answer(1, InvalidTopic())
+    attacker.send(Call(2, do.CreateTopic("x" * (16 << 20), 0)))  # dropped unread
+    attacker.send(Call(3, do.PublishStaged("s", 1, ("",) * 15_000, 0)))
+    assert attacker.receive() == Answer(3, TooMany("parts in one publish", PARTS_MAX))
+    attacker.send(Call(4, do.PublishStaged("s", 1, ("",) * (16 << 20), 0)))
+    with blocking.connect(f"127.0.0.1:{node.port}") as client:
+        assert client.put("topic", b"x").offset == 0
+    attacker.close()
+
+
+def test_thousands_of_looks_do_not_delay_another_client(node: Process) -> None:
+    """SEC-3: they held the loop for 81 seconds."""
+    attacker = Attacker(node)
+    with blocking.connect(f"127.0.0.1:{node.port}") as client:
+        attacker.send_all(*(Call(1 + n, do.CreateTopic(f"topic-{n:04}", 0)) for n in range(500)))
+        for _ in range(500):
+            attacker.frame()
+        attacker.send_all(*(Look(n) for n in range(10_000)))
+        for number in range(3):
+            assert client.put("topic", b"x").offset == number
+        attacker.socket.settimeout(0.0)
+        answered = 0
+        with pytest.raises(BlockingIOError):  # the answers have not all been sent yet
+            while answered < 10_000:
+                attacker.frame()
+                answered += 1
+        assert memory_bytes(node) < 200 * MB
+    attacker.close()
+
+
+def test_scans_that_are_not_read_take_no_memory(node: Process) -> None:
+    """SEC-3: eight clients took a gigabyte."""
+    with blocking.connect(f"127.0.0.1:{node.port}") as client, ExitStack() as attackers:
+        for _ in range(8):
+            client.put("topic", bytes(1 << 20))
+        before = memory_bytes(node)
+        for _ in range(8):
+            attacker = Attacker(node)
+            attackers.callback(attacker.close)
+            scan = Scan(1, "topic", do.FromEarliest(), bytes=8 << 20)
+            attacker.send_all(*(scan for _ in range(1000)))
+        for number in range(8, 11):
+            assert client.put("topic", b"x").offset == number
+        assert memory_bytes(node) - before < 200 * MB

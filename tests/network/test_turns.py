@@ -1,0 +1,347 @@
+"""Clients share the loop: turns, and limits of unsent bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from oncecast.network import turns as module
+from oncecast.network.connection import Connection, Wires
+from oncecast.network.framing import MESSAGE, PREAMBLE, frame
+from oncecast.network.options import Options, Stats
+from oncecast.network.turns import (
+    NOTED_BYTES,
+    SAVED_SECONDS,
+    SHARE_SECONDS,
+    TURN_SECONDS,
+    Backlogs,
+    Turns,
+)
+from tests.network.talk import drive
+from tests.network.test_connection import FakeTransport, Listens
+
+
+class Loop:
+    """A loop whose time and turns the test controls."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.calls: list[Callable[[], None]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self.calls.append(call)
+
+    def turn(self) -> None:
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+
+
+class Worker:
+    """A client with `left` seconds of work, in pieces of `cost`."""
+
+    def __init__(self, loop: Loop, name: str, left: int, cost: float, log: list[str]) -> None:
+        self.used, self.left, self.cost, self.name = 0.0, left, cost, name
+        self._loop, self._log = loop, log
+        self.backlog = 0
+        self.failed = ""
+
+    @property
+    def ready(self) -> bool:
+        return self.left > 0
+
+    def work(self, until: float) -> None:
+        while self.left:
+            self.left -= 1
+            self._log.append(self.name)
+            self._loop.now += self.cost
+            if self._loop.now >= until:
+                break
+
+    def fail(self, incident: str, reason: str) -> None:
+        self.failed = f"{incident}: {reason}"
+
+
+def made() -> tuple[Loop, Turns]:
+    loop = Loop()
+    return loop, Turns(cast(Any, loop))
+
+
+def test_turn_ends_after_its_time_and_the_rest_waits() -> None:
+    """SEC-3"""
+    loop, turns = made()
+    log: list[str] = []
+    turns.queue(Worker(loop, "a", 100, SHARE_SECONDS, log))
+    loop.turn()
+    worked = len(log)
+    assert worked * SHARE_SECONDS <= TURN_SECONDS + SHARE_SECONDS
+    loop.turn()
+    assert worked < len(log) <= 2 * worked + 1
+
+
+def test_client_that_asks_for_little_is_served_first() -> None:
+    """SEC-3: a client that asks for much does not delay it by more than one turn."""
+    loop, turns = made()
+    log: list[str] = []
+    honest = Worker(loop, "honest", 0, 0.0001, log)
+    for name in "abcdefgh":
+        turns.queue(Worker(loop, name, 1000, SHARE_SECONDS, log))
+    for _ in range(50):
+        loop.turn()
+        log.clear()
+        honest.left = 1
+        turns.queue(honest)
+    loop.turn()
+    assert log[0] == "honest"
+
+
+def test_new_connection_has_no_advantage() -> None:
+    """SEC-3: a client must not reconnect to go first."""
+    loop, turns = made()
+    log: list[str] = []
+    for name in "abcdefgh":
+        turns.queue(Worker(loop, name, 1000, SHARE_SECONDS, log))
+    for _ in range(50):
+        loop.turn()
+    log.clear()
+    again = Worker(loop, "again", 1000, SHARE_SECONDS, log)
+    turns.join(again)
+    turns.queue(again)
+    for _ in range(30):
+        loop.turn()
+    assert 0 < log.count("again") <= log.count("a") + 1
+
+
+def test_unused_time_adds_up_to_a_limit() -> None:
+    """SEC-3: a client that was idle for long must not hold the loop afterwards."""
+    loop, turns = made()
+    log: list[str] = []
+    idle = Worker(loop, "idle", 1000, SHARE_SECONDS, log)
+    turns.queue(Worker(loop, "busy", 10_000, SHARE_SECONDS, log))
+    for _ in range(1000):
+        loop.turn()
+    log.clear()
+    turns.queue(idle)
+    for _ in range(100):
+        loop.turn()
+    ahead = log.count("idle") - log.count("busy")
+    assert ahead * SHARE_SECONDS <= SAVED_SECONDS + 2 * SHARE_SECONDS
+
+
+def test_all_clients_get_the_same_time() -> None:
+    """SEC-3"""
+    loop, turns = made()
+    log: list[str] = []
+    turns.queue(Worker(loop, "cheap", 10_000, SHARE_SECONDS / 4, log))
+    turns.queue(Worker(loop, "dear", 10_000, 2 * SHARE_SECONDS, log))
+    for _ in range(100):
+        loop.turn()
+    spent = {"cheap": SHARE_SECONDS / 4, "dear": 2 * SHARE_SECONDS}
+    times = [log.count(name) * cost for name, cost in spent.items()]
+    assert 0.9 < times[0] / times[1] < 1.1
+
+
+def test_connection_works_at_once_if_none_waits() -> None:
+    loop, turns = made()
+    assert turns.begin() == TURN_SECONDS
+    loop.now = TURN_SECONDS
+    assert turns.begin() == 0.0  # all clients have worked for the time of a turn
+    loop.turn()
+    assert turns.begin() == 2 * TURN_SECONDS
+    loop.turn()
+    turns.queue(Worker(loop, "a", 1, 0.0, []))
+    assert turns.begin() == 0.0
+    loop.turn()
+    loop.turn()
+    assert loop.calls == []  # an idle node does nothing
+
+
+def test_slowest_client_is_reset_if_all_have_too_many_unsent_bytes() -> None:
+    """SEC-3: eight clients that did not read their scans took a gigabyte."""
+    loop, log = Loop(), list[str]()
+    backlogs = Backlogs(10 * NOTED_BYTES)
+    small, large, read = (Worker(loop, name, 0, 0.0, log) for name in ("s", "l", "r"))
+    for client, size in ((small, 3), (read, 2), (large, 5)):
+        client.backlog = size * NOTED_BYTES
+        backlogs.note(client, client.backlog)
+    assert backlogs.total == 10 * NOTED_BYTES
+    read.backlog = 0  # it was sent in the meantime
+    small.backlog = 4 * NOTED_BYTES
+    backlogs.note(small, small.backlog)
+    assert not any(each.failed for each in (small, large, read))
+    assert backlogs.total == 9 * NOTED_BYTES
+    small.backlog = 6 * NOTED_BYTES
+    backlogs.note(small, small.backlog)
+    assert small.failed.startswith("slow: 393216 bytes unsent")
+    assert backlogs.total == 5 * NOTED_BYTES
+    backlogs.note(large, 0)
+    assert (backlogs.total, backlogs._noted) == (0, {})
+
+
+class Client:
+    """A connection of a client, each frame of which takes the time of a whole turn."""
+
+    def __init__(self, wires: Wires, slow: bool = True) -> None:
+        self.transport = FakeTransport()
+        self.session = Listens()
+        if slow:
+            self.session.frame = self._slow  # type: ignore[method-assign]
+        self.connection = Connection(wires, self.session, "client")
+        self.connection.connection_made(self.transport)
+        self.feed(PREAMBLE)
+        self.connection.take_turns()
+
+    def _slow(self, kind: int, body: Any) -> None:
+        Listens.frame(self.session, kind, body)
+        Clock.now += TURN_SECONDS
+
+    def feed(self, data: bytes) -> None:
+        self.connection.get_buffer(-1)[: len(data)] = data
+        self.connection.buffer_updated(len(data))
+
+    @property
+    def got(self) -> list[bytes]:
+        return [body for _, body in self.session.frames]
+
+
+class Clock:
+    now = 0.0
+
+
+class Wired(Wires):
+    """The wires of clients, with a clock that the test controls."""
+
+    def __init__(self) -> None:
+        super().__init__(Options(), Stats())
+        self._turns = self.loop
+        self.loop = cast(Any, self)
+        self.turns = Turns(self.loop)
+
+    def time(self) -> float:
+        return Clock.now
+
+    def call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
+        self._turns.call_soon(call, *arguments)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return self._turns.create_future()
+
+
+FRAMES = [frame(MESSAGE, b"%d" % number) for number in range(4)]
+BODIES = [b"%d" % number for number in range(4)]
+
+
+def test_frames_of_one_read_are_handled_in_several_turns() -> None:
+    """SEC-3"""
+
+    async def test() -> None:
+        wires = Wired()
+        greedy, other = Client(wires), Client(wires, slow=False)
+        greedy.feed(b"".join(FRAMES))
+        assert (greedy.got, greedy.transport.paused) == (BODIES[:1], True)
+        other.feed(FRAMES[0])  # overwrites the shared buffer
+        assert other.got == []  # this turn is over
+        await asyncio.sleep(0)
+        assert other.got == BODIES[:1]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert greedy.got == BODIES
+        assert not greedy.transport.paused
+        assert not other.transport.paused
+
+    drive(test())
+
+
+def test_client_that_does_not_read_is_not_served() -> None:
+    """SEC-3"""
+
+    async def test() -> None:
+        wires = Wired()
+        client = Client(wires, slow=False)
+        client.connection.pause_writing()
+        assert client.transport.paused
+        client.feed(b"".join(FRAMES))  # bytes that had been read already
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert client.got == []
+        client.connection.resume_writing()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert (client.got, client.transport.paused) == (BODIES, False)
+
+    drive(test())
+
+
+def test_frames_wait_while_the_node_is_paused() -> None:
+    async def test() -> None:
+        client = Client(Wired())
+        client.feed(b"".join(FRAMES))
+        client.connection.pause()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert client.got == BODIES[:1]
+        client.connection.resume()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (client.got, client.transport.paused) == (BODIES, False)
+
+    drive(test())
+
+
+def test_invalid_frame_in_a_later_turn_ends_the_connection() -> None:
+    async def test() -> None:
+        client = Client(Wired())
+        client.feed(FRAMES[0] + frame(99) + FRAMES[1])
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert (client.got, client.session.reasons) == (BODIES[:1], ["not here"])
+        assert client.transport.aborted
+
+    drive(test())
+
+
+def test_frames_of_a_closed_connection_are_forgotten() -> None:
+    async def test() -> None:
+        client = Client(Wired())
+        client.feed(b"".join(FRAMES))
+        client.connection.connection_lost(None)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert client.got == BODIES[:1]
+
+    drive(test())
+
+
+def test_stalled_client_counts_as_silent() -> None:
+    """SEC-3: a client that reads nothing does not stay for good."""
+
+    async def test() -> None:
+        client = Client(Wired(), slow=False)
+        client.connection.pause_writing()
+        client.connection.overdue(Clock.now + 6.1)
+        assert client.session.reasons == ["nothing heard for 6.1 s"]
+
+    drive(test())
+
+
+def test_peer_does_not_take_turns() -> None:
+    """Heartbeats of other nodes must not wait behind clients."""
+
+    async def test() -> None:
+        wires = Wired()
+        Client(wires).feed(b"".join(FRAMES))
+        peer = Client(wires)
+        peer.connection._takes_turns = False
+        peer.feed(b"".join(FRAMES))
+        assert peer.got == BODIES
+
+    drive(test())
+
+
+def test_turn_is_short() -> None:
+    """SEC-3: no input holds the loop for more than a few milliseconds."""
+    assert module.TURN_SECONDS <= 0.005

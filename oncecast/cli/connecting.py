@@ -11,7 +11,9 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from oncecast.cli.output import as_json, on_terminal
 from oncecast.errors import ExitStatus, NoQuorum, OncecastError, Overloaded, TimedOut
+from oncecast.kernel.escaping import escaped
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -270,28 +272,22 @@ def is_of_output(error: OSError) -> bool:
 
 
 def complain(what: object, status: int = ExitStatus.FAILURE) -> int:
-    print(f"oncecast: {what}", file=sys.stderr, flush=True)
+    """Print an error in one line. It may quote a server, so that it is always escaped."""
+    print(f"oncecast: {escaped(str(what))}", file=sys.stderr, flush=True)
     return status
 
 
 def show(arguments: argparse.Namespace, fields: dict[str, Any], text: str | None) -> None:
     """Print one result: `fields` with --json, else `text` unless it is None."""
-    import msgspec
-
     if arguments.json:
-        print(msgspec.json.encode(fields).decode())
+        print(as_json(fields))
     elif text is not None:
-        print(text)
-
-
-def spelled(text: str) -> str:
-    """Escape the characters that a terminal could take as a command."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        print(on_terminal(text))
 
 
 def table(head: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
     """Print a table with text aligned left and numbers aligned right."""
-    cells = [head, *(tuple(spelled(str(cell)) for cell in row) for row in rows)]
+    cells = [head, *(tuple(escaped(str(cell)) for cell in row) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     left = [isinstance(each, str) for each in rows[0]] if rows else [True] * len(head)
     for row in cells:

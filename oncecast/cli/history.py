@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncecast.cli.connecting import add_flag, add_option, complain
+from oncecast.cli.output import as_json, on_terminal
 from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -57,11 +58,9 @@ def run_check(arguments: argparse.Namespace) -> int:
         return complain(f"{error.filename}: {error.strerror}; give a file that can be read")
     verdict = check(history, steps_max=arguments.steps)
     if arguments.json:
-        import msgspec
-
-        print(msgspec.json.encode(as_dict(verdict)).decode())
+        print(as_json(as_dict(verdict)))
     elif history:
-        print(verdict)
+        print(on_terminal(str(verdict)))
     if not history:
         return complain("no operations are recorded, so nothing was checked", ExitStatus.EMPTY)
     if verdict.undecided and not arguments.json:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncecast.cli.connecting import complain, is_of_output
+from oncecast.cli.output import as_json
 from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -102,11 +103,9 @@ def _look(disk: Disk) -> Findings:
 
 
 def _verify(arguments: argparse.Namespace, findings: Findings) -> None:
-    import msgspec
-
     report = _report(arguments.directory, findings)
     if arguments.json:
-        print(msgspec.json.encode(report).decode())
+        print(as_json(report))
         return
     print(f"{'segment':<14}{'first':>12}{'last':>12}{'bytes':>14}{'allocated':>14}")
     for each in report["segments"]:
@@ -185,16 +184,14 @@ def _line(number: int, record: bytes) -> str:
 
 
 def _json(number: int, record: bytes) -> str:
-    import msgspec
-
     line = {"number": number, "bytes": len(record), "crc32c": _crc(record)}
     try:
         value = _decoded(record)
         if value is not None:
-            return msgspec.json.encode({**line, "value": value}).decode()
+            return as_json({**line, "value": value})
     except TypeError:  # JSON cannot have this key.
         pass
-    return msgspec.json.encode({**line, "hex": record.hex()}).decode()
+    return as_json({**line, "hex": record.hex()})
 
 
 def _decoded(record: bytes) -> Any:

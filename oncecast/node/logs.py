@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 
+from oncecast.kernel.escaping import escaped
 from oncecast.network.incidents import Line, line
 from oncecast.node.config import Settings
 
@@ -26,9 +27,16 @@ class JsonLines(logging.Formatter):
         return json.dumps(entry, default=str)
 
 
+class TextLines(logging.Formatter):
+    """Escapes control characters, which a trace may quote from a peer."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escaped(super().format(record), keep="\n")
+
+
 def log_to_stderr(settings: Settings) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+    text = TextLines("%(asctime)s %(levelname)s %(name)s %(message)s")
     handler.setFormatter(JsonLines() if settings.log_format == "json" else text)
     root = logging.getLogger("oncecast")
     root.handlers[:] = [handler]

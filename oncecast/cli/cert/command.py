@@ -9,8 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncecast.cli.connecting import add_json, complain, positive, report_error, show, spelled
+from oncecast.cli.connecting import add_json, complain, positive, report_error, show
 from oncecast.errors import ExitStatus, InvalidArgument, OncecastError
+from oncecast.kernel.escaping import escaped
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -172,7 +173,7 @@ def keep(arguments: argparse.Namespace, made: Made, certificate: str, key: str) 
     facts = {"certificate": str(directory / certificate), "key": str(directory / key)}
     ends = facts_of(made.certificate).ends
     text = f"{facts['certificate']} and {facts['key']}, valid until {ends:%Y-%m-%d}"
-    show(arguments, {**facts, "expires": ends.isoformat()}, spelled(text))
+    show(arguments, {**facts, "expires": ends.isoformat()}, escaped(text))
     return ExitStatus.OK
 
 
@@ -247,5 +248,5 @@ def in_words(file: Path, facts: Facts) -> str:
         ("sha256", facts.fingerprint),
         ("signed by", {None: "", True: "this CA", False: "another CA"}[facts.signed_by_ca]),
     ]
-    rows = [f"  {name:<10}{spelled(value)}" for name, value in lines if value]
-    return "\n".join([spelled(str(file)), *rows])
+    rows = [f"  {name:<10}{escaped(value)}" for name, value in lines if value]
+    return "\n".join([escaped(str(file)), *rows])

@@ -24,6 +24,7 @@ from oncecast.cli.cluster.ring_words import (
 )
 from oncecast.cli.connecting import client_of, complain, show, table, talk
 from oncecast.errors import ExitStatus
+from oncecast.kernel.escaping import escaped
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -272,7 +273,7 @@ async def gone(arguments: argparse.Namespace, view: RingView, deadline: float) -
         size = sum(each.size for each in Ring(view).groups if each.process == view.node)
         word = f"owns {percent(size)} of the ring" if size else "owns nothing"
         if word != said:
-            print(f"{view.node} {word}", file=sys.stderr, flush=True)
+            print(escaped(f"{view.node} {word}"), file=sys.stderr, flush=True)
             said = word
         if monotonic() > deadline:
             return False

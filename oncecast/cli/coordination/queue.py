@@ -15,6 +15,7 @@ from oncecast.cli.coordination.membership import (
     joined,
     run_member,
 )
+from oncecast.cli.output import add_raw, print_values
 from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     peek = _verb(verbs, "peek", "print elements without taking them", run_peek)
     for verb in (take, peek):
         about = "maximum number of elements (default: %(default)s)"
+        add_raw(verb)
         verb.add_argument("-n", "--count", metavar="N", type=positive, default=1, help=about)
     _verb(verbs, "stats", "print the length of a queue and the number of keepers", run_stats)
 
@@ -181,6 +183,4 @@ def write(arguments: argparse.Namespace, elements: list[bytes]) -> None:
             show(arguments, {"queue": arguments.name, "value": as_text(each)}, None)
         sys.stdout.flush()
     else:
-        out = sys.stdout.buffer
-        out.write(b"".join(each + b"\n" for each in elements))
-        out.flush()
+        print_values(elements, raw=arguments.raw)

@@ -28,6 +28,7 @@ from oncecast.cli.coordination.membership import (
     join_at,
     run_member,
 )
+from oncecast.cli.output import add_raw, print_values
 from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         type=positive,
         help="maximum number of values (default: no limit)",
     )
+    add_raw(read)
     add_timeout(read, 5.0, "how long to wait for the next value, or inf")
 
 
@@ -282,6 +284,4 @@ def write(arguments: argparse.Namespace, samples: list[Sample]) -> None:
             show(arguments, fields, None)
         sys.stdout.flush()
     else:
-        out = sys.stdout.buffer
-        out.write(b"".join(each.value + b"\n" for each in samples))
-        out.flush()
+        print_values((each.value for each in samples), raw=arguments.raw)

@@ -25,11 +25,12 @@ from oncecast.cli.connecting import (
     moved,
     positive,
     show,
-    spelled,
     start,
     unicode,
 )
+from oncecast.cli.output import add_raw, as_json, print_values
 from oncecast.errors import ExitStatus
+from oncecast.kernel.escaping import escaped
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -71,6 +72,7 @@ def configure(
     add_option(get, "--count", "N", "maximum number of messages", 1, positive)
     add_flag(get, "--keep", "do not acknowledge; the messages will be redelivered")
     add_flag(get, "--push", "on a ring: read through the connected process")
+    add_raw(get)
     add_timeout(get, 0.0, "how long to wait for messages, or inf")
     get.set_defaults(patience=ANSWER_TIMEOUT)
     add_work(get, run_get, in_shell=in_shell)
@@ -235,23 +237,18 @@ def write(arguments: argparse.Namespace, messages: Iterable[Message]) -> None:
     if arguments.json:
         print("\n".join(as_lines(messages)), flush=True)
         return
-    sys.stdout.flush()  # earlier output of a shell
-    out = sys.stdout.buffer
-    out.write(b"".join(message.value + b"\n" for message in messages))
-    out.flush()
+    print_values((message.value for message in messages), raw=arguments.raw)
 
 
 def as_lines(messages: Iterable[Message]) -> Iterator[str]:
     """Yield a JSON line for each message."""
-    import msgspec
-
-    return (msgspec.json.encode(as_fields(message)).decode() for message in messages)
+    return (as_json(as_fields(message)) for message in messages)
 
 
 def in_words(message: Message) -> str:
     """Return the text that a terminal shows."""
     value = message.value.decode(errors="backslashreplace")
-    return f"{spelled(message.topic)} {message.offset}: {spelled(value)}"
+    return f"{escaped(message.topic)} {message.offset}: {escaped(value)}"
 
 
 def as_fields(message: Message) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from oncecast.cli.connecting import (
     add_work,
     complain,
     show,
-    spelled,
     table,
     unicode,
 )
 from oncecast.errors import ExitStatus
+from oncecast.kernel.escaping import escaped
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -165,7 +165,7 @@ async def run_describe(client: Client, arguments: argparse.Namespace) -> int:
     if arguments.json:
         show(arguments, fields(view), None)
         return ExitStatus.OK
-    print(f"topic      {spelled(view.name)}")
+    print(f"topic      {escaped(view.name)}")
     kept = f"{view.first} to {view.next - 1}" if view.next > view.first else "none"
     print(f"offsets    {kept} ({view.next - view.first} messages), next {view.next}")
     print(f"bytes      {view.bytes}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from oncecast.cli.connecting import complain, show
 from oncecast.cli.messages import command as messages
 from oncecast.errors import ExitStatus, MessagesLost, OncecastError
+from oncecast.kernel.escaping import escaped
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -45,7 +46,7 @@ class News(logging.Handler):
 
     def notice(self, text: str) -> None:
         if self.say is not None:
-            self.say(f"oncecast: {text}")
+            self.say(f"oncecast: {escaped(text)}")
         else:
             complain(text)
 

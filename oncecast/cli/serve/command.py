@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from oncecast.errors import ExitStatus
+from oncecast.kernel.escaping import escaped
 
 if TYPE_CHECKING:
     from oncecast.node.config import Setting, Settings
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         log_to_stderr(settings)
         run_loop(serve(settings))
     except OncecastError as error:
-        print(f"oncecast serve: {error}", file=sys.stderr)
+        print(f"oncecast serve: {escaped(str(error))}", file=sys.stderr)
         return error.exit_status
     return ExitStatus.OK
 

@@ -26,6 +26,7 @@ from oncecast.cli.connecting import (
 from oncecast.cli.messages import command as messages
 from oncecast.cli.messages import subs, topics
 from oncecast.cli.messages.watching import News, Watching, key_of
+from oncecast.cli.output import on_terminal
 from oncecast.cli.shell.words import SHORT, Completion, command, divide, verbs
 from oncecast.cli.signals import exit_on_signals
 from oncecast.client.client import Client
@@ -69,7 +70,7 @@ class Conversation:
                 return ExitStatus.OK
             except OncecastError as error:
                 return report_error(error)
-            print(f"Connected to {node.node}, version {node.version}.")
+            print(on_terminal(f"Connected to {node.node}, version {node.version}."))
             return ExitStatus.OK
 
         self._news.say = say

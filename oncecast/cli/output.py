@@ -1,0 +1,57 @@
+"""Prints text that other users and nodes have written, without obeying it.
+
+Names, payloads and error messages come from the network. Escape sequences in them could change the
+title, the clipboard or the past output of a terminal. On a terminal they are shown as escapes.
+Output to a file or a pipe is exact.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TextIO
+
+from oncecast.kernel.escaping import escaped
+
+if TYPE_CHECKING:
+    import argparse
+
+LAYOUT = "\n\t"  # a line break and a tab do no harm in a payload
+
+
+def on_terminal(text: str, out: TextIO | None = None, keep: str = "\n") -> str:
+    """Return the text as it may be written to `out` (default: standard output)."""
+    return escaped(text, keep) if (out or sys.stdout).isatty() else text
+
+
+def as_json(fields: Any) -> str:
+    """Return one line of JSON. Escape characters that JSON allows and a terminal obeys."""
+    import msgspec
+
+    text = msgspec.json.encode(fields).decode()
+    if text.isprintable():
+        return text
+    import json
+
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def add_raw(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--raw",
+        action="store_true",
+        help="print control characters of payloads to a terminal unchanged",
+    )
+
+
+def print_values(values: Iterable[bytes], *, raw: bool = False) -> None:
+    """Print payloads, one per line: exact bytes, except on a terminal unless `raw`."""
+    sys.stdout.flush()  # earlier output
+    out = sys.stdout.buffer
+    if raw or not sys.stdout.isatty():
+        out.write(b"".join(value + b"\n" for value in values))
+    else:
+        for value in values:
+            text = escaped(value.decode(errors="backslashreplace"), LAYOUT)
+            out.write(text.encode(sys.stdout.encoding, "backslashreplace") + b"\n")
+    out.flush()

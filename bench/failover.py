@@ -1,11 +1,11 @@
 """Measure failover: kill each of three nodes while the automated client puts and gets.
 
 The leader and then a follower are killed with SIGKILL and restarted, several times each. Then the
-leader is stopped with SIGTERM, as often, and hands over first. At last it is paused with SIGSTOP.
-`oncecast load` puts and gets meanwhile. The report has the number of lost, duplicated and reordered
-messages, which must be 0. It also has the longest time without an ack in any topic, with default
-and with fast timers. With --ring each node has its own group and backs up the groups of its peers;
-the leader is then the node that leads most groups.
+leader is stopped with SIGTERM the same number of times; it hands over before it stops. Finally it
+is paused with SIGSTOP. `oncecast load` puts and gets meanwhile. The report has the number of lost,
+duplicated and reordered messages, which must be 0. It also has the longest time without an ack in
+any topic, with default and with fast timers. With --ring each node has its own group and backs up
+the groups of its peers; the leader is then the node that leads most groups.
 
     python bench/failover.py [--ring] [--messages 200000] [--kills 10] [--timers both] [--json]
 """

@@ -685,7 +685,8 @@ class Corrupt(StorageError):
 
     @property
     def where(self) -> str:
-        return f"{self.file}: {self.fact} at byte {self.offset}"
+        at = f" at byte {self.offset}" if self.offset else ""
+        return f"{self.file}: {self.fact}{at}"
 
     @property
     def records(self) -> str:

@@ -145,7 +145,7 @@ def sent(wanted: Callable[[Value], bool]) -> tuple[Location, Location]:
     return after(LETS_GO, lets_go(wanted)), Location(SENDS, True, sends(wanted), left=True)
 
 
-NOT_PUT = "the message is not in the topic, and no caller was told that it is"
+NOT_PUT = "the message is not in the topic, and no caller got an acknowledgement"
 FROM_OUTBOX = "the next process finds the message in the outbox and puts it once"
 ASKS = "the next process asks for the last stored sequence and puts only the rest"
 ASKED_AGAIN = "the client gets no answer and repeats the put; it is appended once"
@@ -163,7 +163,7 @@ POINTS = [
     Point("publisher", "ack lost", ASKS, before(CLIENT + ".receive", hears(is_receipt))),
     Point("publisher", "ack received, not recorded", ASKS,
           after(CLIENT + ".receive", hears(is_receipt))),
-    Point("publisher", "application told, not recorded", ASKS,
+    Point("publisher", "application notified, not recorded", ASKS,
           after(LETS_GO, tells_stored), after("oncecast.client.putting:Putting.stored")),
     Point("publisher", "restart with the old epoch",
           "puts of the old process are rejected as Fenced, whenever they arrive",

@@ -221,7 +221,7 @@ def problems() -> Iterator[str]:
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    arguments.add_argument("--write", action="store_true", help="renew what is generated")
+    arguments.add_argument("--write", action="store_true", help="update the generated tables")
     with contextlib.chdir(ROOT):
         if arguments.parse_args().write:
             page = Path("docs/requirements.md")

@@ -26,7 +26,7 @@ TEXT, DOCSTRING, COMMENT, MESSAGE, NAME = "text", "docstring", "comment", "messa
 
 
 class Passage(NamedTuple):
-    """A piece of prose, and where it stands."""
+    """A piece of prose, and its location."""
 
     file: str
     line: int

@@ -109,7 +109,9 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("new", metavar="NEW", nargs="?", default="HEAD", help="a commit")
     parser.add_argument("--rounds", type=int, default=5, help="of each (default: 5)")
     parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS))
-    parser.add_argument("--at-least", type=float, default=0.97, help="ratio (default: 0.97)")
+    parser.add_argument(
+        "--at-least", type=float, default=0.97, help="lowest acceptable ratio (default: 0.97)"
+    )
     given = parser.parse_args(words)
     with checkout(given.old) as old, checkout(given.new) as new:
         ratios = compare((old, new), given.only, given.rounds)

@@ -1,7 +1,7 @@
 """Adapt our pages to the documentation site that `make docs` builds.
 
 The pages link to source files, which are not part of the site: such a link becomes plain text. The
-changelog and the contributors' guide are in the root of the project and get a page of their own.
+changelog and the contributors' guide are in the root of the project and get their own pages.
 """
 
 from __future__ import annotations

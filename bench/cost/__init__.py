@@ -1,1 +1,4 @@
-"""Measure what a node costs. The cost must grow with the work, not with the stored data."""
+"""Measure the resources that a node uses.
+
+The cost must grow with the work, not with the stored data.
+"""

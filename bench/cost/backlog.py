@@ -1,4 +1,4 @@
-"""Measure a large backlog: memory, put rate beside an empty node, and freed disk space."""
+"""Measure a large backlog: memory, put rate compared with an empty node, and freed disk space."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def compare(
     ours, *others = peers
     keys, names = [each.key for each in measures], [kind.name for kind in others]
     parser.add_argument("--only", nargs="+", choices=keys, default=keys, help="measures to run")
-    parser.add_argument("--peers", nargs="+", choices=names, default=names, help="beside us")
+    parser.add_argument("--peers", nargs="+", choices=names, default=names, help="competitors")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--messages", type=int, default=500_000, help="messages per round for the fastest system"

@@ -40,7 +40,7 @@ class System(ABC):
 
     @classmethod
     def missing(cls) -> list[str]:
-        """Return what is missing on this machine."""
+        """Return the programs that this machine lacks."""
         return [
             *(f"the program {each}" for each in cls.programs if program(each) is None),
             *(f"the Python package {each}" for each in cls.modules if find_spec(each) is None),
@@ -71,8 +71,9 @@ class System(ABC):
 class Peer(System):
     """A server, and its Python client at its best.
 
-    Each measurement creates its own topics or queues. It returns the seconds from the first
-    call until the last message was stored, or got and acknowledged; then it deletes what it made.
+    Each measurement creates its own topics or queues. It returns the seconds from the first call
+    until the last message was stored, or got and acknowledged; then it deletes the topics it
+    created.
     """
 
     @abstractmethod
@@ -141,7 +142,7 @@ def say(text: str) -> None:
 def mind_signals() -> None:
     """SIGTERM is taken for Ctrl-C, also by a bench in the background: all is ended in order.
 
-    A loop that runs has a way of its own to take Ctrl-C, which an exception would bypass.
+    A running loop handles Ctrl-C itself, and an exception would bypass that.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))

@@ -38,7 +38,7 @@ class CycloneDDS(StreamSystem):
 
 
 def topic(address: str, size: int) -> tuple[Any, Any, Any, Any]:
-    """Return a participant of its own domain, its topic, the QoS and the sample type."""
+    """Return a participant in its own domain, its topic, the QoS and the sample type."""
     os.environ["CYCLONEDDS_URI"] = CONFIG
     from cyclonedds.domain import DomainParticipant
     from cyclonedds.idl import IdlStruct

@@ -107,7 +107,7 @@ def acknowledged(cluster: Cluster) -> int:
 
 
 def settle(cluster: Cluster) -> dict[str, Any]:
-    """Let publishers finish and subscribers read to the end; return what the audit found."""
+    """Let publishers finish and subscribers read to the end; return the findings of the audit."""
     until("a leader", SETTLE_SECONDS, lambda: bool((cluster.status() or {}).get("leader")))
     say("no more faults; publishers finish, subscribers read on")
     statuses: dict[str, int] = {}

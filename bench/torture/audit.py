@@ -1,4 +1,4 @@
-"""Compare what the topics hold with what clients were promised and what they received."""
+"""Compare the contents of topics with the acknowledgements and deliveries that clients recorded."""
 
 from __future__ import annotations
 

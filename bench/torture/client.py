@@ -88,7 +88,7 @@ class Worker:
 
 
 async def create(worker: Worker) -> None:
-    """Make the topics and end."""
+    """Create the topics and exit."""
     async with worker.connect(name=worker.name) as client:
         for topic in worker.topics:
             await client.create_topic(topic, Policy(keep_all=True))
@@ -164,7 +164,7 @@ async def subscribe(worker: Worker) -> None:
 
 
 async def observe(worker: Worker) -> None:
-    """Look at topics, scan them, and make, use and delete topics of its own."""
+    """Look at topics, scan them, and create, use and delete separate topics."""
     async with worker.connect(name=f"{worker.name}.{worker.number}") as client:
         while not worker.over.is_set():
             await worker.sleep(worker.rng.uniform(0.05, 0.3))

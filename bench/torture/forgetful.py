@@ -1,8 +1,8 @@
-"""A disk that forgets what was not synced when its process is killed.
+"""A disk that loses all unsynced data when its process is killed.
 
-Written bytes stay in this process until fdatasync; a part of them goes to the file at once, page
-by page and out of order, as an operating system may do. So kill -9 leaves what a power failure
-leaves: everything that was synced, and a random part of the rest.
+Written bytes stay in this process until fdatasync; a part of them goes to the file at once, page by
+page and out of order, as an operating system may do. So kill -9 has the effect of a power failure:
+all synced data survives, and a random part of the rest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hosts on one machine: network namespaces of their own, joined by a router that can drop packets.
+"""Hosts on one machine: separate network namespaces, joined by a router that can drop packets.
 
 Each host has one address and reaches its peers through the router only. A cut drops packets
 without telling the sender, as a broken switch does; existing connections stay open and fall silent.
@@ -28,7 +28,9 @@ class Hosts:
         self._names = list(names)
         self._prefix = f"oncecast-{os.getpid()}"
         self._made: list[str] = []
-        self._cuts: dict[tuple[str, str], int] = {}  # one-way, with how many cuts overlap
+        self._cuts: dict[
+            tuple[str, str], int
+        ] = {}  # one-way links, and the number of overlapping cuts of each
         try:
             self._make()
         except subprocess.CalledProcessError as error:

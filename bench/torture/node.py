@@ -1,4 +1,4 @@
-"""`oncecast serve` on a disk that forgets what was not synced: python -m bench.torture.node ..."""
+"""Run `oncecast serve` on a disk that loses unsynced data: python -m bench.torture.node ..."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Strike(NamedTuple):
 
 
 class Strikes:
-    """Call `turn` often; it strikes when it is time and undoes what has lasted long enough."""
+    """Call `turn` often. It injects a fault when one is due, and undoes old faults."""
 
     def __init__(self, cluster: Cluster, rng: random.Random, say: Callable[[str], None]) -> None:
         self.cluster, self._rng, self._say = cluster, rng, say
@@ -63,7 +63,7 @@ class Strikes:
         strike(self._victim())
 
     def calm(self) -> None:
-        """Undo everything; the group can recover now."""
+        """Undo all faults, so that the group can recover."""
         self._undo_due(float("inf"))
 
     # -- on nodes --
@@ -76,7 +76,7 @@ class Strikes:
             self._lasting(kind, victim, self._rng.uniform(0.2, 4.0), node.start)
 
     def _forget(self, victim: str) -> None:
-        """Kill the node whose disk forgets, in the middle of its writes."""
+        """Kill the node whose disk loses unsynced data, in the middle of its writes."""
         self._kill(FORGETFUL)
 
     def _black_out(self, victim: str) -> None:

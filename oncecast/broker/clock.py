@@ -11,10 +11,10 @@ Rules
   much time since the last stamp: the group was idle.
 - Any other stamp is disputed. `trusted` then follows the pace of the stamps, at most a step each.
 - A dispute ends when a stamp agrees with `trusted` again. Later times are then moved back to it.
-- Or it ends when the stamps have kept their pace for `SUSTAINED` steps: then they are believed. If
-  they are ahead, the group was off for that time, and everything is that much older.
+- Or it ends when the stamps have advanced steadily for `SUSTAINED` steps: they are then accepted.
+  If they are ahead, the group was off for that time, and all messages are older by that time.
 - If they are behind, `trusted` was wrong. All times are moved back by the difference, and ages stay
-  the same. `moved_back` remembers the difference. If the stamps go forward again, the times are
+  the same. `moved_back` is the difference. If the stamps go forward again, the times are
   moved forward by it, so a clock that was wrong for a while makes nothing older.
 
 So a single stamp makes nothing expire early by more than a step. With a step of 0, the rule of
@@ -53,7 +53,7 @@ class Clock:
         self.now = self.trusted = 0
         self.stamp = 0  # the last one
         self.dispute = Dispute.NONE
-        self.sustained = 0  # microseconds for which the disputed stamps kept their pace
+        self.sustained = 0  # microseconds for which the disputed stamps advanced steadily
         self.moved_back = 0
 
     @property
@@ -128,7 +128,7 @@ class Clock:
         return Retiming(-1, lambda time: max(time - back, 0))
 
     def _go_on(self, dispute: Dispute, passed: int) -> None:
-        """Begin a dispute, or add the time for which the stamps have kept their pace."""
+        """Begin a dispute, or add the time for which the stamps have advanced steadily."""
         if self.dispute != dispute:
             self.dispute, self.sustained = dispute, 0
             return

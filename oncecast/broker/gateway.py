@@ -3,14 +3,14 @@
 Rules
 - A call is answered when its command is decided, in any order. A call with the same id is the same
   call: it is not executed again, and gets the same answer. Most commands are idempotent (sequence,
-  epoch, token). A `Seek` without a reader is not, if another seek came in between, so the gateway
-  remembers answers as long as the connection lasts.
+  epoch, token). A `Seek` without a reader is not if another seek came in between. So the gateway
+  keeps answers while the connection lasts.
 - Limits are checked first. A call above a limit is answered Overloaded and costs nothing.
 - A flow sends decided messages in order, without gaps, within its credit. Flows take turns. A slow
   client fills its own window and does not delay other clients.
 - A client that disconnects loses its flows. Its subscriptions do not change.
 - Only the leader serves. It answers reads while it holds its lease; without one, reads wait for it.
-  When it stops leading, it forgets all calls in flight and redirects its clients.
+  When it stops leading, it drops all calls in flight and redirects its clients.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from oncecast.wire.frames import (
 from oncecast.wire.results import Already, Staged
 
 LOOK_MAX = 1000  # topics per page; a page also ends after so many subscriptions
-ANSWERED_MAX = 1000  # answers remembered for one client; see the rules above
+ANSWERED_MAX = 1000  # answers kept for one client; see the rules above
 WITH_BATCH = (do.Put, do.Stage)
 
 
@@ -85,7 +85,7 @@ class Waiting(NamedTuple):
     client: NodeId
     id: int
     bytes: int
-    once: bool  # not idempotent: remember the answer
+    once: bool  # not idempotent, so the answer is kept
 
 
 class Gateway(Protocol):
@@ -248,7 +248,7 @@ class Gateway(Protocol):
     ) -> errors.Overloaded | errors.TooLarge | Already | Staged:
         """Refuse a batch above the limit, unless it was stored while the limit was higher.
 
-        Without a lease this node cannot tell, and the client asks again.
+        Without a lease the node cannot be sure, and the client asks again.
         """
         if not self._leased:
             return errors.Overloaded("bytes of one client's calls")

@@ -181,7 +181,7 @@ def has_quorum(group: Status, now: float) -> bool:
     """Return whether this node believes that a majority is up."""
     if group.leader == group.me:
         return group.leads(now)
-    # A candidate may already stand when the suspicion time is over.
+    # There may already be a candidate when the suspicion time is over.
     return bool(group.leader) and now <= group.heard + 1.25 * group.options.suspicion
 
 
@@ -192,9 +192,10 @@ def role_of(group: Status) -> str:
 
 
 def reachable(group: Status, node: NodeId, now: float) -> bool | None:
-    """Return whether this node hears `node`, or None if it cannot tell.
+    """Return whether this node hears from `node`, or None if that is unknown.
 
-    A leader hears all members. A follower hears only its leader, or all members during an election.
+    A leader hears from all members. A follower hears only from its leader, or all members during an
+    election.
     """
     if node == group.me:
         return True

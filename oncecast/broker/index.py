@@ -3,7 +3,7 @@
 An entry is a batch, or the rest of a batch that was partly stored before. Entries are rows of four
 columns, 32 bytes each, with a head that advances as messages are dropped. Few entries need more: a
 batch with skipped first messages, and a staged batch, whose command does not know its sequence.
-Those have notes beside the columns.
+Those have notes next to the columns.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 RUNS_MAX = 8
-DIRECTORIES_KEPT = 4  # other state directories remembered under the rules of older logs
+DIRECTORIES_KEPT = 4  # other state directories kept under the rules of older logs
 
 
 class Producer:

@@ -1,6 +1,6 @@
 """Reading a topic without a subscription: `Scan →`, `Scanned ←`.
 
-Each scan is independent: the node remembers nothing between two scans, several readers can split a
+Each scan is independent: the node keeps no state between two scans, several readers can split a
 topic, and no cursor moves. Only the leader answers, and only while it holds its lease. So a scan
 sees everything that was acknowledged before it was sent.
 """

@@ -5,7 +5,7 @@
 It stamps commands with the time, and batches acks in one slot of the log. It keeps the log short
 with snapshots, and carries live entries forward when most of the log around them is garbage. It
 reports only decided commands. It proposes only while its replica leads. When the replica stops
-leading, open proposals are forgotten, and clients must ask the next leader.
+leading, open proposals are dropped, and clients must ask the next leader.
 """
 
 from __future__ import annotations

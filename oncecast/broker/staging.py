@@ -1,8 +1,8 @@
 """Staged puts: parts in the log that readers do not see until their source publishes them.
 
-A source numbers its publishes upwards. Its last published number is remembered with its result. A
-repeated publish of that number is answered with `already`. Parts of this or a lower number are late
-and ignored.
+A source numbers its publishes in ascending order. Its last published number is kept with its
+result. A repeated publish of that number is answered with `already`. Parts of this or a lower
+number are late and ignored.
 
 A refused publish gives the source a new epoch, so a late copy of the command names an old one.
 `floor` is the epoch of sources without a record. It is at least the epoch of any deleted record.

@@ -42,7 +42,7 @@ class Timekeeper:
         self._watched = self._protocol.now
 
     def saw_nothing(self) -> None:
-        """Forget the last stamp: the state was replaced, and the time of its stamp is unknown."""
+        """Discard the last stamp: the state was replaced, and the time of its stamp is unknown."""
         self._watched = None
 
     @property

@@ -171,7 +171,7 @@ def start(word: str) -> Start:
 
 
 def moved(asked: Start, cursor: int) -> str:
-    """Return a note if the subscription is not at the requested offset, or an empty text."""
+    """Return a note if the subscription is not at the requested offset, else an empty string."""
     from oncecast.wire.commands import FromOffset
 
     if not isinstance(asked, FromOffset) or asked.offset == cursor:

@@ -114,7 +114,7 @@ class Story:
         self._say(f"The nodes replicate each other. The leader is {self._leader()}.", "✓")
 
     def _leader(self) -> str:
-        """Ask the running nodes for the leader. Return an empty text if there is none."""
+        """Ask the running nodes for the leader. Return an empty string if there is none."""
         from oncecast import blocking
         from oncecast.errors import OncecastError
 

@@ -1,7 +1,7 @@
 """The `oncecast` command: parse the arguments, run one command, return its exit status.
 
 A command is a module with `configure(commands)`, which adds its parser and sets `run`: a function
-that takes the parsed arguments and returns an exit status. Heavy imports stand inside `run`, so
+that takes the parsed arguments and returns an exit status. Heavy imports are inside `run`, so
 that `oncecast --help` stays fast.
 """
 

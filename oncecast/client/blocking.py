@@ -112,7 +112,7 @@ class Client:
         work: Callable[[asynchronous.Client, float | None], Coroutine[Any, Any, T]],
         timeout: float | None,
     ) -> T:
-        """Run `work` after the messages of `put_nowait`, with what is left of `timeout`."""
+        """Run `work` after the messages of `put_nowait`, with the rest of `timeout`."""
 
         async def put() -> T:
             left = await self._gathering.all_put(timeout)

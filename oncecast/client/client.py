@@ -258,7 +258,7 @@ class Client:
     ) -> bool:
         """Store a packed batch of `count` messages; return whether it is new.
 
-        A source numbers its publications upwards. Any client may stage and publish its parts, and
+        A source numbers its publications in ascending order. Any client may stage and publish its parts, and
         repeated calls have no effect. On a ring each topic has its own sources, so name the topic.
         """
         command = do.Stage(source, number, part, topic, count, len(batch), 0, batch)
@@ -361,7 +361,7 @@ class Client:
 
 
 class NotOpen:
-    """Stands for the parts of a client that was never opened."""
+    """Replaces the parts of a client that was never opened."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise Closed("the client is not open", "use it in `async with`, or await it")

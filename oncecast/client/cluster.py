@@ -41,7 +41,7 @@ class Cluster:
     async def look(
         self, *, topic: str = "", prefix: str = "", after: str = "", limit: int = 1000
     ) -> View:
-        """Return what the node has: one topic, or up to `limit` of those behind `after`."""
+        """Return the node's view of one topic, or of up to `limit` topics after `after`."""
         seconds = self._requests.timeout
         view: View = await self._requests.answer(
             lambda ticket: local.Show(ticket, topic, prefix, after, limit, timeout=seconds)

@@ -47,7 +47,7 @@ from oncecast.network.tls import Tls
 from oncecast.network.transport import Transport
 from oncecast.storage.journal import Journal
 
-NOWHERE = NodeId("localhost:0")  # A client has no address of its own.
+NOWHERE = NodeId("localhost:0")  # A client has no address.
 
 # The session limits the bytes in flight; these limits are higher.
 OPTIONS = Options(frame_bytes_max=65 * MiB, queue_bytes_max=128 * MiB, waiting_bytes_max=128 * MiB)
@@ -280,7 +280,7 @@ class ClientRuntime(Runtime):
         return transport.moved(node)
 
     def send_now(self) -> None:
-        """Write what was sent, without waiting for the end of this turn of the loop."""
+        """Write sent frames without waiting for the end of this turn of the loop."""
         self._transport.flush()
 
     def _broke(self, error: BaseException | None) -> None:

@@ -16,7 +16,7 @@ CHUNK = 1024  # values of `put_many` that are measured together
 
 
 class Receipt(NamedTuple):
-    """The offset of a stored message. -1 and None: it is stored, but the node forgot the offset.
+    """The offset of a stored message; -1 and None if the node no longer has the offset.
 
     It is not `kept` if the topic has no subscription and its policy retains nothing.
     """

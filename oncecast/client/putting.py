@@ -1,4 +1,4 @@
-"""Puts, until they are stored: those of one topic in one turn of the loop share a batch.
+"""Buffer puts until they are stored. Puts to one topic in one turn of the loop share a batch.
 
 While many batches are in flight, messages wait for an answer: the busier the node, the larger the
 batches. `Client.put_nowait` adds plain values to an open batch by itself, as that is the hottest
@@ -317,7 +317,7 @@ class Putting:
 
     @property
     def left(self) -> bool:
-        """Return whether a put message is not stored yet."""
+        """Return whether any message is not stored yet."""
         return bool(self.open or self._flying or self._left > 0)
 
     async def flush(self, timeout: float | None) -> None:

@@ -187,7 +187,7 @@ class Running:
             await self.putting.flush(None)
         except Exception as error:  # noqa: BLE001  # it is raised at the end
             failures.append(error)
-            ack = False  # The result of handling the last message may be what was not stored.
+            ack = False  # The result of handling the last message may not be stored.
         failures += await failed([each.close(ack=ack) for each in self.subscriptions.all()])
         name, unsubscribe = self.session.producer, self.subscriptions.remove
         failures += await failed([unsubscribe(topic, name) for topic in self.temporary])

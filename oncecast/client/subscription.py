@@ -147,7 +147,7 @@ class Subscription:
             self._tell_later()
 
     def _took(self) -> None:
-        """Tell the session what was taken: at once if its credit is low, otherwise later."""
+        """Report taken messages to the session: at once if its credit is low, otherwise later."""
         self._hailed = False
         inbox = self._inbox
         if len(self._queue) <= inbox.mark:
@@ -223,7 +223,10 @@ class Subscription:
                 self._waiters.remove(waiter)
 
     async def _due(self) -> bool:
-        """Is there anything that was not taken yet? The node knows, of what is not here."""
+        """Return whether a message is left to take.
+
+        Only the node knows about messages that have not arrived.
+        """
         self._raise()
         if self._inbox.delivered >= self._end_of_topic:
             seconds = self._requests.timeout

@@ -210,7 +210,7 @@ class Node:
         return self.client
 
     def _cluster(self) -> str:
-        """Return an id that keeps nodes with another group or other acceptors apart."""
+        """Return an id that excludes nodes with another group or other acceptors."""
         shared = " ".join((*self.acceptors, self._group)).encode()
         return "coordination-" + sha256(shared).hexdigest()[:16]
 

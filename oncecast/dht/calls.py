@@ -26,7 +26,7 @@ class Call(NamedTuple):
 
 
 class Counters:
-    """Counts of what Chord did not serve."""
+    """Counts of requests that Chord did not serve."""
 
     def __init__(self) -> None:
         self.dropped = 0  # invalid messages and late answers

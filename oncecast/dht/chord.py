@@ -4,7 +4,7 @@ Stoica et al., "Chord: A Scalable Peer-to-peer Lookup Protocol for Internet Appl
 with the rules that Zave has corrected (see `member`). An id is the SHA-256 of a name. A key belongs
 to the first position at or after it.
 
-Needs a contact to join by, and links unless told to do without. Serves FindRoot and Route. Emits
+Needs a contact to join by, and links unless they are turned off. Serves FindRoot and Route. Emits
 RootFound, Routed and RangeChanged.
 
 The ring holds while no member loses all its successors at once, and has more members than a list is

@@ -31,7 +31,8 @@ class RootFound(Value):
 class Route(Value):
     """Request: send `payload` one hop towards the owner of `key`.
 
-    The next node emits Routed. An observer there asks Route again if the payload has to go on.
+    The next node emits Routed. An observer there asks Route again if the payload must travel
+    further.
     """
 
     key: Key
@@ -55,7 +56,7 @@ class Routed(Value):
 class RangeChanged(Value):
     """Position `at` now owns the keys after `after`, up to itself.
 
-    None: it is not certain what it owns, until it hears from its neighbours.
+    None: until it hears from its neighbours, it is not certain which keys it owns.
     """
 
     at: Key

@@ -15,7 +15,7 @@ from oncecast.dht.stabilization import Stabilization, Stabilize
 from oncecast.kernel.protocol import NodeId, Protocol
 
 LOST_CHANCE = 0.1  # per turn of stabilizing, to look for one lost node
-LOST_MAX = 16  # lost nodes remembered
+LOST_MAX = 16  # lost nodes kept
 
 
 class Joining:

@@ -32,7 +32,7 @@ class Lookup:
         self.contacts_left = list(contacts)
         self.itself = itself  # only the member before the key may name its successors
         self.retry = retry  # try again until there is an answer
-        self.on_found = on_found  # None: ask the owner, and tell the layer above
+        self.on_found = on_found  # None: ask the owner, and notify the layer above
         self.pool: dict[Key, Position] = {}  # known and not asked yet
         self.asked: dict[Key, None] = {}
         self.avoid: dict[NodeId, None] = {}  # nodes that did not answer

@@ -9,7 +9,7 @@ from oncecast.kernel.protocol import Protocol
 
 
 class Ranges:
-    """Tells the layer above when the range of a position has changed."""
+    """Notifies the layer above when the range of a position has changed."""
 
     def __init__(self, protocol: Protocol, heard_within: float) -> None:
         self._protocol = protocol

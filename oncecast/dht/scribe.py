@@ -79,7 +79,7 @@ class Scribe(Protocol):
         self.ranges: dict[Key, Key | None] = {}  # ranges of our positions, as in RangeChanged
         self.heard: dict[NodeId, float] = {}  # when each neighbour last sent a message
         self.seen: dict[tuple[NodeId, int], None] = {}  # the last copies, by origin and number
-        # A restarted node must not reuse numbers: other nodes may remember them.
+        # A restarted node must not reuse numbers that other nodes may have seen.
         self.published = rng.getrandbits(FIRST_NUMBER_BITS)
         self.dropped = 0  # invalid messages, and messages beyond the limits
 

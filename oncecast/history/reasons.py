@@ -8,7 +8,7 @@ from oncecast.history.topic_model import Effect, TopicState
 
 
 def reason(state: TopicState | SubscriptionState, effect: Effect | Move) -> str:
-    """Describe what the model expected, after everything that could be ordered before."""
+    """Describe the answer that the model expected, after all operations that could come first."""
     if isinstance(state, TopicState):
         return of_topic(state, effect.operation)
     assert isinstance(effect, Move)

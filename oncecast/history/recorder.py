@@ -22,7 +22,7 @@ class Sink(Interface):
     """Receives operations that a recorder does not keep."""
 
     def whole(self, operation: Operation) -> None:
-        """Take a complete operation."""
+        """Receive a complete operation."""
 
     def called(self, operation: Operation) -> None:
         """Take an operation that may return later."""

@@ -55,7 +55,7 @@ class Model(Interface):
         """Return the progress of the state, or None if it is unknown. See `Item.stage`."""
 
     def spent(self, state: Any) -> tuple[Any, frozenset[int]]:
-        """Return the state without what it has spent, and what it has spent.
+        """Return the state without spent items, and the spent items.
 
         Of two states that differ only in that, the one that has spent less allows everything that
         the other state allows.

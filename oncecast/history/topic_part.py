@@ -77,7 +77,7 @@ class TopicPart(Part):
         due = due_of(put) if put.done else inf
         effect = Effect(put, put.done, put.digests, put.offset if put.done else -1, epoch)
         if put.kind == "publish":
-            # A publish is remembered even if the topic is deleted.
+            # A publish stays recorded even if the topic is deleted.
             return [Item(effect, put.call, due, put.done)]
         chain = ("put", put.client)
         stage = (epoch, effect.offset) if epoch and effect.offset >= 0 else None

@@ -1,8 +1,8 @@
 """A stack of protocols: a node, which is itself one pure state machine.
 
 The type of a value selects its protocol, so messages, timers and records carry no protocol name. A
-step processes one input and everything that it causes inside the node. It returns what the driver
-must do:
+step processes one input and everything that it causes inside the node. It returns the effects that
+the driver must execute:
 
     Send, Emit        send it once record `after` is on disk; an Emit goes to the application
     Append            write it; records are numbered 1, 2, 3, ... without gaps

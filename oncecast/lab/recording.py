@@ -6,7 +6,7 @@
             ...
 
 `oncecast history check ann.jsonl bob.jsonl` then checks the files of all clients together. See
-docs/history.md for the checks and for what the clients must share.
+docs/history.md for the checks and the requirements on clients.
 
 Each put is recorded as part of the batch that the client sends. Each message is recorded when the
 application gets it. Calls about the group or the ring are not recorded.

@@ -1,8 +1,8 @@
 """Writes the records of a stack in groups that share one fdatasync.
 
-A group consists of all records of one turn of the loop, or of all that arrived while the disk was
-busy. The loop continues while a large group is written. Messages and events that depend on a record
-wait until it is on disk.
+A group consists of all records of one turn of the loop, or of all records that arrived while the
+disk was busy. The loop continues while a large group is written. Messages and events that depend on
+a record wait until it is on disk.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ SILENT_AFTER = 3  # keepalive intervals
 SLOWEST_LINK = 1024  # bytes per second; a slower frame is abandoned
 FRAMES_PER_SHARE = 1000  # handled at most before another connection gets its turn
 NEVER = float("inf")
-KERNEL_BYTES = 64 * 1024  # up to this size, the kernel's queue tells nothing about the peer
+KERNEL_BYTES = 64 * 1024  # up to this size, the kernel's queue says nothing about the peer
 
 
 class Session(Interface):

@@ -59,7 +59,7 @@ def open_directory(path: str, ours: re.Pattern[str] = OURS) -> OsDisk:
         found = list(directory.iterdir()) if directory.is_dir() else []
         if not all(ours.fullmatch(each.name) for each in found):
             raise WrongFormat(
-                f"{directory}: it has files that are not a node's",
+                f"{directory}: the directory contains files that do not belong to a node",
                 "use an empty or a new directory",
             )
         disk = OsDisk(directory)

@@ -117,7 +117,7 @@ class Replica:
         settings = self.settings
         idle = idle_us(settings.producer_idle)
         if contacts and recall(self.path) is None:
-            # Saved first: a node that was told to join must never start its own group.
+            # Saved first: a node that was started with --join must never start its own group.
             note(self.path, Members(self.me, contacts))
         self.parts = assemble(
             self.me,

@@ -119,7 +119,7 @@ class RingServer(Process):
     def _contacts(self) -> tuple[NodeId, ...]:
         """Return other processes of the ring: the configured ones, and members of its groups.
 
-        A process that is a ring by itself joins no other ring, because both would own all topics.
+        A process that is alone on its ring joins no other ring, because both would own all topics.
         """
         known = [node for each in self.replicas.values() for node in each.group.nodes()]
         others = without(map(process_of, known), self.me, self._was)
@@ -277,7 +277,7 @@ class RingServer(Process):
         return page(found)
 
     def facts(self) -> dict[str, object]:
-        """Return the health of all groups; the status is that of its own, or disk-full."""
+        """Return the health of all groups; the status is that of its own group, or disk-full."""
         groups = {group: replica.health() for group, replica in self.replicas.items()}
         own = groups.get(self.identity.group, NO_GROUP)
         worst = next((each for each in groups.values() if each.status == "disk-full"), own)

@@ -58,13 +58,13 @@ class Publish(Value):
 
 
 class Discard(Value):
-    """Request: forget a message that no node needs any more, or do not fetch it."""
+    """Request: delete a message that no node needs any more, or do not fetch it."""
 
     id: MessageId
 
 
 class Disregard(Value):
-    """Request: forget the messages 1 to `top` of an origin, except those in `gaps`."""
+    """Request: delete the messages 1 to `top` of an origin, except those in `gaps`."""
 
     origin: NodeId
     top: int

@@ -208,7 +208,7 @@ class HyParView(Protocol):
             self._ask(self.rng.choice(self.contacts), Join(self.incarnation), reserved=True)
 
     def _welcome(self, peer: NodeId, incarnation: int) -> bool:
-        """Make a peer a neighbour and tell it. Return False if it was one already."""
+        """Make a peer a neighbour and notify it. Return False if it was one already."""
         new = self._make_active(peer, incarnation)
         self.send(peer, Accepted(self.incarnation))
         return new

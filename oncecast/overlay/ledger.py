@@ -1,4 +1,4 @@
-"""The messages that a node has of each origin, and how it tells another node."""
+"""The messages that a node has from each origin, in a form that it can send to other nodes."""
 
 from __future__ import annotations
 

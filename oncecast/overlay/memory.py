@@ -1,4 +1,4 @@
-"""Message numbers and payloads, remembered in bounded memory."""
+"""Message numbers and payloads, kept in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Static membership: every configured peer is a neighbour while both sides hear each other.
+"""Static membership: a configured peer is a neighbour while messages pass in both directions.
 
 Needs links (watch). Emits NeighborUp and NeighborDown in turn for each peer.
 
@@ -25,7 +25,7 @@ class Welcome(Value, tag="Welcome"):
 
 
 class Retry(Value):
-    """Timer: greet a peer again that was not heard, or that lost its link."""
+    """Timer: greet a peer again that has not answered, or whose link broke."""
 
     peer: NodeId
 

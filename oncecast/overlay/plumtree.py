@@ -1,7 +1,7 @@
 """Plumtree: broadcast over a tree that repairs itself with lazy announcements.
 
 Leitao, Pereira and Rodrigues, "Epidemic Broadcast Trees", SRDS 2007; names follow the paper.
-Payloads go along eager links, which become a tree: a node that gets a payload twice prunes the
+Payloads travel on eager links, which become a tree: a node that gets a payload twice prunes the
 later link. Lazy links carry announcements only. A node that hears of a payload and does not get it
 grafts the link.
 
@@ -225,7 +225,7 @@ class Plumtree(Protocol):
         return numbers is not None and key.number in numbers
 
     def _note_seen(self, key: MessageId) -> bool:
-        """Remember an id. Return False if it was known, or if its gap was forgotten."""
+        """Record an id. Return False if it was known, or if its gap was dropped."""
         numbers = self.seen.get(key.origin)
         if numbers is None:
             if len(self.seen) >= self.origins_max:

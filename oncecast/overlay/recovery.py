@@ -1,7 +1,7 @@
 """Recovery: durable broadcast in which each message is delivered once at each node.
 
 Plumtree is fast, but may lose messages. This layer stores each message and filters duplicates. It
-regularly compares what it holds with a random neighbour (anti-entropy, after Demers et al.,
+regularly compares its messages with those of a random neighbour (anti-entropy, after Demers et al.,
 "Epidemic Algorithms for Replicated Database Maintenance", PODC 1987).
 
 Needs Broadcast and Received, NeighborUp and NeighborDown. Serves Publish, Discard and Disregard.
@@ -16,7 +16,7 @@ For applications:
 - A node keeps its last `kept_max` payloads. A node that is new, or was away for longer, gets the
   messages that other nodes still keep. For the rest it emits Lost once.
 - An application that knows that no node needs a message any more sends Discard, or Disregard for
-  many. The message then counts as delivered. All nodes should be told.
+  many. The message then counts as delivered. Send the request to all nodes.
 - The name of a node stands for its disk. A node that lost its disk must come back under another
   name, or it would reuse its numbers. A node without a disk gets a new `incarnation` at each start.
 """
@@ -53,7 +53,7 @@ class Stored(Value, tag="Stored"):
 
 
 class Compare(Value, tag="Compare"):
-    """Tell a neighbour what this node has, and ask for what it lacks."""
+    """Send a summary of our messages to a neighbour, and ask for missing ones."""
 
     ledger: Ledger
 
@@ -276,7 +276,10 @@ class Recovery(Protocol):
         )
 
     def _compare(self, peer: NodeId, ledger: Ledger) -> bool:
-        """Send the peer what it lacks. Return whether it should get our ledger in return."""
+        """Send the peer the messages that it lacks.
+
+        Return whether it should get our ledger in return.
+        """
         stocks = self.inventory.read(ledger)
         if stocks is None:
             self.dropped += 1

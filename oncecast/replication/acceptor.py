@@ -1,8 +1,9 @@
-"""The acceptor: it promises, accepts and follows. It never forgets, and never goes back.
+"""The acceptor promises, accepts and follows. It never loses a promise or a vote.
 
 Paxos Made Moderately Complex (van Renesse, Altinbuken, 2015), acceptor; with the leader's lease. A
-replica that has heard a leader promises no other candidate anything until the suspicion time has
-passed on its own clock. That holds after a restart too, when it no longer knows which one it heard.
+replica that has heard from a leader makes no promise to another candidate until the suspicion time
+has passed on its own clock. The rule also holds after a restart, when the replica no longer knows
+which leader it heard from.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Acceptor:
                 return
             votes.store_promise(ballot)
             self.leader.outrun(ballot)
-            # Let it try: a candidate that stands too early ends a term that has just begun.
+            # Give the candidate time: a second one would end a term that has just begun.
             self.io.later(self.following.recess(), m.Silence())
         self.io.send(sender, votes.report(ballot, message.first, self.options.promise_bytes))
 
@@ -101,7 +102,7 @@ class Acceptor:
         self.io.send(sender, heard, after=votes.promised_in)
 
     def _follow(self, ballot: Ballot) -> None:
-        """Follow the leader of this ballot, which was heard just now."""
+        """Follow the leader of this ballot, which has just sent a message."""
         following = self.following
         following.heard, following.failed_ballots = self.io.now, 0
         self.io.later(following.patience(), m.Silence())
@@ -121,4 +122,6 @@ class Acceptor:
         if message.successor == self.membership.me:
             self.leader.stand()
         elif message.successor:
-            self.io.later(4 * self.options.resend, m.Silence())  # if that one does not stand
+            self.io.later(
+                4 * self.options.resend, m.Silence()
+            )  # if the successor does not become a candidate

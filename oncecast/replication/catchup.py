@@ -1,7 +1,7 @@
 """Catching up: chosen slots that are missing here, or cannot be read any more, are fetched.
 
 A slot that only this replica knew to be chosen, and cannot read, is recovered from votes: the other
-replicas tell what they voted for, and the highest vote of a majority is the chosen value.
+replicas report their votes, and the highest vote of a majority is the chosen value.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CatchUp:
     joining: Joining
 
     def on_behind(self) -> None:
-        """Ask a replica for what is missing, unless the last answer brought something."""
+        """Ask a replica for missing slots, unless the last answer brought some."""
         if self.transfer.ask_again():
             return
         progress, fetching = self.progress, self.fetching
@@ -63,7 +63,7 @@ class CatchUp:
         if not self.transfer.take_entries(sender, message):
             self._take(sender, message)
         if behind and progress.known <= progress.applied and not self.membership.is_member:
-            self.joining.offer()  # under load it will not be as close again until it is a member
+            self.joining.offer()  # offer now: under load it may lag again
 
     def _take(self, sender: NodeId, message: Chosen) -> None:
         progress = self.progress
@@ -144,7 +144,7 @@ class CatchUp:
             self.values.say_stored()
 
     def _config_after(self, slot: int) -> Config:
-        """Return the membership in force after a slot, or NO_MEMBERS if that is forgotten.
+        """Return the membership in force after a slot, or NO_MEMBERS if it is no longer kept.
 
         Each of its majorities meets each one that can have chosen the slot, whatever was chosen.
         """

@@ -78,7 +78,7 @@ class StateWanted(Value):
 
 
 class Installed(Value):
-    """Forget the current state: `state` is the snapshot at `slot`."""
+    """Replace the current state: `state` is the snapshot at `slot`."""
 
     slot: int
     state: tuple[bytes, ...]
@@ -99,7 +99,7 @@ class Removed(Value):
 
 
 class Suspected(Value):
-    """The leader has not heard a member for the suspicion time, or hears it again."""
+    """The leader has not heard from a member for the suspicion time, or hears from it again."""
 
     node: NodeId
     silent: bool
@@ -138,7 +138,7 @@ class Group(Protocol):
         ...
 
     def leads(self, now: float) -> bool:
-        """Return whether all that was ever acknowledged is applied here."""
+        """Return whether all acknowledged slots are applied here."""
         ...
 
     def nodes(self) -> tuple[NodeId, ...]: ...

@@ -1,7 +1,7 @@
 """The index of slots: which record of the log holds the value of each.
 
 Slots and records mostly advance together, so runs of both cover nearly all. A slot that fits no run
-(it was voted on again, or a hole was filled) is kept apart.
+(it was voted on again, or a hole was filled) is kept separately.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SlotIndex:
 
     @property
     def end(self) -> int:
-        """Return the first slot after all that are known."""
+        """Return the first slot after all known ones."""
         return self._slots[-1] + self._counts[-1] if self._slots else 0
 
     def put(self, slot: int, record: int) -> None:
@@ -59,7 +59,7 @@ class SlotIndex:
         yield from zip(self._slots, self._records, self._counts, strict=True)
 
     def state(self) -> tuple[Run, ...]:
-        """Return all of it; slots that are apart come last, as runs of one."""
+        """Return all of it; separate slots come last, as runs of one."""
         return (*self.runs(), *[(slot, record, 1) for slot, record in self._apart.items()])
 
     def restore(self, state: tuple[Run, ...]) -> None:
@@ -73,7 +73,7 @@ class SlotIndex:
                 self._apart[slot] = record
 
     def trim(self, slot: int) -> None:
-        """Forget the slots before this one."""
+        """Drop the slots before this one."""
         at = max(0, bisect_right(self._slots, slot) - 1)
         if self._slots and self._slots[at] + self._counts[at] <= slot:
             at += 1
@@ -86,7 +86,7 @@ class SlotIndex:
             del self._apart[other]
 
     def cut(self, slot: int) -> None:
-        """Forget this slot and all after it."""
+        """Drop this slot and all after it."""
         while self._slots and self._slots[-1] >= slot:
             for column in (self._slots, self._records, self._counts):
                 column.pop()

@@ -76,8 +76,8 @@ class Leader:
     fetching: Fetching
     roster: Roster
     term: Term | None = None
-    seen: Ballot = BOTTOM  # the highest ballot heard of
-    consents: dict[Member, None] = field(default_factory=dict)  # members that hear of no leader
+    seen: Ballot = BOTTOM  # the highest ballot seen
+    consents: dict[Member, None] = field(default_factory=dict)  # members that have no leader
     tokens: dict[int, int] = field(default_factory=dict)  # tokens of own proposals, by slot
     retired: bool = False  # it is about to stop, and never leads again
 
@@ -95,7 +95,7 @@ class Leader:
             self.stand()  # the only member, and no lost vote can matter
 
     def _canvass(self) -> None:
-        """Ask the other members whether they hear a leader; stand only if a majority hears none.
+        """Ask the other members for a leader, and become a candidate only if a majority has none.
 
         A new ballot ends every lower term. A replica that was away or is half cut off would end one
         that works for all other members.
@@ -115,7 +115,7 @@ class Leader:
             self.stand()
 
     def stand(self) -> None:
-        """Become a candidate: prepare a ballot above all that were seen."""
+        """Become a candidate: prepare a ballot above all seen ones."""
         self.roster.reported.clear()  # reports to an earlier term are old
         membership = self.membership
         if not membership.is_member or self.retired:
@@ -159,7 +159,7 @@ class Leader:
     def on_reject(self, sender: NodeId, message: m.Reject) -> None:
         self.seen = max(self.seen, message.ballot)
         if self.term is not None and message.ballot > self.term.ballot:
-            if self.term.elected:  # the leader heard last is this replica, and it leads no more
+            if self.term.elected:  # this replica was the last leader, and has stepped down
                 self.following.release()
             self.step_down()
             pause = self.following.recess() * (1 + 3 * self.io.rng.random()) / 4
@@ -176,8 +176,8 @@ class Leader:
     def hear_chosen(self, slot: int, item: Item) -> None:
         """Step down if another value was chosen than the one proposed here.
 
-        The leader must not report that value as its own, nor tell others that the one they accepted
-        from it was chosen.
+        The leader must not report that value as its own, nor report to other nodes that the value
+        they accepted from it was chosen.
         """
         own = self.term.in_flight if self.term is not None else ()
         if own and own[0][0] <= slot <= own[-1][0] and self.values.readable(slot) != item:
@@ -211,7 +211,7 @@ class Leader:
     def on_propose(self, request: Propose) -> None:
         term = self.term
         if term is None or not term.acting:
-            return  # the caller hears of the next leader, and proposes there
+            return  # the caller learns of the next leader, and proposes there
         term.queue.append((request.token, Item(COMMAND, request.value)))
         if not term.in_flight or len(self.membership.config.members) == 1:
             self.proceed()
@@ -245,7 +245,7 @@ class Leader:
         self.proceed()
 
     def proceed(self) -> None:
-        """Propose all that may be proposed now; values of earlier ballots come first."""
+        """Propose all values that may be proposed now; values of earlier ballots come first."""
         term = self.term
         while term is not None and term is self.term and not term.idle:
             term.next = max(term.next, self.progress.applied + 1)
@@ -439,5 +439,5 @@ class Leader:
         return ends[len(ends) - config.majority]
 
     def leads(self, now: float) -> bool:
-        """Return whether all that was ever acknowledged is applied here."""
+        """Return whether all acknowledged slots are applied here."""
         return self.term is not None and self.term.acting and now < self.lease_ends()

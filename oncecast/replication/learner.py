@@ -2,8 +2,8 @@
 
 Paxos Made Moderately Complex (van Renesse, Altinbuken, 2015), replica. A slot is chosen when a
 majority of its membership has accepted it with one ballot. The value is then the one that this
-replica has accepted with that ballot or a higher one. The leader also tells that all slots up to
-one are chosen, which proves the values that were accepted with just its ballot.
+replica has accepted with that ballot or a higher one. The leader also reports a slot up to which
+all slots are chosen. This proves the values that were accepted with its ballot.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class Learner:
     reconfiguration: Reconfiguration
     machine: StateMachine | None = None  # it gets the restored slots
     started: bool = False
-    leader_knows: tuple[Ballot, int] = (BOTTOM, 0)  # a leader's ballot, and up to where it knew all
+    leader_knows: tuple[Ballot, int] = (
+        BOTTOM,
+        0,
+    )  # a leader's ballot, and the slot up to which it knew all
 
     # -- votes --
 
@@ -87,7 +90,7 @@ class Learner:
         self.advance()
 
     def advance(self) -> None:
-        """Apply in order all that is chosen and here; not too much in one step."""
+        """Apply all chosen slots that are available here, in order; not too much in one step."""
         progress = self.progress
         before = progress.applied
         stop = before + self.options.step_slots
@@ -110,7 +113,7 @@ class Learner:
                 self.fetching.await_more()
 
     def apply_known(self, find: Callable[[int], Item | None]) -> None:
-        """Apply what the log itself, or another replica, says is chosen."""
+        """Apply slots that the log itself, or another replica, reports as chosen."""
         progress = self.progress
         while progress.sure_of(progress.applied + 1):
             slot = progress.applied + 1

@@ -43,14 +43,14 @@ def highest(votes: Iterable[Vote]) -> Vote | None:
 
 
 class Canvass(Value, tag="Canvass"):
-    """I hear no leader. Do you hear one?"""
+    """I have no leader. Do you have one?"""
 
     first: int  # the first slot that the sender is missing
     group: int = 0
 
 
 class Consent(Value, tag="Consent"):
-    """I hear no leader either."""
+    """I have no leader either."""
 
     incarnation: int
 
@@ -123,14 +123,14 @@ class Heard(Value, tag="Heard"):
 
 
 class Release(Value, tag="Release"):
-    """I lead no more, and my lease has ended. `successor` should stand."""
+    """I lead no more, and my lease has ended. `successor` should become a candidate."""
 
     ballot: Ballot
     successor: NodeId
 
 
 class Want(Value, tag="Want"):
-    """Send me what was chosen for the slots from `first` to `last`."""
+    """Send me the values chosen for the slots from `first` to `last`."""
 
     first: int
     last: int
@@ -320,7 +320,7 @@ Record = Born | NewIncarnation | Promised | Entry | Again | Skipped | Learned
 
 
 class Checkpoint(Chunked, tag="Checkpoint"):
-    """The snapshot at `slot`, and the facts that a replica must not forget."""
+    """The snapshot at `slot`, and the facts that a replica must keep."""
 
     slot: int
     kept: int
@@ -341,7 +341,7 @@ class BeatDue(Value):
 
 
 class Silence(Value):
-    """No leader was heard."""
+    """No leader has sent a message."""
 
 
 class Unanswered(Value):

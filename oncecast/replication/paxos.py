@@ -54,7 +54,7 @@ from oncecast.replication.supply import Supplier, Transfer
 from oncecast.replication.values import Values
 from oncecast.replication.votes import Votes
 
-SENDERS_MAX = 256  # nodes whose last message is remembered
+SENDERS_MAX = 256  # nodes whose last message time is kept
 
 
 class ReplicaState:
@@ -93,7 +93,7 @@ class Paxos(Protocol):
     ) -> None:
         super().__init__(me, rng)
         self.options = options = options or GroupOptions()
-        self.last_message: dict[NodeId, float] = {}  # when each other node was heard last
+        self.last_message: dict[NodeId, float] = {}  # time of the last message from each other node
         self.state = state = ReplicaState(self, options, Membership(me, incarnation, contacts))
         membership, progress, following = state.membership, state.progress, state.following
         values, votes, tallies = state.values, state.votes, state.tallies
@@ -177,14 +177,14 @@ class Paxos(Protocol):
             self._handlers[type(message)](sender, message)
 
     def _forget_sender(self) -> None:
-        """Forget the node that was silent for longest, if possible one that is not a replica."""
+        """Drop the node that was silent for longest, if possible one that is not a replica."""
         replicas, heard = self.nodes(), self.last_message
         del heard[min(heard, key=lambda node: (node in replicas, heard[node]))]
 
     def _hear_another_group(self, sender: NodeId, message: m.Message) -> None:
         """Stop if another group counts this node as a member.
 
-        A first node that has lost its disk, and was not told to join, founds another group.
+        A first node that has lost its disk, and was not started with --join, creates another group.
         """
         if isinstance(message, m.Beat):
             raise Diverged(

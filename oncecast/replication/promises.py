@@ -42,7 +42,7 @@ class Promises:
     def value(self, slot: int, config: Config) -> Item:
         """Return the value to propose: that of the highest ballot, or a no-op.
 
-        Only members count, as for `cover`: another node may have heard of a later ballot.
+        Only members count, as for `cover`: another node may have seen a later ballot.
         """
         votes = self._votes.get(slot, {})
         best = highest(votes[member] for member in config.members if member in votes)

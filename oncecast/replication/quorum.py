@@ -25,7 +25,7 @@ class Member(NamedTuple):
 class Config(msgspec.Struct, frozen=True, array_like=True):
     """A membership; `size` is how many members there should be. Each change has the next version.
 
-    `group` is the incarnation of the founder, which tells groups apart; 0 means unknown.
+    `group` is the incarnation of the founder, which distinguishes groups; 0 means unknown.
     """
 
     version: int
@@ -104,7 +104,7 @@ class Memberships:
         self.last = config
 
     def forget(self, slot: int) -> None:
-        """Forget the memberships of slots up to this one."""
+        """Drop the memberships of slots up to this one."""
         keep = max(0, bisect_left(self._slots, slot + 1) - 1)
         del self._slots[:keep], self._configs[:keep]
 

@@ -170,7 +170,7 @@ class Reconfiguration:
         waiting = [node for node in roster.offers if config.member(node) is None]
         for node in waiting:
             member = roster.offers[node].member
-            # Beside a silent member it is needed at once: it must answer the leader.
+            # Next to a silent member, it is needed at once to answer the leader.
             if roster.caught_up(node) and (free or term.ends.get(member, 0.0) > self.io.now):
                 return config.added(member)
         if waiting:
@@ -187,7 +187,7 @@ class Reconfiguration:
         return waiting[(waiting.index(newcomer) + 1) % len(waiting)]
 
     def _choose_newcomer(self, node: NodeId) -> None:
-        """Let this node catch up: it hears what is chosen, and fetches it."""
+        """Let this node catch up: it learns which slots are chosen, and fetches them."""
         roster, term = self.roster, self.leader.term
         if node != roster.newcomer:
             roster.choose_newcomer(node)

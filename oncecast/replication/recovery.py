@@ -187,7 +187,7 @@ class Recovery:
             membership.history.start(self.progress.applied, moved)
 
     def _outlive_damage(self, alone: bool) -> None:
-        """Find other replicas, as damaged records may have named them; forget doubtful votes."""
+        """Find other replicas, as damaged records may have named them; discard doubtful votes."""
         membership, votes = self.membership, self.votes
         if alone:
             nodes = (*membership.latest_in_log.nodes(), *membership.contacts)

@@ -1,8 +1,8 @@
 """The orderly end of a replica: a leader hands over before it stops.
 
 Otherwise its group would have no leader for the suspicion time. It hands over to the follower that
-has applied most, and votes until it hears the next leader. If the link to that follower breaks, it
-asks the next one.
+has applied most, and votes until the next leader sends a message. If the link to that follower
+breaks, it asks the next one.
 """
 
 from __future__ import annotations

@@ -28,14 +28,14 @@ class Roster:
         self.newcomer = NodeId("")  # the node that the leader lets catch up
         self.newcomer_since = 0.0
         self.newcomer_live = False  # the newcomer gets each proposal, too
-        self.beats: deque[tuple[float, int]] = deque(maxlen=8)  # when, and what was applied
+        self.beats: deque[tuple[float, int]] = deque(maxlen=8)  # time, and applied slot
         self.changes: list[Change] = []  # requested, and not yet proposed
         self.last_heard: dict[NodeId, float] = {}
         self.reported: dict[Member, int] = {}  # what each member has applied, and on disk
         self.silent: dict[NodeId, None] = {}
 
     def note_offer(self, member: Member, applied: int, chosen: int) -> None:
-        """Note what a node had applied when it learned that all slots up to `chosen` are chosen."""
+        """Record the applied slot of a node when it learned of the slots up to `chosen`."""
         offered = Offered(member, applied, self.io.now, max(0, chosen - applied))
         self.offers[member.node] = offered
         if member.node == self.newcomer:
@@ -52,7 +52,7 @@ class Roster:
     def caught_up(self, node: NodeId) -> bool:
         """Return whether a node had applied nearly all slots that it had learned of.
 
-        Under load no newcomer ever has all that is decided at this moment.
+        Under load, no newcomer ever has all decided slots at any moment.
         """
         return self.offers[node].lag <= self.options.ahead_slots // 64
 
@@ -80,7 +80,7 @@ class Roster:
         return [*others, node] if node and node not in others else others
 
     def forget_old(self) -> None:
-        """Forget nodes that no longer offer themselves, and when they were heard."""
+        """Drop nodes that no longer offer themselves, with the time of their last message."""
         now, limit = self.io.now, 2 * self.options.suspicion
         for node in [node for node, each in self.offers.items() if now > each.at + limit]:
             del self.offers[node]
@@ -104,7 +104,7 @@ class Roster:
     def lost_disk(self) -> NodeId:
         """Return a member that offers itself in another incarnation, if any.
 
-        As long as the incarnation that is a member is heard, that offer is old.
+        While the incarnation that is a member still sends messages, that offer is old.
         """
         return next(
             (
@@ -122,7 +122,7 @@ class Roster:
     def informed(self, left: Config) -> bool:
         """Return whether a majority of the remaining members has all slots it needs.
 
-        They need all that was decided before the present membership. Later slots are on enough of
+        They need all slots decided before the present membership. Later slots are on enough of
         their disks: the present majority has stored them.
         """
         since = self.membership.history.since
@@ -130,7 +130,7 @@ class Roster:
         return left.agreed([*current, self.membership.self_as_member])
 
     def reconfigured(self) -> None:
-        """Forget nodes that are not members any more, and offers of new members."""
+        """Drop nodes that are no longer members, and offers of new members."""
         config = self.membership.config
         for node in [node for node in self.silent if node not in config.nodes()]:
             del self.silent[node]

@@ -96,7 +96,7 @@ class Progress:
 
 
 class Following:
-    """The leader that this replica has heard, and the lease that it has granted."""
+    """The leader that this replica follows, and the lease that it has granted."""
 
     def __init__(self, io: Protocol, options: GroupOptions) -> None:
         self.io, self.options = io, options
@@ -154,7 +154,7 @@ class Fetching:
         self.recalled: dict[int, dict[Member, Vote | None]] = {}  # votes of others for the holes
 
     def sources(self) -> list[NodeId]:
-        """Return the nodes that may have what is missing here."""
+        """Return the nodes that may have the missing slots."""
         # The leader may be a member that this replica does not know, and the only complete one.
         membership = self.membership
         leader, contacts = self.following.leader, membership.contacts
@@ -195,7 +195,7 @@ class Fetching:
             self.applied_when_set = self.progress.applied
 
     def progressed(self) -> None:
-        """Forget the answers for the slot that is applied now."""
+        """Drop the answers for the slot that is applied now."""
         self.tried.clear()
         self.lost_by.clear()
 

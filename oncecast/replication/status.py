@@ -53,7 +53,7 @@ class Status:
     def __init__(
         self,
         options: GroupOptions,
-        last_message: Mapping[NodeId, float],  # when each other node was heard last
+        last_message: Mapping[NodeId, float],  # time of the last message from each other node
         state: ReplicaState,
         leader: Leader,
     ) -> None:

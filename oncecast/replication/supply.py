@@ -117,7 +117,7 @@ class Supplier:
                 self.fetching.note_hole(message.first)
 
     def give_since(self, node: NodeId, first: int) -> None:
-        """Send slots to a removed member that would stand: they tell that it was removed."""
+        """Send slots to a removed member that becomes a candidate: they show its removal."""
         applied = self.progress.applied
         if first <= applied:
             self.on_want(node, m.Want(first, applied))

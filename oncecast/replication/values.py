@@ -38,12 +38,12 @@ class Values:
     def append_again(self, slot: int, item: Item) -> None:
         """Write a membership a second time.
 
-        A replica that can read neither copy would not know which nodes have what it has lost.
+        A replica that can read neither copy would not know which nodes have the lost values.
         """
         self.io.append(Learned(slot, item.kind, item.data))
 
     def say_stored(self) -> None:
-        """Send a Stored to this node, for when all that was appended is on disk."""
+        """Send a Stored to this node, to be handled when all appended records are on disk."""
         self.io.send(self.io.me, Stored(self.io.last_record))
 
     def on_disk(self, record: int) -> list[tuple[int, Ballot]]:
@@ -102,7 +102,7 @@ class Values:
             self.let_go(each)
 
     def cut(self, first: int) -> None:
-        """Forget the values from this slot on."""
+        """Drop the values from this slot on."""
         self.index.cut(first)
         for slot in [slot for slot in self.items if slot >= first]:
             self.let_go(slot)

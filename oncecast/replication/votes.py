@@ -1,6 +1,6 @@
 """The promises and votes of a replica, as its disk has them.
 
-Ballots only grow. Nothing is sent before it is on disk: the kernel sees to that. If records of a
+Ballots only grow. The kernel sends nothing before it is on disk. If records of a
 damaged log cannot be read, the replica does not guess what they held: those slots are `lost` to a
 vote. Each record of a promise or vote says what came before it (a Vouch), which limits the doubt.
 """
@@ -21,7 +21,7 @@ Range = tuple[int, int]  # the first and the last slot
 
 FAR = 1 << 62  # above every slot
 UNLIMITED = float("inf")
-# A replica that forgets votes on purpose adds this to its count of replaced ones. A single vote
+# A replica that discards votes on purpose adds this to its count of replaced ones. A single vote
 # adds 1, so a later restart that finds more damage cannot take the sum for its own count.
 FORGOT = 2
 
@@ -140,7 +140,7 @@ class Votes:
     def damaged(self, first: int, last: int) -> None:
         """Note that these records cannot be read.
 
-        All that they said of slots that were not yet chosen is lost. The next vote tells up to
+        Their information on slots that were not chosen yet is lost. The next vote shows up to
         which slot, and whether they replaced values that can still be read. Without a next vote,
         even a promise may be lost.
         """
@@ -148,7 +148,7 @@ class Votes:
         self.lost.append((self.progress.known_to_be_chosen + 1, FAR))
 
     def vouched(self, ballot: Ballot, vouch: m.Vouch, slot: int = 0) -> None:
-        """Take in what a restored record says of all promises and votes before it."""
+        """Use the summary in a restored record of all promises and votes before it."""
         top, renewals, replaced = vouch
         self.promised, self.top = max(self.promised, ballot), max(self.top, top)
         counted = self.counted
@@ -171,7 +171,7 @@ class Votes:
         return min((low for low, high in self.lost if high == FAR), default=FAR)
 
     def _doubt(self, first: int) -> None:
-        """Forget votes and values from this slot on: lost records may have replaced them."""
+        """Discard votes and values from this slot on: lost records may have replaced them."""
         self.values.cut(max(first, self.progress.applied + 1))
         self.ballots.clear()
         self.replaced += FORGOT

@@ -1,4 +1,4 @@
-"""The exporter of a move: answers from decided state, and remembers nothing else."""
+"""The exporter of a move: answers from decided state, and keeps no other state."""
 
 from __future__ import annotations
 

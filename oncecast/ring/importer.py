@@ -63,7 +63,7 @@ class Importer:
         self._progress: ImportProgress | None = None
 
     def forget(self) -> None:
-        """Forget the progress: the next leader begins from decided state."""
+        """Discard the progress: the next leader begins from decided state."""
         self._progress = None
 
     def take(self, holdings: Holdings, claim: ActiveClaim) -> None:
@@ -142,7 +142,7 @@ class Importer:
             self._ask_exporter(progress, Export(move, until, PeerGroup(self._mover.group, nodes)))
 
     def _pull(self, holdings: Holdings, progress: ImportProgress) -> Pull | PullParts | None:
-        """Return the question for the next missing data, and forget complete topics."""
+        """Return the request for the next missing data, and drop complete topics."""
         while progress.topics:
             name, ends = next(iter(progress.topics.items()))
             copied = holdings.incoming.get(name)

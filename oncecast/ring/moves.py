@@ -5,8 +5,8 @@
                            StillWanted
     a replica that does not lead → either    NotLeader
 
-Only a leader with a lease speaks for its group. The exporter remembers only decided state, so any
-leader of the importer may repeat any question.
+Only a leader with a lease speaks for its group. The exporter keeps only decided state, so any
+leader of the importer may repeat any request.
 """
 
 from __future__ import annotations

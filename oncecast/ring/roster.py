@@ -4,7 +4,7 @@ Every process has a card, which it renews when the content changes, and regularl
 to all neighbours at once, and each process regularly compares its cards with one random neighbour.
 A card that is not renewed is dropped, and its process counts as gone. Only a newer card brings it
 back. The facts of a group with the highest `applied` are kept, while any process has a seat in it.
-That a group is gone is remembered, because a replica may return with an old disk.
+The roster keeps groups that are gone, because a replica may return with an old disk.
 
 The first processes at or after its position back up a group. A process that is one of them, or that
 has a vote, takes a seat; any other gives up its seat. These are suggestions: the group decides its

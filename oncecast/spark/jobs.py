@@ -28,7 +28,8 @@ def archive(spark: SparkSession, source: Mapping[str, str], directory: str, chec
 def read_by(query: StreamingQuery) -> int:
     """Wait for the query and return its number of messages.
 
-    Spark remembers only the last hundred micro-batches, so this function adds them up on the way.
+    Spark keeps only the last hundred micro-batches, so this function adds them up as the query
+    runs.
     """
     rows: dict[int, int] = {}
     ended: bool | None = False

@@ -197,7 +197,10 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes micro-batches. The source is the id of the query, the number that of the batch."""
+    """Writes micro-batches.
+
+    The source is the id of the query, and the number is the id of the batch.
+    """
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options

@@ -65,7 +65,7 @@ def pieces(options: SourceOptions, topics: Topics, ranges: list[Range]) -> list[
 def read(options: SourceOptions, piece: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the piece as Arrow batches of a suitable size."""
     if not isinstance(piece, Piece):
-        return  # Spark adds a task of its own if there is nothing to read
+        return  # Spark adds an empty task if there is nothing to read
     columns = [*COLUMNS, *(HEADERS if options.headers else ())]
     gathered: list[Slice] = []
     rows = size = 0

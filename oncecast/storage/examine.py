@@ -10,7 +10,7 @@ But each block contains the number of the last record that was synced when it wa
     otherwise                                    torn tail: dropped with all that follows
 
 After Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018): a replica
-that mistakes corruption for a crash forgets its promises. This module only reads.
+that mistakes corruption for a crash loses its promises. This module only reads.
 """
 
 from __future__ import annotations

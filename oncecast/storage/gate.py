@@ -22,7 +22,7 @@ class Gate:
         return False
 
     def release(self, synced: int) -> list[Send | Emit]:
-        """Return and forget the held outputs that may leave now, in order."""
+        """Return and drop the held outputs that may be sent now, in order."""
         held = self.held
         free = [output for output in held if output.after <= synced]
         if len(free) == len(held):

@@ -8,9 +8,9 @@ random id of a client process, which distinguishes a repeated command from one o
 as `Fenced` with that epoch and changes nothing. So a late command of a dead process takes nothing
 from its successor. `PublishStaged` has the same condition.
 
-`token` is unique to a call, and the same in all copies of it. The machine remembers the results of
-the last calls with a token (`answered`). A later copy gets that result, marked `already`, and
-changes nothing. Older clients send no token.
+`token` is unique to a call, and the same in all copies of it. The machine keeps the results of the
+last calls with a token (`answered`). A later copy gets that result, marked `already`, and changes
+nothing. Older clients send no token.
 """
 
 from __future__ import annotations

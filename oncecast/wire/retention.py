@@ -10,7 +10,7 @@ class Policy(Value, tag="Policy"):
 
     `age_us` and `bytes_max` keep messages longer: those that are younger, or among the newest bytes
     (with both, messages that satisfy both). With `drop_unread` they are hard limits that do not
-    wait for subscriptions. Readers are told of messages that were dropped unread.
+    wait for subscriptions. Readers are notified of messages that were dropped unread.
     """
 
     age_us: int = 0

@@ -1,4 +1,4 @@
-"""The harness that measures what a node costs."""
+"""The harness that measures the resources of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The harness that measures us beside others: its arithmetic, its order, its manners."""
+"""The harness that compares oncecast with other systems."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Alone:
     applied = 0
 
     def entry(self, slot: int) -> bytes:
-        raise AssertionError(f"nothing stands at {slot}")
+        raise AssertionError(f"no entry at {slot}")
 
     def leads(self, now: float) -> bool:
         return True

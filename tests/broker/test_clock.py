@@ -279,7 +279,7 @@ def test_stamp_moves_the_clock_by_this_much(
             (1000, (1000, 500, BEHIND, 0, 0)),
             (1000, [1000] * 6),
         ),
-        # sustained behind: everything is moved back, and the amount is remembered
+        # sustained behind: everything is moved back, and the amount is recorded
         (
             (1000, (1000, 500, BEHIND, 55, 7)),
             505,

@@ -69,7 +69,7 @@ def test_late_copy_of_a_call_gets_the_same_answer() -> None:
     assert gateway.drain() == [Send(ANN, Answer(5, PolicySet(already=False)))]
 
 
-def test_only_the_last_answers_to_a_client_are_remembered() -> None:
+def test_only_the_last_answers_to_a_client_are_kept() -> None:
     gateway = bare()
     for id in range(1, ANSWERED_MAX + 2):
         gateway.receive(ANN, Call(id, do.DeleteTopic("topic", 0)))
@@ -306,7 +306,7 @@ def test_client_is_watched_once() -> None:
 
 
 def test_node_that_stops_leading_redirects_its_clients() -> None:
-    """REP-5: it forgets calls in flight, and clients repeat them."""
+    """REP-5: it drops calls in flight, and clients repeat them."""
     gateway = bare()
     gateway.receive(ANN, Call(1, do.CreateTopic("topic", 0)))
     gateway.drain()

@@ -156,7 +156,7 @@ def test_answer_for_another_layer_is_left_alone() -> None:
     assert gateway.drain() == []
 
 
-def test_answers_are_remembered_except_of_puts() -> None:
+def test_answers_are_kept_except_for_puts() -> None:
     """SVC-2: a repeated put is recognised by its sequence."""
     assert gateway_module.ANSWERED_MAX == 1000
     gateway = bare()
@@ -185,7 +185,7 @@ def test_clients_learn_that_this_node_leads_and_their_calls_continue() -> None:
     assert gateway.drain() == [Send(ANN, Answer(1, TopicDeleted(already=True)))]
 
 
-def test_calls_in_flight_are_forgotten_when_another_node_leads() -> None:
+def test_calls_in_flight_are_dropped_when_another_node_leads() -> None:
     """REP-5"""
     gateway, epoch = flowing()
     gateway.receive(ANN, fetch(epoch, 3))

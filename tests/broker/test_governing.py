@@ -145,13 +145,13 @@ def test_node_without_a_leader_shows_silent_members() -> None:
     here = (False, True, 0.0)
     assert reached(made, 11.0) == [here, (False, True, 1.0), (False, None, -1.0)]
     assert reached(made, 14.0) == [here, (True, False, 4.0), (True, False, -1.0)]
-    made.state.roster.silent[C] = None  # heard while this node led, not since
+    made.state.roster.silent[C] = None  # it sent a message while this node led, and none since
     assert reached(made, 11.0) == [here, (False, True, 1.0), (True, False, -1.0)]
     made.paxos.last_message[C] = 13.0
     assert reached(made, 14.0) == [here, (True, False, 4.0), (False, True, 1.0)]
 
 
-def test_member_is_heard_by_any_message_of_it() -> None:
+def test_any_message_of_a_member_ends_its_silence() -> None:
     """REP-2"""
     group = governor(leader=NodeId("")).paxos
     group.now = 7.0
@@ -159,8 +159,8 @@ def test_member_is_heard_by_any_message_of_it() -> None:
     assert group.last_message == {C: 7.0}
 
 
-def test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_hears() -> None:
-    """REP-2: a member that joins later is heard, too."""
+def test_strangers_do_not_displace_the_last_message_times_of_members() -> None:
+    """REP-2: messages of a member that joins later count, too."""
     group = governor(leader=NodeId("")).paxos
     group.receive(B, Canvass(1, 0))
     for number in range(SENDERS_MAX + 10):
@@ -172,7 +172,7 @@ def test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_h
     assert f"stranger {SENDERS_MAX + 9}" in group.last_message
 
 
-def test_group_has_a_quorum_while_a_leader_is_heard() -> None:
+def test_group_has_a_quorum_while_a_leader_sends_messages() -> None:
     made = governor(leader=B)
     group, following = made.group, made.state.following
     following.heard = 10.0

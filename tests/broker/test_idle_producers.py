@@ -102,7 +102,7 @@ def test_record_of_an_idle_source_is_deleted_with_its_producers() -> None:
 
 
 def test_source_that_stages_or_publishes_is_not_idle() -> None:
-    """PIPE-2: repeated commands count. All topics forget the source at once."""
+    """PIPE-2: repeated commands count. All topics drop the source at once."""
     steps = Days()
     steps.stage(0, "a")
     steps.stage(0, "b", topic="u")

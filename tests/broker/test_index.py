@@ -153,7 +153,7 @@ def test_batch_is_dropped_with_its_last_message() -> None:
 def test_index_is_compacted_when_more_than_half_of_its_rows_are_gone(
     monkeypatch: pytest.MonkeyPatch, entries: int, dropped: int, left: int
 ) -> None:
-    """SVC-9: and there are more than `COMPACT_MIN` of these."""
+    """SVC-9: and if more than `COMPACT_MIN` rows are gone."""
     assert index_module.COMPACT_MIN == 64
     monkeypatch.setattr(index_module, "COMPACT_MIN", 4)
     index = filled(*[(slot, 1, 10) for slot in range(entries)])

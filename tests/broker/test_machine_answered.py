@@ -90,7 +90,7 @@ def test_late_copy_of_a_call_gets_already_and_changes_nothing(late: Late) -> Non
 
 
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE)
-def test_restored_machine_remembers_answered_calls(late: Late) -> None:
+def test_restored_machine_keeps_answered_calls(late: Late) -> None:
     """SVC-10"""
     late_copy(late, restored=True)
 
@@ -130,7 +130,7 @@ def test_refused_call_stays_refused() -> None:
     assert steps.apply(replace(call, token="y")) == TopicCreated(2, already=False)
 
 
-def test_oldest_of_1001_calls_is_forgotten() -> None:
+def test_oldest_of_1001_calls_is_dropped() -> None:
     """SVC-10: the memory is bounded."""
     assert ANSWERED_MAX == 1000
     steps = Steps()
@@ -168,7 +168,7 @@ def test_token_that_is_too_long_is_refused(late: Late) -> None:
     assert not isinstance(steps.apply(replace(late.call, token="x" * 255)), Refusal)
 
 
-def test_machines_that_remember_different_calls_differ() -> None:
+def test_machines_with_different_answered_calls_differ() -> None:
     """SVC-10"""
     some, others = Steps(), Steps()
     some.apply(do.CreateTopic("t", 0, token="x"))
@@ -176,7 +176,7 @@ def test_machines_that_remember_different_calls_differ() -> None:
     assert some.machine.checksum() != others.machine.checksum()
 
 
-def test_not_here_is_not_remembered() -> None:
+def test_not_here_is_not_kept() -> None:
     """REP-6: the topic may come to this group before the next copy does."""
     steps = Steps()
     steps.apply(moves.Found("g-a", first=False))
@@ -209,7 +209,7 @@ def test_results_of_all_kinds_are_restored() -> None:
 
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE)
 def test_log_and_snapshot_of_an_older_version_are_read(late: Late) -> None:
-    """SVC-10: their commands end before the token, and no results are remembered."""
+    """SVC-10: their commands have no token, and no results are kept."""
     command = replace(late.call, token="")
     older = msgspec.msgpack.encode(msgspec.msgpack.decode(msgspec.msgpack.encode(command))[:-1])
     assert msgspec.msgpack.decode(older, type=type(command)) == command

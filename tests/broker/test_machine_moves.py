@@ -535,7 +535,7 @@ def test_nothing_is_adopted_while_a_part_of_the_arc_is_frozen() -> None:
 
 
 def test_staged_parts_move_and_are_published_once() -> None:
-    """REP-6, PIPE-2: the importer publishes staged parts, and remembers published numbers."""
+    """REP-6, PIPE-2: the importer publishes staged parts, and keeps published numbers."""
     move = Move()
     move.exporter.stage(0, "a", 2)
     publish = do.PublishStaged("query", 0, ("a",), 0, "t")
@@ -588,7 +588,7 @@ def test_refused_publish_has_no_effect_where_its_topic_has_moved() -> None:
 
 
 def test_source_of_two_topics_has_two_records_on_a_ring() -> None:
-    """REP-6, PIPE-2: because its topics can move apart."""
+    """REP-6, PIPE-2: because its topics can move to different groups."""
     steps = Steps()
     steps.apply(moves.Found("g-2", True))
     steps.subscribe()

@@ -188,7 +188,7 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
 # Rules that random commands rarely need: their own tests must notice.
 EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     "only the last few state directories kept": (
-        puts.test_every_state_directory_under_a_name_is_remembered,
+        puts.test_every_state_directory_under_a_name_is_kept,
         Producing, "open", "forget=not registry.limits.directories_max", "forget=True",
     ),
     "more state directories accepted than can be kept": (
@@ -271,7 +271,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         state, "moved_out", "rows += _answered_rows(answers)", "pass",
     ),
     "answered calls are not bounded": (
-        answered.test_oldest_of_1001_calls_is_forgotten,
+        answered.test_oldest_of_1001_calls_is_dropped,
         Answered, "add", "len(self._answers) > ANSWERED_MAX", "False",
     ),
     "idle leader does not end a dispute": (

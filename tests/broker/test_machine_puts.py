@@ -45,7 +45,7 @@ def test_dedup_has_no_window() -> None:
     for number in range(3 * RUNS_MAX):
         steps.put(mine, number)
         steps.put(other, number, producer="other")
-    assert steps.put(mine, 0) == Already(-1, 1)  # only its offset is forgotten
+    assert steps.put(mine, 0) == Already(-1, 1)  # only its offset is no longer kept
     assert steps.put(mine, 3 * RUNS_MAX - 1) == Already(6 * RUNS_MAX - 2, 1)
 
 
@@ -150,7 +150,7 @@ def test_open_of_a_deleted_record_is_fenced_and_creates_no_topic() -> None:
     assert isinstance(steps.apply(do.OpenProducer("t", "p", "inc-1", 0, expected=0)), Opened)
 
 
-def test_every_state_directory_under_a_name_is_remembered() -> None:
+def test_every_state_directory_under_a_name_is_kept() -> None:
     """SVC-2"""
     pair = Pair(msgspec.structs.replace(LIMITS, directories_max=20))
 
@@ -217,7 +217,7 @@ def test_each_state_directory_under_one_name_gets_its_own_range() -> None:
     assert opened("ours").mine == (10, 11)
 
 
-def test_log_of_an_older_version_remembers_few_state_directories() -> None:
+def test_log_of_an_older_version_keeps_few_state_directories() -> None:
     """SVC-9"""
     steps = Steps()
     for number in range(DIRECTORIES_KEPT + 2):
@@ -267,7 +267,7 @@ def test_put_to_a_deleted_topic_is_refused_by_its_successor() -> None:
     assert steps.put(new, 0) == Appended(0, 1, kept=True)
 
 
-def test_closed_producer_is_forgotten_and_its_late_puts_are_refused() -> None:
+def test_closed_producer_is_dropped_and_its_late_puts_are_refused() -> None:
     steps = Steps()
     steps.subscribe()
     epoch = steps.open()

@@ -127,7 +127,7 @@ def test_refused_publish_of_a_source_without_a_record_has_no_effect_later() -> N
     assert isinstance(steps.publish(0, "a", expected=epoch), Published)
 
 
-def test_refusal_is_remembered_after_the_record_of_its_source_is_deleted() -> None:
+def test_refusal_is_kept_after_the_record_of_its_source_is_deleted() -> None:
     """PIPE-2: the record is deleted with its last part, or by a close."""
     for end in (do.DropStaged("query", 0), do.CloseSource("query", 0)):
         steps = Steps()
@@ -231,7 +231,7 @@ def test_source_and_producer_cannot_share_a_name() -> None:
     assert opened == errors.NameInUse("u", "query")
 
 
-def test_closed_source_is_forgotten_everywhere() -> None:
+def test_closed_source_is_dropped_everywhere() -> None:
     steps = staged()
     steps.publish(0, "a", "b")
     steps.stage(1, "a")

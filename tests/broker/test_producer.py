@@ -37,7 +37,7 @@ def test_offset_of_contiguous_messages_is_known() -> None:
     assert {each: found.offset_of(*each) for each in known} == known
 
 
-def test_only_the_last_runs_are_remembered() -> None:
+def test_only_the_last_runs_are_kept() -> None:
     """SVC-2"""
     found = producer(*[(10 * run, 1) for run in range(10)])
     assert RUNS_MAX == 8

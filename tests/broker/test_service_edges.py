@@ -74,7 +74,7 @@ def test_service_that_does_not_lead_proposes_nothing() -> None:
     assert proposals(service) == []
 
 
-def test_leader_change_forgets_open_proposals() -> None:
+def test_leader_change_drops_open_proposals() -> None:
     service = bare()
     service.request(Execute(3, do.CreateTopic("topic", 0)))
     service.request(do.Ack("topic", "sub", 1, 1))

@@ -233,7 +233,7 @@ def test_correction_ends_with_its_readings() -> None:
     assert leader.events == [ClockDisputed(YEAR + int((FRESH + 0.5) * SECOND))]
 
 
-def test_readings_of_replicas_that_have_left_the_group_are_forgotten() -> None:
+def test_readings_of_replicas_that_have_left_the_group_are_dropped() -> None:
     """SVC-9"""
     leader = outvoted()
     leader.service.group._nodes = (A, B)  # type: ignore[attr-defined]

@@ -217,7 +217,7 @@ def test_certificate_expires_with_its_authority_at_the_latest() -> None:
         authority.client("ann", None, NOW + timedelta(days=30))
 
 
-def test_show_tells_kind_name_hosts_and_signer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_kind_name_hosts_and_signer(capsys: pytest.CaptureFixture[str]) -> None:
     made("init")
     made("init", "--dir", "other")
     made("node", "localhost", "10.0.0.1")

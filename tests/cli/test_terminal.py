@@ -58,7 +58,7 @@ def keys() -> Iterator[PipeInput]:
         yield pipe
 
 
-def test_prompt_returns_and_remembers_lines(keys: PipeInput, tmp_path: Path) -> None:
+def test_prompt_returns_lines_and_keeps_a_history(keys: PipeInput, tmp_path: Path) -> None:
     history = tmp_path / "state" / "history"
     terminal = PromptTerminal("> ", history, nothing)
     keys.send_text("get news\n")

@@ -373,7 +373,7 @@ def test_message_in_hand_is_not_acknowledged(tmp_path: Path) -> None:
 
 
 def test_cancelled_consumer_redelivers_nothing(tmp_path: Path) -> None:
-    """SVC-3: it was waiting, so it was done with all that it had."""
+    """SVC-3: it was waiting, so it had finished all delivered messages."""
 
     async def story() -> None:
         async with serving(tmp_path) as node:

@@ -1,4 +1,4 @@
-"""Batches that a reader cannot open: they fail one reading, and nothing else."""
+"""Batches that a reader cannot open: they fail one reader, and nothing else."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_damaged_directory_is_reported_at_every_start(
 def test_failed_disk_of_the_node_fails_all_waiting_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SVC-10: it stops, and no call waits without end."""
+    """SVC-10: it stops, and no call waits forever."""
 
     def failing(file: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))

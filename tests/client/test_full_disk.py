@@ -48,7 +48,7 @@ def test_put_to_a_full_disk_reports_it_and_is_stored_when_space_is_free(tmp_path
 def test_idle_node_notices_free_disk_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """SVC-10: a publisher that was refused is all that is left to ask for it."""
+    """SVC-10: otherwise only a refused publisher would check for it."""
     allocate, full = os.posix_fallocate, [False]
 
     def full_or_not(file: int, start: int, size: int) -> None:

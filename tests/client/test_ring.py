@@ -44,7 +44,7 @@ def replica(host: Runtime, group: str, path: Path) -> Runtime:
 
 
 def test_client_finds_its_topics_and_follows_their_moves(tmp_path: Path) -> None:
-    """SVC-2 SVC-3 SVC-13: it has named one process, and knows nothing of groups."""
+    """SVC-2 SVC-3 SVC-13: it was given one process, and needs no knowledge of groups."""
 
     async def test() -> None:
         async with (

@@ -121,7 +121,7 @@ def test_batch_that_cannot_be_built_after_an_answer_breaks_nothing_else(
 
 
 class Unreadable(Mapping[str, bytes]):
-    """Headers that fail in a way of their own."""
+    """Headers that raise an error when they are read."""
 
     def __getitem__(self, name: str) -> bytes:
         raise RuntimeError("these headers cannot be read")

@@ -117,7 +117,7 @@ def test_broken_link_causes_suspicion_at_once_without_a_longer_timeout() -> None
     assert Later(4.0, Silent(B)) in group.drain()
 
 
-def test_broken_link_to_a_suspected_or_forgotten_peer_changes_nothing() -> None:
+def test_broken_link_to_a_suspected_or_dropped_peer_changes_nothing() -> None:
     group = started()
     for peer in (B, C):  # B has not sent anything yet, and C is unknown
         group.down(peer)
@@ -133,7 +133,7 @@ def test_members_are_found_through_other_members() -> None:
     assert list(group.view) == [A, B, C]
 
 
-def test_silent_nodes_are_forgotten_unless_they_are_configured_peers() -> None:
+def test_silent_nodes_are_dropped_unless_they_are_configured_peers() -> None:
     group = with_b()
     group.receive(C, HERE)
     for node, effects in ((B, []), (C, [Unwatch(C)])):

@@ -283,7 +283,7 @@ def test_queue_ignores_settled_locks() -> None:
 
 
 def test_elements_of_a_restarted_process_without_a_disk_are_taken() -> None:
-    """DDS-5: other nodes remember the element numbers of its earlier incarnation as taken."""
+    """DDS-5: other nodes count the element numbers of its earlier incarnation as taken."""
     heard: list[Dequeued] = []
 
     def listen(node: NodeId, event: object) -> None:

@@ -429,7 +429,7 @@ def test_decide_for_a_known_number_also_emits_the_last_of_the_series() -> None:
     assert acceptor.drain() == [Emit(Settled("series", number, "x")) for number in (3, 1)]
 
 
-def test_old_values_are_forgotten_and_never_settled_again() -> None:
+def test_old_values_are_dropped_and_never_settled_again() -> None:
     acceptor = Synod(B, Random(0), acceptors=[A, B, C], values_max=3)
     acceptor.receive(A, Chosen("other", 1, "the last of its series"))
     for number in range(1, 5):

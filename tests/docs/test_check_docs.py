@@ -111,7 +111,7 @@ def test_command_without_a_section_is_found() -> None:
     ]
 
 
-def test_option_must_stand_in_the_section_of_its_command() -> None:
+def test_option_must_be_in_the_section_of_its_command() -> None:
     heading = "## `oncecast sim run`\n"
     assert not list(undocumented(parser(), heading + "`--nodes N`, `-n N`: how many\n"))
     assert len(list(undocumented(parser(), heading + "`-n N`\n## Others\n`--nodes`\n"))) == 1

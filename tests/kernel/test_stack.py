@@ -246,7 +246,7 @@ def test_early_wake_up_call_fires_nothing_and_is_repeated() -> None:
     assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == FIRED
 
 
-def test_fired_timer_is_forgotten() -> None:
+def test_fired_timer_is_dropped() -> None:
     """Some protocols set a timer for every message they wait for."""
     alarmed = Alarmed()
     alarmed.set(1.0, 4.0)

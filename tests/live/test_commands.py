@@ -20,7 +20,7 @@ from tests.live.test_serve import PATIENCE, Process
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """Return a unique name that must not be changed (SVC-1)."""
+    """Return a unique topic name, which commands must not change (SVC-1)."""
     return f"{request.node.name} ü"
 
 

@@ -41,19 +41,19 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         governing, "reachable", "now > group.heard + within", "False",
     ),
     "messages not noted": (
-        views.test_member_is_heard_by_any_message_of_it,
+        views.test_any_message_of_a_member_ends_its_silence,
         Paxos, "receive", "self.last_message[sender] = self.now", "pass",
     ),
     "members forgotten for other senders": (
-        views.test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_hears,
+        views.test_strangers_do_not_displace_the_last_message_times_of_members,
         Paxos, "_forget_sender", "node in replicas, ", "",
     ),
     "other senders remembered forever": (
-        views.test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_hears,
+        views.test_strangers_do_not_displace_the_last_message_times_of_members,
         Paxos, "receive", "self._forget_sender()", "pass",
     ),
     "nodes that once offered remembered forever": (
-        membership.test_leader_forgets_non_members_without_an_offer,
+        membership.test_leader_drops_non_members_without_an_offer,
         Roster, "forget_old", "del self.last_heard[node]", "pass",
     ),
 }  # fmt: skip

@@ -250,7 +250,7 @@ def test_refused_request_goes_to_the_next_peer_and_the_first_stays_passive() -> 
     assert received(view, D, Refused()) == [Cancel(Unanswered(D)), Unwatch(D)]
 
 
-def test_dead_or_silent_candidate_is_forgotten() -> None:
+def test_dead_or_silent_candidate_is_dropped() -> None:
     view = started(active=[A, B], passive=[C, D, E], active_max=2)
     lose_link(view, A)
     assert lose_link(view, C) == [Cancel(Unanswered(C)), *asked(D)]

@@ -1,4 +1,4 @@
-"""Numbers and payloads are remembered correctly, in bounded memory."""
+"""Numbers and payloads are kept correctly, in bounded memory."""
 
 from __future__ import annotations
 

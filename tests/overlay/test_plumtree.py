@@ -145,7 +145,7 @@ def test_announced_payload_that_does_not_arrive_is_grafted() -> None:
     assert tree.drain() == [Send(C, Graft(M1, 6)), Later(0.2, Missing(M1))]
 
 
-def test_announcement_is_forgotten_when_no_announcer_sends_the_payload() -> None:
+def test_announcement_is_dropped_when_no_announcer_sends_the_payload() -> None:
     tree = make(lazy=(B,))
     tree.receive(B, ihave(M1))
     tree.timeout(Missing(M1))
@@ -285,7 +285,7 @@ def test_memory_of_announcements_is_bounded() -> None:
 
 
 def test_memory_of_seen_numbers_is_bounded_in_any_order() -> None:
-    """A forgotten gap counts as seen. Recovery fills it."""
+    """A dropped gap counts as seen. Recovery fills it."""
     tree = make(eager=(B,), gaps_max=2)
     for number in (2, 4, 6, NUMBER_MAX):
         tree.receive(B, Gossip(MessageId(FAR, number), 1, b""))

@@ -291,7 +291,7 @@ def test_peer_gets_what_it_lacks_lowest_numbers_first() -> None:
     assert sent(recovery.drain())[0] == Repair(batch, more=False)
 
 
-def test_peer_that_never_heard_of_an_origin_gets_all_of_it() -> None:
+def test_peer_that_lacks_an_origin_gets_all_its_messages() -> None:
     recovery = make(far=(1, 2))
     recovery.receive(B, Compare(ledger()))
     assert sent(recovery.drain()) == [Repair((stored(1), stored(2)), more=False)]

@@ -22,7 +22,10 @@ NODES = [NodeId(f"n{index}") for index in range(5)]
 
 
 class Audience:
-    """The applications of all nodes. Each hears an id once, and all hear the same payload."""
+    """The applications of all nodes.
+
+    Each application receives an id once, and all receive the same payload.
+    """
 
     def __init__(self) -> None:
         self.heard: dict[NodeId, dict[MessageId, bytes]] = {node: {} for node in NODES}
@@ -90,7 +93,7 @@ def check_all_hold_all(sim: Simulation, audience: Audience) -> None:
         held = recovery(sim, node).held
         assert held == recovery(sim, NODES[0]).held, f"{node} differs from {NODES[0]}"
         assert audience.payloads.items() <= held.items()
-        # If a node crashes before its application hears of a message, the message is only held.
+        # If a node crashes before its application receives a message, the message is only stored.
         assert audience.heard[node].items() <= held.items()
     assert audience.lost == []
 
@@ -136,7 +139,7 @@ def test_stopped_node_catches_up() -> None:
 
 
 def until_told(sim: Simulation, node: NodeId) -> None:
-    """Run until the application of `node` has heard of all messages on its disk.
+    """Run until the application of `node` has received all messages on its disk.
 
     A crash before that would lose a Delivered or a Lost event: both are emitted at most once.
     """

@@ -17,7 +17,7 @@ OPTIONS = GroupOptions(compare_every=0.0)
 
 
 class Recorded:
-    """A state machine that records what it learns."""
+    """A state machine that records learned values."""
 
     def __init__(self) -> None:
         self.learned: list[tuple[int, bytes]] = []

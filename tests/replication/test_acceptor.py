@@ -56,8 +56,8 @@ def test_promise_waits_for_the_disk() -> None:
     ]
 
 
-def test_promise_gives_the_candidate_time_before_this_replica_stands() -> None:
-    """REP-5: otherwise both would stand at about the same time."""
+def test_promise_gives_the_candidate_time_before_this_replica_competes() -> None:
+    """REP-5: otherwise both would become candidates at about the same time."""
     group = started()
     assert Later(4 * OPTIONS.resend, Silence()) in hear(group, A, Prepare(ballot(1), 1))
     assert Later(4 * OPTIONS.resend, Silence()) not in hear(group, A, Prepare(ballot(1), 1))
@@ -78,7 +78,7 @@ def test_each_failed_election_gives_the_next_ballot_more_time() -> None:
     assert Later(0.04, Silence()) in hear(group, A, Prepare(ballot(50), 1))
 
 
-def test_rejected_candidate_waits_longer_each_time_until_a_leader_is_heard() -> None:
+def test_rejected_candidate_waits_longer_each_time_until_a_leader_appears() -> None:
     """REP-5"""
     group = started(options=replace(OPTIONS, resend=0.01))
     waits: list[float] = []
@@ -96,7 +96,7 @@ def test_replica_without_a_leader_consents_and_writes_nothing() -> None:
     assert hear(started(), A, Canvass(1)) == [Send(A, Consent(1), after=0)]
 
 
-def test_replica_that_hears_another_leader_does_not_consent() -> None:
+def test_replica_that_follows_another_leader_does_not_consent() -> None:
     group = started()
     hear(group, C, Beat(ballot(1, C), 0, 1.0))
     assert hear(group, A, Canvass(1)) == []
@@ -238,7 +238,7 @@ def test_restarted_replica_rejects_leaders_before_the_last_one_it_answered() -> 
     assert hear(group, A, Prepare(ballot(3), 1)) == []
 
 
-def test_leader_itself_may_stand_again_at_any_time() -> None:
+def test_leader_itself_may_become_a_candidate_at_any_time() -> None:
     group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     assert records(hear(group, A, Prepare(ballot(2), 1))) == [Promised(ballot(2), vouch(0))]
@@ -266,7 +266,7 @@ def test_old_release_does_not_end_the_lease_of_a_newer_leader() -> None:
     assert group.leader.term is None
 
 
-def test_successor_named_in_a_release_stands_at_once() -> None:
+def test_successor_named_in_a_release_becomes_a_candidate_at_once() -> None:
     group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     effects = hear(group, A, Release(ballot(1), B))

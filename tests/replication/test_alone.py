@@ -1,4 +1,4 @@
-"""A group of one: nothing is decided before it is on disk, and a restart forgets nothing."""
+"""A group of one: nothing is decided before it is on disk, and a restart loses nothing."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_stored_from_another_node_decides_nothing() -> None:
 
 
 class World:
-    """A group of one on a disk that loses what was not synced."""
+    """A group of one on a disk that loses unsynced data."""
 
     def __init__(self) -> None:
         self.disk = SimulatedDisk(Random(0))

@@ -163,7 +163,7 @@ class History:
         self.take(self.group.drain())
 
     def near(self) -> int:
-        """Return a round that is about as high as what was promised."""
+        """Return a round close to the promised one."""
         return max(1, self.group.state.votes.promised.round + self.rng.randrange(-1, 2))
 
     # -- steps --

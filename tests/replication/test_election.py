@@ -118,21 +118,21 @@ def test_leader_and_non_member_do_not_canvass() -> None:
     assert expire(outside, Silence()) == []
 
 
-def test_non_member_does_not_stand() -> None:
+def test_non_member_does_not_become_a_candidate() -> None:
     outside = started(D)
     outside.leader.stand()
     assert outside.drain() == []
     assert outside.leader.term is None
 
 
-def test_successor_that_stands_forgets_the_leader() -> None:
+def test_successor_that_becomes_a_candidate_drops_the_leader() -> None:
     group = started()
     hear(group, A, Beat(ballot(3), 0, 7.5))
     assert events(hear(group, A, Release(ballot(3), B))) == [LeaderChanged(NO_NODE)]
     assert group.state.following.leader == NO_NODE
 
 
-def test_consents_do_not_count_once_a_leader_is_heard() -> None:
+def test_consents_do_not_count_once_a_leader_sends_a_message() -> None:
     group = started()
     expire(group, Silence())
     hear(group, A, Beat(ballot(3), 0, 7.5))
@@ -166,7 +166,7 @@ def test_replica_without_a_leader_canvasses_before_it_uses_a_ballot() -> None:
     assert group.leader.term is None
 
 
-def test_replica_that_loses_its_leader_names_none_until_it_hears_it_again() -> None:
+def test_replica_that_loses_its_leader_names_none_until_the_next_message() -> None:
     """It must not redirect clients to a leader that is gone."""
     group = started(B)
     assert LeaderChanged(A) in events(hear(group, A, Beat(ballot(1), 0, 7.5)))
@@ -185,7 +185,7 @@ def test_removed_candidate_sends_no_release() -> None:
     assert not [message for _, message in sends(effects) if isinstance(message, Release)]
 
 
-def test_last_member_stands_without_a_canvass() -> None:
+def test_last_member_becomes_a_candidate_without_a_canvass() -> None:
     """REP-2: the leader has removed itself, and one member is left."""
     two = Config(1, (Member(A, 1), Member(B, 1)), 3)
     group = started(B, two)
@@ -195,7 +195,7 @@ def test_last_member_stands_without_a_canvass() -> None:
     assert events(promise(group, B)) == [LeaderChanged(B)]
 
 
-def test_follower_does_not_stand_while_the_lease_of_its_leader_lasts() -> None:
+def test_follower_does_not_become_a_candidate_during_the_lease_of_its_leader() -> None:
     group = started(A)
     hear(group, B, Beat(ballot(1, B), 0, 1.0))
     group.now += group.options.suspicion / 2
@@ -401,7 +401,7 @@ def test_lone_replica_refuses_to_start_without_a_slot_of_its_log() -> None:
 
 
 @pytest.mark.parametrize(("lost", "stands"), [((1, 1), True), ((1, 2), False), ((2, 3), False)])
-def test_only_member_stands_only_if_no_lost_vote_can_matter(
+def test_only_member_becomes_a_candidate_only_if_no_lost_vote_can_matter(
     lost: tuple[int, int], stands: bool
 ) -> None:
     group = started(A, ALONE)

@@ -392,7 +392,7 @@ def test_leader_promises_a_higher_ballot_and_steps_down() -> None:
     assert group.leader.term is None
 
 
-def test_leader_steps_down_when_it_hears_of_a_vote_with_a_higher_ballot() -> None:
+def test_leader_steps_down_when_it_sees_a_vote_with_a_higher_ballot() -> None:
     group = steady(leading())
     assert hear(group, B, Accepted(ballot(9, C), 1, 1, 1)) == [
         Emit(LeaderChanged(NO_NODE), after=0),
@@ -408,7 +408,7 @@ def test_leader_ignores_a_vote_with_a_lower_ballot() -> None:
     assert group.leader.term is not None
 
 
-def test_rejected_leader_ends_its_own_lease_and_waits_before_it_stands_again() -> None:
+def test_rejected_leader_ends_its_own_lease_and_waits_before_the_next_election() -> None:
     group = steady(leading())
     assert hear(group, B, Reject(ballot(9, C))) == [
         Emit(LeaderChanged(NO_NODE), after=0),
@@ -495,8 +495,8 @@ def test_higher_ballot_ends_a_term(message: Reject | Beat | Accepted) -> None:
     assert propose(group, 1, b"x") == []
 
 
-def test_leader_that_was_rejected_may_stand_again_at_once() -> None:
-    """The leader that it heard last is itself."""
+def test_rejected_leader_may_become_a_candidate_again_at_once() -> None:
+    """The last leader that it followed is itself."""
     group = leading()
     hear(group, C, Reject(ballot(9, C)))
     group.timeout(Silence())
@@ -627,7 +627,7 @@ def test_founder_that_restarts_after_it_added_a_member_does_not_lead_alone() -> 
     assert any(isinstance(each, Later) and each.timer == Silence() for each in effects)
 
 
-def test_membership_change_gives_the_leader_time_to_be_heard() -> None:
+def test_membership_change_gives_the_leader_time_for_a_message() -> None:
     group = quiet()
     group.now += 10.0
     group.reconfiguration.reconfigured(THREE)

@@ -260,7 +260,7 @@ def after_a_snapshot(second: Item, *, damaged: tuple[int, ...] = (2,)) -> Paxos:
 
 @pytest.mark.parametrize("slot", [1, 3])
 def test_slot_is_recovered_with_the_next_known_membership(slot: int) -> None:
-    """REP-1: a snapshot at this slot has forgotten the memberships before it."""
+    """REP-1: a snapshot at this slot no longer has the memberships before it."""
     group = after_a_snapshot(command(b"two"))
     group.state.membership.history.start(slot, THREE)
     assert not records(hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one")))))

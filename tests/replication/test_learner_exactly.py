@@ -277,7 +277,7 @@ def test_slot_that_all_peers_have_lost_stops_only_a_damaged_replica() -> None:
         hear(group, C, Lacking(1, True))
 
 
-def test_peers_that_have_also_lost_a_slot_are_remembered() -> None:
+def test_peers_that_have_also_lost_a_slot_are_kept() -> None:
     group = with_a_hole()
     assert hear(group, A, Lacking(1, True)) == []
     assert group.state.fetching.holes == {1: {A: None}}

@@ -123,7 +123,7 @@ def test_doubtful_votes_stay_doubtful_if_the_next_restart_finds_more_damage() ->
     assert promise.lost == ((2, 2),)
 
 
-def test_installed_snapshot_is_remembered_though_its_record_is_lost() -> None:
+def test_installed_snapshot_is_kept_though_its_record_is_lost() -> None:
     """Values with earlier votes may never have been chosen."""
     group = restored(entry(1, data=b"never chosen"))
     group.start()
@@ -167,7 +167,7 @@ def behind_a_hole(options: GroupOptions = SMALL) -> Paxos:
 
 
 def test_older_leader_does_not_replace_a_learned_value() -> None:
-    """REP-2: it was chosen with a ballot that this replica has not heard of."""
+    """REP-2: it was chosen with a ballot that this replica has not seen."""
     group = behind_a_hole()
     effects = hear(group, A, Accept(ballot(1), 1, (command(b"1"), command(b"other")), 0))
     assert [each.slot for each in records(effects) if isinstance(each, Entry)] == [1]

@@ -100,7 +100,7 @@ def joined(group: Paxos, node: NodeId, incarnation: int = 9) -> None:
 
 
 def replacing() -> Paxos:
-    """Return a leader that has not heard C for too long, and has just added D."""
+    """Return a leader that has not heard from C for too long, and has just added D."""
     group = leading()
     alive(group, B, C)
     passes(group, group.options.replace_after + 1, B)
@@ -267,7 +267,7 @@ def test_briefly_silent_member_is_not_replaced() -> None:
 
 
 def test_new_incarnation_replaces_a_member_once_the_old_one_is_silent() -> None:
-    """The disk was lost. While the old incarnation is heard, the offer is out of date."""
+    """The disk was lost. While the old incarnation sends messages, the offer is out of date."""
     group = leading()
     alive(group, B, C)
     offered(group, C, incarnation=2)

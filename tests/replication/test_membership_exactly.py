@@ -165,8 +165,8 @@ def test_leader_keeps_a_bounded_number_of_offers() -> None:
     assert group.state.roster.offers[NodeId("n0")].applied == 5
 
 
-def test_leader_forgets_non_members_without_an_offer() -> None:
-    """A leader remembers when it heard its members, and the nodes whose offers it keeps."""
+def test_leader_drops_non_members_without_an_offer() -> None:
+    """A leader keeps the last message time of its members, and of nodes whose offers it keeps."""
     group = leading()
     alive(group, B, C)
     for at in range(1000):
@@ -177,7 +177,7 @@ def test_leader_forgets_non_members_without_an_offer() -> None:
     assert list(group.state.roster.last_heard) == [B, C]
 
 
-def test_offer_that_is_not_renewed_is_forgotten() -> None:
+def test_offer_that_is_not_renewed_is_dropped() -> None:
     group = leading()
     alive(group, B, C)
     offered(group, D)
@@ -239,7 +239,7 @@ def test_silence_counts_from_the_start_of_the_term() -> None:
     assert group.state.roster.silent == {}
 
 
-def test_new_term_forgets_earlier_reports() -> None:
+def test_new_term_drops_earlier_reports() -> None:
     group = started(A)
     group.state.roster.reported[Member(B, 1)] = 7
     group.leader.stand()
@@ -374,7 +374,7 @@ def test_majority_of_the_remaining_members_must_have_the_last_membership() -> No
     assert group.state.roster.informed(left)
 
 
-def test_reports_of_former_members_are_forgotten() -> None:
+def test_reports_of_former_members_are_dropped() -> None:
     group = leading()
     group.state.roster.reported = {Member(B, 1): 1, Member(C, 1): 1, Member(D, 4): 1}
     hear(group, B, Chosen(1, (Item(CONFIG, encode_config(THREE.removed(C))),)))
@@ -550,7 +550,7 @@ def test_newcomer_whose_offer_has_expired_is_dropped() -> None:
     assert group.state.roster.newcomer == NO_NODE
 
 
-def test_member_that_offers_a_new_incarnation_stays_while_the_old_one_is_heard() -> None:
+def test_member_that_offers_a_new_incarnation_stays_while_the_old_one_is_active() -> None:
     group = leading()
     alive(group, B, C)
     offered(group, C, incarnation=2)
@@ -661,7 +661,7 @@ def test_leader_that_needs_more_promises_asks_for_them_again() -> None:
     assert Accept(ballot(1), 1, (Item(NOOP, b""),), 0) in accepts
 
 
-def test_reported_votes_are_forgotten_once_decided() -> None:
+def test_reported_votes_are_dropped_once_decided() -> None:
     group = started(A)
     group.leader.stand()
     promise(group, A)
@@ -675,8 +675,8 @@ def test_reported_votes_are_forgotten_once_decided() -> None:
     assert group.leader.term.promises.value(1, THREE) == Item(NOOP, b"")
 
 
-def test_last_eight_beats_are_remembered() -> None:
-    """REP-2: an answer to an older one does not tell how far its sender lags."""
+def test_last_eight_beats_are_kept() -> None:
+    """REP-2: an answer to an older one does not show how far its sender lags."""
     group = leading()
     roster = group.state.roster
     roster.beats.clear()

@@ -46,7 +46,7 @@ from tests.replication.replicas import (
 from tests.replication.test_membership import alive, decide, joined, outsider, passes
 
 TWO = Config(1, THREE.members[:2], 3)
-AHEAD = 4096  # slots that a replica accepts ahead of what it has applied
+AHEAD = 4096  # slots that a replica accepts ahead of its applied slot
 
 
 def busy(applied: int = 100_000) -> Paxos:
@@ -82,7 +82,7 @@ def is_added(group: Paxos) -> bool:
     return bool(group.leader.term.queue or group.leader.term.in_flight)
 
 
-def test_newcomer_that_has_all_slots_it_was_told_of_is_added_under_load() -> None:
+def test_newcomer_that_has_all_reported_slots_is_added_under_load() -> None:
     group = busy()
     hear(group, D, Offer(9, 0))
     assert group.state.roster.audience() == [B, D]

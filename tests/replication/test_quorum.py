@@ -90,7 +90,7 @@ def test_history_knows_the_slots_after_its_first_membership() -> None:
 
 
 @pytest.mark.parametrize(("slot", "first"), [(0, 2), (4, 2), (5, 5), (8, 5), (9, 9), (99, 9)])
-def test_old_memberships_are_forgotten(slot: int, first: int) -> None:
+def test_old_memberships_are_dropped(slot: int, first: int) -> None:
     """REP-2"""
     chain = Memberships()
     chain.start(2, config(1))

@@ -1,4 +1,4 @@
-"""REP-1: a restart forgets nothing, and does not guess the records that a disk has lost."""
+"""REP-1: a restart loses nothing, and does not guess the records that a disk has lost."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_repeated_vote_counts_only_after_a_first_one() -> None:
     assert group.state.votes.promised == ballot(4)
 
 
-def test_lost_new_incarnation_is_remembered() -> None:
+def test_lost_new_incarnation_is_kept() -> None:
     group = restored(Promised(ballot(1), vouch(0, renewals=3)))
     assert (group.state.votes.renewals, group.state.votes.incarnation_lost) == (3, True)
     group = restored(
@@ -203,7 +203,7 @@ def test_vote_that_vouches_for_no_later_slot_ends_the_damage() -> None:
     assert not group.state.votes.promise_uncertain
 
 
-def test_doubt_forgets_votes_and_values_that_are_not_applied() -> None:
+def test_votes_and_values_that_are_not_applied_are_discarded_when_in_doubt() -> None:
     group = damage(
         restored(entry(1), entry(2, applied=1), entry(3)),
         Promised(ballot(5), vouch(3, replaced=1)),
@@ -318,7 +318,7 @@ def test_vote_whose_value_cannot_be_read_is_reported_as_lost() -> None:
     assert promise.lost == ((2, 2),)
 
 
-def test_lost_slots_are_forgotten_once_applied() -> None:
+def test_lost_slots_are_dropped_once_applied() -> None:
     group = damage(restored(entry(1)), entry(3, applied=1, top=4))
     assert group.state.votes.lost == [(2, 2), (4, 4)]
     group.start()
@@ -437,7 +437,7 @@ def test_check_requests_a_comparison_at_once() -> None:
     assert list(group.state.progress.checks) == [(1, group.state.progress.chain)]
 
 
-def test_only_the_last_checks_are_remembered() -> None:
+def test_only_the_last_checks_are_kept() -> None:
     group = started()
     for _ in range(9):
         chosen(group, Item(CHECK, b""))

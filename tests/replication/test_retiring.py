@@ -89,7 +89,7 @@ def test_retired_is_reported_at_once_and_ends_the_watch() -> None:
     assert Emit(Retired(C), after=0) in effects
 
 
-def test_leader_may_stop_when_it_hears_the_next_leader() -> None:
+def test_leader_may_stop_when_the_next_leader_sends_a_message() -> None:
     group = led(5, 7)
     group.request(Retire())
     group.drain()
@@ -127,7 +127,7 @@ def test_broken_link_is_ignored_once_another_replica_leads() -> None:
     assert group.drain() == []
 
 
-def test_retired_replica_never_stands_again() -> None:
+def test_retired_replica_never_becomes_a_candidate_again() -> None:
     group = led(5, 7)
     group.request(Retire())
     group.drain()

@@ -105,7 +105,7 @@ def test_snapshot_has_the_membership_of_the_next_slot() -> None:
     assert group.state.membership.history.knows(3)
 
 
-def test_unreadable_slots_before_the_needed_one_are_forgotten() -> None:
+def test_unreadable_slots_before_the_needed_one_are_dropped() -> None:
     group = replica()
     for slot in (2, 3, 4):
         group.state.fetching.holes[slot] = {}

@@ -1,4 +1,4 @@
-"""REP-1: a first node that has lost its disk and was not told to join founds another group.
+"""REP-1: a first node that has lost its disk and starts without --join creates another group.
 
 The two groups know each other's addresses, and must never mix their logs.
 """
@@ -41,7 +41,7 @@ def test_requests_of_another_group_are_not_answered(
     assert hear(started(B, OURS), A, message) == []
 
 
-def test_replica_that_hears_the_leader_of_another_group_stops() -> None:
+def test_replica_contacted_by_the_leader_of_another_group_stops() -> None:
     with pytest.raises(
         Diverged, match=r"a leads another group that has this node as a member; .* --join a"
     ):

@@ -341,7 +341,7 @@ def test_replicas_of_a_silent_importer_are_reminded_in_turn_every_two_seconds() 
         assert replica.pace(seconds) == effects
 
 
-def test_importer_is_reminded_at_its_new_replicas() -> None:
+def test_reminders_go_to_the_new_replicas_of_the_importer() -> None:
     """REP-6"""
     z = NodeId("z:1/h")
     found = GroupFacts("h", None, z, (z,), 1)
@@ -495,7 +495,7 @@ def test_silent_exporter_is_asked_again_at_its_next_replica_after_a_second() -> 
         assert replica.pace(seconds) == asked
 
 
-def test_importer_follows_a_redirect_and_remembers_the_replicas() -> None:
+def test_importer_follows_a_redirect_and_keeps_the_replicas() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     survey, z = Survey("m", LOW), NodeId("z:1/h")

@@ -46,7 +46,7 @@ class Tree(NamedTuple):
 
 
 class World:
-    """Stands for both the roster and Scribe."""
+    """A stand-in for both the roster and Scribe."""
 
     def __init__(self) -> None:
         self.leader = LEADER
@@ -238,7 +238,7 @@ def test_owner_that_is_silent_for_more_than_a_second_and_a_half_is_asked() -> No
     assert turn(relay) == []
 
 
-def test_owner_that_is_heard_is_asked_every_two_seconds() -> None:
+def test_responsive_owner_is_asked_every_two_seconds() -> None:
     """NET-6: a reader may have been fenced."""
     relay, _ = make()
     reader_id(relay)
@@ -453,7 +453,7 @@ def test_permit_of_another_reader_changes_nothing(why: Any, asked: dict[str, Any
 
 
 def test_reader_of_a_recreated_topic_needs_a_new_permit() -> None:
-    """NET-6: a reader of the old topic needs a new permit."""
+    """NET-6: the old permit is for the deleted topic."""
     relay, _ = make()
     reader_id(relay)
     relay.observe(heard(chunk(0, 3), topic_id=TOPIC_ID + 1))

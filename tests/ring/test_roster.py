@@ -124,7 +124,7 @@ def test_dropped_card_is_not_accepted_again() -> None:
     assert roster.cards[A].stamp == 6
 
 
-def test_dropped_card_is_forgotten_when_no_process_can_have_it() -> None:
+def test_dropped_card_is_dropped_when_no_process_can_have_it() -> None:
     roster = make()
     roster.receive(B, NewCards((card(A, 5),)))
     tick(roster, 10.5)
@@ -386,7 +386,7 @@ def test_facts_from_replicas_of_other_processes_are_ignored() -> None:
     assert roster.groups == {}
 
 
-def test_facts_of_a_group_without_seats_are_forgotten() -> None:
+def test_facts_of_a_group_without_seats_are_dropped() -> None:
     """REP-4: otherwise processes that missed its removal would keep it as an owner."""
     roster = make(gone_after=10.0, replicas=1)
     roster.receive(A, NewCards((card(A, 1, facts("g-a:1", A)),)))

@@ -36,7 +36,7 @@ OWNER = GroupFacts(FIRST, LOW, LEADER, (LEADER,), 9)
 
 
 class World:
-    """Stands for the roster, Scribe and the relay."""
+    """A stand-in for the roster, Scribe and the relay."""
 
     def __init__(self) -> None:
         groups = [

@@ -1,4 +1,4 @@
-"""The simulated disk loses only what a real disk may lose."""
+"""The simulated disk loses only data that a real disk may lose."""
 
 from __future__ import annotations
 

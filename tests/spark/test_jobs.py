@@ -62,7 +62,7 @@ def test_long_error_of_spark_is_reduced_to_its_cause(text: str, cause: str) -> N
 
 
 class Forgetful:
-    """A query that remembers only its last two micro-batches."""
+    """A query that keeps only its last two micro-batches."""
 
     def __init__(self, rows: list[int]) -> None:
         self._rows, self._done = rows, 0
@@ -77,7 +77,7 @@ class Forgetful:
         return [{"batchId": batch, "numInputRows": rows} for batch, rows in numbered[-2:]]
 
 
-def test_messages_of_all_micro_batches_are_counted_although_spark_forgets_some() -> None:
+def test_messages_of_all_micro_batches_are_counted_although_spark_drops_some() -> None:
     query: Any = Forgetful([3, 0, 4, 5])
     assert read_by(query) == 12
 

@@ -42,7 +42,7 @@ class Project(NamedTuple):
     root: Path
     package: Path
     layers: list[str]  # folders of the package that can be mutated, from the lowest up
-    more_tests: list[str]  # beside those of the layers
+    more_tests: list[str]  # next to the tests of the layers
 
     @property
     def equivalents(self) -> Path:
@@ -102,7 +102,7 @@ def parser() -> argparse.ArgumentParser:
         "files", nargs="*", default=FILES, help=f"packages or files (default: {' '.join(FILES)})"
     )
     found.add_argument("-n", type=int, default=0, help="mutants to try (default: 0, all of them)")
-    found.add_argument("--seed", default="0", help="which mutants are tried (default: 0)")
+    found.add_argument("--seed", default="0", help="seed that selects the mutants (default: 0)")
     found.add_argument("--jobs", type=int, default=1, help="mutants at a time (default: 1)")
     found.add_argument(
         "--budget",
@@ -118,8 +118,16 @@ def parser() -> argparse.ArgumentParser:
         metavar="PERCENT",
         help="exit with 1 if fewer are killed or equivalent (default: 95)",
     )
-    found.add_argument("--json", metavar="FILE", help="write each verdict as a line")
-    found.add_argument("--only", metavar="ID", action="append", default=[], help="try this mutant")
+    found.add_argument(
+        "--json", metavar="FILE", help="write each verdict as a JSON line to this file"
+    )
+    found.add_argument(
+        "--only",
+        metavar="ID",
+        action="append",
+        default=[],
+        help="try only this mutant; may be repeated",
+    )
     found.add_argument(
         "--again", metavar="FILE", type=Path, help="try the survivors of an earlier --json"
     )

@@ -1,6 +1,6 @@
 """Try mutants: fork this process, plant one, and run the tests that reach it until one fails.
 
-pytest collects the tests once, in the parent. Every mutant is tried in a child of its own.
+pytest collects the tests once, in the parent. Every mutant runs in its own child process.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Outcome:
 
     said: dict[str, Any] = field(default_factory=dict)
     signal: int = 0
-    late: bool = False  # it was ended because it did not end by itself
+    late: bool = False  # it was killed because it did not end
 
     @property
     def timed_out(self) -> bool:
@@ -31,7 +31,7 @@ class Outcome:
 
 
 class Child:
-    """A forked process that runs `work` silently and passes on what it says."""
+    """A forked process that runs `work` silently and passes on its output."""
 
     def __init__(self, work: Callable[[Tell], None], wall: float) -> None:
         self.reader, writer = os.pipe()
@@ -46,7 +46,7 @@ class Child:
         os.close(writer)
 
     def poll(self) -> None:
-        """Read what the child has said; notice its end."""
+        """Read the output of the child; notice its end."""
         data = os.read(self.reader, 1 << 16)
         if data:
             *lines, self._buffer = (self._buffer + data).split(b"\n")
@@ -125,7 +125,7 @@ def _run(work: Callable[[Tell], None], writer: int) -> None:
         except Exception:  # noqa: BLE001  # the parent decides what it means
             tell(error=traceback.format_exc())
     finally:
-        os._exit(status)  # nothing of the parent is cleaned up twice
+        os._exit(status)  # no resource of the parent is cleaned up twice
 
 
 def _data_bytes() -> int:

@@ -240,7 +240,7 @@ async def run_transfer(client: Client, arguments: argparse.Namespace) -> int:
 
 
 async def not_a_member(client: Client, node: str) -> str:
-    """Return an error text if the node is known not to be a member, else an empty text."""
+    """Return an error text if the node is known not to be a member, else an empty string."""
     view = await seen(client)
     members = [each.node for each in view.members]
     if not view.quorum or node in members:

@@ -156,7 +156,10 @@ def start(data: Path, port: int, join: list[int], size: int, *, ring: bool = Fal
 
 
 def come_together(nodes: list[Node], stop: threading.Event, ring: bool) -> bool:
-    """Wait until all nodes are members and know it. Return false if a signal ends it first."""
+    """Wait until all nodes are members and have learned it.
+
+    Return false if a signal ends it first.
+    """
     patience = TOGETHER + A_SHARE * len(nodes) * ring
     give_up = monotonic() + patience
     while not stop.wait(0.1):

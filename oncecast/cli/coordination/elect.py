@@ -50,7 +50,7 @@ async def run(arguments: argparse.Namespace) -> int:
 
 
 async def hear_of_all(node: Node) -> None:
-    """Wait until the view has all peers: a new process elects itself until it hears of them."""
+    """Wait until the view has all peers. Until then, a new process elects itself."""
     import asyncio
 
     try:

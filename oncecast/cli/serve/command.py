@@ -39,7 +39,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def _metavar(known: Setting) -> str:
-    """Return the unit of a number, or the form of a text, for the help page."""
+    """Return the unit of a number, or the format of a string, for the help page."""
     if isinstance(known.default, float):
         return "SECONDS"
     if isinstance(known.default, int):

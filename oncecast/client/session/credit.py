@@ -43,7 +43,7 @@ class Credit:
             self._queued_bytes -= self._queued.popleft()[1]
 
     def forget(self) -> None:
-        """Forget the queued batches, as they will arrive again."""
+        """Drop the queued batches, because they will arrive again."""
         self._queued.clear()
         self._queued_bytes = 0
 

@@ -103,7 +103,7 @@ class Produce(Value):
 
 
 class Stored(Value):
-    """The batch is stored once, from `offset` on; -1 and None if the node has forgotten."""
+    """The batch is stored once, from `offset` on; -1 and None if the node no longer has them."""
 
     ticket: int
     offset: int
@@ -175,7 +175,7 @@ class Move(Value):
 
 
 class Leave(Value):
-    """Acknowledge all before `ack`, tell the node what was delivered, and stop: Finished."""
+    """Acknowledge all before `ack`, report the delivered messages, and stop: Finished."""
 
     ticket: int
     topic: str

@@ -31,7 +31,7 @@ class Queued(Value, tag="Queued"):
 class Based(Value, tag="Based"):
     """In topic `topic_id`, message `number` has this sequence, the next one the next sequence, ...
 
-    `record` is the id of the topic's record of this producer; 0 if the node does not tell.
+    `record` is the id of the topic's record of this producer; 0 if the node does not report it.
     """
 
     topic: str
@@ -125,7 +125,7 @@ class Outbox:
         self._alarm.due(self._due)
 
     def _tidy_when_idle(self) -> None:
-        """Tidy unless batches are in flight: the next batch records what is settled."""
+        """Tidy unless batches are in flight. The next batch records the settled ones."""
         if any(flow.unsettled for flow in self._flows.values()):
             self._tidy_later()
         else:

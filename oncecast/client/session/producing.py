@@ -4,7 +4,7 @@
     sequence    the count of the node: number + shift, for one topic id
 
 A batch is written to the outbox, sent, and settled by its own answer. Sequences are contiguous, so
-the node can tell a copy (`Already`) and a hole (`Gap`, a request to resend). After silence or a
+the node recognizes a copy (`Already`) and a hole (`Gap`, a request to resend). After silence or a
 lost link only the first batch is sent. Its answer opens the window again; the answer to an earlier
 copy widens it by one.
 
@@ -14,7 +14,7 @@ epoch. So a late copy of an open has no effect. A process that held the name and
 epoch was taken over from, and stops.
 
 The first open fixes the shift. It is logged before anything is sent, so the next process of this
-client can tell which batches the node has. If the node knows less than it acknowledged, or a
+client can find out which batches the node has. If the node knows less than it acknowledged, or a
 process with another outbox used the name, all unsettled messages are numbered again.
 
 A topic that was deleted and created again knows nothing of earlier puts. A batch that was sent
@@ -202,7 +202,7 @@ class Flow:
     def _not_opened(self, why: AnyRefusal) -> None:
         """Fail all batches, so that the application can decide.
 
-        Batches of an earlier process have no caller to tell: they are kept and tried again.
+        Batches of an earlier process have no caller to notify, so they are kept and tried again.
         """
         first = next(iter(self.unsettled.values()))
         if first.ticket:
@@ -246,7 +246,7 @@ class Flow:
             self._settle(outgoing)
 
     def _agrees(self, opened: Opened) -> bool:
-        """Return whether the node has exactly what this outbox has sent, or a part of it."""
+        """Return whether the node has all messages that this outbox has sent, or a part of them."""
         begin, known = opened.mine
         if not begin <= self._numbers.base <= known or known < self.settled + self._numbers.shift:
             return False

@@ -210,7 +210,7 @@ class Reader:
             self._report_arrival()
 
     def _report_arrival(self) -> None:
-        """Tell the node what arrived: all readers of a client share the bytes in flight."""
+        """Report arrived bytes to the node: all readers of a client share the bytes in flight."""
         if self._credit.unreported_bytes * len(self._readers) >= UNREPORTED_BYTES_MAX:
             self._fetch()
 

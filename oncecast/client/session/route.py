@@ -1,4 +1,4 @@
-"""The route to one group: which of its nodes leads, as far as the client can tell.
+"""The route to one group: the node that leads it, as far as the client knows.
 
 A client keeps one link to each group, to its leader. A node that does not lead names the leader,
 and names it again when that changes. So a client without a leader waits for a while before it asks
@@ -6,7 +6,7 @@ the next node. A node whose link broke twice in a row is not believed to lead, e
 it.
 
 A silent leader is not left, as it may be busy: the other nodes are asked which leader they follow.
-The processes of a ring are all alike: a silent one is left for the next.
+All processes of a ring are equal: the client leaves a silent one for the next.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oncecast.wire.frames import Elsewhere, GroupView, LookGroup
 if TYPE_CHECKING:
     from oncecast.client.session.routes import Routes
 
-NODES_MAX = 64  # remembered nodes per group
+NODES_MAX = 64  # nodes kept per group
 REDIAL = 0.1  # seconds
 WAIT_HERE = 0.6  # seconds at a node that knows no leader
 SILENCE = 0.25  # seconds of silence from a leader that should have answered
@@ -116,7 +116,7 @@ class Route:
             self._wait_here()
 
     def learn(self, nodes: Iterable[str]) -> None:
-        """Remember the nodes of the group; `entry` keeps all that it ever heard of."""
+        """Store the nodes of the group; `entry` keeps every node that was ever named."""
         known = tuple(dict.fromkeys(map(NodeId, nodes)))
         if not self.group:
             known = tuple(dict.fromkeys((*known, *self.nodes)))

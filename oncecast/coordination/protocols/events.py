@@ -57,7 +57,7 @@ class Settled(Value, tag="Settled"):
 
 
 class CaughtUp(Value):
-    """More numbers are settled than this node had heard of; Decide returns their values."""
+    """More numbers are settled than this node was aware of; Decide returns their values."""
 
 
 class Acquire(Value):

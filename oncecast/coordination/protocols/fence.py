@@ -1,7 +1,7 @@
 """A fence rejects stale lock tokens on the side of the protected resource.
 
 A process can be paused while it holds a lock, and continue after its lease has ended. The lock
-cannot prevent this. A resource can, if it remembers the highest token and rejects lower ones.
+cannot prevent this. A resource can, if it stores the highest token and rejects lower ones.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class Group(Protocol):
         self._update_view()
 
     def _forget(self, node: NodeId) -> None:
-        """Forget a node, unless it is a configured peer. Other nodes can contact us again."""
+        """Drop a node, unless it is a configured peer. Other nodes can contact us again."""
         if node not in self.peers:
             self.unwatch(node)
             del self.known[node]

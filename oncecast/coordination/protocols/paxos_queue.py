@@ -44,7 +44,7 @@ SERIES = "queue/"  # other protocols use other series of the Synod
 # Requesters pick one of the oldest elements. If all picked the oldest one, all but one would lose.
 # If they picked any, settled numbers would have many gaps, which members send to each other.
 WINDOW = 64
-ENTRUSTED_MAX = 10_000  # remembered deposits, so that none is added twice
+ENTRUSTED_MAX = 10_000  # deposits kept, so that none is added twice
 
 
 class Item(Value):

@@ -221,7 +221,7 @@ class Synod(Protocol):
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        """Forget the oldest value, but keep the last of each series, which requesters need."""
+        """Drop the oldest value, but keep the last of each series, which requesters need."""
         for _ in self.settled:
             key = next(iter(self.values))
             value = self.values.pop(key)

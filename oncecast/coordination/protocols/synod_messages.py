@@ -100,7 +100,7 @@ class Promise(Value, tag="Promise"):
 
 
 class Minutes(Value, tag="Minutes"):
-    """Snapshot: everything that an acceptor must not forget."""
+    """Snapshot: everything that an acceptor must keep."""
 
     promised: Ballot
     votes: tuple[Vote, ...]

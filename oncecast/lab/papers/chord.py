@@ -1,4 +1,4 @@
-"""The figures of the Chord paper beside ours: Stoica et al., IEEE/ACM ToN 11(1), 2003.
+"""The figures of the Chord paper compared with ours: Stoica et al., IEEE/ACM ToN 11(1), 2003.
 
 The protocol itself runs in the simulator, message by message, with the delays of the paper.
 """
@@ -238,7 +238,7 @@ def survive(nodes: int, share: float, seed: int) -> tuple[float, float, float, i
 
 
 def churn(experiment: Experiment) -> Table:
-    """Reproduce table III: joins and leaves at a rate, while lookups go on."""
+    """Reproduce table III: joins and leaves at a rate, while lookups continue."""
     nodes = experiment.nodes or 1000
     rows: list[tuple[Cell, ...]] = []
     for rate, timeouts, failures in zip(RATES, TIMEOUTS_CHURN, FAILURES_CHURN, strict=True):

@@ -19,7 +19,7 @@ class Must(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Simulated figures beside those of the paper."""
+    """Simulated figures next to those of the paper."""
 
     title: str
     columns: tuple[str, ...]

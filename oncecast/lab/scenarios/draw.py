@@ -76,7 +76,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Snapshots(msgspec.Struct, frozen=True):
-    """When a replica replaces its log by a snapshot, and what the snapshot holds."""
+    """When a replica replaces its log by a snapshot, and the contents of the snapshot."""
 
     every: int = 40  # puts
     kept: int = 20  # puts that the state refers to
@@ -288,7 +288,7 @@ def draw_load(rng: Random, shape: Shape, options: GroupOptions, seconds: float) 
 
 
 def draw_habits(rng: Random, seconds: float) -> Habits:
-    step = log_uniform(rng, 12.0, 30.0)  # longer than a leader remembers the clocks of its peers
+    step = log_uniform(rng, 12.0, 30.0)  # longer than a leader keeps the clocks of peers
     return Habits(
         puts=min(150, max(3, round(seconds * log_uniform(rng, 1.0, 8.0)))),
         crashes=rng.randint(0, 4),

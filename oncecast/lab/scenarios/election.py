@@ -1,4 +1,4 @@
-"""A group and its leader in a storm: in the end all nodes have the same view and leader.
+"""A group and its leader in a storm: finally, all nodes have the same view and leader.
 
 Every node has its own heartbeat, suspicion and clock. A message may take longer than a heartbeat.
 After the storm some nodes crash for good. Then every view must have exactly the remaining nodes,

@@ -1,4 +1,4 @@
-"""Locks: never two holders, tokens that only grow, and a turn for every node in the end.
+"""Locks: never two holders, tokens that only grow, and eventually a turn for every node.
 
 `mutex` is the lock with leases. Its storm crashes, pauses, isolates and skews a minority, including
 the holder and nodes in the middle of a decision. Every node has its own lease, grace, suspicion
@@ -181,7 +181,7 @@ class Exclusive(Checker):
             sim.ask(node, Release(self.lock))
 
     def _stop(self, sim: Simulation, node: NodeId) -> None:
-        """Stop the work because the lease has ended. It may go on for the grace period."""
+        """Stop the work because the lease has ended. It may continue for the grace period."""
         mutex = mutex_of(sim, node)
         assert isinstance(mutex, LeaseMutex)
         entry = self.acting.get(node)
@@ -225,7 +225,7 @@ def want(sim: Simulation, checker: Exclusive, node: NodeId) -> None:
 
 
 class Struggle:
-    """Requests at random times; in the end from all nodes at once, and then from one alone."""
+    """Requests at random times; finally from all nodes at once, and then from one alone."""
 
     def __init__(self, sim: Simulation, conditions: Conditions, build: Build) -> None:
         self.sim, self.conditions = sim, conditions

@@ -49,7 +49,8 @@ class Campaign(Checker):
         self.names = [NodeId(f"n{index}") for index in range(nodes)]
         self.nodes = [*self.names, *[NodeId(f"s{index}") for index in range(spares)]]
         founders = self.names[:1] if draw.grows else self.names
-        # No two disks have the same incarnation, so a lone replica can tell that it has only moved.
+        # No two disks have the same incarnation, so a lone replica recognizes that it has only
+        # moved.
         incarnations = enumerate(founders, 1)
         members = tuple(Member(node, incarnation) for incarnation, node in incarnations)
         self.founders = Config(1, members, nodes, group=1)

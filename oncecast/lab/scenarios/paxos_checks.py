@@ -71,9 +71,9 @@ class Rule:
 
 
 class Durability(Rule):
-    """Checks that ballots only grow, and that a restart forgets no promise, vote or accepted value.
+    """Checks that ballots only grow, and that a restart loses no promise, vote or accepted value.
 
-    A replica that starts under another id may forget them.
+    A replica that starts under another id may lose them.
     """
 
     def __init__(self, history: GroupHistory) -> None:
@@ -421,7 +421,7 @@ class Leases(Rule):
                 bound.append(member)
         if len(bound) < paxos.config.majority:
             raise Violation(
-                f"{paxos.me} claims a lease of {paxos.config.members}; only {bound} keep it"
+                f"{paxos.me} claims a lease of {paxos.config.members}; only {bound} have granted it"
             )
 
 

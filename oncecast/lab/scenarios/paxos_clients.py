@@ -295,7 +295,7 @@ class Subscriber(Client):
 
 
 class Outboxes(Checker):
-    """Records the outboxes of durable clients; all their messages must be stored in the end."""
+    """Records the outboxes of durable clients; all their messages must be stored eventually."""
 
     def __init__(self) -> None:
         self.safe: dict[str, dict[bytes, None]] = {}  # by topic

@@ -73,7 +73,7 @@ class GroupHistory(Checker):
         self.incarnations: dict[Member, None] = {}
         self.chosen: list[Choice] = [Choice(Item(0, b""), BOTTOM, 0)]
         self.ballots: dict[Ballot, None] = {}  # ballots that chose a value
-        self._forgotten = 0  # all slots below this one are forgotten
+        self._forgotten = 0  # all slots below this one are dropped
         self.configs: list[tuple[int, Config]] = [(0, founders)]  # each in force after its slot
 
     @property
@@ -129,7 +129,7 @@ class GroupHistory(Checker):
             self._keeps(slot, ballot, item)
 
     def _crashed(self, disk: Disk, node: NodeId) -> None:
-        """Forget records that were not synced.
+        """Drop records that were not synced.
 
         If the node is the only voter, no peer was asked to store the value. The same ballot may
         then propose another value.

@@ -94,7 +94,7 @@ class Order:
     """Checks that puts are linearizable while they happen.
 
     If put B is made after put A was acknowledged, B has a higher slot than A. A put has the same
-    slot at every replica. The check remembers only puts that are not settled.
+    slot at every replica. The check keeps only puts that are not settled.
     """
 
     def __init__(self) -> None:

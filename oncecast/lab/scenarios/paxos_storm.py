@@ -129,7 +129,7 @@ class GroupStorm(Storm):
         return True
 
     def _flip_in_change(self, node: NodeId) -> bool:
-        """Let every node hear the leader, which hears none of them, then damage a vote.
+        """Cut the links to the leader but not from it, then damage a vote.
 
         Votes pile up, and the next leader asks for them again. The damaged vote replaced another.
         """

@@ -1,4 +1,4 @@
-"""The eventual queue: no element is taken twice, and each is taken in the end.
+"""The eventual queue: no element is taken twice, and each is taken eventually.
 
 `queue-fifo` has slow members and slow links. It promises nothing if a message is lost.
 

@@ -2,7 +2,7 @@
 
 Each publisher is killed, and the next one starts at once with the same name, while messages of the
 dead one are still in flight. Sometimes the older one is not killed, and both put until one of them
-is fenced. In the end each directory is used once more. Everything in its outbox must be stored once
+is fenced. Finally, each directory is used once more. Everything in its outbox must be stored once
 and in order (SVC-2, SVC-8).
 """
 

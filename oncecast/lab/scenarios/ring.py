@@ -2,7 +2,7 @@
 
 Each seed draws its ring: see `ring_draw`. Clients connect to any process. While they publish and
 subscribe, processes join, leave, crash, pause, lose a disk or are cut off, and topics move to new
-owners. Then the faults stop. In the end every subscriber has every message once and in order, and
+owners. Then the faults stop. Finally, every subscriber has every message once and in order, and
 all answers fit one order of events (REP-4 to REP-6).
 """
 

@@ -29,7 +29,7 @@ class Visitor(Roamer):
 
 
 class Clients(Checker):
-    """A publisher and two subscribers for each topic, and visitors with topics of their own.
+    """A publisher and two subscribers for each topic, and visitors with their own topics.
 
     Some clients crash now and then. Visitors perform random operations.
     """

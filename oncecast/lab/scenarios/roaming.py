@@ -2,7 +2,7 @@
 
 They check nothing themselves. Their requests and answers form a history, which is checked for
 linearizability after the run (`scenarios.histories`). Requests without a timeout must be answered
-in the end.
+eventually.
 """
 
 from __future__ import annotations

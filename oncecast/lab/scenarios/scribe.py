@@ -20,7 +20,7 @@ from oncecast.simulator.weather import LAN
 
 TROUBLE_SECONDS = 10.0  # on average
 TROUBLES = 12  # faults in that time
-SETTLED_WITHIN = 150.0  # heartbeats after the faults; rings that were cut apart meet by chance
+SETTLED_WITHIN = 150.0  # heartbeats after the faults; separated rings meet by chance
 
 
 class Trouble:

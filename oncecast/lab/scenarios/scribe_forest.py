@@ -140,7 +140,7 @@ class Forest:
         return payload
 
     def owners(self) -> Steady:
-        """Return the ring of the live nodes, which tells the owner of each key."""
+        """Return the ring of the live nodes, which determines the owner of each key."""
         alive = self.sim.alive()
         if alive != self._alive:
             self._alive, self._owners = alive, Steady.of(alive)

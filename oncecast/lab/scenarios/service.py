@@ -4,7 +4,7 @@ Each seed draws its own service: see `service_draw`. One to five nodes serve cli
 seek, reject, stage, delete and crash. Some clients share names and follow each other at once.
 Meanwhile nodes crash, links are cut, clocks are wrong and disks are damaged. Then the faults stop.
 
-In the end each message is stored once and in order, and each client knows the outcome of its puts.
+Finally, each message is stored once and in order, and each client knows the outcome of its puts.
 All answers together are linearizable (SVC-2, SVC-3, SVC-8, SVC-10, SVC-13).
 
 It is the storm of `paxos` with other draws. The rules within the group are not checked here.

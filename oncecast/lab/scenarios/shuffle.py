@@ -89,7 +89,7 @@ class Shuffle(Protocol):
 
 
 class Views(Checker):
-    """Checks that a view has no duplicates, lacks its own node, and is full in the end."""
+    """Checks that a view has no duplicates, lacks its own node, and is full at the end."""
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.node not in sim.nodes or sim.nodes[step.node].stack is None:

@@ -72,7 +72,7 @@ def over_time(messages: DataFrame) -> DataFrame:
 
 
 def repair(trace: DataFrame) -> DataFrame:
-    """Return the share of right successors and fingers, by time since the failure."""
+    """Return the share of correct successors and fingers, by time since the failure."""
     looks = trace.where(f.col("story") == REPAIR).where("kind in ('successors', 'fingers')")
     when = f.round("time", 3).alias("time")
     right = f.avg("value").alias("right")

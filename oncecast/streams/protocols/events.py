@@ -86,7 +86,7 @@ class Written(Value):
 
 
 class NotWritten(Value):
-    """The values were not written, for this reason: mostly because readers lag behind."""
+    """The values were not written, for this reason, usually because readers lag behind."""
 
     stream: str
     ticket: int

@@ -1,6 +1,6 @@
 """Quality of service (QoS) of a stream: a writer offers qualities, and a reader requests them.
 
-A writer and a reader are matched if the writer offers at least what the reader requests, in every
+A writer and a reader are matched if the writer offers at least the requested level of every
 quality. If not, both get an event that names the qualities. Nothing is downgraded silently (DDS-1).
 
     reliability   best effort < reliable < agreed; the offer must be at least the request

@@ -1,4 +1,4 @@
-"""A client session by itself: its inputs, and exactly its effects."""
+"""A single client session, tested by its inputs and exact effects."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Lone:
         return self.wait(0.2)
 
     def wait(self, seconds: float) -> Lone:
-        """Time passes; all that is due happens."""
+        """Let time pass, so that all due timers fire."""
         until, outputs = self.now + seconds, []
         while due := [wake for wake in self.wakes if wake.at <= until]:
             wake = min(due, key=lambda each: each.at)

@@ -72,7 +72,7 @@ class ExactlyOnce(Checker):
             self._remembers(service_of(sim).machine)
 
     def _remembers(self, machine: Machine) -> None:
-        """After a crash, all that was acked and all that was read is there."""
+        """After a crash, all acknowledged and all read messages are present."""
         topic = machine.registry.topics.get(self.topic)
         end = 0 if topic is None else topic.index.next
         if end < len(self.log):
@@ -123,7 +123,7 @@ def build_node(me: NodeId, rng: Random) -> Stack:
 def visit(sim: Simulation) -> Upheaval:
     """Publishers and readers at a node, through a storm, until it has been calm for a while.
 
-    There is a busy topic, and a small one that is read only in the end: it pins the log.
+    There is a busy topic, and a small one that is read only at the end: it pins the log.
     """
     upheaval = Upheaval()
     checkers = [ExactlyOnce("busy"), ExactlyOnce("small")]

@@ -37,7 +37,7 @@ NEW = next(
 
 
 class RingProcess(Protocol):
-    """Answers all that a client asks about a topic with its owner."""
+    """Answers every request about a topic with its owner."""
 
     name = "process"
     Message = Call | Fetch | Look | Scan | WhoseKey | GroupFacts

@@ -1,4 +1,4 @@
-"""Stands for a client session, so that one of its parts can be tested by itself."""
+"""A stand-in for a client session, so that one of its parts can be tested alone."""
 
 from __future__ import annotations
 

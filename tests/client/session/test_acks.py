@@ -46,7 +46,7 @@ def test_new_acks_are_sent_within_a_tenth_of_a_second() -> None:
     desk.acks.call()
     assert (desk.acks.due, desk.calls()) == (NEVER, [Ack("t", "s", 7, 5)])
     desk.acks.soon()
-    assert desk.acks.due == NEVER  # the node is told
+    assert desk.acks.due == NEVER  # the node is informed
 
 
 def test_acks_that_a_fetch_carries_need_no_call() -> None:
@@ -80,7 +80,7 @@ def test_ticket_is_answered_when_the_node_has_confirmed_its_ack() -> None:
     assert desk.session.drain() == [Emit(Finished(1, Acked(3)))]
     desk.acks.advance(5)
     desk.acks.settle(2, 4)
-    desk.acks.settle(3, 9)  # more than was acknowledged: it waits for what was
+    desk.acks.settle(3, 9)  # more than was acknowledged: it waits for the acknowledged part
     desk.acks.settle(4, 5)
     assert (desk.session.drain(), desk.calls()) == ([], [Ack("t", "s", 7, 5)])
     desk.acks.advance(6)

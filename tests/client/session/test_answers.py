@@ -1,4 +1,4 @@
-"""A client session tells each answer once: these inputs, exactly these effects."""
+"""A client session reports each answer once: these inputs have exactly these effects."""
 
 from __future__ import annotations
 

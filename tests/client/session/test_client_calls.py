@@ -142,7 +142,7 @@ def test_retried_publish_keeps_its_deadline() -> None:
 
 
 def test_failed_look_reports_its_reason() -> None:
-    """SVC-7: a process of a ring has no topics of its own."""
+    """SVC-7: a process of a ring does not store topics itself."""
     lone = Lone().start().ask(Show(9, prefix="a"))
     (look,) = lone.sent
     assert isinstance(look, Look)

@@ -362,7 +362,7 @@ def test_next_process_does_not_put_batches_settled_before_a_rebase() -> None:
     assert commands(lone) == [put(20, 2, B, epoch=8)]
 
 
-def test_sent_batches_of_a_forgotten_client_are_not_resent() -> None:
+def test_sent_batches_of_a_client_without_a_record_are_not_resent() -> None:
     """SVC-2: sent batches may be stored and are reported; later ones are put."""
     outbox = [Based("t", 1, 0, 10, record=5), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *outbox)

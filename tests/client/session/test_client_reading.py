@@ -161,7 +161,9 @@ def test_arrivals_are_reported_before_any_message_is_taken() -> None:
     assert lone.deliver(3, chunk(0, bytes(UNREPORTED_BYTES_MAX // 2 - 1000))).sent == []
     lone.deliver(3, chunk(1, bytes(1000)))
     assert lone.fetch.offset == 2
-    assert lone.fetch.bytes <= WINDOW - UNREPORTED_BYTES_MAX // 2  # no credit for what is here
+    assert (
+        lone.fetch.bytes <= WINDOW - UNREPORTED_BYTES_MAX // 2
+    )  # no credit for messages that have arrived
 
 
 def test_compressed_batch_counts_with_its_uncompressed_size() -> None:

@@ -49,7 +49,7 @@ def test_arrived_bytes_are_reported_with_the_next_grant() -> None:
     assert credit.unreported_bytes == 0
 
 
-def test_forgotten_messages_take_no_space() -> None:
+def test_deleted_messages_take_no_space() -> None:
     """SVC-3: they will be delivered again."""
     credit = granted()
     credit.arrived(3, 100)

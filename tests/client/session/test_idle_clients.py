@@ -1,4 +1,4 @@
-"""A client whose record was given back stores nothing twice, and is told what it cannot know."""
+"""A client whose record was deleted stores nothing twice, and reports unknown outcomes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOON_IDLE = msgspec.structs.replace(LIMITS, producer_idle_us=int(IDLE * 1e6))
 
 
 class Forgetful(World):
-    """A node that gives back the records of producers soon."""
+    """A node that soon deletes the records of idle producers."""
 
     def build(self, node: Build) -> None:
         super().build(self._node)
@@ -31,7 +31,7 @@ class Forgetful(World):
 
 
 class Absent(Publisher):
-    """A publisher that may be told that it was forgotten."""
+    """A publisher whose puts may fail with Forgotten."""
 
     forgotten = 0
 
@@ -44,7 +44,7 @@ class Absent(Publisher):
 
 
 def away_for_long(seed: int) -> None:
-    """Kill a publisher whose messages are stored, before an answer; restart it when forgotten."""
+    """Kill a publisher whose messages are stored, before an answer; restart it after Forgotten."""
     world = Forgetful(seed)
     sim = world.sim
     subscriber = Subscriber(world, "auto")
@@ -62,11 +62,11 @@ def away_for_long(seed: int) -> None:
     sim.run(until=sim.now + 5.0)
     world.finish()
     assert publisher.forgotten
-    assert len(subscriber.seen) > stored  # it goes on with what it had not sent
+    assert len(subscriber.seen) > stored  # it continues with the messages that it had not sent
 
 
 def idle_for_long(seed: int) -> None:
-    """Let a publisher put nothing until the node has forgotten it, and then continue."""
+    """Let a publisher put nothing until the node has deleted its record, and then continue."""
     world = Forgetful(seed)
     subscriber = Subscriber(world, "auto")
     world.run_until(lambda: subscriber.positioned)
@@ -80,7 +80,7 @@ def idle_for_long(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_messages_of_a_client_that_was_forgotten_are_not_stored_twice(seed: int) -> None:
+def test_messages_of_a_client_whose_record_was_deleted_are_not_stored_twice(seed: int) -> None:
     """SVC-2 SVC-9"""
     away_for_long(seed)
 

@@ -35,7 +35,7 @@ def die(world: World, app: Publisher | Subscriber) -> list[Any]:
     fronts = world.sim.hold([app.me], [NODE], one_way=True)
     world.sim.run(until=world.sim.now + 1.0)
     world.sim.crash(app.me)
-    app.starts += 1  # nothing that it wanted to do is done any more
+    app.starts += 1  # none of its requests is executed any more
     return fronts
 
 

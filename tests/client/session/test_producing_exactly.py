@@ -367,7 +367,7 @@ def test_put_that_may_be_stored_keeps_its_number() -> None:
     ids=["not told", "the same", "another"],
 )
 @pytest.mark.parametrize("durable", [False, True])
-def test_client_with_another_record_was_forgotten(
+def test_client_with_another_record_gets_forgotten(
     record: int, reported: list[Value], sequence: int, durable: bool
 ) -> None:
     """SVC-2: durable clients log a changed record number."""

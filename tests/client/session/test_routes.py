@@ -245,7 +245,7 @@ def test_client_moves_from_a_silent_process_to_the_next() -> None:
     assert Unwatch(NODE) in lone.links
 
 
-# What is not needed any more
+# State that is not needed any more
 
 
 def test_unused_bindings_are_deleted_and_their_group_is_left() -> None:

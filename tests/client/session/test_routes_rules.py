@@ -193,7 +193,7 @@ def test_bindings_unused_for_a_minute_are_deleted() -> None:
     assert session.resent == []
 
 
-def test_old_misses_are_forgotten() -> None:
+def test_old_misses_are_dropped() -> None:
     made, session = bound("t", "u")
     made.not_here("t", made.of("t"))
     session.now += 1.0

@@ -15,7 +15,7 @@ PUT_BY_EACH = 12
 def directories(seed: int) -> World:
     """Start and kill one process at a time on either directory.
 
-    In the end each directory has a process that finishes its work.
+    Finally, each directory has a process that finishes its work.
     """
     world, rng = World(seed), Random(seed)
     sim = world.sim

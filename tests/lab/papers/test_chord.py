@@ -29,7 +29,7 @@ def test_path_length_is_half_the_logarithm_of_the_number_of_nodes() -> None:
 def test_evenly_spaced_ids_explain_the_difference_in_path_length_at_any_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """NET-4: Stoica et al., section VI-C: the reason why our paths are below the formula."""
+    """NET-4: Stoica et al., section VI-C: our paths are shorter than the formula."""
     monkeypatch.setattr(chord_walks, "WALKS", 6000)
     table = chord_walks.spacing(Experiment(nodes=256))
     assert len(table.rows) == 2

@@ -3,7 +3,7 @@
     ordeal([point, other], seed, reply="late")
 
 The points are hit in this order, each by the first process that reaches it. `ordeal` raises a
-Violation if a message is lost, repeated or out of order in the end.
+Violation if a message is lost, repeated or out of order at the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replicas, disks and members in a storm: one order, and everything completes in the end."""
+"""Replicas, disks and members in a storm: there is one order, and everything completes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ ONE, TWO = (0, 0), (0, 1)
 
 
 @pytest.mark.long
-def test_long_storm_keeps_every_rule_while_the_checker_forgets_old_slots(
+def test_long_storm_keeps_every_rule_while_the_checker_drops_old_slots(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """REP-1 REP-2"""
@@ -42,7 +42,7 @@ def test_every_rule_holds_for_a_hundred_thousand_slots(seed: int) -> None:
     assert outcome.figures["slots"] >= 100_000
 
 
-def test_checker_forgets_old_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checker_drops_old_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     """REP-1: their checksums stay."""
     monkeypatch.setattr(paxos_history, "KEPT_SLOTS", 10)
     monkeypatch.setattr(paxos_history, "FORGET_EVERY", 5)
@@ -96,7 +96,7 @@ def test_put_must_be_applied_by_a_replica_before_it_is_acknowledged() -> None:
         order_of_two().acknowledged(TWO)
 
 
-def test_settled_put_is_forgotten() -> None:
+def test_settled_put_is_dropped() -> None:
     order = order_of_two()
     order.settled(ONE)
     order.applied(ONE, 9)

@@ -173,7 +173,7 @@ def restarts_last(seed: int) -> None:
 
 
 def is_told_of_much(seed: int) -> None:
-    test_newcomers.test_newcomer_that_has_all_slots_it_was_told_of_is_added_under_load()
+    test_newcomers.test_newcomer_that_has_all_reported_slots_is_added_under_load()
 
 
 def comes_near(seed: int) -> None:
@@ -225,7 +225,7 @@ def loses_its_successor(seed: int) -> None:
 
 
 def is_asked_to_stand_again(seed: int) -> None:
-    test_retiring.test_retired_replica_never_stands_again()
+    test_retiring.test_retired_replica_never_becomes_a_candidate_again()
 
 
 def has_too_many_votes(seed: int) -> None:
@@ -521,7 +521,7 @@ mutant(
 )
 MUTANTS.append(
     Mutant(
-        "a leader that hears of another chosen value steps down",
+        "a leader that learns of another chosen value steps down",
         lambda patch: patch.setattr(Leader, "hear_chosen", lambda self, slot, item: None),
         hears_of_another_value,
         1,  # no storm causes it; see docs/protocols/multipaxos.md
@@ -933,7 +933,7 @@ mutant(
 # -- the lease --
 
 mutant(
-    "a replica that has heard of a leader makes no promise to another node",
+    "a replica that follows a leader makes no promise to another node",
     Following,
     "leased",
     "return candidate",
@@ -1050,7 +1050,7 @@ mutant(
     loses_its_successor,
 )
 mutant(
-    "a replica that is about to stop does not stand",
+    "a replica that is about to stop does not become a candidate",
     Leader,
     "stand",
     "or self.retired",

@@ -113,7 +113,7 @@ def both(*plants: Plant) -> Plant:
 
 
 def seat_by_what_was_heard_last(patch: pytest.MonkeyPatch) -> None:
-    """Tell a new member about chosen slots by Beats alone, and compare it with the present."""
+    """Inform a new member of chosen slots by Beats alone, and compare it with the current slot."""
 
     def caught_up(self: Roster, node: NodeId) -> bool:
         assert isinstance(self.io, Paxos)

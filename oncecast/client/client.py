@@ -258,8 +258,9 @@ class Client:
     ) -> bool:
         """Store a packed batch of `count` messages; return whether it is new.
 
-        A source numbers its publications in ascending order. Any client may stage and publish its parts, and
-        repeated calls have no effect. On a ring each topic has its own sources, so name the topic.
+        A source numbers its publications in ascending order. Any client may stage and publish its
+        parts, and repeated calls have no effect. On a ring each topic has its own sources, so name
+        the topic.
         """
         command = do.Stage(source, number, part, topic, count, len(batch), 0, batch)
         return await self.parts.usable.requests.changes(command)

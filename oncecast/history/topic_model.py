@@ -162,7 +162,7 @@ class Shown:
     def __init__(self) -> None:
         self.claimed: list[int] = []  # offsets of answered puts, sorted
         self.end = 0  # the log is at least this long
-        self.most = 0  # and perhaps this long: not all answers have the epoch
+        self.most = 0  # longest possible end: some answers lack the epoch
         self.got = False  # readers may get its messages after it has ended
         self.seen = Seen()
 

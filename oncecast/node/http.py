@@ -1,7 +1,8 @@
 """A minimal HTTP server for /metrics, /health and /live.
 
 A request is one GET or HEAD without a body, of at most 4 KiB, within five seconds. The connection
-closes after the response.
+closes after the response. If there are too many connections, the oldest is closed: a genuine
+visitor sends its request at once, so slow visitors do not block others.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class HttpServer:
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
-        self._connections = 0
+        self._visitors: dict[asyncio.StreamWriter, None] = {}  # oldest first
 
     async def open(self, host: str, port: int) -> int:
         """Start listening and return the port."""
@@ -51,16 +52,19 @@ class HttpServer:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
+        if len(self._visitors) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._visitors))
+            del self._visitors[oldest]
+            oldest.transport.abort()
+        self._visitors[writer] = None
         try:
-            if self._connections <= CONNECTIONS_MAX:
-                async with asyncio.timeout(REQUEST_TIMEOUT):
-                    writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
-                    await writer.drain()
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
+                await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # disconnected, too slow or too long
         finally:
-            self._connections -= 1
+            self._visitors.pop(writer, None)
             writer.close()
 
     def _answer(self, request: bytes) -> bytes:

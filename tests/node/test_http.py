@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from oncecast.node.http import REQUEST_BYTES_MAX, HttpServer, Page
+from oncecast.node.http import CONNECTIONS_MAX, REQUEST_BYTES_MAX, HttpServer, Page
 
 PAGES = {"/health": lambda: Page(200, "text/plain", "fine\n")}
 
@@ -48,3 +48,32 @@ def test_request_is_answered(request_: bytes, status: bytes, body: bytes) -> Non
 def test_unfinished_or_long_request_is_not_answered(request_: bytes) -> None:
     with contextlib.suppress(ConnectionError):
         assert asyncio.run(visit(request_)) == b""
+
+
+def test_slow_visitors_do_not_block_others() -> None:
+    """SEC-3: with too many visitors, the one that has waited longest is dropped."""
+
+    async def test() -> None:
+        door = HttpServer(PAGES)
+        port = await door.open("127.0.0.1", 0)
+        slow = []
+        for _ in range(CONNECTIONS_MAX):
+            slow.append(await asyncio.open_connection("127.0.0.1", port))
+            slow[-1][1].write(b"GET /health HT")
+            await slow[-1][1].drain()
+        for dropped in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /health HTTP/1.1\r\n\r\n")
+            assert (await asyncio.wait_for(reader.read(), 20.0)).endswith(b"fine\n")
+            writer.close()
+            if not dropped:
+                with contextlib.suppress(ConnectionError):
+                    assert await asyncio.wait_for(slow[0][0].read(), 20.0) == b""
+        last_reader, last = slow[-1]
+        last.write(b"TP/1.1\r\n\r\n")
+        assert (await asyncio.wait_for(last_reader.read(), 20.0)).endswith(b"fine\n")
+        for _, writer in slow:
+            writer.close()
+        await door.close()
+
+    asyncio.run(test())

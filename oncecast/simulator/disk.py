@@ -2,7 +2,7 @@
 
 Each file has two states: the one that processes see, and the one that survives a power loss. A
 write becomes durable with a sync of the file; a creation, rename or removal with a sync of the
-directory. Faults are methods: crash, kill, fill, free, fail_sync, flip, cut, wipe. All random
+directory. Faults are methods: crash, kill, fill, free, fail_sync, flip, lose, cut, wipe. All random
 numbers come from `rng`, so that a seed replays a run exactly. `before` is called before each
 change; tests raise an exception there to stop at that step.
 """
@@ -56,8 +56,18 @@ class Inode:
         self.live = Content()
         self.durable = Content()
         self.changes: list[tuple[int, bytes | None]] = []
+        self.lost: dict[int, None] = {}  # sectors that cannot be read until they are written
+
+    def read(self, offset: int, size: int) -> bytes:
+        if any(
+            offset < (each + 1) * SECTOR and each * SECTOR < offset + size for each in self.lost
+        ):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return self.live.read(offset, size)
 
     def write(self, offset: int, data: bytes) -> None:
+        for sector in [each for each in self.lost if offset <= each * SECTOR < offset + len(data)]:
+            del self.lost[sector]
         self.live.write(offset, data)
         self.changes.append((offset, data))
 
@@ -121,7 +131,8 @@ class SimulatedFile:
         return self._content().size
 
     def read(self, offset: int, size: int) -> bytes:
-        return self._content().read(offset, size)
+        self._content()
+        return self._inode.read(offset, size)
 
     def data(self, offset: int) -> tuple[int, int]:
         content = self._content()
@@ -240,6 +251,10 @@ class SimulatedDisk:
         inode = self._existing(name)
         inode.live.flip(offset, bit)
         inode.durable.flip(offset, bit)
+
+    def lose(self, name: str, offset: int) -> None:
+        """Make the sector with this byte unreadable until it is written."""
+        self._existing(name).lost[offset // SECTOR] = None
 
     def cut(self, name: str, size: int) -> None:
         inode = self._existing(name)

@@ -7,6 +7,7 @@ But each block contains the number of the last record that was synced when it wa
     -------------------------------------------  -----------------------------------------
     an intact header anywhere says synced >= n   corruption: reported, kept, never served
     the file is shorter than its opening says    corruption: a crash does not shorten files
+    the disk cannot read them                    corruption: a crash does not destroy sectors
     otherwise                                    torn tail: dropped with all that follows
 
 After Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018): a replica
@@ -180,7 +181,7 @@ class Examination:
             elif found.end < size or found.dirty_end > found.offset:  # Not free space at the end.
                 # Bad bytes at the end of a shortened file come from the cut.
                 certain = not whole and found.end >= size
-                self._suspect(segment, found.offset, "unreadable bytes", certain)
+                self._suspect_bytes(segment, found.offset, found.end, certain)
                 segment.end = found.dirty_end
         if not segment.whole:
             self._suspect(segment, size, "file is cut off", certain=True)
@@ -215,9 +216,18 @@ class Examination:
         self.open.clear()
         self.expected = block.first
         if block.body is None:
-            self._suspect(segment, block.offset, "checksum mismatch", certain)
+            lost = not store.is_readable(segment.file, block.offset, block.end)
+            fact = "the disk cannot read it" if lost else "checksum mismatch"
+            self._suspect(segment, block.offset, fact, certain or lost)
             self.open.pop().last = block.first + block.records - 1
         self.expected += block.records
+
+    def _suspect_bytes(self, segment: Segment, start: int, end: int, certain: bool) -> None:
+        """Handle bytes without an intact header."""
+        if not store.is_readable(segment.file, start, end):
+            self._suspect(segment, start, "the disk cannot read it", certain=True)
+        else:
+            self._suspect(segment, start, "unreadable bytes", certain)
 
     def _suspect(self, segment: Segment, offset: int, fact: str, certain: bool = False) -> None:
         suspect = Suspect(segment, offset, fact, self.expected, certain=certain)

@@ -16,6 +16,7 @@ its own block and is never copied. All numbers are little-endian.
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
@@ -40,6 +41,9 @@ _CHECKED_BYTES = _CHECKED.size
 _unpack = HEADER.unpack_from
 _make = tuple.__new__
 _ZEROS = bytes(CHUNK)
+_SECTOR = 512  # The unit in which a disk loses bytes.
+_LOST = b"\xee"  # Instead of a byte that the disk cannot read; zeros would look like free space.
+_UNREADABLE = (errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO))
 _MASK = 0xFFFFFFFF
 
 
@@ -100,6 +104,46 @@ def read_block(file: File, seed: int, offset: int) -> Block | None:
     return None
 
 
+def read(file: File, offset: int, size: int) -> bytes:
+    """Return `size` bytes, or fewer at the end of the file; sectors that the disk lost are garbage.
+
+    So an unreadable block is damaged like one with a flipped bit, and the blocks around it survive.
+    """
+    try:
+        return file.read(offset, size)
+    except OSError as error:
+        if error.errno not in _UNREADABLE:
+            raise
+    end = min(offset + size, file.size())
+    pieces = []
+    while offset < end:
+        stop = min(end, offset - offset % _SECTOR + _SECTOR)
+        pieces.append(_sector(file, offset, stop - offset))
+        offset = stop
+    return b"".join(pieces)
+
+
+def _sector(file: File, offset: int, size: int) -> bytes:
+    try:
+        return file.read(offset, size)
+    except OSError as error:
+        if error.errno not in _UNREADABLE:
+            raise
+        return _LOST * size
+
+
+def is_readable(file: File, start: int, end: int) -> bool:
+    """Return whether the disk can read all bytes from `start` to `end`."""
+    try:
+        for at in range(start, end, CHUNK):
+            file.read(at, min(CHUNK, end - at))
+    except OSError as error:
+        if error.errno not in _UNREADABLE:
+            raise
+        return False
+    return True
+
+
 # Long, because this loop dominates the opening of a log, and calls of helpers would slow it down.
 def walk(file: File, seed: int, start: int = 0, *, ahead: int = CHUNK) -> Iterator[Block | Gap]:
     """Yield the blocks and gaps of the file from `start` on, and verify all checksums.
@@ -116,7 +160,7 @@ def walk(file: File, seed: int, start: int = 0, *, ahead: int = CHUNK) -> Iterat
         here = at - base + HEADER_BYTES
         if here > held:
             # A large body is read separately, so read only the header.
-            chunk, base, here = file.read(at, _GLANCE if large else ahead), at, HEADER_BYTES
+            chunk, base, here = read(file, at, _GLANCE if large else ahead), at, HEADER_BYTES
             held = len(chunk)
             if held < HEADER_BYTES:
                 yield _gap(file, seed, at, limit)
@@ -133,9 +177,9 @@ def walk(file: File, seed: int, start: int = 0, *, ahead: int = CHUNK) -> Iterat
         if len(body) < size and end <= limit:
             large = size > _LARGE
             if large:
-                body = file.read(end - size, size)
+                body = read(file, end - size, size)
             else:
-                chunk, base = file.read(at, max(ahead, end - at)), at
+                chunk, base = read(file, at, max(ahead, end - at)), at
                 held = len(chunk)
                 body = chunk[HEADER_BYTES : HEADER_BYTES + size]
         whole = value(body) == crc and len(body) == size
@@ -149,7 +193,7 @@ def _gap(file: File, seed: int, start: int, limit: int) -> Gap:
     dirty_end = start
     for at, stop in _data(file, start, limit):
         while at < stop:
-            chunk = file.read(at, min(CHUNK, stop - at))
+            chunk = read(file, at, min(CHUNK, stop - at))
             if chunk != _ZEROS[: len(chunk)]:
                 found = _find_header(chunk, seed + at, 1 if at == start else 0)
                 if found >= 0:

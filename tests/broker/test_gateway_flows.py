@@ -321,3 +321,18 @@ def test_staged_messages_have_the_sequence_of_their_publish() -> None:
     assert values(got) == [b"a", b"b"]
     chunks = [chunk for each in got if isinstance(each, Delivery) for chunk in each.chunks]
     assert [(each.producer, each.sequence) for each in chunks] == [("source", 0), ("source", 1)]
+
+
+def test_batch_that_the_disk_cannot_read_ends_the_flow_and_not_the_node() -> None:
+    """SVC-10: no other replica has it, so the reader gets an error with the offset."""
+    desk = Desk(service={"recent_bytes": 0})
+    epoch, producer = reading(desk), producing(desk)
+    desk.call(BOB, put(producer, 0, b"first" * 1000))
+    file = desk.disk.open("00000001.log")
+    desk.disk.lose("00000001.log", file.read(0, file.size()).index(b"first" * 1000) + 2000)
+    (ended,) = desk.send(ANN, fetch(epoch, 0))
+    assert isinstance(ended, FlowEnded)
+    assert isinstance(ended.why, errors.BadBatch)
+    assert "offset 0 of topic 'topic' is lost: 00000001.log" in ended.why.fact
+    assert desk.call(BOB, put(producer, 1, b"second")).offset == 1
+    assert values(desk.send(ANN, fetch(epoch, 1))) == [b"second"]

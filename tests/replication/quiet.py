@@ -14,6 +14,7 @@ from oncecast.lab.scenarios.paxos_ledger import Ledger, Put, Scrub
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
+from oncecast.simulator.disk import SimulatedDisk
 from oncecast.simulator.simulated import Simulation
 from oncecast.storage.segment import Segment, serials
 from oncecast.storage.store import Block
@@ -94,19 +95,35 @@ class Quiet:
 
     def flip(self, node: NodeId, slot: int) -> None:
         """Flip one bit of the record that holds this slot."""
-        number = self.paxos(node).state.values.index.get(slot)
-        assert number is not None
-        self.flip_record(node, number)
+        self.flip_record(node, self._record(node, slot))
 
     def flip_record(self, node: NodeId, number: int) -> None:
+        name, end = self._end_of(node, number)
+        self._disk(node).flip(name, end - 1, 3)
+
+    def lose(self, node: NodeId, slot: int) -> None:
+        """Make the end of the record that holds this slot unreadable."""
+        name, end = self._end_of(node, self._record(node, slot))
+        self._disk(node).lose(name, end - 1)
+
+    def _record(self, node: NodeId, slot: int) -> int:
+        number = self.paxos(node).state.values.index.get(slot)
+        assert number is not None
+        return number
+
+    def _disk(self, node: NodeId) -> SimulatedDisk:
         disk = self.sim.nodes[node].disk
         assert disk is not None
+        return disk
+
+    def _end_of(self, node: NodeId, number: int) -> tuple[str, int]:
+        """Return the file of a record, and the end of its block."""
+        disk = self._disk(node)
         for serial in serials(disk):
             segment = Segment(disk, serial)
             for block in segment.walk():
                 if isinstance(block, Block) and block.first <= number < block.first + block.records:
-                    disk.flip(segment.name, block.end - 1, 3)
-                    return
+                    return segment.name, block.end
         raise AssertionError(f"record {number} is not on the disk of {node}")
 
     def restart(self, *nodes: NodeId) -> None:

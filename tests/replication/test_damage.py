@@ -36,6 +36,22 @@ def test_flipped_bit_is_detected_and_repaired(victim: NodeId, restarts: bool) ->
     assert whole(quiet)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_unreadable_sector_is_repaired_like_a_flipped_bit(restarts: bool) -> None:
+    """An error of the disk ended the node, and no other replica was asked."""
+    quiet = Quiet()
+    slots = quiet.put(*(b"%d" % index * 200 for index in range(8)))
+    for node in NODES:
+        quiet.lose(node, slots[2 + NODES.index(node)])
+    assert quiet.paxos(N0).state.values.readable(slots[2]) is None
+    if restarts:
+        quiet.restart(*NODES)
+    quiet.run(8.0)
+    assert whole(quiet)
+    quiet.put(b"next")
+    assert whole(quiet)
+
+
 @pytest.mark.parametrize("pause", [0.3, 0.004])
 def test_different_damage_on_each_replica_is_repaired(pause: float) -> None:
     """Also if many entries were in flight, so that none says which others were chosen."""

@@ -131,6 +131,49 @@ def cut(disk: SimulatedDisk, name: str, offset: int) -> None:
     disk.cut(name, offset)
 
 
+def test_unreadable_sector_of_a_closed_log_is_reported_and_never_served() -> None:
+    """SVC-10: an error of the disk counts as damage, like a flipped bit."""
+    contents = files(closed=True)
+    for name in NAMES:
+        for offset in range(0, len(contents[name].rstrip(b"\0")), 512):
+            disk = disk_with(contents)
+            disk.lose(name, offset)
+            check(disk, records_before(name, offset - offset % 512), len(records()) + 1)
+
+
+def test_unreadable_sector_of_a_killed_log_is_never_taken_for_a_torn_tail() -> None:
+    """SVC-10: a crash does not destroy sectors."""
+    contents = files(closed=False)
+    for offset in range(0, len(contents[NAMES[-1]].rstrip(b"\0")), 512):
+        disk = disk_with(contents)
+        disk.lose(NAMES[-1], offset)
+        check(disk, records_before(NAMES[-1], offset), len(records()) + 1)
+
+
+def test_sector_that_becomes_unreadable_raises_corrupt_and_others_are_served() -> None:
+    """SVC-10: it ended the node with an OSError."""
+    disk = disk_with(files(closed=True))
+    log = Log.open(disk, segment_bytes=SEGMENT_BYTES)
+    victim = blocks(NAMES[2])[3]
+    disk.lose(NAMES[2], victim.offset)
+    with pytest.raises(Corrupt):
+        log.read(victim.first)
+    found = served(log)
+    assert victim.first not in found
+    assert {1, len(records())} <= set(found)
+    assert all(record == records()[number - 1] for number, record in found.items())
+
+
+def test_other_errors_of_the_disk_are_not_hidden() -> None:
+    disk = disk_with(files(closed=True))
+    file = disk.open(NAMES[0])
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        store.read(file, 0, 10)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        store.is_readable(file, 0, 10)
+
+
 def test_undamaged_log_serves_all_records() -> None:
     disk = disk_with(files(closed=True))
     log = Log.open(disk, segment_bytes=SEGMENT_BYTES)

@@ -18,6 +18,7 @@ from oncecast.wire.retention import Policy
 
 CREATE, LOOK = -1, -2  # tickets
 LOOK_EVERY = 0.2
+AHEAD = 20  # puts in flight; a slow group must store them before the run ends
 FASTEST = 1.25  # the rate of the fastest clock in a storm; nodes measure ages by their clocks
 
 
@@ -51,11 +52,13 @@ class Ager(Client):
                 pass
 
     def _produce(self) -> None:
-        if not self.stopped:
+        if self.stopped:
+            return
+        if len(self._asked) < AHEAD:
             ticket = len(self._asked) + len(self._put) + 1
             self._asked[ticket] = self.sim.now
             self.ask(local.Produce(ticket, self.topic, 1, batch.encode([b"x"], timestamps=1)))
-            self.soon(self.sim.rng.uniform(0.0, 0.5), self._produce)
+        self.soon(self.sim.rng.uniform(0.0, 0.5), self._produce)
 
     def _look(self) -> None:
         self.ask(local.Show(LOOK, topic=self.topic, subscriptions=False))

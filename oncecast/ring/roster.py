@@ -277,10 +277,11 @@ class Roster(Protocol):
     # -- replicas of this process --
 
     def _hear_replica(self, replica: NodeId, facts: GroupFacts) -> None:
+        self._keep(facts)
+        if facts.group not in self._seated:
+            return  # the last report of a replica that was stopped meanwhile
         before = self.here.get(facts.group)
         self.here[facts.group] = facts
-        self._seated[facts.group] = None
-        self._keep(facts)
         leads = facts.leader == replica
         if leads and (before is None or news_of(before) != news_of(facts)):
             self._renew()

@@ -18,8 +18,9 @@ ME, A, B = NodeId("me:1"), NodeId("a:1"), NodeId("b:1")
 MINE = "g-me"
 
 
-def make(**options: Any) -> Roster:
+def make(*seated: str, **options: Any) -> Roster:
     roster = Roster(ME, Random(1), group=MINE, **options)
+    roster.seated(seated)
     roster.start()
     roster.drain()
     return roster
@@ -174,7 +175,7 @@ def test_clock_that_jumps_back_makes_no_older_card() -> None:
 
 def test_unchanged_card_is_renewed_three_times_before_it_would_be_dropped() -> None:
     """NET-6: the cost of a card grows with the ring. Applied commands do not change it."""
-    roster = make(gone_after=10.0)
+    roster = make("g", gone_after=10.0)
     neighbors(roster, A)
     leads = NodeId("me:1/g")
     roster.receive(leads, facts("g", ME, A))
@@ -190,7 +191,7 @@ def test_unchanged_card_is_renewed_three_times_before_it_would_be_dropped() -> N
 @pytest.mark.parametrize("change", ["seats", "asks", "gone", "retired"])
 def test_changed_card_is_sent_at_once(change: str) -> None:
     """REP-5 REP-6"""
-    roster = make(gone_after=10.0, replicas=1)
+    roster = make("g", gone_after=10.0, replicas=1)
     neighbors(roster, A)
     roster.receive(NodeId("me:1/g"), facts("g", ME))
     roster.receive(A, NewCards((card(A, 1, seats=("h",)),)))
@@ -346,7 +347,7 @@ def test_group_that_claims_to_own_all_of_a_shared_ring_is_ignored(low: str) -> N
 
 def test_known_group_that_owned_all_is_kept_during_its_export() -> None:
     """REP-5 REP-6: otherwise a process could leave a group that needs its vote."""
-    roster = make(replicas=1)
+    roster = make("g-a:1", replicas=1)
     first = facts("g-a:1", A, low=key_of("g-a:1"))
     importer = facts("g-b:1", B, low=key_of("g-a:1"))
     roster.receive(A, NewCards((card(A, 1, first), card(B, 1, importer))))
@@ -368,7 +369,7 @@ def test_process_of_another_ring_learns_of_this_one() -> None:
 
 
 def test_leader_publishes_facts_at_once_and_follower_does_not() -> None:
-    roster = make()
+    roster = make("g")
     neighbors(roster, A)
     roster.receive(NodeId("me:1/g"), facts("g", A, ME))
     assert (roster.drain(), roster.groups["g"]) == ([], facts("g", A, ME))
@@ -471,6 +472,16 @@ def test_other_processes_give_up_seats_without_a_vote() -> None:
     assert events(tick(roster)) == [Unseat(f"g-{far}", False)]
 
 
+def test_member_whose_replica_was_stopped_takes_its_seat_again() -> None:
+    """REP-5: a late report of the stopped replica made its process believe that it still runs."""
+    roster = make("g-a:1", replicas=1)
+    roster.receive(A, NewCards((card(A, 1, facts("g-a:1", A)), card(B))))
+    assert events(tick(roster)) == [Unseat("g-a:1", gone=False)]
+    member = facts("g-a:1", A, ME, applied=7)
+    roster.receive(NodeId(f"{ME}/g-a:1"), member)
+    assert events(tick(roster)) == [Seat("g-a:1", member.nodes)]
+
+
 def following(ring: list[NodeId], first: NodeId, count: int) -> list[NodeId]:
     at = ring.index(first)
     return (ring[at:] + ring[:at])[:count]
@@ -530,7 +541,7 @@ def test_seats_of_a_group_that_is_gone_are_given_up() -> None:
 
 def test_leaving_process_retires_its_group_and_reports_the_end() -> None:
     """REP-6"""
-    roster = make()
+    roster = make(MINE)
     roster.request(Leave())
     assert roster.drain() == []  # its group is not known yet
     roster.receive(NodeId(f"me:1/{MINE}"), facts(MINE, ME, A))

@@ -26,6 +26,12 @@ def test_slow_group_catches_up_with_producers_that_were_cut_off() -> None:
     assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
 
 
+def test_group_that_lost_a_disk_gets_back_a_member_that_was_stopped() -> None:
+    """REP-5: without this member it has no majority."""
+    outcome = run(RING, 700617)
+    assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
+
+
 def test_each_seed_draws_its_own_reproducible_run() -> None:
     """REP-4"""
     drawn = [draw(seed, 8) for seed in range(300)]

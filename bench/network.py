@@ -35,6 +35,7 @@ from oncecast.network.framing import MESSAGE, PREAMBLE, Buffers, Framer, frame
 from oncecast.network.network import Runtime, run
 from oncecast.network.options import Options, Stats
 from oncecast.network.transport import Transport
+from oncecast.network.trust import Trust
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.journal import Journal
 
@@ -163,6 +164,7 @@ async def serve(kind: str, me: NodeId) -> None:
             down=lambda peer: None,
             options=OPTIONS,
             stats=Stats(),
+            trust=Trust(),
         )
         await transport.open(me)
     else:
@@ -247,6 +249,7 @@ async def transport_way(peer: Peer, size: int) -> float:
         down=lambda peer: None,
         options=OPTIONS,
         stats=Stats(),
+        trust=Trust(),
     )
     await transport.open(transport.identity.me)
     rate = await pour(

@@ -21,7 +21,8 @@ OncecastError
 │   ├── DiskFull · SyncFailed · Corrupt · Crippled
 │   └── NoSuchRecord · RecordTooLarge · WrongFormat · InUse
 ├── NetworkError
-│   ├── CannotListen · BadAddress · TlsUnusable · Refused · Absent
+│   ├── CannotListen · BadAddress · TlsUnusable · Absent
+│   ├── Refused ── NotAuthenticated                  the login failed
 │   └── ProtocolError                                the connection is closed
 │       └── NotOncecast · WrongWireFormat · FrameTooLong · Malformed · OutOfPlace
 ├── Diverged                                         a replica must stop
@@ -781,6 +782,18 @@ class Refused(NetworkError):
 
     code = "refused"
     message = "the peer refused the connection"
+
+
+class NotAuthenticated(Refused):
+    """The node did not accept the login, or the login of the node was not valid.
+
+    An unknown user and a wrong password get the same message.
+    """
+
+    code = "not-authenticated"
+    message = "the login failed: unknown user, wrong password, or invalid token"
+    remedy = "check the user name and the password, or the token"
+    exit_status = ExitStatus.NOT_ALLOWED
 
 
 class Absent(NetworkError):

@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from oncecast.cli.login import add_login, login_of, tls_of
 from oncecast.cli.output import as_json, on_terminal
 from oncecast.errors import ExitStatus, NoQuorum, OncecastError, Overloaded, TimedOut
 from oncecast.kernel.escaping import escaped
@@ -58,7 +59,7 @@ def add_flag(parser: argparse.ArgumentParser, name: str, about: str) -> None:
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Add the options that select a node and TLS."""
+    """Add the options that select a node, TLS and a login."""
     parser.add_argument(
         "--server",
         metavar="HOST:PORT",
@@ -69,6 +70,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tls", nargs=3, metavar=("CERT", "KEY", "CA"), help="PEM files of the client; enables TLS"
     )
+    add_login(parser)
 
 
 def add_identity(parser: argparse.ArgumentParser) -> None:
@@ -235,15 +237,11 @@ def client_of(arguments: argparse.Namespace) -> Client:
 def named_client(arguments: argparse.Namespace, name: str | None) -> Client:
     from oncecast.client.client import Client
     from oncecast.network.addresses import split
-    from oncecast.network.tls import Tls
 
     server = arguments.server or os.environ.get("ONCECAST_SERVER") or SERVER
     for each in server.split(","):
         split(each.strip())
-    tls = None
-    if arguments.tls:
-        certificate, key, ca = arguments.tls
-        tls = Tls.from_files(certificate=certificate, key=key, ca=ca)
+    login = login_of(arguments)
     # The timeout of `get` limits the wait for messages, not the wait for an answer.
     patience = getattr(arguments, "patience", arguments.timeout)
     patience = min(patience, arguments.timeout or patience)
@@ -254,7 +252,10 @@ def named_client(arguments: argparse.Namespace, name: str | None) -> Client:
         timeout=max(patience, 1.0),
         name=name,
         state=getattr(arguments, "state", None),
-        tls=tls,
+        tls=tls_of(arguments),
+        user=login.user,
+        password=login.password,
+        token=login.token,
     )
 
 

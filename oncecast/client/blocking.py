@@ -355,6 +355,9 @@ def connect(
     tls: Tls | None = None,
     cluster: str = "oncecast",
     zstd: int | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
 ) -> Client:
     """Return a blocking client, with the options of `oncecast.connect`."""
     make = partial(
@@ -367,6 +370,9 @@ def connect(
         tls=tls,
         cluster=cluster,
         zstd=zstd,
+        user=user,
+        password=password,
+        token=token,
     )
     make()  # Raises now if an option is invalid, not in `with`.
     return Client(make)
@@ -382,6 +388,9 @@ def embedded(
     tls: Tls | None = None,
     cluster: str = "oncecast",
     zstd: int | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
 ) -> Client:
     """Return a blocking client of a node in this process, as `oncecast.embedded`."""
     from oncecast.client.embedded import Embedded
@@ -396,6 +405,9 @@ def embedded(
         tls=tls,
         cluster=cluster,
         zstd=zstd,
+        user=user,
+        password=password,
+        token=token,
     )
     make()
     return Client(make)

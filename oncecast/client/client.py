@@ -55,6 +55,9 @@ class Client:
         tls: Tls | None = None,
         cluster: str = "oncecast",
         zstd: int | None = None,  # compression level of batches
+        user: str | None = None,  # log in as this user, with `password`
+        password: str | None = None,
+        token: str | None = None,  # or log in with this token
     ) -> None:
         self._options = ClientOptions(
             address=address,
@@ -65,6 +68,9 @@ class Client:
             tls=tls,
             cluster=cluster,
             zstd=zstd,
+            user=user,
+            password=password,
+            token=token,
         )
         self.parts = cast("Running", NotOpen())  # for this package and its tests
         self._putting = cast("Putting", NotOpen())

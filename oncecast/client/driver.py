@@ -13,10 +13,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
+from oncecast.client.login import Login
 from oncecast.client.session.client import ClientSession
 from oncecast.errors import (
     Fenced,
     Malformed,
+    NotAuthenticated,
     NotConnected,
     OncecastError,
     OutOfPlace,
@@ -34,8 +36,10 @@ from oncecast.network.handshake import (
     CLIENT,
     GREETINGS,
     VERSION,
+    Challenge,
     Hello,
     Identity,
+    Proof,
     Refusal,
     Welcome,
     turned_down,
@@ -45,6 +49,7 @@ from oncecast.network.network import Runtime
 from oncecast.network.options import MiB, Options, Stats
 from oncecast.network.tls import Tls
 from oncecast.network.transport import Transport
+from oncecast.network.trust import Trust
 from oncecast.storage.journal import Journal
 
 NOWHERE = NodeId("localhost:0")  # A client has no address.
@@ -74,7 +79,7 @@ class ClientLink(Link):
         super().__init__(wires, identity, peer, down, tls)
         self._transport = transport
         self.problem = ""  # why the last connection failed
-        self.refused = False
+        self.refused: Refused | None = None
         self.batch_bytes_max = 0  # limit of the node
         self._message_bytes = 0  # sent and received
         self.linked: asyncio.Future[None] = wires.loop.create_future()
@@ -88,19 +93,39 @@ class ClientLink(Link):
             ssl=self._tls.client if self._tls else None,
             server_hostname=host if self._tls else None,
         )
-        identity = self._identity
+        welcome = await self._log_in(connection, greeting)
+        self._transport.name, self.batch_bytes_max = welcome.you, welcome.batch_bytes_max
+        self._transport.limit()
+
+    async def _log_in(self, connection: Connection, greeting: Greeting) -> Welcome:
+        login, identity = self._transport.login, self._identity
+        login.check_exposure(self.peer, tls=self._tls is not None)
+        exchange = login.exchange()
         hello = Hello(
-            VERSION, identity.cluster, CLIENT, self._transport.name, self.peer, identity.incarnation
+            VERSION,
+            identity.cluster,
+            CLIENT,
+            self._transport.name,
+            self.peer,
+            identity.incarnation,
+            login.token or "",
+            exchange.first() if exchange else "",
         )
-        connection.send(GREETING, GREETINGS.encode(hello))
-        match await greeting.wait():
-            case Welcome(_, _, you, limit):
-                self._transport.name, self.batch_bytes_max = you, limit
-                self._transport.limit()
-            case Refusal() as refusal:
-                raise turned_down(refusal)
+        answer = await greeting.ask(connection, hello)
+        if exchange is not None and isinstance(answer, Challenge):
+            proof = await asyncio.to_thread(exchange.final, answer.login)
+            answer = await greeting.ask(connection, Proof(proof))
+        match answer:
+            case Welcome():
+                if exchange is not None:
+                    exchange.verify(answer.login)
+                return answer
+            case Refusal():
+                raise turned_down(answer)
             case _:
-                raise Refused(f"{self.peer} answers a Hello with a Hello; it is not a node")
+                raise Refused(
+                    f"{self.peer} answers a Hello with a {type(answer).__name__}; it is not a node"
+                )
 
     def send(self, message: bytes) -> None:
         self._message_bytes += HEADER_BYTES + len(message)
@@ -126,9 +151,9 @@ class ClientLink(Link):
     def _unreachable(self, error: Exception) -> None:
         self.problem = getattr(error, "strerror", None) or str(error) or "no answer"
         super()._unreachable(error)
-        self.refused = isinstance(error, Refused)
+        self.refused = error if isinstance(error, Refused) else None
         if self.refused and self.peer in self._transport.named:
-            self._transport.end(NotConnected(f"{self.peer}: {self.problem}"))
+            self._transport.end(told(self.refused, self.peer))
 
     def frame(self, kind: int, body: Buffer) -> None:
         if kind == MESSAGE:
@@ -164,13 +189,15 @@ class ClientTransport(Transport):
         limited: Limited,
         options: Options,
         stats: Stats,
-        tls: Tls | None,
+        trust: Trust,
+        login: Login,
     ) -> None:
         super().__init__(
-            NOWHERE, codec, deliver=deliver, down=down, options=options, stats=stats, tls=tls
+            NOWHERE, codec, deliver=deliver, down=down, options=options, stats=stats, trust=trust
         )
         self.name = name  # name of the client; if empty, the node chooses one (SVC-8)
         self.named = named  # nodes that the application named
+        self.login = login
         self.codec, self.deliver, self._limited = codec, deliver, limited
         self._ended, self.over = ended, False
         self._looking = asyncio.create_task(self._look())
@@ -217,6 +244,7 @@ class ClientRuntime(Runtime):
         ended: Ended,
         limited: Limited,
         tls: Tls | None,
+        login: Login,
         cluster: str,
         connect_timeout: float,
     ) -> None:
@@ -225,7 +253,7 @@ class ClientRuntime(Runtime):
             stack, me=session.me, journal=journal, on_event=on_event, tls=tls, options=options
         )
         self._session, self._report_end, self._limited = session, ended, limited
-        self._connect_timeout = connect_timeout
+        self._connect_timeout, self._login = connect_timeout, login
 
     async def __aenter__(self) -> Self:
         """Connect, then start the session under the name that the node has confirmed."""
@@ -240,7 +268,8 @@ class ClientRuntime(Runtime):
             limited=self._limited,
             options=self.options,
             stats=self.stats,
-            tls=self._tls,
+            trust=self._trust,
+            login=self._login,
         )
         self._attach(transport)
         try:
@@ -260,10 +289,14 @@ class ClientRuntime(Runtime):
         while not any(link.linked.done() for link in links):
             for link in links:
                 link.watch()
-            refused = any(link.refused for link in links)
+            refused = [link for link in links if link.refused]
+            for link in refused:
+                if isinstance(link.refused, NotAuthenticated):
+                    raise told(link.refused, link.peer)
             if refused or self._loop.time() >= give_up:
                 problems = [f"{link.peer}: {link.problem or 'no answer'}" for link in links]
-                raise NotConnected(f"cannot connect to {', '.join(problems)}", refused=refused)
+                fact = f"cannot connect to {', '.join(problems)}"
+                raise NotConnected(fact, refused=bool(refused))
             await asyncio.wait(
                 [link.linked for link in links],
                 timeout=DIAL_PAUSE,
@@ -286,6 +319,13 @@ class ClientRuntime(Runtime):
     def _broke(self, error: BaseException | None) -> None:
         if error is not None:
             self._report_end(broken("session", error))
+
+
+def told(refused: Refused, node: NodeId) -> OncecastError:
+    """Return the error to raise because this node has refused the client."""
+    if isinstance(refused, NotAuthenticated):
+        return refused.within(node)
+    return NotConnected(f"{node}: {refused}")
 
 
 def broken(what: str, error: BaseException) -> OncecastError:

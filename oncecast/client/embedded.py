@@ -31,6 +31,9 @@ class Embedded:
         tls: Tls | None = None,
         cluster: str = "oncecast",
         zstd: int | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
     ) -> None:
         self._path = path
         self._make = partial(
@@ -42,6 +45,9 @@ class Embedded:
             tls=tls,
             cluster=cluster,
             zstd=zstd,
+            user=user,
+            password=password,
+            token=token,
         )
         self._make()  # Checks the options now, before a node starts.
 

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, replace
 
 from oncecast.client.arguments import check_compression, check_name
+from oncecast.client.login import Login
 from oncecast.errors import BadAddress, InvalidArgument, NotConnected
 from oncecast.network.addresses import split
 from oncecast.network.tls import Tls
@@ -25,6 +26,9 @@ class ClientOptions:
     tls: Tls | None = None
     cluster: str = "oncecast"
     zstd: int | None = None
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -34,6 +38,8 @@ class ClientOptions:
                 split(address)
         except BadAddress as error:
             raise NotConnected(error.message, error.remedy) from None
+        for address in self.addresses:
+            self.login.check_exposure(address, tls=self.tls is not None)
         if not isinstance(self.tls, Tls | None):
             raise InvalidArgument(f"tls is {self.tls!r:.80}", "use oncecast.Tls.from_files(...)")
         if self.zstd is not None:
@@ -42,6 +48,10 @@ class ClientOptions:
     @property
     def addresses(self) -> list[str]:
         return [each.strip() for each in self.address.split(",")]
+
+    @property
+    def login(self) -> Login:
+        return Login(self.user, self.password, self.token)
 
     @property
     def durable_name(self) -> bool:

@@ -69,6 +69,7 @@ class Running:
             ended=self.fail,
             limited=self._limit_batches,
             tls=options.tls,
+            login=options.login,
             cluster=options.cluster,
             connect_timeout=options.connect_timeout,
         )

@@ -102,6 +102,9 @@ class RecordedClient(Client):
         tls: Tls | None = None,
         cluster: str = "oncecast",
         zstd: int | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
     ) -> None:
         super().__init__(
             address,
@@ -112,6 +115,9 @@ class RecordedClient(Client):
             tls=tls,
             cluster=cluster,
             zstd=zstd,
+            user=user,
+            password=password,
+            token=token,
         )
         self._recorder = recorder
         self._recording: Recording | None = None

@@ -18,6 +18,7 @@ from oncecast.network.connection import Connection, Leaving, Wires
 from oncecast.network.framing import BYE, GREETING, MESSAGE
 from oncecast.network.handshake import GREETINGS, Hello, Refusal
 from oncecast.network.links import Deliver, Down, Inbound
+from oncecast.security.principals import ANONYMOUS
 
 PREFIX = "client/"
 NAME_BYTES_MAX = 255
@@ -30,8 +31,8 @@ class Clients:
         self._wires, self._codec, self._deliver, self._down = wires, codec, deliver, down
         self.here: dict[NodeId, Client] = {}
 
-    def accept(self, connection: Connection, hello: Hello) -> Client:
-        name = hello.sender or secrets.token_hex(8)
+    def accept(self, connection: Connection, hello: Hello, principal: str) -> Client:
+        name = hello.sender or assigned(principal)
         if len(name.encode(errors="replace")) > NAME_BYTES_MAX or not name.isprintable():
             raise Refused(
                 f"invalid client name {name[:40]!r} (1 to {NAME_BYTES_MAX} bytes of printable "
@@ -42,11 +43,16 @@ class Clients:
         if older := self.here.get(id):
             older.oust(f"another connection has taken over the name {name!r}; use unique names")
         client = self.here[id] = Client(
-            self._wires, connection, id, self._codec, self._deliver, self._gone
+            self._wires, connection, id, self._codec, self._deliver, self._gone, principal
         )
         connection.switch(client, id)
         connection.take_turns()
         return client
+
+    def principal_of(self, id: NodeId) -> str:
+        """Return the principal of a connected client; anonymous ones have an empty name."""
+        client = self.here.get(id)
+        return client.principal if client is not None else ANONYMOUS
 
     def send(self, id: NodeId, body: bytes) -> None:
         """Send to a client; drop the message if the client is not connected."""
@@ -92,9 +98,10 @@ class Client(Inbound):
         codec: Codec,
         deliver: Deliver,
         gone: Callable[[Client], None],
+        principal: str,
     ) -> None:
         super().__init__(wires, connection, id, codec, deliver)
-        self.id, self.watched = id, False
+        self.id, self.principal, self.watched = id, principal, False
         self._gone = gone
 
     @property
@@ -109,3 +116,8 @@ class Client(Inbound):
 
     def lost(self, reason: str) -> None:
         self._gone(self)
+
+
+def assigned(principal: str) -> str:
+    """Return a new name that the principal may use."""
+    return f"{principal}.{secrets.token_hex(8)}" if principal else secrets.token_hex(8)

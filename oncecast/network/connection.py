@@ -323,12 +323,22 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class Greeting:
-    """The session during the handshake, which waits for one frame."""
+    """The session during the handshake, which waits for one frame at a time."""
 
     def __init__(self, wires: Wires) -> None:
+        self._wires = wires
+        self._lost = ""
         self._greeting: asyncio.Future[Value] = wires.loop.create_future()
 
     async def wait(self) -> Value:
+        return await self._greeting
+
+    async def ask(self, connection: Connection, greeting: Value) -> Value:
+        """Send a greeting and return the next one of the other side."""
+        if self._lost:
+            raise NetworkError(self._lost)
+        self._greeting = self._wires.loop.create_future()
+        connection.send(GREETING, GREETINGS.encode(greeting))
         return await self._greeting
 
     def frame(self, kind: int, body: Buffer) -> None:
@@ -341,6 +351,7 @@ class Greeting:
         self._greeting.set_result(GREETINGS.decode(body))
 
     def lost(self, reason: str) -> None:
+        self._lost = reason
         if not self._greeting.done():
             self._greeting.set_exception(NetworkError(reason))
             self._greeting.exception()  # mark it as retrieved, in case no task waits

@@ -1,7 +1,15 @@
-"""The handshake: the first frame of each side.
+"""The handshake: the first frames of each side.
 
-dialler     Hello      protocol version, cluster, role, own id, id of the node to reach
-acceptor    Welcome    or Refusal, with a reason and a remedy
+dialler     Hello       protocol version, cluster, role, own id, id of the node to reach, login
+acceptor    Challenge   only if the dialler must prove something
+dialler     Proof
+acceptor    Welcome     with the acceptor's own proof; at any time a Refusal, with reason and remedy
+
+| dialler | Hello has | Challenge, Proof and Welcome have |
+|---|---|---|
+| a client without a login | | no Challenge |
+| a client with a token | `token` | no Challenge |
+| a client with user and password | `login` | `login`: the messages of SCRAM-SHA-256 |
 
 A client sends its name as `sender`, or an empty one to get a name assigned (SVC-8). Its `to` is the
 address it dialled, of which only the node name after the slash counts.
@@ -11,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oncecast.errors import Absent, BadAddress, NetworkError, Refused
+from oncecast.errors import Absent, BadAddress, NetworkError, NotAuthenticated, Refused
 from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import process_of, split
@@ -28,6 +36,16 @@ class Hello(Value, tag="Hello"):
     sender: str
     to: str
     incarnation: int  # random at each start; distinguishes processes with the same id
+    token: str = ""  # of a client
+    login: str = ""  # client-first of SCRAM
+
+
+class Challenge(Value, tag="Challenge"):
+    login: str = ""  # server-first of SCRAM
+
+
+class Proof(Value, tag="Proof"):
+    login: str = ""  # client-final of SCRAM
 
 
 class Welcome(Value, tag="Welcome"):
@@ -35,14 +53,16 @@ class Welcome(Value, tag="Welcome"):
     incarnation: int
     you: str = ""  # the name of the client
     batch_bytes_max: int = 0  # limit for the client's batches, or 0 if unknown
+    login: str = ""  # server-final of SCRAM
 
 
 class Refusal(Value, tag="Refusal"):
     reason: str
     passing: bool = False  # whether a retry may succeed
+    code: str = ""  # of the error, if it is more than a Refused
 
 
-GREETINGS = Codec((Hello, Welcome, Refusal))
+GREETINGS = Codec((Hello, Challenge, Proof, Welcome, Refusal))
 
 
 @dataclass(frozen=True)
@@ -54,8 +74,8 @@ class Identity:
     def hello(self, to: NodeId) -> bytes:
         return GREETINGS.encode(Hello(VERSION, self.cluster, PEER, self.me, to, self.incarnation))
 
-    def welcome(self, you: str = "", batch_bytes_max: int = 0) -> bytes:
-        return GREETINGS.encode(Welcome(self.me, self.incarnation, you, batch_bytes_max))
+    def welcome(self, you: str = "", batch_bytes_max: int = 0, login: str = "") -> bytes:
+        return GREETINGS.encode(Welcome(self.me, self.incarnation, you, batch_bytes_max, login))
 
     def check_speech(self, hello: Hello) -> None:
         """Check version and cluster, for every role."""
@@ -104,10 +124,24 @@ def answer(greeting: Value, expected: NodeId) -> Welcome:
             raise turned_down(greeting)
         case _:
             raise Refused(
-                f"{expected} answered with a Hello instead of a Welcome, so it is not a node",
+                f"{expected} answered with a {type(greeting).__name__} instead of a Welcome, so it "
+                "is not a node",
                 "correct the address",
             )
 
 
+def refusal(refused: NetworkError) -> Refusal:
+    """Return the Refusal that tells the dialler of this error."""
+    code = refused.code if isinstance(refused, NotAuthenticated) else ""
+    return Refusal(str(refused), isinstance(refused, Absent), code)
+
+
 def turned_down(refusal: Refusal) -> NetworkError:
-    return Absent(refusal.reason) if refusal.passing else Refused(refusal.reason)
+    """Return the error that a Refusal tells of."""
+    if refusal.passing:
+        return Absent(refusal.reason)
+    if refusal.code != NotAuthenticated.code:
+        return Refused(refusal.reason)
+    failed = NotAuthenticated(refusal.reason)
+    failed.remedy = ""  # it is part of the reason
+    return failed

@@ -11,16 +11,25 @@ import asyncio
 import logging
 import socket
 from dataclasses import dataclass, field
+from functools import partial
 
-from oncecast.errors import Absent, CannotListen, NetworkError, OutOfPlace, Refused
+from oncecast.errors import (
+    Absent,
+    CannotListen,
+    NetworkError,
+    OutOfPlace,
+    ProtocolError,
+    Refused,
+)
 from oncecast.network.addresses import is_loopback, name_of, split_process
 from oncecast.network.clients import Client
 from oncecast.network.connection import Connection, Greeting, Leaving, Wires
 from oncecast.network.framing import GREETING
-from oncecast.network.handshake import GREETINGS, Hello, Identity, Refusal
+from oncecast.network.handshake import CLIENT, GREETINGS, Hello, Identity, refusal
 from oncecast.network.incidents import line, logger
-from oncecast.network.local import LocalStack, LocalStacks
-from oncecast.network.tls import Tls
+from oncecast.network.local import Accept, LocalStack, LocalStacks
+from oncecast.network.login import Ask, Gate, Login
+from oncecast.network.trust import Trust
 
 BACKLOG = 256
 ACCEPT_PAUSE = 0.1  # seconds, when the system is out of file descriptors
@@ -39,20 +48,22 @@ class Handshake:
 
 
 class Listener:
-    def __init__(self, wires: Wires, identity: Identity, tls: Tls | None) -> None:
+    def __init__(self, wires: Wires, identity: Identity, trust: Trust) -> None:
         self.stacks: LocalStacks = {}
         self.connections: dict[Connection, None] = {}
-        self._wires, self._identity, self._tls = wires, identity, tls
+        self._wires, self._identity, self._trust = wires, identity, trust
+        self._gate = Gate(trust.logins)
         self._sockets: list[socket.socket] = []
         self._handshakes: dict[Handshake, None] = {}  # oldest first
 
-    async def open(self, listen: Listen, *, insecure: bool) -> None:
+    async def open(self, listen: Listen) -> None:
+        tls = self._trust.tls
         if isinstance(listen, str):
             listen = await bind(listen)
         self._sockets = [listen] if isinstance(listen, socket.socket) else list(listen)
         for sock in self._sockets:
             host, port = sock.getsockname()[:2]
-            if self._tls is None and not insecure and not is_loopback(host):
+            if tls is None and not self._trust.insecure and not is_loopback(host):
                 await self.close()
                 raise CannotListen(
                     f"{host}:{port} can be reached from other machines and TLS is off",
@@ -61,7 +72,7 @@ class Listener:
             sock.setblocking(False)
             sock.listen(BACKLOG)
             self._listen(sock)
-            facts = {"at": f"{host}:{port}", "tls": "on" if self._tls else "off"}
+            facts = {"at": f"{host}:{port}", "tls": "on" if tls else "off"}
             logger.info(line("listening", facts))
 
     async def close(self) -> None:
@@ -116,16 +127,18 @@ class Listener:
         name = handshake.name
         greeting = Greeting(self._wires)
         connection = Connection(self._wires, greeting, name)
-        timeout = self._wires.options.handshake_timeout
+        timeout, tls = self._wires.options.handshake_timeout, self._trust.tls
         try:
             async with asyncio.timeout(timeout):
                 await self._wires.loop.connect_accepted_socket(
                     lambda: connection,
                     handshake.sock,
-                    ssl=self._tls.server if self._tls else None,
+                    ssl=tls.server if tls else None,
                 )
                 hello = await greeting.wait()
-            self._admit(connection, hello)
+                if not isinstance(hello, Hello):
+                    raise OutOfPlace("the first frame is not a Hello")
+                await self._admit(connection, hello, partial(greeting.ask, connection))
         except TimeoutError:
             connection.fail("overdue", f"no handshake within {timeout} s")
         except asyncio.CancelledError:
@@ -135,33 +148,40 @@ class Listener:
             self._wires.incidents.report(
                 "hostile", peer=name, reason=f"TLS handshake failed: {error}"
             )
+        except (Refused, Absent) as refused:
+            self._refuse(connection, refused)
+        except ProtocolError as error:
+            connection.fail("hostile", str(error))
         except NetworkError:
             pass  # closed by the peer, or already reported
         finally:
             if connection not in self.connections:
                 connection.abandon("no handshake")
 
-    def _admit(self, connection: Connection, hello: object) -> None:
-        if connection.ended:  # since its Hello
+    async def _admit(self, connection: Connection, hello: Hello, ask: Ask) -> None:
+        """Send a Welcome, or raise Refused, Absent or a ProtocolError."""
+        self._identity.check_speech(hello)
+        self._role(hello)
+        login = Login()
+        if hello.role == CLIENT:
+            login = await self._gate.admit(hello, connection.name, ask)
+        if connection.ended:  # since its last frame
             return
-        if not isinstance(hello, Hello):
-            connection.fail("hostile", str(OutOfPlace("the first frame is not a Hello")))
-            return
-        try:
-            self._identity.check_speech(hello)
-            stack = self._stack(name_of(hello.to))
-            if hello.role not in stack.roles:
-                raise Refused(f"unknown role {hello.role!r}", f"use {' or '.join(stack.roles)}")
-            session = stack.roles[hello.role](connection, hello)
-        except (Refused, Absent) as refused:
-            self._refuse(connection, refused)
-            return
+        # The stack may have closed during the login.
+        session = self._role(hello)(connection, hello, login.principal)
         options = self._wires.options
         connection.framer.trust(options.frame_bytes_max)
-        facts = (session.name, options.batch_bytes_max) if isinstance(session, Client) else ()
-        connection.send(GREETING, stack.identity.welcome(*facts))
+        facts = (session.name, options.batch_bytes_max) if isinstance(session, Client) else ("", 0)
+        identity = self._stack(name_of(hello.to)).identity
+        connection.send(GREETING, identity.welcome(*facts, login.answer))
         self.connections[connection] = None
         connection.over.add_done_callback(lambda _: self.connections.pop(connection))
+
+    def _role(self, hello: Hello) -> Accept:
+        roles = self._stack(name_of(hello.to)).roles
+        if hello.role not in roles:
+            raise Refused(f"unknown role {hello.role!r}", f"use {' or '.join(roles)}")
+        return roles[hello.role]
 
     def _stack(self, name: str) -> LocalStack:
         if name not in self.stacks:
@@ -169,11 +189,13 @@ class Listener:
         return self.stacks[name]
 
     def _refuse(self, connection: Connection, refused: Refused | Absent) -> None:
-        passing = isinstance(refused, Absent)
-        level = logging.INFO if passing else logging.WARNING  # groups often move
+        if connection.ended:
+            return
+        # Groups often move, which is nothing to worry about.
+        level = logging.INFO if isinstance(refused, Absent) else logging.WARNING
         self._wires.incidents.report("refused", level, peer=connection.name, reason=refused)
         connection.switch(Leaving())
-        connection.send(GREETING, GREETINGS.encode(Refusal(str(refused), passing)))
+        connection.send(GREETING, GREETINGS.encode(refusal(refused)))
         connection.close("refused")
 
 

@@ -17,8 +17,8 @@ from oncecast.network.connection import Connection, Session, Wires
 from oncecast.network.handshake import Hello, Identity
 from oncecast.network.links import Down
 
-# Switches a connection with this Hello to a session and returns it, or raises Refused.
-Accept = Callable[[Connection, Hello], Session]
+# Switches a connection with this Hello and principal to a session, or raises Refused.
+Accept = Callable[[Connection, Hello, str], Session]
 
 
 class LocalStack(Interface):

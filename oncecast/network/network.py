@@ -38,9 +38,11 @@ from oncecast.kernel.protocol import (
 from oncecast.kernel.stack import Output, Stack, Wake
 from oncecast.network.commits import Commits
 from oncecast.network.listener import Listen
+from oncecast.network.login import Logins, OpenLogins
 from oncecast.network.options import Options, Stats
 from oncecast.network.tls import Tls
 from oncecast.network.transport import Transport
+from oncecast.network.trust import Trust
 from oncecast.network.wakes import Wakes
 from oncecast.storage.journal import Journal
 
@@ -65,18 +67,20 @@ class Runtime:
         insecure: bool = False,
         trace: Trace | None = None,
         clients: tuple[type[Value], ...] = (),  # message types of clients; empty to refuse clients
+        logins: Logins | None = None,  # the users; None if all clients are anonymous
         options: Options | None = None,
-        primary: Runtime | None = None,  # shares its listener, TLS, options and counters
+        primary: Runtime | None = None,  # shares its listener, TLS, logins, options and counters
         tolerated: tuple[type[Exception], ...] = (),  # failures that do not end `primary`
     ) -> None:
         self.me, self.stack, self.journal = me, stack, journal
         self.options, self.stats = options or Options(), Stats()
         self._listen = me if listen is None else listen
-        self._on_event, self._tls, self._insecure, self._trace = on_event, tls, insecure, trace
+        self._on_event, self._trace = on_event, trace
+        self._trust = Trust(tls=tls, insecure=insecure, logins=logins or OpenLogins())
         self._clients, self._primary, self._tolerated = clients, primary, tolerated
         if primary is not None:
-            assert not any((listen, tls, options)), f"{me} gets these from {primary.me}"
-            self.options, self.stats, self._tls = primary.options, primary.stats, primary._tls
+            assert not any((listen, tls, logins, options)), f"{me} gets these from {primary.me}"
+            self.options, self.stats, self._trust = primary.options, primary.stats, primary._trust
         self._secondaries: dict[Runtime, None] = {}
         self._closing: asyncio.Task[BaseException | None] | None = None
         self._transport: Transport
@@ -181,11 +185,11 @@ class Runtime:
             down=partial(self._input, self.stack.down),
             options=self.options,
             stats=self.stats,
-            tls=self._tls,
+            trust=self._trust,
             primary=None if primary is None else primary._transport,
         )
         self._attach(transport)
-        await transport.open(self._listen, insecure=self._insecure)
+        await transport.open(self._listen)
         if primary is not None:
             primary._secondaries[self] = None
         self._input(self.stack.start)
@@ -248,6 +252,10 @@ class Runtime:
     def request(self, request: Value) -> None:
         """Make a request to the stack, which answers with events."""
         self._input(self.stack.request, request)
+
+    def principal_of(self, client: NodeId) -> str:
+        """Return the principal of a connected client; anonymous ones have an empty name."""
+        return self._transport.clients.principal_of(client)
 
     def unsent_bytes(self, peer: NodeId) -> int:
         """Return the number of unsent bytes for this peer."""

@@ -23,7 +23,8 @@ from oncecast.network.links import Deliver, Down, Inbound, Link, hear
 from oncecast.network.listener import Listen, Listener
 from oncecast.network.local import Accept, LocalLink
 from oncecast.network.options import Options, Stats
-from oncecast.network.tls import Tls, check_certificate
+from oncecast.network.tls import check_certificate
+from oncecast.network.trust import Trust
 
 CLOSE_SECONDS = 1.0  # time for the loop to close dropped connections
 
@@ -38,7 +39,7 @@ class Transport:
         down: Down,
         options: Options,
         stats: Stats,
-        tls: Tls | None = None,
+        trust: Trust,
         client_codec: Codec | None = None,  # None: no clients are accepted
         primary: Transport | None = None,  # the transport that owns the listener
     ) -> None:
@@ -47,7 +48,7 @@ class Transport:
         if primary is None:
             self.identity = Identity(me, options.cluster, secrets.randbits(63))
             self._wires = Wires(options, stats)
-            self.listener = Listener(self._wires, self.identity, tls)
+            self.listener = Listener(self._wires, self.identity, trust)
         else:
             assert process_of(me) == primary.identity.me, (
                 f"{me} is not in the process {primary.identity.me}"
@@ -58,7 +59,7 @@ class Transport:
         self.clients = Clients(self._wires, client_codec or Codec(()), deliver=deliver, down=down)
         if client_codec is not None:
             self.roles[CLIENT] = self._accept_client
-        self._codec, self._deliver, self._down, self._tls = codec, deliver, down, tls
+        self._codec, self._deliver, self._down, self._tls = codec, deliver, down, trust.tls
         self._links: dict[NodeId, Link] = {}
         self.local_links: dict[NodeId, LocalLink] = {}
         self._inbound: dict[NodeId, Inbound] = {}
@@ -66,12 +67,12 @@ class Transport:
         self._encoded: tuple[Value | None, bytes] = (None, b"")  # the last encoded message
         self._looking: asyncio.Task[None] | None = None
 
-    async def open(self, listen: Listen, *, insecure: bool = False) -> None:
+    async def open(self, listen: Listen) -> None:
         stacks, name = self.listener.stacks, name_of(self.identity.me)
         assert name not in stacks, f"{self.identity.me} is already running"
         stacks[name] = self
         if self._primary is None:
-            await self.listener.open(listen, insecure=insecure)
+            await self.listener.open(listen)
         self._looking = asyncio.create_task(self._look())
 
     # -- sending --
@@ -137,7 +138,7 @@ class Transport:
 
     # -- receiving --
 
-    def _accept_peer(self, connection: Connection, hello: Hello) -> Session:
+    def _accept_peer(self, connection: Connection, hello: Hello, principal: str) -> Session:
         self.identity.check_peer(hello)
         if self._tls is not None:
             host, _ = split(hello.sender)
@@ -156,8 +157,8 @@ class Transport:
             self._links[peer].hurry()
         return inbound
 
-    def _accept_client(self, connection: Connection, hello: Hello) -> Session:
-        client = self.clients.accept(connection, hello)
+    def _accept_client(self, connection: Connection, hello: Hello, principal: str) -> Session:
+        client = self.clients.accept(connection, hello, principal)
         if self.paused:
             connection.pause()
         return client

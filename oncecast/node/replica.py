@@ -16,6 +16,7 @@ from oncecast.errors import Corrupt, Crippled
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.incidents import line
 from oncecast.network.listener import Listen
+from oncecast.network.login import Logins
 from oncecast.network.network import Runtime
 from oncecast.network.options import Options
 from oncecast.network.tls import Tls
@@ -185,6 +186,7 @@ class Replica:
         listen: Listen | None = None,
         tls: Tls | None = None,
         insecure: bool = False,
+        logins: Logins | None = None,
         options: Options | None = None,
         primary: Runtime | None = None,
         tolerated: tuple[type[Exception], ...] = (),
@@ -198,6 +200,7 @@ class Replica:
             on_event=self._hear,
             tls=tls,
             insecure=insecure,
+            logins=logins,
             clients=tuple(kind for kind in CLIENTS if kind in self.parts.stack.wiring.receiver),
             options=options,
             primary=primary,

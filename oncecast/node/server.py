@@ -6,6 +6,7 @@ import logging
 
 from oncecast.errors import Diverged
 from oncecast.network.incidents import line
+from oncecast.network.login import Logins
 from oncecast.node.assemble import Parts
 from oncecast.node.config import Settings
 from oncecast.node.derived import options_of, warn_of_batches, warn_of_join
@@ -18,7 +19,7 @@ logger = logging.getLogger("oncecast.node")
 
 
 class Server(Process):
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, logins: Logins | None = None) -> None:
         """Open the directory and recover its state, before clients are accepted."""
         super().__init__(settings)
         try:
@@ -30,6 +31,7 @@ class Server(Process):
             listen=self.listen,
             tls=self.tls,
             insecure=settings.insecure,
+            logins=logins,
             options=options_of(settings),
         )
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from oncecast import errors
 from oncecast.client import blocking
 from oncecast.client.client import DEFAULT_ADDRESS
+from oncecast.client.login import Login
 from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.errors import BadOption
 from oncecast.network.tls import Tls
@@ -103,6 +104,9 @@ ADDRESS = [
     Option("tlsCa", text, None, "file with the certificate authority of the nodes"),
     Option("tlsCert", text, None, "file with the client certificate"),
     Option("tlsKey", text, None, "file with the key of the client certificate"),
+    Option("user", text, None, "user to log in as, with `password`"),
+    Option("password", text, None, "password of the user"),
+    Option("token", text, None, "token to log in with, instead of `user` and `password`"),
     Option("timeout", positive, "60", "seconds to wait for an answer of the node"),
 ]
 SOURCE = [
@@ -169,6 +173,7 @@ class Node:
     cluster: str
     timeout: float
     tls: tuple[str, ...]  # files, which every executor must have
+    login: Login
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Node:
@@ -178,7 +183,11 @@ class Node:
                 "options tlsCa, tlsCert and tlsKey belong together", "set all three or none"
             )
         address, cluster = found["address"], found["cluster"]
-        return cls(address, cluster, float(found["timeout"]), tuple(files))
+        try:
+            login = Login(found["user"], found["password"], found["token"])
+        except errors.InvalidArgument as error:
+            raise BadOption(error.message, error.remedy) from None
+        return cls(address, cluster, float(found["timeout"]), tuple(files), login)
 
     @contextmanager
     def connect(self, *, patient: bool = False) -> Iterator[blocking.Client]:
@@ -193,6 +202,9 @@ class Node:
             timeout=self.timeout,
             connect_timeout=self.timeout if patient else min(self.timeout, CONNECT),
             tls=tls,
+            user=self.login.user,
+            password=self.login.password,
+            token=self.login.token,
         )
         try:
             client.__enter__()

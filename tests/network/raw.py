@@ -29,6 +29,10 @@ class Raw:
     def greet(self, greeting: Value) -> None:
         self.write(PREAMBLE, frame(GREETING, GREETINGS.encode(greeting)))
 
+    def proceed(self, greeting: Value) -> None:
+        """Send one more greeting."""
+        self.write(frame(GREETING, GREETINGS.encode(greeting)))
+
     async def read(self) -> tuple[int, bytes]:
         """Return the next frame."""
         if not self._greeted:

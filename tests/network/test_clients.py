@@ -14,6 +14,7 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.network.framing import BYE, GREETING, MESSAGE, PING, PONG, frame
 from oncecast.network.handshake import CLIENT, GREETINGS, Refusal, Welcome
+from oncecast.network.login import Logins
 from oncecast.network.network import Runtime
 from oncecast.network.options import Options
 from tests.network.raw import Raw, hello
@@ -33,7 +34,13 @@ class Talkative(Talk):
 
 
 class Host(Runtime):
-    def __init__(self, clients: tuple[type[Value], ...] = (Word,), **options: Any) -> None:
+    def __init__(
+        self,
+        clients: tuple[type[Value], ...] = (Word,),
+        *,
+        logins: Logins | None = None,
+        **options: Any,
+    ) -> None:
         sock = reserve()
         self.port = port_of(sock)
         self.events: asyncio.Queue[Value] = asyncio.Queue()
@@ -44,6 +51,7 @@ class Host(Runtime):
             listen=sock,
             clients=clients,
             on_event=self.events.put_nowait,
+            logins=logins,
             options=Options(**options),
         )
 

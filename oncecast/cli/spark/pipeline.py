@@ -17,9 +17,11 @@ from oncecast.cli.connecting import (
     add_option,
     complain,
     positive,
+    report_error,
     show,
 )
-from oncecast.errors import ExitStatus
+from oncecast.cli.login import login_of
+from oncecast.errors import ExitStatus, OncecastError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +83,10 @@ def run_archive(arguments: argparse.Namespace) -> int:
         return complain(missing)
     from oncecast.spark.jobs import archive
 
-    source = options_of(arguments)
+    try:
+        source = options_of(arguments)
+    except OncecastError as error:
+        return report_error(error)
     directory = Path(arguments.directory)
     checkpoint = str(directory / "_checkpoint")  # Spark ignores names that start with _
 
@@ -96,6 +101,7 @@ def run_archive(arguments: argparse.Namespace) -> int:
 def options_of(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options of the Spark source."""
     certificate, key, ca = arguments.tls or (None, None, None)
+    login = login_of(arguments)
     options = {
         "address": arguments.server or os.environ.get("ONCECAST_SERVER") or SERVER,
         "cluster": arguments.cluster,
@@ -105,6 +111,9 @@ def options_of(arguments: argparse.Namespace) -> dict[str, str]:
         "topics": arguments.topics,
         "topicPattern": arguments.pattern,
         "maxOffsetsPerTrigger": arguments.batch,
+        "user": login.user,
+        "password": login.password,
+        "token": login.token,
     }
     return {name: str(value) for name, value in options.items() if value is not None}
 

@@ -1,0 +1,74 @@
+"""The options with which a command logs in to a node."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oncecast.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from oncecast.client.login import Login
+    from oncecast.network.tls import Tls
+
+
+def add_login(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--user", metavar="NAME", help="user to log in as (default: ONCECAST_USER)")
+    parser.add_argument(
+        "--password-file",
+        metavar="FILE",
+        help="file with the password of the user (default: ONCECAST_PASSWORD has the password)",
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="file with a token, instead of user and password (default: ONCECAST_TOKEN has the "
+        "token)",
+    )
+
+
+def login_of(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> Login:
+    """Return the login of a command. Options win over the environment."""
+    from oncecast.client.login import Login
+
+    if arguments.token_file is not None:
+        if arguments.user is not None or arguments.password_file is not None:
+            raise InvalidArgument("--token-file replaces --user and --password-file", "use one")
+        return Login(token=read_secret(arguments.token_file))
+    user = arguments.user or environment.get("ONCECAST_USER")
+    password = environment.get("ONCECAST_PASSWORD")
+    if arguments.password_file is not None:
+        password = read_secret(arguments.password_file)
+    if user and password:
+        return Login(user, password)
+    if arguments.password_file is not None:
+        raise InvalidArgument("a password needs a user", "give --user or ONCECAST_USER")
+    if arguments.user is not None:
+        raise InvalidArgument(
+            f"user {user} needs a password", "give --password-file or ONCECAST_PASSWORD"
+        )
+    return Login(token=environment.get("ONCECAST_TOKEN") or None)
+
+
+def read_secret(path: str) -> str:
+    """Return the first line of a file."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        cause = getattr(error, "strerror", None) or error
+        raise InvalidArgument(f"{path}: {cause}", "give a readable text file") from None
+    if not lines or not lines[0]:
+        raise InvalidArgument(f"{path} is empty", "write the secret into its first line")
+    return lines[0]
+
+
+def tls_of(arguments: argparse.Namespace) -> Tls | None:
+    from oncecast.network.tls import Tls
+
+    if not arguments.tls:
+        return None
+    certificate, key, ca = arguments.tls
+    return Tls.from_files(certificate=certificate, key=key, ca=ca)

@@ -1,0 +1,15 @@
+"""The checks that a process makes before it trusts a connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from oncecast.network.login import Logins, OpenLogins
+from oncecast.network.tls import Tls
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trust:
+    tls: Tls | None = None
+    insecure: bool = False  # listen without TLS on an address that other machines can reach
+    logins: Logins = field(default_factory=OpenLogins)

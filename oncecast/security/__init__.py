@@ -1,0 +1,1 @@
+"""Identities of clients and nodes, without I/O."""

@@ -1,0 +1,29 @@
+"""Users for tests of logins."""
+
+from __future__ import annotations
+
+from oncecast.network.login import Attempt
+from oncecast.security.scram import Credentials, derive
+
+ANN = derive("tulip", b"0123456789abcdef", 4096)
+TOKEN = "ann's token"
+
+
+class Users:
+    """One user, ann, with the password tulip and a token. She may use names that begin with ann."""
+
+    def __init__(self, *, required: bool = True) -> None:
+        self.required = required
+        self.attempts: list[Attempt] = []
+
+    def credentials(self, user: str) -> Credentials | None:
+        return ANN if user == "ann" else None
+
+    def principal_of_token(self, text: str) -> str | None:
+        return "ann" if text == TOKEN else None
+
+    def may_use(self, principal: str, name: str) -> bool:
+        return not self.required or (principal == "ann" and name.startswith("ann"))
+
+    def report(self, attempt: Attempt) -> None:
+        self.attempts.append(attempt)

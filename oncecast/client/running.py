@@ -67,7 +67,7 @@ class Running:
             journal=None if self._state is None else self._state.open(stack, self.session),
             on_event=self._heard,
             ended=self.fail,
-            limited=self._limit_batches,
+            limited=lambda bytes_max: self.putting.limit(bytes_max),
             tls=options.tls,
             login=options.login,
             cluster=options.cluster,
@@ -127,9 +127,6 @@ class Running:
 
     def _moved(self, node: NodeId) -> int:
         return self.runtime.moved(node)
-
-    def _limit_batches(self, bytes_max: int) -> None:
-        self.putting.limit(bytes_max)
 
     def fail(self, error: OncecastError) -> None:
         """Raise `error` from all calls that wait, and from all later ones."""

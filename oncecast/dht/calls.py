@@ -65,10 +65,6 @@ class Calls:
         self._protocol.cancel(Silent(answer.number))
         return call.purpose
 
-    def take_silence(self, number: int) -> Call:
-        """End a call after its timer has fired."""
-        return self.waiting.pop(number)
-
     def take_late(self, number: int) -> None:
         """End a call by an answer of any peer that was asked under this number."""
         call = self.waiting.pop(number, None)

@@ -166,7 +166,7 @@ class Chord(Protocol):
                 else:
                     self.joining.join(member)
             case Silent(number):
-                self._give_up(self.calls.take_silence(number))
+                self._give_up(self.calls.waiting.pop(number))
             case Again(number):
                 self._routing.retry(number)
                 self._lookups.retry(number)

@@ -20,13 +20,12 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any
 
 from oncecast.client.client import Client
-from oncecast.client.requests import Requests
 from oncecast.client.running import Running
 from oncecast.client.session.client import ClientSession
 from oncecast.client.subscription import Subscription
-from oncecast.client.subscriptions import Subscriptions
 from oncecast.history.recorder import Recorder
 from oncecast.history.session import SessionHistory
 from oncecast.kernel.protocol import Value
@@ -123,9 +122,14 @@ class RecordedClient(Client):
         self._recording: Recording | None = None
         self._assemble = partial(
             Running,
-            make_subscription=partial(RecordedSubscription, client=self),
+            make_subscription=self._subscription,
             observe=self._observe,
         )
+
+    def _subscription(self, *arguments: Any, **options: Any) -> Subscription:
+        made = RecordedSubscription(*arguments, **options)
+        made.client = self
+        return made
 
     def _observe(self, session: ClientSession) -> Recording:
         self._recording = Recording(self._recorder, session)
@@ -142,36 +146,21 @@ class RecordedClient(Client):
 
 
 class RecordedSubscription(Subscription):
-    def __init__(
-        self,
-        requests: Requests,
-        owner: Subscriptions,
-        topic: str,
-        name: str,
-        *,
-        auto_ack: bool,
-        start_at: int | None,
-        push: bool,
-        client: RecordedClient,
-    ) -> None:
-        super().__init__(
-            requests, owner, topic, name, auto_ack=auto_ack, start_at=start_at, push=push
-        )
-        self._client = client
+    client: RecordedClient
 
     async def get(self, timeout: float | None = None) -> Message | None:
         message = await super().get(timeout)
         if message is not None:
-            self._client.took(self, [message])
+            self.client.took(self, [message])
         return message
 
     async def get_many(self, count: int, timeout: float | None = None) -> list[Message]:
         messages = await super().get_many(count, timeout)
         if messages:
-            self._client.took(self, messages)
+            self.client.took(self, messages)
         return messages
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         async for message in super().__aiter__():
-            self._client.took(self, [message])
+            self.client.took(self, [message])
             yield message

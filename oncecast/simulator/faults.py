@@ -31,6 +31,7 @@ class Storm:
         self.rng = Random(f"{sim.seed}/storm")
         self.away: dict[NodeId, Callable[[], None]] = {}  # the function that restores each node
         self.strikes: dict[str, int] = {}
+        self.loss = self.duplication = 0.0  # without a fault
         self._over = False
         self._kinds: tuple[Callable[[NodeId], bool], ...] = (
             self._crash,
@@ -64,11 +65,7 @@ class Storm:
         for back in dict.fromkeys(self.away.values()):
             self._return(back)
         for node in self.nodes:
-            disk = self.sim.nodes[node].disk
-            if disk is not None:
-                disk.mend()
-            if self.sim.nodes[node].stack is None:
-                self.sim.restart(node)
+            self._restart(node)
 
     def _some(self, mean: float) -> float:
         return self.rng.uniform(0.0, 2.0 * mean)
@@ -179,13 +176,18 @@ class Storm:
 
     def _lose(self, node: NodeId) -> bool:
         self.sim.weather.set(loss=self.rng.uniform(0.0, 0.3))
-        self.sim.call(self._some(self.lasting), lambda: self.sim.weather.set(loss=0.0))
+        self.sim.call(self._some(self.lasting), lambda: self._unless_over(loss=self.loss))
         return True
 
     def _duplicate(self, node: NodeId) -> bool:
         self.sim.weather.set(duplication=self.rng.uniform(0.0, 0.3))
-        self.sim.call(self._some(self.lasting), lambda: self.sim.weather.set(duplication=0.0))
+        usual = self.duplication
+        self.sim.call(self._some(self.lasting), lambda: self._unless_over(duplication=usual))
         return True
+
+    def _unless_over(self, loss: float | None = None, duplication: float | None = None) -> None:
+        if not self._over:
+            self.sim.weather.set(loss=loss, duplication=duplication)
 
     def _skew(self, node: NodeId) -> bool:
         self.sim.skew(node, rate=self.rng.uniform(0.8, 1.25), ahead=self._some(0.05))

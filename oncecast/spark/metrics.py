@@ -12,8 +12,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from oncecast.lab.papers.tables import Cell, Table
-from oncecast.spark.experiments.finding import Figure, Finding, collected
-from oncecast.spark.metrics_figure import NODE_EVENTS, SHARES, Figures, draw
+from oncecast.spark.experiments.finding import Figure, Figures, Finding, collected
+from oncecast.spark.metrics_figure import NODE_EVENTS, SHARES, draw
 from oncecast.spark.transformations import READER
 from oncecast.spark.transformations import TRACE as LINE
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from oncecast.spark.experiments import drawing
 from oncecast.spark.experiments.drawing import BLUE, GREEN, ORANGE, RED
-
-Figures = list[dict[str, Any]]
+from oncecast.spark.experiments.finding import Figures
 
 NODE_EVENTS = {
     "killed": RED,

@@ -19,7 +19,7 @@ from oncecast.kernel.stack import Stack
 from oncecast.lab.papers.chord_churn import Churn
 from oncecast.lab.papers.chord_search import Search
 from oncecast.lab.papers.chord_walks import spacing
-from oncecast.lab.papers.tables import Cell, Experiment, Must, Table
+from oncecast.lab.papers.tables import Cell, Experiment, Must, Table, within
 from oncecast.lab.scenarios.chord_steady import Steady
 from oncecast.lab.scenarios.chord_steps import CHORD_STEPS
 from oncecast.lab.scenarios.scenario import run
@@ -77,10 +77,6 @@ def invariant(experiment: Experiment) -> Table:
             "more schedules: `oncecast sim run chord-steps --seeds 0..99999 --jobs 2`",
         ),
     )
-
-
-def within(ours: float, theirs: float, share: float) -> bool:
-    return abs(ours - theirs) <= share * theirs
 
 
 def random_key(rng: Random) -> Key:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from oncecast.lab.papers.hyparview_overlay import Overlay, apart
-from oncecast.lab.papers.tables import Cell, Experiment, Must, Table
+from oncecast.lab.papers.tables import Cell, Experiment, Must, Table, within
 from oncecast.lab.scenarios.hyparview_graph import clustering, distances, part_sizes
 
 NODES = 10_000
@@ -58,8 +58,8 @@ def shape(overlay: Overlay, experiment: Experiment) -> Table:
     must = [Must("the overlay is connected", whole)]
     if len(links) == NODES:
         must += [
-            Must("clustering within 20% of the paper's", near(clustered, 0.00092, 0.20)),
-            Must("mean path within 5% of the paper's", near(far.mean, 6.385, 0.05)),
+            Must("clustering within 20% of the paper's", within(clustered, 0.00092, 0.20)),
+            Must("mean path within 5% of the paper's", within(far.mean, 6.385, 0.05)),
         ]
     return Table(
         f"shape of the overlay, {len(links):,} nodes after {CYCLES} cycles",
@@ -72,10 +72,6 @@ def shape(overlay: Overlay, experiment: Experiment) -> Table:
         ),
         tuple(must),
     )
-
-
-def near(ours: float, paper: float, within: float) -> bool:
-    return abs(ours - paper) <= within * paper
 
 
 # -- mass failures --

@@ -28,6 +28,10 @@ class Table(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
+def within(ours: float, paper: float, share: float) -> bool:
+    return abs(ours - paper) <= share * paper
+
+
 class Experiment(msgspec.Struct, frozen=True):
     """Options of a reproduction. `nodes` None: as many as in the paper."""
 

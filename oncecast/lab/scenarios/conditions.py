@@ -92,6 +92,7 @@ class DrawnStorm(Storm):
             conditions.sim, conditions.names, away_max=away_max, every=every, lasting=lasting
         )
         self.conditions = conditions
+        self.loss, self.duplication = conditions.loss, conditions.duplication
         self.prominent: Callable[[], list[NodeId]] = list  # nodes that are struck more often
         self._kinds += (self._bounce, self._bounce)
 
@@ -110,19 +111,3 @@ class DrawnStorm(Storm):
         away = self.rng.choice((0.0, self._some(0.01)))
         self.sim.call(away, lambda: self._restart(node))
         return True
-
-    def _lose(self, node: NodeId) -> bool:
-        self.sim.weather.set(loss=self.rng.uniform(0.0, 0.3))
-        usual = self.conditions.loss
-        self.sim.call(self._some(self.lasting), lambda: self._unless_over(loss=usual))
-        return True
-
-    def _duplicate(self, node: NodeId) -> bool:
-        self.sim.weather.set(duplication=self.rng.uniform(0.0, 0.3))
-        usual = self.conditions.duplication
-        self.sim.call(self._some(self.lasting), lambda: self._unless_over(duplication=usual))
-        return True
-
-    def _unless_over(self, loss: float | None = None, duplication: float | None = None) -> None:
-        if not self._over:
-            self.sim.weather.set(loss=loss, duplication=duplication)

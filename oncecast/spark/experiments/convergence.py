@@ -8,7 +8,7 @@ from oncecast.lab.experiments.publish import SOURCE_NODES
 from oncecast.lab.papers.tables import Cell, Table
 from oncecast.spark.experiments import drawing
 from oncecast.spark.experiments.drawing import COLORS, LABELS, QUIET
-from oncecast.spark.experiments.finding import Figure, Finding
+from oncecast.spark.experiments.finding import Figure, Figures, Finding
 from oncecast.spark.experiments.publishing import (
     SETTING_TEXT,
     all_came,
@@ -19,8 +19,6 @@ from oncecast.spark.experiments.publishing import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from oncecast.spark.experiments.publishing import Figures
 
 
 def convergence(trace: DataFrame) -> Finding:

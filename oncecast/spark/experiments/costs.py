@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from math import log2
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oncecast.lab.experiments.publish import SOURCE_NODES, SOURCE_SIZES
 from oncecast.lab.papers.tables import Cell, Must, Table
 from oncecast.spark.experiments import drawing
 from oncecast.spark.experiments.drawing import BLUE, ORANGE, QUIET, SAND
-from oncecast.spark.experiments.finding import Figure, Finding
+from oncecast.spark.experiments.finding import Figure, Figures, Finding
 from oncecast.spark.experiments.publishing import (
     SETTING_TEXT,
     all_came,
@@ -21,8 +21,6 @@ from oncecast.spark.experiments.publishing import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from oncecast.spark.experiments.publishing import Figures
 
 
 # -- EXP-1 --
@@ -123,15 +121,9 @@ def draw_scribe(source: Figures, sizes: Figures) -> bytes:
             "routed to a root": "ways",
             "tree maintenance": "trees",
         }
-        parts = {name: [each[key] for each in source] for name, key in names.items()}
         labels = [str(each["messages"] // SOURCE_NODES) for each in source]
-        drawing.stacked(left, labels, parts, (BLUE, ORANGE, SAND))
-        left.set(
-            title="Received in the Scribe layer, 20 nodes",
-            xlabel="publishes per node",
-            ylabel="messages, all nodes",
-        )
-        left.legend(loc="upper left")
+        draw_parts(left, source, names, labels, (BLUE, ORANGE, SAND))
+        left.set(title="Received in the Scribe layer, 20 nodes", xlabel="publishes per node")
         nodes = [each["nodes"] for each in sizes]
         right.plot(
             nodes,
@@ -153,6 +145,16 @@ def draw_scribe(source: Figures, sizes: Figures) -> bytes:
         right.set(title="Copies of one message", ylabel="messages (logarithmic)")
         right.legend(loc="upper left")
     return made.png
+
+
+def draw_parts(
+    panel: Any, source: Figures, names: dict[str, str], labels: list[str], colors: tuple[str, ...]
+) -> None:
+    """Draw the messages of all nodes as stacked bars, with a part for each name."""
+    parts = {name: [each[key] for each in source] for name, key in names.items()}
+    drawing.stacked(panel, labels, parts, colors)
+    panel.set_ylabel("messages, all nodes")
+    panel.legend(loc="upper left")
 
 
 # -- EXP-3 --
@@ -225,15 +227,9 @@ def draw_chord(sizes: Figures) -> bytes:
             "ring maintenance": "ring",
             "finger maintenance": "fingers",
         }
-        parts = {name: [each[key] for each in source] for name, key in names.items()}
         labels = [str(each["nodes"]) for each in source]
-        drawing.stacked(left, labels, parts, (BLUE, SAND, ORANGE))
-        left.set(
-            title="Chord messages, 20 publishes per node",
-            xlabel="nodes",
-            ylabel="messages, all nodes",
-        )
-        left.legend(loc="upper left")
+        draw_parts(left, source, names, labels, (BLUE, SAND, ORANGE))
+        left.set(title="Chord messages, 20 publishes per node", xlabel="nodes")
         nodes = [each["nodes"] for each in sizes]
         hops = [each["hops"] / each["messages"] for each in sizes]
         right.plot(nodes, hops, "o-", color=BLUE, label="measured")

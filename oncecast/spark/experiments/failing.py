@@ -14,13 +14,12 @@ from oncecast.lab.papers.tables import Cell, Must, Table
 from oncecast.spark.experiments.drawing import LABELS
 from oncecast.spark.experiments.failing_figures import (
     SYSTEMS,
-    Figures,
     draw_comparison,
     draw_reliability,
     draw_repair,
     draw_times,
 )
-from oncecast.spark.experiments.finding import RUN, SETTING, Figure, Finding, collected
+from oncecast.spark.experiments.finding import RUN, SETTING, Figure, Figures, Finding, collected
 from oncecast.spark.experiments.publishing import by_size, share, summary
 
 if TYPE_CHECKING:

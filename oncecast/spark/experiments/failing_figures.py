@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from oncecast.spark.experiments import drawing
 from oncecast.spark.experiments.drawing import BLUE, COLORS, LABELS, ORANGE, QUIET, RED
-
-Figures = list[dict[str, Any]]
+from oncecast.spark.experiments.finding import Figures
 
 SYSTEMS = ("scribe", "plumtree", "flood")
 WIDTHS = {"flood": 5.0, "plumtree": 3.2, "scribe": 1.6}  # so that overlapping lines stay visible

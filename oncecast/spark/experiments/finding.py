@@ -22,6 +22,9 @@ RUN = ("system", "nodes", "messages", "positions", "share", "seed")
 SETTING = RUN[:-1]  # shared by runs that differ only in their seed
 
 
+Figures = list[dict[str, Any]]
+
+
 class Figure(msgspec.Struct, frozen=True):
     name: str  # file name
     caption: str
@@ -52,7 +55,7 @@ class Experiment(NamedTuple):
     find: Callable[[DataFrame], Finding]
 
 
-def collected(frame: DataFrame) -> list[dict[str, Any]]:
+def collected(frame: DataFrame) -> Figures:
     return [row.asDict() for row in frame.collect()]
 
 

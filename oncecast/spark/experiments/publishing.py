@@ -11,12 +11,10 @@ from oncecast.lab.experiments import publish as exp_publish
 from oncecast.lab.experiments.publish import SCENARIO, SIZES_PUBLISHES, SOURCE_NODES, SOURCE_SIZES
 from oncecast.lab.experiments.systems import SUBSCRIBED, TOPICS
 from oncecast.lab.papers.tables import Must
-from oncecast.spark.experiments.finding import RUN, SETTING, collected
+from oncecast.spark.experiments.finding import RUN, SETTING, Figures, collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    Figures = list[dict[str, Any]]
 
 # The purpose of each message type.
 PARTS = {

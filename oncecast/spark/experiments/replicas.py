@@ -11,12 +11,10 @@ from oncecast.lab.experiments.paxos import CRASH_AT, ELECTION, STORM, STORM_SECO
 from oncecast.lab.papers.tables import Cell, Must, Table
 from oncecast.spark.experiments import drawing
 from oncecast.spark.experiments.drawing import BLUE, FAINT, GREEN, GREY, INK, ORANGE, RED
-from oncecast.spark.experiments.finding import RUN, Figure, Finding, collected, violations
+from oncecast.spark.experiments.finding import RUN, Figure, Figures, Finding, collected, violations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    Figures = list[dict[str, Any]]
 
 SHOWN_NODES = 5  # replicas of the group in the figure
 CALM_SHOWN = 3.0  # seconds after the storm in the figure

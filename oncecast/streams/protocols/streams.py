@@ -146,25 +146,23 @@ class Streams(Protocol):
 
     def _match_all(self) -> None:
         peers = {**self.peers, self.me: self._endpoints()}
-        for stream, writer in self.writers.items():
-            endpoints = {
-                peer: endpoint
-                for peer, opened in peers.items()
-                for endpoint in opened.readers
-                if endpoint.stream == stream
-            }
-            self._match(writer, "writer", endpoints)
-        for stream, reader in self.readers.items():
-            endpoints = {
-                peer: endpoint
-                for peer, opened in peers.items()
-                for endpoint in opened.writers
-                if endpoint.stream == stream
-            }
-            self._match(reader, "reader", endpoints)
+        readers = {peer: opened.readers for peer, opened in peers.items()}
+        for writer in self.writers.values():
+            self._match(writer, "writer", readers)
+        writers = {peer: opened.writers for peer, opened in peers.items()}
+        for reader in self.readers.values():
+            self._match(reader, "reader", writers)
 
-    def _match(self, local: Writer | Reader, side: Side, endpoints: dict[NodeId, Endpoint]) -> None:
+    def _match(
+        self, local: Writer | Reader, side: Side, remote: dict[NodeId, tuple[Endpoint, ...]]
+    ) -> None:
         stream = local.endpoint.stream
+        endpoints = {
+            peer: each
+            for peer, opened in remote.items()
+            for each in opened
+            if each.stream == stream
+        }
         matched = local.readers if isinstance(local, Writer) else local.sources
         for peer, endpoint in endpoints.items():
             pair = (local.endpoint, endpoint) if side == "writer" else (endpoint, local.endpoint)

@@ -55,9 +55,8 @@ class Putting:
         self._bytes = 0  # bytes of all batches in flight
         self._due = False
         self._left = left
-        self._flushing: list[
-            tuple[int, asyncio.Future[None]]
-        ] = []  # each with the last ticket that it waits for
+        # Each with the last ticket that it waits for.
+        self._flushing: list[tuple[int, asyncio.Future[None]]] = []
         self._waiting_for_space: list[asyncio.Future[None]] = []
         self._failure: Exception | None = None  # failure of puts without a waiter
         self.broken: OncecastError | None = None  # raised by every later put

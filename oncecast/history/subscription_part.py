@@ -37,9 +37,8 @@ class SubscriptionPart(Part):
         self._drops = drops
         self._beginners = [each for each in self._own if each.kind in ("attach", "seek")]
         silent = [each.call for each in self._beginners if unsure(each)]
-        self._silent = min(
-            silent, default=inf
-        )  # call time of the first attach or seek without an answer
+        # The call time of the first attach or seek without an answer.
+        self._silent = min(silent, default=inf)
         self._acks = acks_since(self._own)
 
     def problem(self, loose: frozenset[int] = NONE) -> Problem:

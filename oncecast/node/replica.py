@@ -46,17 +46,8 @@ IDLE_MAX = 1e9  # seconds; more means never
 ASK_DISK_EVERY = 1.0  # seconds between attempts to allocate on a full disk
 HAND_OVER_SECONDS = 1.0  # maximum wait for the next leader at a stop
 
-CLIENTS = (
-    Call,
-    Fetch,
-    Tune,
-    Look,
-    Scan,
-    LookGroup,
-    Govern,
-    LookRing,
-    LeaveRing,
-)  # messages that clients may send
+# The messages that clients may send.
+CLIENTS = (Call, Fetch, Tune, Look, Scan, LookGroup, Govern, LookRing, LeaveRing)
 
 
 class Replica:
@@ -65,9 +56,7 @@ class Replica:
         settings: Settings,
         me: NodeId,
         path: str,
-        joined: tuple[
-            NodeId, ...
-        ],  # nodes to ask for membership, besides those saved in the directory
+        joined: tuple[NodeId, ...],  # nodes to ask for membership, besides the saved ones
         *,
         membership: RingMembership | None = None,  # None outside a ring
     ) -> None:

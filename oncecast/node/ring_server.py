@@ -53,9 +53,8 @@ class RingServer(Process):
         super().__init__(settings)
         self.replicas: dict[str, Replica] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}  # the tasks that run them
-        self._leaving: dict[
-            str, tuple[NodeId, ...]
-        ] = {}  # with the nodes to join if it must return
+        # With the nodes to join if it must return.
+        self._leaving: dict[str, tuple[NodeId, ...]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._disk: OsDisk | None = None
         try:

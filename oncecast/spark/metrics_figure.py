@@ -8,10 +8,8 @@ from oncecast.spark.experiments import drawing
 from oncecast.spark.experiments.drawing import BLUE, GREEN, ORANGE, RED
 from oncecast.spark.experiments.finding import Figures
 
-NODE_EVENTS = {
-    "killed": RED,
-    "started": GREEN,
-}  # events of nodes, added to the trace by `oncecast demo`
+# Events of nodes, added to the trace by `oncecast demo`.
+NODE_EVENTS = {"killed": RED, "started": GREEN}
 SHARES = [at / 100 for at in range(1, 100)] + [0.999]  # quantiles of latency
 SHOWN = 12  # clients or nodes shown
 HEADROOM = 1.35  # factor that leaves space for the legend

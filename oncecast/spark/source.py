@@ -122,9 +122,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._connection = ExitStack()
         self._client: blocking.Client | None = None
-        self._target: dict[str, Located] | None = (
-            None  # where a query with trigger availableNow ends
-        )
+        # Where a query with trigger availableNow ends.
+        self._target: dict[str, Located] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StreamReader, (self._options,)

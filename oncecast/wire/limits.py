@@ -23,9 +23,8 @@ class Limits(Value, tag="Limits"):
     sources_max: int = 10_000
     staged_parts_max: int = 100_000
     staged_bytes_max: int = 16 << 30
-    staged_age_us: int = (
-        7 * 24 * 3600 * 1_000_000
-    )  # abandoned parts would block the truncation of the log
+    # Abandoned parts would block the truncation of the log.
+    staged_age_us: int = 7 * 24 * 3600 * 1_000_000
     batch_messages_max: int = 1_000_000
     batch_bytes_max: int = 64 << 20
     directories_max: int = 0  # state directories per producer name; 0 keeps the last 4

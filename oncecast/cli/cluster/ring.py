@@ -66,9 +66,8 @@ def in_group(work: Work) -> Work:
                 return complain(f"{fact}: {names}", ExitStatus.USAGE)
             fact = f"the ring has no group {arguments.group!r}; choose one of"
             return complain(f"{fact} {names}", ExitStatus.NOT_FOUND)
-        if (
-            "node" in arguments and "/" not in arguments.node
-        ):  # the replica of the process in this group
+        if "node" in arguments and "/" not in arguments.node:
+            # The replica of the process in this group.
             arguments.node = f"{arguments.node}/{arc.group}"
         async with at(arguments, ",".join(arc.nodes)) as replicas:
             return await work(replicas, arguments)

@@ -461,9 +461,8 @@ class Reader:
 
     def _detach(self, then: Then, timeout: float) -> None:
         calls = self._calls
-        delivered = max(
-            self._at.delivered, self._suspect_below
-        )  # `delivered` is lower after a nack
+        # `delivered` is lower after a nack.
+        delivered = max(self._at.delivered, self._suspect_below)
         detach = Detach(self.topic, self.subscription, self.epoch, delivered)
 
         def acked(outcome: Outcome) -> None:

@@ -69,9 +69,8 @@ class Once(Checker):
 
     def __init__(self) -> None:
         self.delivered: dict[NodeId, dict[MessageId, None]] = {}
-        self.published: dict[
-            bytes, tuple[NodeId, int]
-        ] = {}  # publisher, and how often it had started
+        # The publisher, and how often it had started.
+        self.published: dict[bytes, tuple[NodeId, int]] = {}
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
         if isinstance(event, Delivered):

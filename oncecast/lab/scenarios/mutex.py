@@ -113,9 +113,8 @@ class Exclusive(Checker):
         self.token = 0  # the highest token granted
         self.tokens: dict[NodeId, int] = {}  # the last token of each node, also after its release
         self.waiting: dict[NodeId, None] = {}
-        self.acting: dict[
-            NodeId, int
-        ] = {}  # nodes in the critical section, with the number of the entry
+        # Nodes in the critical section, with the number of the entry.
+        self.acting: dict[NodeId, int] = {}
         self.fence = Fence()
         self.touched: list[int] = []
         self.entries = self.refused = 0

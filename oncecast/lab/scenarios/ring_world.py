@@ -29,16 +29,13 @@ class Process:
         self, world: RingWorld, name: str, contacts: tuple[NodeId, ...], group: str
     ) -> None:
         self.world, self.me, self.contacts, self.group = world, NodeId(name), contacts, group
-        self.seats: dict[str, tuple[NodeId, ...]] = {
-            self.group: ()
-        }  # groups, and the nodes to contact there
+        # Groups, and the nodes to contact there.
+        self.seats: dict[str, tuple[NodeId, ...]] = {self.group: ()}
         self.parts: RingParts | None = None
         self.replicas: dict[str, Parts] = {}
         self.left = False
-        rng, drift = (
-            world.sim.rng,
-            world.draw.drift / 2,
-        )  # two clocks drift apart by twice this rate
+        # Two clocks drift apart by twice this rate.
+        rng, drift = world.sim.rng, world.draw.drift / 2
         self.clock = (rng.uniform(1 - drift, 1 + drift), rng.uniform(0.0, 3.0))  # rate and offset
         self.options = world.draw.options_of(len(world.processes))
         step = world.draw.habits.clock_step

@@ -47,9 +47,8 @@ class Trouble:
         conditions, weather, alive = self.conditions, self.sim.weather, self.sim.alive()
         for node in alive:
             self.sim.skew(node, rate=self.rng.uniform(0.8, 1.25))
-            self.forest.heartbeats[node] = HEARTBEAT * self.rng.uniform(
-                0.8, 1.25
-            )  # after the next restart
+            # From the next restart on.
+            self.forest.heartbeats[node] = HEARTBEAT * self.rng.uniform(0.8, 1.25)
         latency = conditions.latency
         weather.set(latency=latency, loss=conditions.loss, duplication=conditions.duplication)
         for _ in range(conditions.count(TROUBLES)):

@@ -14,9 +14,10 @@ These rules keep the search short:
 - Otherwise the item that is due first is tried first.
 - If the model says that an item comes too late, the search goes back at once.
 - A guess is an optional item without any evidence. The search first makes no guess, then one,
-  then two, and so on.
+  then two, and so on. An optional put that fills a known gap is a guess only if it skips others.
 - A configuration fails if it equals a failed one but has spent at least as much: the failed one
   could have taken the same items.
+- An item that is skipped in its lane is gone, so it counts as spent.
 - Among items that are alike, only the one that was called first is tried.
 """
 
@@ -48,8 +49,11 @@ class Model(Interface):
     def late(self, state: Any, effect: Any) -> bool:
         """Return whether an item that is not allowed now will never be."""
 
-    def guess(self, state: Any, effect: Any) -> bool:
-        """Return whether an optional item that is allowed has no evidence."""
+    def guess(self, state: Any, effect: Any, skips: bool) -> bool:
+        """Return whether an optional item that is allowed has no evidence.
+
+        `skips`: to take it is to leave out earlier items of its chain.
+        """
 
     def stage(self, state: Any) -> Stage | None:
         """Return the progress of the state, or None if it is unknown. See `Item.stage`."""
@@ -75,9 +79,11 @@ class Item(NamedTuple):
     twin: bool = False  # another item can make the same change later
     rank: int = 0  # items with a lower rank are tried first
     guess: bool = False  # there is never evidence for it
-    # Not None: items with the same value differ only in their calls. They are optional, are never
-    # due, and each can be taken whenever one of them can, unless it is spent.
+    # Not None: items with the same value differ only in their calls and in what they spend. They
+    # are optional and never due. Of those that a state has spent, it allows all or none, and of
+    # those that it has not spent too.
     like: Hashable = None
+    spends: int = 0  # the number that `Model.spent` has after this item
     # It can only be taken at this stage. Of two stages with the same first number, the one with the
     # higher second number is later. This saves most calls of the model.
     stage: Stage | None = None
@@ -227,7 +233,7 @@ class _Search:
             if item.guess and not self._guesses:
                 self._more = True
                 continue
-            if item.like is not None and item.like in tried:
+            if item.like is not None and self._is_tried(item, tried):
                 continue
             self._steps += 1
             new = model.step(state, item.effect)
@@ -240,17 +246,28 @@ class _Search:
                     return iter(((lane, at, state, False),))
                 if not item.must:
                     continue
-            guess = item.guess or (not item.must and model.guess(state, item.effect))
+            guess = self._is_guess(item, skips=at > self._heads[lane])
             if guess and not self._guesses:
                 self._more = True
                 continue
-            if item.like is not None:
-                tried[item.like] = None
-            order = (not item.must, guess, item.rank, item.due, lane, at)
+            order = (not item.must, guess, item.rank, item.due, item.call, lane, at)
             possible += [(order, (lane, at, each, guess)) for each in new]
         if len(possible) > 1:
             possible.sort(key=first)
         return iter([choice for _, choice in possible])
+
+    def _is_tried(self, item: Item, tried: dict[Hashable, None]) -> bool:
+        """Return whether one of the items that are alike was tried; note that it is."""
+        alike = (item.like, item.spends in self._model.spent(self._state)[1])
+        if alike in tried:
+            return True
+        tried[alike] = None
+        return False
+
+    def _is_guess(self, item: Item, *, skips: bool) -> bool:
+        if item.guess or item.must:
+            return item.guess
+        return self._model.guess(self._state, item.effect, skips)
 
     def _shuts_out_nothing(self, item: Item) -> bool:
         """Return whether no optional item would have to come before this item."""
@@ -306,8 +323,9 @@ class _Search:
             while self._taken & 1:
                 self._taken >>= 1
                 self._low += 1
-        else:
-            self._extra |= self._bit[id(item)]
+        for gone in self._lanes[lane][frame.position : at + 1]:
+            if not gone.must:
+                self._extra |= self._bit[id(gone)]
         return frame
 
     def _back(self, frame: _Frame) -> None:

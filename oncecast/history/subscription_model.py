@@ -96,7 +96,7 @@ class SubscriptionModel:
             case _:
                 return False
 
-    def guess(self, state: SubscriptionState, move: Move) -> bool:
+    def guess(self, state: SubscriptionState, move: Move, skips: bool) -> bool:
         return not move.answered
 
     def stage(self, state: SubscriptionState) -> None:

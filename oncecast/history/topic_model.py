@@ -24,18 +24,21 @@ from oncecast.wire.commands import FromEarliest, FromNew, FromOffset
 from oncecast.wire.retention import DEFAULT, Policy
 
 UNKNOWN = bytes(DIGEST_BYTES)  # the digest of an unknown message
+# A safe prime: the powers of two repeat only after 2**62 terms, so swapped messages change the sum.
+MODULUS = 2**64 - 1469
 
 
 class Log:
     """The digests of messages. Longer logs share the bytes of shorter ones.
 
-    The messages before `base` are unknown.
+    The messages before `base` are unknown. Logs are equal if they have the same messages, however
+    these were divided into puts.
     """
 
-    __slots__ = ("_base", "_bytes", "_chain", "next")
+    __slots__ = ("_base", "_bytes", "_sum", "next")
 
-    def __init__(self, data: bytearray, base: int = 0, next: int = 0, chain: int = 0) -> None:
-        self._bytes, self._base, self._chain = data, base, chain
+    def __init__(self, data: bytearray, base: int = 0, next: int = 0, sum: int = 0) -> None:
+        self._bytes, self._base, self._sum = data, base, sum
         self.next = next
 
     def append(self, digests: bytes) -> Log:
@@ -46,12 +49,13 @@ class Log:
         elif data[end:behind] != digests:  # another branch of the search continues here
             data = data[:end] + digests
         next_ = self.next + len(digests) // DIGEST_BYTES
-        return Log(data, self._base, next_, hash((self._chain, digests)))
+        sum_ = ((self._sum << 8 * len(digests)) + int.from_bytes(digests, "big")) % MODULUS
+        return Log(data, self._base, next_, sum_)
 
     def lengthened(self, next: int) -> Log:
         """Return the log extended to `next` by unknown messages."""
         if self._base == self.next:
-            return Log(bytearray(), next, next, next)
+            return Log(bytearray(), next, next)
         return self.append(UNKNOWN * (next - self.next))
 
     def has(self, offset: int, digests: bytes) -> bool:
@@ -67,10 +71,10 @@ class Log:
         return all(known in (UNKNOWN, given) for known, given in pairs)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Log) and (self.next, self._chain) == (other.next, other._chain)
+        return isinstance(other, Log) and (self.next, self._sum) == (other.next, other._sum)
 
     def __hash__(self) -> int:
-        return hash((self.next, self._chain))
+        return hash((self.next, self._sum))
 
 
 class TopicState(NamedTuple):
@@ -166,6 +170,11 @@ class Shown:
         self.got = False  # readers may get its messages after it has ended
         self.seen = Seen()
 
+    def claims(self, offset: int) -> bool:
+        """Return whether an answered put begins at this offset."""
+        at = bisect_left(self.claimed, offset)
+        return at < len(self.claimed) and self.claimed[at] == offset
+
 
 NOT_SHOWN = Shown()
 
@@ -217,14 +226,22 @@ class TopicModel:
         end = effect.offset if effect.operation.kind in ("put", "publish") else operation.next
         return 0 <= end < state.next
 
-    def guess(self, state: TopicState, effect: Effect) -> bool:
-        """Return whether no answer is evidence of the put: none shows its messages."""
+    def guess(self, state: TopicState, effect: Effect, skips: bool) -> bool:
+        """Return whether no answer is evidence of the put.
+
+        An answer may show its message. Or else it may show that the log is longer than it is now,
+        so that some put without an offset is next. Puts of one client are rarely left out.
+        """
         if effect.answered:
             return False
         if effect.operation.kind not in ("put", "publish") or not state.epoch:
             return True
         shown = self._shown.get(state.epoch)
-        return shown is None or not shown.seen.has(state.next, effect.digests)
+        if shown is None:
+            return True
+        if shown.seen.any(state.next, UNKNOWN):
+            return not shown.seen.has(state.next, effect.digests)
+        return skips or state.next >= shown.end or shown.claims(state.next)
 
     def stage(self, state: TopicState) -> Stage | None:
         """Return epoch and length of the log, unless optional puts could extend it."""
@@ -309,11 +326,15 @@ class TopicModel:
             yield now._replace(log=now.log.append(self._noted(now, effect)), doubled=doubled)
 
     def _noted(self, state: TopicState, effect: Effect) -> bytes:
-        """Return the digests, or UNKNOWN ones if no answer depends on them."""
-        shown = self._shown.get(state.epoch, NOT_SHOWN)
-        if effect.answered or 0 in self._got or shown.seen.any(state.next, effect.digests):
+        """Return the digests, with UNKNOWN for those that no answer shows."""
+        # Answers may still show to which epoch the log belongs.
+        if effect.answered or not state.epoch:
             return effect.digests
-        return UNKNOWN * (len(effect.digests) // DIGEST_BYTES)
+        seen = (self._shown.get(state.epoch, NOT_SHOWN).seen, self._shown.get(0, NOT_SHOWN).seen)
+        return b"".join(
+            digest if any(each.any(offset, digest) for each in seen) else UNKNOWN
+            for offset, digest in enumerate(cut(effect.digests), state.next)
+        )
 
     def _any_epoch(self, state: TopicState) -> Iterator[TopicState]:
         yield from self._alive(state, 0)

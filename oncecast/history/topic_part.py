@@ -89,7 +89,18 @@ class TopicPart(Part):
         # Unanswered puts are interchangeable if none of their messages was seen.
         unseen = not put.done and self._seen.isdisjoint(cut(put.digests))
         like = put.messages if unseen else None
-        twin = Item(again, put.call, due, must=False, often=True, guess=put.done, like=like)
+        rank = -put.messages if unseen else 0  # short puts fit into any gap that is left
+        twin = Item(
+            again,
+            put.call,
+            due,
+            must=False,
+            often=True,
+            rank=rank,
+            guess=put.done,
+            like=like,
+            spends=number,
+        )
         return [*items[: put.done], twin]
 
 

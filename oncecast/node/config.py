@@ -66,6 +66,10 @@ class Settings:
         "", "PEM file with the authority for the certificates of clients and nodes"
     )
 
+    http_token_file: str = setting(
+        "", "file with a token that visitors of the HTTP pages must send"
+    )
+
     log_level: Literal["debug", "info", "warning", "error"] = setting(
         "info", "least severe level to log: debug, info, warning or error"
     )

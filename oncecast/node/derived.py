@@ -79,16 +79,15 @@ def tls_of(settings: Settings) -> Tls | None:
 
 
 def check_exposure(settings: Settings) -> None:
-    """Raise NotAllowed if other machines can reach an address without TLS or `insecure`."""
+    """Raise NotAllowed if other machines can reach this node without TLS or `insecure`."""
     guarded = settings.insecure or bool(settings.tls_certificate)
-    for address in filter(None, (settings.listen, settings.http)):
-        host, _ = split_process(address)
-        if not guarded and not is_loopback(host):
-            raise NotAllowed(
-                f"{address} can be reached from other machines and TLS is off",
-                "give this node a certificate (tls_certificate, tls_key, tls_ca), listen on "
-                "127.0.0.1, or set insecure",
-            )
+    host, _ = split_process(settings.listen)
+    if not guarded and not is_loopback(host):
+        raise NotAllowed(
+            f"{settings.listen} can be reached from other machines and TLS is off",
+            "give this node a certificate (tls_certificate, tls_key, tls_ca), listen on "
+            "127.0.0.1, or set insecure",
+        )
 
 
 def warn_of_join(settings: Settings, kind: str) -> None:

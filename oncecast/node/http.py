@@ -8,6 +8,7 @@ visitor sends its request at once, so slow visitors do not block others.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,10 +19,14 @@ CONNECTIONS_MAX = 32
 REASONS = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     404: "Not Found",
     405: "Method Not Allowed",
     503: "Service Unavailable",
 }
+
+
+CHALLENGE = 'WWW-Authenticate: Bearer realm="oncecast"\r\n'
 
 
 class Page(NamedTuple):
@@ -34,15 +39,23 @@ Pages = dict[str, Callable[[], Page]]
 
 
 class HttpServer:
-    def __init__(self, pages: Pages) -> None:
-        self._pages = pages
+    def __init__(
+        self, pages: Pages, admits: Callable[[bytes], bool] = lambda request: True
+    ) -> None:
+        self._pages, self._admits = pages, admits
         self._server: asyncio.Server | None = None
         self._visitors: dict[asyncio.StreamWriter, None] = {}  # oldest first
 
-    async def open(self, host: str, port: int) -> int:
+    async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Start listening and return the port."""
         self._server = await asyncio.start_server(
-            self._serve, host, port, limit=REQUEST_BYTES_MAX, start_serving=True
+            self._serve,
+            host,
+            port,
+            limit=REQUEST_BYTES_MAX,
+            start_serving=True,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else REQUEST_TIMEOUT,
         )
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -73,6 +86,8 @@ class HttpServer:
             page = Page(400, "text/plain", "bad request\n")
         elif words[0] not in (b"GET", b"HEAD"):
             page = Page(405, "text/plain", "use GET or HEAD\n")
+        elif not self._admits(request):
+            page = Page(401, "text/plain", "give the token: Authorization: Bearer TOKEN\n")
         else:
             path = words[1].split(b"?", 1)[0].decode("latin-1")
             known = self._pages.get(path)
@@ -81,6 +96,7 @@ class HttpServer:
         head = (
             f"HTTP/1.1 {page.status} {REASONS[page.status]}\r\n"
             f"Content-Type: {page.kind}; charset=utf-8\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n"
+            f"{CHALLENGE if page.status == 401 else ''}\r\n"
         ).encode()
         return head if words[0] == b"HEAD" else head + body

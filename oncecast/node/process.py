@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import signal
 import socket
+import sys
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
 
 from oncecast.errors import BadSetting, CannotListen
@@ -16,6 +21,7 @@ from oncecast.node.config import Settings, addresses
 from oncecast.node.derived import check_exposure, listen_address, tls_of
 from oncecast.node.health import ending, page_of
 from oncecast.node.http import HttpServer, Page
+from oncecast.node.http_access import HttpAccess
 from oncecast.node.replica import without
 
 logger = logging.getLogger("oncecast.node")
@@ -35,7 +41,8 @@ class Process:
         if named and not self.joined:
             raise BadSetting(f"join: {self.me} is this node itself", "name another one, or none")
         pages = {"/metrics": self.metrics, "/health": self.health, "/live": self.live}
-        self._http = HttpServer(pages)
+        self._http_access = HttpAccess(settings)
+        self._http = HttpServer(pages, self._http_access.admits)
         self.http_port = 0
 
     # -- overridden by each kind of server --
@@ -78,8 +85,28 @@ class Process:
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT; then transfer leadership and flush everything."""
-        async with self:
-            await self.runtime.wait()
+        with self._hangup():
+            async with self:
+                await self.runtime.wait()
+
+    @contextmanager
+    def _hangup(self) -> Iterator[None]:
+        """Reload on SIGHUP. At a terminal the signal means that it was closed: stop."""
+        loop = asyncio.get_running_loop()
+        at_terminal = sys.stderr.isatty()
+        loop.add_signal_handler(signal.SIGHUP, self._stop if at_terminal else self.reload)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+
+    def _stop(self) -> None:
+        self.runtime.ask_to_stop()
+
+    def reload(self) -> None:
+        """Read files again that may change while the node runs: the token of the HTTP pages."""
+        self._http_access.reload()
+        logger.info(line("reloaded", {"node": self.me}))
 
     async def __aenter__(self) -> Self:
         try:
@@ -106,7 +133,7 @@ class Process:
             return
         host, port = split_process(self.settings.http)
         try:
-            self.http_port = await self._http.open(host, port)
+            self.http_port = await self._http.open(host, port, self._http_access.tls)
         except OSError as error:
             cause = (error.strerror or str(error)).rpartition(": ")[2]  # without the address
             raise CannotListen(

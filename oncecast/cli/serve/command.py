@@ -13,7 +13,13 @@ from oncecast.kernel.escaping import escaped
 if TYPE_CHECKING:
     from oncecast.node.config import Setting, Settings
 
-FORMS = {"directory": "DIR", "host:port": "HOST:PORT", "name": "NAME", "PEM": "FILE"}
+FORMS = {
+    "directory": "DIR",
+    "host:port": "HOST:PORT",
+    "name": "NAME",
+    "PEM": "FILE",
+    "file": "FILE",
+}
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

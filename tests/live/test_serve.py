@@ -164,7 +164,8 @@ def ended_at_once(*flags: str) -> subprocess.CompletedProcess[str]:
     ("flags", "status", "fact"),
     [
         (["--listen", "0.0.0.0:0"], 5, "can be reached from other machines and TLS is off"),
-        (["--http", "0.0.0.0:0"], 5, "can be reached from other machines and TLS is off"),
+        (["--http", "0.0.0.0:0"], 5, "without a token and without TLS"),
+        (["--http", "0.0.0.0:0", "--insecure"], 5, "without a token and without TLS"),
         (["--listen", "nowhere"], 2, "not an address"),
         (["--snapshot-bytes", "many"], 2, "is not an integer"),
         (["--tls-key", "k.pem"], 2, "give all three, or none"),

@@ -176,7 +176,7 @@ def ended_at_once(*flags: str) -> subprocess.CompletedProcess[str]:
         ),
         (["--config", "missing.toml"], 2, "missing.toml"),
         (["--data", "FILE"], 1, "FILE: not a directory"),
-        (["--data", "STRANGE"], 1, "files that are not a node"),
+        (["--data", "STRANGE"], 1, "files that do not belong to a node"),
     ],
 )
 def test_invalid_settings_are_reported_at_once(

@@ -23,6 +23,7 @@ def setting(default: str | bool | int | float, about: str) -> Any:
     return field(default=default, metadata={"about": about})
 
 
+# Long: one table of all settings, which users write in one file.
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """All settings of a node, each with its default and its help text; numbers are above 0."""

@@ -15,7 +15,10 @@ from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
 
 ALWAYS_SHORT = NAME_BYTES_MAX // 4  # characters; a character has at most four bytes
 
-TEXTS = ("topic", "token", "producer", "incarnation", "books", "subscription", "source", "part")
+TEXTS = (
+    *("topic", "token", "producer", "incarnation", "directory_id"),
+    *("subscription", "source", "part"),
+)
 NAMES: dict[type, tuple[str, ...]] = {
     kind: tuple(name for name in kind.__struct_fields__ if name in TEXTS)
     for kind in get_args(ClientCommand)

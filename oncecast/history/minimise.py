@@ -89,7 +89,7 @@ class Minimiser:
         return found.outcome is Outcome.IMPOSSIBLE
 
     def _involved(self, answered: History) -> list[Operation]:
-        """Return unanswered puts with messages that a client was given."""
+        """Return unanswered puts with messages that were delivered to a client."""
         seen = {digest for each in answered if each.kind != "put" for digest in cut(each.digests)}
         return [
             each

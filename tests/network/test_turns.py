@@ -149,7 +149,7 @@ def test_connection_works_at_once_if_none_waits() -> None:
     loop, turns = made()
     assert turns.begin() == TURN_SECONDS
     loop.now = TURN_SECONDS
-    assert turns.begin() == 0.0  # all clients have worked for the time of a turn
+    assert turns.begin() == 0.0  # every client has used up a turn
     loop.turn()
     assert turns.begin() == 2 * TURN_SECONDS
     loop.turn()

@@ -1,4 +1,4 @@
-"""PIPE-6: a session finds a Java, or reports how to get one."""
+"""PIPE-6: a session finds a Java installation, or reports how to get one."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Ring:
 
 
 def until(what: str, reached: Callable[[], bool]) -> float:
-    """Return how long it took."""
+    """Wait until `reached` returns True; return the seconds that it took."""
     began = time.monotonic()
     while time.monotonic() < began + PATIENCE:
         if reached():

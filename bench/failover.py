@@ -283,9 +283,11 @@ def say(line: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ring", action="store_true", help="three groups, not one")
+    parser.add_argument("--ring", action="store_true", help="run three groups instead of one")
     parser.add_argument("--messages", type=int, default=200_000)
-    parser.add_argument("--kills", type=int, default=10, help="of the leader, and of a backup")
+    parser.add_argument(
+        "--kills", type=int, default=10, help="kills of the leader, and of a backup"
+    )
     parser.add_argument("--timers", choices=("both", *TIMERS), default="both")
     parser.add_argument(
         "--directory", help="directory in which to keep the nodes' files (default: delete them)"

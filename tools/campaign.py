@@ -110,7 +110,9 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_argument("file", type=Path, help="JSON lines, one for each finished chunk")
     parser.add_argument("--first", type=int, default=0, help="first seed (default: 0)")
-    parser.add_argument("--share", type=float, default=1.0, help="of all seeds (default: 1, all)")
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="share of the seeds to run (default: 1, all)"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="number of processes (default: 2)")
     given = parser.parse_args(words)
     results = list(read(given.file))

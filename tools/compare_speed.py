@@ -107,7 +107,7 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tools.compare_speed", description=__doc__)
     parser.add_argument("old", metavar="OLD", help="a commit")
     parser.add_argument("new", metavar="NEW", nargs="?", default="HEAD", help="a commit")
-    parser.add_argument("--rounds", type=int, default=5, help="of each (default: 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds per commit (default: 5)")
     parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS))
     parser.add_argument(
         "--at-least", type=float, default=0.97, help="lowest acceptable ratio (default: 0.97)"

@@ -192,7 +192,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="bench.queues", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--elements", type=int, default=100_000, help="at most 100000")
+    parser.add_argument(
+        "--elements", type=int, default=100_000, help="elements to put (limit 100000)"
+    )
     parser.add_argument("--producers", type=int, default=8)
     parser.add_argument("--consumers", type=int, default=8)
     parser.add_argument(

@@ -193,12 +193,19 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long (default: 10)")
     parser.add_argument(
-        "--messages", type=int, default=1_000_000, help="how many at least (default: 1,000,000)"
+        "--minutes", type=float, default=10.0, help="duration of the run (default: 10)"
+    )
+    parser.add_argument(
+        "--messages",
+        type=int,
+        default=1_000_000,
+        help="minimum number of messages (default: 1,000,000)",
     )
     parser.add_argument("--seed", type=int, default=1, help="seed of the faults (default: 1)")
-    parser.add_argument("--directory", help="where all files stay (default: they are removed)")
+    parser.add_argument(
+        "--directory", help="directory in which to keep all files (default: delete them)"
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args()
     if not 0 < options.minutes < inf:

@@ -167,7 +167,7 @@ class Client:
         subscription: str | None = None,  # default: the name of the client
         *,
         start: Start = NEW,  # where a new subscription starts
-        start_at: int | None = None,  # read from this offset, whatever was acknowledged (E3)
+        start_at: int | None = None,  # read from this offset, regardless of acknowledgements (E3)
         auto_ack: bool = True,
         push: bool = False,  # on a ring: through the process that this client is connected to
     ) -> Subscription:

@@ -80,7 +80,7 @@ class Framer:
 
     @property
     def unfinished(self) -> int:
-        """Return how many bytes of an unfinished frame have arrived."""
+        """Return the number of bytes that have arrived of an unfinished frame."""
         return self._filled or len(self._tail)
 
     def get_buffer(self) -> memoryview:

@@ -146,7 +146,7 @@ class CatchUp:
     def _config_after(self, slot: int) -> Config:
         """Return the membership in force after a slot, or NO_MEMBERS if it is no longer kept.
 
-        Each of its majorities meets each one that can have chosen the slot, whatever was chosen.
+        Each of its majorities overlaps with each majority that can have chosen the slot.
         """
         history, after = self.membership.history, slot + 1
         while not history.knows(after):

@@ -1,4 +1,4 @@
-"""The requests and events of a replica group, whatever protocol is behind it (REP-3).
+"""The requests and events of a replica group, independent of its protocol (REP-3).
 
     Propose, Compact, Digest, Change, HandOver, Retire ↓
     Decided, LeaderChanged, StateWanted, Installed, Compare, Added, Removed, Suspected, Mended,

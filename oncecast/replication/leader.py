@@ -29,7 +29,7 @@ from oncecast.replication.state import Fetching, Following, Membership, Progress
 from oncecast.replication.values import Values
 from oncecast.replication.votes import UNLIMITED, Votes
 
-SLOWEST = 8 << 20  # bytes per second that links and disks handle at least
+SLOWEST = 8 << 20  # minimum bytes per second of links and disks
 
 
 class Term:

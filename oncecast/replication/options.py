@@ -14,16 +14,16 @@ class GroupOptions:
     heartbeat: float = 1.0
     suspicion: float = 2.0  # silence of a leader that starts an election; also its lease
     drift: float = 0.01  # the share by which a clock may be fast or slow
-    resend: float = 0.25  # before an unanswered message is sent again
+    resend: float = 0.25  # seconds before an unanswered message is sent again
     replace_after: float = 30.0  # seconds of silence before a newcomer replaces a member
     compare_every: float = 60.0  # seconds between comparisons of the states; 0 for never
 
-    window_slots: int = 1024  # proposed and not decided
+    window_slots: int = 1024  # slots that are proposed and not decided
     window_bytes: int = 4 << 20
     accept_bytes: int = 1 << 20  # bytes per Accept, unless one item is larger
     piece_bytes: int = 1 << 20  # bytes per piece of a snapshot
-    unclaimed_after: float = 10.0  # before a snapshot that is not fetched is let go
-    ahead_min: int = 4096  # `ahead_slots` is never less
+    unclaimed_after: float = 10.0  # seconds before a snapshot that is not fetched is deleted
+    ahead_min: int = 4096  # lower limit of `ahead_slots`
 
     def __post_init__(self) -> None:
         sizes = ("window_slots", "window_bytes", "accept_bytes", "piece_bytes", "ahead_min")
@@ -46,7 +46,7 @@ class GroupOptions:
 
     @property
     def ahead_slots(self) -> int:
-        """Return how many slots beyond the applied ones a replica accepts.
+        """Return the number of slots that a replica accepts beyond the applied ones.
 
         So it keeps up with a group that decides many slots while it fetches one.
         """
@@ -54,7 +54,7 @@ class GroupOptions:
 
     @property
     def give_bytes(self) -> int:
-        """Return how many bytes a replica sends at once to one that catches up.
+        """Return the bytes that a replica sends at once to a replica that catches up.
 
         It must get more in one round than the group decides meanwhile, or it never catches up.
         """
@@ -62,7 +62,7 @@ class GroupOptions:
 
     @property
     def promise_bytes(self) -> int:
-        """Return how many bytes of votes a Promise has at most, so that it fits in a frame."""
+        """Return the maximum bytes of votes in a Promise, so that it fits in a frame."""
         return max(1 << 16, 4 * self.window_bytes)
 
     @property

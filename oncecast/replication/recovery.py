@@ -41,7 +41,7 @@ class Recovery:
                 votes.vouched(ballot, vouch, slot)
                 item = Item(kind, data)
                 self._note_config(item)
-                # A value that is known to be chosen stays, whatever was voted for later.
+                # A value that is known to be chosen stays, regardless of later votes.
                 if slot > progress.applied and slot not in progress.learned:
                     self.values.found(slot, self.io.last_record, item)
                     votes.voted(slot, ballot)

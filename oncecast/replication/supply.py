@@ -26,7 +26,7 @@ from oncecast.replication.state import Fetching, Membership, Progress
 from oncecast.replication.values import Values
 from oncecast.replication.votes import FORGOT, Votes
 
-TRIES = 20  # at least, without an answer; then another replica is asked
+TRIES = 20  # minimum number of unanswered requests before another replica is asked
 
 
 class Giving:

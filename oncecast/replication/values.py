@@ -80,7 +80,7 @@ class Values:
             self.hold(slot, item)
 
     def _may_hold_more(self) -> bool:
-        """Return whether memory is left: after a hole nothing is applied, and the log is long."""
+        """Return whether more values fit into memory. After a hole, many values may wait."""
         return len(self.items) < 2 * self.options.window_slots and not self._holds_much()
 
     def _holds_much(self) -> bool:

@@ -23,7 +23,7 @@ from oncecast.streams.protocols.policies import QoS
 if TYPE_CHECKING:
     from oncecast.streams.host import Host
 
-BATCH_VALUES = 512  # values that are sent together at most
+BATCH_VALUES = 512  # maximum values sent together
 BATCH_BYTES = 1 << 17
 VALUE_BYTES_MAX = 16 << 20
 LINGER = 5.0  # seconds that a closing writer waits for its readers

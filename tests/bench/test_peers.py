@@ -158,7 +158,7 @@ def test_systems_that_are_not_installed_are_named_and_skipped(
 
 
 @pytest.mark.parametrize("error", [Failed("no"), KeyboardInterrupt()])
-def test_all_servers_are_ended_whatever_happens(error: BaseException, tmp_path: Path) -> None:
+def test_all_servers_are_stopped_after_any_failure(error: BaseException, tmp_path: Path) -> None:
     peers, trace = fakes("a", "b")
     with pytest.raises(type(error)), running(peers, tmp_path):
         raise error

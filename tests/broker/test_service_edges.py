@@ -263,7 +263,7 @@ def test_tick_is_proposed_for_abandoned_staged_parts() -> None:
 
 
 def test_idle_producers_are_checked_regularly() -> None:
-    """SVC-9: a tenth of the time that they may be idle, and an hour at most."""
+    """SVC-9: every tenth of their idle limit, and at least every hour."""
     for idle, every in ((1_000, 100.0), (36_000, 3600.0), (36_010, 3600.0)):
         service = bare()
         decide(service, do.SetLimits(Limits(producer_idle_us=idle * 1_000_000)))

@@ -53,7 +53,7 @@ def mode(file: str) -> int:
     return Path(file).stat().st_mode & 0o777
 
 
-def test_files_of_keys_are_private_whatever_the_umask() -> None:
+def test_key_files_are_private_regardless_of_the_umask() -> None:
     """SEC-4"""
     made("init")
     made("node", "localhost")

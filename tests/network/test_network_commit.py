@@ -288,7 +288,7 @@ def test_journal_on_disk_restores_records(tmp_path: Path) -> None:
     """SVC-10"""
 
     async def life(texts: list[bytes]) -> list[bytes]:
-        """Return the restored texts of a node, which then appends `texts`."""
+        """Start a node, append `texts`, and return the restored texts."""
         made, disk = Node(), OsDisk(tmp_path)
         made.journal = Journal.open(disk, made.stack)
         async with made as a:

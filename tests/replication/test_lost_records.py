@@ -275,7 +275,7 @@ def test_older_record_does_not_replace_the_one_that_a_snapshot_names() -> None:
 
 
 def test_founder_does_not_apply_votes_after_another_replica_joined() -> None:
-    """REP-1: the other replica must confirm such a vote, whatever the window is."""
+    """REP-1: the other replica must confirm such a vote, for any size of the window."""
     alone = Config(1, (Member(A, 1),), 3)
     joined = encode_config(Config(2, (Member(A, 1), Member(B, 1)), 3))
     log = [Entry(slot, ballot(1), 0, b"%d" % slot, 0, vouch(slot)) for slot in range(1, 8)]

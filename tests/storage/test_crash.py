@@ -22,7 +22,7 @@ class PowerCut(Exception):
 
 
 class Life:
-    """A log in use, with a model of its records, which must survive up to `synced`."""
+    """A log in use, with a model of its records. Records up to `synced` must survive."""
 
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)

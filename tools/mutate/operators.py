@@ -1,6 +1,6 @@
 """Mutation operators: every small change of a unit that a test should notice.
 
-A mutant sets one field of one syntax node. Operators leave alone what no behaviour depends on:
+A mutant sets one field of one syntax node. Operators skip code that does not affect behaviour:
 annotations, docstrings, assertions (also `strict=True`), the arguments of a `raise`, formatted
 strings, `__repr__`, and the order of calls that only set timers.
 """

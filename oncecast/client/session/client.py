@@ -209,7 +209,7 @@ class ClientSession(Protocol):
         else:
             route = self.routes.whose(sender)
             if route is None:
-                return  # The node that is asked now will send whatever is useful.
+                return  # The node that is asked now will send any useful messages.
         if route.astray and not isinstance(message, Elsewhere | GroupView | RingView):
             route.found()
         # The most frequent type first: a failed isinstance is slow for structs.

@@ -1,4 +1,4 @@
-"""Reading for one subscription: each offset once and in order, whatever the network repeats.
+"""Read for one subscription: each offset once and in order, even if messages are repeated.
 
 The reader attaches once, then fetches. It checks each delivery against its epoch and the next
 offset: stale and repeated messages are dropped, missing ones are fetched again. After a lost link

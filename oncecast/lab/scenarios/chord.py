@@ -1,7 +1,7 @@
 """A ring under churn: nodes join and die at any moment, and the invariant of Chord holds.
 
-A node may die if the invariant holds without it: each member has a live successor, and more
-members than a list is long are skipped by no list. Lookups continue meanwhile.
+A node may die if the invariant holds without it: each member has a live successor, and the number
+of members that no list skips exceeds the length of a list. Lookups continue meanwhile.
 """
 
 from __future__ import annotations

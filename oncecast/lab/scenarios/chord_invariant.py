@@ -1,8 +1,8 @@
 """The invariant of Zave's correct Chord, as a check.
 
 A ring is a list of views: each member with its successors in order. Two conditions keep a ring
-connected and ordered. Each member has a live successor, and enough members are skipped by no list.
-The rules repair the rest. See "Reasoning about Identifier Spaces: How to Make Chord Correct".
+connected and ordered. Each member has a live successor, and enough members are not skipped by any
+list. The rules repair the rest. See "Reasoning about Identifier Spaces: How to Make Chord Correct".
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Subscriber(clients.Subscriber):
 class World:
     """`replicas` is None for a node that serves alone."""
 
-    away = (0.0, 1.0)  # seconds between two lives: some begin while old messages are in flight
+    away = (0.0, 1.0)  # seconds before a restart; some restarts overlap with old messages in flight
 
     def __init__(self, seed: int, *, replicas: int | None = None, **weather: Any) -> None:
         self.nodes = [NODE, *[NodeId(f"node{each}") for each in range(2, (replicas or 1) + 1)]]

@@ -69,7 +69,7 @@ class Lone:
         self.wakes: list[Wake] = []
 
     def measure(self, moved: Callable[[NodeId], int]) -> None:
-        """Have the session see how many bytes have moved over the link to a node."""
+        """Report to the session the number of bytes sent over the link to a node."""
         self.session.routes._moved = moved
 
     def start(self, *records: Value) -> Lone:

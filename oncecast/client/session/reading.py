@@ -460,18 +460,20 @@ class Reader:
         self._detach(self._finishing(leave.ticket), leave.timeout)
 
     def _detach(self, then: Then, timeout: float) -> None:
-        calls = self._calls
+        calls, acks = self._calls, self._acks
         # `delivered` is lower after a nack.
         delivered = max(self._at.delivered, self._suspect_below)
         detach = Detach(self.topic, self.subscription, self.epoch, delivered)
 
         def acked(outcome: Outcome) -> None:
+            if isinstance(outcome, errors.Refusal):
+                acks.void(outcome)
             if isinstance(outcome, NoAnswer):
                 then(outcome)
             else:
                 calls.do(detach, then, timeout)
 
-        calls.do(self._acks.command(), acked, timeout)
+        calls.do(acks.command(), acked, timeout)
 
     def _end(self, why: errors.AnyRefusal) -> None:
         if not self.ended:

@@ -71,6 +71,18 @@ def test_ack_in_flight_while_the_reader_leaves_reports_its_refusal() -> None:
     assert lone.answer(ack, moved).events == [Finished(9, moved)]
 
 
+def test_ack_that_was_refused_during_a_seek_is_answered_when_the_reader_leaves() -> None:
+    """SVC-3: the own seek would have answered it, but the reader left before."""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
+    lone.ask(Move(10, "t", "s", do.FromEarliest()))
+    moved = errors.Repositioned(4, 0)
+    assert lone.answer(ack, moved).events == []
+    last_ack = lone.ask(Leave(11, "t", "s", 6, 6)).call
+    assert lone.answer(last_ack, moved).events == [Finished(9, moved)]
+
+
 def test_seek_that_is_answered_after_its_reader_left_moves_no_other_reader() -> None:
     """SVC-11: the next reader of the same subscription is not attached yet."""
     lone = attached()

@@ -26,6 +26,7 @@ from oncecast.replication.events import (
     Removed,
     Suspected,
 )
+from oncecast.replication.quorum import SIZE_MAX, Config
 from oncecast.replication.status import Status
 from oncecast.wire import errors
 from oncecast.wire.frames import (
@@ -264,6 +265,33 @@ def sized(group: Status, change: Change) -> Change:
     return msgspec.structs.replace(change, size=change.size or size)
 
 
+def refused_size(config: Config, change: Change) -> str:
+    """Return why the group cannot have this size, or "" if it can.
+
+    A client that names a size could otherwise take the redundancy of a group, or all its members.
+    """
+    size = change.size
+    members = [node for node in config.nodes() if node != change.remove]
+    members += [change.add] if change.add and change.add not in members else []
+    if not 0 <= size <= SIZE_MAX or len(members) > SIZE_MAX:
+        wanted = size if not 0 <= size <= SIZE_MAX else len(members)
+        return f"a group cannot have {wanted} replicas (limit {SIZE_MAX}); choose 1 to {SIZE_MAX}"
+    if not size or size == config.size:
+        return ""
+    if size < len(members):
+        return f"the group has {len(members)} replicas; remove one by name to make it smaller"
+    if change.force:
+        return ""
+    if size < min(config.size, 3):
+        return f"a group of {size} tolerates no failure; choose 3 or more, or set force"
+    if size % 2 == 0:
+        return (
+            f"a group of {size} tolerates no more failures than one of {size - 1}; choose an odd "
+            "size, or set force"
+        )
+    return ""
+
+
 def refusal(group: Status, request: Change | HandOver) -> str:
     """Return why the change is impossible and what to do, or "" if it is possible."""
     config = group.config
@@ -277,6 +305,8 @@ def refusal(group: Status, request: Change | HandOver) -> str:
         return ""
     if request.add and request.add not in members and request.add not in group.offers:
         return f"{request.add} has not offered itself; start it with --join {group.me}"
+    if why := refused_size(config, request):
+        return why
     if request.remove not in members:
         return ""
     left = [node for node in members if node != request.remove]

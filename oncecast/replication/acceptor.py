@@ -47,7 +47,7 @@ class Acceptor:
 
     def on_prepare(self, sender: NodeId, message: m.Prepare) -> None:
         ballot, votes = message.ballot, self.votes
-        if ballot.node != sender:
+        if ballot.node != sender or self._too_far(ballot):
             return
         if ballot < votes.promised:
             self.io.send(sender, m.Reject(votes.promised))
@@ -61,11 +61,14 @@ class Acceptor:
             self.io.later(self.following.recess(), m.Silence())
         self.io.send(sender, votes.report(ballot, message.first, self.options.promise_bytes))
 
+    def _too_far(self, ballot: Ballot) -> bool:
+        return ballot.round > self.leader.reach and self.leader.too_far(ballot)
+
     # -- phase 2 --
 
     def on_accept(self, sender: NodeId, message: m.Accept) -> None:
         ballot, votes, membership = message.ballot, self.votes, self.membership
-        if ballot.node != sender:
+        if ballot.node != sender or self._too_far(ballot):
             return
         if ballot < votes.promised:
             self.io.send(sender, m.Reject(votes.promised))
@@ -86,7 +89,7 @@ class Acceptor:
 
     def on_beat(self, sender: NodeId, message: m.Beat) -> None:
         ballot, votes, membership = message.ballot, self.votes, self.membership
-        if ballot.node != sender:
+        if ballot.node != sender or self._too_far(ballot):
             return
         if ballot < votes.promised:
             self.io.send(sender, m.Reject(votes.promised))
@@ -116,7 +119,8 @@ class Acceptor:
             self.retirement.followed()
 
     def on_release(self, sender: NodeId, message: m.Release) -> None:
-        if message.ballot.node != sender or message.ballot < self.votes.promised:
+        ballot = message.ballot
+        if ballot.node != sender or ballot < self.votes.promised or self._too_far(ballot):
             return
         self.following.release()
         if message.successor == self.membership.me:

@@ -23,6 +23,7 @@ from oncecast.replication.messages import (
     Vote,
     highest,
 )
+from oncecast.replication.options import GroupOptions
 from oncecast.replication.quorum import NO_MEMBERS, Config, Member
 from oncecast.replication.reconfiguration import Joining
 from oncecast.replication.state import Fetching, Membership, Progress
@@ -34,6 +35,7 @@ from oncecast.replication.votes import Votes, within
 @dataclass(eq=False)
 class CatchUp:
     io: Protocol
+    options: GroupOptions
     membership: Membership
     progress: Progress
     values: Values
@@ -67,10 +69,11 @@ class CatchUp:
 
     def _take(self, sender: NodeId, message: Chosen) -> None:
         progress = self.progress
+        reach = progress.applied + self.options.ahead_slots
         for slot, item in enumerate(message.items, message.first):
             if slot in self.fetching.holes:
                 self._mend(slot, item)
-            elif slot > progress.applied:
+            elif progress.applied < slot <= reach:
                 self._keep(slot, item)
         progress.known = max(progress.known, message.known)
         self.values.say_stored()
@@ -88,6 +91,7 @@ class CatchUp:
         fetching.tried[sender] = None
         if not message.lost:
             if slot in fetching.holes:
+                fetching.ask(sender)
                 self.io.send(sender, Recall(slot, self.membership.group), after=0)
             return
         if slot in fetching.holes:

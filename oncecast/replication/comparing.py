@@ -41,7 +41,11 @@ class Comparison:
 
     def on_sum(self, node: NodeId, total: Sum) -> None:
         me, slot = self.membership.me, total.slot
+        if slot > self.progress.applied + self.options.ahead_slots:
+            return  # no replica is as far ahead
         sums = self.sums.setdefault(slot, {})
+        if node in sums:
+            return  # the sum at a slot never changes
         sums[node] = total.chain, total.digest
         for old in sorted(self.sums)[:-SUMS_MAX]:
             del self.sums[old]

@@ -41,12 +41,14 @@ class Digest(Value):
 class Change(Value, tag="Change"):
     """Request to the leader: add a node that has offered itself, or remove one, or both.
 
-    `size` is the number of replicas from then on; 0 keeps it.
+    `size` is the number of replicas from then on; 0 keeps it. `force` allows a size that tolerates
+    fewer failures than it costs.
     """
 
     add: NodeId = NodeId("")
     remove: NodeId = NodeId("")
     size: int = 0
+    force: bool = False
 
 
 class HandOver(Value, tag="HandOver"):

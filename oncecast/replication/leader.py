@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication import messages as m
-from oncecast.replication.ballot import BOTTOM, Ballot, above
+from oncecast.replication.ballot import BOTTOM, ROUND_MAX, STEP, Ballot, above
 from oncecast.replication.events import HandOver, LeaderChanged, Propose
 from oncecast.replication.messages import COMMAND, CONFIG, Item
 from oncecast.replication.options import GroupOptions
@@ -77,6 +77,7 @@ class Leader:
     roster: Roster
     term: Term | None = None
     seen: Ballot = BOTTOM  # the highest ballot seen
+    reach: int = STEP  # a round up to here is believed
     consents: dict[Member, None] = field(default_factory=dict)  # members that have no leader
     tokens: dict[int, int] = field(default_factory=dict)  # tokens of own proposals, by slot
     retired: bool = False  # it is about to stop, and never leads again
@@ -104,6 +105,7 @@ class Leader:
         self.following.lose_leader()
         self.consents = {membership.self_as_member: None}
         for node in membership.others():
+            self.fetching.ask(node)  # it may answer that this replica was removed
             self.io.send(node, m.Canvass(self.progress.applied + 1, membership.group), after=0)
         self.io.later(self.options.resend * (1 + self.io.rng.random()), m.Silence())
 
@@ -120,6 +122,8 @@ class Leader:
         membership = self.membership
         if not membership.is_member or self.retired:
             return
+        if max(self.seen, self.votes.promised).round >= ROUND_MAX:
+            return  # no ballot is left; only an earlier version can have promised such a one
         ballot = self._next_ballot()
         self.following.lose_leader()
         self.term = Term(ballot, self.io.now)
@@ -156,7 +160,23 @@ class Leader:
             self.fetching.await_more()
         self.proceed()
 
+    def too_far(self, ballot: Ballot) -> bool:
+        """Return whether a ballot is further ahead than elections can have taken it.
+
+        A replica that believed it would need a still higher one, and there is a last one. It moves
+        up by one step: if another replica believed several, this one gets there in as many.
+        """
+        seen = max(self.seen, self.votes.promised)
+        self.reach = seen.round + STEP
+        if ballot.round <= self.reach:
+            return False
+        if ballot.round < ROUND_MAX:
+            self.seen = Ballot(self.reach, NodeId(""))
+        return True
+
     def on_reject(self, sender: NodeId, message: m.Reject) -> None:
+        if message.ballot.round > self.reach and self.too_far(message.ballot):
+            return
         self.seen = max(self.seen, message.ballot)
         if self.term is not None and message.ballot > self.term.ballot:
             if self.term.elected:  # this replica was the last leader, and has stepped down
@@ -421,6 +441,8 @@ class Leader:
         if term is None or message.ballot != term.ballot:
             return
         member = Member(sender, message.incarnation)
+        if not (0 <= message.stamp <= self.io.now and message.bound >= 0):
+            return  # no Beat was sent then
         end = message.stamp + self.options.lease(message.bound)
         term.ends[member] = max(end, term.ends.get(member, end))
 
@@ -436,7 +458,7 @@ class Leader:
         if len(config.members) == 1 and config.members[0].node == self.membership.me:
             return UNLIMITED
         ends = sorted(term.ends.get(member, term.since) for member in config.members)
-        return ends[len(ends) - config.majority]
+        return ends[len(ends) - config.majority] if ends else term.since
 
     def leads(self, now: float) -> bool:
         """Return whether all acknowledged slots are applied here."""

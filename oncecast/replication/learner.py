@@ -18,7 +18,7 @@ from oncecast.replication.events import Added, Compare, Decided, Removed, StateM
 from oncecast.replication.leader import Leader
 from oncecast.replication.messages import CHECK, COMMAND, CONFIG, Item
 from oncecast.replication.options import GroupOptions
-from oncecast.replication.quorum import NO_MEMBERS, Config, Member, Tallies, decode_config
+from oncecast.replication.quorum import Config, Member, Tallies, decode_config
 from oncecast.replication.reconfiguration import Reconfiguration
 from oncecast.replication.state import Fetching, Membership, Progress
 from oncecast.replication.values import Values
@@ -48,6 +48,8 @@ class Learner:
 
     def on_accepted(self, sender: NodeId, message: m.Accepted) -> None:
         ballot, member = message.ballot, Member(sender, message.incarnation)
+        if ballot.round > self.leader.reach and self.leader.too_far(ballot):
+            return
         if ballot > self.votes.promised:
             self.leader.outrun(ballot)
         applied, count = self.progress.applied, self.tallies.count
@@ -148,7 +150,7 @@ class Learner:
 
     def _reconfigure(self, slot: int, item: Item) -> None:
         before, config = self.membership.config, decode_config(item.data)
-        if before != NO_MEMBERS and config.version != before.version + 1:
+        if not config.follows(before):
             return  # it was made for an earlier membership
         self.membership.history.decided(slot, config)
         if self.started:

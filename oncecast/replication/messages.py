@@ -5,6 +5,7 @@ deciding     Accept → Accepted, to all | Reject
 leading      Beat → Heard                       Release: the leader steps down by itself
 catching up  Want → Chosen | Lacking | Ahead    WantPiece → Piece    Recall → Recalled | Lacking
 joining      Offer → Guide                      comparing  Sum
+two groups   Attest → Guide
 
 Each request names the `group` that it is meant for; 0 means any group.
 """
@@ -201,10 +202,19 @@ class Offer(Value, tag="Offer"):
 
 
 class Guide(Value, tag="Guide"):
-    """Ask this leader; these are the replicas that I know."""
+    """Ask this leader; these are the replicas that I know.
+
+    Incarnations and the number of the group are 0: only admitted nodes learn them.
+    """
 
     leader: NodeId
     config: Config
+
+
+class Attest(Value, tag="Attest"):
+    """Tell `node`, which belongs to another group, which replicas you know."""
+
+    node: NodeId
 
 
 class Sum(Value, tag="Sum"):
@@ -242,6 +252,7 @@ Message = (
     | Piece
     | Offer
     | Guide
+    | Attest
     | Sum
     | Stored
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
+from oncecast.replication.quorum import SIZE_MAX
+
 PIECES = 64
 
 
@@ -30,6 +32,8 @@ class GroupOptions:
         for name in ("size", *sizes):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        if self.size > SIZE_MAX:
+            raise ValueError(f"size is {self.size}; it must be {SIZE_MAX} or less")
         for name in ("heartbeat", "suspicion", "resend", "unclaimed_after"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)} s; it must be more than 0")

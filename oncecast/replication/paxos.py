@@ -10,6 +10,8 @@
     Joining            reconfiguration.py  offers a node that is not a member
     Retirement         retirement.py       hands over before a stop
     Comparison         comparing.py        compares the replicas' states
+    Gate               gate.py             drops messages of nodes that are not members
+    OtherGroup         other_group.py      finds out that another group has this node
     Recovery           recovery.py         restores the log and starts
 
 The parts share the state in state.py, values.py, votes.py, quorum.py and roster.py. A constructor
@@ -25,7 +27,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from oncecast.errors import Diverged
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication import messages as m
 from oncecast.replication.acceptor import Acceptor
@@ -40,9 +41,11 @@ from oncecast.replication.events import (
     Retire,
     StateMachine,
 )
+from oncecast.replication.gate import Gate
 from oncecast.replication.leader import Leader
 from oncecast.replication.learner import Learner
 from oncecast.replication.options import GroupOptions
+from oncecast.replication.other_group import OtherGroup
 from oncecast.replication.quorum import NO_MEMBERS, Config, Tallies
 from oncecast.replication.reconfiguration import Joining, Reconfiguration
 from oncecast.replication.recovery import Recovery
@@ -109,13 +112,16 @@ class Paxos(Protocol):
         self.supplier = supplier = Supplier(*common, *log, fetching)
         self.transfer = Transfer(*common, *log, tallies, fetching, leader, learner, supplier)
         self.catch_up = CatchUp(
-            self, membership, progress, *log, fetching, leader, learner, self.transfer, self.joining
+            *common, *log, fetching, leader, learner, self.transfer, self.joining
         )
         self.acceptor = Acceptor(
             self, options, membership, following, *log, leader, self.retirement, learner, supplier
         )
         self.recovery = Recovery(*common, following, *log, fetching, leader, learner, founders)
-        self.status = Status(options, self.last_message, state, leader)
+        self.other_group = OtherGroup(self, options, membership, following)
+        self.gate = Gate(membership, fetching, roster, self.other_group)
+        self.status = Status(options, self.last_message, state, leader, self.gate)
+        self._history = membership.history
         self._handlers = self._message_handlers()
         self._timers = self._timer_handlers()
 
@@ -167,12 +173,15 @@ class Paxos(Protocol):
         self.retirement.lost(peer)
 
     def receive(self, sender: NodeId, message: m.Message) -> None:
+        if sender not in self._history.named and not self.gate.admits(sender, message):
+            return
         self.last_message[sender] = self.now
         if len(self.last_message) > SENDERS_MAX:
             self._forget_sender()
         group = getattr(message, "group", 0)
         if group and (own := self.state.membership.group) and group != own:
-            self._hear_another_group(sender, message)
+            if isinstance(message, m.Beat):
+                self.other_group.on_beat(sender)
         else:
             self._handlers[type(message)](sender, message)
 
@@ -181,16 +190,18 @@ class Paxos(Protocol):
         replicas, heard = self.nodes(), self.last_message
         del heard[min(heard, key=lambda node: (node in replicas, heard[node]))]
 
-    def _hear_another_group(self, sender: NodeId, message: m.Message) -> None:
-        """Stop if another group counts this node as a member.
+    def _if_asked(self, take: Callable[[NodeId, Any], None]) -> Callable[[NodeId, m.Message], None]:
+        """Return a handler that takes only answers of nodes that were asked."""
 
-        A first node that has lost its disk, and was not started with --join, creates another group.
-        """
-        if isinstance(message, m.Beat):
-            raise Diverged(
-                f"replica {self.me}: {sender} leads another group that has this node as a member",
-                f"move its data directory away and let it join again, with --join {sender}",
-            )
+        def take_if_asked(sender: NodeId, message: m.Message) -> None:
+            if self.gate.asked_for(sender):
+                take(sender, message)
+
+        return take_if_asked
+
+    def _on_guide(self, sender: NodeId, message: m.Guide) -> None:
+        self.joining.on_guide(sender, message)
+        self.other_group.on_guide(sender, message)
 
     def timeout(self, timer: m.Timer) -> None:
         self._timers[type(timer)]()
@@ -214,15 +225,16 @@ class Paxos(Protocol):
             m.Reject: self.leader.on_reject,
             m.Heard: self.reconfiguration.on_heard,
             m.Offer: self.reconfiguration.on_offer,
-            m.Guide: self.joining.on_guide,
-            m.Chosen: self.catch_up.on_chosen,
-            m.Lacking: self.catch_up.on_lacking,
+            m.Guide: self._on_guide,
+            m.Attest: self.other_group.on_attest,
+            m.Chosen: self._if_asked(self.catch_up.on_chosen),
+            m.Lacking: self._if_asked(self.catch_up.on_lacking),
             m.Recall: self.catch_up.on_recall,
-            m.Recalled: self.catch_up.on_recalled,
+            m.Recalled: self._if_asked(self.catch_up.on_recalled),
             m.Want: self.supplier.on_want,
             m.WantPiece: self.supplier.on_want_piece,
-            m.Ahead: self.transfer.on_ahead,
-            m.Piece: self.transfer.on_piece,
+            m.Ahead: self._if_asked(self.transfer.on_ahead),
+            m.Piece: self._if_asked(self.transfer.on_piece),
             m.Sum: self.comparison.on_sum,
         }
 

@@ -16,6 +16,9 @@ import msgspec
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.ballot import Ballot
 
+# Each member costs a message per command. Nine members survive four failures.
+SIZE_MAX = 9
+
 
 class Member(NamedTuple):
     node: NodeId
@@ -66,11 +69,44 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
         kept = [member for member in self.members if member.node != node]
         return self.successor(*kept, size=size)
 
+    def follows(self, before: Config) -> bool:
+        """Return whether this membership may replace `before`; any may be the first one."""
+        if not self.members or len(set(self.nodes())) < len(self.members):
+            return False
+        if not before.version:
+            return True
+        changed = set(self.members) ^ set(before.members)
+        same_group = self.group == before.group
+        return self.version == before.version + 1 and len(changed) <= 1 and same_group
+
+    def with_sound_size(self) -> Config:
+        """Return this membership; a size that no leader proposes keeps the members there are.
+
+        Earlier versions decided every size that a client asked for.
+        """
+        if 1 <= self.size <= SIZE_MAX or not self.members:
+            return self
+        size = min(len(self.members), SIZE_MAX)
+        return Config(self.version, self.members, size, self.group)
+
+    def without_secrets(self) -> Config:
+        """Return this membership for a node that is not admitted: only addresses."""
+        members = tuple(Member(member.node, 0) for member in self.members)
+        return Config(self.version, members, self.size)
+
 
 NO_MEMBERS = Config(0, (), 0)
 
-decode_config = msgspec.msgpack.Decoder(Config).decode
 encode_config = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Config).decode
+
+
+def decode_config(data: bytes) -> Config:
+    """Return the membership, or NO_MEMBERS if the bytes are none: every replica ignores that."""
+    try:
+        return _decode(data).with_sound_size()
+    except (ValueError, RecursionError):
+        return NO_MEMBERS
 
 
 class Memberships:
@@ -80,6 +116,7 @@ class Memberships:
         self._slots = [0]  # where each was decided: it is in force after that slot
         self._configs = [NO_MEMBERS]
         self.last = NO_MEMBERS
+        self.named: dict[NodeId, None] = {}  # the nodes of the last one
 
     @property
     def since(self) -> int:
@@ -96,12 +133,16 @@ class Memberships:
     def decided(self, slot: int, config: Config) -> None:
         self._slots.append(slot)
         self._configs.append(config)
-        self.last = config
+        self._set_last(config)
 
     def start(self, slot: int, config: Config) -> None:
         """Start with this membership; slots before `slot` are not asked for any more."""
+        config = config.with_sound_size()
         self._slots, self._configs = [slot], [config]
-        self.last = config
+        self._set_last(config)
+
+    def _set_last(self, config: Config) -> None:
+        self.last, self.named = config, dict.fromkeys(config.nodes())
 
     def forget(self, slot: int) -> None:
         """Drop the memberships of slots up to this one."""

@@ -20,7 +20,7 @@ from oncecast.replication.events import Change, Suspected
 from oncecast.replication.leader import Leader, Term
 from oncecast.replication.messages import CONFIG, NOOP, Guide, Heard, Item, Offer, OfferDue, Silence
 from oncecast.replication.options import GroupOptions
-from oncecast.replication.quorum import Config, Member, encode_config
+from oncecast.replication.quorum import SIZE_MAX, Config, Member, encode_config
 from oncecast.replication.roster import Roster
 from oncecast.replication.state import Fetching, Following, Membership, Progress
 
@@ -42,7 +42,7 @@ class Reconfiguration:
 
     def on_offer(self, sender: NodeId, message: Offer) -> None:
         config, roster, term = self.membership.config, self.roster, self.leader.term
-        self.io.send(sender, Guide(self.following.leader, config), after=0)
+        self.io.send(sender, Guide(self.following.leader, config.without_secrets()), after=0)
         if term is None or not term.acting:
             return
         if config.member(sender) is None:
@@ -66,6 +66,8 @@ class Reconfiguration:
         if offered is not None and offered.member.incarnation == message.incarnation:
             chosen = roster.chosen_at(message.stamp, self.progress.applied)
             roster.note_offer(offered.member, message.applied, chosen)
+            if sender == roster.newcomer:
+                self.look()  # it may be a member now
 
     def on_change(self, change: Change) -> None:
         self.roster.changes.append(change)
@@ -132,11 +134,13 @@ class Reconfiguration:
         The present membership means that the change is done, or impossible.
         """
         config, roster, size = self.membership.config, self.roster, change.size
+        if not 0 <= size <= SIZE_MAX:
+            return config
         if change.add and config.member(change.add) is None:
             if change.add not in roster.offers:
                 return config
             member = roster.offers[change.add].member
-            if roster.caught_up(change.add):
+            if roster.caught_up(change.add) and self._answers(member):
                 return config.added(member, size)
             self._choose_newcomer(change.add)
             return None
@@ -170,19 +174,29 @@ class Reconfiguration:
         waiting = [node for node in roster.offers if config.member(node) is None]
         for node in waiting:
             member = roster.offers[node].member
-            # Next to a silent member, it is needed at once to answer the leader.
-            if roster.caught_up(node) and (free or term.ends.get(member, 0.0) > self.io.now):
+            if roster.caught_up(node) and self._answers(member):
                 return config.added(member)
         if waiting:
             self._choose_newcomer(self._next_newcomer(waiting))
         return None
 
+    def _answers(self, member: Member) -> bool:
+        """Return whether a newcomer has just answered this leader.
+
+        It has a vote as soon as it is a member. A group of two that includes a node which never
+        answers could decide nothing, not even to remove it.
+        """
+        term = self.leader.term
+        return term is not None and term.ends.get(member, 0.0) > self.io.now
+
     def _next_newcomer(self, waiting: list[NodeId]) -> NodeId:
-        """Take turns: a newcomer that never catches up must not keep others out."""
-        newcomer = self.roster.newcomer
+        """Take turns: a newcomer that never catches up or answers must not keep others out."""
+        newcomer, options = self.roster.newcomer, self.options
         if newcomer not in waiting:
             return waiting[0]
-        if self.io.now < self.roster.newcomer_since + self.options.replace_after:
+        answers = self._answers(self.roster.offers[newcomer].member)
+        turn = options.replace_after if answers else 2 * options.suspicion
+        if self.io.now < self.roster.newcomer_since + min(turn, options.replace_after):
             return newcomer
         return waiting[(waiting.index(newcomer) + 1) % len(waiting)]
 
@@ -234,6 +248,7 @@ class Joining:
     def offer(self) -> None:
         leader = self.following.leader or self.guide
         for node in [leader] if leader else self.fetching.sources():
+            self.fetching.ask(node)
             self.io.send(node, Offer(self.membership.incarnation, self.progress.applied))
         self.guide = NodeId("")  # if it does not answer, another node may
 

@@ -89,7 +89,7 @@ class Recovery:
         progress, votes, machine = self.progress, self.votes, self.learner.machine
         assert machine is not None, "a snapshot needs a state machine"
         self.membership.incarnation, self.born = state.incarnation, True
-        votes.promised = state.promised
+        votes.restore_promise(state.promised)
         votes.top, votes.renewals, votes.replaced = state.vouch
         progress.applied = progress.certain = state.slot
         progress.chain = state.chain

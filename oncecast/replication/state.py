@@ -14,6 +14,8 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.quorum import NO_MEMBERS, Config, Member, Memberships
 
 HOLES_AT_ONCE = 16
+ASKED_MAX = 64  # nodes whose answers are awaited
+ANSWER_TIMES = 5  # suspicion times that an answer may take
 
 
 class Membership:
@@ -146,6 +148,7 @@ class Fetching:
     ) -> None:
         self.io, self.options = io, options
         self.membership, self.progress, self.following = membership, progress, following
+        self.asked: dict[NodeId, float] = {}  # when each node was asked something last
         self.tried: dict[NodeId, None] = {}  # replicas asked for the next slot in vain
         self.lost_by: dict[NodeId, None] = {}  # replicas whose disk has lost the next slot
         self.applied_when_set = -1  # the last applied slot when the timer was set; -1: not set
@@ -161,7 +164,23 @@ class Fetching:
         nodes = dict.fromkeys((*membership.config.nodes(), leader, *contacts))
         return [node for node in nodes if node and node != membership.me]
 
+    def ask(self, node: NodeId) -> None:
+        """Take answers of this node from now on."""
+        self.asked.pop(node, None)
+        self.asked[node] = self.io.now
+        if len(self.asked) > ASKED_MAX:
+            del self.asked[next(iter(self.asked))]
+
+    def awaits(self, node: NodeId) -> bool:
+        """Return whether an answer of this node may still be on its way.
+
+        A replica that waits for one asks again after `resend` seconds.
+        """
+        asked = self.asked.get(node)
+        return asked is not None and self.io.now <= asked + ANSWER_TIMES * self.options.suspicion
+
     def want_from(self, node: NodeId) -> None:
+        self.ask(node)
         progress, group = self.progress, self.membership.group
         if progress.known > progress.applied:
             self.io.send(node, Want(progress.applied + 1, progress.known, group), after=0)

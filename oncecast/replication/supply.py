@@ -258,6 +258,7 @@ class Transfer:
     def _continue(self, taking: Taking) -> None:
         """Ask for the next piece or entry; if nothing is missing, install the snapshot."""
         ahead, group = taking.ahead, self.membership.group
+        self.fetching.ask(taking.source)
         self.io.later(self.options.resend, m.Behind())
         if taking.index < ahead.pieces:
             self.io.send(taking.source, m.WantPiece(ahead.slot, taking.index, group), after=0)

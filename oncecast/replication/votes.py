@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from oncecast.kernel.protocol import Protocol
 from oncecast.replication import messages as m
-from oncecast.replication.ballot import BOTTOM, Ballot
+from oncecast.replication.ballot import BOTTOM, ROUND_MAX, Ballot
 from oncecast.replication.messages import Item, Vote
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.state import Membership, Progress
@@ -57,6 +57,14 @@ class Votes:
     def store_promise(self, ballot: Ballot) -> None:
         self.promised = ballot
         self.promised_in = self.io.append(m.Promised(ballot, self.vouch))
+
+    def restore_promise(self, ballot: Ballot) -> None:
+        """Restore a promise, unless no replica ever led with such a ballot.
+
+        Earlier versions promised every ballot that they were sent, and none is above the last one.
+        """
+        if ballot.round < ROUND_MAX:
+            self.promised = max(self.promised, ballot)
 
     def report(self, ballot: Ballot, first: int, bytes_max: float = UNLIMITED) -> m.Promise:
         """Return a Promise with all votes from `first` on, or as many as `bytes_max` allows.
@@ -150,7 +158,8 @@ class Votes:
     def vouched(self, ballot: Ballot, vouch: m.Vouch, slot: int = 0) -> None:
         """Use the summary in a restored record of all promises and votes before it."""
         top, renewals, replaced = vouch
-        self.promised, self.top = max(self.promised, ballot), max(self.top, top)
+        self.top = max(self.top, top)
+        self.restore_promise(ballot)
         counted = self.counted
         self.counted, self.replaced = replaced, max(self.replaced, replaced)
         # The first records after a snapshot may be older than it, of an earlier incarnation.

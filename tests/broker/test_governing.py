@@ -421,3 +421,33 @@ def test_possible_change_is_not_refused() -> None:
         assert refusal(group, change) == ""
     made.state.roster.silent[B] = None
     assert refusal(group, Change(add=B, remove=C)).startswith("without c only 1 of 2 replicas")
+
+
+@pytest.mark.parametrize(
+    ("members", "change", "why"),
+    [
+        ("abc", Change(size=-1), "a group cannot have -1 replicas"),
+        ("abc", Change(size=2**63), "a group cannot have 9223372036854775808 replicas (limit 9)"),
+        ("abc", Change(size=10), "choose 1 to 9"),
+        ("abc", Change(remove=C, size=-1), "a group cannot have -1 replicas"),
+        ("abcdefghi", Change(add=NodeId("x")), "a group cannot have 10 replicas"),
+        ("abc", Change(size=1), "the group has 3 replicas; remove one by name"),
+        ("abc", Change(size=1, force=True), "the group has 3 replicas; remove one by name"),
+        ("abc", Change(size=4), "tolerates no more failures than one of 3; choose an odd"),
+        ("a", Change(size=1), "a group of 1 tolerates no failure; choose 3"),
+        ("ab", Change(size=2), "a group of 2 tolerates no failure; choose 3"),
+        ("abc", Change(size=4, force=True), ""),
+        ("a", Change(size=1, force=True), ""),
+        ("abc", Change(size=9), ""),
+        ("abc", Change(remove=C), ""),
+    ],
+)
+def test_size_of_a_group_is_checked(members: str, change: Change, why: str) -> None:
+    """SEC-3: a client cannot take the redundancy of a group, or crash it."""
+    group = governor(members="a").group
+    made = tuple(Member(NodeId(each), 1) for each in members)
+    config = Config(5, made, max(3, len(members)))
+    group._state.membership.history.start(0, config)
+    group._state.roster.note_offer(Member(NodeId("x"), 1), 0, 0)
+    assert why in refusal(group, change)
+    assert bool(refusal(group, change)) is bool(why)

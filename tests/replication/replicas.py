@@ -6,7 +6,17 @@ from random import Random
 
 from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Value
 from oncecast.replication.ballot import Ballot
-from oncecast.replication.messages import COMMAND, Accept, Born, Item, Promise, Stored, Vouch
+from oncecast.replication.gate import ANSWERS
+from oncecast.replication.messages import (
+    COMMAND,
+    Accept,
+    Born,
+    Guide,
+    Item,
+    Promise,
+    Stored,
+    Vouch,
+)
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
@@ -72,6 +82,9 @@ def started(me: NodeId = B, config: Config = THREE, options: GroupOptions = OPTI
 
 
 def hear(group: Paxos, sender: NodeId, message: Value) -> list[Effect]:
+    """Deliver a message, an answer as if it had been asked for, and return the effects."""
+    if isinstance(message, (Guide, *ANSWERS)):
+        group.state.fetching.ask(sender)
     group.receive(sender, message)  # type: ignore[arg-type]
     return group.drain()
 

@@ -46,10 +46,19 @@ def leading(size: int = 3) -> Paxos:
     return group
 
 
+def answers(group: Paxos, applied: int = 0) -> None:
+    """Offer OTHER, and answer a Beat as that node."""
+    group.receive(OTHER, Offer(9, 0))
+    assert group.leader.term is not None
+    group.receive(OTHER, Heard(group.leader.term.ballot, group.now, 9, applied, 2.0))
+
+
 def asked(group: Paxos, change: Change) -> list[Config]:
     """Request a change, and return the memberships that are proposed at once."""
     group.drain()
     group.request(change)
+    if change.add and group.state.roster.newcomer == OTHER:
+        answers(group)
     records = [effect.record for effect in group.drain() if isinstance(effect, Append)]
     return [decode_config(each.data) for each in records if isinstance(each, Entry)]
 
@@ -109,7 +118,7 @@ def test_change_for_a_node_that_never_offered_itself_is_dropped() -> None:
     group = leading()
     assert asked(group, Change(add=THIRD)) == []
     assert group.state.roster.changes == []
-    group.receive(OTHER, Offer(9, 0))
+    answers(group)
     assert group.leader.term is not None
     assert group.leader.term.changing is not None  # this node is added instead
 
@@ -123,8 +132,7 @@ def test_newcomer_drops_requested_changes() -> None:
 
 def test_leader_records_the_applied_slots_that_followers_report() -> None:
     group = leading()
-    assert group.leader.term is not None
-    group.receive(OTHER, Heard(group.leader.term.ballot, 0.0, 9, 41, 2.0))
+    answers(group, 41)
     assert group.state.roster.reported == {Member(OTHER, 9): 41}
 
 

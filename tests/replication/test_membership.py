@@ -115,6 +115,13 @@ def offered(group: Paxos, node: NodeId, incarnation: int = 9, applied: int = 0) 
     group.receive(node, Offer(incarnation, applied))
 
 
+def answered(group: Paxos, node: NodeId, incarnation: int = 9) -> None:
+    """Answer a Beat as the newcomer that the leader lets catch up."""
+    assert group.leader.term is not None
+    assert group.state.roster.newcomer == node
+    hear(group, node, Heard(group.leader.term.ballot, group.now, incarnation, group.applied, 2.0))
+
+
 def test_change_is_proposed_only_after_a_slot_was_decided_under_the_membership() -> None:
     """So no leader with a lower ballot can decide a slot after the change."""
     group = leading()
@@ -128,6 +135,7 @@ def test_adding_and_removing_a_member_takes_two_steps() -> None:
     alive(group, B, C)
     offered(group, D)
     group.request(Change(add=D, remove=C))
+    answered(group, D)
     assert decide(group) == [NOOP, FOUR]
     joined(group, D)
     assert decide(group, B, D) == [FOUR.removed(C)]
@@ -137,6 +145,8 @@ def test_newcomer_is_added_to_an_incomplete_group() -> None:
     group = leading(config=Config(1, THREE.members[:2], 3))
     alive(group, B)
     offered(group, D)
+    assert decide(group) == []
+    answered(group, D)
     assert decide(group)[-1] == Config(2, (*THREE.members[:2], Member(D, 9)), 3)
 
 
@@ -173,9 +183,11 @@ def test_newcomer_beside_a_silent_member_must_have_answered_the_leader() -> None
     assert group.state.roster.audience() == [B, C, D]
     alive(group, D, incarnation=8)
     assert decide(group) == []  # another incarnation
-    alive(group, D, incarnation=9)
-    group.now += group.options.suspicion
+    assert group.leader.term is not None
+    group.leader.term.ends[Member(D, 9)] = group.now
     assert decide(group) == []  # too long ago
+    alive(group, D, incarnation=9)
+    assert decide(group) == [NOOP, FOUR]
 
 
 def test_newcomer_is_removed_again_if_the_silent_member_comes_back() -> None:
@@ -398,13 +410,14 @@ def test_non_member_offers_itself_to_its_contacts_then_to_the_named_leader() -> 
 
 def test_non_member_does_not_wait_for_a_silent_leader() -> None:
     group = outsider()
+    hear(group, A, Guide(C, NO_MEMBERS.added(Member(C, 0))))
     hear(group, C, Beat(ballot(1, C), 0, 1.0))
     group.timeout(OfferDue())
     assert [to for to, _ in sends(group.drain())] == [C]
     group.now += 2 * group.options.suspicion
     group.timeout(OfferDue())
     effects = group.drain()
-    assert [to for to, _ in sends(effects)] == [A, B]
+    assert [to for to, _ in sends(effects)] == [C, A, B]
     assert events(effects) == [LeaderChanged(NodeId(""))]  # clients are not redirected there
 
 

@@ -50,6 +50,7 @@ from tests.replication.replicas import (
 from tests.replication.test_membership import (
     FOUR,
     alive,
+    answered,
     decide,
     offered,
     outsider,
@@ -90,6 +91,7 @@ def test_non_member_offers_itself_with_each_heartbeat() -> None:
 
 def test_non_member_offers_itself_only_to_the_leader_that_it_hears() -> None:
     group = outsider()
+    group.state.fetching.ask(C)
     hear(group, C, Beat(ballot(1, C), 0, 1.0))
     hear(group, A, Guide(B, THREE))
     group.now += 2 * SUSPICION - 0.1
@@ -130,9 +132,14 @@ def test_non_member_keeps_a_bounded_number_of_contacts() -> None:
 
 
 def test_offer_is_answered_with_the_leader_and_the_membership() -> None:
-    assert hear(started(), D, Offer(9, 0)) == [Send(D, Guide(NO_NODE, THREE), after=0)]
+    """SEC-1: a node that is not admitted learns addresses only."""
+    shown = Config(1, (Member(A, 0), Member(B, 0), Member(C, 0)), 3)
+    numbered = Config(1, THREE.members, 3, group=7)
+    assert hear(started(config=numbered), D, Offer(9, 0)) == [
+        Send(D, Guide(NO_NODE, shown), after=0)
+    ]
     group = leading()
-    assert hear(group, D, Offer(9, 4))[:1] == [Send(D, Guide(A, THREE), after=0)]
+    assert hear(group, D, Offer(9, 4))[:1] == [Send(D, Guide(A, shown), after=0)]
     assert group.state.roster.offers[D][:2] == (Member(D, 9), 4)
     assert group.state.roster.last_heard[D] == group.now
 
@@ -192,10 +199,12 @@ def test_offer_that_is_not_renewed_is_dropped() -> None:
 def test_answer_to_a_beat_renews_an_offer_of_the_same_incarnation() -> None:
     group = leading()
     offered(group, D)
+    group.reconfiguration._choose_newcomer(D)
     group.now += 1.0
     assert group.leader.term is not None
     hear(group, D, Heard(group.leader.term.ballot, group.now, 9, 5, 2.0))
     assert group.state.roster.offers[D][:3] == (Member(D, 9), 5, group.now)
+    group.reconfiguration._choose_newcomer(D)  # no seat is free, so its turn ended
     hear(group, D, Heard(group.leader.term.ballot, group.now, 8, 6, 2.0))
     assert group.state.roster.offers[D].applied == 5
     assert group.state.roster.reported == {Member(D, 9): 5, Member(D, 8): 6}
@@ -274,6 +283,7 @@ def test_size_changes_together_with_an_added_or_removed_member() -> None:
     alive(group, B, C)
     offered(group, D)
     group.request(Change(add=D, size=4))
+    answered(group, D)
     assert decide(group) == [NOOP, Config(2, FOUR.members, 4)]
 
 
@@ -326,6 +336,7 @@ def test_lag_of_a_newcomer_counts_from_the_beat_that_it_answers() -> None:
     group = leading()
     alive(group, B, C)
     offered(group, D)
+    group.request(Change(add=D))
     group.state.progress.applied = 10
     group.now += 0.2
     group.timeout(BeatDue())
@@ -343,7 +354,10 @@ def test_lag_of_a_newcomer_counts_from_the_beat_that_it_answers() -> None:
 
 def test_each_newcomer_has_its_turn_to_catch_up() -> None:
     group = leading()
-    offered(group, D)
+    assert group.leader.term is not None
+    for node in (D, E):
+        offered(group, node)
+        group.leader.term.ends[Member(node, 9)] = group.now + 99.0
     assert group.reconfiguration._next_newcomer([D, E]) == D
     group.reconfiguration._choose_newcomer(D)
     began = group.now
@@ -358,6 +372,18 @@ def test_each_newcomer_has_its_turn_to_catch_up() -> None:
     assert group.state.roster.newcomer_since == group.now
     group.now += OPTIONS.replace_after
     assert group.reconfiguration._next_newcomer([D, E]) == D
+
+
+def test_newcomer_that_does_not_answer_has_a_short_turn() -> None:
+    """SEC-1: or nodes that never answer would keep others out."""
+    group = leading()
+    for node in (D, E):
+        offered(group, node)
+    group.reconfiguration._choose_newcomer(D)
+    group.now += 2 * SUSPICION - 0.1
+    assert group.reconfiguration._next_newcomer([D, E]) == D
+    group.now += 0.2
+    assert group.reconfiguration._next_newcomer([D, E]) == E
 
 
 def test_majority_of_the_remaining_members_must_have_the_last_membership() -> None:
@@ -383,6 +409,7 @@ def test_reports_of_former_members_are_dropped() -> None:
 
 def test_newcomer_that_has_caught_up_offers_itself_at_once() -> None:
     group = outsider()
+    group.state.fetching.ask(C)
     hear(group, C, Beat(ballot(1, C), 2, 1.0))
     assert not any(isinstance(each, Offer) for _, each in sends(hear(group, A, Chosen(1, (X,)))))
     effects = hear(group, A, Chosen(2, (X,)))
@@ -502,7 +529,10 @@ def test_first_newcomer_that_has_caught_up_is_added() -> None:
     group.state.progress.applied = OPTIONS.window_slots
     offered(group, D, applied=0)
     offered(group, E, applied=OPTIONS.window_slots)
-    config = group.reconfiguration._next(group.leader.term)  # type: ignore[arg-type]
+    assert group.leader.term is not None
+    for node in (D, E):
+        group.leader.term.ends[Member(node, 9)] = group.now + 1.0
+    config = group.reconfiguration._next(group.leader.term)
     assert config == Config(2, (*TWO.members, Member(E, 9)), 3)
 
 
@@ -621,6 +651,7 @@ def test_leader_beats_at_once_after_it_added_a_member() -> None:
     group = leading(config=TWO)
     alive(group, B)
     offered(group, D)
+    answered(group, D)
     sync(group)
     hear(group, B, Accepted(ballot(1), 1, 1, 1))
     group.reconfiguration.look()
@@ -712,6 +743,8 @@ def test_chosen_newcomer_gets_a_beat_at_once() -> None:
 def test_newcomers_take_turns_in_order() -> None:
     """REP-2"""
     group = leading()
+    for node in (A, D, E):
+        offered(group, node)
     group.state.roster.newcomer, group.state.roster.newcomer_since = (
         D,
         group.now - group.options.replace_after,

@@ -43,7 +43,7 @@ from tests.replication.replicas import (
     sends,
     sync,
 )
-from tests.replication.test_membership import alive, decide, joined, outsider, passes
+from tests.replication.test_membership import alive, answered, decide, joined, outsider, passes
 
 TWO = Config(1, THREE.members[:2], 3)
 AHEAD = 4096  # slots that a replica accepts ahead of its applied slot
@@ -195,9 +195,11 @@ def test_member_is_removed_only_after_a_majority_of_the_rest_has_all_decided_slo
     group = leading(config=TWO)
     alive(group, B)
     hear(group, D, Offer(9, 0))
+    answered(group, D)
     assert decide(group)[-1] == TWO.added(Member(D, 9))
     assert group.leader.term is not None
     hear(group, D, Promise(group.leader.term.ballot, 9, 1, 0, (), ()))
+    del group.state.roster.reported[Member(D, 9)]
     group.request(Change(remove=B))
     assert decide(group, B, D) == []
     alive(group, B)

@@ -412,7 +412,7 @@ def test_snapshot_with_another_membership_reports_added_and_removed_nodes() -> N
 def test_snapshot_clears_votes_and_tallies_up_to_its_slot_only() -> None:
     group = started(B, options=SMALL)
     hear(group, A, Accept(ballot(1), 4, (X, Y, X, Y), 0))
-    hear(group, D, Accepted(ballot(1), 4, 7, 1))
+    hear(group, C, Accepted(ballot(1), 4, 7, 2))
     group.state.progress.learned[3] = None
     group.state.fetching.tried[A] = group.state.fetching.lost_by[A] = None
     hear(group, C, Ahead(5, 6, 999, THREE, 1))

@@ -10,17 +10,27 @@ from random import Random
 import pytest
 
 from oncecast.errors import Diverged
-from oncecast.kernel.protocol import NodeId
+from oncecast.kernel.protocol import NodeId, Send
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.draw import FAST
 from oncecast.lab.scenarios.paxos_ledger import Ledger, Put
-from oncecast.replication.messages import Accept, Beat, Canvass, Prepare, Want, WantPiece
+from oncecast.replication.messages import (
+    Accept,
+    Attest,
+    Beat,
+    Canvass,
+    Guide,
+    Prepare,
+    Want,
+    WantPiece,
+)
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import Config, Member
+from oncecast.replication.quorum import NO_MEMBERS, Config, Member
 from oncecast.simulator.simulated import Simulation
 from tests.replication.quiet import paxos_of
-from tests.replication.replicas import A, B, C, ballot, command, hear, sends, started
+from tests.replication.replicas import A, B, C, D, ballot, command, hear, leading, sends, started
 
+ALONE = Config(1, (Member(B, 1),), 3, group=1)
 OURS = Config(1, (Member(A, 1), Member(B, 1), Member(C, 1)), 3, group=7)
 FIRST, *LATER = [NodeId("n0"), NodeId("n1"), NodeId("n2")]
 
@@ -41,11 +51,63 @@ def test_requests_of_another_group_are_not_answered(
     assert hear(started(B, OURS), A, message) == []
 
 
-def test_replica_contacted_by_the_leader_of_another_group_stops() -> None:
+def shown(*nodes: NodeId) -> Guide:
+    """Return what the replicas of another group tell a node outside of it."""
+    return Guide(A, Config(4, tuple(Member(node, 0) for node in nodes), 3))
+
+
+def claimed() -> Paxos:
+    """Return a founder, alone in its group, that A claims as a member of another group."""
+    group = started(B, ALONE)
+    assert hear(group, A, Beat(ballot(1), 0, 1.0, 8)) == [Send(A, Attest(B), after=0)]
+    return group
+
+
+def test_founder_that_a_majority_of_another_group_names_stops() -> None:
+    group = claimed()
+    group.receive(A, shown(A, B, C))
     with pytest.raises(
         Diverged, match=r"a leads another group that has this node as a member; .* --join a"
     ):
-        hear(started(B, OURS), A, Beat(ballot(1), 0, 1.0, 8))
+        group.receive(C, shown(A, B, C))
+
+
+def test_one_node_cannot_stop_a_replica() -> None:
+    """SEC-1"""
+    group = claimed()
+    for guide in (shown(A, B, C), shown(A, B), shown(B), shown(A), Guide(A, NO_MEMBERS)):
+        assert hear(group, A, guide) == []
+    assert hear(group, A, Beat(ballot(1), 0, 1.0, 8)) == []  # the answers may be on their way
+    group.now += group.options.suspicion
+    group.receive(A, shown(A, B, C))
+    group.receive(C, shown(A, B, C))  # too late
+    assert hear(group, A, Beat(ballot(1), 0, 1.0, 8)) == [Send(A, Attest(B), after=0)]
+
+
+def test_witness_outside_the_other_group_does_not_count() -> None:
+    """SEC-1"""
+    group = claimed()
+    group.receive(A, shown(A, B, C))
+    group.receive(D, shown(A, B, C))
+    group.receive(D, shown(A, B, D))
+    group.receive(C, shown(A, C))
+
+
+def test_replica_that_did_not_found_its_group_ignores_other_groups() -> None:
+    """SEC-1"""
+    assert hear(started(B, OURS), A, Beat(ballot(1), 0, 1.0, 8)) == []
+    assert hear(started(B, OURS), D, Beat(ballot(1, D), 0, 1.0, 8)) == []
+
+
+def test_leader_that_is_asked_lets_its_group_attest() -> None:
+    group = leading(A, OURS)
+    attest, guide = Attest(B), Guide(A, OURS.without_secrets())
+    assert hear(group, B, attest) == [Send(B, guide, after=0), Send(C, attest, after=0)]
+    follower = started(C, OURS)
+    assert sends(hear(follower, A, attest)) == [(B, Guide(NodeId(""), guide.config))]
+    assert hear(follower, A, Attest(D)) == []  # not a member
+    assert hear(follower, D, Attest(D)) == []
+    assert hear(follower, A, Attest(C)) == []
 
 
 def test_memberships_and_requests_name_the_group() -> None:

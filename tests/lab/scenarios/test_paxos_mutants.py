@@ -658,7 +658,7 @@ mutant(
     "new members catch up in turn",
     Reconfiguration,
     "_next_newcomer",
-    "if self.io.now < self.roster.newcomer_since + self.options.replace_after:",
+    "if self.io.now < self.roster.newcomer_since + min(turn, options.replace_after):",
     "if True:",
     never_catches_up,
 )

@@ -1,0 +1,68 @@
+"""The gate: which messages a replica takes from nodes that are not members of its group.
+
+    from any node                        Offer
+    from a node that names this group    requests; see below
+    from the newcomer that catches up    Heard, Accepted, Reject: answers to this leader
+    from a node that was asked           Chosen, Lacking, Recalled, Ahead, Piece, Guide
+
+All other messages are dropped and counted. Members may send everything. Of them, too, the answers
+in the last line are taken only if they were asked for.
+
+The number of a group is random, and its leader tells it only to members and to the newcomer that it
+lets catch up. So a node that names it was admitted once. It may be a leader that was elected while
+this replica was away, or a member that does not know of its removal. A node that is not a member
+yet, and knows no number, listens to its contacts and to nodes to which it has offered itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.replication import messages as m
+from oncecast.replication.other_group import OtherGroup
+from oncecast.replication.roster import Roster
+from oncecast.replication.state import Fetching, Membership
+
+Request = m.Canvass | m.Prepare | m.Accept | m.Beat | m.Want | m.WantPiece | m.Recall
+ANSWERS = (m.Chosen, m.Lacking, m.Recalled, m.Ahead, m.Piece)
+FROM_NEWCOMER = (m.Heard, m.Accepted, m.Reject)
+
+
+@dataclass(eq=False)
+class Gate:
+    membership: Membership
+    fetching: Fetching
+    roster: Roster
+    other_group: OtherGroup
+    refused: int = 0  # messages
+
+    def admits(self, sender: NodeId, message: m.Message) -> bool:
+        """Return whether to take this message of a node that is not a member."""
+        admitted = self._admits(sender, message)
+        self.refused += not admitted
+        return admitted
+
+    def _admits(self, sender: NodeId, message: m.Message) -> bool:
+        if sender == self.membership.me or isinstance(message, m.Offer):
+            return True
+        if isinstance(message, Request):
+            group = self.membership.group
+            if group or self.membership.config.members:
+                return message.group == group or self._claims(message)
+            return sender in self.membership.contacts or self.fetching.awaits(sender)
+        if isinstance(message, FROM_NEWCOMER):
+            return sender == self.roster.newcomer
+        if isinstance(message, m.Guide):
+            return self.fetching.awaits(sender) or self.other_group.awaits()
+        return isinstance(message, ANSWERS) and self.fetching.awaits(sender)
+
+    def _claims(self, message: Request) -> bool:
+        """Return whether the sender says that it leads another group: that has to be proven."""
+        return isinstance(message, m.Beat) and message.group != 0
+
+    def asked_for(self, sender: NodeId) -> bool:
+        """Return whether an answer of a member was asked for."""
+        asked = self.fetching.awaits(sender)
+        self.refused += not asked
+        return asked

@@ -1,0 +1,76 @@
+"""Two groups at one address: a replica that founded its group by mistake finds out, and stops.
+
+A first node that has lost its disk, and was not told to join, founds another group. The leader of
+the old one still sends its Beats there. One message proves nothing, as any node can send it. So the
+replica asks that leader (Attest), which asks the other members of its group. Each tells the replica
+which members it knows (Guide). If a majority of the old group names this node, it stops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from oncecast.errors import Diverged
+from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.replication.messages import Attest, Guide
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.quorum import NO_MEMBERS, SIZE_MAX, Config
+from oncecast.replication.state import Following, Membership
+
+NO_NODE = NodeId("")
+
+
+@dataclass(eq=False)
+class OtherGroup:
+    io: Protocol
+    options: GroupOptions
+    membership: Membership
+    following: Following
+    leader: NodeId = NO_NODE  # it says that it leads a group with this node
+    asked: float = 0.0
+    config: Config = NO_MEMBERS  # the members that it names
+    witnesses: dict[NodeId, None] = field(default_factory=dict)
+
+    # -- the replica that hears of another group --
+
+    def on_beat(self, sender: NodeId) -> None:
+        """Ask a leader of another group for its members, one leader at a time."""
+        if self.awaits() or not self._founded_here:
+            return
+        self.leader, self.asked, self.config = sender, self.io.now, NO_MEMBERS
+        self.witnesses.clear()
+        self.io.send(sender, Attest(self.membership.me), after=0)
+
+    @property
+    def _founded_here(self) -> bool:
+        return self.membership.config.group == self.membership.incarnation
+
+    def awaits(self) -> bool:
+        return bool(self.leader) and self.io.now < self.asked + self.options.suspicion
+
+    def on_guide(self, sender: NodeId, message: Guide) -> None:
+        me, nodes = self.membership.me, message.config.nodes()
+        if not self.awaits() or len(nodes) > SIZE_MAX + 1 or not {me, sender} <= set(nodes):
+            return
+        if sender == self.leader:
+            self.config = message.config
+        if len(self.witnesses) <= SIZE_MAX:
+            self.witnesses[sender] = None
+        others = [node for node in self.config.nodes() if node != me and node in self.witnesses]
+        if others and len(others) >= self.config.majority:
+            raise Diverged(
+                f"replica {me}: {self.leader} leads another group that has this node as a member",
+                f"move its data directory away and let it join again, with --join {self.leader}",
+            )
+
+    # -- the members of the other group --
+
+    def on_attest(self, sender: NodeId, message: Attest) -> None:
+        config, node = self.membership.config, message.node
+        if config.member(node) is None or node == self.membership.me:
+            return
+        self.io.send(node, Guide(self.following.leader, config.without_secrets()), after=0)
+        if sender == node:
+            for other in self.membership.others():
+                if other != node:
+                    self.io.send(other, message, after=0)

@@ -336,14 +336,14 @@ mutant(
     "a promise is restored after a restart",
     Votes,
     "vouched",
-    "max(self.promised, ballot)",
-    "self.promised",
+    "self.restore_promise(ballot)",
+    "pass",
 )
 mutant(
     "a snapshot includes the promise",
     Recovery,
     "_restore_snapshot",
-    "votes.promised = state.promised",
+    "votes.restore_promise(state.promised)",
     "pass",
 )
 mutant(
@@ -983,7 +983,7 @@ mutant(
     "an old release does not end the lease of a newer leader",
     Acceptor,
     "on_release",
-    "or message.ballot < self.votes.promised",
+    "or ballot < self.votes.promised",
     "",
     exact(test_acceptor.test_old_release_does_not_end_the_lease_of_a_newer_leader),
 )

@@ -120,7 +120,7 @@ class Paxos(Protocol):
         self.recovery = Recovery(*common, following, *log, fetching, leader, learner, founders)
         self.other_group = OtherGroup(self, options, membership, following)
         self.gate = Gate(membership, fetching, roster, self.other_group)
-        self.status = Status(options, self.last_message, state, leader, self.gate)
+        self.status = Status(options, self.last_message, state, leader)
         self._history = membership.history
         self._handlers = self._message_handlers()
         self._timers = self._timer_handlers()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.ballot import Ballot
 from oncecast.replication.events import Change
-from oncecast.replication.gate import Gate
 from oncecast.replication.leader import Leader, Term
 from oncecast.replication.messages import Item
 from oncecast.replication.options import GroupOptions
@@ -57,13 +56,11 @@ class Status:
         last_message: Mapping[NodeId, float],  # time of the last message from each other node
         state: ReplicaState,
         leader: Leader,
-        gate: Gate,
     ) -> None:
         self.options, self.last_message = options, last_message
-        self._state, self._leader, self._gate = state, leader, gate
+        self._state, self._leader = state, leader
         self.log = LogStatus(state)
 
-    refused: int = shown("_gate.refused")  # messages of nodes that are not members
     now: float = shown("_state.following.io.now")
     applied: int = shown("_state.progress.applied")
     me: NodeId = shown("_state.membership.me")

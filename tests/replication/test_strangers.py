@@ -105,7 +105,7 @@ def test_message_of_a_stranger_has_no_effect_and_is_counted(message: Message) ->
     for group in (leading(A, NUMBERED), started(B, NUMBERED)):
         group.receive(D, message)
         assert group.drain() == []
-        assert group.status.refused == 1
+        assert group.gate.refused == 1
         assert D not in group.last_message
 
 
@@ -152,11 +152,11 @@ def test_newcomer_listens_to_its_contacts_and_to_nodes_that_they_name() -> None:
 def test_answer_of_a_member_that_was_not_asked_has_no_effect(message: Message) -> None:
     group = started(B, NUMBERED)
     group.receive(A, message)
-    assert (group.drain(), group.status.refused) == ([], 1)
+    assert (group.drain(), group.gate.refused) == ([], 1)
     group.state.fetching.ask(A)
     group.now += 5 * OPTIONS.suspicion + 0.1
     group.receive(A, message)
-    assert (group.drain(), group.status.refused) == ([], 2)
+    assert (group.drain(), group.gate.refused) == ([], 2)
 
 
 def test_chosen_values_of_a_member_that_was_asked_are_taken() -> None:
@@ -279,7 +279,7 @@ def test_only_the_newcomer_that_catches_up_may_answer_the_leader(message: Messag
     group = leading(A, NUMBERED)
     hear(group, D, Offer(9, 0))  # no seat is free
     group.receive(D, message)
-    assert (group.status.refused, group.state.roster.reported) == (1, {})
+    assert (group.gate.refused, group.state.roster.reported) == (1, {})
 
 
 # -- memberships --

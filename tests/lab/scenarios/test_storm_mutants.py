@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +17,10 @@ from oncecast.broker.administering import Administering
 from oncecast.broker.clock import Clock
 from oncecast.broker.gateway import Gateway
 from oncecast.broker.governing import Governor
+from oncecast.broker.machine import Machine
+from oncecast.broker.moves import AnyCommand
 from oncecast.broker.scanning import Scanner
+from oncecast.broker.service import NO_ASKER, Executed, Outcome, Service
 from oncecast.broker.subscription import Subscription
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.lab.scenarios.draw import Draw, Shape, draw
@@ -31,6 +35,7 @@ from oncecast.replication.values import Values
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.trace import Step
+from oncecast.wire import commands as do
 from tests.lab.scenarios.test_service import storm as service_storm
 from tests.lab.scenarios.test_service_mutants import no_dedup
 from tests.mutants import Mutant, Plant, Story, must_be_noticed, replaced
@@ -138,6 +143,28 @@ read_without_a_lease = both(
     replaced(Governor, "receive", "elif not self.group.leads(self.now):", "elif False:"),
 )
 
+
+def answer_before_decided(patch: pytest.MonkeyPatch) -> None:
+    """Answer a put when it is proposed. The answer is right if no open proposal is lost."""
+    propose = Service._propose
+
+    def early(self: Service, command: AnyCommand, asker: int = NO_ASKER) -> None:
+        propose(self, command, asker)
+        last, stamped = self._proposed.get(self._tokens, (NO_ASKER, command))
+        if not isinstance(command, do.Put) or asker < 0 or last != asker:
+            return
+        machine = Machine.restore(self.machine.state())
+        slot = machine.registry.last_slot
+        *_, result = [
+            machine.apply(slot + number, each)
+            for number, (_, each) in enumerate(self._proposed.values(), 1)
+        ]
+        self._proposed[self._tokens] = (NO_ASKER, stamped)
+        self.emit(Executed(asker, cast("Outcome", result)))
+
+    patch.setattr(Service, "_propose", early)
+
+
 OLD_BUGS: dict[str, tuple[Plant, Story, tuple[int, ...]]] = {
     "restart keeps the first of two values of a slot": (
         replaced(
@@ -159,6 +186,7 @@ OLD_BUGS: dict[str, tuple[Plant, Story, tuple[int, ...]]] = {
 }
 
 HISTORY: dict[str, tuple[Plant, tuple[int, ...]]] = {
+    "put is answered before it is decided": (answer_before_decided, (4,)),
     "repeated put is stored again": (no_dedup, (1,)),
     "acknowledgement is lost": (
         replaced(Subscription, "acknowledge", "self.cursor = max(self.cursor, upto)", "pass"),

@@ -5,6 +5,7 @@ OncecastError
 ├── PayloadTooLarge · TooMany                        a limit is exceeded
 ├── NoSuchTopic · TopicExists · TopicReplaced · NotSubscribed
 ├── NameInUse · Fenced                               another process uses the name
+├── Denied                                           the principal has no permission
 ├── OutOfRange · MessagesLost                        the topic does not have the offset
 ├── NotStaged · BadBatch
 ├── Forgotten                                        the outcome of a put is unknown
@@ -263,6 +264,18 @@ class Fenced(OncecastError):
     code = "fenced"
     message = "another process has taken over this name"
     remedy = "stop this process, or use another name"
+    exit_status = ExitStatus.NOT_ALLOWED
+
+
+class Denied(OncecastError, PermissionError):
+    """No rule allows this to the user of this client.
+
+    The answer is the same whether or not the topic or the name exists.
+    """
+
+    code = "denied"
+    message = "permission denied"
+    remedy = "ask an administrator for a rule that allows it, or log in as another user"
     exit_status = ExitStatus.NOT_ALLOWED
 
 

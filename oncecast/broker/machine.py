@@ -14,6 +14,7 @@ import google_crc32c
 
 from oncecast.broker import moves, state
 from oncecast.broker.administering import Administering
+from oncecast.broker.granting import Granting
 from oncecast.broker.index import Extent
 from oncecast.broker.moves import AnyCommand
 from oncecast.broker.moving import Moving
@@ -26,6 +27,7 @@ from oncecast.wire.errors import InvalidName, NotHere
 from oncecast.wire.limits import Limits, is_name
 from oncecast.wire.results import Result
 
+OF_ACCESS = get_args(do.AccessCommand)
 OF_TOPIC = tuple(kind for kind in get_args(do.Command) if "topic" in kind.__struct_fields__)
 
 
@@ -59,18 +61,23 @@ class Machine:
         if known is None and token and not is_name(token):
             known = InvalidName("token")
         if known is not None:
-            if not isinstance(command, do.DropStaged):  # DropStaged has no stamp
-                registry.pass_time(command.at)
+            at = getattr(command, "at", None)  # some commands have no stamp
+            if at is not None:
+                registry.pass_time(at)
             return known
         result = self._handlers[type(command)](slot, command)
         if token:
-            registry.answered.add(token, command.topic, result)
+            registry.answered.add(token, getattr(command, "topic", ""), result)
         return result
 
     def _elsewhere(self, command: AnyCommand) -> NotHere | None:
         """Return the refusal if the group does not own the topic of the command."""
         if isinstance(command, OF_TOPIC):
             return self.registry.elsewhere(command.topic)
+        holdings = self.registry.holdings
+        if isinstance(command, OF_ACCESS) and holdings is not None and holdings.low is None:
+            # A group that has never owned topics does not know the users of the ring yet.
+            return NotHere("")
         return None
 
     def state(self) -> Iterator[bytes]:
@@ -129,7 +136,7 @@ class Machine:
         self.registry = registry
         administering, producing = Administering(registry), Producing(registry)
         subscribing, publishing = Subscribing(registry), Publishing(registry)
-        moving = Moving(registry)
+        moving, granting = Moving(registry), Granting(registry)
         self._handlers: dict[type, Callable[[int, Any], Result]] = {
             do.CreateTopic: administering.create,
             do.SetPolicy: administering.set_policy,
@@ -161,4 +168,6 @@ class Machine:
             moves.Freeze: moving.freeze,
             moves.Thaw: moving.thaw,
             moves.Release: moving.release,
+            moves.ShareAccess: moving.share_access,
+            **granting.handlers(),
         }

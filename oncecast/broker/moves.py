@@ -89,5 +89,23 @@ class Release(Value, tag="Release"):
     move: str
 
 
-Move = Found | Retire | Claim | Import | Adopt | Abandon | Finish | Freeze | Thaw | Release
+class ShareAccess(Value, tag="ShareAccess"):
+    """Take over users, tokens and rules of another group, if they are newer."""
+
+    rows: bytes
+
+
+Move = (
+    Found
+    | Retire
+    | Claim
+    | Import
+    | Adopt
+    | Abandon
+    | Finish
+    | Freeze
+    | Thaw
+    | Release
+    | ShareAccess
+)
 AnyCommand = Command | Move

@@ -86,7 +86,7 @@ class Moving:
             return NO
         if holdings.claim.adopted:
             return YES
-        topics, sources, answers = state.moved_in(command.rows, registry.live_slots)
+        topics, sources, answers, access = state.moved_in(command.rows, registry.live_slots)
         whole = all(self._has_all(holdings, topic) for topic in topics)
         staged = all(name in holdings.parts for name in names_of_parts(sources))
         if holdings.frozen is not None or not holdings.may_import(command.until):
@@ -110,6 +110,7 @@ class Moving:
         if command.newest > registry.clock.now:
             # It may be disputed. Then the next stamp moves the adopted times back.
             registry.pass_time(command.newest)
+        registry.access = registry.access.newer(access)
         registry.last_topic_id = max(registry.last_topic_id, command.last_topic_id)
         registry.last_epoch = max(registry.last_epoch, command.last_epoch)
         # The exporter may have deleted the record of a source after it refused a publish.
@@ -183,6 +184,15 @@ class Moving:
             holdings.sources.clear()
             until, holdings.frozen = holdings.frozen.until, None
             holdings.low = None if until == holdings.position else until
+        return YES
+
+    # -- users, tokens and rules, which all groups of a ring have --
+
+    def share_access(self, slot: int, command: do.ShareAccess) -> MoveStep:
+        registry = self._registry
+        if registry.holdings is None:
+            return NO
+        registry.access = registry.access.newer(state.access_in(command.rows))
         return YES
 
     # -- helpers --

@@ -18,13 +18,14 @@ from oncecast.broker.staging import (
 )
 from oncecast.broker.topic import Topic
 from oncecast.broker.topics import Topics
+from oncecast.security.access import OPEN, Access
 from oncecast.wire.errors import InvalidTopic, NoSuchTopic, NotHere, TooMany
 from oncecast.wire.limits import Limits, is_name
 from oncecast.wire.retention import DEFAULT, Policy
 
 
 class Registry:
-    """All topics, staged parts, answers and counters of a group.
+    """All topics, staged parts, answers, users, rules and counters of a group.
 
     Epochs come from one counter for all names. So a command for an earlier epoch of a producer, a
     subscription or a topic is never mistaken for a current one.
@@ -41,6 +42,7 @@ class Registry:
         self.aging: dict[str, Topic] = {}  # topics with an age limit
         self.staging = Staging(self.live_slots)
         self.answered = Answered()
+        self.access: Access = OPEN  # immutable: a command replaces it
         self.holdings: Holdings | None = None  # None outside of a ring: owns everything
 
     def pass_time(self, at: int, elapsed: int = 0) -> Clock:

@@ -88,6 +88,12 @@ class Staging:
         known = self.sources.get(source)
         return None if known is None else known.staged.get(number, {}).get(part)
 
+    def topics(self, source: str, number: int) -> Iterator[str]:
+        """Return the topics of the parts of a number, each once."""
+        known = self.sources.get(source)
+        parts = known.staged.get(number, {}).values() if known is not None else ()
+        return iter(dict.fromkeys(part.topic for part in parts))
+
     def use(self, source: str, time: int) -> None:
         """Record the time of use, if the source has a record."""
         known = self.sources.get(source)

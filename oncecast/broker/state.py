@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import Literal, assert_never, cast
+from typing import Literal, NamedTuple, assert_never, cast
 
 import msgspec
 
@@ -23,6 +23,7 @@ from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
 from oncecast.dht.identifiers import Key
 from oncecast.kernel.protocol import Value
+from oncecast.security.access import OPEN, Access, Rule, Token, User, access_of
 from oncecast.wire.errors import MachineRefusal
 from oncecast.wire.limits import Limits
 from oncecast.wire.results import Done, PublishedRange
@@ -135,6 +136,15 @@ class PartRow(Value, tag="PartRow"):
     time: int
 
 
+class AccessRow(Value, tag="AccessRow"):
+    """The version of users, tokens and rules, and some of them. Several rows belong together."""
+
+    version: int
+    users: tuple[User, ...]
+    tokens: tuple[Token, ...]
+    rules: tuple[Rule, ...]
+
+
 Row = (
     HeadRow
     | HoldingsRow
@@ -147,6 +157,7 @@ Row = (
     | CopyRow
     | PartRow
     | AnsweredRow
+    | AccessRow
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -184,7 +195,16 @@ def restored(chunks: Iterable[bytes]) -> Registry:
     return registry
 
 
-def moved_out(holdings: Holdings, answers: Answers = ()) -> bytes:
+class Moved(NamedTuple):
+    """What a group imports besides messages. The topics have no messages yet."""
+
+    topics: list[Topic]
+    sources: dict[str, Source]
+    answers: Answers
+    access: Access
+
+
+def moved_out(holdings: Holdings, answers: Answers = (), access: Access = OPEN) -> bytes:
     """Return the metadata of the frozen part for the group that imports it.
 
     `answers` are about topics of the frozen part, including deleted ones.
@@ -195,14 +215,28 @@ def moved_out(holdings: Holdings, answers: Answers = ()) -> bytes:
         rows += (TopicRow(*facts, topic.index.summary(), ()), *_client_rows(topic))
     rows += _source_rows(holdings.sources)
     rows += _answered_rows(answers)
+    rows += _access_rows(access)
     return _encoder.encode(rows)
 
 
-def moved_in(rows: bytes, live_slots: LiveSlots) -> tuple[list[Topic], dict[str, Source], Answers]:
-    """Return the topics, sources and answers of `moved_out`. Topics have no messages yet."""
+def moved_in(rows: bytes, live_slots: LiveSlots) -> Moved:
+    """Return what `moved_out` encoded."""
     registry = Registry(Limits())
     _read(registry, _decoder.decode(rows), live_slots)
-    return list(registry.topics.values()), registry.staging.sources, registry.answered.items()
+    topics, sources = list(registry.topics.values()), registry.staging.sources
+    return Moved(topics, sources, registry.answered.items(), registry.access)
+
+
+def access_out(access: Access) -> bytes:
+    """Return users, tokens and rules for another group."""
+    return _encoder.encode(list(_access_rows(access)))
+
+
+def access_in(rows: bytes) -> Access:
+    """Return what `access_out` encoded."""
+    registry = Registry(Limits())
+    _read(registry, _decoder.decode(rows), registry.live_slots)
+    return registry.access
 
 
 def _rows(registry: Registry) -> Iterator[Row]:
@@ -235,6 +269,7 @@ def _rows(registry: Registry) -> Iterator[Row]:
         yield from _source_rows(holdings.sources, out=True)
     yield from _source_rows(registry.staging.sources)
     yield from _answered_rows(registry.answered.items())
+    yield from _access_rows(registry.access)
 
 
 def _topic_rows(topic: Topic, move: Literal["", "in", "out"] = "") -> Iterator[Row]:
@@ -288,6 +323,18 @@ def _answered_rows(answers: Answers) -> Iterator[Row]:
         yield AnsweredRow(token, topic, cast("Done | MachineRefusal", result))
 
 
+def _access_rows(access: Access) -> Iterator[Row]:
+    """Yield no row if there was never a user, token or rule, as in snapshots of older versions."""
+    if access.version:
+        entries = list(access.entries())
+        for at in range(0, max(1, len(entries)), CHUNK_ROWS):
+            some = entries[at : at + CHUNK_ROWS]
+            users = tuple(each for each in some if isinstance(each, User))
+            tokens = tuple(each for each in some if isinstance(each, Token))
+            rules = tuple(each for each in some if isinstance(each, Rule))
+            yield AccessRow(access.version, users, tokens, rules)
+
+
 # Long: one case for each type of row, with the current topic and source in common.
 def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> None:
     """Add rows to the registry. A row belongs to the last TopicRow or SourceRow before it."""
@@ -332,6 +379,10 @@ def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> Non
                 _holdings(registry).parts[row.source, row.number, row.name] = part
             case AnsweredRow():
                 registry.answered.add(row.token, row.topic, row.result)
+            case AccessRow():
+                known = registry.access.entries()
+                entries = (*known, *row.users, *row.tokens, *row.rules)
+                registry.access = access_of(entries, row.version)
             case _:
                 assert_never(row)
 

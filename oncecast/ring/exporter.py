@@ -155,7 +155,7 @@ class Exporter:
         clock = registry.clock
         counters = (clock.trusted, registry.last_topic_id, registry.last_epoch)
         answers = registry.answered.about(lambda topic: holdings.in_part(topic, frozen.until))
-        rows = state.moved_out(holdings, answers)
+        rows = state.moved_out(holdings, answers, registry.access)
         return Exported(frozen.move, holdings.low, frozen.until, *counters, rows, clock.now)
 
     def _release(self, sender: NodeId, holdings: Holdings, move: str) -> None:

@@ -179,9 +179,9 @@ class Importer:
                 self._import(progress, answer.batches)
             case Exported(), Export():
                 progress.exported = answer
-                topics, sources, _ = state.moved_in(answer.rows, LiveSlots())
-                progress.parts = list(names_of_parts(sources))
-                ends = (TopicEnds(t.name, t.id, t.index.first, t.index.next) for t in topics)
+                moved = state.moved_in(answer.rows, LiveSlots())
+                progress.parts = list(names_of_parts(moved.sources))
+                ends = (TopicEnds(t.name, t.id, t.index.first, t.index.next) for t in moved.topics)
                 progress.topics = {each.topic: each for each in ends}
             case ExportRefused(), Survey() | Export():
                 self.abandon(claim)

@@ -18,6 +18,8 @@ from __future__ import annotations
 from typing import get_args
 
 from oncecast.kernel.protocol import Value
+from oncecast.security.access import Rule
+from oncecast.security.scram import Credentials
 from oncecast.wire.limits import Limits
 from oncecast.wire.retention import DEFAULT, Policy
 
@@ -239,6 +241,60 @@ class CloseSource(Value, tag="CloseSource"):
     token: str = ""
 
 
+# Access. Passwords and secrets of tokens are not part of a command: the client derives the rest.
+
+
+class AddUser(Value, tag="AddUser"):
+    """Add a user, or replace the credentials of a known one.
+
+    The first user of a cluster must be an administrator.
+    """
+
+    name: str
+    credentials: Credentials | None  # None for a login by certificate or token only
+    admin: bool = False  # also add a rule that makes it an administrator
+    token: str = ""
+
+
+class RemoveUser(Value, tag="RemoveUser"):
+    """Remove a user with its tokens and rules."""
+
+    name: str
+    token: str = ""
+
+
+class CreateToken(Value, tag="CreateToken"):
+    id: str
+    principal: str
+    salt: bytes
+    hash: bytes  # of salt and secret
+    at: int
+    lifetime_us: int = 0  # 0 for no end
+    token: str = ""
+
+
+class RevokeToken(Value, tag="RevokeToken"):
+    id: str
+    token: str = ""
+
+
+class Allow(Value, tag="Allow"):
+    """Add a rule, or its verbs to the rule with the same principal and pattern."""
+
+    rule: Rule
+    token: str = ""
+
+
+class Disallow(Value, tag="Disallow"):
+    """Remove these verbs from the rule with the same principal and pattern; without verbs, all."""
+
+    rule: Rule
+    token: str = ""
+
+
+AccessCommand = AddUser | RemoveUser | CreateToken | RevokeToken | Allow | Disallow
+
+
 # The log.
 
 
@@ -273,9 +329,19 @@ Command = (
     | PublishStaged
     | DropStaged
     | CloseSource
+    | AccessCommand
     | Carry
 )
 
 # Commands that are deduplicated by their tokens.
-Once = CreateTopic | SetPolicy | DeleteTopic | Subscribe | Unsubscribe | DropStaged | CloseSource
+Once = (
+    CreateTopic
+    | SetPolicy
+    | DeleteTopic
+    | Subscribe
+    | Unsubscribe
+    | DropStaged
+    | CloseSource
+    | AccessCommand
+)
 ONCE: frozenset[type] = frozenset(get_args(Once))

@@ -149,6 +149,12 @@ class NotHere(Refusal, tag="NotHere"):
     topic: str
 
 
+class Denied(Refusal, tag="Denied"):
+    """Without fields: it is the same for every request."""
+
+    error = errors.Denied
+
+
 # By the client session
 
 
@@ -176,5 +182,5 @@ MachineRefusal = (
     | Repositioned
     | NotStaged
 )
-AnyRefusal = MachineRefusal | Overloaded | BadBatch | NotHere | Forgotten
+AnyRefusal = MachineRefusal | Overloaded | BadBatch | NotHere | Denied | Forgotten
 REFUSALS: tuple[type[Refusal], ...] = get_args(MachineRefusal)

@@ -4,14 +4,16 @@ A client repeats a call until it is answered. Copies of a call have the same `id
 command, and commands are idempotent, so a call can be retried without limit. To read, a client
 sends an offset and credit, and gets messages as they arrive.
 
-    client → node    Call, Fetch, Look, Scan · LookGroup, Govern
-    node → client    Answer, Delivery, FlowEnded, View, Scanned, Elsewhere, Owned · GroupView
+    client → node    Call, Fetch, Look, Scan · LookGroup, Govern, LookAccess
+    node → client    Answer, Delivery, FlowEnded, View, Scanned, Elsewhere, Owned · GroupView,
+                     AccessView
 """
 
 from __future__ import annotations
 
 from oncecast.kernel.protocol import Value
 from oncecast.replication.events import Change, HandOver
+from oncecast.security.access import Rule
 from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire.results import Done
@@ -34,6 +36,7 @@ ClientCommand = (
     | do.PublishStaged
     | do.DropStaged
     | do.CloseSource
+    | do.AccessCommand
 )
 
 
@@ -242,6 +245,33 @@ class GroupView(Value, tag="GroupView"):
     applied: int
     members: tuple[MemberView, ...]
     offers: tuple[str, ...]  # nodes that wait for a seat, if `node` leads
+
+
+class LookAccess(Value, tag="LookAccess"):
+    """List users, tokens and rules, from entry number `first` on."""
+
+    id: int
+    first: int = 0
+
+
+class TokenView(Value, tag=False):
+    id: str
+    principal: str
+    expires_us: int  # 0 for never
+
+
+class AccessView(Value, tag="AccessView"):
+    """One page of the answer to LookAccess. With `next`, ask for the entries from there on.
+
+    The pages belong together only if they have the same version.
+    """
+
+    id: int
+    version: int
+    users: tuple[str, ...]
+    tokens: tuple[TokenView, ...]
+    rules: tuple[Rule, ...]
+    next: int = 0
 
 
 class LookRing(Value, tag="LookRing"):

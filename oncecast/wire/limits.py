@@ -15,6 +15,12 @@ from oncecast.kernel.protocol import Value
 NAME_BYTES_MAX = 255
 PARTS_MAX = 10_000  # staged parts that one publish names
 
+# Limits of users, tokens and rules. They decide results, so they must never change.
+USERS_MAX = 10_000
+TOKENS_MAX = 10_000
+RULES_MAX = 10_000
+RULES_OF_PRINCIPAL_MAX = 1000
+
 
 class Limits(Value, tag="Limits"):
     topics_max: int = 100_000

@@ -142,6 +142,13 @@ class SourceClosed(Value, tag="SourceClosed"):
     already: bool
 
 
+class AccessSet(Value, tag="AccessSet"):
+    """Users, tokens and rules have this version now."""
+
+    version: int
+    already: bool
+
+
 class Carried(Value, tag="Carried"):
     """`moved` is False if the old slot is not needed, or has another entry."""
 
@@ -175,6 +182,7 @@ Done = (
     | Published
     | StagedDropped
     | SourceClosed
+    | AccessSet
     | Carried
     | MoveStep
 )

@@ -187,8 +187,12 @@ class Model:
             case do.Acks():
                 results = tuple(self._apply(slot, ack) for ack in command.acks)
                 return done.AcksDone(results)  # type: ignore[arg-type]
-            case _:
+            case (
+                do.Subscribe() | do.Unsubscribe() | do.Attach() | do.Detach() | do.Ack() | do.Seek()
+            ):
                 return self._subscribe(command)
+            case _:
+                raise AssertionError(f"{command} is not part of the model")
 
     def _topic(
         self, name: str, policy: Policy = DEFAULT, declared: bool = False

@@ -12,6 +12,7 @@ from oncecast.broker import moves as do
 from oncecast.broker.answered import Answered
 from oncecast.broker.holdings import ActiveClaim, Frozen, Holdings, PeerGroup
 from oncecast.broker.service import Execute, Executed
+from oncecast.broker.state import Moved
 from oncecast.dht.identifiers import after, key_of
 from oncecast.kernel.protocol import Ask, Effect, Later, NodeId, Send
 from oncecast.replication.events import LeaderChanged, Missing
@@ -36,6 +37,7 @@ from oncecast.ring.moves import (
     Surveyed,
     TopicEnds,
 )
+from oncecast.security.access import OPEN
 from oncecast.wire import commands, errors
 from oncecast.wire.results import MoveStep
 
@@ -385,7 +387,7 @@ def given(monkeypatch: pytest.MonkeyPatch, frozen: Frozen | None, rows_max: int 
     replica = Replica(holdings(frozen=frozen))
     replica.registry.clock = SimpleNamespace(trusted=1, now=2)
     replica.registry.last_topic_id, replica.registry.last_epoch = 3, 4
-    replica.registry.answered = Answered()
+    replica.registry.answered, replica.registry.access = Answered(), OPEN
     return replica
 
 
@@ -597,7 +599,7 @@ def test_staged_parts_are_pulled_64_at_a_time_before_the_adopt(
 ) -> None:
     """REP-6: not while a part of the importer is frozen."""
     names = [("s", 1, f"{each:02}") for each in range(66)]
-    monkeypatch.setattr("oncecast.broker.state.moved_in", lambda *_: ([], {}, ()))
+    monkeypatch.setattr("oncecast.broker.state.moved_in", lambda *_: Moved([], {}, (), OPEN))
     monkeypatch.setattr("oncecast.ring.importer.names_of_parts", lambda _: names)
     monkeypatch.setattr(Holdings, "may_export", lambda *_: True)
     replica = Replica(holdings(claim=CLAIM))
@@ -700,7 +702,7 @@ def test_part_that_cannot_be_adopted_is_abandoned(
     now: ActiveClaim | None, done: bool, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REP-6: the copies have a gap."""
-    monkeypatch.setattr("oncecast.broker.state.moved_in", lambda *_: ([], {}, ()))
+    monkeypatch.setattr("oncecast.broker.state.moved_in", lambda *_: Moved([], {}, (), OPEN))
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     replica.hear(Surveyed("m", "", (), False))

@@ -274,8 +274,8 @@ mutant(
     "answered calls move with their topics",
     Exporter,
     "_exported",
-    "state.moved_out(holdings, answers)",
-    "state.moved_out(holdings)",
+    "state.moved_out(holdings, answers, registry.access)",
+    "state.moved_out(holdings, (), registry.access)",
     of(test_mover.test_new_owner_knows_answers_of_the_former_owner),
 )
 mutant(

@@ -23,14 +23,17 @@ from typing import NamedTuple
 
 from oncecast.broker.chunks import chunks_of, lost
 from oncecast.broker.delivery import Flow, Flows, Window, readable_subscription
+from oncecast.broker.guard import PrincipalOf, anonymous
 from oncecast.broker.lease_queue import LeaseQueue
-from oncecast.broker.service import Changed, Execute, Executed, Service
+from oncecast.broker.service import AccessChanged, Changed, Execute, Executed, Service
 from oncecast.broker.sizes import read_fault, size_fault
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
+from oncecast.broker.topics import Topics
 from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import LeaderChanged, Mended, Missing
+from oncecast.security.access import ACK, READ
 from oncecast.wire import batch, errors
 from oncecast.wire import commands as do
 from oncecast.wire.frames import (
@@ -56,6 +59,12 @@ WITH_BATCH = (do.Put, do.Stage)
 
 class Pump(Value, tag="Pump"):
     """Message to itself: send everything decided since, together."""
+
+
+class AccessApplied(Value):
+    """Event: users, tokens and rules have this version now, and flows without permission ended."""
+
+    version: int
 
 
 class LeaseDue(Value):
@@ -91,7 +100,7 @@ class Waiting(NamedTuple):
 class Gateway(Protocol):
     name = "gateway"
     Message = Call | Fetch | Look | Pump
-    Observed = Executed | Changed | LeaderChanged | Mended
+    Observed = Executed | Changed | LeaderChanged | Mended | AccessChanged
     Timer = LeaseDue
 
     def __init__(
@@ -108,8 +117,10 @@ class Gateway(Protocol):
         << 20,  # maximum bytes in flight to one client, regardless of its credit
         free_disk_bytes_min: int = 8 << 20,  # reserved for acks and deletions
         free_disk_bytes: Callable[[], int] | None = None,  # bytes that the log can still store
+        principal_of: PrincipalOf = anonymous,
     ) -> None:
         super().__init__(me, rng)
+        self._principal_of = principal_of
         self._service, self._version = service, version
         self._calls_max, self._calls_bytes_max = calls_max, calls_bytes_max
         self._delivery_bytes, self._window_bytes = delivery_bytes, window_bytes
@@ -271,7 +282,7 @@ class Gateway(Protocol):
         part = registry.staging.find(key, command.number, command.part)
         return None if part is None else Staged(already=True)
 
-    def observe(self, event: Executed | Changed | LeaderChanged | Mended) -> None:
+    def observe(self, event: Executed | Changed | LeaderChanged | Mended | AccessChanged) -> None:
         if isinstance(event, Executed):
             self._answer(event)
         elif isinstance(event, Changed):
@@ -280,6 +291,8 @@ class Gateway(Protocol):
                 self._pump_soon()
         elif isinstance(event, LeaderChanged):
             self._lead(event.leader)
+        elif isinstance(event, AccessChanged):
+            self._check_readers()
         else:
             self._ready.update(dict.fromkeys(self._unreadable))
             self._unreadable.clear()
@@ -315,6 +328,9 @@ class Gateway(Protocol):
             self.send(client, FlowEnded(fetch.topic, fetch.subscription, fetch.epoch, found))
             return
         if found.cursor < fetch.ack <= end:
+            if not self._may(client, ACK, fetch.topic):
+                self._deny(client, fetch)
+                return
             self.ask(do.Ack(fetch.topic, fetch.subscription, fetch.epoch, fetch.ack))
         flow = self._flow(client, fetch)
         flow.renew(fetch.offset, max(0, fetch.messages), max(0, fetch.bytes))
@@ -325,6 +341,27 @@ class Gateway(Protocol):
         self._ready.update(flow.window.starved)
         flow.window.starved.clear()
         self._pump_soon()
+
+    def _may(self, client: NodeId, verb: str, topic: str, name: str = "") -> bool:
+        access = self._service.machine.registry.access
+        return access.open or access.permits(self._principal_of(client), verb, topic, name)
+
+    def _deny(self, client: NodeId, reader: Fetch | Flow) -> None:
+        """End the flow of a client without permission."""
+        where = (reader.topic, reader.subscription, reader.epoch)
+        self.send(client, FlowEnded(*where, errors.Denied()))
+        flow = self.flows.find(reader.topic, reader.subscription)
+        if flow is not None and flow.client == client:
+            self._drop(flow)
+
+    def _check_readers(self) -> None:
+        """End the flows of clients that may not read any more; others in a queue ask again."""
+        self._awaiting_lease.take()
+        for client in self._clients:
+            for flow in self.flows.of_client(client):
+                if not self._may(client, READ, flow.topic, flow.subscription):
+                    self._deny(client, flow)
+        self.emit(AccessApplied(self._service.machine.registry.access.version))
 
     def _flow(self, client: NodeId, fetch: Fetch) -> Flow:
         flow = self.flows.find(fetch.topic, fetch.subscription)
@@ -444,15 +481,15 @@ class Gateway(Protocol):
         if elsewhere is not None:
             self.send(client, Answer(look.id, elsewhere))
             return
-        views, more = self._page(look)
+        views, more = self._page(client, look)
         self.send(client, View(look.id, views, more, self.me, self._version))
 
-    def _page(self, look: Look) -> tuple[tuple[TopicView, ...], bool]:
+    def _page(self, client: NodeId, look: Look) -> tuple[tuple[TopicView, ...], bool]:
         """Return a page of topics, and whether there are more of them."""
         views: list[TopicView] = []
         left = min(max(look.limit, 1), LOOK_MAX)
         subscriptions = 0
-        for topic in self._topics(look):
+        for topic in self._topics(client, look):
             if left <= 0 or subscriptions >= LOOK_MAX:
                 return tuple(views), True
             views.append(topic_view(topic, look.subscriptions))
@@ -460,21 +497,32 @@ class Gateway(Protocol):
             left -= 1
         return tuple(views), False
 
-    def _topics(self, look: Look) -> Iterator[Topic]:
-        """Yield the topics that a Look asks for, in order."""
+    def _topics(self, client: NodeId, look: Look) -> Iterator[Topic]:
+        """Yield the topics that a Look asks for and the client may see, in order."""
         registry = self._service.machine.registry
         topics, holdings = registry.topics, registry.holdings
         if look.topic:
             if look.topic in topics:
                 yield topics[look.topic]
             return
-        names = topics.names(look.prefix, look.after)
+        names = self._names(client, look, topics)
         if holdings is None:
             yield from (topics[name] for name in names)
             return
         outgoing = holdings.outgoing  # a moving topic still belongs to this group
-        for name in merge(names, outgoing.names(look.prefix, look.after)):
+        for name in merge(names, self._names(client, look, outgoing)):
             yield topics.get(name) or outgoing[name]
+
+    def _names(self, client: NodeId, look: Look, topics: Topics) -> Iterator[str]:
+        access = self._service.machine.registry.access
+        if access.open:
+            yield from topics.names(look.prefix, look.after)
+            return
+        principal = self._principal_of(client)
+        for prefix in access.prefixes(principal, look.prefix):
+            for name in topics.names(prefix, look.after):
+                if access.sees(principal, name):
+                    yield name
 
 
 def topic_view(topic: Topic, of_subscriptions: bool) -> TopicView:

@@ -11,7 +11,7 @@ from random import Random
 
 from oncecast.broker.chunks import chunks_of, lost
 from oncecast.broker.lease_queue import LeaseQueue
-from oncecast.broker.service import Service
+from oncecast.broker.service import AccessChanged, Service
 from oncecast.broker.sizes import read_fault
 from oncecast.broker.topic import Topic
 from oncecast.errors import Corrupt
@@ -30,6 +30,7 @@ class ScanDue(Value):
 class Scanner(Protocol):
     name = "scanner"
     Message = Scan
+    Observed = AccessChanged
     Timer = ScanDue
 
     def __init__(self, me: NodeId, rng: Random, *, service: Service) -> None:
@@ -42,6 +43,9 @@ class Scanner(Protocol):
         ready = not self._service.leading or self._service.group.leads(self.now)
         for client, scan in self._awaiting_lease.due(leased=ready):
             self.receive(client, scan)
+
+    def observe(self, event: AccessChanged) -> None:
+        self._awaiting_lease.take()  # their clients ask again, under the new rules
 
     def receive(self, sender: NodeId, scan: Scan) -> None:
         service = self._service

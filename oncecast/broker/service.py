@@ -1,6 +1,7 @@
 """The pub/sub machine on a replica group: commands go into the log, results come out of it.
 
-    Execute, Ack ↓    Executed, Changed, ClockDisputed ↑    and `machine`, `stored_batch(slot)`
+    Execute, Ack ↓    Executed, Changed, AccessChanged, ClockDisputed ↑
+    and `machine`, `stored_batch(slot)`
 
 It stamps commands with the time, and batches acks in one slot of the log. It keeps the log short
 with snapshots, and carries live entries forward when most of the log around them is garbage. It
@@ -68,6 +69,10 @@ class Changed(Value):
     """Event: a topic has new messages or a changed reader."""
 
     topic: str
+
+
+class AccessChanged(Value):
+    """Event: users, tokens or rules may have changed."""
 
 
 class ClockDisputed(Value):
@@ -226,6 +231,7 @@ class Service(Protocol):
             self._recent.clear()
             self.time.saw_nothing()
             self.install(event.slot, event.state)
+            self.emit(AccessChanged())
         else:
             self.ask(Digest(event.slot, self.machine.checksum().to_bytes(8, "big")))
 
@@ -240,7 +246,7 @@ class Service(Protocol):
     def _decided(self, event: Decided) -> None:
         slot, value, token = event.slot, event.value, event.token
         asker, command = self._proposed.pop(token, None) or (NO_ASKER, _decode(value))
-        disputed = self.machine.registry.clock.dispute
+        disputed, access = self.machine.registry.clock.dispute, self.machine.registry.access
         result = self.machine.apply(slot, command)
         if type(command) in STAMPED:
             self.time.saw_stamp()
@@ -252,6 +258,8 @@ class Service(Protocol):
             self.emit(Changed(command.topic))
         else:
             self._tell_changes(command, result)
+            if self.machine.registry.access is not access:
+                self.emit(AccessChanged())
         if asker >= 0:
             self.emit(Executed(asker, cast("Outcome", result)))
         elif asker == CARRYING:

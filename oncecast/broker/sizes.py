@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import get_args
 
-from oncecast.wire.commands import PublishStaged, Put
-from oncecast.wire.errors import InvalidName, InvalidTopic, TooMany
+from oncecast.broker.granting import access_fault
+from oncecast.wire.commands import AccessCommand, PublishStaged, Put
+from oncecast.wire.errors import InvalidArgument, InvalidName, InvalidTopic, TooMany
 from oncecast.wire.frames import ClientCommand, Fetch, Look, Scan
 from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
 
@@ -29,7 +30,9 @@ def too_long(name: str) -> bool:
     return len(name) > ALWAYS_SHORT and len(name.encode()) > NAME_BYTES_MAX
 
 
-def size_fault(command: ClientCommand) -> InvalidTopic | InvalidName | TooMany | None:
+def size_fault(
+    command: ClientCommand,
+) -> InvalidTopic | InvalidName | InvalidArgument | TooMany | None:
     """Return the refusal of a command whose names are too long or too many, or None."""
     if type(command) is Put:  # the most frequent one
         short = len(command.topic) <= ALWAYS_SHORT and len(command.producer) <= ALWAYS_SHORT
@@ -38,6 +41,8 @@ def size_fault(command: ClientCommand) -> InvalidTopic | InvalidName | TooMany |
     for field in NAMES[type(command)]:
         if too_long(getattr(command, field)):
             return InvalidTopic() if field == "topic" else InvalidName(field)
+    if isinstance(command, AccessCommand):
+        return access_fault(command)
     if isinstance(command, PublishStaged):
         if len(command.parts) > PARTS_MAX:
             return TooMany("parts in one publish", PARTS_MAX)

@@ -47,6 +47,9 @@ class Wake(Value):
     timer: Value
 
 
+# Returns None to let a message in, or the answers to send to its sender instead.
+Guard = Callable[[NodeId, Value], tuple[Value, ...] | None]
+
 Output = Send | Emit | Append | Snapshot | Trim | Wake | Watch | Unwatch
 NOTHING: list[Output] = []  # shared, because most steps of a large simulation return it
 
@@ -109,14 +112,15 @@ class Stack:
         "_server",
         "clock",
         "effects",
+        "guard",
         "ignored",
         "protocols",
         "records",
         "wiring",
     )
 
-    def __init__(self, protocols: Iterable[Protocol]) -> None:
-        self.protocols = list(protocols)
+    def __init__(self, protocols: Iterable[Protocol], *, guard: Guard | None = None) -> None:
+        self.protocols, self.guard = list(protocols), guard
         self.wiring = Wiring.of(tuple(type(protocol) for protocol in self.protocols))
         self._receiver, self._server = self.wiring.receiver, self.wiring.server
         self._observers = self.wiring.observers
@@ -134,8 +138,10 @@ class Stack:
     def attach(self, port: Port) -> None:
         """Send messages and set timers through `port` from now on.
 
-        The driver may also pass messages to the protocols itself; it calls `finish` after each.
+        The driver may also pass messages to the protocols itself; it calls `finish` after each. So
+        the stack must have no guard.
         """
+        assert self.guard is None, "a driver that passes messages to protocols evades the guard"
         self._share(port.clock, port.effects, port)
 
     def detach(self) -> None:
@@ -187,6 +193,11 @@ class Stack:
             self.ignored += 1
             return NOTHING
         self.clock.now = now
+        if self.guard is not None:
+            answers = self.guard(sender, message)
+            if answers is not None:
+                effects.extend(Send(sender, each) for each in answers)
+                return self._run(now)
         protocol.receive(sender, message)
         return self._run(now) if effects else NOTHING
 

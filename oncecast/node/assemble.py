@@ -7,8 +7,10 @@ from importlib import metadata
 from random import Random
 from typing import NamedTuple
 
+from oncecast.broker.access_viewer import AccessViewer
 from oncecast.broker.gateway import Gateway
 from oncecast.broker.governing import Governor
+from oncecast.broker.guard import Guard, PrincipalOf, anonymous, guard_of_replica
 from oncecast.broker.scanning import Scanner
 from oncecast.broker.service import Service
 from oncecast.kernel.protocol import NodeId, Protocol
@@ -35,6 +37,7 @@ class Parts(NamedTuple):
     """A stack and some of its protocols."""
 
     stack: Stack
+    guard: Guard
     service: Service
     gateway: Gateway
     governor: Governor
@@ -55,6 +58,7 @@ def assemble(
     options: GroupOptions = GroupOptions(),  # noqa: B008  # frozen
     contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; none: start a new one
     membership: RingMembership | None = None,
+    principal_of: PrincipalOf = anonymous,  # the principal of a connected client
 ) -> Parts:
     group = Paxos(me, rng, options=options, contacts=contacts)
     service = Service(
@@ -74,9 +78,11 @@ def assemble(
         version=VERSION,
         window_bytes=window_bytes,
         free_disk_bytes=free_disk_bytes,
+        principal_of=principal_of,
     )
     governor = Governor(me, rng, group=group.status)
-    layers: list[Protocol] = [group, service, gateway, Scanner(me, rng, service=service), governor]
+    scanner, viewer = Scanner(me, rng, service=service), AccessViewer(me, rng, service=service)
+    layers: list[Protocol] = [group, service, gateway, scanner, governor, viewer]
     mover = None
     if membership is not None:
         mover = Mover(
@@ -89,4 +95,5 @@ def assemble(
             replicas=options.size,
         )
         layers += [mover, Pusher(me, rng, service=service, process=membership.process)]
-    return Parts(Stack(layers), service, gateway, governor, mover)
+    guard = guard_of_replica(service, principal_of)
+    return Parts(Stack(layers, guard=guard), guard, service, gateway, governor, mover)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+from oncecast.broker.guard import PrincipalOf, anonymous, guard_of_process
 from oncecast.dht.chord import Chord
 from oncecast.dht.scribe import Scribe
 from oncecast.kernel.protocol import NodeId
@@ -17,6 +19,7 @@ from oncecast.ring.owner_lookup import OwnerLookup
 from oncecast.ring.relay import Relay
 from oncecast.ring.roster import Roster
 from oncecast.ring.viewer import Viewer
+from oncecast.security.access import Access
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,8 @@ def assemble_ring(
     returns: bool = False,  # this process was on the ring before
     epoch_us: int = 0,
     options: RingOptions = RingOptions(),  # noqa: B008  # frozen
+    access: Callable[[], Access] | None = None,  # users and rules; None: everything is allowed
+    principal_of: PrincipalOf = anonymous,  # the principal of a connected client
 ) -> RingParts:
     views = HyParView(me, rng, contacts=contacts, shuffle_every=options.shuffle_every)
     # If all processes of a ring restart, none of them finds a ring to join. So a process that
@@ -74,7 +79,16 @@ def assemble_ring(
     owner_lookup = OwnerLookup(me, rng, roster=roster)
     gossip = Plumtree(me, rng)
     scribe = Scribe(me, rng, heartbeat_every=options.heartbeat_every)
-    relay = Relay(me, rng, roster=roster, scribe=scribe, incarnation=f"{rng.getrandbits(64):x}")
+    relay = Relay(
+        me,
+        rng,
+        roster=roster,
+        scribe=scribe,
+        incarnation=f"{rng.getrandbits(64):x}",
+        principal_of=principal_of,
+    )
     viewer = Viewer(me, rng, roster=roster, scribe=scribe, relay=relay)
-    stack = Stack([views, gossip, chord, scribe, roster, owner_lookup, relay, viewer])
+    guard = None if access is None else guard_of_process(access, principal_of)
+    layers = (views, gossip, chord, scribe, roster, owner_lookup, relay, viewer)
+    stack = Stack(layers, guard=guard)
     return RingParts(stack, chord, scribe, roster, owner_lookup, relay)

@@ -75,7 +75,7 @@ class OwnerLookup(Protocol):
 
     def _locate(self, client: NodeId, question: Question) -> None:
         asked = question.command if isinstance(question, Call) else question
-        topic = asked.topic
+        topic: str = getattr(asked, "topic", "")  # commands about users have none
         if topic:
             self._search(key_of(topic), client, topic)
         elif not isinstance(question, Fetch):  # a client repeats a Fetch until it is served

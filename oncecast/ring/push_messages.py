@@ -51,6 +51,7 @@ class ReaderId(Value, tag=False):
     topic: str
     subscription: str
     epoch: int
+    principal: str = ""  # of the client that reads
 
 
 class CheckReaders(Value, tag="Vouch"):
@@ -68,6 +69,7 @@ class ReadPermit(Value, tag=False):
     next: int
     why: AnyRefusal | None = None
     last_epoch: int = UNKNOWN  # last epoch of the group; later ones may fence the reader
+    may_ack: bool = True
 
 
 class ReadersChecked(Value, tag="Vouched"):

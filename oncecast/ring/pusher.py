@@ -34,6 +34,8 @@ from oncecast.ring.push_messages import (
     ReadersChecked,
     ReadPermit,
 )
+from oncecast.security.access import ACK, READ
+from oncecast.wire.errors import Denied, NotHere
 
 PUSH_BYTES = 1 << 20  # bytes per message, unless one batch is larger
 ASKED_FOR = 4.0  # seconds that a request of a root is valid
@@ -199,14 +201,23 @@ class Pusher(Protocol):
 
     def _permit(self, reader_id: ReaderId) -> ReadPermit:
         machine = self._service.machine
+        access = machine.registry.access
         found = readable_subscription(
             machine, reader_id.topic, reader_id.subscription, reader_id.epoch
         )
+        names = (reader_id.topic, reader_id.subscription)
+        if not isinstance(found, NotHere) and not access.permits(reader_id.principal, READ, *names):
+            return ReadPermit(reader_id, 0, 0, 0, 0, 0, Denied())
         if not isinstance(found, Subscription):
             return ReadPermit(reader_id, 0, 0, 0, 0, 0, found)
         topic = machine.registry.topics[reader_id.topic]
         ends = (topic.id, topic.index.first, topic.index.next)
         last_epoch = machine.registry.last_epoch
         return ReadPermit(
-            reader_id, found.cursor, found.suspect_below, *ends, last_epoch=last_epoch
+            reader_id,
+            found.cursor,
+            found.suspect_below,
+            *ends,
+            last_epoch=last_epoch,
+            may_ack=access.permits(reader_id.principal, ACK, *names),
         )

@@ -18,6 +18,7 @@ from typing import assert_never
 import msgspec
 
 from oncecast.broker.delivery import Flow, Flows, Window
+from oncecast.broker.guard import PrincipalOf, anonymous
 from oncecast.dht.identifiers import key_of
 from oncecast.dht.scribe import Scribe
 from oncecast.dht.tree import JoinTree, LeaveTree, Multicast, Multicasted
@@ -41,7 +42,7 @@ from oncecast.ring.push_messages import (
 from oncecast.ring.roster import Roster
 from oncecast.wire import batch
 from oncecast.wire.commands import Ack, FromOffset
-from oncecast.wire.errors import Fenced, NotHere
+from oncecast.wire.errors import Denied, Fenced, NotHere
 from oncecast.wire.frames import Delivery, FlowEnded, Scan, Tune
 
 TURN = 0.25
@@ -81,8 +82,10 @@ class Relay(Protocol):
         flows_max: int = 10_000,
         window_bytes: int = 8 << 20,  # maximum bytes in flight to one client
         channel_bytes: int = 8 << 20,  # kept of one topic
+        principal_of: PrincipalOf = anonymous,
     ) -> None:
         super().__init__(me, rng)
+        self._principal_of = principal_of
         self._roster, self._scribe = roster, scribe
         self._origin, self._broadcasts = NodeId(f"{me}#{incarnation}"), 0
         self._flows_max, self.window_bytes = flows_max, window_bytes
@@ -148,7 +151,7 @@ class Relay(Protocol):
             if silent or self.now >= channel.checked + CHECK_EVERY:
                 channel.checked = channel.heard = self.now
                 leader = self._leader(name)
-                doubtful.setdefault(leader, []).extend(map(reader_id_of, flows))
+                doubtful.setdefault(leader, []).extend(map(self._reader_id, flows))
         for leader, reader_ids in doubtful.items():
             self._check_readers(leader, reader_ids)
 
@@ -187,7 +190,9 @@ class Relay(Protocol):
         ack = Ack(fetch.topic, fetch.subscription, fetch.epoch, fetch.ack)
         if fetch.ack > 0 and self._acks.get(flow) != ack:
             self._acks[flow] = ack
-            self._gather(fetch.topic, ack)
+            permit = self._permits.get(flow)
+            if permit is not None and permit.may_ack:  # or else when the owner permits it
+                self._gather(fetch.topic, ack)
         for waiting in (flow, *flow.window.starved):
             self._serve(waiting)
 
@@ -201,13 +206,17 @@ class Relay(Protocol):
         if fetch.topic not in self.channels:
             self.channels[fetch.topic] = Channel(fetch.topic, self.channel_bytes, self.now)
             self.ask(JoinTree(fetch.topic))
-        self._check_readers(self._leader(fetch.topic), [reader_id_of(flow)])
+        self._check_readers(self._leader(fetch.topic), [self._reader_id(flow)])
         return flow
 
     def _drop(self, flow: Flow) -> None:
         self.flows.drop(flow)
         self._permits.pop(flow, None)
         self._acks.pop(flow, None)
+
+    def _reader_id(self, flow: Flow) -> ReaderId:
+        principal = self._principal_of(flow.client)
+        return ReaderId(flow.topic, flow.subscription, flow.epoch, principal)
 
     def _check_readers(self, leader: NodeId, reader_ids: list[ReaderId]) -> None:
         for at in range(0, len(reader_ids), READERS_MAX):
@@ -225,7 +234,7 @@ class Relay(Protocol):
         channel.checking = bool(flows)
         if flows:
             channel.checked = self.now
-            self._check_readers(self._leader(channel.topic), list(map(reader_id_of, flows)))
+            self._check_readers(self._leader(channel.topic), list(map(self._reader_id, flows)))
 
     def _may_read(self, flow: Flow, channel: Channel) -> bool:
         """Return whether the permit of the reader is still valid.
@@ -247,9 +256,12 @@ class Relay(Protocol):
             return
         if isinstance(permit.why, NotHere):
             return  # the directory will soon name the new owner
-        if permit.why is not None:
+        ack = self._acks.get(flow)
+        acked = ack is not None and ack.upto > permit.cursor
+        why = Denied() if acked and not permit.may_ack else permit.why
+        if why is not None:
             where = (flow.topic, flow.subscription, flow.epoch)
-            self.send(flow.client, FlowEnded(*where, permit.why))
+            self.send(flow.client, FlowEnded(*where, why))
             self._drop(flow)
             return
         known, channel = self._permits.get(flow), self.channels[flow.topic]
@@ -257,8 +269,7 @@ class Relay(Protocol):
             self._permits[flow] = permit
         if known is None or permit.last_epoch > known.last_epoch or self._may_read(flow, channel):
             channel.checking = False  # otherwise the same check would repeat at once
-        ack = self._acks.get(flow)
-        if ack is not None and ack.upto > permit.cursor:
+        if ack is not None and acked:
             self._gather(flow.topic, ack)  # it may have been lost
         channel.reaches(permit.topic_id, permit.next)
 
@@ -382,7 +393,3 @@ class Relay(Protocol):
 
 def has_credit(flow: Flow) -> bool:
     return flow.messages_left > 0 and flow.bytes_left > 0
-
-
-def reader_id_of(flow: Flow) -> ReaderId:
-    return ReaderId(flow.topic, flow.subscription, flow.epoch)

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Self
 
 from oncecast.kernel.protocol import Value
-from oncecast.security.patterns import LENGTH_MAX, Patterns
+from oncecast.security.patterns import LENGTH_MAX, Patterns, literal_prefix
 from oncecast.security.principals import ANONYMOUS, NODE
 from oncecast.security.scram import Credentials
 
@@ -75,7 +75,7 @@ class Rule(Value, tag=False):
 class Grants:
     """The compiled rules of one principal, including those for everyone."""
 
-    __slots__ = ("admin", "names", "topics")
+    __slots__ = ("admin", "names", "prefixes", "topics")
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         rules = list(rules)
@@ -84,6 +84,8 @@ class Grants:
             verb: Patterns(rule.topic for rule in rules if verb in rule.verbs) for verb in VERBS
         }
         self.names = Patterns(rule.name for rule in rules if rule.name)
+        seen = (rule.topic for rule in rules if READ in rule.verbs or MANAGE in rule.verbs)
+        self.prefixes = {literal_prefix(topic) for topic in seen}  # of the topics that it may see
 
 
 class Access:
@@ -133,8 +135,23 @@ class Access:
         )
 
     def sees(self, principal: str, topic: str) -> bool:
-        """Return whether a list of topics shows this one to the principal."""
-        return self.allows(principal, SEE, topic)
+        """Return whether a list of topics shows this one to the principal. Nothing is kept."""
+        return self.is_admin(principal) or self._has(principal, SEE, topic)
+
+    def prefixes(self, principal: str, prefix: str) -> list[str]:
+        """Return prefixes of all names of topics with `prefix` that the principal may see.
+
+        They are sorted, and none is the prefix of another.
+        """
+        granted = self._granted(principal)
+        seen = [""] if self.is_admin(principal) else sorted(granted.prefixes)
+        narrow: list[str] = []
+        for each in seen:
+            if each.startswith(prefix) or prefix.startswith(each):
+                longer = max(each, prefix, key=len)
+                if not narrow or not longer.startswith(narrow[-1]):
+                    narrow.append(longer)
+        return narrow
 
     @property
     def serves_anonymous(self) -> bool:

@@ -70,3 +70,8 @@ class Patterns:
 
 def is_wild(text: str) -> bool:
     return "*" in text or "?" in text
+
+
+def literal_prefix(text: str) -> str:
+    """Return the part of a pattern before its first wildcard."""
+    return text.partition("*")[0].partition("?")[0]

@@ -118,7 +118,8 @@ class SimulatedNode:
 
     def _undisturbed(self) -> bool:
         calm = self.journal is None and not self.paused and self.clock.right
-        return calm and self.sim.weather.continuous and not self.sim.observed
+        guarded = self.stack is not None and self.stack.guard is not None
+        return calm and not guarded and self.sim.weather.continuous and not self.sim.observed
 
     # -- start and crash --
 

@@ -11,6 +11,7 @@ from oncecast.broker.service import COMMAND_BYTES_MAX, Execute, Executed
 from oncecast.broker.sizes import NAMES, size_fault
 from oncecast.kernel.protocol import Ask, Emit, Send
 from oncecast.replication.events import Propose
+from oncecast.security.access import Rule
 from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire.frames import Answer, Call, ClientCommand, Fetch, FlowEnded, Look
@@ -42,9 +43,20 @@ COMMANDS: list[Any] = [
 ]
 
 
+ABOUT_ACCESS: list[Any] = [
+    do.AddUser("u", None),
+    do.RemoveUser("u"),
+    do.CreateToken("i", "u", b"s", bytes(32), 0),
+    do.RevokeToken("i"),
+    do.Allow(Rule("u", ("put",), "t")),
+    do.Disallow(Rule("u", ("put",), "t")),
+]
+
+
 def test_every_text_of_every_command_is_known() -> None:
     """SEC-3: a new command or field must not escape the check."""
-    assert [type(each) for each in COMMANDS] == list(get_args(ClientCommand))
+    every = [type(each) for each in (*COMMANDS, *ABOUT_ACCESS)]
+    assert every == list(get_args(ClientCommand))
     for command in COMMANDS:
         texts = [
             name
@@ -64,6 +76,21 @@ def test_long_name_is_refused_before_it_is_proposed(command: Any) -> None:
         refusal = errors.InvalidTopic() if name == "topic" else errors.InvalidName(name)
         assert gateway.drain()[1:] == [_sent(Answer(1, refusal))]
         assert size_fault(msgspec.structs.replace(command, **{name: EXACT})) is None
+
+
+@pytest.mark.parametrize("command", ABOUT_ACCESS, ids=lambda each: type(each).__name__)
+def test_long_text_of_a_user_token_or_rule_is_refused(command: Any) -> None:
+    """SEC-3"""
+    assert size_fault(command) is None
+    about = command.rule if isinstance(command, do.Allow | do.Disallow) else command
+    for name in about.__struct_fields__:
+        if isinstance(getattr(about, name), str | bytes):
+            long = LONG if isinstance(getattr(about, name), str) else LONG.encode()
+            changed = msgspec.structs.replace(about, **{name: long})
+            whole: Any = (
+                changed if about is command else msgspec.structs.replace(command, rule=changed)
+            )
+            assert size_fault(whole) is not None, name
 
 
 def _sent(message: Any) -> Any:

@@ -150,6 +150,26 @@ def test_unknown_message_is_ignored_and_counted() -> None:
     assert stack.ignored == 1
 
 
+def test_guard_answers_messages_that_it_does_not_let_in() -> None:
+    """SEC-2: a refused message reaches no protocol."""
+    asked: list[tuple[NodeId, Value]] = []
+
+    def guard(sender: NodeId, message: Value) -> tuple[Value, ...] | None:
+        asked.append((sender, message))
+        answers = {"in": None, "out": (Ping("refused"),), "drop": ()}
+        assert isinstance(message, Ping)
+        return answers[message.text]
+
+    stack = Stack([Wire(A, Random(0)), Notebook(A, Random(0))], guard=guard)
+    assert stack.receive(1.0, B, Ping("out")) == [Send(B, Ping("refused"))]
+    assert stack.effects == [Send(B, Ping("refused"))]
+    assert stack.receive(2.0, B, Ping("drop")) == []
+    assert stack.effects == []
+    assert stack.receive(3.0, B, Ping("in")) != []
+    assert stack.clock.now == 3.0
+    assert asked == [(B, Ping(text)) for text in ("out", "drop", "in")]
+
+
 def test_record_numbers_continue_after_a_restore() -> None:
     stack, _, notebook = make()
     stack.restore(7, Notes(("one", "two")))

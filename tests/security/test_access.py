@@ -110,6 +110,19 @@ def test_topic_is_listed_for_its_readers_and_managers() -> None:
     assert [verb for verb in VERBS if access.sees(verb, "t")] == ["read", "manage"]
 
 
+def test_prefixes_cover_the_visible_topics_once_each() -> None:
+    access = ROOT
+    for pattern_ in ("a.*", "a.b?", "ab", "c*", "x*.y", "é"):
+        access = access.with_rule(Rule("ann", ("read",), pattern_))
+    access = access.with_rule(Rule("ann", ("put",), "*"))
+    assert access.prefixes("ann", "") == ["a.", "ab", "c", "x", "é"]
+    assert access.prefixes("ann", "a") == ["a.", "ab"]
+    assert access.prefixes("ann", "a.b") == ["a.b"]
+    assert access.prefixes("ann", "z") == []
+    assert access.prefixes("root", "z") == ["z"]
+    assert access.prefixes("bob", "") == []
+
+
 # Names.
 
 

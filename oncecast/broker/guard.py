@@ -1,0 +1,166 @@
+"""The one check of every request: a stack asks its guard before a message reaches any protocol.
+
+A request without permission gets the same answer whether or not its topic exists. Only a leader
+with its lease is sure to know the newest rules, so other nodes refuse nothing that the leader would
+check anyway: they redirect the client, as they do with any request. A leader without its lease
+drops the request, and the client sends it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+
+from oncecast.broker.needs import FRAMES, Need
+from oncecast.broker.service import Service
+from oncecast.broker.sizes import too_long
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.security.access import PUT, Access
+from oncecast.security.principals import ANONYMOUS
+from oncecast.wire.commands import PublishStaged
+from oncecast.wire.errors import Denied
+from oncecast.wire.frames import (
+    Answer,
+    Call,
+    Fetch,
+    FlowEnded,
+    Govern,
+    Look,
+    LookAccess,
+    Scan,
+    Tune,
+)
+
+PrincipalOf = Callable[[NodeId], str]
+
+# Requests that only a leader executes, and those that a process of a ring only redirects.
+OF_LEADER = (Call, Fetch, Look, Scan, Govern, LookAccess)
+OF_OWNER = (Call, Fetch, Look, Scan)
+
+DENIED = Denied()
+
+
+def anonymous(client: NodeId) -> str:
+    """Return the principal of each client where there are no logins."""
+    return ANONYMOUS
+
+
+class Verdict(Enum):
+    """What happens to a request that the rules of this node do not allow."""
+
+    REFUSE = auto()
+    REDIRECT = auto()  # let it in: this node does not execute it
+    DROP = auto()  # this node may have old rules
+
+
+class Denial(Value):
+    """A refused request, for the audit."""
+
+    client: NodeId
+    principal: str
+    request: str  # type of the command or frame
+    need: Need
+
+
+class Guard:
+    def __init__(
+        self,
+        access: Callable[[], Access],
+        principal_of: PrincipalOf = anonymous,
+        *,
+        verdict: Callable[[Value], Verdict] = lambda message: Verdict.REFUSE,
+        staged: Callable[[PublishStaged], Iterable[str]] = lambda command: (),
+        report: Callable[[Denial], None] = lambda denial: None,
+    ) -> None:
+        self._access, self._principal_of = access, principal_of
+        self._verdict, self._staged, self.report = verdict, staged, report
+        self.denied = 0  # requests so far
+
+    def __call__(self, sender: NodeId, message: Value) -> tuple[Value, ...] | None:
+        """Return None to let a message in, or else the answers to it."""
+        access = self._access()
+        if access.open:
+            return None
+        needs = FRAMES.get(type(message))
+        if needs is None:
+            return None  # of a node
+        need = needs(message)
+        principal = self._principal_of(sender)
+        if access.permits(principal, *need) and (
+            need.verb or self._may_publish(access, principal, message)
+        ):
+            return None
+        verdict = self._verdict(message)
+        if verdict is Verdict.REDIRECT:
+            return None
+        if verdict is Verdict.DROP:
+            return ()
+        self.denied += 1
+        asked = message.command if isinstance(message, Call) else message
+        self.report(Denial(sender, principal, type(asked).__name__, need))
+        return (refusal_of(message),)
+
+    def _may_publish(self, access: Access, principal: str, message: Value) -> bool:
+        """Return whether the principal may put into the topics of all staged parts."""
+        command = message.command if isinstance(message, Call) else None
+        if not isinstance(command, PublishStaged):
+            return True
+        return all(access.allows(principal, PUT, topic) for topic in self._staged(command))
+
+
+def refusal_of(message: Value) -> Value:
+    """Return the answer to a request without permission."""
+    if isinstance(message, Tune):
+        message = message.fetch
+    if not isinstance(message, Fetch):
+        id: int = getattr(message, "id")  # noqa: B009  # every other frame has one
+        return Answer(id, DENIED)
+    names = (message.topic, message.subscription)
+    if any(map(too_long, names)):
+        names = ("", "")  # they may be too long for a frame
+    return FlowEnded(*names, message.epoch, DENIED)
+
+
+def guard_of_replica(
+    service: Service,
+    principal_of: PrincipalOf = anonymous,
+    report: Callable[[Denial], None] = lambda denial: None,
+) -> Guard:
+    """Return the guard of a replica, with the rules of its group."""
+
+    def verdict(message: Value) -> Verdict:
+        if not isinstance(message, OF_LEADER):
+            return Verdict.REFUSE
+        if not service.leading:
+            return Verdict.REDIRECT
+        return Verdict.REFUSE if service.group.leads(service.now) else Verdict.DROP
+
+    def staged(command: PublishStaged) -> Iterable[str]:
+        return service.machine.registry.staging.topics(command.source, command.number)
+
+    return Guard(
+        lambda: service.machine.registry.access,
+        principal_of,
+        verdict=verdict,
+        staged=staged,
+        report=report,
+    )
+
+
+def guard_of_process(
+    access: Callable[[], Access],
+    principal_of: PrincipalOf = anonymous,
+    report: Callable[[Denial], None] = lambda denial: None,
+) -> Guard:
+    """Return the guard of a ring stack, which redirects requests about topics to their owners.
+
+    A Tune is served by the process, but only as long as the owner confirms that the client may
+    read. A process whose rules do not allow it drops the Tune until it gets newer rules.
+    """
+
+    def verdict(message: Value) -> Verdict:
+        if isinstance(message, Tune):
+            return Verdict.DROP
+        return Verdict.REDIRECT if isinstance(message, OF_OWNER) else Verdict.REFUSE
+
+    return Guard(access, principal_of, verdict=verdict, report=report)

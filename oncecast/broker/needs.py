@@ -1,0 +1,124 @@
+"""What each command and each frame of a client needs: a verb on a topic, and the use of a name.
+
+This is the only list. A test compares it with the types that clients may send, and fails for a type
+that is not in it. docs/security.md has the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from oncecast.kernel.protocol import Value
+from oncecast.security.access import ACK, ADMIN, KNOWN, MANAGE, PUT, READ, SEE
+from oncecast.wire import commands as do
+from oncecast.wire.frames import (
+    Call,
+    Fetch,
+    Govern,
+    LeaveRing,
+    Look,
+    LookAccess,
+    LookGroup,
+    LookRing,
+    Scan,
+    Tune,
+)
+
+
+class Need(NamedTuple):
+    """An empty part is not needed."""
+
+    verb: str = ""
+    topic: str = ""
+    name: str = ""
+
+
+Needs = Callable[[Any], Need]
+
+
+def of_topic(verb: str) -> Needs:
+    return lambda asked: Need(verb, asked.topic)
+
+
+def of_producer(asked: do.OpenProducer | do.Put | do.CloseProducer) -> Need:
+    return Need(PUT, asked.topic, asked.producer)
+
+
+def of_subscription(asked: Any) -> Need:
+    return Need(READ, asked.topic, asked.subscription)
+
+
+def of_ack(asked: do.Ack) -> Need:
+    return Need(ACK, asked.topic, asked.subscription)
+
+
+def of_source(asked: do.Stage | do.PublishStaged | do.DropStaged | do.CloseSource) -> Need:
+    """Without a topic, the guard checks the topics of the staged parts."""
+    return Need(PUT if asked.topic else "", asked.topic, asked.source)
+
+
+def of_admin(asked: Value) -> Need:
+    return Need(ADMIN)
+
+
+def of_known(asked: Value) -> Need:
+    return Need(KNOWN)
+
+
+COMMANDS: dict[type, Needs] = {
+    do.CreateTopic: of_topic(MANAGE),
+    do.SetPolicy: of_topic(MANAGE),
+    do.DeleteTopic: of_topic(MANAGE),
+    do.OpenProducer: of_producer,
+    do.Put: of_producer,
+    do.CloseProducer: of_producer,
+    do.Subscribe: of_subscription,
+    do.Unsubscribe: of_subscription,
+    do.Attach: of_subscription,
+    do.Detach: of_subscription,
+    do.Seek: of_subscription,
+    do.Ack: of_ack,
+    do.Stage: of_source,
+    do.PublishStaged: of_source,
+    do.DropStaged: of_source,
+    do.CloseSource: of_source,
+    do.AddUser: of_admin,
+    do.RemoveUser: of_admin,
+    do.CreateToken: of_admin,
+    do.RevokeToken: of_admin,
+    do.Allow: of_admin,
+    do.Disallow: of_admin,
+}
+
+
+def of_call(call: Call) -> Need:
+    return COMMANDS[type(call.command)](call.command)
+
+
+def of_tune(tune: Tune) -> Need:
+    return of_subscription(tune.fetch)
+
+
+def of_look(look: Look) -> Need:
+    """A list of topics shows only those that the principal may see."""
+    return Need(SEE, look.topic) if look.topic else Need(KNOWN)
+
+
+def of_ring(look: LookRing) -> Need:
+    return Need(SEE, look.tree) if look.tree else Need(KNOWN)
+
+
+# Fetch and Tune also acknowledge. That needs ACK, which is checked when a cursor would move.
+FRAMES: dict[type, Needs] = {
+    Call: of_call,
+    Fetch: of_subscription,
+    Tune: of_tune,
+    Look: of_look,
+    Scan: of_topic(READ),
+    LookGroup: of_known,
+    Govern: of_admin,
+    LookAccess: of_admin,
+    LookRing: of_ring,
+    LeaveRing: of_admin,
+}

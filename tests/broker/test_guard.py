@@ -1,0 +1,287 @@
+"""A node with users refuses what no rule allows, and reveals nothing (SEC-2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oncecast.broker.gateway import AccessApplied
+from oncecast.kernel.protocol import NodeId
+from oncecast.replication.events import HandOver
+from oncecast.security.access import Rule
+from oncecast.wire import commands as do
+from oncecast.wire import results as done
+from oncecast.wire.errors import Denied, InvalidArgument, NoSuchTopic
+from oncecast.wire.frames import (
+    AccessView,
+    Answer,
+    Call,
+    Delivery,
+    Elsewhere,
+    Fetch,
+    FlowEnded,
+    Govern,
+    GroupView,
+    Look,
+    LookAccess,
+    LookGroup,
+    Scan,
+    Scanned,
+    TokenView,
+    View,
+)
+from tests.broker.desk import ANN, BOB, ME, packed
+from tests.broker.guarded_desk import KEYS, NOBODY, ROOT, GuardedDesk
+
+DENIED = Denied()
+
+
+def put(epoch: int, sequence: int, *values: bytes, topic: str = "t", producer: str = "") -> do.Put:
+    data = packed(*values)
+    return do.Put(topic, producer or "bob", epoch, sequence, len(values), len(data), 0, data)
+
+
+def fetch(epoch: int, offset: int = 0, ack: int = 0) -> Fetch:
+    return Fetch("t", "ann", epoch, offset, ack, 100, 1 << 20)
+
+
+@pytest.fixture
+def desk() -> GuardedDesk:
+    """Return a node where bob may put into `t`, and ann may read it."""
+    desk = GuardedDesk()
+    desk.secure()
+    desk.allow("bob", "put", topic="t")
+    desk.allow("ann", "read", topic="t")
+    return desk
+
+
+def opened(desk: GuardedDesk) -> int:
+    return int(desk.call(BOB, do.OpenProducer("t", "bob", "inc", 0)).epoch)
+
+
+def attached(desk: GuardedDesk) -> int:
+    desk.call(ANN, do.Subscribe("t", "ann", do.FromEarliest(), 0))
+    return int(desk.call(ANN, do.Attach("t", "ann", "inc")).epoch)
+
+
+def test_everyone_may_do_everything_without_users() -> None:
+    desk = GuardedDesk()
+    assert isinstance(desk.call(NOBODY, do.CreateTopic("t", 0)), done.TopicCreated)
+    assert isinstance(desk.send(NOBODY, LookAccess(1))[0], AccessView)
+    assert not desk.denials
+
+
+def test_allowed_requests_work_and_others_are_denied(desk: GuardedDesk) -> None:
+    epoch = opened(desk)
+    assert isinstance(desk.call(BOB, put(epoch, 0, b"a")), done.Appended)
+    (delivery,) = desk.send(ANN, fetch(attached(desk)))
+    assert isinstance(delivery, Delivery)
+    assert desk.call(ANN, do.OpenProducer("t", "ann", "inc", 0)) == DENIED
+    assert desk.call(BOB, do.Subscribe("t", "bob", do.FromNew(), 0)) == DENIED
+    assert desk.call(BOB, do.DeleteTopic("t", 0)) == DENIED
+    assert desk.call(NOBODY, put(epoch, 1, b"b")) == DENIED
+    assert [(each.principal, each.request) for each in desk.denials] == [
+        ("ann", "OpenProducer"),
+        ("bob", "Subscribe"),
+        ("bob", "DeleteTopic"),
+        ("", "Put"),
+    ]
+
+
+def test_missing_topic_gets_the_same_refusal_as_an_existing_one(desk: GuardedDesk) -> None:
+    """SEC-2: a refusal does not tell whether a topic exists."""
+    desk.call(ROOT, do.CreateTopic("secret", 0))
+    for topic in ("secret", "missing", "", "x" * 300):
+        assert desk.call(ANN, do.DeleteTopic(topic, 0)) == DENIED
+        assert desk.call(ANN, do.Attach(topic, "ann", "inc")) == DENIED
+        assert desk.send(ANN, Scan(1, topic, do.FromNew())) == [Answer(1, DENIED)]
+    assert desk.send(ANN, Look(1, "secret")) == desk.send(ANN, Look(1, "missing"))
+    for name in ("secret", "missing"):
+        asked = Fetch(name, "ann", 5, 0, 0, 1, 1)
+        assert desk.send(ANN, asked) == [FlowEnded(name, "ann", 5, DENIED)]
+    assert desk.call(ROOT, do.Attach("missing", "root", "inc")) == NoSuchTopic("missing")
+
+
+def test_refused_call_is_not_replicated(desk: GuardedDesk) -> None:
+    before = desk.service.machine.registry.last_slot
+    desk.call(NOBODY, do.CreateTopic("t", 0))
+    assert desk.service.machine.registry.last_slot == before
+
+
+def test_names_of_others_are_denied(desk: GuardedDesk) -> None:
+    """SEC-2: nobody fences a producer, or takes the subscription of another."""
+    epoch = opened(desk)
+    desk.allow("ann", "put", topic="t")
+    assert desk.call(ANN, do.OpenProducer("t", "bob", "evil", 0)) == DENIED
+    assert desk.call(ANN, put(epoch, 0, b"forged")) == DENIED
+    attached(desk)
+    desk.allow("bob", "read", topic="t")
+    assert desk.call(BOB, do.Attach("t", "ann", "evil")) == DENIED
+    assert desk.call(BOB, do.Unsubscribe("t", "ann", 0)) == DENIED
+    desk.allow("bob", name="ann")
+    assert isinstance(desk.call(BOB, do.Attach("t", "ann", "shared")), done.Attached)
+
+
+def test_list_of_topics_has_only_visible_ones(desk: GuardedDesk) -> None:
+    for name in ("a", "t", "z"):
+        desk.call(ROOT, do.CreateTopic(name, 0))
+    desk.allow("bob", "manage", topic="z")
+
+    def listed(client: NodeId) -> list[str]:
+        (view,) = desk.send(client, Look(1))
+        assert isinstance(view, View)
+        return [topic.name for topic in view.topics]
+
+    assert listed(ROOT) == ["a", "t", "z"]
+    assert listed(ANN) == ["t"]
+    assert listed(BOB) == ["z"]
+    assert desk.send(NOBODY, Look(1)) == [Answer(1, DENIED)]
+
+
+def test_limit_of_a_list_counts_visible_topics(desk: GuardedDesk) -> None:
+    for name in ("a", "b", "t", "tt"):
+        desk.call(ROOT, do.CreateTopic(name, 0))
+    desk.allow("ann", "read", topic="tt")
+    (view,) = desk.send(ANN, Look(1, limit=1))
+    assert isinstance(view, View)
+    assert ([topic.name for topic in view.topics], view.more) == (["t"], True)
+
+
+def test_scan_needs_read(desk: GuardedDesk) -> None:
+    opened(desk)
+    assert isinstance(desk.send(ANN, Scan(1, "t", do.FromNew()))[0], Scanned)
+    assert desk.send(BOB, Scan(1, "t", do.FromNew())) == [Answer(1, DENIED)]
+
+
+def test_acknowledging_needs_ack(desk: GuardedDesk) -> None:
+    sequence = opened(desk)
+    epoch = attached(desk)
+    desk.call(BOB, put(sequence, 0, b"a", b"b"))
+    assert desk.call(ANN, do.Ack("t", "ann", epoch, 1)) == DENIED
+    assert isinstance(desk.send(ANN, fetch(epoch))[0], Delivery)
+    assert desk.send(ANN, fetch(epoch, 2, ack=1)) == [FlowEnded("t", "ann", epoch, DENIED)]
+    desk.allow("ann", "ack", topic="t")
+    assert desk.call(ANN, do.Ack("t", "ann", epoch, 1)) == done.Acked(1)
+    desk.disallow("ann", "ack", topic="t")
+    # The cursor that a Fetch repeats moves nothing, so a reader without `ack` continues.
+    assert isinstance(desk.send(ANN, fetch(epoch, 1, ack=1))[0], Delivery)
+
+
+def test_removed_rule_ends_open_flows(desk: GuardedDesk) -> None:
+    """SEC-2: credit that a reader had before is worth nothing after."""
+    sequence, epoch = opened(desk), attached(desk)
+    desk.send(ANN, fetch(epoch))
+    desk.disallow("ann", "read", topic="t")
+    assert desk.took(ANN) == [FlowEnded("t", "ann", epoch, DENIED)]
+    desk.call(BOB, put(sequence, 0, b"a"))
+    assert desk.took(ANN) == []
+    version = desk.service.machine.registry.access.version
+    assert desk.events[-1] == AccessApplied(version)
+
+
+def test_other_flows_survive_a_change_of_rules(desk: GuardedDesk) -> None:
+    sequence, epoch = opened(desk), attached(desk)
+    desk.send(ANN, fetch(epoch))
+    desk.allow("bob", "read", topic="x")
+    desk.call(BOB, put(sequence, 0, b"a"))
+    assert isinstance(desk.took(ANN)[0], Delivery)
+
+
+def test_staged_parts_are_published_only_with_put_on_their_topics(desk: GuardedDesk) -> None:
+    data = packed(b"a")
+    stage = do.Stage("bob", 0, "part", "t", 1, len(data), 0, data)
+    assert isinstance(desk.call(BOB, stage), done.Staged)
+    desk.disallow("bob", "put", topic="t")
+    publish = do.PublishStaged("bob", 0, ("part",), 0)
+    assert desk.call(BOB, publish) == DENIED
+    assert desk.call(ANN, publish) == DENIED
+    desk.allow("bob", "put", topic="t")
+    assert isinstance(desk.call(BOB, publish), done.Published)
+
+
+def test_only_administrators_change_users_and_groups(desk: GuardedDesk) -> None:
+    rule = Rule("ann", ("admin",), "*")
+    for command in (
+        do.AddUser("x", KEYS),
+        do.RemoveUser("root"),
+        do.CreateToken("i", "ann", b"s", bytes(32), 0),
+        do.RevokeToken("i"),
+        do.Allow(rule),
+        do.Disallow(Rule("root", ("admin",), "*")),
+    ):
+        assert desk.call(ANN, command) == DENIED
+    assert desk.send(ANN, Govern(1, HandOver(ME))) == [Answer(1, DENIED)]
+    assert desk.send(ANN, LookAccess(2)) == [Answer(2, DENIED)]
+    assert isinstance(desk.send(ANN, LookGroup(3))[0], GroupView)
+    assert desk.send(NOBODY, LookGroup(4)) == [Answer(4, DENIED)]
+
+
+def test_invalid_user_is_refused_before_it_is_replicated(desk: GuardedDesk) -> None:
+    before = desk.service.machine.registry.last_slot
+    assert isinstance(desk.call(ROOT, do.AddUser("x" * 1000, KEYS)), InvalidArgument)
+    assert desk.service.machine.registry.last_slot == before
+
+
+def test_users_tokens_and_rules_are_listed_in_pages(desk: GuardedDesk) -> None:
+    desk.secure_more(do.CreateToken("i", "ann", b"s", bytes(32), 0, lifetime_us=5))
+    first: Any = desk.send(ROOT, LookAccess(1))[0]
+    registry = desk.service.machine.registry
+    assert first.users == ("root", "ann", "bob")
+    assert first.tokens == (TokenView("i", "ann", registry.clock.now + 5),)
+    assert first.rules == tuple(registry.access.rules.values())
+    assert (first.version, first.next) == (registry.access.version, 0)
+    for number in range(1000):
+        desk.allow("ann" if number % 2 else "bob", "put", topic=f"more-{number}")
+    first = desk.send(ROOT, LookAccess(1))[0]
+    second: Any = desk.send(ROOT, LookAccess(2, first.next))[0]
+    assert first.rules + second.rules == tuple(registry.access.rules.values())
+    assert second.next == 0
+
+
+# Leaders.
+
+
+def test_node_that_does_not_lead_redirects_instead_of_refusing(desk: GuardedDesk) -> None:
+    """It may not know the newest rules; the leader checks the request."""
+    desk.service.leader = NodeId("other")
+    elsewhere = [Elsewhere("other", (ME,))]
+    for message in (
+        Call(1, do.DeleteTopic("t", 0)),
+        Fetch("t", "ann", 1, 0, 0, 1, 1),
+        Look(1, "t"),
+        Scan(1, "t", do.FromNew()),
+        LookAccess(1),
+    ):
+        assert desk.send(NOBODY, message) == elsewhere, message
+    assert desk.send(NOBODY, LookGroup(1)) == [Answer(1, DENIED)]
+
+
+def test_leader_without_its_lease_drops_what_its_rules_refuse(
+    desk: GuardedDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next leader may have rules that allow it; the client sends it again."""
+    monkeypatch.setattr(type(desk.service.group), "leads", lambda self, now: False)
+    assert desk.send(NOBODY, Call(1, do.DeleteTopic("t", 0))) == []
+    assert desk.send(NOBODY, Scan(1, "t", do.FromNew())) == []
+    assert not desk.denials
+
+
+def test_reads_that_wait_for_the_lease_are_asked_again_under_new_rules(
+    desk: GuardedDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch = attached(desk)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(desk.service.group), "leads", lambda self, now: False)
+        assert desk.send(ANN, fetch(epoch)) == []
+        assert desk.send(ANN, Scan(1, "t", do.FromNew())) == []
+        desk.disallow("ann", "read", topic="t")
+    desk.pass_time(1.0)
+    assert desk.took(ANN) == []
+
+
+def test_rules_survive_a_restart(desk: GuardedDesk) -> None:
+    opened(desk)
+    desk.restart()
+    assert desk.call(ANN, do.DeleteTopic("t", 0)) == DENIED
+    assert isinstance(desk.call(BOB, do.OpenProducer("t", "bob", "inc", 0)), done.Opened)

@@ -1,7 +1,7 @@
 """Commands that change users, tokens and rules.
 
-A command that would leave no administrator who can log in is refused, so that a cluster never locks
-itself out, and never becomes open again by mistake.
+A command is refused if no administrator could log in after it. So a cluster never locks itself out,
+and never becomes open again by mistake.
 """
 
 from __future__ import annotations

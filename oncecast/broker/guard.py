@@ -41,12 +41,12 @@ DENIED = Denied()
 
 
 def anonymous(client: NodeId) -> str:
-    """Return the principal of each client where there are no logins."""
+    """Return the principal of each client of a node without logins."""
     return ANONYMOUS
 
 
 class Verdict(Enum):
-    """What happens to a request that the rules of this node do not allow."""
+    """The treatment of a request that the rules of this node do not allow."""
 
     REFUSE = auto()
     REDIRECT = auto()  # let it in: this node does not execute it

@@ -1,4 +1,4 @@
-"""What each command and each frame of a client needs: a verb on a topic, and the use of a name.
+"""The needs of each command and each frame of a client: a verb on a topic, and the use of a name.
 
 This is the only list. A test compares it with the types that clients may send, and fails for a type
 that is not in it. docs/security.md has the same table.
@@ -101,7 +101,7 @@ def of_tune(tune: Tune) -> Need:
 
 
 def of_look(look: Look) -> Need:
-    """A list of topics shows only those that the principal may see."""
+    """Return the need of a Look. The gateway leaves out topics that the principal may not see."""
     return Need(SEE, look.topic) if look.topic else Need(KNOWN)
 
 

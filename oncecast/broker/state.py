@@ -196,7 +196,7 @@ def restored(chunks: Iterable[bytes]) -> Registry:
 
 
 class Moved(NamedTuple):
-    """What a group imports besides messages. The topics have no messages yet."""
+    """The metadata that a group imports. The topics have no messages yet."""
 
     topics: list[Topic]
     sources: dict[str, Source]

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from oncecast.client import client as asynchronous
+from oncecast.client.access import AccessControl, TokenInfo
 from oncecast.client.parcel import Receipt
 from oncecast.client.portal import Gathering, Portal, call, check_open
 from oncecast.client.scanning import SCAN_BYTES, Located, Slice
@@ -26,6 +27,7 @@ from oncecast.client.starts import EARLIEST, NEW
 from oncecast.client.subscription import Subscription as AsyncSubscription
 from oncecast.client.subscriptions import Subscribed
 from oncecast.network.tls import Tls
+from oncecast.security.access import Rule
 from oncecast.wire.batch import Message
 from oncecast.wire.commands import Start
 from oncecast.wire.frames import GroupView, RingView, TopicView, View
@@ -49,6 +51,8 @@ class Client:
         self._context: AbstractAsyncContextManager[asynchronous.Client]
         self._inner: asynchronous.Client
         self._gathering: Gathering
+        # The users, tokens and rules of the cluster, for administrators.
+        self.access = Access(self._call, lambda: self._client.access)
 
     # -- open and close --
 
@@ -280,6 +284,45 @@ class Client:
 
     def ping(self) -> View:
         return self._call(self._client.ping())
+
+
+class Access:
+    """Users, tokens and rules. `oncecast.client.access.AccessControl` documents the methods."""
+
+    def __init__(
+        self, call: Callable[[Coroutine[Any, Any, Any]], Any], inner: Callable[[], AccessControl]
+    ) -> None:
+        self._call, self._inner = call, inner
+
+    def add_user(self, name: str, password: str | None = None, *, admin: bool = False) -> None:
+        self._call(self._inner().add_user(name, password, admin=admin))
+
+    def remove_user(self, name: str) -> bool:
+        return bool(self._call(self._inner().remove_user(name)))
+
+    def users(self) -> list[str]:
+        found: list[str] = self._call(self._inner().users())
+        return found
+
+    def create_token(self, principal: str, expires_after: float | None = None) -> str:
+        return str(self._call(self._inner().create_token(principal, expires_after)))
+
+    def revoke_token(self, token: str) -> bool:
+        return bool(self._call(self._inner().revoke_token(token)))
+
+    def tokens(self) -> list[TokenInfo]:
+        found: list[TokenInfo] = self._call(self._inner().tokens())
+        return found
+
+    def allow(self, principal: str, *verbs: str, topic: str = "", name: str = "") -> bool:
+        return bool(self._call(self._inner().allow(principal, *verbs, topic=topic, name=name)))
+
+    def disallow(self, principal: str, *verbs: str, topic: str = "", name: str = "") -> bool:
+        return bool(self._call(self._inner().disallow(principal, *verbs, topic=topic, name=name)))
+
+    def rules(self) -> list[Rule]:
+        found: list[Rule] = self._call(self._inner().rules())
+        return found
 
 
 class Subscription:

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Itera
 from dataclasses import replace
 from typing import Any, NoReturn, Self, cast
 
+from oncecast.client.access import AccessControl
 from oncecast.client.options import DEFAULT_ADDRESS, ClientOptions
 from oncecast.client.parcel import MESSAGE_BYTES, Parcel, Receipt
 from oncecast.client.putting import Putting
@@ -74,6 +75,8 @@ class Client:
         )
         self.parts = cast("Running", NotOpen())  # for this package and its tests
         self._putting = cast("Putting", NotOpen())
+        # The users, tokens and rules of the cluster, for administrators.
+        self.access = cast("AccessControl", NotOpen())
         self._batches: dict[str, Parcel] = {}  # the open batches of `_putting`
         self._entered = False
         self._assemble: Callable[[ClientOptions], Running] = Running
@@ -94,6 +97,7 @@ class Client:
             parts = self.parts = self._assemble(self._options)
             await parts.__aenter__()
             self._putting, self._batches = parts.putting, parts.putting.open
+            self.access = parts.access
             self._entered = True
         return self
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
 from typing import Any, Protocol, Self
 
+from oncecast.client.access import AccessControl
 from oncecast.client.cluster import Cluster
 from oncecast.client.driver import ClientRuntime, broken
 from oncecast.client.options import ClientOptions
@@ -86,6 +88,7 @@ class Running:
         self.subscriptions = Subscriptions(self.requests, make_subscription)
         self.cluster = Cluster(self.requests)
         self.topics = Topics(self.cluster, partial(topics_at, options))
+        self.access = AccessControl(self.requests, self.cluster, partial(access_at, options))
         self.scans = Scans(self.requests)
         self.temporary: dict[str, None] = {}  # topics of subscriptions that end with this client
         self._handlers: dict[type[Value], Callable[[Any], None]] = {
@@ -204,6 +207,13 @@ async def failed(work: list[Coroutine[Any, Any, Any]]) -> list[BaseException]:
     """Run all of `work` concurrently; return the exceptions."""
     outcomes = await asyncio.gather(*work, return_exceptions=True)
     return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+
+
+@asynccontextmanager
+async def access_at(options: ClientOptions, address: str) -> AsyncIterator[AccessControl]:
+    """Yield the users, tokens and rules of one group of a ring, over a separate connection."""
+    async with Running(options.anonymous_at(address)) as other:
+        yield other.access
 
 
 async def topics_at(options: ClientOptions, address: str, prefix: str) -> list[TopicView]:

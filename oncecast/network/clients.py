@@ -18,6 +18,7 @@ from oncecast.network.connection import Connection, Leaving, Wires
 from oncecast.network.framing import BYE, GREETING, MESSAGE
 from oncecast.network.handshake import GREETINGS, Hello, Refusal
 from oncecast.network.links import Deliver, Down, Inbound
+from oncecast.security.access import token_id
 from oncecast.security.principals import ANONYMOUS
 
 PREFIX = "client/"
@@ -45,6 +46,7 @@ class Clients:
         client = self.here[id] = Client(
             self._wires, connection, id, self._codec, self._deliver, self._gone, principal
         )
+        client.token = token_id(hello.token)
         connection.switch(client, id)
         connection.take_turns()
         return client
@@ -53,6 +55,14 @@ class Clients:
         """Return the principal of a connected client; anonymous ones have an empty name."""
         client = self.here.get(id)
         return client.principal if client is not None else ANONYMOUS
+
+    def check_logins(self, valid: Callable[[str, str], bool]) -> None:
+        """Close the connections of clients whose user was removed, or whose token ended."""
+        for client in list(self.here.values()):
+            if not valid(client.principal, client.token):
+                reason = "the login is no longer valid"
+                self._wires.incidents.report("refused", peer=client.id, reason=reason)
+                client.dismiss(reason)
 
     def send(self, id: NodeId, body: bytes) -> None:
         """Send to a client; drop the message if the client is not connected."""
@@ -102,6 +112,7 @@ class Client(Inbound):
     ) -> None:
         super().__init__(wires, connection, id, codec, deliver)
         self.id, self.principal, self.watched = id, principal, False
+        self.token = ""  # the id of the token that it logged in with
         self._gone = gone
 
     @property
@@ -112,6 +123,12 @@ class Client(Inbound):
         self._gone(self)
         self.connection.switch(Leaving())
         self.connection.send(GREETING, GREETINGS.encode(Refusal(reason)))
+        self.connection.close(reason)
+
+    def dismiss(self, reason: str) -> None:
+        """Close the connection. The client may dial again, and log in if it can."""
+        self._gone(self)
+        self.connection.switch(Leaving())
         self.connection.close(reason)
 
     def lost(self, reason: str) -> None:

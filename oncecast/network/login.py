@@ -52,6 +52,9 @@ class Logins(Interface):
     def may_use(self, principal: str, name: str) -> bool:
         """Return whether the principal may use this client name."""
 
+    def valid(self, principal: str, token: str) -> bool:
+        """Return whether a connected client may stay. `token` is the id of its token, or empty."""
+
     def report(self, attempt: Attempt) -> None:
         """Record a login, but not the anonymous ones that succeed."""
 
@@ -68,6 +71,9 @@ class OpenLogins:
         return None
 
     def may_use(self, principal: str, name: str) -> bool:
+        return True
+
+    def valid(self, principal: str, token: str) -> bool:
         return True
 
     def report(self, attempt: Attempt) -> None:

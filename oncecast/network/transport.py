@@ -60,6 +60,7 @@ class Transport:
         if client_codec is not None:
             self.roles[CLIENT] = self._accept_client
         self._codec, self._deliver, self._down, self._tls = codec, deliver, down, trust.tls
+        self._logins = trust.logins
         self._links: dict[NodeId, Link] = {}
         self.local_links: dict[NodeId, LocalLink] = {}
         self._inbound: dict[NodeId, Inbound] = {}
@@ -210,6 +211,7 @@ class Transport:
         for peer, local in list(self.local_links.items()):
             if not local.watched and not local.unsent_bytes:
                 del self.local_links[peer]
+        self.clients.check_logins(self._logins.valid)
 
     # -- closing --
 

@@ -42,6 +42,7 @@ class RingParts(NamedTuple):
     relay: Relay
 
 
+# Long: the wiring of all protocols in one place.
 def assemble_ring(
     me: NodeId,
     rng: Random,

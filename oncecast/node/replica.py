@@ -26,6 +26,7 @@ from oncecast.node.derived import group_options_of
 from oncecast.node.directory import Members, note, open_directory, recall, set_aside
 from oncecast.node.health import Health
 from oncecast.replication.events import Retire, Retired
+from oncecast.security.access import Access
 from oncecast.storage.journal import Journal
 from oncecast.wire.frames import (
     Call,
@@ -33,6 +34,7 @@ from oncecast.wire.frames import (
     Govern,
     LeaveRing,
     Look,
+    LookAccess,
     LookGroup,
     LookRing,
     Scan,
@@ -47,7 +49,7 @@ ASK_DISK_EVERY = 1.0  # seconds between attempts to allocate on a full disk
 HAND_OVER_SECONDS = 1.0  # maximum wait for the next leader at a stop
 
 # The messages that clients may send.
-CLIENTS = (Call, Fetch, Tune, Look, Scan, LookGroup, Govern, LookRing, LeaveRing)
+CLIENTS = (Call, Fetch, Tune, Look, Scan, LookGroup, Govern, LookAccess, LookRing, LeaveRing)
 
 
 class Replica:
@@ -126,6 +128,7 @@ class Replica:
             options=group_options_of(settings),
             contacts=contacts,
             membership=self._membership,
+            principal_of=self._principal_of,
         )
         self.group = self.parts.governor.group
         self.journal = Journal.open(self._disk, self.parts.stack)
@@ -154,6 +157,14 @@ class Replica:
             )
             logger.log(level, line(event, {**self._named, **facts}))
         return log.free_bytes
+
+    @property
+    def access(self) -> Access:
+        """Return users, tokens and rules, as far as this replica knows them."""
+        return self.parts.service.machine.registry.access
+
+    def _principal_of(self, client: NodeId) -> str:
+        return self.runtime.principal_of(client)
 
     @property
     def alone(self) -> bool:

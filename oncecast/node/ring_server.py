@@ -13,15 +13,19 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Coroutine
+from functools import reduce
 from random import SystemRandom
 
+from oncecast.broker.moves import ShareAccess
+from oncecast.broker.service import NO_ASKER, Execute
+from oncecast.broker.state import access_out
 from oncecast.errors import Corrupt, Crippled, Diverged
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import is_name, process_of
 from oncecast.network.incidents import line
 from oncecast.network.network import Runtime
 from oncecast.node.assemble import RingMembership
-from oncecast.node.assemble_ring import assemble_ring
+from oncecast.node.assemble_ring import RingParts, assemble_ring
 from oncecast.node.config import Settings
 from oncecast.node.derived import options_of, ring_options_of, warn_of_batches, warn_of_join
 from oncecast.node.directory import (
@@ -36,10 +40,12 @@ from oncecast.node.directory import (
 )
 from oncecast.node.health import Health
 from oncecast.node.http import Page
+from oncecast.node.logins import AccessLogins
 from oncecast.node.metrics import counters, page, replica_metrics, ring_metrics
 from oncecast.node.process import Process
 from oncecast.node.replica import CLIENTS, Replica, epoch_us, without
 from oncecast.ring.events import Leave, Left, Seat, Unseat
+from oncecast.security.access import OPEN, Access
 from oncecast.storage.disk import OsDisk
 
 logger = logging.getLogger("oncecast.node")
@@ -65,15 +71,7 @@ class RingServer(Process):
         except BaseException:
             self.close()
             raise
-        self.parts = assemble_ring(
-            self.me,
-            SystemRandom(),
-            group=self.identity.group,
-            contacts=self._contacts(),
-            returns=self._returns,
-            epoch_us=epoch_us(),
-            options=ring_options_of(settings),
-        )
+        self.parts = self._assemble()
         self.parts.roster.seated(tuple(self.replicas))
         self.runtime = Runtime(
             self.parts.stack,
@@ -82,8 +80,22 @@ class RingServer(Process):
             on_event=self._hear,
             tls=self.tls,
             insecure=settings.insecure,
+            logins=AccessLogins(self.access),
             clients=tuple(kind for kind in CLIENTS if kind in self.parts.stack.wiring.receiver),
             options=options_of(settings),
+        )
+
+    def _assemble(self) -> RingParts:
+        return assemble_ring(
+            self.me,
+            SystemRandom(),
+            group=self.identity.group,
+            contacts=self._contacts(),
+            returns=self._returns,
+            epoch_us=epoch_us(),
+            options=ring_options_of(self.settings),
+            access=self.access,
+            principal_of=self._principal_of,
         )
 
     # -- recovery --
@@ -156,7 +168,33 @@ class RingServer(Process):
             )
             self.runtime.fail(error)
         elif not self.runtime.stopping:
+            self._share_access()
             asyncio.get_running_loop().call_later(self.settings.heartbeat, self._look_out)
+
+    def _principal_of(self, client: NodeId) -> str:
+        return self.runtime.principal_of(client)
+
+    def access(self) -> Access:
+        """Return the newest users, tokens and rules that a replica of this process knows."""
+        newest = OPEN
+        for replica in self.replicas.values():
+            if replica.access.version > newest.version:
+                newest = replica.access
+        return newest
+
+    def _share_access(self) -> None:
+        """Give the groups that are led here newer users, tokens and rules of other groups.
+
+        A change may not have reached all groups, and a new group begins without any.
+        """
+        known = [replica.access for replica in self.replicas.values()]
+        newest = reduce(Access.newer, known, OPEN)
+        for group in self._keepers:
+            replica = self.replicas[group]
+            service = replica.parts.service
+            if service.leading and replica.access.newer(newest) is not replica.access:
+                rows = access_out(newest)
+                replica.runtime.request(Execute(NO_ASKER, ShareAccess(rows)))
 
     def other_ring(self) -> str:
         """Return a process of another ring, or "" if none is known.

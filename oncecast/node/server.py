@@ -11,6 +11,7 @@ from oncecast.node.assemble import Parts
 from oncecast.node.config import Settings
 from oncecast.node.derived import options_of, warn_of_batches, warn_of_join
 from oncecast.node.http import Page
+from oncecast.node.logins import AccessLogins
 from oncecast.node.metrics import counters, page, replica_metrics
 from oncecast.node.process import Process
 from oncecast.node.replica import Replica
@@ -31,7 +32,7 @@ class Server(Process):
             listen=self.listen,
             tls=self.tls,
             insecure=settings.insecure,
-            logins=logins,
+            logins=logins or AccessLogins(lambda: self.replica.access),
             options=options_of(settings),
         )
 

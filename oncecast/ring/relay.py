@@ -82,10 +82,10 @@ class Relay(Protocol):
         flows_max: int = 10_000,
         window_bytes: int = 8 << 20,  # maximum bytes in flight to one client
         channel_bytes: int = 8 << 20,  # kept of one topic
-        principal_of: PrincipalOf = anonymous,
+        principal_of: PrincipalOf | None = None,  # None if all clients are anonymous
     ) -> None:
         super().__init__(me, rng)
-        self._principal_of = principal_of
+        self._principal_of = principal_of or anonymous
         self._roster, self._scribe = roster, scribe
         self._origin, self._broadcasts = NodeId(f"{me}#{incarnation}"), 0
         self._flows_max, self.window_bytes = flows_max, window_bytes

@@ -30,7 +30,7 @@ from oncecast.security.principals import ANONYMOUS, NODE
 from oncecast.security.scram import Credentials
 
 PUT, READ, ACK, MANAGE, ADMIN = VERBS = ("put", "read", "ack", "manage", "admin")
-# What some requests need instead of a verb.
+# Some requests need one of these instead of a verb.
 SEE = "see"  # read or manage: the topic is in a list of topics
 KNOWN = "known"  # be a principal that is known to the cluster
 EVERYONE = "*"  # the principal of a rule for all clients
@@ -45,7 +45,7 @@ RuleKey = tuple[str, str, str]  # principal, pattern of topics, pattern of names
 
 
 class User(Value, tag=False):
-    """`credentials` is None for a user who logs in by a certificate or a token only."""
+    """`credentials` is None for a user without a password: it has a certificate or a token."""
 
     name: str
     credentials: Credentials | None = None
@@ -248,7 +248,7 @@ class Access:
         return self._changed(users={**self.users, user.name: user})
 
     def without_user(self, name: str) -> Self:
-        """Remove a user with its tokens and rules, so that a later one of this name starts anew."""
+        """Remove a user with its tokens and rules. A later user of this name does not get them."""
         if name not in self.users:
             return self
         return self._changed(

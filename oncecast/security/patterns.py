@@ -1,8 +1,8 @@
 """Patterns of topics and names: `*` is any run of characters, `?` is one character.
 
-A pattern is compiled once, and a match takes time linear in the text: each bit of an integer is a
-position in the pattern, and a character moves all positions at once (Baeza-Yates and Gonnet,
-"A New Approach to Text Searching", CACM 1992). There is no backtracking, so no pattern is slow.
+A pattern is compiled once, and a match takes time linear in the text. Each bit of an integer is a
+position in the pattern. A character of the text moves all positions at once (Baeza-Yates and
+Gonnet, "A New Approach to Text Searching", CACM 1992). Nothing is tried twice.
 """
 
 from __future__ import annotations

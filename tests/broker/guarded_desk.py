@@ -17,8 +17,8 @@ from oncecast.wire.results import AccessSet
 from tests.broker.desk import ANN, BOB, ME, Desk
 
 KEYS = Credentials(b"salt", 4096, bytes(32), bytes(32))
-ROOT, NOBODY = NodeId("client/root"), NodeId("client/nobody")
-PRINCIPALS = {ANN: "ann", BOB: "bob", ROOT: "root"}  # NOBODY is anonymous
+ROOT, STRANGER = NodeId("client/root"), NodeId("client/stranger")
+PRINCIPALS = {ANN: "ann", BOB: "bob", ROOT: "root"}  # STRANGER is anonymous
 
 
 class GuardedDesk(Desk):

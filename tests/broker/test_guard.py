@@ -32,7 +32,7 @@ from oncecast.wire.frames import (
     View,
 )
 from tests.broker.desk import ANN, BOB, ME, packed
-from tests.broker.guarded_desk import KEYS, NOBODY, ROOT, GuardedDesk
+from tests.broker.guarded_desk import KEYS, ROOT, STRANGER, GuardedDesk
 
 DENIED = Denied()
 
@@ -67,8 +67,8 @@ def attached(desk: GuardedDesk) -> int:
 
 def test_everyone_may_do_everything_without_users() -> None:
     desk = GuardedDesk()
-    assert isinstance(desk.call(NOBODY, do.CreateTopic("t", 0)), done.TopicCreated)
-    assert isinstance(desk.send(NOBODY, LookAccess(1))[0], AccessView)
+    assert isinstance(desk.call(STRANGER, do.CreateTopic("t", 0)), done.TopicCreated)
+    assert isinstance(desk.send(STRANGER, LookAccess(1))[0], AccessView)
     assert not desk.denials
 
 
@@ -80,7 +80,7 @@ def test_allowed_requests_work_and_others_are_denied(desk: GuardedDesk) -> None:
     assert desk.call(ANN, do.OpenProducer("t", "ann", "inc", 0)) == DENIED
     assert desk.call(BOB, do.Subscribe("t", "bob", do.FromNew(), 0)) == DENIED
     assert desk.call(BOB, do.DeleteTopic("t", 0)) == DENIED
-    assert desk.call(NOBODY, put(epoch, 1, b"b")) == DENIED
+    assert desk.call(STRANGER, put(epoch, 1, b"b")) == DENIED
     assert [(each.principal, each.request) for each in desk.denials] == [
         ("ann", "OpenProducer"),
         ("bob", "Subscribe"),
@@ -105,12 +105,12 @@ def test_missing_topic_gets_the_same_refusal_as_an_existing_one(desk: GuardedDes
 
 def test_refused_call_is_not_replicated(desk: GuardedDesk) -> None:
     before = desk.service.machine.registry.last_slot
-    desk.call(NOBODY, do.CreateTopic("t", 0))
+    desk.call(STRANGER, do.CreateTopic("t", 0))
     assert desk.service.machine.registry.last_slot == before
 
 
 def test_names_of_others_are_denied(desk: GuardedDesk) -> None:
-    """SEC-2: nobody fences a producer, or takes the subscription of another."""
+    """SEC-2: a user cannot fence the producer, or take the subscription of another."""
     epoch = opened(desk)
     desk.allow("ann", "put", topic="t")
     assert desk.call(ANN, do.OpenProducer("t", "bob", "evil", 0)) == DENIED
@@ -136,7 +136,7 @@ def test_list_of_topics_has_only_visible_ones(desk: GuardedDesk) -> None:
     assert listed(ROOT) == ["a", "t", "z"]
     assert listed(ANN) == ["t"]
     assert listed(BOB) == ["z"]
-    assert desk.send(NOBODY, Look(1)) == [Answer(1, DENIED)]
+    assert desk.send(STRANGER, Look(1)) == [Answer(1, DENIED)]
 
 
 def test_limit_of_a_list_counts_visible_topics(desk: GuardedDesk) -> None:
@@ -214,7 +214,7 @@ def test_only_administrators_change_users_and_groups(desk: GuardedDesk) -> None:
     assert desk.send(ANN, Govern(1, HandOver(ME))) == [Answer(1, DENIED)]
     assert desk.send(ANN, LookAccess(2)) == [Answer(2, DENIED)]
     assert isinstance(desk.send(ANN, LookGroup(3))[0], GroupView)
-    assert desk.send(NOBODY, LookGroup(4)) == [Answer(4, DENIED)]
+    assert desk.send(STRANGER, LookGroup(4)) == [Answer(4, DENIED)]
 
 
 def test_invalid_user_is_refused_before_it_is_replicated(desk: GuardedDesk) -> None:
@@ -253,8 +253,8 @@ def test_node_that_does_not_lead_redirects_instead_of_refusing(desk: GuardedDesk
         Scan(1, "t", do.FromNew()),
         LookAccess(1),
     ):
-        assert desk.send(NOBODY, message) == elsewhere, message
-    assert desk.send(NOBODY, LookGroup(1)) == [Answer(1, DENIED)]
+        assert desk.send(STRANGER, message) == elsewhere, message
+    assert desk.send(STRANGER, LookGroup(1)) == [Answer(1, DENIED)]
 
 
 def test_leader_without_its_lease_drops_what_its_rules_refuse(
@@ -262,8 +262,8 @@ def test_leader_without_its_lease_drops_what_its_rules_refuse(
 ) -> None:
     """The next leader may have rules that allow it; the client sends it again."""
     monkeypatch.setattr(type(desk.service.group), "leads", lambda self, now: False)
-    assert desk.send(NOBODY, Call(1, do.DeleteTopic("t", 0))) == []
-    assert desk.send(NOBODY, Scan(1, "t", do.FromNew())) == []
+    assert desk.send(STRANGER, Call(1, do.DeleteTopic("t", 0))) == []
+    assert desk.send(STRANGER, Scan(1, "t", do.FromNew())) == []
     assert not desk.denials
 
 

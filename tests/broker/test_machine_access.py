@@ -79,7 +79,7 @@ def test_repeated_commands_change_nothing() -> None:
     version = steps.machine.registry.access.version
     for command in EACH:
         assert steps.apply(command) == AccessSet(version, already=True)
-    gone = (do.RemoveUser("nobody"), do.RevokeToken("none"), do.Disallow(Rule("b", (), "t")))
+    gone = (do.RemoveUser("missing"), do.RevokeToken("none"), do.Disallow(Rule("b", (), "t")))
     for command in gone:
         assert steps.apply(command) == AccessSet(version, already=True)
 
@@ -134,7 +134,7 @@ BAD: dict[str, Any] = {
     "no user to remove": do.RemoveUser(""),
     "no token to revoke": do.RevokeToken("x" * 256),
     "token with a dot": replace(TOKEN, id="a.b"),
-    "token of nobody": replace(TOKEN, principal=""),
+    "token without a principal": replace(TOKEN, principal=""),
     "token of everyone": replace(TOKEN, principal="*"),
     "token without a hash": replace(TOKEN, hash=b""),
     "negative lifetime": replace(TOKEN, lifetime_us=-1),

@@ -15,6 +15,7 @@ class Users:
     def __init__(self, *, required: bool = True) -> None:
         self.required = required
         self.attempts: list[Attempt] = []
+        self.removed: list[str] = []
 
     def credentials(self, user: str) -> Credentials | None:
         return ANN if user == "ann" else None
@@ -24,6 +25,9 @@ class Users:
 
     def may_use(self, principal: str, name: str) -> bool:
         return not self.required or (principal == "ann" and name.startswith("ann"))
+
+    def valid(self, principal: str, token: str) -> bool:
+        return principal not in self.removed
 
     def report(self, attempt: Attempt) -> None:
         self.attempts.append(attempt)

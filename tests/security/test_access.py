@@ -1,4 +1,4 @@
-"""What rules allow, who may use a name, and how users and tokens change it."""
+"""Rules, names, users and tokens, and the check of them."""
 
 from __future__ import annotations
 

@@ -17,8 +17,9 @@ from oncecast.client.session.local import NEVER, NoAnswer, Outcome
 from oncecast.client.session.patience import Patience
 from oncecast.kernel.protocol import Protocol, Value
 from oncecast.wire.commands import ONCE, PublishStaged, Stage
-from oncecast.wire.errors import Fenced, NotHere, Overloaded
+from oncecast.wire.errors import Denied, Fenced, NotHere, Overloaded
 from oncecast.wire.frames import (
+    AccessView,
     Answer,
     Call,
     ClientCommand,
@@ -26,6 +27,7 @@ from oncecast.wire.frames import (
     GroupView,
     LeaveRing,
     Look,
+    LookAccess,
     LookGroup,
     LookRing,
     RingView,
@@ -109,7 +111,7 @@ class Calls:
 
     def look(
         self,
-        look: Look | Scan | LookGroup | Govern | LookRing | LeaveRing,
+        look: Look | Scan | LookGroup | Govern | LookAccess | LookRing | LeaveRing,
         then: Callable[..., None],
         timeout: float = NEVER,
     ) -> None:
@@ -130,7 +132,9 @@ class Calls:
             return
         if type(answer.result) is NotHere:  # quicker than isinstance if it is another type
             self._routes.not_here(waiting.topic, route)
-        elif isinstance(waiting.message, LookRing | LeaveRing):
+        elif isinstance(waiting.message, LookRing | LeaveRing) and not isinstance(
+            answer.result, Denied
+        ):
             pass  # Only a view answers it.
         elif isinstance(answer.result, Overloaded):
             waiting.refusal = answer.result
@@ -139,7 +143,7 @@ class Calls:
             del self._waiting[answer.id]
             waiting.then(answer.result)
 
-    def shown(self, view: View | Scanned | GroupView | RingView) -> None:
+    def shown(self, view: View | Scanned | GroupView | RingView | AccessView) -> None:
         waiting = self._waiting.get(view.id)
         if waiting is not None and not isinstance(waiting.message, Call):
             del self._waiting[view.id]

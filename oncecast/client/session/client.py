@@ -27,6 +27,7 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.wire.commands import PublishStaged
 from oncecast.wire.errors import NotSubscribed, Overloaded
 from oncecast.wire.frames import (
+    AccessView,
     Answer,
     Delivery,
     Elsewhere,
@@ -35,6 +36,7 @@ from oncecast.wire.frames import (
     GroupView,
     LeaveRing,
     Look,
+    LookAccess,
     LookGroup,
     LookRing,
     Owned,
@@ -48,8 +50,8 @@ READ_AHEAD = 16_384  # messages of a subscription that wait at the client
 OUTBOX_BYTES = 4 * 1024 * 1024  # written before settled batches are dropped
 
 
-Seen = View | Scanned | GroupView | RingView
-Question = Look | Scan | LookGroup | Govern | LookRing | LeaveRing
+Seen = View | Scanned | GroupView | RingView | AccessView
+Question = Look | Scan | LookGroup | Govern | LookAccess | LookRing | LeaveRing
 FromNode = Answer | Delivery | FlowEnded | Elsewhere | Owned | Seen
 
 
@@ -150,6 +152,8 @@ class ClientSession(Protocol):
                 self._do(request)
             case local.Show():
                 self._show(request)
+            case local.ShowAccess():
+                self._show_access(request)
             case local.Survey():
                 self._survey(request)
             case local.Group():
@@ -227,7 +231,7 @@ class ClientSession(Protocol):
             reader = self.readers.get((message.topic, message.subscription))
             if reader is not None:
                 reader.flow_ended(message, route)
-        elif isinstance(message, View | Scanned | RingView):
+        elif isinstance(message, View | Scanned | RingView | AccessView):
             self.calls.shown(message)
         elif isinstance(message, GroupView):
             route.seen(message)
@@ -310,7 +314,7 @@ class ClientSession(Protocol):
 
     def _look(self, look: Question, ticket: int, timeout: float) -> None:
         def shown(outcome: Seen | local.Outcome) -> None:
-            if isinstance(outcome, View | Scanned | GroupView | RingView):
+            if isinstance(outcome, Seen):
                 self.emit(local.Shown(ticket, outcome), after=0)
             else:
                 self._finished(ticket, outcome)
@@ -320,6 +324,9 @@ class ClientSession(Protocol):
     def _show(self, show: local.Show) -> None:
         where = (show.topic, show.prefix, show.after, show.limit, show.subscriptions)
         self._look(Look(self.calls.new_id(), *where), show.ticket, show.timeout)
+
+    def _show_access(self, show: local.ShowAccess) -> None:
+        self._look(LookAccess(self.calls.new_id(), show.first), show.ticket, show.timeout)
 
     def _survey(self, survey: local.Survey) -> None:
         scan = msgspec.structs.replace(survey.scan, id=self.calls.new_id())

@@ -3,7 +3,7 @@
 A `ticket` is a number that the library chooses; it comes back with the outcome. A reader is named
 by its topic and subscription.
 
-    library → session    Do, Show, Survey, Group, Ring · Produce · Finish
+    library → session    Do, Show, ShowAccess, Survey, Group, Ring · Produce · Finish
                          Read, Want, Settle, Again, Move, Leave
     session → library    Finished, Shown · Stored, NotStored · Positioned, Arrived, Skipped, Ended
 """
@@ -17,7 +17,15 @@ from oncecast.replication.events import Change, HandOver
 from oncecast.wire.batch import Message
 from oncecast.wire.commands import Start
 from oncecast.wire.errors import AnyRefusal
-from oncecast.wire.frames import ClientCommand, GroupView, RingView, Scan, Scanned, View
+from oncecast.wire.frames import (
+    AccessView,
+    ClientCommand,
+    GroupView,
+    RingView,
+    Scan,
+    Scanned,
+    View,
+)
 from oncecast.wire.results import Done
 
 
@@ -55,6 +63,14 @@ class Show(Value):
     timeout: float = NEVER
 
 
+class ShowAccess(Value):
+    """List users, tokens and rules, from entry number `first` on."""
+
+    ticket: int
+    first: int = 0
+    timeout: float = NEVER
+
+
 class Survey(Value):
     """Scan a topic. The session sets the id of the scan."""
 
@@ -87,7 +103,7 @@ class Finished(Value):
 
 class Shown(Value):
     ticket: int
-    view: View | Scanned | GroupView | RingView
+    view: View | Scanned | GroupView | RingView | AccessView
 
 
 # Putting.
@@ -239,5 +255,5 @@ class AllDone(Value):
     ticket: int
 
 
-Call = Do | Show | Survey | Group | Ring
+Call = Do | Show | ShowAccess | Survey | Group | Ring
 Request = Call | Produce | Read | Want | Settle | Again | Move | Leave | Finish

@@ -1,0 +1,48 @@
+"""The users of a node, for its listener: those of the newest rules that the node knows."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from oncecast.network.incidents import line
+from oncecast.network.login import Attempt
+from oncecast.security.access import Access
+from oncecast.security.principals import ANONYMOUS
+from oncecast.security.scram import Credentials
+
+logger = logging.getLogger("oncecast.node")
+
+
+class AccessLogins:
+    def __init__(self, access: Callable[[], Access]) -> None:
+        self._access = access
+
+    @property
+    def required(self) -> bool:
+        access = self._access()
+        return not access.open and not access.serves_anonymous
+
+    def credentials(self, user: str) -> Credentials | None:
+        return self._access().credentials_of(user)
+
+    def principal_of_token(self, text: str) -> str | None:
+        return self._access().principal_of_token(text, time.time_ns() // 1000)
+
+    def may_use(self, principal: str, name: str) -> bool:
+        return self._access().may_use(principal, name)
+
+    def valid(self, principal: str, token: str) -> bool:
+        """Return whether a connected client may stay. `token` is the id of its token, or empty."""
+        access = self._access()
+        if token:
+            return access.holds(token, principal, time.time_ns() // 1000)
+        if principal == ANONYMOUS:
+            return not self.required
+        return access.knows(principal)
+
+    def report(self, attempt: Attempt) -> None:
+        facts = attempt._asdict()
+        level = logging.WARNING if attempt.refusal else logging.INFO
+        logger.log(level, line("login_failed" if attempt.refusal else "login", facts))

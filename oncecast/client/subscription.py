@@ -75,9 +75,8 @@ class Subscription:
         self._lost: MessagesLost | None = None  # raised once
         self._error: OncecastError | None = None  # raised by every later call
         self._telling: asyncio.TimerHandle | None = None
-        self._slow: float = (
-            NEVER  # with more messages queued than this, taking one needs no bookkeeping
-        )
+        # With more messages queued than this, taking one needs no bookkeeping.
+        self._slow: float = NEVER
         self._hailed = False  # another thread has scheduled `_took`
         requests.send(Read(topic, name, -1 if start_at is None else start_at, push))
 

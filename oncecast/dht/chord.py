@@ -25,7 +25,6 @@ from oncecast.dht.calls import Again, Call, Calls, Counters, Silent
 from oncecast.dht.events import FindRoot, Route
 from oncecast.dht.identifiers import Position, finger_start, position_ids
 from oncecast.dht.joining import Joining, Reunion
-from oncecast.dht.links import Links
 from oncecast.dht.lookups import Confirming, Lookups, Seeking
 from oncecast.dht.member import Member, Members
 from oncecast.dht.messages import (
@@ -44,7 +43,7 @@ from oncecast.dht.messages import (
     Unsure,
     possible,
 )
-from oncecast.dht.ranges import Ranges
+from oncecast.dht.ranges import Links, Ranges
 from oncecast.dht.responder import Responder
 from oncecast.dht.routing import Hopping, Routing
 from oncecast.dht.stabilization import Rectifying, Stabilization, Stabilize, Stabilizing

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from functools import partial
 
 from oncecast.dht.identifiers import Position
-from oncecast.dht.links import Links
 from oncecast.dht.lookups import Lookups
 from oncecast.dht.member import Member
 from oncecast.dht.messages import Notify
-from oncecast.dht.ranges import Ranges
+from oncecast.dht.ranges import Links, Ranges
 from oncecast.dht.stabilization import Stabilization, Stabilize
 from oncecast.kernel.protocol import NodeId, Protocol
 

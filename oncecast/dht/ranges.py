@@ -1,11 +1,11 @@
-"""The predecessor of each position, and so the range of keys that it owns."""
+"""What follows from the neighbours of a position: the range of its keys, and the links."""
 
 from __future__ import annotations
 
 from oncecast.dht.events import RangeChanged
 from oncecast.dht.identifiers import Key, Position
-from oncecast.dht.member import Member
-from oncecast.kernel.protocol import Protocol
+from oncecast.dht.member import Member, Members
+from oncecast.kernel.protocol import NodeId, Protocol
 
 
 class Ranges:
@@ -37,3 +37,25 @@ class Ranges:
         if self._announced.get(at, Key(b"")) != low:
             self._announced[at] = low
             self._protocol.emit(RangeChanged(at, low))
+
+
+class Links:
+    """Links to the nodes that the tables of this node name, and to no others."""
+
+    def __init__(self, protocol: Protocol, members: Members, enabled: bool) -> None:
+        self._protocol, self._members, self._enabled = protocol, members, enabled
+
+    def update(self) -> None:
+        """Watch each neighbour and finger, and unwatch all other nodes."""
+        if not self._enabled:
+            return
+        protocol, wanted = self._protocol, dict[NodeId, None]()
+        for member in self._members:
+            wanted.update((position.node, None) for position in member.known())
+            if member.predecessor is not None:
+                wanted[member.predecessor.node] = None
+        wanted.pop(protocol.me, None)
+        for node in [node for node in protocol.watched if node not in wanted]:
+            protocol.unwatch(node)
+        for node in wanted:
+            protocol.watch(node)

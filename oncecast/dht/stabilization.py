@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from oncecast.dht.calls import Calls
 from oncecast.dht.identifiers import Key, Position, between
-from oncecast.dht.links import Links
 from oncecast.dht.member import Member, Members
 from oncecast.dht.messages import Hurry, Notify, Probe, Report
-from oncecast.dht.ranges import Ranges
+from oncecast.dht.ranges import Links, Ranges
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
 HASTE = 0.2  # fraction of the timeout that a round trip usually takes

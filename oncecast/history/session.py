@@ -42,6 +42,10 @@ class Reading:
         self._expected = self._delivered = 0
         self.acked = 0
 
+    def labels(self, subscription: str) -> dict[str, Any]:
+        where = {"subscription": subscription, "reader": self.name}
+        return {**where, "topic_id": self.topic_id, "epoch": self.epoch}
+
     def position(self, offset: int) -> None:
         self._expected = self._delivered = self.acked = offset
 
@@ -90,7 +94,8 @@ class SessionHistory:
             case local.Show(ticket, topic) if topic:
                 self._look(ticket, topic, request.subscriptions)
             case local.Survey(ticket, scan):
-                self._scan(ticket, scan.topic, scan.start)
+                asked = self._call("scan", scan.topic, start=scan.start)
+                self._wait(ticket, asked, scan_fields)
             case local.Read():
                 self._read(request)
             case local.Want() | local.Settle() | local.Again() | local.Move() | local.Leave():
@@ -155,9 +160,6 @@ class SessionHistory:
 
         self._calls[ticket] = finish
 
-    def _scan(self, ticket: int, topic: str, start: do.Start) -> None:
-        self._wait(ticket, self._call("scan", topic, start=start), scan_fields)
-
     # -- requests of readers --
 
     def _read(self, read: local.Read) -> None:
@@ -219,14 +221,11 @@ class SessionHistory:
             self._recorder.returned(ack, offset=ack.offset)
 
     def _record_request(self, reading: Reading, kind: Any, request: Any, **asked: Any) -> None:
-        where = {"subscription": request.subscription, "reader": reading.name}
-        labels = {"topic_id": reading.topic_id, "epoch": reading.epoch}
-        self._recorder.said(self._client, kind, request.topic, **where, **labels, **asked)
+        labels = reading.labels(request.subscription)
+        self._recorder.said(self._client, kind, request.topic, **labels, **asked)
 
     def _of(self, reading: Reading, kind: Any, request: Any, **asked: Any) -> Operation:
-        where = {"subscription": request.subscription, "reader": reading.name}
-        labels = {"topic_id": reading.topic_id, "epoch": reading.epoch}
-        return self._call(kind, request.topic, **where, **labels, **asked)
+        return self._call(kind, request.topic, **reading.labels(request.subscription), **asked)
 
     # -- events --
 
@@ -310,9 +309,8 @@ class SessionHistory:
         reading.attach = None
 
     def _record_event(self, reading: Reading, kind: Any, event: Any, **fields: Any) -> None:
-        where = {"subscription": event.subscription, "reader": reading.name}
-        labels = {"topic_id": reading.topic_id, "epoch": reading.epoch}
-        self._recorder.heard(self._client, kind, event.topic, **where, **labels, **fields)
+        labels = reading.labels(event.subscription)
+        self._recorder.heard(self._client, kind, event.topic, **labels, **fields)
 
     # -- calls --
 

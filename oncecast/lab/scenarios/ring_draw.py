@@ -8,15 +8,7 @@ from random import Random
 import msgspec
 
 from oncecast.lab.scenarios import draw as drawing
-from oncecast.lab.scenarios.draw import (
-    DISKS,
-    NETWORKS,
-    Habits,
-    log_uniform,
-    rounded,
-    scaled,
-    weighted,
-)
+from oncecast.lab.scenarios.draw import Habits
 from oncecast.node.assemble_ring import RingOptions
 from oncecast.replication.options import GroupOptions
 from oncecast.simulator.latency import Latency
@@ -109,9 +101,9 @@ class RingDraw(msgspec.Struct, frozen=True):
 def draw(seed: int, nodes: int) -> RingDraw:
     rng = Random(f"{seed}/{nodes}/ring")
     processes = draw_processes(rng, nodes)
-    replicas = weighted(rng, {1: 1, 2: 1, 3: 7, 5: 1})
+    replicas = drawing.weighted(rng, {1: 1, 2: 1, 3: 7, 5: 1})
     options = draw_options(rng, processes, replicas)
-    seconds = rounded(rng.uniform(*weighted(rng, SECONDS)))
+    seconds = drawing.rounded(rng.uniform(*drawing.weighted(rng, SECONDS)))
     topics = MANY if rng.random() < 0.05 else rng.randint(0, 3)
     habits = draw_habits(rng, seconds, topics)
     return RingDraw(
@@ -125,18 +117,18 @@ def draw(seed: int, nodes: int) -> RingDraw:
         habits=habits,
         options=options,
         ring=draw_ring(rng, replicas),
-        pull_bytes=scaled(rng, 1, 4000),
-        little_bytes=scaled(rng, 1, 4000),
-        channel_bytes=scaled(rng, 100, 1 << 20),
+        pull_bytes=drawing.scaled(rng, 1, 4000),
+        little_bytes=drawing.scaled(rng, 1, 4000),
+        channel_bytes=drawing.scaled(rng, 100, 1 << 20),
         # A single wrong clock shows only if the other clocks agree.
         wall=rng.choice((0.0, 0.5) if habits.age else (0.0, 0.5, 60.0, 86400.0)),
         segment_bytes=rng.choice((1 << 10, 1 << 12, 1 << 14, 1 << 16)),
-        network=weighted(rng, NETWORKS),
+        network=drawing.weighted(rng, drawing.NETWORKS),
         fifo=rng.random() < 0.2,
-        disk=weighted(rng, DISKS),
-        keepalive=rounded(rng.uniform(1.0, 3.0)),
-        every=log_uniform(rng, 0.3, 1.5),
-        lasting=log_uniform(rng, 0.5, 3.0),
+        disk=drawing.weighted(rng, drawing.DISKS),
+        keepalive=drawing.rounded(rng.uniform(1.0, 3.0)),
+        every=drawing.log_uniform(rng, 0.3, 1.5),
+        lasting=drawing.log_uniform(rng, 0.5, 3.0),
         at_once=rng.choice((0, 1, 2, 2, 2)),
         kinds=rng.choice((1.0, 1.0, 0.5, 0.25)),
     )
@@ -156,7 +148,7 @@ def draw_habits(rng: Random, seconds: float, topics: int) -> Habits:
     return msgspec.structs.replace(
         habits,
         puts=2 if topics == MANY else habits.puts,
-        rate=rounded(min(habits.rate, OPERATIONS_MAX / seconds)),
+        rate=drawing.rounded(min(habits.rate, OPERATIONS_MAX / seconds)),
         # Longer than most storms, so a message that is removed earlier shows a wrong clock.
         age=rng.choice((0.0, 0.0, habits.clock_step + 5.0)),
     )
@@ -171,13 +163,13 @@ def draw_options(rng: Random, processes: int, replicas: int) -> tuple[GroupOptio
 
 
 def draw_ring(rng: Random, replicas: int) -> RingOptions:
-    gossip_every = log_uniform(rng, 0.1, 0.5)
+    gossip_every = drawing.log_uniform(rng, 0.1, 0.5)
     return RingOptions(
         replicas=replicas,
-        stabilize_every=log_uniform(rng, 0.15, 1.0),
-        answer_within=log_uniform(rng, 0.15, 0.6),
-        shuffle_every=log_uniform(rng, 0.5, 3.0),
-        heartbeat_every=log_uniform(rng, 0.3, 1.0),
+        stabilize_every=drawing.log_uniform(rng, 0.15, 1.0),
+        answer_within=drawing.log_uniform(rng, 0.15, 0.6),
+        shuffle_every=drawing.log_uniform(rng, 0.5, 3.0),
+        heartbeat_every=drawing.log_uniform(rng, 0.3, 1.0),
         gossip_every=gossip_every,
-        gone_after=rounded(gossip_every * rng.uniform(6.0, 15.0)),
+        gone_after=drawing.rounded(gossip_every * rng.uniform(6.0, 15.0)),
     )

@@ -12,15 +12,7 @@ from random import Random
 import msgspec
 
 from oncecast.lab.scenarios import draw as drawing
-from oncecast.lab.scenarios.draw import (
-    DISKS,
-    NETWORKS,
-    Draw,
-    Habits,
-    log_uniform,
-    rounded,
-    weighted,
-)
+from oncecast.lab.scenarios.draw import Draw, Habits
 
 SIZES = {1: 30, 2: 12, 3: 42, 4: 6, 5: 10}
 SPANS = {(2.0, 5.0): 70, (5.0, 12.0): 28, (12.0, 40.0): 2}  # unit: suspicion times
@@ -40,13 +32,13 @@ class ServiceDraw(Draw, frozen=True):
 def draw(seed: int, nodes: int) -> ServiceDraw:
     """Draw the options of a run with up to `nodes` nodes."""
     rng = Random(f"{seed}/{nodes}/service")
-    size = weighted(rng, {size: weight for size, weight in SIZES.items() if size <= nodes})
+    size = drawing.weighted(rng, {size: weight for size, weight in SIZES.items() if size <= nodes})
     options = drawing.draw_options(rng)
     differ = rng.random() < 0.4
     each = drawing.draw_apart(rng, options, nodes) if differ else (options,)
-    seconds = rounded(options.suspicion * rng.uniform(*weighted(rng, SPANS)))
+    seconds = drawing.rounded(options.suspicion * rng.uniform(*drawing.weighted(rng, SPANS)))
     deposed = (
-        rounded(options.suspicion * rng.uniform(2.0, 5.0))
+        drawing.rounded(options.suspicion * rng.uniform(2.0, 5.0))
         if size > 1 and rng.random() < 0.5
         else 0.0
     )
@@ -54,7 +46,7 @@ def draw(seed: int, nodes: int) -> ServiceDraw:
     ahead = rng.choice(drawing.AHEAD)
     return ServiceDraw(
         nodes=size,
-        spares=weighted(rng, {0: 8, 1: 2}) if size > 2 else 0,
+        spares=drawing.weighted(rng, {0: 8, 1: 2}) if size > 2 else 0,
         keepalive=rng.choice((0.5, 1.0, 3.0)),
         deposed=deposed,
         wall=rng.choice((0.0, 0.0, 0.5, 3.0)),
@@ -64,11 +56,11 @@ def draw(seed: int, nodes: int) -> ServiceDraw:
         options=tuple(replace(one, ahead_min=ahead) for one in each),
         habits=draw_habits(rng, seconds),
         segment_bytes=rng.choice((1 << 10, 1 << 12, 1 << 14, 1 << 16)),
-        network=weighted(rng, NETWORKS),
+        network=drawing.weighted(rng, drawing.NETWORKS),
         fifo=rng.random() < 0.8,
-        disk=weighted(rng, DISKS),
-        every=rounded(options.suspicion * log_uniform(rng, 0.3, 1.2)),
-        lasting=rounded(options.suspicion * log_uniform(rng, 0.3, 2.0)),
+        disk=drawing.weighted(rng, drawing.DISKS),
+        every=drawing.rounded(options.suspicion * drawing.log_uniform(rng, 0.3, 1.2)),
+        lasting=drawing.rounded(options.suspicion * drawing.log_uniform(rng, 0.3, 2.0)),
         faults=rng.choice((1.0, 0.5, 0.25)),
     )
 
@@ -83,7 +75,7 @@ def draw_habits(rng: Random, seconds: float) -> Habits:
         hasty=rng.choice((0.0, 0.5, 0.8)),
         roamers=roamers,
         topics=rng.choice((1, 2, 3, 8)),
-        rate=rounded(min(habits.rate, OPERATIONS_MAX / seconds)),
+        rate=drawing.rounded(min(habits.rate, OPERATIONS_MAX / seconds)),
         age=habits.age if rng.random() < 0.3 else 0.0,
         nacks=rng.choice((0.0, 0.1, 0.3)),
         stores_offset=rng.random() < 0.4,

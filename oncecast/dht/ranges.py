@@ -1,4 +1,4 @@
-"""What follows from the neighbours of a position: the range of its keys, and the links."""
+"""The range of keys that each position owns, and the links to its neighbours."""
 
 from __future__ import annotations
 

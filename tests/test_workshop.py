@@ -115,7 +115,7 @@ def test_interrupted_command_exits_with_its_status(monkeypatch: pytest.MonkeyPat
 
 
 def command_that(work: str) -> list[str]:
-    """Return the arguments that run a command which does this work."""
+    """Return the command line of a process that does this work."""
     program = (
         "import argparse, os, sys; from oncecast.cli import main;"
         f"parser = argparse.ArgumentParser(); parser.set_defaults(run=lambda arguments: {work});"

@@ -149,7 +149,7 @@ def mind_signals() -> None:
 
 
 def program(name: str) -> Path | None:
-    """Return the path of a program: beside the interpreter, in Debian's directory, or on PATH."""
+    """Return the path of a program: next to the interpreter, in Debian's directory, or on PATH."""
     folders = [Path(sys.executable).parent, "/usr/lib/rabbitmq/bin", os.environ.get("PATH", "")]
     found = shutil.which(name, path=os.pathsep.join(map(str, folders)))
     return Path(found) if found else None

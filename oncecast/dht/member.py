@@ -117,8 +117,8 @@ class Member:
     def low(self) -> Key | None:
         """Return the identifier after which the keys of this member begin, or None if unknown.
 
-        It takes both neighbours: the predecessor has notified this member lately, and the successor
-        names it as predecessor. If links are cut, two members may own a key even so.
+        Both neighbours must agree: the predecessor has notified this member recently, and the
+        successor names it as predecessor. If links are cut, two members may still own a key.
         """
         if not self.recognized:
             return None

@@ -19,7 +19,9 @@ class Options:
     )
     queue_bytes_max: int = 16 * MiB  # unsent bytes to one peer, then its link is reset
     unsent_bytes_max: int = 8 * MiB  # unsent bytes to one client, then it is not served
-    unsent_total_max: int = 128 * MiB  # to all clients, then the slowest is reset
+    unsent_total_max: int = (
+        128 * MiB
+    )  # unsent bytes to all clients; beyond this, the slowest is reset
     waiting_bytes_max: int = (
         1 * MiB
     )  # unsent bytes to a disconnected peer, then messages are dropped

@@ -60,5 +60,5 @@ def check_certificate(certificate: dict[str, Any] | None, host: str, sender: str
     if canonical(host) not in map(canonical, names):
         raise Refused(
             f"certificate of {sender} is for {', '.join(names) or 'no host'}",
-            f"use one with {host} among its alternative names",
+            f"use a certificate that has {host} as a subject alternative name",
         )

@@ -107,7 +107,7 @@ class Backlogs:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._noted: dict[Served, int] = {}
-        self.total = 0  # at most what is noted; connections send in the meantime
+        self.total = 0  # an upper bound: connections send in the meantime
 
     def note(self, connection: Served, size: int) -> None:
         before = self._noted.pop(connection, 0)
@@ -115,10 +115,10 @@ class Backlogs:
             self._noted[connection] = size
         self.total += self._noted.get(connection, 0) - before
         if self.total > self._bytes_max:
-            self._relieve()
+            self._reset_slowest()
 
-    def _relieve(self) -> None:
-        """Look again, and reset the connection with the most unsent bytes if there are too many."""
+    def _reset_slowest(self) -> None:
+        """Reset the connection with the most unsent bytes if the current total is too high."""
         self._noted = {each: size for each in self._noted if (size := each.backlog) > NOTED_BYTES}
         self.total = sum(self._noted.values())
         if self.total > self._bytes_max:

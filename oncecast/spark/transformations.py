@@ -39,7 +39,7 @@ def audit(trace: DataFrame) -> DataFrame:
 
 
 def lost(trace: DataFrame) -> DataFrame:
-    """Return messages that a subscription never got although it did not give them up."""
+    """Return messages that a subscription never received, although it did not give them up."""
     begins = f.min(f.when(f.col("kind") == "subscribe", f.col("offset"))).alias("begin")
     readers = trace.where("subscription is not null").groupBy(*READER).agg(begins)
     stored = trace.where("kind = 'stored'").select("topic", "offset", "producer", "sequence")

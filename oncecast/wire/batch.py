@@ -162,7 +162,7 @@ def messages(
 def wrap(payload: bytes, *, format: int, count: int, timestamp: int) -> bytes:
     """Return a batch around a foreign payload. Nodes count its messages and never open it."""
     if not FOREIGN <= format <= 0xFFFF:
-        raise ValueError(f"format {format} is not a foreign one; choose {FOREIGN} to {0xFFFF}")
+        raise ValueError(f"format {format} is reserved; choose {FOREIGN} to {0xFFFF}")
     return seal(format, 0, count, to_time(timestamp), (0, 0, 0, 0, 0), [payload])
 
 

@@ -222,7 +222,7 @@ class Govern(Value, tag="Govern"):
 class MemberView(Value, tag=False):
     """A member as seen by one node. `applied` is its last slot, or -1 if unknown.
 
-    `reachable` is None if it is unknown. `heard` is -1 if it never got a message.
+    `reachable` is None if it is unknown. `heard` is -1 if it never received a message.
     """
 
     node: str

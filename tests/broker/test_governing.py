@@ -139,7 +139,7 @@ def test_follower_reports_only_its_leader_as_reachable() -> None:
 
 
 def test_node_without_a_leader_shows_silent_members() -> None:
-    """REP-2: after the time of an election."""
+    """REP-2: it does so once an election would have ended."""
     made = governor(leader=NodeId(""))
     made.state.following.heard = made.paxos.last_message[B] = 10.0
     here = (False, True, 0.0)

@@ -59,7 +59,7 @@ def storm() -> History:
 
 
 def two_clients(seed: int, never: int) -> History:
-    """Return a history in which puts of two clients happen in turn, and the last ones never."""
+    """Return a history in which two clients put in turn, and the last puts are never stored."""
     rng, end = Random(seed), 0
     history = [SUB]
     for number in range(60 + never):

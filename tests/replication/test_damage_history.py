@@ -1,6 +1,6 @@
 """REP-1: one replica goes through a random history of votes, restarts and lost records.
 
-The rest of the group is a table: for each slot, the ballot from which on all leaders propose the
+The rest of the group is a table: for each slot, the first ballot from which all leaders propose the
 same value. The replica must apply only chosen values. Each Promise must report every vote of this
 incarnation that reached the disk, or say that the slot is lost.
 """

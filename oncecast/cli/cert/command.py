@@ -136,7 +136,7 @@ def authority(directory: Path) -> Authority:
 
 
 def file_name(name: str) -> str:
-    """Return the name. Reject one that would leave the directory."""
+    """Return the name, or reject a name that points outside the directory."""
     if "/" in name or "\0" in name or len(os.fsencode(name)) > 200:
         raise InvalidArgument(
             f"{name!r} is not the name of a file", "set --name to a name without slashes"

@@ -62,7 +62,7 @@ class Numbers:
     def __init__(self) -> None:
         self.topic_id = 0  # 0 if nothing was sent
         self.shift = 0
-        self.base = 0  # the sequence from which on the shift holds
+        self.base = 0  # the first sequence to which the shift applies
         self.record = 0  # id of the topic's record of this producer
         self.logged = 0  # number of the log record that holds all this
 

@@ -24,7 +24,7 @@ from oncecast.simulator.trace import Step
 
 ARRIVALS = 1.0  # seconds in which all nodes start
 STORM_SECONDS = 4.0  # on average
-SETTLED_SECONDS = 3.0  # without a change: no node is silent for that long
+SETTLED_SECONDS = 3.0  # seconds without a change; no node is silent for that long
 PATIENCE = 60.0  # seconds until the views settle
 DELAY_MAX = 0.8  # after the storm; above the shortest heartbeat
 

@@ -289,7 +289,9 @@ class Subscriber(Client):
         if offset == len(self.seen):
             self.seen.append(message.value)
         elif offset > len(self.seen) or self.seen[offset] != message.value:
-            raise Violation(f"{self.me} has read {len(self.seen)} messages; {message} does not fit")
+            raise Violation(
+                f"{self.me} has read {len(self.seen)} messages; {message} is not the next one"
+            )
         elif not message.redelivered:
             raise Violation(f"{self.me}: offset {offset} arrives again but is not marked")
 

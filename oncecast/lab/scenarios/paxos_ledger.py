@@ -315,7 +315,7 @@ class Producer:
 
 
 class Ledgers:
-    """The default Top of a storm: it costs the least."""
+    """The default Top of a storm, because it is the cheapest."""
 
     def __init__(
         self,

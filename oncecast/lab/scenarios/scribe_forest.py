@@ -65,7 +65,7 @@ class Audience(Checker):
             got[node] = None
 
     def missing(self, sim: Simulation, payload: bytes) -> list[NodeId]:
-        """Return the live members that have not got `payload`."""
+        """Return the live members that have not received `payload`."""
         got = self.got.get(payload, {})
         return [
             node

@@ -135,7 +135,7 @@ class World:
             self.sim.bounce(node, away)
 
     def chaos(self, until: float, crashing: list[NodeId]) -> None:
-        """Something happens every now and then."""
+        """Cause a random event from time to time."""
         sim, rng = self.sim, self.sim.rng
 
         def trouble() -> None:

@@ -54,7 +54,10 @@ A_BYTES = batch.opened_bytes(packed(b"a"))
 
 
 def reading(*, start_at: int = -1, push: bool = False) -> Lone:
-    """Return a session whose reader waits for the answer to its Attach, with longest waits."""
+    """Return a session whose reader waits for the answer to its Attach.
+
+    Its random waits are the longest possible.
+    """
     return Lone(rng=HighDice(1)).start().ask(Read("t", "s", start_at, push))
 
 

@@ -37,7 +37,10 @@ class Machine:
 
     @classmethod
     def restore(cls, chunks: Iterable[bytes]) -> Machine:
-        """Return the machine with this `state`. Raise ValueError if the chunks are not a state."""
+        """Return the machine with this `state`.
+
+        Raise WrongFormat if another version wrote it, and ValueError if it is not a state.
+        """
         machine = cls.__new__(cls)
         machine._manage(state.restored(chunks))
         return machine

@@ -22,6 +22,7 @@ from oncecast.broker.staging import Part, Source
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
 from oncecast.dht.identifiers import Key
+from oncecast.errors import WrongFormat
 from oncecast.kernel.protocol import Value
 from oncecast.security.access import OPEN, Access, Rule, Token, User, access_of
 from oncecast.wire.errors import MachineRefusal
@@ -177,9 +178,12 @@ def chunks(registry: Registry) -> Iterator[bytes]:
 def restored(chunks: Iterable[bytes]) -> Registry:
     rows = (row for chunk in chunks for row in _decoder.decode(chunk))
     head = next(rows, None)
-    if not isinstance(head, HeadRow) or head.version != VERSION:
-        raise ValueError(
-            f"the snapshot is not of version {VERSION}; restore it with the version that wrote it"
+    if not isinstance(head, HeadRow):
+        raise ValueError("the snapshot has no version")
+    if head.version != VERSION:
+        raise WrongFormat(
+            f"the snapshot has version {head.version}, but this program reads {VERSION}",
+            "use the version of oncecast that wrote it",
         )
     registry = Registry(head.limits)
     registry.last_slot = head.slot

@@ -247,6 +247,8 @@ class Gateway(Protocol):
             header = batch.check(command.batch)
         except batch.BadBatch as bad:
             return errors.BadBatch(str(bad))
+        if header.format != batch.COLUMNS:
+            return errors.BadBatch(f"format {header.format} is unknown, so no reader could open it")
         if (command.count, command.size) != (header.count, size):
             return errors.BadBatch(
                 f"the command declares {command.count} messages in {command.size} bytes, "

@@ -22,6 +22,7 @@ import msgspec
 from oncecast.wire.batch_builder import ZSTD_FROM, Builder, to_time
 from oncecast.wire.batch_layout import (
     BYTES_MAX,
+    COLUMNS,
     FOREIGN,
     HEADER_BYTES,
     HEADERS,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BYTES_MAX",
+    "COLUMNS",
     "MESSAGES_MAX",
     "BadBatch",
     "Builder",

@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from google_crc32c import extend, value
 
+from oncecast.wire.zstd_frame import frame_fault
+
 if TYPE_CHECKING:
     from oncecast.storage.disk import Buffer
 
@@ -131,8 +133,9 @@ def opened_bytes(batch: bytes) -> int:
 def check(buffer: Buffer) -> Header:
     """Verify the checksum and all declared lengths, and return the header. Raise only BadBatch.
 
-    Of a compressed batch, only the frame and its declared size are checked: a node neither unpacks
-    it nor needs zstd. Readers validate the columns. Bytes are not copied; other buffers are.
+    Of a compressed batch, only the structure and the size of the frame are checked: a node neither
+    unpacks it nor needs zstd. Readers validate the columns. Only buffers that are not bytes are
+    copied.
     """
     data = buffer if type(buffer) is bytes else bytes(buffer)
     header = check_frame(data)
@@ -242,9 +245,12 @@ def _open(header: Header, data: bytes, *, unpack: bool) -> Columns:
     columns = _columns(header, data, HEADER_BYTES)
     _check_totals(header, columns.end - HEADER_BYTES)
     if header.flags & ZSTD:
+        fault = frame_fault(memoryview(data)[HEADER_BYTES:-4], columns.end - HEADER_BYTES)
+        if fault:
+            raise BadBatch(f"the batch cannot be decompressed: {fault}")
         if not unpack:
             return columns
-        columns = _columns(header, _decompress(data, columns.end - HEADER_BYTES), 0)
+        columns = _columns(header, _decompress(data), 0)
     _check_columns(columns)
     return columns
 
@@ -329,16 +335,14 @@ def _check_names(columns: Columns, lengths: tuple[int, ...]) -> None:
         raise BadBatch("the name of a header is not UTF-8; encode it as UTF-8") from None
 
 
-def _decompress(data: bytes, size: int) -> bytes:
-    """Return the decompressed columns. The frame must declare exactly `size`."""
+def _decompress(data: bytes) -> bytes:
+    """Return the decompressed columns. The frame was checked, with its size."""
     try:
         zstandard = _zstandard()
     except ImportError as error:
         raise BadBatch(f"the batch is compressed with zstd: {error}") from None
     frame = memoryview(data)[HEADER_BYTES:-4]
     try:
-        if zstandard.frame_content_size(frame) != size:
-            raise BadBatch("the compressed frame and the header declare different sizes")
         columns: bytes = zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise BadBatch(f"the batch cannot be decompressed: {error}") from None

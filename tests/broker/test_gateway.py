@@ -13,8 +13,9 @@ from oncecast.broker.service import Execute, Executed, Service
 from oncecast.dht.identifiers import key_of
 from oncecast.kernel.protocol import Ask, NodeId, Send, Watch
 from oncecast.replication.events import LeaderChanged
+from oncecast.wire import batch, errors
 from oncecast.wire import commands as do
-from oncecast.wire import errors
+from oncecast.wire.batch_layout import seal
 from oncecast.wire.frames import (
     Answer,
     Call,
@@ -317,3 +318,21 @@ def test_node_that_stops_leading_redirects_its_clients() -> None:
     assert gateway.drain() == [elsewhere]
     gateway.receive(ANN, Call(1, do.CreateTopic("topic", 0)))
     assert gateway.drain() == [elsewhere]
+
+
+@pytest.mark.parametrize("kind", ["foreign", "garbage"])
+def test_batch_that_no_reader_could_open_is_refused(kind: str) -> None:
+    """SEC-3: it was appended, and stopped all readers of the topic."""
+    desk = Desk()
+    epoch = producing(desk)
+    if kind == "foreign":
+        data = batch.wrap(b"anything", format=999, count=1, timestamp=0)
+    else:
+        good = batch.check(batch.encode([bytes(5000)], timestamps=0, zstd=3))
+        totals = (good.value_bytes, 0, 0, 0, 0)
+        data = seal(good.format, good.flags, 1, 0, totals, [b"garbage" * 20])
+    bad = do.Put("topic", "p", epoch, 0, 1, len(data), 0, data)
+    assert isinstance(desk.call(BOB, bad), errors.BadBatch)
+    stage = do.Stage("s", 1, "part", "topic", 1, len(data), 0, data)
+    assert isinstance(desk.call(BOB, stage), errors.BadBatch)
+    assert desk.call(BOB, put(epoch, 0, b"good")).offset == 0

@@ -31,6 +31,13 @@ class Credit:
         self.unreported_bytes = 0
         return messages, max(free, 0)
 
+    def allows(self, end: int) -> bool:
+        """Return whether the node may send another batch, with messages before offset `end`.
+
+        The last batch may exceed the bytes, because a node sends whole batches.
+        """
+        return self._bytes < self._bytes_limit and end <= self._limit
+
     def arrived(self, end: int, size: int) -> None:
         """Count a batch of `size` bytes whose last message is before offset `end`."""
         self._queued.append((end, size))

@@ -46,6 +46,7 @@ from oncecast.wire.results import Acked, Attached, Detached, Sought
 if TYPE_CHECKING:
     from oncecast.client.session.route import Route
 
+EXCESSES_MAX = 100  # deliveries beyond the credit before the reader gives up
 DAMAGED_MAX = 3  # unreadable deliveries of one offset before the reader gives up
 
 
@@ -96,7 +97,7 @@ class Reader:
         self._suspect_below = 0  # Messages before it may have been delivered before.
         self._fetched = -1  # the offset of the last Fetch
         self._credit = Credit(window)
-        self._damaged = 0
+        self._damaged = self._excesses = 0
         self._go_to(0)
         self._attach(0)
 
@@ -198,7 +199,13 @@ class Reader:
             if chunk.offset > self._at.expected:
                 self._missing()
                 break
-            if chunk.offset + chunk.count > self._at.expected and not self._open(chunk, messages):
+            end = chunk.offset + chunk.count
+            if end <= self._at.expected:
+                continue  # a copy
+            if not self._credit.allows(end):
+                self._excess()
+                break
+            if not self._open(chunk, messages):
                 break
         if messages:
             self._patience.attempts = self._damaged = 0
@@ -213,6 +220,17 @@ class Reader:
         """Report arrived bytes to the node: all readers of a client share the bytes in flight."""
         if self._credit.unreported_bytes * len(self._readers) >= UNREPORTED_BYTES_MAX:
             self._fetch()
+
+    def _excess(self) -> None:
+        """Drop messages that were not asked for, so that a faulty node cannot fill the memory.
+
+        Copies from before a seek may exceed the credit too.
+        """
+        self._excesses += 1
+        if self._excesses >= EXCESSES_MAX:
+            fact = "the node sends more than the credit allows"
+            where = f"offset {self._at.expected} of topic {self.topic!r}"
+            self._end_in_order(errors.BadBatch(f"{where} cannot be read: {fact}"))
 
     def _missing(self) -> None:
         if self._at.gap != self._at.expected:

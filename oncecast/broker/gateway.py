@@ -21,6 +21,7 @@ from heapq import merge
 from random import Random
 from typing import NamedTuple
 
+from oncecast.broker.accounts import Account, Accounts, Budget, by_client
 from oncecast.broker.chunks import chunks_of, lost
 from oncecast.broker.delivery import Flow, Flows, Window, readable_subscription
 from oncecast.broker.guard import PrincipalOf, anonymous
@@ -74,9 +75,10 @@ class LeaseDue(Value):
 class ClientState:
     """Calls of a client in flight, their bytes, and the window of its flows."""
 
-    __slots__ = ("answered", "bytes", "calls", "window")
+    __slots__ = ("account", "account_name", "answered", "bytes", "calls", "window")
 
-    def __init__(self) -> None:
+    def __init__(self, account_name: str, account: Account) -> None:
+        self.account_name, self.account = account_name, account
         self.calls: dict[int, int] = {}  # tokens by id
         self.answered: OrderedDict[int, Answer] = OrderedDict()
         self.bytes = 0
@@ -110,8 +112,8 @@ class Gateway(Protocol):
         *,
         service: Service,
         version: str = "",  # program version, shown to clients
-        calls_max: int = 10_000,  # concurrent calls of one client
-        calls_bytes_max: int = 64 << 20,
+        budget: Budget = Budget(),  # noqa: B008  # frozen
+        account_of: Callable[[NodeId], str] = by_client,  # clients of one account share a budget
         delivery_bytes: int = 1 << 20,  # bytes per Delivery, unless one batch is larger
         window_bytes: int = 8
         << 20,  # maximum bytes in flight to one client, regardless of its credit
@@ -122,7 +124,7 @@ class Gateway(Protocol):
         super().__init__(me, rng)
         self._principal_of = principal_of
         self._service, self._version = service, version
-        self._calls_max, self._calls_bytes_max = calls_max, calls_bytes_max
+        self.accounts = Accounts(budget, account_of)
         self._delivery_bytes, self._window_bytes = delivery_bytes, window_bytes
         self._free_disk_bytes_min = free_disk_bytes_min
         self.free_disk_bytes = free_disk_bytes
@@ -145,7 +147,8 @@ class Gateway(Protocol):
             return
         state = self._clients.get(sender)
         if state is None:
-            state = self._clients[sender] = ClientState()
+            account = self.accounts.join(sender, self.now)
+            state = self._clients[sender] = ClientState(*account)
             self.watch(sender)
         if not self._service.leading:
             self.send(sender, self._elsewhere())
@@ -173,7 +176,9 @@ class Gateway(Protocol):
             self.send(client, FlowEnded("", "", question.epoch, fault))
 
     def down(self, client: NodeId) -> None:
-        self._clients.pop(client, None)
+        state = self._clients.pop(client, None)
+        if state is not None:
+            self.accounts.leave(state.account_name, len(state.calls), state.bytes)
         self._awaiting_lease.forget(client)
         for flow in self.flows.of_client(client):
             self._drop(flow)
@@ -191,6 +196,7 @@ class Gateway(Protocol):
         self._calls.clear()
         self._awaiting_lease.take()
         for client, state in self._clients.items():
+            self.accounts.end(state.account, len(state.calls), state.bytes)
             state.calls.clear()
             state.bytes = 0
             for flow in self.flows.of_client(client):
@@ -226,23 +232,23 @@ class Gateway(Protocol):
         self._calls[self._tokens] = Waiting(client, id, size, once)
         state.calls[id] = self._tokens
         state.bytes += size
+        self.accounts.begin(state.account, size)
         self.ask(Execute(self._tokens, command))
 
     def _refusal(
         self, state: ClientState, command: ClientCommand
     ) -> errors.AnyRefusal | Already | Staged | None:
-        if len(state.calls) >= self._calls_max:
-            return errors.Overloaded("calls of one client")
-        fault = size_fault(command)
-        if fault is not None or not isinstance(command, WITH_BATCH):
-            return fault
+        refusal = self.accounts.refusal(state.account, 0, self.now) or size_fault(command)
+        if refusal is not None or not isinstance(command, WITH_BATCH):
+            return refusal
         size, limit = len(command.batch), self._service.machine.registry.limits.batch_bytes_max
         if size > limit:
             return self._answer_to_large(command, limit)
         if self.disk_is_full:
             return (self._leased and self._known(command)) or errors.Overloaded(errors.DISK)
-        if state.bytes and state.bytes + size > self._calls_bytes_max:
-            return errors.Overloaded("bytes of one client's calls")
+        refusal = self.accounts.refusal(state.account, size, self.now)
+        if refusal is not None:
+            return refusal
         try:
             header = batch.check(command.batch)
         except batch.BadBatch as bad:
@@ -310,6 +316,7 @@ class Gateway(Protocol):
         if state is not None and state.calls.get(id) == event.token:
             del state.calls[id]
             state.bytes -= size
+            self.accounts.end(state.account, 1, size)
             answer = Answer(id, event.result)
             if once and not isinstance(event.result, errors.NotHere):
                 state.remember(answer)

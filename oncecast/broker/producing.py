@@ -47,8 +47,10 @@ class Producing:
                 return refusal
             topic = registry.make(command.topic)
         if producer is None:
-            if len(topic.producers) >= registry.limits.producers_max:
-                return TooMany("producers in the topic", registry.limits.producers_max)
+            full = registry.refusal_to_produce(topic)
+            if full is not None:
+                registry.release(topic)  # the new topic, if it was made for this producer
+                return full
             producer = Producer(registry.new_epoch(), command.incarnation)
             topic.producers[command.producer] = producer
             if registry.limits.producer_idle_us:

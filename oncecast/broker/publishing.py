@@ -160,9 +160,14 @@ class Publishing:
             producer = topic.producers.get(command.source)
             if producer is not None and producer.incarnation:
                 return NameInUse(topic.name, command.source)
-            if producer is None and len(topic.producers) >= registry.limits.producers_max:
-                return TooMany("producers in the topic", registry.limits.producers_max)
-        return None
+            full = registry.refusal_to_produce(topic) if producer is None else None
+            if full is not None:
+                return full
+        new = sum(
+            name not in registry.topics or command.source not in registry.topics[name].producers
+            for name in names
+        )
+        return registry.refusal_to_produce(None, new) if new else None
 
     def _append(self, source: str, parts: list[Part], clock: Clock) -> tuple[PublishedRange, ...]:
         ranges: dict[str, PublishedRange] = {}

@@ -93,6 +93,24 @@ class Registry:
             return TooMany("topics", self.limits.topics_max)
         return None
 
+    def refusal_to_subscribe(self, topic: Topic) -> TooMany | None:
+        """Return the refusal to create another subscription of this topic, or None."""
+        limits = self.limits
+        if len(topic.subscriptions) >= limits.subscriptions_max:
+            return TooMany("subscriptions of the topic", limits.subscriptions_max)
+        if 0 < limits.subscriptions_total_max <= self.topics.subscriptions.count:
+            return TooMany("subscriptions of all topics", limits.subscriptions_total_max)
+        return None
+
+    def refusal_to_produce(self, topic: Topic | None, more: int = 1) -> TooMany | None:
+        """Return the refusal to create a producer, as one of `more` new ones, or None."""
+        limits = self.limits
+        if topic is not None and len(topic.producers) >= limits.producers_max:
+            return TooMany("producers in the topic", limits.producers_max)
+        if 0 < limits.producers_total_max < self.topics.producers.count + more:
+            return TooMany("producers of all topics", limits.producers_total_max)
+        return None
+
     def make(self, name: str, policy: Policy = DEFAULT, *, declared: bool = False) -> Topic:
         self.last_topic_id += 1
         topic = self.topics[name] = Topic(

@@ -57,8 +57,10 @@ class Subscribing:
         known = topic.subscriptions.get(command.subscription)
         if known is not None:
             return Subscribed(known.cursor, topic.id, already=True)
-        if len(topic.subscriptions) >= registry.limits.subscriptions_max:
-            return TooMany("subscriptions of the topic", registry.limits.subscriptions_max)
+        full = registry.refusal_to_subscribe(topic)
+        if full is not None:
+            registry.release(topic)  # the new topic, if it was made for this subscription
+            return full
         made = topic.subscribe(command.subscription, registry.new_epoch(), command.start)
         return Subscribed(made.cursor, topic.id, already=False)
 

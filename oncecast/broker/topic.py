@@ -11,6 +11,7 @@ from oncecast.broker.index import PLAIN, Index
 from oncecast.broker.live_slots import LiveSlots
 from oncecast.broker.producer import Producer
 from oncecast.broker.subscription import Subscription
+from oncecast.broker.totals import Counted
 from oncecast.wire.commands import (
     Ack,
     Detach,
@@ -67,8 +68,8 @@ class Topic:
         self.declared = declared  # created by CreateTopic: stays until DeleteTopic
         self._live_slots = live_slots
         self.index = Index(live_slots)
-        self.producers: dict[str, Producer] = {}
-        self.subscriptions: dict[str, Subscription] = {}
+        self.producers: Counted[Producer] = Counted()
+        self.subscriptions: Counted[Subscription] = Counted()
         # The last epoch that may have fenced a reader. It is not stored. After a restart it may be
         # higher, up to the last epoch of the group.
         self.fenced = 0

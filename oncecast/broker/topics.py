@@ -1,4 +1,4 @@
-"""Topics by name, with their names in order, so that a page of them costs no sort of all."""
+"""Topics by name: their names in order, and the totals of their subscriptions and producers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from oncecast.broker.topic import Topic
+from oncecast.broker.totals import Total
 
 FEW = 64  # names that are inserted one by one; more are sorted together
 STALE_MAX = 1000  # removed names that stay in the list, besides as many as there are topics
@@ -24,10 +25,33 @@ class Topics(dict[str, Topic]):
         self._sorted: list[str] = []
         self._added: list[str] = []
 
+        self.subscriptions, self.producers = Total(), Total()  # of all topics
+
     def __setitem__(self, name: str, topic: Topic) -> None:
-        if name not in self:
+        if name in self:
+            self._uncount(self[name])
+        else:
             self._added.append(name)
         super().__setitem__(name, topic)
+        topic.subscriptions.count_in(self.subscriptions)
+        topic.producers.count_in(self.producers)
+
+    def __delitem__(self, name: str) -> None:
+        self.pop(name)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        if name in self:
+            self._uncount(self[name])
+        return super().pop(name, *default)
+
+    def clear(self) -> None:
+        for topic in self.values():
+            self._uncount(topic)
+        super().clear()
+
+    def _uncount(self, topic: Topic) -> None:
+        topic.subscriptions.count_out(self.subscriptions)
+        topic.producers.count_out(self.producers)
 
     def update(self, *topics: Any, **named: Any) -> None:
         raise NotImplementedError("assign topics one by one")

@@ -8,6 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from oncecast.broker.access_viewer import AccessViewer
+from oncecast.broker.accounts import Budget
 from oncecast.broker.gateway import Gateway
 from oncecast.broker.governing import Governor
 from oncecast.broker.guard import Guard, PrincipalOf, anonymous, guard_of_replica
@@ -55,6 +56,7 @@ def assemble(
     limits: Limits = LIMITS,
     snapshot_bytes: int = 64 << 20,
     window_bytes: int = 8 << 20,
+    budget: Budget = Budget(),  # noqa: B008  # frozen
     options: GroupOptions = GroupOptions(),  # noqa: B008  # frozen
     contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; none: start a new one
     membership: RingMembership | None = None,
@@ -77,6 +79,7 @@ def assemble(
         service=service,
         version=VERSION,
         window_bytes=window_bytes,
+        budget=budget,
         free_disk_bytes=free_disk_bytes,
         principal_of=principal_of,
     )

@@ -84,6 +84,14 @@ class Settings:
     batch_bytes_max: int = setting(
         64 << 20, "maximum bytes in one batch; use the same value on all nodes of a group"
     )
+    topics_max: int = setting(100_000, "maximum topics of a group")
+    subscriptions_max: int = setting(100_000, "maximum subscriptions of a group")
+    producers_max: int = setting(200_000, "maximum producers that a group remembers")
+    client_calls_max: int = setting(10_000, "maximum calls in flight from one client")
+    client_bytes_max: int = setting(64 << 20, "maximum bytes of puts in flight from one client")
+    client_rate: float = setting(
+        float("inf"), "maximum bytes that one client may put per second, or inf for no limit"
+    )
     producer_idle: float = setting(
         604_800.0, "seconds until an idle producer or source is forgotten, or inf for never"
     )

@@ -10,6 +10,7 @@ from random import SystemRandom
 
 import msgspec
 
+from oncecast.broker.accounts import Budget
 from oncecast.broker.governing import News, has_quorum, role_of
 from oncecast.broker.service import ClockDisputed, ClockOutvoted
 from oncecast.errors import Corrupt, Crippled
@@ -120,11 +121,19 @@ class Replica:
             limits=msgspec.structs.replace(
                 LIMITS,
                 batch_bytes_max=settings.batch_bytes_max,
+                topics_max=settings.topics_max,
+                subscriptions_total_max=settings.subscriptions_max,
+                producers_total_max=settings.producers_max,
                 producer_idle_us=idle,
                 source_idle_us=idle,
             ),
             snapshot_bytes=settings.snapshot_bytes,
             window_bytes=settings.window_bytes,
+            budget=Budget(
+                calls=settings.client_calls_max,
+                bytes=settings.client_bytes_max,
+                rate=settings.client_rate,
+            ),
             options=group_options_of(settings),
             contacts=contacts,
             membership=self._membership,

@@ -37,6 +37,8 @@ class Limits(Value, tag="Limits"):
     clock_step_us: int = 0  # largest step of the trusted time per stamp; 0 for no limit
     producer_idle_us: int = 0  # until an idle producer's record is deleted; 0 for never
     source_idle_us: int = 0  # until an idle source's record is deleted; 0 for never
+    subscriptions_total_max: int = 0  # of all topics; 0 for no limit
+    producers_total_max: int = 0  # of all topics; 0 for no limit
 
 
 LIMITS = Limits(
@@ -44,6 +46,8 @@ LIMITS = Limits(
     clock_step_us=10 * 60 * 1_000_000,
     producer_idle_us=7 * 24 * 3600 * 1_000_000,
     source_idle_us=7 * 24 * 3600 * 1_000_000,
+    subscriptions_total_max=100_000,
+    producers_total_max=200_000,
 )
 
 

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from oncecast.broker import moves
+from oncecast.broker.accounts import Budget
 from oncecast.broker.gateway import ANSWERED_MAX, Gateway, Pump
 from oncecast.broker.holdings import PeerGroup
 from oncecast.broker.service import Execute, Executed, Service
@@ -183,7 +184,7 @@ def test_calls_above_a_limit_are_refused_without_effect() -> None:
     """SVC-7"""
     desk = Desk(
         service={"limits": Limits(batch_bytes_max=500)},
-        gateway={"calls_max": 2, "calls_bytes_max": 200},
+        gateway={"budget": Budget(calls=2, bytes=200)},
     )
     epoch = producing(desk)
     assert desk.call(BOB, put(epoch, 0, bytes(600))) == errors.TooLarge("bytes", 500)
@@ -203,7 +204,7 @@ def test_calls_above_a_limit_are_refused_without_effect() -> None:
 
 
 def test_large_batch_passes_if_it_is_the_only_call() -> None:
-    desk = Desk(gateway={"calls_bytes_max": 10})
+    desk = Desk(gateway={"budget": Budget(bytes=10)})
     epoch = producing(desk)
     assert desk.call(BOB, put(epoch, 0, bytes(100))) == Appended(0, 1, kept=False)
 

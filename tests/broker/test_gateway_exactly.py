@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from random import Random
 from typing import Any
 
 import pytest
 
 from oncecast.broker import gateway as gateway_module
+from oncecast.broker.accounts import Budget
 from oncecast.broker.gateway import Gateway, LeaseDue, Pump
 from oncecast.broker.service import Changed, Executed, Service
 from oncecast.errors import Corrupt
@@ -70,7 +72,9 @@ def offsets(effects: list[Any]) -> list[int]:
 def test_gateway_has_these_default_limits() -> None:
     """SVC-7"""
     gateway = bare()
-    assert (gateway._calls_max, gateway._calls_bytes_max) == (10_000, 64 << 20)
+    assert gateway.accounts.budget == Budget(
+        calls=10_000, bytes=64 << 20, rate=inf, total_bytes=512 << 20
+    )
     assert (gateway._delivery_bytes, gateway._window_bytes) == (1 << 20, 8 << 20)
     assert gateway._free_disk_bytes_min == 8 << 20
 
@@ -89,7 +93,7 @@ def test_batch_at_the_limit_is_accepted() -> None:
 def test_bytes_of_concurrent_calls_are_limited() -> None:
     """SVC-7: calls without messages hold none."""
     size = len(packed(b"x"))
-    gateway = bare(calls_bytes_max=2 * size)
+    gateway = bare(budget=Budget(bytes=2 * size))
     gateway.receive(ANN, Call(1, DELETE))
     assert gateway._clients[ANN].bytes == 0
     for id in (2, 3, 4):

@@ -23,8 +23,8 @@ CONTENTS = [
 ]
 
 
-def compressed(content: bytes, **options: bool) -> bytes:
-    return zstandard.ZstdCompressor(level=3, **options).compress(content)
+def compressed(content: bytes, *, write_checksum: bool = False) -> bytes:
+    return zstandard.ZstdCompressor(level=3, write_checksum=write_checksum).compress(content)
 
 
 @pytest.mark.parametrize("content", CONTENTS, ids=len)

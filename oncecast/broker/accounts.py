@@ -1,0 +1,90 @@
+"""Budgets of accounts: limits on calls and bytes that a node handles at the same time.
+
+An account is the client itself, or the principal that several clients share. A call counts from its
+arrival until its answer. The first batch of an account always fits, however large it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.wire.errors import Overloaded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    calls: int = 10_000  # in flight, of one account
+    bytes: int = 64 << 20  # of batches in flight, of one account
+    rate: float = inf  # bytes of batches per second, of one account
+    total_bytes: int = 512 << 20  # of batches in flight, of all accounts
+
+
+class Account:
+    """The calls and bytes in flight of one account, and what it may still put in this second."""
+
+    __slots__ = ("bytes", "calls", "clients", "left", "seen")
+
+    def __init__(self, rate: float, now: float) -> None:
+        self.calls = self.bytes = self.clients = 0
+        self.left, self.seen = rate, now
+
+
+def by_client(client: NodeId) -> str:
+    return client
+
+
+class Accounts:
+    def __init__(self, budget: Budget, account_of: Callable[[NodeId], str] = by_client) -> None:
+        self.budget = budget
+        self._account_of = account_of
+        self._accounts: dict[str, Account] = {}
+        self.bytes = 0  # in flight, of all accounts
+
+    def join(self, client: NodeId, now: float) -> tuple[str, Account]:
+        """Return the account of a client, and its name for `leave`."""
+        name = self._account_of(client)
+        account = self._accounts.get(name)
+        if account is None:
+            account = self._accounts[name] = Account(self.budget.rate, now)
+        account.clients += 1
+        return name, account
+
+    def leave(self, name: str, calls: int, size: int) -> None:
+        """Forget the calls of a client that has disconnected."""
+        account = self._accounts[name]
+        self.end(account, calls, size)
+        account.clients -= 1
+        if not account.clients:
+            del self._accounts[name]
+
+    def refusal(self, account: Account, size: int, now: float) -> Overloaded | None:
+        """Return the refusal of a call with a batch of `size` bytes, or None."""
+        budget = self.budget
+        if account.calls >= budget.calls:
+            return Overloaded("calls of one client")
+        if not size:
+            return None
+        if account.bytes and account.bytes + size > budget.bytes:
+            return Overloaded("bytes of one client's calls")
+        if account.bytes and self.bytes + size > budget.total_bytes:
+            return Overloaded("bytes of all clients' calls")
+        if budget.rate != inf:
+            account.left = min(budget.rate, account.left + (now - account.seen) * budget.rate)
+            account.seen = now
+            if account.left <= 0:
+                return Overloaded("bytes per second of one client")
+        return None
+
+    def begin(self, account: Account, size: int) -> None:
+        account.calls += 1
+        account.bytes += size
+        account.left -= size
+        self.bytes += size
+
+    def end(self, account: Account, calls: int, size: int) -> None:
+        account.calls -= calls
+        account.bytes -= size
+        self.bytes -= size

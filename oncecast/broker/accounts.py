@@ -1,6 +1,7 @@
 """Budgets of accounts: limits on calls and bytes that a node handles at the same time.
 
-An account is the client itself, or the principal that several clients share. A call counts from its
+An account is the principal of a client, which several clients may share. A client without a login
+has an account of its own. A call counts from its
 arrival until its answer. The first batch of an account always fits, however large it is.
 """
 
@@ -32,20 +33,17 @@ class Account:
         self.left, self.seen = rate, now
 
 
-def by_client(client: NodeId) -> str:
-    return client
-
-
 class Accounts:
-    def __init__(self, budget: Budget, account_of: Callable[[NodeId], str] = by_client) -> None:
+    def __init__(self, budget: Budget, principal_of: Callable[[NodeId], str]) -> None:
         self.budget = budget
-        self._account_of = account_of
+        self._principal_of = principal_of
         self._accounts: dict[str, Account] = {}
         self.bytes = 0  # in flight, of all accounts
 
     def join(self, client: NodeId, now: float) -> tuple[str, Account]:
         """Return the account of a client, and its name for `leave`."""
-        name = self._account_of(client)
+        principal = self._principal_of(client)
+        name = f"@{principal}" if principal else client  # the name of a client has no @ in front
         account = self._accounts.get(name)
         if account is None:
             account = self._accounts[name] = Account(self.budget.rate, now)

@@ -21,7 +21,7 @@ from heapq import merge
 from random import Random
 from typing import NamedTuple
 
-from oncecast.broker.accounts import Account, Accounts, Budget, by_client
+from oncecast.broker.accounts import Account, Accounts, Budget
 from oncecast.broker.chunks import chunks_of, lost
 from oncecast.broker.delivery import Flow, Flows, Window, readable_subscription
 from oncecast.broker.guard import PrincipalOf, anonymous
@@ -113,7 +113,6 @@ class Gateway(Protocol):
         service: Service,
         version: str = "",  # program version, shown to clients
         budget: Budget = Budget(),  # noqa: B008  # frozen
-        account_of: Callable[[NodeId], str] = by_client,  # clients of one account share a budget
         delivery_bytes: int = 1 << 20,  # bytes per Delivery, unless one batch is larger
         window_bytes: int = 8
         << 20,  # maximum bytes in flight to one client, regardless of its credit
@@ -124,7 +123,7 @@ class Gateway(Protocol):
         super().__init__(me, rng)
         self._principal_of = principal_of
         self._service, self._version = service, version
-        self.accounts = Accounts(budget, account_of)
+        self.accounts = Accounts(budget, principal_of)
         self._delivery_bytes, self._window_bytes = delivery_bytes, window_bytes
         self._free_disk_bytes_min = free_disk_bytes_min
         self.free_disk_bytes = free_disk_bytes

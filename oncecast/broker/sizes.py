@@ -9,12 +9,16 @@ from __future__ import annotations
 from typing import get_args
 
 from oncecast.broker.granting import access_fault
+from oncecast.kernel.codec import ENCODER
 from oncecast.wire.commands import AccessCommand, PublishStaged, Put
 from oncecast.wire.errors import InvalidArgument, InvalidName, InvalidTopic, TooMany
 from oncecast.wire.frames import ClientCommand, Fetch, Look, Scan
 from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
 
 ALWAYS_SHORT = NAME_BYTES_MAX // 4  # characters; a character has at most four bytes
+
+OF_ACCESS = get_args(AccessCommand)
+ACCESS_BYTES_MAX = 8 * 1024  # of a command about users, tokens or rules
 
 TEXTS = (
     *("topic", "token", "producer", "incarnation", "directory_id"),
@@ -48,6 +52,8 @@ def size_fault(
             return TooMany("parts in one publish", PARTS_MAX)
         if any(map(too_long, command.parts)):
             return InvalidName("part")
+    if isinstance(command, OF_ACCESS) and (size := len(ENCODER.encode(command))) > ACCESS_BYTES_MAX:
+        return InvalidArgument(f"the command has {size:,} bytes (limit {ACCESS_BYTES_MAX:,})")
     return None
 
 

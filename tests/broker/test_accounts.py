@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oncecast.broker.accounts import Accounts, Budget
+from oncecast.broker.guard import anonymous
 from oncecast.kernel.protocol import NodeId
 from oncecast.wire.errors import Overloaded
 from oncecast.wire.frames import Answer, Call
@@ -27,14 +28,14 @@ def test_clients_of_one_account_share_its_budget() -> None:
     accounts.begin(bob, 0)
     accounts.begin(bob, 0)
     assert accounts.refusal(ann, 0, 0.0) == CALLS
-    accounts.leave("team", 2, 0)
+    accounts.leave("@team", 2, 0)
     assert accounts.refusal(ann, 0, 0.0) is None
-    accounts.leave("team", 1, 60)
+    accounts.leave("@team", 1, 60)
     assert (accounts.bytes, accounts._accounts) == (0, {})
 
 
 def test_first_batch_of_an_account_always_fits() -> None:
-    accounts = Accounts(Budget(bytes=100, total_bytes=100))
+    accounts = Accounts(Budget(bytes=100, total_bytes=100), anonymous)
     (_, ann), (_, bob) = accounts.join(ANN, 0.0), accounts.join(BOB, 0.0)
     assert accounts.refusal(ann, 1000, 0.0) is None
     accounts.begin(ann, 1000)
@@ -43,7 +44,7 @@ def test_first_batch_of_an_account_always_fits() -> None:
 
 def test_bytes_of_all_accounts_are_limited() -> None:
     """SEC-3: many clients together must not fill the memory of the node."""
-    accounts = Accounts(Budget(bytes=100, total_bytes=150))
+    accounts = Accounts(Budget(bytes=100, total_bytes=150), anonymous)
     (_, ann), (_, bob) = accounts.join(ANN, 0.0), accounts.join(BOB, 0.0)
     accounts.begin(ann, 90)
     accounts.begin(bob, 50)
@@ -54,7 +55,7 @@ def test_bytes_of_all_accounts_are_limited() -> None:
 
 def test_rate_allows_a_second_at_once_and_then_its_share() -> None:
     """SEC-3: a batch above the rest of the second is accepted, and delays the next one."""
-    accounts = Accounts(Budget(rate=100.0))
+    accounts = Accounts(Budget(rate=100.0), anonymous)
     _, ann = accounts.join(ANN, 10.0)
     full = Overloaded("bytes per second of one client")
     assert accounts.refusal(ann, 150, 10.0) is None
@@ -69,20 +70,20 @@ def test_rate_allows_a_second_at_once_and_then_its_share() -> None:
 
 def test_refused_call_takes_no_budget_and_an_answered_one_gives_it_back() -> None:
     """SEC-3"""
-    desk = Desk(gateway={"budget": Budget(bytes=200), "account_of": team})
+    desk = Desk(gateway={"budget": Budget(bytes=200), "principal_of": team})
     epoch = producing(desk)
     accounts = desk.gateway.accounts
     desk.waiting = True
     first, second = put(epoch, 0, b"x" * 50), put(epoch, 1, b"x" * 150)
     desk.send(BOB, Call(1, first))
     assert desk.send(ANN, Call(1, second)) == [Answer(1, BYTES)]
-    assert (accounts.bytes, accounts._accounts["team"].calls) == (first.size, 1)
+    assert (accounts.bytes, accounts._accounts["@team"].calls) == (first.size, 1)
     desk.sync()
-    assert (accounts.bytes, accounts._accounts["team"].calls) == (0, 0)
+    assert (accounts.bytes, accounts._accounts["@team"].calls) == (0, 0)
     desk.waiting = True
     desk.send(BOB, Call(2, second))
     desk.leave(BOB)
-    assert (accounts.bytes, accounts._accounts["team"].clients) == (0, 1)
+    assert (accounts.bytes, accounts._accounts["@team"].clients) == (0, 1)
     desk.leave(ANN)
     desk.sync()
     assert (accounts.bytes, accounts._accounts) == (0, {})

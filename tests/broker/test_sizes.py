@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from oncecast.broker.service import COMMAND_BYTES_MAX, Execute, Executed
-from oncecast.broker.sizes import NAMES, size_fault
+from oncecast.broker.sizes import ACCESS_BYTES_MAX, NAMES, size_fault
 from oncecast.kernel.protocol import Ask, Emit, Send
 from oncecast.replication.events import Propose
 from oncecast.security.access import Rule
@@ -95,6 +95,14 @@ def test_long_text_of_a_user_token_or_rule_is_refused(command: Any) -> None:
 
 def _sent(message: Any) -> Any:
     return Send(ANN, message)
+
+
+def test_large_command_about_access_is_refused() -> None:
+    """SEC-3: its parts are nested, so it is limited as a whole."""
+    rule = Rule("ann", ("read",), "x" * ACCESS_BYTES_MAX)
+    for command in (do.RemoveUser(rule.topic), do.Allow(rule), do.Disallow(rule)):
+        assert isinstance(size_fault(command), errors.InvalidArgument)
+    assert size_fault(do.Allow(Rule("ann", ("read",), "x" * 255))) is None
 
 
 def test_publish_with_too_many_or_long_parts_is_refused() -> None:

@@ -23,6 +23,7 @@ class Credit:
         self._queued: deque[tuple[int, int]] = deque()  # end and bytes of each waiting batch
         self._queued_bytes = 0
         self.unreported_bytes = 0  # arrived since the last grant
+        self.excesses = 0  # deliveries that were not allowed
 
     def grant(self, offset: int, delivered: int) -> tuple[int, int]:
         """Grant messages and bytes from `offset` on; those before `delivered` were taken."""

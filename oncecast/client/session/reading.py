@@ -97,7 +97,7 @@ class Reader:
         self._suspect_below = 0  # Messages before it may have been delivered before.
         self._fetched = -1  # the offset of the last Fetch
         self._credit = Credit(window)
-        self._damaged = self._excesses = 0
+        self._damaged = 0
         self._go_to(0)
         self._attach(0)
 
@@ -226,8 +226,8 @@ class Reader:
 
         Copies from before a seek may exceed the credit too.
         """
-        self._excesses += 1
-        if self._excesses >= EXCESSES_MAX:
+        self._credit.excesses += 1
+        if self._credit.excesses >= EXCESSES_MAX:
             fact = "the node sends more than the credit allows"
             where = f"offset {self._at.expected} of topic {self.topic!r}"
             self._end_in_order(errors.BadBatch(f"{where} cannot be read: {fact}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import signal
 import subprocess
 import sys
@@ -76,6 +77,9 @@ class Process:
 class Cluster:
     def __init__(self, hosts: Hosts, directory: Path) -> None:
         self.hosts, self.directory = hosts, directory
+        self._secret = directory / "cluster-secret"
+        self._secret.touch(0o600)
+        self._secret.write_text(secrets.token_hex())
         self.addresses = {name: f"{hosts.address(name)}:{PORT}" for name in NODES}
         self.nodes = {
             name: Process(name, lambda start, name=name: self._serve(name, start), self._log(name))  # type: ignore[misc]
@@ -113,7 +117,8 @@ class Cluster:
         others = [address for other, address in self.addresses.items() if other != name]
         founds = name == NODES[0] and number == 1
         words = ["--listen", self.addresses[name], "--data", str(self.directory / name)]
-        words += ["--insecure", *TIMERS, "--snapshot-bytes", str(SNAPSHOT_BYTES)]
+        words += ["--insecure", "--cluster-secret-file", str(self._secret)]
+        words += [*TIMERS, "--snapshot-bytes", str(SNAPSHOT_BYTES)]
         words += [] if founds else ["--join", ",".join(others)]
         return self.hosts.on(name, [sys.executable, "-m", *kind, *words])
 

@@ -70,6 +70,9 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tls", nargs=3, metavar=("CERT", "KEY", "CA"), help="PEM files of the client; enables TLS"
     )
+    parser.add_argument(
+        "--tls-ca", metavar="FILE", help="PEM file of the nodes' CA; enables TLS without --tls"
+    )
     add_login(parser)
 
 

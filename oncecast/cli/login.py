@@ -68,7 +68,7 @@ def read_secret(path: str) -> str:
 def tls_of(arguments: argparse.Namespace) -> Tls | None:
     from oncecast.network.tls import Tls
 
-    if not arguments.tls:
+    certificate, key, ca = arguments.tls or (None, None, arguments.tls_ca)
+    if ca is None:
         return None
-    certificate, key, ca = arguments.tls
     return Tls.from_files(certificate=certificate, key=key, ca=ca)

@@ -8,6 +8,7 @@ client has taken over the name.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -29,19 +30,20 @@ from oncecast.errors import (
 from oncecast.kernel.codec import Buffer, Codec
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
-from oncecast.network.addresses import split
-from oncecast.network.connection import Connection, Greeting, Wires
+from oncecast.network.connection import Connection, Wires
 from oncecast.network.framing import BYE, GREETING, HEADER_BYTES, MESSAGE, PONG
 from oncecast.network.handshake import (
     CLIENT,
     GREETINGS,
     VERSION,
+    Ask,
     Challenge,
     Hello,
     Identity,
     Proof,
     Refusal,
     Welcome,
+    introduce,
     turned_down,
 )
 from oncecast.network.links import Deliver, Down, Link
@@ -50,6 +52,7 @@ from oncecast.network.options import MiB, Options, Stats
 from oncecast.network.tls import Tls
 from oncecast.network.transport import Transport
 from oncecast.network.trust import Trust
+from oncecast.security.secret import NONCE_BYTES, ClusterSecret
 from oncecast.storage.journal import Journal
 
 NOWHERE = NodeId("localhost:0")  # A client has no address.
@@ -72,11 +75,11 @@ class ClientLink(Link):
         identity: Identity,
         peer: NodeId,
         down: Down,
-        tls: Tls | None,
+        trust: Trust,
         *,
         transport: ClientTransport,
     ) -> None:
-        super().__init__(wires, identity, peer, down, tls)
+        super().__init__(wires, identity, peer, down, trust)
         self._transport = transport
         self.problem = ""  # why the last connection failed
         self.refused: Refused | None = None
@@ -84,22 +87,14 @@ class ClientLink(Link):
         self._message_bytes = 0  # sent and received
         self.linked: asyncio.Future[None] = wires.loop.create_future()
 
-    async def _shake_hands(self, connection: Connection, greeting: Greeting) -> None:
-        host, port = split(self.peer)
-        await self._wires.loop.create_connection(
-            lambda: connection,
-            host,
-            port,
-            ssl=self._tls.client if self._tls else None,
-            server_hostname=host if self._tls else None,
-        )
-        welcome = await self._log_in(connection, greeting)
+    async def _greet(self, connection: Connection, ask: Ask) -> None:
+        welcome = await self._log_in(ask)
         self._transport.name, self.batch_bytes_max = welcome.you, welcome.batch_bytes_max
         self._transport.limit()
 
-    async def _log_in(self, connection: Connection, greeting: Greeting) -> Welcome:
-        login, identity = self._transport.login, self._identity
-        login.check_exposure(self.peer, tls=self._tls is not None)
+    async def _log_in(self, ask: Ask) -> Welcome:
+        login, identity, secret = self._transport.login, self._identity, self._trust.secret
+        login.check_exposure(self.peer, tls=self._trust.tls is not None)
         exchange = login.exchange()
         hello = Hello(
             VERSION,
@@ -110,11 +105,15 @@ class ClientLink(Link):
             identity.incarnation,
             login.token or "",
             exchange.first() if exchange else "",
+            b"" if secret is None else secrets.token_bytes(NONCE_BYTES),
         )
-        answer = await greeting.ask(connection, hello)
-        if exchange is not None and isinstance(answer, Challenge):
-            proof = await asyncio.to_thread(exchange.final, answer.login)
-            answer = await greeting.ask(connection, Proof(proof))
+        if exchange is None:
+            answer = await introduce(hello, secret, ask)
+        else:
+            answer = await ask(hello)
+            if isinstance(answer, Challenge):
+                proof = await asyncio.to_thread(exchange.final, answer.login)
+                answer = await ask(Proof(proof))
         match answer:
             case Welcome():
                 if exchange is not None:
@@ -225,7 +224,7 @@ class ClientTransport(Transport):
         link = self._links.get(peer)
         if link is None:
             link = self._links[peer] = ClientLink(
-                self._wires, self.identity, peer, self._down, self._tls, transport=self
+                self._wires, self.identity, peer, self._down, self._trust, transport=self
             )
         assert isinstance(link, ClientLink)
         return link
@@ -245,12 +244,19 @@ class ClientRuntime(Runtime):
         limited: Limited,
         tls: Tls | None,
         login: Login,
+        secret: ClusterSecret | None,
         cluster: str,
         connect_timeout: float,
     ) -> None:
         options = replace(OPTIONS, cluster=cluster)
         super().__init__(
-            stack, me=session.me, journal=journal, on_event=on_event, tls=tls, options=options
+            stack,
+            me=session.me,
+            journal=journal,
+            on_event=on_event,
+            tls=tls,
+            secret=secret,
+            options=options,
         )
         self._session, self._report_end, self._limited = session, ended, limited
         self._connect_timeout, self._login = connect_timeout, login

@@ -10,6 +10,7 @@ from oncecast.client.login import Login
 from oncecast.errors import BadAddress, InvalidArgument, NotConnected
 from oncecast.network.addresses import split
 from oncecast.network.tls import Tls
+from oncecast.security.secret import ClusterSecret
 
 DEFAULT_ADDRESS = "127.0.0.1:7400"
 
@@ -29,6 +30,7 @@ class ClientOptions:
     user: str | None = None
     password: str | None = None
     token: str | None = None
+    secret: ClusterSecret | None = None  # of a node that connects as a client
 
     def __post_init__(self) -> None:
         if self.name is not None:

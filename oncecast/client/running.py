@@ -72,6 +72,7 @@ class Running:
             limited=lambda bytes_max: self.putting.limit(bytes_max),
             tls=options.tls,
             login=options.login,
+            secret=options.secret,
             cluster=options.cluster,
             connect_timeout=options.connect_timeout,
         )

@@ -38,6 +38,7 @@ class Node:
         lease: float = 10.0,
         grace: float = 0.0,
         insecure: bool = False,
+        cluster_secret_file: str | os.PathLike[str] = "",
     ) -> None:
         self._node = node.Node(
             listen,
@@ -52,6 +53,7 @@ class Node:
             lease=lease,
             grace=grace,
             insecure=insecure,
+            cluster_secret_file=cluster_secret_file,
         )
 
     def __enter__(self) -> Self:

@@ -34,7 +34,7 @@ from oncecast.network.listener import Listen, bind
 from oncecast.network.network import Runtime
 from oncecast.network.options import Options
 from oncecast.node.config import Settings
-from oncecast.node.derived import listen_address
+from oncecast.node.derived import listen_address, secret_of
 from oncecast.node.directory import open_directory
 from oncecast.storage.journal import Journal
 from oncecast.streams.protocols.events import Arrived
@@ -72,6 +72,9 @@ class Node:
         streams. The first `founders` processes to sign in are the acceptors; `join` waits for them.
     heartbeat, suspect_after: seconds between heartbeats, and of silence before suspicion.
     lease: seconds that a lock stays with this process after it crashes or is disconnected.
+    insecure: listen on an address that other machines can reach, without TLS.
+    cluster_secret_file: private file with the secret that all processes share, at least 16 bytes.
+        Processes on several machines need it.
     grace: seconds that other processes wait after the lease, to let work under the lock stop.
     """
 
@@ -90,6 +93,7 @@ class Node:
         lease: float = 10.0,
         grace: float = 0.0,
         insecure: bool = False,
+        cluster_secret_file: str | os.PathLike[str] = "",
     ) -> None:
         times = {"heartbeat": heartbeat, "suspect_after": suspect_after, "lease": lease}
         for name, value in times.items():
@@ -103,6 +107,7 @@ class Node:
         self._heartbeat, self._suspect_after = heartbeat, suspect_after
         self._lease, self._grace = lease, grace
         self._insecure, self._through, self._founders = insecure, through, founders
+        self._secret = secret_of(cluster_secret_file)
         self.client: Client | None = None
         self._register: Register | None = None
         self._tickets = count(1)
@@ -151,6 +156,7 @@ class Node:
             journal=journal,
             on_event=self._on_event,
             insecure=self._insecure,
+            secret=self._secret,
             options=Options(cluster=self._cluster()),
         )
         self.streams = Streams(self, self._parts.streams)

@@ -59,11 +59,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:  # a host name, which may resolve to any address
         return False
-
-
-def canonical(host: str) -> str:
-    """Return one spelling for each host: IPv6 has several, and names ignore case."""
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        return host.lower()

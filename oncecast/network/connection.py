@@ -13,8 +13,8 @@ import termios
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, cast
 from typing import Protocol as Interface
+from typing import cast
 
 from oncecast.errors import NetworkError, OutOfPlace, ProtocolError
 from oncecast.kernel.codec import Buffer
@@ -24,6 +24,7 @@ from oncecast.network.handshake import GREETINGS
 from oncecast.network.incidents import Incidents
 from oncecast.network.options import Options, Stats
 from oncecast.network.turns import Backlogs, Turns
+from oncecast.security.certificates import Certificate, parse
 
 WRITE_BYTES = 256 * 1024  # written at once, without waiting for the end of the loop's turn
 COPIED_BYTES_MAX = 16 * 1024  # parts with a larger average size are written without joining
@@ -258,10 +259,12 @@ class Connection(asyncio.BufferedProtocol):
         self._wires.turns.queue(self)
         self._steer()
 
-    def peer_certificate(self) -> dict[str, Any] | None:
+    def peer_certificate(self) -> Certificate | None:
+        """Return the verified certificate of the other side, if it has shown one."""
         assert self.transport is not None
-        certificate: dict[str, Any] | None = self.transport.get_extra_info("peercert")
-        return certificate
+        tls = self.transport.get_extra_info("ssl_object")
+        der = None if tls is None else tls.getpeercert(binary_form=True)
+        return parse(der) if der else None
 
     # -- closing --
 

@@ -5,11 +5,18 @@ acceptor    Challenge   only if the dialler must prove something
 dialler     Proof
 acceptor    Welcome     with the acceptor's own proof; at any time a Refusal, with reason and remedy
 
-| dialler | Hello has | Challenge, Proof and Welcome have |
-|---|---|---|
-| a client without a login | | no Challenge |
-| a client with a token | `token` | no Challenge |
-| a client with user and password | `login` | `login`: the messages of SCRAM-SHA-256 |
+| dialler | Hello has | Challenge, Proof and Welcome have | principal |
+|---|---|---|---|
+| a client without a login | | no Challenge | of its certificate, or anonymous |
+| a client with a token | `token` | no Challenge | of the token |
+| a client with user and password | `login` | `login`: the messages of SCRAM-SHA-256 | the user |
+| a node with the cluster secret, as a client | `nonce` | `nonce`, then `mac`s | `oncecast:node` |
+| a peer with the cluster secret | `nonce` | `nonce`, then `mac`s | `oncecast:node` |
+| a peer without | | no Challenge | `oncecast:node` |
+
+With TLS and a CA, a peer also needs the certificate of a node, on both sides. A node that listens
+beyond loopback accepts no peer that has neither. A side that expects a proof and gets none ends the
+handshake: a dialler with a password or a secret does not accept a Welcome without Challenge.
 
 A client sends its name as `sender`, or an empty one to get a name assigned (SVC-8). Its `to` is the
 address it dialled, of which only the node name after the slash counts.
@@ -17,16 +24,21 @@ address it dialled, of which only the node name after the slash counts.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from oncecast.errors import Absent, BadAddress, NetworkError, NotAuthenticated, Refused
 from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import process_of, split
+from oncecast.security.secret import ACCEPTOR, DIALLER, ClusterSecret, Meeting
 
 VERSION = 1  # version of the frame contents; the preamble has that of the frame format
 PEER = "peer"  # the role of another node
 CLIENT = "client"  # the role of a client
+
+# Sends a greeting and returns the next one of the other side.
+Ask = Callable[[Value], Awaitable[Value]]
 
 
 class Hello(Value, tag="Hello"):
@@ -38,14 +50,17 @@ class Hello(Value, tag="Hello"):
     incarnation: int  # random at each start; distinguishes processes with the same id
     token: str = ""  # of a client
     login: str = ""  # client-first of SCRAM
+    nonce: bytes = b""  # of a node that knows the cluster secret
 
 
 class Challenge(Value, tag="Challenge"):
     login: str = ""  # server-first of SCRAM
+    nonce: bytes = b""
 
 
 class Proof(Value, tag="Proof"):
     login: str = ""  # client-final of SCRAM
+    mac: bytes = b""  # of the dialler
 
 
 class Welcome(Value, tag="Welcome"):
@@ -54,6 +69,7 @@ class Welcome(Value, tag="Welcome"):
     you: str = ""  # the name of the client
     batch_bytes_max: int = 0  # limit for the client's batches, or 0 if unknown
     login: str = ""  # server-final of SCRAM
+    mac: bytes = b""  # of the acceptor
 
 
 class Refusal(Value, tag="Refusal"):
@@ -71,11 +87,15 @@ class Identity:
     cluster: str
     incarnation: int
 
-    def hello(self, to: NodeId) -> bytes:
-        return GREETINGS.encode(Hello(VERSION, self.cluster, PEER, self.me, to, self.incarnation))
+    def hello(self, to: NodeId, nonce: bytes = b"") -> Hello:
+        return Hello(VERSION, self.cluster, PEER, self.me, to, self.incarnation, nonce=nonce)
 
-    def welcome(self, you: str = "", batch_bytes_max: int = 0, login: str = "") -> bytes:
-        return GREETINGS.encode(Welcome(self.me, self.incarnation, you, batch_bytes_max, login))
+    def welcome(
+        self, you: str = "", batch_bytes_max: int = 0, *, login: str = "", mac: bytes = b""
+    ) -> bytes:
+        return GREETINGS.encode(
+            Welcome(self.me, self.incarnation, you, batch_bytes_max, login, mac)
+        )
 
     def check_speech(self, hello: Hello) -> None:
         """Check version and cluster, for every role."""
@@ -128,6 +148,31 @@ def answer(greeting: Value, expected: NodeId) -> Welcome:
                 "is not a node",
                 "correct the address",
             )
+
+
+def meeting_of(hello: Hello, nonce: bytes) -> Meeting:
+    """Return the facts that both sides prove; `nonce` is that of the acceptor."""
+    return Meeting(hello.role, hello.cluster, hello.sender, hello.to, hello.nonce, nonce)
+
+
+async def introduce(hello: Hello, secret: ClusterSecret | None, ask: Ask) -> Value:
+    """Send a Hello and prove the secret, if there is one; return the acceptor's last greeting."""
+    answer = await ask(hello)
+    if secret is None and isinstance(answer, Challenge):
+        raise Refused(
+            f"{hello.to} requires the cluster secret", "set cluster_secret_file to a copy of it"
+        )
+    if secret is not None and isinstance(answer, Challenge):
+        meeting = meeting_of(hello, answer.nonce)
+        answer = await ask(Proof(mac=secret.proof(DIALLER, meeting)))
+        if isinstance(answer, Welcome) and secret.proves(answer.mac, ACCEPTOR, meeting):
+            return answer
+    if secret is not None and isinstance(answer, Welcome):
+        raise Refused(
+            f"{hello.to} did not prove that it knows the cluster secret",
+            "set its cluster_secret_file to a copy of it",
+        )
+    return answer
 
 
 def refusal(refused: NetworkError) -> Refusal:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from oncecast.errors import Malformed, NetworkError, OutOfPlace, Refused
@@ -20,10 +22,12 @@ from oncecast.kernel.codec import Buffer, Codec
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import split
 from oncecast.network.connection import Connection, Greeting, Leaving, Wires
-from oncecast.network.framing import BYE, GREETING, MESSAGE, PING, PONG
-from oncecast.network.handshake import Identity, answer
+from oncecast.network.framing import BYE, MESSAGE, PING, PONG
+from oncecast.network.handshake import Ask, Identity, answer, introduce
 from oncecast.network.incidents import line, logger
-from oncecast.network.tls import Tls
+from oncecast.network.trust import Trust
+from oncecast.security.certificates import check_node
+from oncecast.security.secret import NONCE_BYTES
 
 Down = Callable[[NodeId], None]
 Deliver = Callable[[NodeId, Value], None]
@@ -31,10 +35,10 @@ Deliver = Callable[[NodeId, Value], None]
 
 class Link:
     def __init__(
-        self, wires: Wires, identity: Identity, peer: NodeId, down: Down, tls: Tls | None
+        self, wires: Wires, identity: Identity, peer: NodeId, down: Down, trust: Trust
     ) -> None:
         self.peer, self.watched = peer, False
-        self._wires, self._identity, self._down, self._tls = wires, identity, down, tls
+        self._wires, self._identity, self._down, self._trust = wires, identity, down, trust
         self._connection: Connection | None = None
         self._waiting: list[bytes] = []  # messages for the next connection
         self._waiting_bytes = 0
@@ -130,15 +134,23 @@ class Link:
 
     async def _shake_hands(self, connection: Connection, greeting: Greeting) -> None:
         host, port = split(self.peer)
+        tls = self._trust.tls
         await self._wires.loop.create_connection(
             lambda: connection,
             host,
             port,
-            ssl=self._tls.client if self._tls else None,
-            server_hostname=host if self._tls else None,
+            ssl=tls.client if tls else None,
+            server_hostname=host if tls else None,
         )
-        connection.send(GREETING, self._identity.hello(self.peer))
-        answer(await greeting.wait(), self.peer)
+        await self._greet(connection, partial(greeting.ask, connection))
+
+    async def _greet(self, connection: Connection, ask: Ask) -> None:
+        tls, secret = self._trust.tls, self._trust.secret
+        if tls is not None and tls.identifies:
+            check_node(connection.peer_certificate(), split(self.peer)[0], self.peer)
+        nonce = b"" if secret is None else secrets.token_bytes(NONCE_BYTES)
+        hello = self._identity.hello(self.peer, nonce)
+        answer(await introduce(hello, secret, ask), self.peer)
 
     def _unreachable(self, error: Exception) -> None:
         incident = "refused" if isinstance(error, Refused) else "unreachable"

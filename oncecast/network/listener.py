@@ -20,15 +20,16 @@ from oncecast.errors import (
     OutOfPlace,
     ProtocolError,
     Refused,
+    TlsUnusable,
 )
 from oncecast.network.addresses import is_loopback, name_of, split_process
 from oncecast.network.clients import Client
 from oncecast.network.connection import Connection, Greeting, Leaving, Wires
 from oncecast.network.framing import GREETING
-from oncecast.network.handshake import CLIENT, GREETINGS, Hello, Identity, refusal
+from oncecast.network.gate import Dialler, Gate
+from oncecast.network.handshake import GREETINGS, Ask, Hello, Identity, refusal
 from oncecast.network.incidents import line, logger
 from oncecast.network.local import Accept, LocalStack, LocalStacks
-from oncecast.network.login import Ask, Gate, Login
 from oncecast.network.trust import Trust
 
 BACKLOG = 256
@@ -52,12 +53,14 @@ class Listener:
         self.stacks: LocalStacks = {}
         self.connections: dict[Connection, None] = {}
         self._wires, self._identity, self._trust = wires, identity, trust
-        self._gate = Gate(trust.logins)
+        self._gate = Gate(trust)
         self._sockets: list[socket.socket] = []
         self._handshakes: dict[Handshake, None] = {}  # oldest first
 
     async def open(self, listen: Listen) -> None:
         tls = self._trust.tls
+        if tls is not None and tls.files is not None and tls.files.certificate is None:
+            raise TlsUnusable("this node has no certificate", "give it a certificate and its key")
         if isinstance(listen, str):
             listen = await bind(listen)
         self._sockets = [listen] if isinstance(listen, socket.socket) else list(listen)
@@ -69,6 +72,7 @@ class Listener:
                     f"{host}:{port} can be reached from other machines and TLS is off",
                     "give this node a certificate, listen on 127.0.0.1, or set insecure=True",
                 )
+            self._gate.exposed |= not is_loopback(host)
             sock.setblocking(False)
             sock.listen(BACKLOG)
             self._listen(sock)
@@ -162,18 +166,19 @@ class Listener:
         """Send a Welcome, or raise Refused, Absent or a ProtocolError."""
         self._identity.check_speech(hello)
         self._role(hello)
-        login = Login()
-        if hello.role == CLIENT:
-            login = await self._gate.admit(hello, connection.name, ask)
+        dialler = Dialler(connection.name, connection.peer_certificate(), ask)
+        admission = await self._gate.admit(hello, dialler)
         if connection.ended:  # since its last frame
             return
         # The stack may have closed during the login.
-        session = self._role(hello)(connection, hello, login.principal)
+        session = self._role(hello)(connection, hello, admission.principal)
         options = self._wires.options
         connection.framer.trust(options.frame_bytes_max)
         facts = (session.name, options.batch_bytes_max) if isinstance(session, Client) else ("", 0)
         identity = self._stack(name_of(hello.to)).identity
-        connection.send(GREETING, identity.welcome(*facts, login.answer))
+        connection.send(
+            GREETING, identity.welcome(*facts, login=admission.login, mac=admission.mac)
+        )
         self.connections[connection] = None
         connection.over.add_done_callback(lambda _: self.connections.pop(connection))
 

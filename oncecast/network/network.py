@@ -44,6 +44,7 @@ from oncecast.network.tls import Tls
 from oncecast.network.transport import Transport
 from oncecast.network.trust import Trust
 from oncecast.network.wakes import Wakes
+from oncecast.security.secret import ClusterSecret
 from oncecast.storage.journal import Journal
 
 T = TypeVar("T")
@@ -55,6 +56,7 @@ Trace = Callable[[float, str, object, list[Effect]], None]
 class Runtime:
     """One node. Either `await run()`, which returns on a signal, or use it with `async with`."""
 
+    # Long, because each option has a line.
     def __init__(
         self,
         stack: Stack,
@@ -67,6 +69,7 @@ class Runtime:
         insecure: bool = False,
         trace: Trace | None = None,
         clients: tuple[type[Value], ...] = (),  # message types of clients; empty to refuse clients
+        secret: ClusterSecret | None = None,  # that all nodes of the cluster have
         logins: Logins | None = None,  # the users; None if all clients are anonymous
         options: Options | None = None,
         primary: Runtime | None = None,  # shares its listener, TLS, logins, options and counters
@@ -76,10 +79,14 @@ class Runtime:
         self.options, self.stats = options or Options(), Stats()
         self._listen = me if listen is None else listen
         self._on_event, self._trace = on_event, trace
-        self._trust = Trust(tls=tls, insecure=insecure, logins=logins or OpenLogins())
+        self._trust = Trust(
+            tls=tls, secret=secret, insecure=insecure, logins=logins or OpenLogins()
+        )
         self._clients, self._primary, self._tolerated = clients, primary, tolerated
         if primary is not None:
-            assert not any((listen, tls, logins, options)), f"{me} gets these from {primary.me}"
+            assert not any((listen, tls, secret, logins, options)), (
+                f"{me} gets these from {primary.me}"
+            )
             self.options, self.stats, self._trust = primary.options, primary.stats, primary._trust
         self._secondaries: dict[Runtime, None] = {}
         self._closing: asyncio.Task[BaseException | None] | None = None

@@ -1,30 +1,116 @@
-"""Mutual TLS 1.3: both sides need a certificate of the same authority."""
+"""TLS 1.3: the files of a node or a client, and the contexts made of them.
+
+| given | a node | a client |
+|---|---|---|
+| certificate, key and CA | asks others for certificates of the CA | shows its own certificate |
+| certificate and key | asks for no certificates | |
+| CA | | checks the node, and shows no certificate |
+
+Without a CA, the other side is checked against the authorities of the system.
+"""
 
 from __future__ import annotations
 
 import ssl
+import stat
+import time
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from pathlib import Path
 
-from oncecast.errors import Refused, TlsUnusable
-from oncecast.network.addresses import canonical
+from oncecast.errors import Malformed, TlsUnusable
+from oncecast.network.incidents import line, logger
+from oncecast.security.certificates import Certificate, parse
+
+BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+DAY = 86_400
+RENEW_BEFORE = 14 * DAY
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class TlsFiles:
+    """PEM files. A client needs the CA only, and a node certificate and key."""
+
+    certificate: str | PathLike[str] | None = None  # with its chain
+    key: str | PathLike[str] | None = None
+    ca: str | PathLike[str] | None = None
+    crl: str | PathLike[str] | None = None  # certificates of the CA that are no longer valid
+    client_certificates: bool = True  # of the CA; False if clients may connect without one
+
+    def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        """Return the contexts for accepted and for dialled connections."""
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        for context in (server, client):
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            self._load(context)
+        if self.ca is not None:
+            wanted = self.client_certificates
+            server.verify_mode = ssl.CERT_REQUIRED if wanted else ssl.CERT_OPTIONAL
+        return server, client
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise TlsUnusable("a certificate and its key belong together", "give both, or none")
+        try:
+            if self.certificate is not None:
+                context.load_cert_chain(self.certificate, self.key)
+            if self.ca is not None:
+                context.load_verify_locations(self.ca)
+            else:
+                context.load_default_certs()
+            if self.crl is not None:
+                context.load_verify_locations(self.crl)
+                context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+        except OSError as error:  # ssl.SSLError is one too
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: OSError) -> TlsUnusable:
+        if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
+            return TlsUnusable(
+                f"{self.key} is not the key of certificate {self.certificate}",
+                "use the two files that were made together",
+            )
+        files = [("certificate", self.certificate), ("key", self.key), ("CA", self.ca)]
+        files += [("revocation list", self.crl)]
+        named = ", ".join(f"{what} {file}" for what, file in files if file is not None)
+        return TlsUnusable(
+            f"cannot load {named}: {error}", "use existing PEM files that belong together"
+        )
+
+    def check(self, now: float) -> None:
+        """Raise TlsUnusable if a certificate is not valid now; warn of what will fail later."""
+        if self.certificate is not None:  # the first one; the rest is its chain
+            check_period(
+                certificates_in(self.certificate)[0], f"certificate {self.certificate}", now
+            )
+        if self.ca is not None:  # an old one may stand beside a new one
+            newest = max(certificates_in(self.ca), key=lambda each: each.ends)
+            check_period(newest, f"CA {self.ca}", now)
+        if self.key is not None and Path(self.key).stat().st_mode & stat.S_IROTH:
+            facts = {"file": self.key, "remedy": f"run chmod 600 {self.key}"}
+            logger.warning(line("key_readable_by_all", facts))
+
+    def stamps(self) -> tuple[tuple[int, int], ...]:
+        """Return times and sizes of the files, which change when a file is replaced."""
+        files = (self.certificate, self.key, self.ca, self.crl)
+        found = [Path(file).stat() for file in files if file is not None]
+        return tuple((each.st_mtime_ns, each.st_ino) for each in found)
+
+
 class Tls:
     """The TLS contexts for accepted and for dialled connections."""
 
-    server: ssl.SSLContext
-    client: ssl.SSLContext
-
-    def __post_init__(self) -> None:
-        for name, context in (("server", self.server), ("client", self.client)):
-            if context.verify_mode != ssl.CERT_REQUIRED:
-                raise TlsUnusable(
-                    f"the {name} context accepts peers without a certificate",
-                    "set its verify_mode to ssl.CERT_REQUIRED",
-                )
+    def __init__(
+        self, server: ssl.SSLContext, client: ssl.SSLContext, files: TlsFiles | None = None
+    ) -> None:
+        self.server, self.client, self.files = server, client, files
+        if client.verify_mode != ssl.CERT_REQUIRED or not client.check_hostname:
+            raise TlsUnusable(
+                "the client context accepts nodes without a valid certificate",
+                "set its check_hostname to True and its verify_mode to ssl.CERT_REQUIRED",
+            )
+        for name, context in (("server", server), ("client", client)):
             if context.minimum_version < ssl.TLSVersion.TLSv1_3:
                 raise TlsUnusable(
                     f"the {name} context accepts versions before TLS 1.3",
@@ -33,32 +119,77 @@ class Tls:
 
     @classmethod
     def from_files(
-        cls, *, certificate: str | PathLike[str], key: str | PathLike[str], ca: str | PathLike[str]
+        cls,
+        *,
+        certificate: str | PathLike[str] | None = None,
+        key: str | PathLike[str] | None = None,
+        ca: str | PathLike[str] | None = None,
+        crl: str | PathLike[str] | None = None,
+        client_certificates: bool = True,
     ) -> Tls:
-        """Load PEM files: the certificate with its chain, its key, and the authority of peers."""
-        contexts = [
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-        ]
-        for context in contexts:
-            context.minimum_version = ssl.TLSVersion.TLSv1_3
-            context.verify_mode = ssl.CERT_REQUIRED
-            try:
-                context.load_cert_chain(certificate, key)
-                context.load_verify_locations(ca)
-            except OSError as error:  # ssl.SSLError is one too
-                raise TlsUnusable(
-                    f"cannot load certificate {certificate}, key {key} or CA {ca}: {error}",
-                    "use existing PEM files that belong together",
-                ) from error
-        return cls(*contexts)
+        """Load PEM files: the certificate with its chain, its key, and the authority of all sides.
 
-
-def check_certificate(certificate: dict[str, Any] | None, host: str, sender: str) -> None:
-    """Raise Refused unless the dialler's certificate names exactly the host of its address."""
-    names = [name for _, name in (certificate or {}).get("subjectAltName", ())]
-    if canonical(host) not in map(canonical, names):
-        raise Refused(
-            f"certificate of {sender} is for {', '.join(names) or 'no host'}",
-            f"use a certificate that has {host} as a subject alternative name",
+        Raise TlsUnusable if they do not belong together, or are not valid now.
+        """
+        files = TlsFiles(
+            certificate=certificate,
+            key=key,
+            ca=ca,
+            crl=crl,
+            client_certificates=client_certificates,
         )
+        contexts = files.contexts()
+        files.check(time.time())
+        return cls(*contexts, files)
+
+    @property
+    def identifies(self) -> bool:
+        """Return whether others are asked for a certificate."""
+        return self.server.verify_mode != ssl.CERT_NONE
+
+    @property
+    def required(self) -> bool:
+        """Return whether others are refused without a certificate."""
+        return self.server.verify_mode == ssl.CERT_REQUIRED
+
+    @property
+    def own(self) -> Certificate | None:
+        """Return the certificate of this process, if it is known."""
+        if self.files is None or self.files.certificate is None:
+            return None
+        return certificates_in(self.files.certificate)[0]
+
+    def reload(self) -> None:
+        """Use the files as they are now for new connections, or raise TlsUnusable."""
+        if self.files is not None:
+            contexts = self.files.contexts()
+            self.files.check(time.time())
+            self.server, self.client = contexts
+
+
+def certificates_in(file: str | PathLike[str]) -> list[Certificate]:
+    """Return the certificates of a PEM file."""
+    try:
+        blocks = [block.partition(END)[0] for block in Path(file).read_text().split(BEGIN)[1:]]
+        found = [parse(ssl.PEM_cert_to_DER_cert(f"{BEGIN}{block}{END}")) for block in blocks]
+    except (OSError, ValueError, Malformed) as error:
+        raise TlsUnusable(f"cannot read {file}: {error}", "use a PEM file") from error
+    if not found:
+        raise TlsUnusable(f"{file} contains no certificate", "use a PEM file")
+    return found
+
+
+def check_period(certificate: Certificate, what: str, now: float) -> None:
+    begins, ends = certificate.begins, certificate.ends
+    if ends <= now:
+        raise TlsUnusable(f"{what} expired on {date(ends)}", "renew it")
+    if begins > now:
+        raise TlsUnusable(
+            f"{what} is not valid before {date(begins)}", "correct the clock, or wait"
+        )
+    if ends - now < RENEW_BEFORE:
+        logger.warning(line("expires", {"what": what, "on": date(ends)}))
+
+
+def date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

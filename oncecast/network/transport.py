@@ -23,7 +23,6 @@ from oncecast.network.links import Deliver, Down, Inbound, Link, hear
 from oncecast.network.listener import Listen, Listener
 from oncecast.network.local import Accept, LocalLink
 from oncecast.network.options import Options, Stats
-from oncecast.network.tls import check_certificate
 from oncecast.network.trust import Trust
 
 CLOSE_SECONDS = 1.0  # time for the loop to close dropped connections
@@ -59,8 +58,7 @@ class Transport:
         self.clients = Clients(self._wires, client_codec or Codec(()), deliver=deliver, down=down)
         if client_codec is not None:
             self.roles[CLIENT] = self._accept_client
-        self._codec, self._deliver, self._down, self._tls = codec, deliver, down, trust.tls
-        self._logins = trust.logins
+        self._codec, self._deliver, self._down, self._trust = codec, deliver, down, trust
         self._links: dict[NodeId, Link] = {}
         self.local_links: dict[NodeId, LocalLink] = {}
         self._inbound: dict[NodeId, Inbound] = {}
@@ -126,7 +124,7 @@ class Transport:
     def _link(self, peer: NodeId) -> Link:
         link = self._links.get(peer)
         if link is None:
-            link = Link(self._wires, self.identity, peer, self._down, self._tls)
+            link = Link(self._wires, self.identity, peer, self._down, self._trust)
             self._links[peer] = link
         return link
 
@@ -141,9 +139,6 @@ class Transport:
 
     def _accept_peer(self, connection: Connection, hello: Hello, principal: str) -> Session:
         self.identity.check_peer(hello)
-        if self._tls is not None:
-            host, _ = split(hello.sender)
-            check_certificate(connection.peer_certificate(), host, hello.sender)
         peer = NodeId(hello.sender)
         # A peer that dials again has dropped its old link, which may still be open here.
         if older := self._inbound.get(peer):
@@ -211,7 +206,7 @@ class Transport:
         for peer, local in list(self.local_links.items()):
             if not local.watched and not local.unsent_bytes:
                 del self.local_links[peer]
-        self.clients.check_logins(self._logins.valid)
+        self.clients.check_logins(self._trust.logins.valid)
 
     # -- closing --
 

@@ -66,6 +66,13 @@ class Settings:
     tls_ca: str = setting(
         "", "PEM file with the authority for the certificates of clients and nodes"
     )
+    tls_crl: str = setting("", "PEM file with the certificates that the authority has revoked")
+    tls_clients: Literal["required", "optional"] = setting(
+        "required", "whether clients need a certificate of the authority: required or optional"
+    )
+    cluster_secret_file: str = setting(
+        "", "private file with the secret that all nodes of the cluster share, at least 16 bytes"
+    )
 
     http_token_file: str = setting(
         "", "file with a token that visitors of the HTTP pages must send"
@@ -174,9 +181,12 @@ def wanted(setting: Setting) -> str:
 
 def checked(settings: Settings) -> Settings:
     """Return the settings, or raise BadSetting if they contradict each other."""
-    tls = (settings.tls_certificate, settings.tls_key, settings.tls_ca)
-    if any(tls) and not all(tls):
-        raise BadSetting("TLS needs tls_certificate, tls_key and tls_ca", "give all three, or none")
+    if bool(settings.tls_certificate) != bool(settings.tls_key):
+        raise BadSetting("TLS needs tls_certificate and tls_key", "give both, or none")
+    if settings.tls_ca and not settings.tls_certificate:
+        raise BadSetting("tls_ca needs tls_certificate and tls_key", "give all three, or none")
+    if settings.tls_crl and not settings.tls_ca:
+        raise BadSetting("tls_crl needs tls_ca", "give the authority that has made the list")
     if settings.suspicion < 2 * settings.heartbeat:
         raise BadSetting(
             f"suspicion: {settings.suspicion:g} s is less than two heartbeats of "

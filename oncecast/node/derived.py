@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
+import stat
+from pathlib import Path
 
-from oncecast.errors import CannotListen, NotAllowed
+from oncecast.errors import BadSetting, CannotListen, NotAllowed, Refused
 from oncecast.kernel.protocol import NodeId
 from oncecast.network.addresses import is_loopback, split_process
 from oncecast.network.incidents import line
@@ -14,6 +17,8 @@ from oncecast.network.tls import Tls
 from oncecast.node.assemble_ring import RingOptions
 from oncecast.node.config import Settings
 from oncecast.replication.options import GroupOptions
+from oncecast.security.certificates import check_node
+from oncecast.security.secret import SECRET_BYTES_MIN, ClusterSecret
 
 logger = logging.getLogger("oncecast.node")
 
@@ -74,8 +79,46 @@ def tls_of(settings: Settings) -> Tls | None:
     if not settings.tls_certificate:
         return None
     return Tls.from_files(
-        certificate=settings.tls_certificate, key=settings.tls_key, ca=settings.tls_ca
+        certificate=settings.tls_certificate,
+        key=settings.tls_key,
+        ca=settings.tls_ca or None,
+        crl=settings.tls_crl or None,
+        client_certificates=settings.tls_clients == "required",
     )
+
+
+def secret_of(path: str | os.PathLike[str]) -> ClusterSecret | None:
+    """Return the cluster secret in a file, which only its owner can read."""
+    if not path:
+        return None
+    try:
+        mode, secret = Path(path).stat().st_mode, Path(path).read_bytes().strip()
+    except OSError as error:
+        raise BadSetting(
+            f"cluster_secret_file: {path}: {error.strerror or error}", "give a readable file"
+        ) from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise BadSetting(
+            f"cluster_secret_file: other users can use {path} (mode {stat.S_IMODE(mode):04o})",
+            f"run chmod 600 {path}",
+        )
+    if len(secret) < SECRET_BYTES_MIN:
+        raise BadSetting(
+            f"cluster_secret_file: the secret in {path} is {len(secret)} bytes long (minimum "
+            f"{SECRET_BYTES_MIN})",
+            f"run openssl rand -base64 32 > {path}",
+        )
+    return ClusterSecret(secret)
+
+
+def warn_of_certificate(tls: Tls | None, me: NodeId) -> None:
+    """Warn if other nodes would not accept the certificate of this one."""
+    if tls is None or not tls.identifies or tls.own is None:
+        return
+    try:
+        check_node(tls.own, split_process(me)[0], me)
+    except Refused as refused:
+        logger.warning(line("not_a_node_certificate", {"why": refused}))
 
 
 def check_exposure(settings: Settings) -> None:

@@ -50,6 +50,8 @@ class HttpAccess:
         settings = self._settings
         if not self._exposed or not settings.tls_certificate:
             return None
+        if not self.token and not settings.tls_ca:
+            return None  # TLS without a CA does not identify a visitor
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2  # scrapers and probes may be old
         try:

@@ -18,7 +18,13 @@ from oncecast.network.addresses import split_process
 from oncecast.network.incidents import line
 from oncecast.network.network import Runtime
 from oncecast.node.config import Settings, addresses
-from oncecast.node.derived import check_exposure, listen_address, tls_of
+from oncecast.node.derived import (
+    check_exposure,
+    listen_address,
+    secret_of,
+    tls_of,
+    warn_of_certificate,
+)
 from oncecast.node.health import ending, page_of
 from oncecast.node.http import HttpServer, Page
 from oncecast.node.http_access import HttpAccess
@@ -34,6 +40,7 @@ class Process:
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.tls = settings, tls_of(settings)
+        self.secret = secret_of(settings.cluster_secret_file)
         check_exposure(settings)
         self.listen, self.me = listen_address(settings)
         named = tuple(map(NodeId, addresses(settings.join)))
@@ -129,6 +136,7 @@ class Process:
 
     async def _begin(self) -> None:
         self.announce()
+        warn_of_certificate(self.tls, self.me)
         if not self.settings.http:
             return
         host, port = split_process(self.settings.http)

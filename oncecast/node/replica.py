@@ -28,6 +28,7 @@ from oncecast.node.directory import Members, note, open_directory, recall, set_a
 from oncecast.node.health import Health
 from oncecast.replication.events import Retire, Retired
 from oncecast.security.access import Access
+from oncecast.security.secret import ClusterSecret
 from oncecast.storage.journal import Journal
 from oncecast.wire.frames import (
     Call,
@@ -194,6 +195,7 @@ class Replica:
         *,
         listen: Listen | None = None,
         tls: Tls | None = None,
+        secret: ClusterSecret | None = None,
         insecure: bool = False,
         logins: Logins | None = None,
         options: Options | None = None,
@@ -208,6 +210,7 @@ class Replica:
             journal=self.journal,
             on_event=self._hear,
             tls=tls,
+            secret=secret,
             insecure=insecure,
             logins=logins,
             clients=tuple(kind for kind in CLIENTS if kind in self.parts.stack.wiring.receiver),

@@ -79,6 +79,7 @@ class RingServer(Process):
             listen=self.listen,
             on_event=self._hear,
             tls=self.tls,
+            secret=self.secret,
             insecure=settings.insecure,
             logins=AccessLogins(self.access),
             clients=tuple(kind for kind in CLIENTS if kind in self.parts.stack.wiring.receiver),

@@ -31,6 +31,7 @@ class Server(Process):
         self.runtime = self.replica.make_runtime(
             listen=self.listen,
             tls=self.tls,
+            secret=self.secret,
             insecure=settings.insecure,
             logins=logins or AccessLogins(lambda: self.replica.access),
             options=options_of(settings),

@@ -172,22 +172,24 @@ class Node:
     address: str
     cluster: str
     timeout: float
-    tls: tuple[str, ...]  # files, which every executor must have
+    tls: tuple[str | None, ...]  # certificate, key and CA; every executor must have the files
     login: Login
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Node:
-        files = [found[name] for name in ("tlsCert", "tlsKey", "tlsCa") if found[name]]
-        if len(files) not in (0, 3):
+        files = tuple(found[name] for name in ("tlsCert", "tlsKey", "tlsCa"))
+        certificate, key, ca = files
+        if (certificate is None) != (key is None) or (certificate and not ca):
             raise BadOption(
-                "options tlsCa, tlsCert and tlsKey belong together", "set all three or none"
+                "options tlsCa, tlsCert and tlsKey belong together",
+                "set tlsCa alone, or all three, or none",
             )
         address, cluster = found["address"], found["cluster"]
         try:
             login = Login(found["user"], found["password"], found["token"])
         except errors.InvalidArgument as error:
             raise BadOption(error.message, error.remedy) from None
-        return cls(address, cluster, float(found["timeout"]), tuple(files), login)
+        return cls(address, cluster, float(found["timeout"]), files if ca else (), login)
 
     @contextmanager
     def connect(self, *, patient: bool = False) -> Iterator[blocking.Client]:

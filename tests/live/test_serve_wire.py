@@ -13,7 +13,7 @@ from oncecast.errors import ExitStatus, NotConnected
 from oncecast.network.tls import Tls
 from tests.live.test_bad_input import command, serving
 from tests.live.test_serve import Process
-from tests.network.test_transport_tls import Authority
+from tests.network.authority import Authority
 
 
 class Files:
@@ -21,11 +21,9 @@ class Files:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
-        self.tls = Authority(directory).issue("127.0.0.1")
-        self.names = tuple(
-            str(directory / f"{each}") for each in ("127.0.0.1.pem", "127.0.0.1.key")
-        )
-        self.ca = str(directory / "ca.pem")
+        made = Authority(directory).node()
+        self.tls = made.tls()
+        self.names, self.ca = (str(made.certificate), str(made.key)), str(made.ca)
         self.flags = ("--tls", *self.names, self.ca)
 
 

@@ -142,7 +142,9 @@ class Node(Runtime):
 
     def __init__(self, sock: socket.socket | None = None, **options: Any) -> None:
         runtime = {
-            name: options.pop(name) for name in ("journal", "tls", "trace") if name in options
+            name: options.pop(name)
+            for name in ("journal", "tls", "trace", "secret", "insecure", "logins")
+            if name in options
         }
         sock = sock or reserve()
         self.port = port_of(sock)
@@ -167,11 +169,11 @@ def listening(address: str, **how: Any) -> Runtime:
     return Runtime(Stack([Talk(me)]), me=me, listen=address, **how)
 
 
-def reserve() -> socket.socket:
+def reserve(host: str = "127.0.0.1") -> socket.socket:
     """Return a bound socket that does not listen, so that its port is refused and stays free."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind(("127.0.0.1", 0))
+    sock.bind((host, 0))
     return sock
 
 

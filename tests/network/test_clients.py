@@ -17,6 +17,8 @@ from oncecast.network.handshake import CLIENT, GREETINGS, Refusal, Welcome
 from oncecast.network.login import Logins
 from oncecast.network.network import Runtime
 from oncecast.network.options import Options
+from oncecast.network.tls import Tls
+from oncecast.security.secret import ClusterSecret
 from tests.network.raw import Raw, hello
 from tests.network.talk import Gone, Heard, Keep, Talk, Tell, Word, drive, port_of, reserve
 
@@ -39,6 +41,8 @@ class Host(Runtime):
         clients: tuple[type[Value], ...] = (Word,),
         *,
         logins: Logins | None = None,
+        secret: ClusterSecret | None = None,
+        tls: Tls | None = None,
         **options: Any,
     ) -> None:
         sock = reserve()
@@ -52,6 +56,8 @@ class Host(Runtime):
             clients=clients,
             on_event=self.events.put_nowait,
             logins=logins,
+            secret=secret,
+            tls=tls,
             options=Options(**options),
         )
 

@@ -13,6 +13,7 @@ from oncecast.network.framing import BYE, MESSAGE, PING, PONG, frame
 from oncecast.network.handshake import Identity
 from oncecast.network.links import Link
 from oncecast.network.options import Options, Stats
+from oncecast.network.trust import Trust
 from tests.network.raw import RawPeer
 from tests.network.talk import (
     LOOPS,
@@ -173,7 +174,7 @@ def test_watch_reports_one_loss_only() -> None:
         downs: list[NodeId] = []
         identity = Identity(NodeId("127.0.0.1:1"), "oncecast", incarnation=1)
         nowhere = NodeId("nowhere")
-        link = Link(Wires(Options(), Stats()), identity, nowhere, downs.append, None)
+        link = Link(Wires(Options(), Stats()), identity, nowhere, downs.append, Trust())
         link.watched = True
         for _ in range(2):
             await link._connect()

@@ -77,7 +77,8 @@ def test_where_reading_starts(given: dict[str, str], start: object) -> None:
             "option minPartitions is '0': use an integer of at least 1",
         ),
         ({"includeheaders": "yes"}, False, "use true or false"),
-        ({"tlsca": "ca.pem"}, False, "set all three or none"),
+        ({"tlscert": "client.pem"}, False, "set tlsCa alone, or all three, or none"),
+        ({"user": "ann"}, False, "user and password belong together"),
     ],
 )
 def test_invalid_option_is_rejected(given: dict[str, str], streaming: bool, text: str) -> None:

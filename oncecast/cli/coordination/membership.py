@@ -39,6 +39,12 @@ def add_joining(parser: argparse.ArgumentParser, listen: str = ANYWHERE) -> None
         f"(default: ONCECAST_LISTEN, or {listen})",
     )
     add_flag(parser, "--insecure", "allow an address that other machines can reach")
+    parser.add_argument(
+        "--cluster-secret-file",
+        metavar="FILE",
+        help="private file with the secret that all processes share, needed on several machines "
+        "(default: ONCECAST_CLUSTER_SECRET_FILE, or none)",
+    )
     parser.set_defaults(anywhere=listen)
 
 
@@ -65,7 +71,8 @@ def join_at(arguments: argparse.Namespace, listen: str, **options: Any) -> Node:
     from oncecast.coordination import join
 
     options |= {"heartbeat": HEARTBEAT, "suspect_after": SUSPECT_AFTER}
-    return join(listen, insecure=arguments.insecure, **options)
+    secret = arguments.cluster_secret_file or os.environ.get("ONCECAST_CLUSTER_SECRET_FILE", "")
+    return join(listen, insecure=arguments.insecure, cluster_secret_file=secret, **options)
 
 
 @asynccontextmanager

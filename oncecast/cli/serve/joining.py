@@ -9,11 +9,12 @@ import asyncio
 import logging
 from pathlib import Path
 
-from oncecast.client.client import Client
+from oncecast.client.options import ClientOptions
+from oncecast.client.running import Running
 from oncecast.errors import BadSetting, OncecastError, TlsUnusable
 from oncecast.network.incidents import line
 from oncecast.node.config import Settings, addresses
-from oncecast.node.derived import check_exposure, tls_of
+from oncecast.node.derived import check_exposure, secret_of, tls_of
 from oncecast.node.directory import MEMBERS, RING
 
 logger = logging.getLogger("oncecast.node")
@@ -65,7 +66,7 @@ async def first_answer(settings: Settings, others: list[str]) -> tuple[str, bool
         for each in others:
             try:
                 return each, await is_process(settings, each)
-            except TlsUnusable:
+            except (TlsUnusable, BadSetting):
                 raise
             except OncecastError as error:
                 if logged.get(each) != str(error):  # log each reason once
@@ -75,8 +76,13 @@ async def first_answer(settings: Settings, others: list[str]) -> tuple[str, bool
 
 
 async def is_process(settings: Settings, address: str) -> bool:
-    tls, cluster = tls_of(settings), settings.cluster
-    async with Client(
-        address, timeout=ANSWER, connect_timeout=ANSWER, tls=tls, cluster=cluster
-    ) as client:
-        return bool((await client.ring()).processes)
+    options = ClientOptions(
+        address=address,
+        timeout=ANSWER,
+        connect_timeout=ANSWER,
+        tls=tls_of(settings),
+        secret=secret_of(settings.cluster_secret_file),
+        cluster=settings.cluster,
+    )
+    async with Running(options) as client:
+        return bool((await client.cluster.ring()).processes)

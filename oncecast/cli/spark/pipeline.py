@@ -100,7 +100,7 @@ def run_archive(arguments: argparse.Namespace) -> int:
 
 def options_of(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options of the Spark source."""
-    certificate, key, ca = arguments.tls or (None, None, None)
+    certificate, key, ca = arguments.tls or (None, None, arguments.tls_ca)
     login = login_of(arguments)
     options = {
         "address": arguments.server or os.environ.get("ONCECAST_SERVER") or SERVER,

@@ -1,0 +1,168 @@
+"""Identities in X.509 certificates, which the TLS library has verified already.
+
+A certificate tells nodes and clients apart by a URI among its alternative names:
+
+    oncecast:node, oncecast:node:HOST    a node; another alternative name is its host
+    oncecast:client:NAME                 a client with the principal NAME
+
+The reader of DER (X.690) covers the fields of a certificate that decide about identities.
+"""
+
+from __future__ import annotations
+
+from calendar import timegm
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from oncecast.errors import Malformed, Refused
+from oncecast.security.principals import is_principal
+
+NODE = "oncecast:node"
+CLIENT = "oncecast:client:"
+
+SEQUENCE, OCTETS, OBJECT, UTC_TIME, EXTENSIONS = 0x30, 0x04, 0x06, 0x17, 0xA3
+VERSION = 0xA0
+DNS, URI, ADDRESS = 0x82, 0x86, 0x87  # kinds of alternative names
+ALTERNATIVE_NAMES = bytes.fromhex("551d11")
+EXTENDED_KEY_USAGE = bytes.fromhex("551d25")
+ANY_USE = bytes.fromhex("551d2500")
+SERVER_AUTH = bytes.fromhex("2b06010505070301")
+CLIENT_AUTH = bytes.fromhex("2b06010505070302")
+
+
+class Certificate(NamedTuple):
+    begins: int  # seconds since 1970
+    ends: int
+    hosts: tuple[str, ...] = ()  # DNS names, in lower case
+    addresses: tuple[str, ...] = ()  # IP addresses
+    uris: tuple[str, ...] = ()
+    uses: tuple[bytes, ...] = ()  # extended key usage; empty for any
+
+    @property
+    def names(self) -> str:
+        return ", ".join((*self.hosts, *self.addresses, *self.uris)) or "no name"
+
+    @property
+    def is_node(self) -> bool:
+        """Return whether it is for a node; one that names a client, too, never is."""
+        nodes = [uri for uri in self.uris if uri == NODE or uri.startswith(f"{NODE}:")]
+        return bool(nodes) and not any(uri.startswith(CLIENT) for uri in self.uris)
+
+    def is_for(self, host: str) -> bool:
+        """Return whether a name of the right kind is this host, and the URI names no other."""
+        host = canonical(host)
+        hosts = self.addresses if is_address(host) else self.hosts
+        uris = [uri.removeprefix(f"{NODE}:") for uri in self.uris]
+        return host in hosts and any(uri == NODE or canonical(uri) == host for uri in uris)
+
+    @property
+    def client(self) -> str:
+        """Return the principal of a client's certificate, or an empty name."""
+        names = [uri.removeprefix(CLIENT) for uri in self.uris if uri.startswith("oncecast:")]
+        return names[0] if len(names) == 1 and is_principal(names[0]) else ""
+
+
+def check_node(certificate: Certificate | None, host: str, node: str) -> None:
+    """Raise Refused unless the certificate is that of a node at exactly this host."""
+    if certificate is None:
+        raise Refused(
+            f"{node} has no certificate", "give it a certificate of the cluster's authority"
+        )
+    if not certificate.is_node:
+        raise Refused(
+            f"certificate of {node} is not that of a node: it is for {certificate.names}",
+            f"use one with the alternative name URI:{NODE}",
+        )
+    if not certificate.is_for(host):
+        raise Refused(
+            f"certificate of {node} is for {certificate.names}",
+            f"use one with {host} among its alternative names",
+        )
+    lacking = [use for use in (SERVER_AUTH, CLIENT_AUTH) if use not in certificate.uses]
+    if lacking and certificate.uses and ANY_USE not in certificate.uses:
+        raise Refused(
+            f"certificate of {node} does not allow both serverAuth and clientAuth",
+            "use one with both, or without an extended key usage",
+        )
+
+
+def is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def canonical(host: str) -> str:
+    """Return one spelling for each host: IPv6 has several, and names ignore case."""
+    return str(ip_address(host)) if is_address(host) else host.lower()
+
+
+# DER
+
+
+def parse(der: bytes) -> Certificate:
+    """Return the facts of a certificate, or raise Malformed."""
+    try:
+        return _parse(der)
+    except (IndexError, ValueError) as error:
+        raise Malformed(f"cannot read the certificate: {error}") from None
+
+
+def _parse(der: bytes) -> Certificate:
+    fields = list(_parts(_only(_only(der))))
+    if fields[0][0] == VERSION:
+        del fields[0]
+    # The order is: serial, algorithm, issuer, validity, subject, key, and optional fields.
+    begins, ends = (_time(kind, content) for kind, content in _parts(fields[3][1]))
+    found: dict[bytes, bytes] = {}
+    for kind, content in fields[6:]:
+        if kind == EXTENSIONS:
+            for _, extension in _parts(_only(content)):
+                parts = list(_parts(extension))
+                found[parts[0][1]] = parts[-1][1]
+    names = list(_parts(_only(found[ALTERNATIVE_NAMES]))) if ALTERNATIVE_NAMES in found else []
+    uses = list(_parts(_only(found[EXTENDED_KEY_USAGE]))) if EXTENDED_KEY_USAGE in found else []
+    return Certificate(
+        begins,
+        ends,
+        tuple(content.decode("ascii").lower() for kind, content in names if kind == DNS),
+        tuple(str(ip_address(content)) for kind, content in names if kind == ADDRESS),
+        tuple(content.decode("ascii") for kind, content in names if kind == URI),
+        tuple(content for _, content in uses),
+    )
+
+
+def _only(data: bytes) -> bytes:
+    """Return the content of the first value."""
+    for _, content in _parts(data):
+        return content
+    raise ValueError("a value is missing")
+
+
+def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield kind and content of each value in `data`."""
+    at = 0
+    while at < len(data):
+        kind, size, at = data[at], data[at + 1], at + 2
+        if size & 0x80:
+            count = size & 0x7F
+            size, at = int.from_bytes(data[at : at + count]), at + count
+        if at + size > len(data):
+            raise ValueError("a value is cut off")
+        yield kind, data[at : at + size]
+        at += size
+
+
+def _time(kind: int, content: bytes) -> int:
+    """Return a time in seconds since 1970; the two digits of a year start with 1950."""
+    text = content.decode("ascii")
+    if kind == UTC_TIME:
+        text = ("19" if int(text[:2]) >= 50 else "20") + text
+    if len(text) != 15 or not text.endswith("Z"):
+        raise ValueError(f"{text!r} is not a time")
+    year, rest = int(text[:4]), text[4:14]
+    month, day, hour, minute, second = (int(rest[i : i + 2]) for i in range(0, 10, 2))
+    return timegm((year, month, day, hour, minute, second))

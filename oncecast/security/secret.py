@@ -1,0 +1,50 @@
+"""The cluster secret: nodes prove to each other that they know it, without sending it.
+
+Each side chooses a nonce. The proof of a side is an HMAC-SHA-256 over the side, the role, the
+cluster, the ids of both nodes and both nonces. The side is part of it, so that a proof cannot be
+sent back to the node that made it.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import NamedTuple
+
+SECRET_BYTES_MIN = 16
+NONCE_BYTES = 32
+LABEL = b"oncecast cluster secret 1"
+
+DIALLER, ACCEPTOR = "dialler", "acceptor"
+
+
+class Meeting(NamedTuple):
+    """The facts that both sides of a handshake agree on."""
+
+    role: str
+    cluster: str
+    dialler: str
+    acceptor: str
+    dialler_nonce: bytes
+    acceptor_nonce: bytes
+
+
+class ClusterSecret:
+    def __init__(self, secret: bytes) -> None:
+        assert len(secret) >= SECRET_BYTES_MIN, f"the secret has {len(secret)} bytes"
+        self._key = hmac.digest(secret, LABEL, "sha256")
+
+    def proof(self, side: str, meeting: Meeting) -> bytes:
+        """Return the proof of the dialler or of the acceptor."""
+        parts = [each if isinstance(each, bytes) else each.encode() for each in (side, *meeting)]
+        # With their lengths, so that different parts never make the same message.
+        message = b"".join(len(part).to_bytes(4) + part for part in parts)
+        return hmac.digest(self._key, message, "sha256")
+
+    def proves(self, proof: bytes, side: str, meeting: Meeting) -> bool:
+        """Return whether the proof is that of this side, in constant time."""
+        nonces = (meeting.dialler_nonce, meeting.acceptor_nonce)
+        fresh = all(len(nonce) == NONCE_BYTES for nonce in nonces) and nonces[0] != nonces[1]
+        return hmac.compare_digest(proof, self.proof(side, meeting)) and fresh
+
+    def __repr__(self) -> str:
+        return "ClusterSecret(...)"

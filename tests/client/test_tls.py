@@ -1,0 +1,81 @@
+"""Clients of a node with TLS: by certificate, by password, and refused without either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oncecast
+from oncecast.errors import NotAuthenticated, NotConnected
+from oncecast.node.config import Settings
+from oncecast.node.server import Server
+from tests.client.serving import run
+from tests.network.authority import Authority
+from tests.network.users import Users
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+def serving(path: Path, authority: Authority, users: Users | None, **settings: Any) -> Server:
+    files = authority.node()
+    known = {
+        "tls_certificate": str(files.certificate),
+        "tls_key": str(files.key),
+        "tls_ca": str(files.ca),
+        **settings,
+    }
+    made = Settings(data=str(path / "node"), listen="127.0.0.1:0", **known)
+    return Server(made, logins=users)
+
+
+def test_client_certificate_is_a_login(authority: Authority, tmp_path: Path) -> None:
+    """SEC-2"""
+
+    async def test() -> None:
+        users, tls = Users(), authority.client("ann").tls()
+        async with (
+            serving(tmp_path, authority, users) as node,
+            oncecast.connect(node.me, tls=tls, name="ann-1"),
+        ):
+            assert users.attempts[0][1:4] == ("certificate", "ann", "ann-1")
+
+    run(test())
+
+
+@pytest.mark.parametrize("ca", ["optional", "none"])
+def test_node_with_tls_works_without_certificates_of_clients(
+    ca: str, authority: Authority, tmp_path: Path
+) -> None:
+    """SEC-2"""
+    settings = {"tls_clients": "optional"} if ca == "optional" else {"tls_ca": ""}
+
+    async def test() -> None:
+        tls = oncecast.Tls.from_files(ca=authority.ca)
+        async with serving(tmp_path, authority, Users(), **settings) as node:
+            async with oncecast.connect(node.me, tls=tls, user="ann", password="tulip") as client:
+                await client.create_topic("news")
+            with pytest.raises(NotAuthenticated, match="requires a login"):
+                async with oncecast.connect(node.me, tls=tls):
+                    pass
+
+    run(test())
+
+
+def test_client_without_a_certificate_is_refused_by_default(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """SEC-2"""
+
+    async def test() -> None:
+        tls = oncecast.Tls.from_files(ca=authority.ca)
+        async with serving(tmp_path, authority, None) as node:
+            with pytest.raises(NotConnected):
+                async with oncecast.connect(node.me, tls=tls, connect_timeout=0.5):
+                    pass
+
+    run(test())

@@ -1,0 +1,57 @@
+"""The cluster secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.security.secret import ACCEPTOR, DIALLER, ClusterSecret, Meeting
+
+SECRET = ClusterSecret(b"0123456789abcdef")
+MEETING = Meeting("peer", "oncecast", "a:1", "b:2", b"a" * 32, b"b" * 32)
+
+
+def test_both_sides_prove_the_same_secret() -> None:
+    """SEC-1"""
+    for side in (DIALLER, ACCEPTOR):
+        assert SECRET.proves(SECRET.proof(side, MEETING), side, MEETING)
+
+
+def test_proof_of_one_side_is_not_that_of_the_other() -> None:
+    """SEC-1: an attacker cannot send a proof back to the node that made it."""
+    assert not SECRET.proves(SECRET.proof(DIALLER, MEETING), ACCEPTOR, MEETING)
+    assert not SECRET.proves(SECRET.proof(ACCEPTOR, MEETING), DIALLER, MEETING)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        MEETING._replace(role="client"),
+        MEETING._replace(cluster="other"),
+        MEETING._replace(dialler="c:3"),
+        MEETING._replace(acceptor="c:3"),
+        MEETING._replace(dialler="a:1b", acceptor=":2"),
+        MEETING._replace(dialler_nonce=b"c" * 32),
+        MEETING._replace(acceptor_nonce=b"c" * 32),
+    ],
+)
+def test_proof_is_valid_for_one_meeting_only(other: Meeting) -> None:
+    """SEC-1"""
+    assert not SECRET.proves(SECRET.proof(DIALLER, other), DIALLER, MEETING)
+
+
+def test_another_secret_proves_nothing() -> None:
+    """SEC-1"""
+    guess = ClusterSecret(b"0123456789abcdeg")
+    assert not SECRET.proves(guess.proof(DIALLER, MEETING), DIALLER, MEETING)
+    assert not SECRET.proves(b"", DIALLER, MEETING)
+
+
+@pytest.mark.parametrize("nonce", [b"", b"b" * 31, MEETING.dialler_nonce])
+def test_nonces_must_be_long_and_differ(nonce: bytes) -> None:
+    meeting = MEETING._replace(acceptor_nonce=nonce)
+    assert not SECRET.proves(SECRET.proof(DIALLER, meeting), DIALLER, meeting)
+
+
+def test_secret_does_not_show_in_error_reports() -> None:
+    """SEC-4"""
+    assert "0123" not in repr(SECRET)

@@ -72,12 +72,12 @@ def check_node(certificate: Certificate | None, host: str, node: str) -> None:
     if not certificate.is_node:
         raise Refused(
             f"certificate of {node} is not that of a node: it is for {certificate.names}",
-            f"use one with the alternative name URI:{NODE}",
+            f"use a certificate that has URI:{NODE} as a subject alternative name",
         )
     if not certificate.is_for(host):
         raise Refused(
             f"certificate of {node} is for {certificate.names}",
-            f"use one with {host} among its alternative names",
+            f"use a certificate that has {host} as a subject alternative name",
         )
     lacking = [use for use in (SERVER_AUTH, CLIENT_AUTH) if use not in certificate.uses]
     if lacking and certificate.uses and ANY_USE not in certificate.uses:

@@ -130,7 +130,7 @@ def test_certificate_for_another_host_is_refused(
             assert a.stats.refused == 1
 
     drive(test())
-    assert "is for elsewhere.example, oncecast:node; use one with 127.0.0.1" in caplog.text
+    assert "elsewhere.example, oncecast:node; use a certificate that has 127.0.0.1" in caplog.text
 
 
 def test_invalid_certificate_files_are_named(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ ID_BYTES = 8
 SECRET_BYTES = 32
 TOGETHER = 16  # groups of a ring that are asked concurrently
 ROUNDS = 5  # attempts to read all pages of one version
+PAUSE = 0.05  # seconds until a new ring is asked again
 
 T = TypeVar("T")
 
@@ -149,7 +150,18 @@ class AccessControl:
 
     async def _groups(self) -> list[ArcView]:
         """Return the groups of a ring that own topics, or an empty list outside of a ring."""
-        return [arc for arc in (await self._cluster.ring()).groups if arc.low]
+        try:
+            async with asyncio.timeout(self._requests.timeout):
+                while True:
+                    ring = await self._cluster.ring()
+                    owners = [arc for arc in ring.groups if arc.low and arc.nodes]
+                    if owners or not ring.processes:
+                        return owners
+                    await asyncio.sleep(PAUSE)  # a new ring has no owner for a moment
+        except OncecastError:
+            raise
+        except TimeoutError:
+            raise TimedOut("no group of the ring owns topics", "try again") from None
 
     async def _change(self, command: do.AccessCommand) -> bool:
         fault = access_fault(command)

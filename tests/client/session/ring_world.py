@@ -9,6 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from oncecast.broker.guard import PrincipalOf, anonymous
 from oncecast.broker.service import Service
 from oncecast.dht.identifiers import Key, key_of, up_to
 from oncecast.kernel.protocol import NodeId, Protocol
@@ -75,6 +76,8 @@ class RingProcess(Protocol):
 class RingWorld(World):
     """At first the old group owns all. Each group has a replica in each of three processes."""
 
+    principal_of: PrincipalOf = staticmethod(anonymous)
+
     def __init__(self, seed: int, **weather: Any) -> None:
         self.facts: dict[str, GroupFacts] = {}
         self.replicas: dict[str, list[NodeId]] = {}
@@ -93,7 +96,13 @@ class RingWorld(World):
             contacts = () if me == nodes[0] else (nodes[0],)
             membership = RingMembership(group, NodeId(me.partition("/")[0]), first)
             return assemble(
-                me, rng, snapshot_bytes=4096, options=FAST, contacts=contacts, membership=membership
+                me,
+                rng,
+                snapshot_bytes=4096,
+                options=FAST,
+                contacts=contacts,
+                membership=membership,
+                principal_of=self.principal_of,
             ).stack
 
         for each in nodes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
 
-from oncecast.broker.needs import FRAMES, Need
+from oncecast.broker.needs import COMMANDS, FRAMES
 from oncecast.broker.service import Service
 from oncecast.broker.sizes import too_long
 from oncecast.kernel.protocol import NodeId, Value
@@ -59,7 +59,9 @@ class Denial(Value):
     client: NodeId
     principal: str
     request: str  # type of the command or frame
-    need: Need
+    verb: str
+    topic: str
+    name: str
 
 
 class Guard:
@@ -79,15 +81,20 @@ class Guard:
     def __call__(self, sender: NodeId, message: Value) -> tuple[Value, ...] | None:
         """Return None to let a message in, or else the answers to it."""
         access = self._access()
-        if access.open:
-            return None
-        needs = FRAMES.get(type(message))
-        if needs is None:
-            return None  # of a node
-        need = needs(message)
+        return None if access.open else self.judge(access, sender, message)
+
+    def judge(self, access: Access, sender: NodeId, message: Value) -> tuple[Value, ...] | None:
+        """Return the answers to a message under these rules, or None to let it in."""
+        if type(message) is Call:  # the most frequent one
+            verb, topic, name = COMMANDS[type(message.command)](message.command)
+        else:
+            needs = FRAMES.get(type(message))
+            if needs is None:
+                return None  # of a node
+            verb, topic, name = needs(message)
         principal = self._principal_of(sender)
-        if access.permits(principal, *need) and (
-            need.verb or self._may_publish(access, principal, message)
+        if access.permits(principal, verb, topic, name) and (
+            verb or self._may_publish(access, principal, message)
         ):
             return None
         verdict = self._verdict(message)
@@ -97,7 +104,7 @@ class Guard:
             return ()
         self.denied += 1
         asked = message.command if isinstance(message, Call) else message
-        self.report(Denial(sender, principal, type(asked).__name__, need))
+        self.report(Denial(sender, principal, type(asked).__name__, verb, topic, name))
         return (refusal_of(message),)
 
     def _may_publish(self, access: Access, principal: str, message: Value) -> bool:

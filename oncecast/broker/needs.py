@@ -7,7 +7,7 @@ that is not in it. docs/security.md has the same table.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from oncecast.kernel.protocol import Value
 from oncecast.security.access import ACK, ADMIN, KNOWN, MANAGE, PUT, READ, SEE
@@ -25,45 +25,38 @@ from oncecast.wire.frames import (
     Tune,
 )
 
-
-class Need(NamedTuple):
-    """An empty part is not needed."""
-
-    verb: str = ""
-    topic: str = ""
-    name: str = ""
-
-
+# A verb, a topic and a name. An empty part is not needed.
+Need = tuple[str, str, str]
 Needs = Callable[[Any], Need]
 
 
 def of_topic(verb: str) -> Needs:
-    return lambda asked: Need(verb, asked.topic)
+    return lambda asked: (verb, asked.topic, "")
 
 
 def of_producer(asked: do.OpenProducer | do.Put | do.CloseProducer) -> Need:
-    return Need(PUT, asked.topic, asked.producer)
+    return PUT, asked.topic, asked.producer
 
 
 def of_subscription(asked: Any) -> Need:
-    return Need(READ, asked.topic, asked.subscription)
+    return READ, asked.topic, asked.subscription
 
 
 def of_ack(asked: do.Ack) -> Need:
-    return Need(ACK, asked.topic, asked.subscription)
+    return ACK, asked.topic, asked.subscription
 
 
 def of_source(asked: do.Stage | do.PublishStaged | do.DropStaged | do.CloseSource) -> Need:
     """Without a topic, the guard checks the topics of the staged parts."""
-    return Need(PUT if asked.topic else "", asked.topic, asked.source)
+    return PUT if asked.topic else "", asked.topic, asked.source
 
 
 def of_admin(asked: Value) -> Need:
-    return Need(ADMIN)
+    return ADMIN, "", ""
 
 
 def of_known(asked: Value) -> Need:
-    return Need(KNOWN)
+    return KNOWN, "", ""
 
 
 COMMANDS: dict[type, Needs] = {
@@ -102,11 +95,11 @@ def of_tune(tune: Tune) -> Need:
 
 def of_look(look: Look) -> Need:
     """Return the need of a Look. The gateway leaves out topics that the principal may not see."""
-    return Need(SEE, look.topic) if look.topic else Need(KNOWN)
+    return (SEE, look.topic, "") if look.topic else (KNOWN, "", "")
 
 
 def of_ring(look: LookRing) -> Need:
-    return Need(SEE, look.tree) if look.tree else Need(KNOWN)
+    return (SEE, look.tree, "") if look.tree else (KNOWN, "", "")
 
 
 # Fetch and Tune also acknowledge. That needs ACK, which is checked when a cursor would move.

@@ -25,8 +25,9 @@ TOPICS = [f"t{number}" for number in range(8)]
 
 
 def server(path: Path, **settings: Any) -> RingServer:
-    times = {"heartbeat": 0.1, "suspicion": 1.0}
-    return RingServer(Settings(data=str(path), listen="127.0.0.1:0", **times, **settings))
+    return RingServer(
+        Settings(data=str(path), listen="127.0.0.1:0", heartbeat=0.1, suspicion=1.0, **settings)
+    )
 
 
 @asynccontextmanager

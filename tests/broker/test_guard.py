@@ -46,14 +46,16 @@ def fetch(epoch: int, offset: int = 0, ack: int = 0) -> Fetch:
     return Fetch("t", "ann", epoch, offset, ack, 100, 1 << 20)
 
 
-@pytest.fixture
-def desk() -> GuardedDesk:
+def prepared() -> GuardedDesk:
     """Return a node where bob may put into `t`, and ann may read it."""
     desk = GuardedDesk()
     desk.secure()
     desk.allow("bob", "put", topic="t")
     desk.allow("ann", "read", topic="t")
     return desk
+
+
+desk = pytest.fixture(prepared)
 
 
 def opened(desk: GuardedDesk) -> int:

@@ -9,6 +9,7 @@ import pytest
 
 import oncecast
 from oncecast import blocking
+from oncecast.client.access import AccessControl
 from oncecast.client.client import Client
 from oncecast.client.subscription import Subscription
 from tests.client.test_blocking import ONLY_ASYNC
@@ -24,7 +25,7 @@ def section(title: str) -> str:
 
 @pytest.mark.parametrize(
     ("kind", "hidden"),
-    [(Client, ONLY_ASYNC), (Subscription, INSIDE)],
+    [(Client, ONLY_ASYNC), (Subscription, INSIDE), (AccessControl, set())],
 )
 def test_calls_are_documented_with_their_parameters(kind: type, hidden: set[str]) -> None:
     """SVC-1"""

@@ -1,0 +1,176 @@
+"""Tests notice each removed rule of users, permissions and names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from oncecast.broker import state
+from oncecast.broker.gateway import Gateway
+from oncecast.broker.granting import Granting
+from oncecast.broker.guard import Guard
+from oncecast.broker.machine import Machine
+from oncecast.broker.moving import Moving
+from oncecast.broker.scanning import Scanner
+from oncecast.broker.service import Service
+from oncecast.kernel.stack import Stack
+from oncecast.ring.pusher import Pusher
+from oncecast.ring.relay import Relay
+from oncecast.security.access import Access
+from oncecast.security.patterns import Pattern
+from tests.broker import test_guard as guard
+from tests.broker import test_machine_access as machine
+from tests.broker import test_needs as needs
+from tests.lab.scenarios import test_access as world
+from tests.mutants import Mutant, exact, must_be_noticed, replaced
+from tests.ring import test_push_access as push
+from tests.security import test_access as access
+from tests.security.rules_oracle import compare
+
+SEEDS = 5
+
+
+def decisions(seed: int) -> None:
+    compare(seed, 2000)
+
+
+def on_desk(test: Callable[..., None]) -> Callable[[], None]:
+    return lambda: test(guard.prepared())
+
+
+def patched(test: Callable[..., None]) -> Callable[[], None]:
+    def run() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            test(guard.prepared(), patch)
+
+    return run
+
+
+def moved() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        world.test_new_owner_of_a_topic_enforces_the_same_rules(0, patch)
+
+
+RULES: dict[str, tuple[Any, str, str, str]] = {
+    "administrator limited by rules": (Access, "_decide", "if granted.admin:", "if False:"),
+    "verbs ignored": (Access, "_decide", "if verb and not", "if False and not"),
+    "names ignored": (Access, "_decide", "return not name or", "return True or"),
+    "name of a longer principal usable": (
+        Access, "_owns", "self._principals.isdisjoint((name, *longer))", "True",
+    ),
+    "prefix of a name without a separator": (
+        Access, "_owns", "own + each for each in SEPARATORS", "own for each in SEPARATORS",
+    ),
+    "rules for everyone ignored": (
+        Access, "_granted", "self._by_principal.get(EVERYONE, [])", "[]",
+    ),
+    "open with tokens": (
+        Access, "__init__", "not users and not tokens", "not users",
+    ),
+    "end of a pattern ignored": (Pattern, "_walk", "bool(at & self._final)", "bool(at)"),
+    "star matches one character": (Pattern, "_walk", "| (at & loops)", ""),
+}  # fmt: skip
+
+EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
+    "decisions not bounded": (
+        access.test_remembered_decisions_are_bounded,
+        Access, "permits", "len(self._decisions) >= DECISIONS_MAX", "False",
+    ),
+    "long names are remembered": (
+        access.test_remembered_decisions_are_bounded,
+        Access, "permits", "len(topic) <= LENGTH_MAX >= len(name)", "True",
+    ),
+    "expired token is valid": (
+        access.test_token_is_valid_until_it_expires,
+        Access, "holds", "now_us < token.expires_us", "True",
+    ),
+    "secret of a token ignored": (
+        access.test_token_is_valid_until_it_expires,
+        Access, "principal_of_token",
+        "not hmac.compare_digest(hash_of(secret, token.salt), token.hash)", "False",
+    ),
+    "removed user keeps its tokens": (
+        access.test_removed_user_loses_tokens_and_rules,
+        Access, "without_user", "self.tokens.items() if each.principal != name",
+        "self.tokens.items()",
+    ),
+    "older rules win": (
+        access.test_newer_access_wins_on_both_sides,
+        Access, "newer", ">= (other", "<= (other",
+    ),
+    "last administrator can be removed": (
+        machine.test_last_administrator_cannot_be_removed,
+        Granting, "_set", "if after.locked or", "if",
+    ),
+    "late copy of a change is applied": (
+        machine.test_late_copies_undo_no_later_change,
+        Machine, "_once", "known = registry.answered.get(token)", "known = None",
+    ),
+    "token never expires": (
+        machine.test_token_expires_after_its_lifetime,
+        Granting, "_after", "now + lifetime if lifetime else 0", "0",
+    ),
+    "users not in the snapshot": (
+        machine.test_snapshot_restores_users_tokens_and_rules,
+        state, "_rows", "yield from _access_rows(registry.access)", "pass",
+    ),
+    "rules do not move with topics": (
+        moved, state, "moved_out", "rows += _access_rows(access)", "pass",
+    ),
+    "importer ignores the rules": (
+        moved, Moving, "adopt", "registry.access.newer(access)", "registry.access",
+    ),
+    "new group accepts users": (
+        machine.test_group_without_topics_accepts_no_users,
+        Machine, "_elsewhere", "holdings.low is None", "False",
+    ),
+    "stack ignores its guard": (
+        on_desk(guard.test_allowed_requests_work_and_others_are_denied),
+        Stack, "receive", "if self.guard is not None:", "if False:",
+    ),
+    "guard lets denied requests in": (
+        needs.test_principal_with_one_rule_gets_exactly_what_that_rule_allows,
+        Guard, "judge", "if access.permits(", "if True or access.permits(",
+    ),
+    "parts are published without put": (
+        on_desk(guard.test_staged_parts_are_published_only_with_put_on_their_topics),
+        Guard, "_may_publish", "return all(", "return True or all(",
+    ),
+    "fetch acknowledges without ack": (
+        on_desk(guard.test_acknowledging_needs_ack),
+        Gateway, "_fetch", "if not self._may(client, ACK, fetch.topic):", "if False:",
+    ),
+    "list shows all topics": (
+        on_desk(guard.test_list_of_topics_has_only_visible_ones),
+        Gateway, "_names", "if access.open:", "if True:",
+    ),
+    "flows survive the removal of a rule": (
+        on_desk(guard.test_removed_rule_ends_open_flows),
+        Service, "_decided", "is not access:", "is None:",
+    ),
+    "queued scans survive the removal of a rule": (
+        patched(guard.test_reads_that_wait_for_the_lease_are_asked_again_under_new_rules),
+        Scanner, "observe", "self._awaiting_lease.take()", "pass",
+    ),
+    "owner does not check readers of push": (
+        push.test_owner_permits_only_readers_with_a_rule,
+        Pusher, "_permit", "not isinstance(found, NotHere) and", "False and",
+    ),
+    "acks of push are not checked": (
+        push.test_acks_are_forwarded_only_with_a_permit,
+        Relay, "_tune", "if permit is not None and permit.may_ack:", "if True:",
+    ),
+}  # fmt: skip
+
+MUTANTS = [Mutant(rule, replaced(*change), decisions, SEEDS) for rule, change in RULES.items()] + [
+    Mutant(rule, replaced(*change), exact(test), 1) for rule, (test, *change) in EXACT.items()
+]
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_access_mutant_is_noticed(mutant: Mutant) -> None:
+    """SEC-2"""
+    must_be_noticed(mutant)

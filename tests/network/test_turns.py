@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+from oncecast.errors import OutOfPlace
 from oncecast.network import turns as module
 from oncecast.network.connection import Connection, Wires
 from oncecast.network.framing import MESSAGE, PREAMBLE, frame
@@ -298,7 +299,7 @@ def test_invalid_frame_in_a_later_turn_ends_the_connection() -> None:
         client.feed(FRAMES[0] + frame(99) + FRAMES[1])
         for _ in range(3):
             await asyncio.sleep(0)
-        assert (client.got, client.session.reasons) == (BODIES[:1], ["not here"])
+        assert (client.got, client.session.reasons) == (BODIES[:1], [str(OutOfPlace("not here"))])
         assert client.transport.aborted
 
     drive(test())

@@ -397,7 +397,7 @@ def test_directory_is_used_by_one_process_of_one_kind(
     try:
         with pytest.raises(InUse, match="in use by process"):
             kind(settings)
-        with pytest.raises(WrongFormat, match="it has files that are not a node's"):
+        with pytest.raises(WrongFormat, match="files that do not belong to a node"):
             (Server if kind is RingServer else RingServer)(settings)
     finally:
         made.close()

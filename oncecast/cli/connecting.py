@@ -270,6 +270,11 @@ def report_error(error: OncecastError) -> int:
     return complain(error.in_cli(), error.exit_status)
 
 
+def counted(count: int, singular: str, plural: str = "") -> str:
+    """Return the count with its noun, as in "1 message" or "2 messages"."""
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"
+
+
 def is_of_output(error: OSError) -> bool:
     """Return whether only the output could not be written."""
     return isinstance(error, BrokenPipeError) or (error.errno in FULL and error.filename is None)

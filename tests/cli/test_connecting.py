@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from oncecast.cli import connecting
-from oncecast.cli.connecting import ANSWER_TIMEOUT, client_of, leaderless, parted, table
+from oncecast.cli.connecting import ANSWER_TIMEOUT, client_of, counted, leaderless, parted, table
 from oncecast.cli.main import build_parser, main
 from oncecast.errors import DISK, ExitStatus, NotConnected, Overloaded, TimedOut
 
@@ -94,3 +94,12 @@ def answer_as_a_web_server(server: socket.socket) -> None:
             connection, _ = server.accept()
             with connection:
                 connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 seeds"), (1, "1 seed"), (2, "2 seeds")])
+def test_noun_agrees_with_its_count(count: int, text: str) -> None:
+    assert counted(count, "seed") == text
+
+
+def test_irregular_plural_is_given() -> None:
+    assert counted(2, "process", "processes") == "2 processes"

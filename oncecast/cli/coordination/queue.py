@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from oncecast.cli.connecting import add_json, add_timeout, called, complain, positive, show
+from oncecast.cli.connecting import add_json, add_timeout, called, complain, counted, positive, show
 from oncecast.cli.coordination.membership import (
     HEARTBEAT,
     NO_KEEPER,
@@ -125,7 +125,9 @@ async def dequeued(queue: Queue, count: int) -> list[bytes]:
         async with asyncio.timeout(ANSWER_WITHIN):
             found = await asyncio.gather(*(queue.dequeue() for _ in range(count)))
     except TimeoutError:
-        message = f"queue {queue.name!r}: no answer, and up to {count} elements may be lost"
+        message = (
+            f"queue {queue.name!r}: no answer, and up to {counted(count, 'element')} may be lost"
+        )
         raise NoQuorum(message, NO_KEEPER) from None
     return [each for each in found if each is not None]
 
@@ -157,8 +159,8 @@ async def run_stats(arguments: argparse.Namespace) -> int:
     show(
         arguments,
         facts,
-        f"{arguments.name}: {facts['length']} elements; {len(keepers)} of {len(node.acceptors)} "
-        f"keepers and {guests} other processes are reachable",
+        f"{arguments.name}: {counted(len(queue), 'element')}; {len(keepers)} of {len(node.acceptors)} "
+        f"keepers and {counted(guests, 'other process', 'other processes')} reachable",
     )
     return ExitStatus.OK
 

@@ -17,6 +17,7 @@ from oncecast.cli.connecting import (
     add_timeout,
     called,
     complain,
+    counted,
     named_client,
     positive,
     report_error,
@@ -258,9 +259,9 @@ def in_words(event: object) -> str:
         case events.Liveliness(_, writer, alive):
             return f"{writer} is {'alive again' if alive else 'silent'}"
         case events.SamplesLost(_, writer, lost):
-            return f"lost {lost} values from {writer}"
+            return f"lost {counted(lost, 'value')} from {writer}"
         case events.SamplesRejected(_, writer, rejected):
-            return f"rejected {rejected} values from {writer}: the cache is full"
+            return f"rejected {counted(rejected, 'value')} from {writer}: the cache is full"
         case _:
             return ""
 

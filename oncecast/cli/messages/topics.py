@@ -10,6 +10,7 @@ from oncecast.cli.connecting import (
     add_topic,
     add_work,
     complain,
+    counted,
     show,
     table,
     unicode,
@@ -167,7 +168,7 @@ async def run_describe(client: Client, arguments: argparse.Namespace) -> int:
         return ExitStatus.OK
     print(f"topic      {escaped(view.name)}")
     kept = f"{view.first} to {view.next - 1}" if view.next > view.first else "none"
-    print(f"offsets    {kept} ({view.next - view.first} messages), next {view.next}")
+    print(f"offsets    {kept} ({counted(view.next - view.first, 'message')}), next {view.next}")
     print(f"bytes      {view.bytes}")
     print(f"keeps      {in_words(view.policy)}")
     print(f"producers  {view.producers}")

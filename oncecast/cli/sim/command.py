@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli.connecting import add_option, complain
+from oncecast.cli.connecting import add_option, complain, counted
 from oncecast.cli.progress import Progress
 from oncecast.cli.sim import papers, sweep
 from oncecast.errors import ExitStatus
@@ -162,7 +162,7 @@ def run_seeds(args: argparse.Namespace) -> int:
             elif not outcome.ok:
                 report(outcome)
     if not args.json:
-        seeds_run = sweep.count_seeds(len(args.seeds))
+        seeds_run = counted(len(args.seeds), "seed")
         verdict = f"{failed} of {seeds_run} FAILED" if failed else "all passed"
         print(f"{scenario.name}: {seeds_run}, {events:,} events in {seconds:.1f} s: {verdict}")
     return ExitStatus.FAILURE if failed else ExitStatus.OK

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli.connecting import add_json, add_option, complain
+from oncecast.cli.connecting import add_json, add_option, complain, counted
 from oncecast.cli.connecting import show as show_result
 from oncecast.cli.progress import Progress
 from oncecast.cli.spark.pipeline import add_master, on_spark
@@ -88,14 +88,10 @@ def sweep(
     return ExitStatus.FAILURE if failed else ExitStatus.OK
 
 
-def count_seeds(count: int) -> str:
-    return "1 seed" if count == 1 else f"{count} seeds"
-
-
 def in_words(each: dict[str, Any]) -> str:
-    seeds = count_seeds(each["seeds"])
+    seeds = counted(each["seeds"], "seed")
     verdict = f"{each['failed']} of {seeds} FAILED" if each["failed"] else "all passed"
     return (
-        f"{each['scenario']}, {each['nodes']} nodes: {seeds}, "
+        f"{each['scenario']}, {counted(each['nodes'], 'node')}: {seeds}, "
         f"{each['events']:,} events in {each['seconds']:.1f} s: {verdict}"
     )

@@ -12,7 +12,15 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import oncecast
-from oncecast.cli.connecting import add_flag, add_json, add_option, complain, positive, show
+from oncecast.cli.connecting import (
+    add_flag,
+    add_json,
+    add_option,
+    complain,
+    counted,
+    positive,
+    show,
+)
 from oncecast.cli.progress import Progress
 from oncecast.cli.spark.pipeline import add_master, needs_spark, on_spark
 from oncecast.errors import ExitStatus
@@ -122,7 +130,7 @@ def find(
     if not arguments.json:
         print(f"report: {page}")
     broken = sum(finding.broken for finding in findings)
-    return complain(f"{broken} checks failed") if broken else ExitStatus.OK
+    return complain(f"{counted(broken, 'check')} failed") if broken else ExitStatus.OK
 
 
 def made(

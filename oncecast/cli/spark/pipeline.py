@@ -16,6 +16,7 @@ from oncecast.cli.connecting import (
     add_json,
     add_option,
     complain,
+    counted,
     positive,
     report_error,
     show,
@@ -92,7 +93,7 @@ def run_archive(arguments: argparse.Namespace) -> int:
 
     def job(spark: SparkSession) -> int:
         count = archive(spark, source, str(directory), checkpoint)
-        show(arguments, {"archived": count}, f"archived {count} messages in {directory}")
+        show(arguments, {"archived": count}, f"archived {counted(count, 'message')} in {directory}")
         return ExitStatus.OK
 
     return on_spark(arguments, job)

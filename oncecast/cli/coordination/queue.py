@@ -159,8 +159,9 @@ async def run_stats(arguments: argparse.Namespace) -> int:
     show(
         arguments,
         facts,
-        f"{arguments.name}: {counted(len(queue), 'element')}; {len(keepers)} of {len(node.acceptors)} "
-        f"keepers and {counted(guests, 'other process', 'other processes')} reachable",
+        f"{arguments.name}: {counted(len(queue), 'element')}; {len(keepers)} of "
+        f"{len(node.acceptors)} keepers and "
+        f"{counted(guests, 'other process', 'other processes')} reachable",
     )
     return ExitStatus.OK
 

@@ -7,6 +7,8 @@ from oncecast.dht.identifiers import Key
 from oncecast.kernel.protocol import Value
 from oncecast.wire.commands import Command, Put, Stage
 
+NUMBER_MAX = 1 << 62
+
 
 class Found(Value, tag="Found"):
     """Name this group. The first group of a ring owns everything; others have to claim."""
@@ -39,6 +41,13 @@ class Import(Value, tag="Import"):
     skip: int
     sequence: int
     command: Put | Stage
+
+    @property
+    def possible(self) -> bool:
+        """Return whether an exporter can have such an entry; a staged part has no offset."""
+        numbers = (self.topic_id, self.count, self.size, self.time, self.skip)
+        signed = (self.offset, self.sequence)
+        return min(numbers) >= 0 and min(signed) >= -1 and max(*numbers, *signed) < NUMBER_MAX
 
 
 class Adopt(Value, tag="Adopt"):

@@ -49,7 +49,7 @@ class Moving:
 
     def import_(self, slot: int, command: do.Import) -> MoveStep:
         registry, holdings = self._registry, self._claiming(command.move)
-        if holdings is None:
+        if holdings is None or not command.possible:
             return NO
         if command.offset < 0:
             return self._import_part(slot, holdings, command)

@@ -9,6 +9,7 @@ from oncecast.broker import state
 from oncecast.broker.holdings import Frozen, Holdings
 from oncecast.broker.service import Service
 from oncecast.broker.topic import Topic
+from oncecast.dht.identifiers import Key, key_of
 from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.events import Missing
@@ -31,6 +32,7 @@ from oncecast.ring.moves import (
     Surveyed,
     TopicEnds,
 )
+from oncecast.ring.neighbors import group_of
 
 if TYPE_CHECKING:
     from oncecast.ring.mover import Mover
@@ -56,7 +58,7 @@ class Exporter:
     ) -> None:
         match message:
             case Survey(move, until):
-                mine = holdings.may_export(until)
+                mine = may_ask_for(until, group_of(sender), holdings)
                 answer = self._surveyed(holdings, message) if mine else ExportRefused(move)
                 self._mover.send(sender, answer)
             case Pull():
@@ -68,7 +70,7 @@ class Exporter:
             case Adopted(move):
                 self._release(sender, holdings, move)
             case Abandoned(move):
-                if holdings.frozen is not None and holdings.frozen.move == move:
+                if is_importer(sender, holdings, move):
                     self._mover.execute_once(do.Thaw(move))
             case _:
                 assert_never(message)
@@ -123,12 +125,12 @@ class Exporter:
             self._mover.send(sender, PulledParts(pull.move, tuple(batches)))
 
     def _export(self, sender: NodeId, holdings: Holdings, export: Export) -> None:
-        frozen = holdings.frozen
-        if frozen is not None and frozen.move == export.move:
+        frozen, importer = holdings.frozen, export.importer
+        named = sender in importer.nodes and group_of(sender) == importer.group
+        mine = may_ask_for(export.until, importer.group, holdings)
+        if frozen is not None and is_importer(sender, holdings, export.move):
             self._tell(sender, holdings, frozen)
-        elif (
-            frozen is not None or not holdings.may_export(export.until) or not export.importer.nodes
-        ):
+        elif frozen is not None or not named or not mine:
             self._mover.send(sender, ExportRefused(export.move))
         else:
 
@@ -161,7 +163,7 @@ class Exporter:
     def _release(self, sender: NodeId, holdings: Holdings, move: str) -> None:
         if holdings.frozen is None or holdings.frozen.move != move:
             self._mover.send(sender, Released(move))
-        else:
+        elif is_importer(sender, holdings, move):
             self._mover.execute_once(
                 do.Release(move), lambda _: self._mover.send(sender, Released(move))
             )
@@ -179,11 +181,11 @@ class Exporter:
             mover.send(self._nodes[self._turn % len(self._nodes)], StillWanted(frozen.move))
             mover.send(mover.process, WhereIs(frozen.importer.group))
 
-    def redirect(self, not_leader: NotLeader) -> None:
+    def redirect(self, sender: NodeId, not_leader: NotLeader) -> None:
         """Ask the named leader, once per reminder: two replicas may name each other."""
         holdings = self._mover.holdings
         frozen = holdings.frozen if holdings is not None else None
-        known = frozen is not None and frozen.move == not_leader.move
+        known = frozen is not None and is_importer(sender, holdings, not_leader.move)
         if known and not_leader.leader and not self._redirected:
             self._redirected = True
             self._mover.send(not_leader.leader, StillWanted(not_leader.move))
@@ -195,6 +197,24 @@ class Exporter:
                 self._mover.execute_once(do.Thaw(frozen.move))
             elif facts.nodes:
                 self._move, self._nodes = frozen.move, facts.nodes
+
+
+def may_ask_for(until: Key, importer: str, holdings: Holdings) -> bool:
+    """Return whether a group may import the part up to `until`.
+
+    It ends at the position of the importer. Only the group after one that retires imports all.
+    """
+    if importer == holdings.group or not holdings.may_export(until):
+        return False
+    return until == key_of(importer) or (holdings.retired and until == holdings.position)
+
+
+def is_importer(sender: NodeId, holdings: Holdings | None, move: str) -> bool:
+    """Return whether the part is frozen for this move, to the group of the sender."""
+    frozen = holdings.frozen if holdings is not None else None
+    if frozen is None or frozen.move != move:
+        return False
+    return group_of(sender) == frozen.importer.group
 
 
 def ends_of(topic: Topic) -> TopicEnds:

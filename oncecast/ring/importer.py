@@ -10,7 +10,7 @@ from oncecast.broker.holdings import ActiveClaim, Holdings, PartName, PeerGroup
 from oncecast.broker.live_slots import LiveSlots
 from oncecast.broker.moving import names_of_parts
 from oncecast.broker.service import Service
-from oncecast.kernel.protocol import Value
+from oncecast.kernel.protocol import NodeId, Value
 from oncecast.ring.events import GroupFacts, WhereIs
 from oncecast.ring.moves import (
     Abandoned,
@@ -36,6 +36,7 @@ ANSWER_WITHIN = 1.0
 ROUNDS_MAX = 8
 REDIRECTS_MAX = 3  # redirects to another replica before the importer waits
 PARTS_MAX = 64  # parts per request
+UNREADABLE = (ValueError, TypeError, LookupError, OverflowError, AssertionError, RecursionError)
 
 
 class ImportProgress:
@@ -55,6 +56,10 @@ class ImportProgress:
         self.asked, self.redirects = 0.0, 0
         self.importing = 0  # imports in flight
         self.deciding = False  # the last command of the move is in flight
+
+    def asked_of(self, node: NodeId) -> bool:
+        """Return whether this node is a replica of the exporter, which may answer."""
+        return node in self.nodes or node == self.contact
 
 
 class Importer:
@@ -99,11 +104,13 @@ class Importer:
             else:
                 self.abandon(claim)
 
-    def redirect(self, not_leader: NotLeader) -> bool:
+    def redirect(self, sender: NodeId, not_leader: NotLeader) -> bool:
         """Ask the named leader. Return whether the message is about this claim."""
         progress = self._progress
         if progress is None or progress.move != not_leader.move:
             return False
+        if not progress.asked_of(sender):
+            return True
         progress.nodes = tuple(dict.fromkeys((*not_leader.nodes, *progress.nodes)))
         # Two replicas may name each other as the leader.
         too_many = progress.redirects >= REDIRECTS_MAX or progress.question is None
@@ -157,11 +164,14 @@ class Importer:
 
     def receive(
         self,
+        sender: NodeId,
         holdings: Holdings,
         answer: Surveyed | Pulled | PulledParts | Exported | ExportRefused | Released,
     ) -> None:
         progress, claim = self._progress, holdings.claim
         if progress is None or claim is None or answer.move != claim.move:
+            return
+        if not progress.asked_of(sender):
             return
         question = progress.question
         match answer, question:
@@ -178,8 +188,12 @@ class Importer:
             case PulledParts(), PullParts():
                 self._import(progress, answer.batches)
             case Exported(), Export():
+                try:
+                    moved = state.moved_in(answer.rows, LiveSlots())
+                except UNREADABLE:
+                    self.abandon(claim)  # or the command could not be applied
+                    return
                 progress.exported = answer
-                moved = state.moved_in(answer.rows, LiveSlots())
                 progress.parts = list(names_of_parts(moved.sources))
                 ends = (TopicEnds(t.name, t.id, t.index.first, t.index.next) for t in moved.topics)
                 progress.topics = {each.topic: each for each in ends}
@@ -226,6 +240,7 @@ class Importer:
             if holdings is not None and claim is not None and self._progress is progress:
                 self._go_on(holdings, claim, progress)
 
+        batches = tuple(each for each in batches if each.possible and each.move == progress.move)
         progress.importing += len(batches)
         for batch in batches:
             progress.copied += batch.size

@@ -43,6 +43,7 @@ from oncecast.ring.moves import (
     Survey,
     Surveyed,
 )
+from oncecast.ring.neighbors import Neighbors, group_of
 from oncecast.wire.results import MoveStep
 
 TOKENS = 1 << 48  # first token, so that they are distinct from those of other layers
@@ -83,6 +84,7 @@ class Mover(Protocol):
         self._pending: dict[int, Callable[[bool], None]] = {}
         self._once: dict[str, None] = {}  # kinds of commands in flight
         self._exporter, self._importer = Exporter(self, service), Importer(self, service)
+        self._neighbors = Neighbors(self, process)
 
     def start(self) -> None:
         self.later(self._every, Pace())
@@ -124,6 +126,7 @@ class Mover(Protocol):
             self._pending.clear()
             self._once.clear()
             self._importer.forget()
+            self._neighbors.forget()
             self.report()
         elif event.token in self._pending:
             result = event.result
@@ -172,8 +175,8 @@ class Mover(Protocol):
         self, sender: NodeId, message: MoveMessage | KeyOwner | GroupFacts | RetireGroup
     ) -> None:
         if isinstance(message, NotLeader):
-            if not self._importer.redirect(message):
-                self._exporter.redirect(message)
+            if not self._importer.redirect(sender, message):
+                self._exporter.redirect(sender, message)
             return
         if not self.has_lease:
             if not isinstance(message, KeyOwner | GroupFacts | RetireGroup | ImportAll):
@@ -189,10 +192,13 @@ class Mover(Protocol):
                 nodes = self._service.group.nodes()
                 if not holdings.retired and any(node.startswith(f"{sender}/") for node in nodes):
                     self.execute_once(do.Retire())
+            case GroupFacts() | KeyOwner() if sender != self.process:
+                pass
             case GroupFacts():
-                if sender == self.process:
-                    self._importer.located(holdings, message)
-                    self._exporter.located(holdings, message)
+                self._importer.located(holdings, message)
+                self._exporter.located(holdings, message)
+                for node, waited in self._neighbors.located(message):
+                    self.receive(node, waited)  # type: ignore[arg-type]
             case KeyOwner() if holdings.retired:
                 nodes = self._service.group.nodes()
                 if message.owner.group != self.group and message.owner.leader:
@@ -201,12 +207,15 @@ class Mover(Protocol):
                 self._claim(holdings, message)
             case ImportAll(exporter):
                 idle = holdings.claim is None and not holdings.retired
-                if idle and exporter.nodes and holdings.low == key_of(exporter.group):
+                next_to = holdings.low == key_of(exporter.group)
+                named = sender in exporter.nodes and group_of(sender) == exporter.group
+                if idle and next_to and named and self._neighbors.knows(sender, message):
                     self.execute_once(do.Claim(self._new_move(), exporter))
             case Survey() | Pull() | PullParts() | Export() | Adopted() | Abandoned():
-                self._exporter.receive(sender, holdings, message)
+                if self._neighbors.knows(sender, message):
+                    self._exporter.receive(sender, holdings, message)
             case Surveyed() | Pulled() | PulledParts() | Exported() | ExportRefused() | Released():
-                self._importer.receive(holdings, message)
+                self._importer.receive(sender, holdings, message)
             case StillWanted(move):
                 if holdings.claim is None or holdings.claim.move != move:
                     self.send(sender, Abandoned(move))

@@ -55,18 +55,20 @@ class OwnerLookup(Protocol):
         self._number = rng.getrandbits(FIRST_NUMBER_BITS)
         self._searches: dict[Key, Search] = {}
         self._keys: dict[int, Key] = {}
+        self._roots: dict[int, NodeId] = {}  # the process that was asked, by number
         self.searched = self.hops = 0  # so far
 
     def receive(self, sender: NodeId, message: Question | WhoseKey | WhoOwns | Owner) -> None:
         match message:
             case WhoseKey(key):
-                self._search(key, sender, "")
+                if sender.startswith(f"{self.me}/"):
+                    self._search(key, sender, "")
             case WhoOwns(number, key):
                 owner = self._roster.owner(key)
                 if owner is not None:
                     self.send(sender, Owner(number, owner))
             case Owner(number, owner):
-                if number in self._keys:
+                if number in self._keys and self._roots.get(number) == sender:
                     self._found(self._keys[number], owner)
             case Call() | Fetch() | Look() | Scan():
                 self._locate(sender, message)
@@ -103,6 +105,7 @@ class OwnerLookup(Protocol):
         if event.root == self.me:
             self._found(event.key, self._roster.owner(event.key))
         else:
+            self._roots[search.number] = event.root
             self.send(event.root, WhoOwns(search.number, event.key))
 
     def timeout(self, timer: Overdue) -> None:
@@ -114,6 +117,7 @@ class OwnerLookup(Protocol):
         """Answer all clients and replicas. Without a known owner, they ask again."""
         search = self._searches.pop(key)
         del self._keys[search.number]
+        self._roots.pop(search.number, None)
         self.cancel(Overdue(key, search.number))
         if owner is None:
             return

@@ -110,10 +110,15 @@ class Relay(Protocol):
             case Tune():
                 self._tune(sender, message)
             case Push():
-                self._push(message)
+                if self._owns(sender, message.topic):
+                    self._push(message)
             case Filled():
-                self._fill(message)
+                if self._owns(sender, message.topic):
+                    self._fill(message)
             case ReadersChecked(permits):
+                permits = tuple(
+                    each for each in permits if self._owns(sender, each.reader_id.topic)
+                )
                 for permit in permits:
                     self._checked(permit)
                 for topic in dict.fromkeys(permit.reader_id.topic for permit in permits):
@@ -163,6 +168,11 @@ class Relay(Protocol):
     def _leader(self, topic: str) -> NodeId:
         owner = self._roster.owner(key_of(topic))
         return owner.leader if owner is not None else NodeId("")
+
+    def _owns(self, sender: NodeId, topic: str) -> bool:
+        """Return whether the directory names the sender as a replica of the owner of a topic."""
+        owner = self._roster.owner(key_of(topic))
+        return owner is not None and sender in owner.nodes
 
     def _send(self, to: NodeId, message: Value) -> None:
         if to:

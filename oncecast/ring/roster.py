@@ -20,11 +20,12 @@ from bisect import bisect_left
 from random import Random
 from typing import assert_never
 
-from oncecast.dht.identifiers import Key, distance, key_of, up_to
+from oncecast.dht.identifiers import BYTES, Key, distance, key_of, up_to
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.ring.events import GroupFacts, Leave, Left, RetireGroup, Seat, Unseat, WhereIs
 
+NODES_MAX = 64  # of one group
 CARDS_MAX = 200  # cards per message
 STAMP_MAX = 1 << 62
 GONE = 1 << 62  # above every real `applied`, so nothing replaces it
@@ -228,10 +229,21 @@ class Roster(Protocol):
 
     def _take(self, card: Card) -> None:
         self.cards[card.process], self.heard[card.process] = card, self.now
-        for facts in card.facts:
-            self._keep(facts)
-        for group in card.gone:
-            self._keep(GroupFacts(group, None, NodeId(""), (), GONE, retired=True))
+        gone = [GroupFacts(group, None, NodeId(""), (), GONE, retired=True) for group in card.gone]
+        for facts in (*[facts for facts in card.facts if may_tell(card, facts)], *gone):
+            if not self._contradicted(facts):
+                self._keep(facts)
+
+    def _contradicted(self, facts: GroupFacts) -> bool:
+        """Return whether a replica here follows a leader that knows better.
+
+        No card can take a group from its members while they decide. Once its leader is gone, the
+        next card that says so counts.
+        """
+        mine = self.here.get(facts.group)
+        if mine is None or not mine.leader or mine.gone:
+            return False
+        return facts.leader not in mine.nodes if facts.leader else facts.gone
 
     def _keep(self, facts: GroupFacts) -> None:
         """Store newer facts. Of equally new ones, those with a leader count.
@@ -298,7 +310,9 @@ class Roster(Protocol):
         ring = self.positions()
         for group, facts in list(self.groups.items()):
             if facts.gone:
-                self._give_up(group, gone=True)
+                # Only the replica's own log proves that its data is not needed.
+                mine = self.here.get(group)
+                self._give_up(group, gone=mine is not None and mine.gone)
                 continue
             if not facts.nodes:
                 continue
@@ -332,6 +346,13 @@ class Roster(Protocol):
         elif not mine.retired:
             for node in mine.nodes:
                 self.send(node, RetireGroup())
+
+
+def may_tell(card: Card, facts: GroupFacts) -> bool:
+    """Return whether a process may publish these facts: it leads the group, or no process does."""
+    sound = 0 <= facts.applied < GONE and len(facts.nodes) <= NODES_MAX
+    sound = sound and (facts.low is None or len(facts.low) == BYTES)
+    return sound and facts.leader in ("", f"{card.process}/{facts.group}")
 
 
 def news_of(facts: GroupFacts) -> tuple[object, ...]:

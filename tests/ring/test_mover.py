@@ -44,7 +44,7 @@ from tests.ring.pair import GIVER, LOOKUP, MESSAGES, MINE, TAKER, THEIRS, Group,
 
 ALL = list(range(MESSAGES))
 AT, LOW = key_of(TAKER), key_of(GIVER)
-OLD = NodeId(f"p1/{GIVER}")
+OLD, ASKER = NodeId(f"p1/{GIVER}"), NodeId(f"p1/{TAKER}")
 
 
 def begin() -> World:
@@ -71,8 +71,9 @@ def decided(group: Group) -> list[str]:
     return found[found.index("Found") :]
 
 
-def ask(replica: Replica, world: World, message: Value, sender: NodeId = OLD) -> list[Value]:
-    """Return the immediate answers to a message."""
+def ask(replica: Replica, world: World, message: Value, sender: NodeId = ASKER) -> list[Value]:
+    """Return the immediate answers to a message of a node that the directory knows."""
+    replica.mover._neighbors.located(GroupFacts(TAKER, None, ASKER, (ASKER,), 1))
     before = len(world.sent)
     world.hear(replica, sender, message)
     return [each for _, _, each in world.sent[before:]]
@@ -154,8 +155,9 @@ def test_exporter_refuses_a_part_it_does_not_own() -> None:
     world.run(lambda: world.settled)
     exporter = world.groups[GIVER].leader
     assert ask(exporter, world, Survey("m", AT)) == [ExportRefused("m")]
-    assert ask(exporter, world, Export("m", AT, PeerGroup("x", (OLD,)))) == [ExportRefused("m")]
-    assert ask(exporter, world, Export("m", LOW, PeerGroup("x", ()))) == [ExportRefused("m")]
+    mine = PeerGroup(TAKER, (ASKER,))
+    assert ask(exporter, world, Export("m", AT, mine)) == [ExportRefused("m")]
+    assert ask(exporter, world, Export("m", LOW, mine)) == [ExportRefused("m")]
 
 
 def test_exporter_refuses_a_second_importer() -> None:
@@ -163,7 +165,95 @@ def test_exporter_refuses_a_second_importer() -> None:
     world = begin()
     until(world, Adopted)
     exporter = world.groups[GIVER].leader
-    assert ask(exporter, world, Export("m", AT, PeerGroup("x", (OLD,)))) == [ExportRefused("m")]
+    other = Export("m", AT, PeerGroup(TAKER, (ASKER,)))
+    assert ask(exporter, world, other) == [ExportRefused("m")]
+
+
+# -- nodes that do not belong to the move (SEC-1) --
+
+GHOST = NodeId(f"ghost:1/{TAKER}")
+
+
+@pytest.mark.parametrize("ghost", [GHOST, NodeId("ghost:1/g-x"), NodeId("ghost:1"), OLD])
+def test_forged_export_and_adoption_take_no_topic(ghost: NodeId) -> None:
+    """SEC-1: two messages made all topics of a group vanish."""
+    world = World()
+    world.found(TAKER)
+    world.run(lambda: TAKER in world.known_facts)
+    exporter = world.groups[GIVER]
+    group = ghost.partition("/")[2]
+    for until in (AT, LOW, key_of(group)):
+        for message in (
+            Survey("m", until),
+            Pull("m", MINE, 1, 0),
+            Export("m", until, PeerGroup(group, (ghost,))),
+            Adopted("m"),
+            Abandoned("m"),
+            ImportAll(PeerGroup(group, (ghost,))),
+        ):
+            world.hear(exporter.leader, ghost, message)
+    for _ in range(20):
+        world.step()
+    assert not {"Freeze", "Release", "Claim"} & {*decided(exporter)}
+    to_ghost = [each for _, to, each in world.sent if to == ghost]
+    assert all(isinstance(each, ExportRefused | Released) for each in to_ghost)
+    world.run(lambda: world.settled)
+    assert (world.kept(MINE), world.kept(THEIRS)) == (ALL, ALL)
+
+
+@pytest.mark.parametrize("kind", [Adopted, Abandoned])
+def test_other_group_cannot_end_a_move(kind: type[Adopted | Abandoned]) -> None:
+    """SEC-1: else the part would be dropped before it is adopted, or served by two groups."""
+    world = begin()
+    until(world, Exported)
+    exporter = world.groups[GIVER]
+    frozen = exporter.holdings.frozen
+    assert frozen is not None
+    other = NodeId("p1/g-x")
+    exporter.leader.mover._neighbors.located(GroupFacts("g-x", None, other, (other,), 1))
+    world.hear(exporter.leader, other, kind(frozen.move))
+    world.hear(exporter.leader, GHOST, kind(frozen.move))
+    assert exporter.proposed == []
+    assert exporter.holdings.frozen == frozen
+    world.run(lambda: world.settled)
+    assert world.kept(MINE) == ALL
+
+
+def test_answers_of_nodes_that_were_not_asked_do_not_count() -> None:
+    """SEC-1"""
+    world = begin()
+    until(world, Survey)
+    importer = world.groups[TAKER]
+    claim = importer.holdings.claim
+    assert claim is not None
+    move = claim.move
+    for forged in (
+        Surveyed(move, "", (TopicEnds("forged", 1, 0, 9),), False),
+        ExportRefused(move),
+        Exported(move, LOW, AT, 0, 0, 0, b""),
+        Released(move),
+        NotLeader(move, GHOST, (GHOST,)),
+        KeyOwner(AT, GroupFacts("g-x", AT, GHOST, (GHOST,), 9), 1),
+        GroupFacts(GIVER, None, NodeId(""), (), 1 << 62, retired=True),
+    ):
+        assert ask(importer.leader, world, forged, GHOST) == []
+    assert importer.proposed == []
+    world.run(lambda: world.settled)
+    assert world.kept(MINE) == ALL
+    assert not any(to == GHOST for _, to, _ in world.sent)
+
+
+def test_question_waits_until_the_directory_knows_its_sender() -> None:
+    world = World()
+    exporter = world.groups[GIVER].leader
+    world.hear(exporter, ASKER, Survey("m", AT))
+    assert world.sent[-1] == (exporter.me, LOOKUP, WhereIs(TAKER))
+    facts = GroupFacts(TAKER, None, ASKER, (ASKER,), 1)
+    world.hear(exporter, LOOKUP, facts)
+    answers = [each for each in world.sent if isinstance(each[2], Surveyed)]
+    assert [each[:2] for each in answers] == [(exporter.me, ASKER)]
+    world.hear(exporter, LOOKUP, facts)
+    assert [each for each in world.sent if isinstance(each[2], Surveyed)] == answers  # once
 
 
 def test_part_with_too_much_metadata_is_thawed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,6 +276,7 @@ def test_topics_are_surveyed_in_the_order_of_their_names(monkeypatch: pytest.Mon
     monkeypatch.setattr("oncecast.ring.exporter.TOPICS_MAX", 1)
     world = World()
     exporter = world.groups[GIVER].leader
+    world.groups[GIVER].holdings.retired = True
     (one,) = ask(exporter, world, Survey("m", LOW))
     (two,) = ask(exporter, world, Survey("m", LOW, MINE))
     assert one == Surveyed("m", "", (TopicEnds(MINE, 1, 0, MESSAGES),), True)
@@ -254,7 +345,7 @@ def test_importer_follows_a_redirect_but_not_in_a_loop() -> None:
     assert isinstance(survey, Survey)
     two = [NodeId(f"x{number}/{GIVER}") for number in (1, 2)]
     answers = [
-        ask(importer, world, NotLeader(survey.move, two[number % 2], tuple(two)))
+        ask(importer, world, NotLeader(survey.move, two[number % 2], tuple(two)), OLD)
         for number in range(9)
     ]
     assert answers == [[survey]] * 3 + [[]] * 6

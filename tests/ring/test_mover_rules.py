@@ -6,6 +6,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from oncecast.broker import moves as do
@@ -46,7 +47,7 @@ X, Y = NodeId("x:1/h"), NodeId("y:1/h")
 OTHER = PeerGroup("h", (X, Y))
 AT, LOW = key_of("g"), key_of("low")
 CLAIM = ActiveClaim("m", OTHER)
-FROZEN = Frozen("m", key_of("until"), OTHER)
+FROZEN = Frozen("m", key_of("h"), OTHER)
 FIRST = (1 << 48) + 1  # the first token of a mover
 
 
@@ -68,6 +69,7 @@ class Replica:
             ME, Random(1), service=cast("Any", self.service), process=LOOKUP, group="g", **options
         )
         self.mover.after = 5
+        self.mover._neighbors.located(GroupFacts("h", None, X, (X, Y), 1))
 
     def batch_at(self, slot: int) -> Any:
         if slot in self.missing:
@@ -611,8 +613,8 @@ def test_staged_parts_are_pulled_64_at_a_time_before_the_adopt(
     batch = imported(10)
     assert replica.hear(PulledParts("m", (batch,))) == [execute(batch)]
     own.parts = dict.fromkeys(names)
-    assert replica.hear(Export("n", LOW, OTHER))[0] == execute(
-        do.Freeze("n", LOW, OTHER), FIRST + 1
+    assert replica.hear(Export("n", FROZEN.until, OTHER))[0] == execute(
+        do.Freeze("n", FROZEN.until, OTHER), FIRST + 1
     )
     assert replica.done(FIRST) == []
     replica.done(FIRST + 1)
@@ -721,3 +723,43 @@ def test_import_of_an_earlier_move_asks_for_nothing() -> None:
     replica.registry.holdings.claim = ActiveClaim("n", OTHER)
     assert replica.pace() == [sent(X, Survey("n", LOW))]
     assert replica.done(FIRST) == []
+
+
+# -- exporters that send what cannot be (SEC-1) --
+
+
+@pytest.mark.parametrize("rows", [b"", b"\xff" * 30, b"\x91\x91\xa1x"])
+def test_metadata_that_cannot_be_read_ends_the_move(rows: bytes) -> None:
+    """SEC-1: not the leader, at every restart."""
+    replica = Replica(holdings(claim=CLAIM))
+    replica.pace()
+    replica.hear(Surveyed("m", "", (), False))
+    assert replica.hear(Exported("m", LOW, AT, 1, 3, 4, rows)) == [execute(do.Abandon("m"))]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"offset": 2**64 - 1},
+        {"offset": -2},
+        {"count": -1},
+        {"size": 2**63},
+        {"time": 2**64 - 1},
+        {"topic_id": -1},
+        {"skip": -1},
+        {"sequence": -(2**63)},
+        {"move": "n"},
+    ],
+)
+def test_entries_that_no_exporter_has_are_not_imported(change: dict[str, Any]) -> None:
+    """SEC-1: the index holds unsigned numbers."""
+    entry = do.Import(
+        "m", "b", 2, 3, 1, 100, 50, 0, 3, commands.Stage("s", 1, "p", "b", 1, 1, 0, b"")
+    )
+    replica = Replica(holdings(claim=CLAIM))
+    replica.pace()
+    replica.hear(Surveyed("m", "", (TopicEnds("b", 2, 3, 9),), False))
+    forged = msgspec.structs.replace(entry, **change)
+    effects = replica.hear(Pulled("m", "b", 3, (forged,)))
+    assert not any(isinstance(each, Ask) for each in effects)
+    assert entry.possible

@@ -74,6 +74,8 @@ def test_requests_for_one_key_share_a_search() -> None:
         owner_lookup.receive(client, PUT)
     owner_lookup.receive(NodeId("me:1/h"), WhoseKey(KEY))
     assert owner_lookup.drain() == asked(1)
+    owner_lookup.observe(RootFound(KEY, ROOT, 3, 0))
+    owner_lookup.drain()
     owner_lookup.receive(ROOT, Owner(1, OWNER))
     reported = [Send(ANN, OWNED), Send(BOB, OWNED)]
     replica = Send(NodeId("me:1/h"), KeyOwner(KEY, OWNER, 2))
@@ -140,8 +142,29 @@ def test_waiting_clients_and_searches_are_bounded() -> None:
     for number in range(1001):
         owner_lookup.receive(NodeId(f"client/{number}"), PUT)
     assert owner_lookup.drain() == asked(1)
+    owner_lookup.observe(RootFound(KEY, ROOT, 3, 0))
+    owner_lookup.drain()
     owner_lookup.receive(ROOT, Owner(1, OWNER))
     assert len(owner_lookup.drain()) == 1 + 1000
     for number in range(10_001):
         owner_lookup.receive(ANN, Look(1, f"t{number}"))
     assert len([each for each in owner_lookup.drain() if isinstance(each, Ask)]) == 10_000
+
+
+def test_only_the_process_that_was_asked_names_the_owner() -> None:
+    """SEC-1: another one could send all clients to a node of its own."""
+    owner_lookup = make()
+    owner_lookup.receive(ANN, PUT)
+    owner_lookup.observe(RootFound(KEY, ROOT, 3, 0))
+    owner_lookup.drain()
+    owner_lookup.receive(NodeId("ghost:1"), Owner(1, OWNER))
+    assert owner_lookup.drain() == []
+    owner_lookup.receive(ROOT, Owner(1, OWNER))
+    assert Send(ANN, OWNED) in owner_lookup.drain()
+
+
+def test_only_replicas_of_the_process_search_by_key() -> None:
+    """SEC-1"""
+    owner_lookup = make()
+    owner_lookup.receive(NodeId("ghost:1/g"), WhoseKey(KEY))
+    assert owner_lookup.drain() == []

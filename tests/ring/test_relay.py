@@ -786,3 +786,21 @@ def test_root_sends_one_copy_per_child(children: int) -> None:
 
 def slot(key: Key, steps: int) -> Key:
     return Key(((int.from_bytes(key) - steps) % 2**BITS).to_bytes(BYTES))
+
+
+def test_only_the_owner_of_a_topic_feeds_its_readers() -> None:
+    """SEC-1: another node could put messages into the flow of every reader."""
+    relay, _ = make()
+    relay.receive(ANN, tune())
+    relay.drain()
+    ghost = NodeId("ghost:1/g")
+    for forged in (
+        checked(1),
+        push_(chunk(0), gossip=True),
+        push_(chunk(0)),
+        Filled(T, Scanned(0, TOPIC_ID, 0, 1, 0, (chunk(0),))),
+    ):
+        relay.receive(ghost, forged)
+        assert relay.drain() == []
+    relay.receive(LEADER, checked(1))
+    assert sent(relay.drain(), Delivery) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from oncecast.dht.identifiers import Key, key_of
@@ -525,7 +526,7 @@ def test_seats_of_a_group_that_is_gone_are_given_up() -> None:
     roster = make()
     roster.seated((MINE, "g"))
     roster.receive(A, NewCards((card(A, 1, gone=(MINE, "g"), seats=("g",)),)))
-    assert sorted(events(tick(roster)), key=str) == [Unseat("g", True), Unseat(MINE, True)]
+    assert sorted(events(tick(roster)), key=str) == [Unseat("g", False), Unseat(MINE, False)]
     tick(roster)
     tick(roster)
     assert roster.cards[ME].gone == ("g",)  # A still has a seat there
@@ -556,3 +557,54 @@ def test_leaving_process_retires_its_group_and_reports_the_end() -> None:
     roster.receive(NodeId(f"me:1/{MINE}"), facts(MINE, ME, applied=3, retired=True, low=None))
     assert events(tick(roster)) == [Unseat(MINE, True), Left()]
     assert events(tick(roster)) == []
+
+
+# -- cards that say what their process cannot know (SEC-1) --
+
+
+def replica_says(roster: Roster, said: GroupFacts) -> None:
+    roster.receive(NodeId(f"{ME}/{said.group}"), said)
+    roster.drain()
+
+
+def test_card_cannot_end_a_group_that_has_a_leader() -> None:
+    """SEC-1: one card made every process delete its replica."""
+    roster = make("g")
+    replica_says(roster, facts("g", A, ME))
+    roster.receive(B, NewCards((card(B, 1, gone=("g",)),)))
+    ghost = NodeId(f"{B}/g")
+    forged = GroupFacts("g", None, ghost, (ghost,), 1 << 61, retired=True)
+    roster.receive(B, NewCards((card(B, 2, forged),)))
+    assert not any(isinstance(each, Unseat) for each in events(tick(roster)))
+    assert roster.groups["g"].leader == f"{A}/g"
+
+
+def test_data_of_a_group_is_deleted_only_if_its_own_log_says_that_it_is_gone() -> None:
+    """SEC-1"""
+    roster = make("g", "h")
+    replica_says(roster, facts("g"))
+    replica_says(roster, facts("h", A, ME, low=None, retired=True))
+    roster.receive(B, NewCards((card(B, 1, gone=("g", "h")),)))
+    unseated = [each for each in events(tick(roster)) if isinstance(each, Unseat)]
+    assert sorted(unseated, key=str) == [Unseat("g", False), Unseat("h", True)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"leader": NodeId(f"{A}/g")},
+        {"applied": 1 << 62},
+        {"applied": (1 << 64) - 1},
+        {"applied": -1},
+        {"low": Key(b"short")},
+        {"nodes": tuple(NodeId(f"{each}/g") for each in range(65))},
+    ],
+)
+def test_facts_that_a_process_cannot_publish_are_ignored(change: dict[str, Any]) -> None:
+    """SEC-1: facts of a group come from its leader, or from a replica without one."""
+    mine = GroupFacts("g", None, NodeId(f"{B}/g"), (NodeId(f"{B}/g"),), 5)
+    roster = make()
+    roster.receive(B, NewCards((card(B, 1, msgspec.structs.replace(mine, **change)),)))
+    assert "g" not in roster.groups
+    roster.receive(B, NewCards((card(B, 2, mine),)))
+    assert roster.groups["g"] == mine

@@ -1,0 +1,50 @@
+"""The other groups of moves: which nodes speak for them, as the directory of this process says.
+
+A node that is not known there cannot take part in a move. Its first question waits until the
+process has answered for its group. Without an answer it is dropped, and importers ask again.
+"""
+
+from __future__ import annotations
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.ring.events import GroupFacts, WhereIs
+
+GROUPS_MAX = 64  # groups that are remembered
+WAITING_MAX = 64  # questions that wait
+
+
+class Neighbors:
+    def __init__(self, io: Protocol, process: NodeId) -> None:
+        self._io, self._process = io, process
+        self._nodes: dict[str, tuple[NodeId, ...]] = {}  # by group
+        self._waiting: dict[NodeId, Value] = {}  # the last question of each node
+        self.refused = 0  # messages
+
+    def knows(self, sender: NodeId, message: Value) -> bool:
+        """Return whether the sender is a replica of a known group; else let its message wait."""
+        group = group_of(sender)
+        if sender in self._nodes.get(group, ()):
+            return True
+        self.refused += 1
+        if group and (sender in self._waiting or len(self._waiting) < WAITING_MAX):
+            self._waiting[sender] = message
+            self._io.send(self._process, WhereIs(group))
+        return False
+
+    def located(self, facts: GroupFacts) -> list[tuple[NodeId, Value]]:
+        """Note the replicas of a group; return the messages of its nodes that have waited."""
+        self._nodes.pop(facts.group, None)
+        self._nodes[facts.group] = facts.nodes
+        if len(self._nodes) > GROUPS_MAX:
+            del self._nodes[next(iter(self._nodes))]
+        asked = [node for node in self._waiting if group_of(node) == facts.group]
+        waited = [(node, self._waiting.pop(node)) for node in asked]
+        return [each for each in waited if each[0] in facts.nodes]
+
+    def forget(self) -> None:
+        self._waiting.clear()
+
+
+def group_of(node: NodeId) -> str:
+    """Return the group of a replica; its node is PROCESS/GROUP."""
+    return node.partition("/")[2]

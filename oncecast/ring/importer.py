@@ -188,15 +188,9 @@ class Importer:
             case PulledParts(), PullParts():
                 self._import(progress, answer.batches)
             case Exported(), Export():
-                try:
-                    moved = state.moved_in(answer.rows, LiveSlots())
-                except UNREADABLE:
-                    self.abandon(claim)  # or the command could not be applied
+                if not self._note_metadata(progress, answer):
+                    self.abandon(claim)
                     return
-                progress.exported = answer
-                progress.parts = list(names_of_parts(moved.sources))
-                ends = (TopicEnds(t.name, t.id, t.index.first, t.index.next) for t in moved.topics)
-                progress.topics = {each.topic: each for each in ends}
             case ExportRefused(), Survey() | Export():
                 self.abandon(claim)
             case Released(), Adopted():
@@ -205,6 +199,18 @@ class Importer:
                 return
         progress.question = None
         self._go_on(holdings, claim, progress)
+
+    def _note_metadata(self, progress: ImportProgress, exported: Exported) -> bool:
+        """Note what the part has; return False if it cannot be read, and so not be adopted."""
+        try:
+            moved = state.moved_in(exported.rows, LiveSlots())
+        except UNREADABLE:
+            return False
+        progress.exported = exported
+        progress.parts = list(names_of_parts(moved.sources))
+        ends = (TopicEnds(t.name, t.id, t.index.first, t.index.next) for t in moved.topics)
+        progress.topics = {each.topic: each for each in ends}
+        return True
 
     def abandon(self, claim: ActiveClaim) -> None:
         progress, contact = self._progress, claim.exporter.nodes[0]

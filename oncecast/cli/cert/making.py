@@ -26,7 +26,7 @@ DAYS = 825  # of a certificate, unless its CA expires before
 COMMON_NAME_MAX = 64  # characters, a limit of X.509
 CLOCK_SKEW = timedelta(minutes=5)  # how far the clock of another machine may be behind
 HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
-CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,254}")
+CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
 
 
 class Made(NamedTuple):
@@ -69,7 +69,7 @@ class Authority:
         if not CLIENT_NAME.fullmatch(name):
             raise InvalidArgument(
                 f"{name!r} is not a name for a certificate",
-                "use 1 to 255 letters, digits and any of ._@-, and start with a letter or digit",
+                "use 1 to 128 letters, digits and any of ._@-, and start with a letter or digit",
             )
         alternatives = [x509.UniformResourceIdentifier(f"{CLIENT}{name}")]
         return self._make(name, alternatives, [ExtendedKeyUsageOID.CLIENT_AUTH], days, now)

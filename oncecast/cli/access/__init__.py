@@ -1,0 +1,1 @@
+"""Commands for users, tokens and rules."""

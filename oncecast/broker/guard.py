@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
 
-from oncecast.broker.needs import COMMANDS, FRAMES
+from oncecast.broker.acts import asked_of, is_act, object_of
+from oncecast.broker.needs import COMMANDS, FRAMES, Need
 from oncecast.broker.service import Service
 from oncecast.broker.sizes import too_long
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.security.access import PUT, Access
+from oncecast.security.access import ADMIN, MANAGE, PUT, Access
 from oncecast.security.principals import ANONYMOUS
 from oncecast.wire.commands import PublishStaged
 from oncecast.wire.errors import Denied
@@ -38,6 +39,7 @@ OF_LEADER = (Call, Fetch, Look, Scan, Govern, LookAccess)
 OF_OWNER = (Call, Fetch, Look, Scan)
 
 DENIED = Denied()
+ADMINISTRATIVE = (MANAGE, ADMIN)
 
 
 def anonymous(client: NodeId) -> str:
@@ -53,8 +55,8 @@ class Verdict(Enum):
     DROP = auto()  # this node may have old rules
 
 
-class Denial(Value):
-    """A refused request, for the audit."""
+class Checked(Value):
+    """A denied request, or an administrative one that was allowed, for the audit."""
 
     client: NodeId
     principal: str
@@ -62,6 +64,8 @@ class Denial(Value):
     verb: str
     topic: str
     name: str
+    object: str = ""  # a user, token, rule or node
+    allowed: bool = False
 
 
 class Guard:
@@ -72,16 +76,20 @@ class Guard:
         *,
         verdict: Callable[[Value], Verdict] = lambda message: Verdict.REFUSE,
         staged: Callable[[PublishStaged], Iterable[str]] = lambda command: (),
-        report: Callable[[Denial], None] = lambda denial: None,
+        report: Callable[[Checked], None] = lambda checked: None,
     ) -> None:
         self._access, self._principal_of = access, principal_of
         self._verdict, self._staged, self.report = verdict, staged, report
         self.denied = 0  # requests so far
+        # Whether administrative requests are reported before the first user is added, too.
+        self.audits_open = False
 
     def __call__(self, sender: NodeId, message: Value) -> tuple[Value, ...] | None:
         """Return None to let a message in, or else the answers to it."""
         access = self._access()
-        return None if access.open else self.judge(access, sender, message)
+        if access.open and not self.audits_open:
+            return None
+        return self.judge(access, sender, message)
 
     def judge(self, access: Access, sender: NodeId, message: Value) -> tuple[Value, ...] | None:
         """Return the answers to a message under these rules, or None to let it in."""
@@ -96,6 +104,12 @@ class Guard:
         if access.permits(principal, verb, topic, name) and (
             verb or self._may_publish(access, principal, message)
         ):
+            if (
+                verb in ADMINISTRATIVE
+                and is_act(message)
+                and self._verdict(message) is not Verdict.REDIRECT
+            ):
+                self._report(sender, principal, message, (verb, topic, name), allowed=True)
             return None
         verdict = self._verdict(message)
         if verdict is Verdict.REDIRECT:
@@ -103,9 +117,14 @@ class Guard:
         if verdict is Verdict.DROP:
             return ()
         self.denied += 1
-        asked = message.command if isinstance(message, Call) else message
-        self.report(Denial(sender, principal, type(asked).__name__, verb, topic, name))
+        self._report(sender, principal, message, (verb, topic, name), allowed=False)
         return (refusal_of(message),)
+
+    def _report(
+        self, client: NodeId, principal: str, message: Value, need: Need, *, allowed: bool
+    ) -> None:
+        kind = type(asked_of(message)).__name__
+        self.report(Checked(client, principal, kind, *need, object_of(message), allowed))
 
     def _may_publish(self, access: Access, principal: str, message: Value) -> bool:
         """Return whether the principal may put into the topics of all staged parts."""
@@ -131,7 +150,7 @@ def refusal_of(message: Value) -> Value:
 def guard_of_replica(
     service: Service,
     principal_of: PrincipalOf = anonymous,
-    report: Callable[[Denial], None] = lambda denial: None,
+    report: Callable[[Checked], None] = lambda checked: None,
 ) -> Guard:
     """Return the guard of a replica, with the rules of its group."""
 
@@ -157,7 +176,7 @@ def guard_of_replica(
 def guard_of_process(
     access: Callable[[], Access],
     principal_of: PrincipalOf = anonymous,
-    report: Callable[[Denial], None] = lambda denial: None,
+    report: Callable[[Checked], None] = lambda checked: None,
 ) -> Guard:
     """Return the guard of a ring stack, which redirects requests about topics to their owners.
 

@@ -46,7 +46,7 @@ class Clients:
         client = self.here[id] = Client(
             self._wires, connection, id, self._codec, self._deliver, self._gone, principal
         )
-        client.token = token_id(hello.token)
+        client.token, client.address = token_id(hello.token), connection.name
         connection.switch(client, id)
         connection.take_turns()
         return client
@@ -55,6 +55,11 @@ class Clients:
         """Return the principal of a connected client; anonymous ones have an empty name."""
         client = self.here.get(id)
         return client.principal if client is not None else ANONYMOUS
+
+    def address_of(self, id: NodeId) -> str:
+        """Return host:port of a connected client, or an empty text."""
+        client = self.here.get(id)
+        return client.address if client is not None else ""
 
     def check_logins(self, valid: Callable[[str, str], bool]) -> None:
         """Close the connections of clients whose user was removed, or whose token ended."""
@@ -113,6 +118,7 @@ class Client(Inbound):
         super().__init__(wires, connection, id, codec, deliver)
         self.id, self.principal, self.watched = id, principal, False
         self.token = ""  # the id of the token that it logged in with
+        self.address = ""  # host:port
         self._gone = gone
 
     @property

@@ -264,6 +264,10 @@ class Runtime:
         """Return the principal of a connected client; anonymous ones have an empty name."""
         return self._transport.clients.principal_of(client)
 
+    def address_of(self, client: NodeId) -> str:
+        """Return host:port of a connected client, or an empty text."""
+        return self._transport.clients.address_of(client)
+
     def unsent_bytes(self, peer: NodeId) -> int:
         """Return the number of unsent bytes for this peer."""
         return self._transport.unsent_bytes(peer)

@@ -103,6 +103,8 @@ def assemble(
     def check(sender: NodeId, message: Value) -> tuple[Value, ...] | None:
         # As the guard itself, inlined: without users, each message costs one comparison.
         access = service.machine.registry.access
-        return None if access.open else guard.judge(access, sender, message)
+        if access.open and not guard.audits_open:
+            return None
+        return guard.judge(access, sender, message)
 
     return Parts(Stack(layers, guard=check), guard, service, gateway, governor, mover)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from oncecast.broker.guard import PrincipalOf, anonymous, guard_of_process
+from oncecast.broker.guard import Checked, PrincipalOf, anonymous, guard_of_process
 from oncecast.dht.chord import Chord
 from oncecast.dht.scribe import Scribe
 from oncecast.kernel.protocol import NodeId
@@ -54,6 +54,8 @@ def assemble_ring(
     options: RingOptions = RingOptions(),  # noqa: B008  # frozen
     access: Callable[[], Access] | None = None,  # users and rules; None: everything is allowed
     principal_of: PrincipalOf = anonymous,  # the principal of a connected client
+    report: Callable[[Checked], None] = lambda checked: None,  # for the audit
+    audits_open: bool = False,  # also report administrative requests before the first user is added
 ) -> RingParts:
     views = HyParView(me, rng, contacts=contacts, shuffle_every=options.shuffle_every)
     # If all processes of a ring restart, none of them finds a ring to join. So a process that
@@ -89,7 +91,9 @@ def assemble_ring(
         principal_of=principal_of,
     )
     viewer = Viewer(me, rng, roster=roster, scribe=scribe, relay=relay)
-    guard = None if access is None else guard_of_process(access, principal_of)
+    guard = None if access is None else guard_of_process(access, principal_of, report)
+    if guard is not None:
+        guard.audits_open = audits_open
     layers = (views, gossip, chord, scribe, roster, owner_lookup, relay, viewer)
     stack = Stack(layers, guard=guard)
     return RingParts(stack, chord, scribe, roster, owner_lookup, relay)

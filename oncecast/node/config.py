@@ -78,6 +78,9 @@ class Settings:
         "", "file with a token that visitors of the HTTP pages must send"
     )
 
+    audit_file: str = setting(
+        "", "file for one JSON line per login, denial and administrative act; empty: the log"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = setting(
         "info", "least severe level to log: debug, info, warning or error"
     )

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 
-from oncecast.network.incidents import line
 from oncecast.network.login import Attempt
 from oncecast.security.access import Access
 from oncecast.security.principals import ANONYMOUS
 from oncecast.security.scram import Credentials
 
-logger = logging.getLogger("oncecast.node")
-
 
 class AccessLogins:
-    def __init__(self, access: Callable[[], Access]) -> None:
-        self._access = access
+    def __init__(self, access: Callable[[], Access], report: Callable[[Attempt], None]) -> None:
+        self._access, self._report = access, report
 
     @property
     def required(self) -> bool:
@@ -43,6 +39,4 @@ class AccessLogins:
         return access.knows(principal)
 
     def report(self, attempt: Attempt) -> None:
-        facts = attempt._asdict()
-        level = logging.WARNING if attempt.refusal else logging.INFO
-        logger.log(level, line("login_failed" if attempt.refusal else "login", facts))
+        self._report(attempt)

@@ -17,6 +17,7 @@ from oncecast.kernel.protocol import NodeId
 from oncecast.network.addresses import split_process
 from oncecast.network.incidents import line
 from oncecast.network.network import Runtime
+from oncecast.node.audit import Audit
 from oncecast.node.config import Settings, addresses
 from oncecast.node.derived import (
     check_exposure,
@@ -42,13 +43,15 @@ class Process:
         self.settings, self.tls = settings, tls_of(settings)
         self.secret = secret_of(settings.cluster_secret_file)
         check_exposure(settings)
+        self._http_access = HttpAccess(settings)
+        self.audit = Audit(settings.audit_file)
         self.listen, self.me = listen_address(settings)
+        self.audit.node = self.me
         named = tuple(map(NodeId, addresses(settings.join)))
         self.joined = without(named, self.me)  # nodes to ask for membership
         if named and not self.joined:
             raise BadSetting(f"join: {self.me} is this node itself", "name another one, or none")
         pages = {"/metrics": self.metrics, "/health": self.health, "/live": self.live}
-        self._http_access = HttpAccess(settings)
         self._http = HttpServer(pages, self._http_access.admits)
         self.http_port = 0
 
@@ -85,6 +88,7 @@ class Process:
 
     def close(self) -> None:
         """Close files and sockets, after the end or a failed start."""
+        self.audit.close()
         if isinstance(self.listen, socket.socket):
             self.listen.close()
 
@@ -111,8 +115,9 @@ class Process:
         self.runtime.ask_to_stop()
 
     def reload(self) -> None:
-        """Read files again that may change while the node runs: the token of the HTTP pages."""
+        """Read the token of the HTTP pages again, and open the file of the audit again."""
         self._http_access.reload()
+        self.audit.reopen()
         logger.info(line("reloaded", {"node": self.me}))
 
     async def __aenter__(self) -> Self:

@@ -12,6 +12,7 @@ import msgspec
 
 from oncecast.broker.accounts import Budget
 from oncecast.broker.governing import News, has_quorum, role_of
+from oncecast.broker.guard import Checked
 from oncecast.broker.service import ClockDisputed, ClockOutvoted
 from oncecast.errors import Corrupt, Crippled
 from oncecast.kernel.protocol import NodeId, Value
@@ -22,6 +23,7 @@ from oncecast.network.network import Runtime
 from oncecast.network.options import Options
 from oncecast.network.tls import Tls
 from oncecast.node.assemble import VERSION, RingMembership, assemble
+from oncecast.node.audit import Audit
 from oncecast.node.config import Settings
 from oncecast.node.derived import group_options_of
 from oncecast.node.directory import Members, note, open_directory, recall, set_aside
@@ -63,10 +65,11 @@ class Replica:
         joined: tuple[NodeId, ...],  # nodes to ask for membership, besides the saved ones
         *,
         membership: RingMembership | None = None,  # None outside a ring
+        audit: Audit,
     ) -> None:
         """Open the directory and recover its state; `make_runtime` runs it."""
         self.settings, self.me, self.path, self._joined = settings, me, path, joined
-        self._membership = membership
+        self._membership, self._audit = membership, audit
         self._named = {"group": membership.group} if membership else {}  # part of each log line
         self._noted: tuple[NodeId, ...] = ()  # the members saved in the directory
         self._full, self._ask_disk_at = False, 0.0  # as last logged
@@ -140,6 +143,8 @@ class Replica:
             membership=self._membership,
             principal_of=self._principal_of,
         )
+        self.parts.guard.report = self._report
+        self.parts.guard.audits_open = self._audit.to_file
         self.group = self.parts.governor.group
         self.journal = Journal.open(self._disk, self.parts.stack)
         self._note_group()
@@ -175,6 +180,9 @@ class Replica:
 
     def _principal_of(self, client: NodeId) -> str:
         return self.runtime.principal_of(client)
+
+    def _report(self, checked: Checked) -> None:
+        self._audit.request(checked, self.runtime.address_of(checked.client))
 
     @property
     def alone(self) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Coroutine
 from functools import reduce
 from random import SystemRandom
 
+from oncecast.broker.guard import Checked
 from oncecast.broker.moves import ShareAccess
 from oncecast.broker.service import NO_ASKER, Execute
 from oncecast.broker.state import access_out
@@ -81,7 +82,7 @@ class RingServer(Process):
             tls=self.tls,
             secret=self.secret,
             insecure=settings.insecure,
-            logins=AccessLogins(self.access),
+            logins=AccessLogins(self.access, self.audit.login),
             clients=tuple(kind for kind in CLIENTS if kind in self.parts.stack.wiring.receiver),
             options=options_of(settings),
         )
@@ -97,7 +98,12 @@ class RingServer(Process):
             options=ring_options_of(self.settings),
             access=self.access,
             principal_of=self._principal_of,
+            report=self._report,
+            audits_open=self.audit.to_file,
         )
+
+    def _report(self, checked: Checked) -> None:
+        self.audit.request(checked, self.runtime.address_of(checked.client))
 
     # -- recovery --
 
@@ -125,6 +131,7 @@ class RingServer(Process):
             group_path(self.settings.data, group),
             nodes,
             membership=RingMembership(group, self.me, first),
+            audit=self.audit,
         )
         return self.replicas[group]
 

@@ -24,7 +24,7 @@ class Server(Process):
         """Open the directory and recover its state, before clients are accepted."""
         super().__init__(settings)
         try:
-            self.replica = Replica(settings, self.me, settings.data, self.joined)
+            self.replica = Replica(settings, self.me, settings.data, self.joined, audit=self.audit)
         except BaseException:
             super().close()
             raise
@@ -33,7 +33,7 @@ class Server(Process):
             tls=self.tls,
             secret=self.secret,
             insecure=settings.insecure,
-            logins=logins or AccessLogins(lambda: self.replica.access),
+            logins=logins or AccessLogins(lambda: self.replica.access, self.audit.login),
             options=options_of(settings),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from oncecast.broker.guard import Denial
+from oncecast.broker.guard import Checked
 from oncecast.kernel.protocol import Emit, NodeId, Send, Value
 from oncecast.kernel.stack import Output, Wake
 from oncecast.node.assemble import assemble
@@ -27,11 +27,12 @@ class GuardedDesk(Desk):
     def begin(self) -> None:
         self.waiting = False
         self.events: list[Value] = []
-        self.denials: list[Denial] = []
+        self.denials: list[Checked] = []
+        self.acts: list[Checked] = []  # administrative requests that were allowed
         parts = assemble(ME, Random(0), principal_of=lambda client: PRINCIPALS.get(client, ""))
         self.parts, self.stack = parts, parts.stack
         self.service, self.gateway = parts.service, parts.gateway
-        parts.guard.report = self.denials.append
+        parts.guard.report = self._hear
         self.journal = Journal.open(self.disk, self.stack, segment_bytes=16 * 1024)
         self.sent: list[tuple[NodeId, Value]] = []
         self.watched: dict[NodeId, None] = {}
@@ -39,6 +40,9 @@ class GuardedDesk(Desk):
         self._busy = False
         self._wakes: list[Wake] = []
         self._do(self.stack.start(self.now))
+
+    def _hear(self, checked: Checked) -> None:
+        (self.acts if checked.allowed else self.denials).append(checked)
 
     def _do(self, outputs: list[Output]) -> None:
         self.events += [each.event for each in outputs if isinstance(each, Emit)]

@@ -287,3 +287,39 @@ def test_rules_survive_a_restart(desk: GuardedDesk) -> None:
     desk.restart()
     assert desk.call(ANN, do.DeleteTopic("t", 0)) == DENIED
     assert isinstance(desk.call(BOB, do.OpenProducer("t", "bob", "inc", 0)), done.Opened)
+
+
+def test_administrative_acts_are_reported_by_the_node_that_executes_them(
+    desk: GuardedDesk,
+) -> None:
+    """SEC-4"""
+    desk.acts.clear()
+    desk.call(ROOT, do.CreateTopic("t", 0))
+    desk.call(ROOT, do.CreateToken("id", "bob", b"s" * 16, b"h" * 32, 0))
+    desk.call(ROOT, do.RevokeToken("id"))
+    desk.disallow("bob", "put", topic="t")
+    desk.allow("bob", name="jobs*")
+    desk.call(ROOT, do.RemoveUser("bob"))
+    desk.send(ROOT, Govern(1, HandOver(NodeId("b:1"))))
+    desk.send(ROOT, LookAccess(1))
+    desk.call(ANN, do.Subscribe("t", "ann", do.FromEarliest(), 0))
+    assert [(each.request, each.object or each.topic) for each in desk.acts] == [
+        ("CreateTopic", "t"),
+        ("CreateToken", "token id of bob"),
+        ("RevokeToken", "token id"),
+        ("Disallow", "rule bob put topics t"),
+        ("Allow", "rule bob names jobs*"),
+        ("RemoveUser", "user bob"),
+        ("Govern", "leader b:1"),
+    ]
+    assert {(each.client, each.principal) for each in desk.acts} == {(ROOT, "root")}
+
+
+def test_acts_without_users_are_reported_only_if_wanted() -> None:
+    """SEC-4"""
+    desk = GuardedDesk()
+    desk.call(STRANGER, do.CreateTopic("t", 0))
+    assert desk.acts == []
+    desk.parts.guard.audits_open = True
+    desk.call(STRANGER, do.DeleteTopic("t", 0))
+    assert [(each.principal, each.request) for each in desk.acts] == [("", "DeleteTopic")]

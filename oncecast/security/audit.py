@@ -1,0 +1,92 @@
+"""The events of an audit, and a limit of how many are recorded. No files, no clock.
+
+A login, a refused login, a denied request and an administrative act are one event each. Strangers
+can cause events at any rate. So each source of events has a budget, and all of them together have
+one. An event above a budget is counted, and the next recorded event has the count.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LOGIN, REQUEST = "login", "request"
+OK, DENIED, FAILED = "ok", "denied", "failed"
+
+TEXT_MAX = 256  # characters of each field
+SOURCES_MAX = 1000  # sources with a budget of their own
+
+
+class Event(NamedTuple):
+    """One line of the audit. Its fields are text that a client may have chosen."""
+
+    kind: str  # LOGIN or REQUEST
+    principal: str  # empty for a client without a login
+    verb: str  # how the client logs in, or the verb that the request needs
+    object: str  # topic, name or client
+    result: str  # OK, DENIED or FAILED
+    address: str  # of the client, or empty if it has gone
+    request: str = ""  # type of the command or frame
+    reason: str = ""  # of a failed login
+
+    def fields(self) -> dict[str, str]:
+        """Return the fields that are not empty, except the principal, which may be."""
+        named = self._asdict().items()
+        return {name: text[:TEXT_MAX] for name, text in named if text or name == "principal"}
+
+    @property
+    def source(self) -> tuple[str, str, str]:
+        """Return the fields that share a budget: the host of the client, not its port."""
+        return self.kind, self.principal, self.address.rpartition(":")[0]
+
+
+class Budget:
+    """A token bucket: `burst` at once, and then one in `every` seconds."""
+
+    __slots__ = ("_at", "_burst", "_every", "_left")
+
+    def __init__(self, burst: int, every: float, now: float) -> None:
+        self._burst, self._every = burst, every
+        self._left, self._at = float(burst), now
+
+    def take(self, now: float) -> bool:
+        gained = max(0.0, now - self._at) / self._every
+        self._left, self._at = min(self._burst, self._left + gained), now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+
+class Limit:
+    """Decides which events are recorded."""
+
+    def __init__(
+        self,
+        now: float,
+        *,
+        burst: int = 20,  # events of one source at once
+        every: float = 10.0,  # seconds until one more
+        total_burst: int = 1000,
+        total_every: float = 1.0,
+    ) -> None:
+        self._burst, self._every = burst, every
+        self._total = Budget(total_burst, total_every, now)
+        self._sources: dict[tuple[str, str, str], Budget] = {}
+        self.suppressed = 0  # since the last recorded event
+
+    def admit(self, event: Event, now: float) -> int | None:
+        """Return how many events were suppressed before this one, or None to suppress it too.
+
+        Successful requests are administrative acts, which need a permission. All are recorded.
+        """
+        if event.kind != REQUEST or event.result != OK:
+            source = self._sources.get(event.source)
+            if source is None:
+                if len(self._sources) >= SOURCES_MAX:
+                    del self._sources[next(iter(self._sources))]
+                source = self._sources[event.source] = Budget(self._burst, self._every, now)
+            if not source.take(now) or not self._total.take(now):
+                self.suppressed += 1
+                return None
+        before, self.suppressed = self.suppressed, 0
+        return before

@@ -44,7 +44,7 @@ from oncecast.wire.frames import (
     Scan,
     Tune,
 )
-from oncecast.wire.limits import LIMITS
+from oncecast.wire.limits import LIMITS, Limits
 
 logger = logging.getLogger("oncecast.node")
 
@@ -112,7 +112,6 @@ class Replica:
 
     def _restore(self, contacts: tuple[NodeId, ...]) -> None:
         settings = self.settings
-        idle = idle_us(settings.producer_idle)
         if contacts and recall(self.path) is None:
             # Saved first: a node that was started with --join must never start its own group.
             note(self.path, Members(self.me, contacts))
@@ -122,15 +121,7 @@ class Replica:
             epoch_us=epoch_us(),
             wall=wall_us,
             free_disk_bytes=self._free_disk_bytes,
-            limits=msgspec.structs.replace(
-                LIMITS,
-                batch_bytes_max=settings.batch_bytes_max,
-                topics_max=settings.topics_max,
-                subscriptions_total_max=settings.subscriptions_max,
-                producers_total_max=settings.producers_max,
-                producer_idle_us=idle,
-                source_idle_us=idle,
-            ),
+            limits=limits_of(settings),
             snapshot_bytes=settings.snapshot_bytes,
             window_bytes=settings.window_bytes,
             budget=Budget(
@@ -311,6 +302,19 @@ class Replica:
         elif not quorum:
             status, reason = "no-quorum", "too few members of the group can be reached"
         return Health(status, reason, role_of(group), group.leader, quorum)
+
+
+def limits_of(settings: Settings) -> Limits:
+    idle = idle_us(settings.producer_idle)
+    return msgspec.structs.replace(
+        LIMITS,
+        batch_bytes_max=settings.batch_bytes_max,
+        topics_max=settings.topics_max,
+        subscriptions_total_max=settings.subscriptions_max,
+        producers_total_max=settings.producers_max,
+        producer_idle_us=idle,
+        source_idle_us=idle,
+    )
 
 
 def idle_us(seconds: float) -> int:

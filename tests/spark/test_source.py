@@ -106,12 +106,12 @@ def test_query_reads_from_start_to_end(client: blocking.Client, load: Load) -> N
         (
             {"topics": "bad", "startingOffsets": '{"bad": 101}'},
             errors.OutOfRange,
-            r"offset 101 of topic 'bad': the offset .*(next offset 100); use an existing",
+            r"offset 101 of topic 'bad': the offset .*\(next offset 100\); use an existing",
         ),
         (
             {"topics": "bad", "endingOffsets": '{"bad": 101}'},
             errors.OutOfRange,
-            r"offset 101 of topic 'bad': the offset .*(next offset 100); use an existing",
+            r"offset 101 of topic 'bad': the offset .*\(next offset 100\); use an existing",
         ),
         (
             {"topics": "bad", "startingOffsets": '{"other": 1}'},

@@ -275,9 +275,15 @@ class Gateway(Protocol):
     @property
     def disk_is_full(self) -> bool:
         """Return whether puts are refused for lack of disk space."""
-        return (
-            self.free_disk_bytes is not None and self.free_disk_bytes() < self._free_disk_bytes_min
-        )
+        return not self._has_space(self._free_disk_bytes_min)
+
+    @property
+    def disk_is_roomy(self) -> bool:
+        """Return whether there is disk space for more than a few puts."""
+        return self._has_space(2 * self._free_disk_bytes_min)
+
+    def _has_space(self, size: int) -> bool:
+        return self.free_disk_bytes is None or self.free_disk_bytes() >= size
 
     def _known(self, command: do.Put | do.Stage) -> Already | Staged | None:
         """Return the answer if the command was executed before and needs no disk space."""

@@ -6,7 +6,8 @@
         async for message in news: ...
 
 It batches, pipelines, resends and reconnects automatically. A call that gets no
-answer within `timeout` seconds raises TimedOut. `put` and `get` wait without limit by default.
+answer within `timeout` seconds raises TimedOut. `put` and `get` wait without limit by default, but
+a put waits at most `timeout` seconds for a full disk.
 """
 
 # ruff: noqa: ASYNC109  # timeouts are part of the interface

@@ -10,8 +10,10 @@ path of a publisher.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import Any
 
 from oncecast.client.arguments import check_topic
@@ -22,7 +24,8 @@ from oncecast.kernel.protocol import Value
 from oncecast.wire.batch import Oversized
 from oncecast.wire.batch_builder import to_bytes
 from oncecast.wire.batch_layout import FRAME_BYTES
-from oncecast.wire.errors import Refusal
+from oncecast.wire.errors import DISK, Refusal
+from oncecast.wire.errors import Overloaded as Busy
 from oncecast.wire.limits import Limits
 
 CUT_BYTES = 256 * 1024  # a batch of this size is sent at once
@@ -46,6 +49,7 @@ class Putting:
         busy: Callable[[], Refusal | None] = lambda: None,
         zstd: int | None = None,
         left: int = 0,  # batches in the state directory of an earlier process
+        patience: float = inf,  # seconds that a put without a timeout waits for a full disk
     ) -> None:
         self._request, self._send, self._busy, self._zstd = request, send, busy, zstd
         self._loop = asyncio.get_running_loop()
@@ -59,6 +63,9 @@ class Putting:
         self._flushing: list[tuple[int, asyncio.Future[None]]] = []
         self._waiting_for_space: list[asyncio.Future[None]] = []
         self._failure: Exception | None = None  # failure of puts without a waiter
+        self._patience = patience
+        self._watching: asyncio.TimerHandle | None = None
+        self._limited: set[asyncio.Future[Receipt]] = set()  # waiters with a timeout of their own
         self.broken: OncecastError | None = None  # raised by every later put
         self._most = self._cut_bytes = 0  # bytes of a batch: the limit, and when it is sent
         self.limit(Limits().batch_bytes_max)
@@ -99,11 +106,13 @@ class Putting:
         self._add(parcel, value, key, headers, waiter)
         if timeout is None:
             return await waiter
+        self._limited.add(waiter)
         try:
             return await asyncio.wait_for(waiter, timeout)
         except TimeoutError:
-            message = f"topic {topic!r}: not stored within {timeout:g} s"
-            raise self.late(message, STILL_IN_FLIGHT, in_flight=True) from None
+            raise self._not_stored_within(topic, timeout) from None
+        finally:
+            self._limited.discard(waiter)
 
     async def put_many(
         self, topic: str, values: Iterable[bytes], timeout: float | None
@@ -121,14 +130,20 @@ class Putting:
                         await self.wait_for_space()
                     waiters.append(self._put_some(topic, some, size))
                     taken += len(some)
+                    if timeout is not None:
+                        self._limited.add(waiters[-1])
                 return (await asyncio.gather(*waiters))[-1]
         except TimeoutError:
             message = f"topic {topic!r}: not all messages were stored within {timeout:g} s"
             if len(waiters) == len(pieces):
                 raise self.late(message, STILL_IN_FLIGHT, in_flight=True) from None
-            rest = f"the first {taken} are in flight, call flush() for them; put only the rest"
-            raise self.late(message, rest) from None
+            raise self.late(message, only_the_rest(taken)) from None
+        except Overloaded as full:
+            if taken and len(waiters) < len(pieces):
+                full.remedy = only_the_rest(taken)
+            raise
         finally:
+            self._limited.difference_update(waiters)
             abandon(waiters)
 
     def _pieces(self, values: Iterable[bytes]) -> list[tuple[list[bytes], int]]:
@@ -269,7 +284,41 @@ class Putting:
         self._bytes += parcel.bytes
         self._tickets += 1
         self._flying[self._tickets] = parcel
+        if self._watching is None and self._patience < inf:
+            self._watching = self._loop.call_later(self._patience / 10, self._watch)
         self._request(Produce(self._tickets, parcel.topic, count, batch))
+
+    # -- a full disk --
+
+    @property
+    def _disk_is_full(self) -> bool:
+        busy = self._busy()
+        return isinstance(busy, Busy) and busy.what == DISK
+
+    def _watch(self) -> None:
+        """Raise an error from puts without a timeout that have waited too long for a full disk.
+
+        Other failures of a node pass, but the disk may stay full until an operator acts.
+        """
+        self._watching = None
+        if not self._flying:
+            return
+        self._watching = self._loop.call_later(self._patience / 10, self._watch)
+        if self._disk_is_full:
+            before = time.time_ns() // 1000 - self._patience * 1e6
+            for parcel in self._flying.values():
+                if parcel.time <= before:
+                    self._give_up(parcel)
+
+    def _give_up(self, parcel: Parcel) -> None:
+        waiters = [each for each, _ in parcel.waiters if each not in self._limited]
+        if any(not each.done() for each in waiters):
+            parcel.waited = -1  # a later refusal of the batch is raised by `flush`
+            fail(waiters, self._not_stored_within(parcel.topic, self._patience))
+
+    def _not_stored_within(self, topic: str, timeout: float) -> OncecastError:
+        message = f"topic {topic!r}: not stored within {timeout:g} s"
+        return self.late(message, STILL_IN_FLIGHT, in_flight=True)
 
     # -- answers --
 
@@ -350,10 +399,14 @@ class Putting:
     async def _wait(
         self, waiter: asyncio.Future[None], timeout: float | None, what: str, remedy: str
     ) -> None:
+        limit = self._patience if timeout is None else timeout
         try:
-            await asyncio.wait_for(waiter, timeout)
-        except TimeoutError:
-            raise self.late(f"{what} after {timeout:g} s", remedy) from None
+            while not (await asyncio.wait((waiter,), timeout=None if limit == inf else limit))[0]:
+                if timeout is not None or self._disk_is_full:
+                    raise self.late(f"{what} after {limit:g} s", remedy)
+            waiter.result()
+        finally:
+            waiter.cancel()
 
     def late(self, message: str, remedy: str, *, in_flight: bool = False) -> OncecastError:
         """Return TimedOut, or Overloaded with the reason that the node gave for not storing."""
@@ -374,6 +427,10 @@ class Putting:
         for parcel in parcels:
             self._refused(parcel, error)
         wake([*self._waiting_for_space, *(waiter for _, waiter in self._flushing)])
+
+
+def only_the_rest(taken: int) -> str:
+    return f"the first {taken} are in flight, call flush() for them; put only the rest"
 
 
 def fail(waiters: list[asyncio.Future[Any]], error: OncecastError) -> None:

@@ -85,6 +85,7 @@ class Running:
             busy=lambda: session.busy,
             zstd=options.zstd,
             left=session.unsettled,
+            patience=options.timeout,
         )
         self.subscriptions = Subscriptions(self.requests, make_subscription)
         self.cluster = Cluster(self.requests)

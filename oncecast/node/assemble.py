@@ -14,6 +14,7 @@ from oncecast.broker.governing import Governor
 from oncecast.broker.guard import Guard, PrincipalOf, anonymous, guard_of_replica
 from oncecast.broker.scanning import Scanner
 from oncecast.broker.service import Service
+from oncecast.broker.space import SpaceKeeper
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
 from oncecast.replication.options import GroupOptions
@@ -85,7 +86,8 @@ def assemble(
     )
     governor = Governor(me, rng, group=group.status)
     scanner, viewer = Scanner(me, rng, service=service), AccessViewer(me, rng, service=service)
-    layers: list[Protocol] = [group, service, gateway, scanner, governor, viewer]
+    space = SpaceKeeper(me, rng, service=service, gateway=gateway)
+    layers: list[Protocol] = [group, service, gateway, scanner, governor, viewer, space]
     mover = None
     if membership is not None:
         mover = Mover(

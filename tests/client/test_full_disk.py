@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -40,6 +42,35 @@ def test_put_to_a_full_disk_reports_it_and_is_stored_when_space_is_free(tmp_path
             server.parts.gateway.free_disk_bytes = there_is
             await client.flush()
             assert [each.value for each in await topic.get_many(9)] == [b"late"]
+
+    run(story())
+
+
+def test_put_without_a_timeout_does_not_wait_forever_for_a_full_disk(tmp_path: Path) -> None:
+    """SVC-7: the client's timeout limits it, and the message stays in flight."""
+
+    async def story() -> None:
+        async with (
+            Server(Settings(data=str(tmp_path), listen="127.0.0.1:0")) as server,
+            oncecast.connect(server.me, timeout=0.3) as client,
+        ):
+            gateway = server.parts.gateway
+            await client.put("t", b"before")
+            there_is, gateway.free_disk_bytes = gateway.free_disk_bytes, lambda: 0
+            with pytest.raises(errors.Overloaded, match=r"not stored within 0.3 s.*disk") as late:
+                await client.put("t", b"one")
+            assert late.value.in_flight
+            with pytest.raises(errors.Overloaded, match=r"not stored within 0.3 s.*disk"):
+                await client.put_many("t", [b"two", b"three"])
+            with pytest.raises(errors.Overloaded, match=r"not all messages are stored .*disk"):
+                await client.flush()
+            patient = asyncio.create_task(client.put("t", b"four", timeout=20.0))
+            with pytest.raises(errors.Overloaded):
+                await client.flush()
+            assert not patient.done()  # it has its own timeout
+            gateway.free_disk_bytes = there_is
+            assert (await patient).offset == 4
+            await client.flush()
 
     run(story())
 
@@ -89,3 +120,32 @@ async def refused(client: oncecast.Client) -> bool:
     except errors.TimedOut:
         pass
     return False
+
+
+def test_leader_with_a_full_disk_hands_over_and_puts_are_stored(tmp_path: Path) -> None:
+    """SVC-10: the other members have space."""
+
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            servers: list[Server] = []
+            for number in range(3):
+                join = servers[0].me if servers else ""
+                settings = Settings(
+                    data=str(tmp_path / str(number)),
+                    join=join,
+                    listen="127.0.0.1:0",
+                    heartbeat=0.1,
+                    suspicion=0.5,
+                )
+                servers.append(await stack.enter_async_context(Server(settings)))
+            client = await stack.enter_async_context(oncecast.connect(servers[0].me))
+            while len((await client.group()).members) < 3:
+                pass
+            assert (await client.put("t", b"before")).offset == 0
+            leading = (await client.group()).leader
+            leader = next(each for each in servers if each.me == leading)
+            leader.parts.gateway.free_disk_bytes = lambda: 0
+            assert (await client.put("t", b"after", timeout=20.0)).offset == 1
+            assert (await client.group()).leader != leader.me
+
+    run(story())

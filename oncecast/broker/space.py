@@ -1,0 +1,74 @@
+"""A leader whose disk is full hands over to a member with disk space.
+
+A full leader refuses puts, although the other members could store them. It asks them for their free
+space, and lets the first one lead that has enough. If none has, it stays: it can still serve reads
+and acknowledgements.
+
+    full leader    AskSpace →    ← Space    member
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.broker.gateway import Gateway
+from oncecast.broker.service import Service
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.replication.events import HandOver
+
+CHECK_EVERY = 1.0
+STAY = 10.0  # seconds between two attempts, so that an election can end
+LAG_MAX = 10_000  # slots that the next leader may be behind
+
+
+class AskSpace(Value, tag="AskSpace"):
+    """A leader without disk space asks a member."""
+
+
+class Space(Value, tag="Space"):
+    """Whether a member has disk space for puts, and the last slot that it has applied."""
+
+    enough: bool
+    applied: int
+
+
+class SpaceDue(Value):
+    """Timer: check the disk space."""
+
+
+class SpaceKeeper(Protocol):
+    name = "space"
+    Message = AskSpace | Space
+    Timer = SpaceDue
+
+    def __init__(self, me: NodeId, rng: Random, *, service: Service, gateway: Gateway) -> None:
+        super().__init__(me, rng)
+        self._service, self._gateway = service, gateway
+        self._wait_until = 0.0
+
+    def start(self) -> None:
+        if self._gateway.free_disk_bytes is not None:
+            self.later(CHECK_EVERY, SpaceDue())
+
+    def timeout(self, timer: SpaceDue) -> None:
+        self.later(CHECK_EVERY, SpaceDue())
+        if self._must_leave:
+            for node in self._service.group.nodes():
+                if node != self.me:
+                    self.send(node, AskSpace(), after=0)
+
+    def receive(self, sender: NodeId, message: AskSpace | Space) -> None:
+        group = self._service.group
+        if sender not in group.nodes():
+            return
+        if isinstance(message, AskSpace):
+            self.send(sender, Space(self._gateway.disk_is_roomy, group.applied), after=0)
+        elif message.enough and message.applied + LAG_MAX >= group.applied and self._must_leave:
+            self._wait_until = self.now + STAY
+            self.ask(HandOver(sender))
+
+    @property
+    def _must_leave(self) -> bool:
+        """Return whether this node leads, its disk is full, and no hand-over is in flight."""
+        leading = self._service.leading and self.now >= self._wait_until
+        return leading and self._gateway.disk_is_full

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from oncecast.errors import BadAddress, NotAuthenticated, OutOfPlace, Refused
 from oncecast.network.addresses import is_loopback, split
+from oncecast.network.failures import Failures
 from oncecast.network.handshake import PEER, Ask, Challenge, Hello, Proof, meeting_of
 from oncecast.network.login import CERTIFICATE, NONE, PASSWORD, SECRET, TOKEN, Attempt
 from oncecast.network.trust import Trust
@@ -42,6 +43,7 @@ class Gate:
         self.exposed = False  # whether other machines can reach the listener
         self._trust, self._logins = trust, trust.logins
         self._decoy_key = secrets.token_bytes(32)
+        self._failures = Failures()
 
     async def admit(self, hello: Hello, dialler: Dialler) -> Admission:
         """Return the identity of a dialler, or raise Refused or a ProtocolError."""
@@ -121,8 +123,12 @@ class Gate:
     async def _by_password(
         self, scram: ServerExchange, hello: Hello, dialler: Dialler
     ) -> Admission:
-        proof = await dialler.ask(Challenge(scram.first(hello.login)))
-        return Admission(*scram.final(proved(proof).login))
+        challenge = Challenge(scram.first(hello.login))
+        host = dialler.address.rpartition(":")[0]
+        self._failures.begin(host, scram.user)
+        admission = Admission(*scram.final(proved(await dialler.ask(challenge)).login))
+        self._failures.succeeded(host, scram.user)
+        return admission
 
     def _principal(self, how: str, hello: Hello, dialler: Dialler) -> str:
         if how == CERTIFICATE:

@@ -1,8 +1,7 @@
 """The listener of a process: accepts connections and passes them to the node they ask for.
 
-Until its handshake is done, a connection costs a socket and a little memory for a few seconds. The
-bytes, the time and the number of pending handshakes are limited. If there are too many, the oldest
-is closed, because a genuine peer completes its handshake within a round trip.
+Clients and peers have separate budgets, so that clients cannot lock out peers. The bytes, the time
+and the number of pending handshakes are limited, too (`pending.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from dataclasses import dataclass, field
 from functools import partial
 
 from oncecast.errors import (
@@ -27,9 +25,10 @@ from oncecast.network.clients import Client
 from oncecast.network.connection import Connection, Greeting, Leaving, Wires
 from oncecast.network.framing import GREETING
 from oncecast.network.gate import Dialler, Gate
-from oncecast.network.handshake import GREETINGS, Ask, Hello, Identity, refusal
+from oncecast.network.handshake import GREETINGS, PEER, Ask, Hello, Identity, refusal
 from oncecast.network.incidents import line, logger
 from oncecast.network.local import Accept, LocalStack, LocalStacks
+from oncecast.network.pending import Handshake, Pending
 from oncecast.network.trust import Trust
 
 BACKLOG = 256
@@ -38,24 +37,14 @@ ACCEPT_PAUSE = 0.1  # seconds, when the system is out of file descriptors
 Listen = str | socket.socket | list[socket.socket]  # an address, or bound sockets
 
 
-@dataclass(eq=False)
-class Handshake:
-    """An accepted socket whose handshake is not done."""
-
-    sock: socket.socket
-    name: str
-    started: bool = False  # then the task closes the socket
-    task: asyncio.Task[None] = field(init=False)
-
-
 class Listener:
     def __init__(self, wires: Wires, identity: Identity, trust: Trust) -> None:
         self.stacks: LocalStacks = {}
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[Connection, str] = {}  # with their roles
         self._wires, self._identity, self._trust = wires, identity, trust
         self._gate = Gate(trust)
         self._sockets: list[socket.socket] = []
-        self._handshakes: dict[Handshake, None] = {}  # oldest first
+        self._pending = Pending()
 
     async def open(self, listen: Listen) -> None:
         tls = self._trust.tls
@@ -85,10 +74,7 @@ class Listener:
             self._wires.loop.remove_reader(sock)
             sock.close()
         self._sockets.clear()
-        handshakes = list(self._handshakes)
-        for handshake in handshakes:
-            self._cancel(handshake)
-        await asyncio.gather(*(each.task for each in handshakes), return_exceptions=True)
+        await asyncio.gather(*self._pending.cancel_all(), return_exceptions=True)
 
     def _listen(self, sock: socket.socket) -> None:
         if sock.fileno() >= 0:
@@ -105,25 +91,15 @@ class Listener:
             self._wires.loop.remove_reader(sock)
             self._wires.loop.call_later(ACCEPT_PAUSE, self._listen, sock)
             return
-        name = f"{address[0]}:{address[1]}"
         self._wires.stats.accepted += 1
-        if len(self.connections) + len(self._handshakes) >= options.connections_max:
-            accepted.close()
-            incidents.report("crowded", peer=name, reason="too many connections")
-            return
-        if len(self._handshakes) >= options.handshakes_max:
-            self._cancel(next(iter(self._handshakes)))
+        space = options.connections_max + options.peers_max - len(self.connections)
+        if len(self._pending) >= min(options.handshakes_max, max(space, 1)):
+            self._pending.cancel_one()
         accepted.setblocking(False)
-        handshake = Handshake(accepted, name)
+        handshake = Handshake(accepted, *address[:2])
         handshake.task = asyncio.create_task(self._receive(handshake))
-        handshake.task.add_done_callback(lambda _: self._handshakes.pop(handshake, None))
-        self._handshakes[handshake] = None
-
-    def _cancel(self, handshake: Handshake) -> None:
-        del self._handshakes[handshake]
-        handshake.task.cancel()
-        if not handshake.started:
-            handshake.sock.close()
+        handshake.task.add_done_callback(lambda _: self._pending.remove(handshake))
+        self._pending.add(handshake)
 
     async def _receive(self, handshake: Handshake) -> None:
         """Run the handshake, with a time limit."""
@@ -166,11 +142,13 @@ class Listener:
         """Send a Welcome, or raise Refused, Absent or a ProtocolError."""
         self._identity.check_speech(hello)
         self._role(hello)
+        self._check_space(hello.role)
         dialler = Dialler(connection.name, connection.peer_certificate(), ask)
         admission = await self._gate.admit(hello, dialler)
         if connection.ended:  # since its last frame
             return
-        # The stack may have closed during the login.
+        # The stack may have closed during the login, and others may have taken the space.
+        self._check_space(hello.role)
         session = self._role(hello)(connection, hello, admission.principal)
         options = self._wires.options
         connection.framer.trust(options.frame_bytes_max)
@@ -179,8 +157,19 @@ class Listener:
         connection.send(
             GREETING, identity.welcome(*facts, login=admission.login, mac=admission.mac)
         )
-        self.connections[connection] = None
+        self.connections[connection] = hello.role
         connection.over.add_done_callback(lambda _: self.connections.pop(connection))
+
+    def _check_space(self, role: str) -> None:
+        options, taken = self._wires.options, list(self.connections.values()).count(role)
+        limit = options.peers_max if role == PEER else options.connections_max
+        if taken >= limit:
+            self._wires.stats.crowded += 1
+            name = "peers_max" if role == PEER else "connections_max"
+            raise Absent(
+                f"too many connections with the role {role} (limit {limit})",
+                f"try again later, or raise {name}",
+            )
 
     def _role(self, hello: Hello) -> Accept:
         roles = self._stack(name_of(hello.to)).roles

@@ -25,7 +25,9 @@ class Options:
     waiting_bytes_max: int = (
         1 * MiB
     )  # unsent bytes to a disconnected peer, then messages are dropped
-    connections_max: int = 800  # accepted connections; keep it below the limit of open files
+    # Accepted connections of clients and of peers; keep their sum below the limit of open files.
+    connections_max: int = 800
+    peers_max: int = 128
     handshakes_max: int = 128  # pending handshakes; beyond that, the oldest is closed
 
     handshake_timeout: float = 5.0

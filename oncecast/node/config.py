@@ -89,8 +89,9 @@ class Settings:
     )
 
     connections_max: int = setting(
-        800, "maximum open connections; keep it below the limit of open files"
+        800, "maximum connections of clients; keep it below the limit of open files"
     )
+    peers_max: int = setting(128, "maximum connections of other nodes, besides those of clients")
     batch_bytes_max: int = setting(
         64 << 20, "maximum bytes in one batch; use the same value on all nodes of a group"
     )

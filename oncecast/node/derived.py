@@ -37,6 +37,7 @@ def options_of(settings: Settings) -> Options:
         cluster=settings.cluster,
         batch_bytes_max=settings.batch_bytes_max,
         connections_max=settings.connections_max,
+        peers_max=settings.peers_max,
         unsynced_bytes_max=settings.unsynced_bytes_max,
         drain_timeout=settings.drain_timeout,
         frame_bytes_max=frame,

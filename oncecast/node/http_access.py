@@ -68,11 +68,17 @@ class HttpAccess:
         return context
 
     def reload(self) -> None:
-        """Read the token again. Keep the old one, and log why, if that fails."""
+        """Read token and certificate again. Keep the old ones, and log why, if that fails."""
         try:
             self.token = read_token(self._settings.http_token_file)
         except BadSetting as error:
             logger.error(line("http_token_kept", {"reason": error}))
+        try:
+            # Into another context first: a key that does not fit would leave this one unusable.
+            if self.tls is not None and self._context() is not None:
+                self.tls.load_cert_chain(self._settings.tls_certificate, self._settings.tls_key)
+        except (OSError, TlsUnusable) as error:
+            logger.error(line("http_certificate_kept", {"reason": error}))
 
     def admits(self, request: bytes) -> bool:
         """Return whether a request has the token, if there is one."""

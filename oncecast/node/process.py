@@ -29,6 +29,7 @@ from oncecast.node.derived import (
 from oncecast.node.health import ending, page_of
 from oncecast.node.http import HttpServer, Page
 from oncecast.node.http_access import HttpAccess
+from oncecast.node.reloading import TlsReloader
 from oncecast.node.replica import without
 
 logger = logging.getLogger("oncecast.node")
@@ -41,6 +42,7 @@ class Process:
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.tls = settings, tls_of(settings)
+        self.reloader = TlsReloader(self.tls)
         self.secret = secret_of(settings.cluster_secret_file)
         check_exposure(settings)
         self._http_access = HttpAccess(settings)
@@ -115,7 +117,8 @@ class Process:
         self.runtime.ask_to_stop()
 
     def reload(self) -> None:
-        """Read the token of the HTTP pages again, and open the file of the audit again."""
+        """Read TLS files and the HTTP token again, and open the file of the audit again."""
+        self.reloader.reload()
         self._http_access.reload()
         self.audit.reopen()
         logger.info(line("reloaded", {"node": self.me}))
@@ -127,6 +130,7 @@ class Process:
         except BaseException:
             await self._end()
             raise
+        self.reloader.start()
         self.settle()
         return self
 
@@ -156,6 +160,7 @@ class Process:
         logger.info(line("http", {"at": f"{host}:{self.http_port}"}))
 
     async def _end(self) -> None:
+        self.reloader.stop()
         await self._http.close()
         await self.calm_down()
         self.close()

@@ -9,7 +9,7 @@ import pytest
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.network.framing import GREETING, HEADER, MESSAGE, PREAMBLE, frame
-from oncecast.network.handshake import GREETINGS, Welcome
+from oncecast.network.handshake import GREETINGS, Refusal, Welcome
 from oncecast.network.incidents import LINES_AT_ONCE, Incidents
 from oncecast.network.options import Options, Stats
 from tests.network.raw import Raw, hello
@@ -144,12 +144,15 @@ def test_peer_can_connect_during_many_pending_handshakes(loop: str) -> None:
 
 def test_number_of_connections_is_limited() -> None:
     async def test() -> None:
-        async with Node(connections_max=3) as node:
+        async with Node(peers_max=3) as node:
             raws = [await Raw.dial(node.port) for _ in range(3)]
             for n, raw in enumerate(raws):
                 raw.greet(hello(node.me, f"127.0.0.1:{n + 1}"))
                 await raw.greeting()
-            await (await Raw.dial(node.port)).closed()
+            fourth = await Raw.dial(node.port)
+            fourth.greet(hello(node.me, "127.0.0.1:4"))
+            assert isinstance(await fourth.greeting(), Refusal)
+            await fourth.closed()
             assert node.stats.crowded == 1
             raws[0].close()
             raws[1].write(frame(200))
@@ -181,4 +184,4 @@ def test_remote_bytes_cannot_forge_log_lines(caplog: pytest.LogCaptureFixture) -
 
 def test_default_limits_leave_file_descriptors_for_the_log() -> None:
     """A journal needs file descriptors too, and most systems allow 1024."""
-    assert Options().connections_max < 900
+    assert Options().connections_max + Options().peers_max < 950

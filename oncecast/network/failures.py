@@ -1,0 +1,64 @@
+"""Limits how often a host may guess passwords, without a limit for other hosts and users.
+
+A login is counted when it begins and given back when it succeeds, so that many logins at once are
+limited, too. Each user has a budget for each host, and each host has a larger one for all users.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import Callable
+
+from oncecast.errors import Absent
+
+USER_AT_ONCE, USER_SECONDS = 10, 6.0  # failures at once, then one for each of these seconds
+HOST_AT_ONCE, HOST_SECONDS = 100, 0.6
+KEYS_MAX = 20_000  # budgets to remember; beyond that, the oldest ones are forgotten
+
+
+class Failures:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # By host, or host and user: the time at which all failures are forgiven, oldest first.
+        self._due: dict[tuple[str, ...], float] = {}
+
+    def begin(self, host: str, user: str) -> None:
+        """Count a login, or raise Absent if too many have failed."""
+        now = self._clock()
+        for key, at_once, seconds in budgets(host, user):
+            wait = self._due.get(key, now) - now - (at_once - 1) * seconds
+            if wait > 0:
+                raise Absent(
+                    f"too many failed logins from {host}", f"try again in {wait:.0f} seconds"
+                )
+        for key, _, seconds in budgets(host, user):
+            self._due[key] = max(self._due.pop(key, now), now) + seconds
+        while len(self._due) > KEYS_MAX:
+            del self._due[next(iter(self._due))]
+
+    def succeeded(self, host: str, user: str) -> None:
+        """Take back the count of a login."""
+        for key, _, seconds in budgets(host, user):
+            if key in self._due:
+                self._due[key] -= seconds
+
+
+def budgets(host: str, user: str) -> list[tuple[tuple[str, ...], int, float]]:
+    """Return key, failures at once, and seconds for each further one."""
+    network = network_of(host)
+    return [
+        ((network, user), USER_AT_ONCE, USER_SECONDS),
+        ((network,), HOST_AT_ONCE, HOST_SECONDS),
+    ]
+
+
+def network_of(host: str) -> str:
+    """Return the part of an address that one owner has: of IPv6, the first 64 bits."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.version == 4:
+        return host
+    return str(ipaddress.ip_network((address, 64), strict=False))

@@ -1,0 +1,68 @@
+"""The accepted sockets whose handshakes are not done.
+
+Until its handshake is done, a connection costs a socket and a little memory for a few seconds. If
+there are too many, the oldest one of the host with the most is closed. So a host that opens many
+closes its own, and a genuine dialler completes its handshake within a few round trips.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False)
+class Handshake:
+    sock: socket.socket
+    host: str
+    port: int
+    started: bool = False  # then the task closes the socket
+    task: asyncio.Task[None] = field(init=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def cancel(self) -> None:
+        self.task.cancel()
+        if not self.started:
+            self.sock.close()
+
+
+class Pending:
+    def __init__(self) -> None:
+        self._hosts: dict[str, dict[Handshake, None]] = {}  # oldest first
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, handshake: Handshake) -> None:
+        self._hosts.setdefault(handshake.host, {})[handshake] = None
+        self._count += 1
+
+    def remove(self, handshake: Handshake) -> None:
+        """Remove a handshake, if it is still here."""
+        of_host = self._hosts.get(handshake.host, {})
+        if handshake in of_host:
+            del of_host[handshake]
+            self._count -= 1
+            if not of_host:
+                del self._hosts[handshake.host]
+
+    def cancel_one(self) -> None:
+        """Cancel the oldest handshake of the host that has the most."""
+        most = max(self._hosts.values(), key=len)
+        self._cancel(next(iter(most)))
+
+    def cancel_all(self) -> list[asyncio.Task[None]]:
+        """Cancel all and return their tasks."""
+        handshakes = [each for of_host in self._hosts.values() for each in of_host]
+        for each in handshakes:
+            self._cancel(each)
+        return [each.task for each in handshakes]
+
+    def _cancel(self, handshake: Handshake) -> None:
+        self.remove(handshake)
+        handshake.cancel()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 from math import inf
 from typing import NamedTuple, TypeAlias
 
@@ -189,6 +190,10 @@ class TopicModel:
         self._shown, self._wild = shown, wild
         self._epochs = sorted(epoch for epoch in shown if epoch)
         self._got = {epoch for epoch in shown if shown[epoch].got}
+        self._anywhere = shown[0].end if 0 in shown else 0
+        # For each known epoch, the longest end of this one and the later ones.
+        ends = [self._anywhere, *(shown[epoch].most for epoch in reversed(self._epochs))]
+        self._most = list(accumulate(ends, max))[::-1]
 
     def step(self, state: TopicState, effect: Effect) -> States:
         match effect.operation.kind:
@@ -262,9 +267,23 @@ class TopicModel:
             elif not state.epoch and epoch > state.ended:
                 yield state._replace(epoch=epoch)
 
-    def _ended(self, state: TopicState) -> TopicState:
+    def _absent(self, state: TopicState) -> Iterator[TopicState]:
+        """Yield the topic without an epoch, if it does not exist or may end by itself."""
         if not state.exists:
-            return state
+            yield state
+        elif state.idle and self._may_end(state):
+            yield from self._over(state)
+
+    def _over(self, state: TopicState) -> Iterator[TopicState]:
+        """Yield the ended topic. Readers may still get messages of an epoch that was unknown."""
+        yield self._ended(state)
+        if not state.epoch:
+            epoch = self._epoch_after(state.ended)
+            named = state._replace(epoch=epoch)
+            if epoch in self._got and self._may_end(named):
+                yield self._ended(named)
+
+    def _ended(self, state: TopicState) -> TopicState:
         state = self._grown(state, self._shown.get(state.epoch, NOT_SHOWN).end)
         past = state.past
         if state.next and (state.epoch in self._got or 0 in self._got):
@@ -280,20 +299,29 @@ class TopicModel:
         """Return the topic with its log extended to `end`, if optional puts allow it."""
         if state.next >= end or not self._wild:
             return state
-        for epoch in (state.epoch, 0):
-            runs = self._wild.get(epoch, [])
-            at = bisect_right(runs, (state.next, inf)) - 1
-            if at >= 0 and state.next < runs[at][1]:
-                return state._replace(log=state.log.lengthened(min(end, runs[at][1])))
-        return state
+        next_ = state.next
+        for next_ in self._wild_ends(state):
+            if next_ >= end:
+                return state._replace(log=state.log.lengthened(end))
+        return state._replace(log=state.log.lengthened(next_)) if next_ > state.next else state
+
+    def _wild_ends(self, state: TopicState) -> Iterator[int]:
+        """Yield the lengths that the log may have after each run of optional puts."""
+        end, reached = state.next, -1
+        epochs = (state.epoch, 0) if state.epoch else tuple(self._wild)
+        while self._wild and end > reached:
+            reached = end
+            for runs in (self._wild.get(epoch, []) for epoch in epochs):
+                at = bisect_right(runs, (reached, inf)) - 1
+                end = max(end, runs[at][1] if at >= 0 else 0)
+            if end > reached:
+                yield end
 
     def _created(self, state: TopicState, epoch: int) -> Iterator[TopicState]:
         """Yield a new epoch, if the topic does not exist or may end by itself."""
-        if state.exists and not (state.idle and self._may_end(state)):
-            return
-        over = self._ended(state)
-        if not epoch or epoch > over.ended:
-            yield over._replace(exists=True, epoch=epoch, log=Log(bytearray()))
+        for over in self._absent(state):
+            if not epoch or epoch > over.ended:
+                yield over._replace(exists=True, epoch=epoch, log=Log(bytearray()))
 
     def _made(self, state: TopicState, epoch: int) -> Iterator[TopicState]:
         yield from self._alive(state, epoch)
@@ -301,10 +329,14 @@ class TopicModel:
 
     def _next_epoch(self, state: TopicState) -> Iterator[TopicState]:
         """Yield the next known epoch. To skip one would contradict its answers."""
-        over = self._ended(state).ended
-        at = bisect_right(self._epochs, over)
-        if at < len(self._epochs):
-            yield from self._created(state, self._epochs[at])
+        for over in self._absent(state):
+            if epoch := self._epoch_after(over.ended):
+                yield from self._created(over, epoch)
+
+    def _epoch_after(self, ended: int) -> int:
+        """Return the next known epoch, or 0 if there is none."""
+        at = bisect_right(self._epochs, ended)
+        return self._epochs[at] if at < len(self._epochs) else 0
 
     # -- messages --
 
@@ -314,16 +346,25 @@ class TopicModel:
         for now in states:
             if effect.double in now.doubled or too_late(now, effect):
                 continue
-            now = self._grown(now, effect.offset)
-            if effect.offset >= 0:
-                if effect.offset != now.next:
-                    continue
-            elif not self._free(now, effect):
-                continue
             if effect.answered and not kept_fits(now, effect.operation.kept):
                 continue
             doubled = now.doubled | {effect.double} if effect.double else now.doubled
-            yield now._replace(log=now.log.append(self._noted(now, effect)), doubled=doubled)
+            for at in self._before(now, effect):
+                yield at._replace(log=at.log.append(self._noted(at, effect)), doubled=doubled)
+
+    def _before(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
+        """Yield the topic with a log that the put may extend."""
+        if effect.offset >= 0:
+            grown = self._grown(state, effect.offset)
+            if effect.offset == grown.next:
+                yield grown
+            return
+        if self._free(state, effect):
+            yield state
+        for end in self._wild_ends(state):
+            grown = self._grown(state, end)
+            if self._free(grown, effect):
+                yield grown
 
     def _noted(self, state: TopicState, effect: Effect) -> bytes:
         """Return the digests, with UNKNOWN for those that no answer shows."""
@@ -339,20 +380,29 @@ class TopicModel:
     def _any_epoch(self, state: TopicState) -> Iterator[TopicState]:
         yield from self._alive(state, 0)
         yield from self._next_epoch(state)
-        if self._shown.get(0, NOT_SHOWN).most:
+        if self._anywhere:
             yield from self._created(state, 0)
 
     def _free(self, state: TopicState, effect: Effect) -> bool:
         """Return whether a put without an offset may be next in the log and is of use."""
-        shown = self._shown.get(state.epoch, NOT_SHOWN)
         begin = state.next
-        if begin >= shown.most and not effect.answered:
+        if begin >= self._longest(state) and not effect.answered:
             return False
+        if not state.epoch:
+            return True  # the evidence without an epoch may concern another one
+        shown = self._shown.get(state.epoch, NOT_SHOWN)
         at = bisect_left(shown.claimed, begin)
         end = begin + len(effect.digests) // DIGEST_BYTES
         if at < len(shown.claimed) and shown.claimed[at] < end:
             return False
         return shown.seen.fits(begin, effect.digests)
+
+    def _longest(self, state: TopicState) -> int:
+        """Return how long a log the answers may show. An unknown epoch may be any later one."""
+        if not state.epoch:
+            return self._most[bisect_right(self._epochs, state.ended)]
+        shown = self._shown.get(state.epoch)
+        return self._anywhere if shown is None else shown.most
 
     def _get(self, state: TopicState, get: Operation) -> States:
         """Check a delivery, which may arrive after the epoch has ended."""
@@ -364,17 +414,18 @@ class TopicModel:
         ended = (epoch for epoch, log in state.past if holds(log, get))
         if any(not get.topic_id or epoch in (0, get.topic_id) for epoch in ended):
             return (state,)
-        return ()
+        # An optional put may have created the topic, which may have ended since.
+        alive = any(self._alive(state, get.topic_id))
+        runs = (*self._wild.get(get.topic_id, ()), *self._wild.get(0, ()))
+        put = any(begin < get.offset + get.messages and get.offset < end for begin, end in runs)
+        return (state,) if put and not alive else ()
 
     # -- answers --
 
     def _observe(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
         operation = effect.operation
         if operation.error == NO_SUCH_TOPIC:
-            if not state.exists:
-                yield state
-            elif state.idle and self._may_end(state):
-                yield self._ended(state)
+            yield from self._absent(state)
             return
         if operation.error == NOT_SUBSCRIBED:
             if operation.subscription not in state.names:
@@ -431,7 +482,7 @@ class TopicModel:
 
     def _delete(self, state: TopicState, effect: Effect) -> States:
         if state.exists:
-            return (self._ended(state),) if self._may_end(state) else ()
+            return tuple(self._over(state)) if self._may_end(state) else ()
         return (
             (state,) if effect.answered and (effect.operation.already or effect.put_before) else ()
         )

@@ -32,10 +32,18 @@ def lost_put(call: float, *values: str, **fields: Any) -> Operation:
     return put(call, None, -1, *values, topic_id=0, **fields)
 
 
-def publish(call: float, returned: float | None, offset: int, **fields: Any) -> list[Operation]:
-    """Return operations that stage one message, `staged`, and publish it."""
-    source = {"source": "source", "number": 1, "parts": ("part",)}
-    stage = op("stage", call - 1, call - 0.5, digests=digests("staged"), **source)
+def publish(
+    call: float,
+    returned: float | None,
+    offset: int,
+    *,
+    value: str = "staged",
+    number: int = 1,
+    **fields: Any,
+) -> list[Operation]:
+    """Return operations that stage one message and publish it."""
+    source = {"source": "source", "number": number, "parts": ("part",)}
+    stage = op("stage", call - 1, call - 0.5, digests=digests(value), **source)
     return [stage, op("publish", call, returned, offset=offset, count=1, **source, **fields)]
 
 

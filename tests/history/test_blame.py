@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from oncecast.history import History, Operation, check
+from oncecast.history.search import Outcome, search
 from oncecast.history.timeline import span_of
+from oncecast.history.topic_part import TopicPart
 from tests.history.making import (
     ack,
     attached,
@@ -57,6 +59,17 @@ def test_unanswered_put_is_shown_if_its_message_was_delivered() -> None:
     found = blamed([*history, got(3, 0, "x"), got(4, 1, "x")])
     assert lost in found
     assert other not in found
+
+
+def test_puts_that_are_left_out_may_surround_an_unanswered_put() -> None:
+    """The first look alone contradicts nothing, so the stale one must be shown."""
+    puts = [put(2, 3, 0, "a"), lost_put(2, "x", client="bob"), put(4, 5, 2, "b")]
+    ends, stale = look(6, 7, 3, client="zoe"), look(8, 9, 2, client="zoe")
+    part = TopicPart("topic", [subscribed(0, 1), *puts, ends])
+    problem = part.problem(frozenset(id(each) for each in puts))
+    found = search(problem.items, problem.initial, problem.model)
+    assert found.outcome is Outcome.LINEARIZABLE
+    assert stale in blamed([subscribed(0, 1), *puts, ends, stale])
 
 
 def test_lost_ack_is_shown_with_its_confirmation() -> None:

@@ -15,6 +15,7 @@ from oncecast.security.access import Access, Rule, Token, User
 from oncecast.wire.frames import AccessView, Elsewhere, LookAccess, TokenView
 
 PAGE = 1000  # entries per answer
+FIRST_MAX = 1 << 32  # above every number of entries
 
 
 class AccessDue(Value):
@@ -51,7 +52,7 @@ class AccessViewer(Protocol):
 
 def view_of(access: Access, look: LookAccess) -> AccessView:
     """Return one page of users, tokens and rules."""
-    first = max(0, look.first)
+    first = min(max(0, look.first), FIRST_MAX)
     entries = list(islice(access.entries(), first, first + PAGE + 1))
     page = entries[:PAGE]
     return AccessView(

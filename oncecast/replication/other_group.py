@@ -35,7 +35,7 @@ class OtherGroup:
 
     def on_beat(self, sender: NodeId) -> None:
         """Ask a leader of another group for its members, one leader at a time."""
-        if self.awaits() or not self._founded_here:
+        if self.awaits() or not self._founded_here or self._is_ours(sender):
             return
         self.leader, self.asked, self.config = sender, self.io.now, NO_MEMBERS
         self.witnesses.clear()
@@ -45,12 +45,18 @@ class OtherGroup:
     def _founded_here(self) -> bool:
         return self.membership.config.group == self.membership.incarnation
 
+    def _is_ours(self, node: NodeId) -> bool:
+        """Return whether a node is in this group: what it says does not prove another one."""
+        return node in self.membership.history.named
+
     def awaits(self) -> bool:
         return bool(self.leader) and self.io.now < self.asked + self.options.suspicion
 
     def on_guide(self, sender: NodeId, message: Guide) -> None:
         me, nodes = self.membership.me, message.config.nodes()
-        if not self.awaits() or len(nodes) > SIZE_MAX + 1 or not {me, sender} <= set(nodes):
+        if not self.awaits() or self._is_ours(sender):
+            return
+        if len(nodes) > SIZE_MAX + 1 or not {me, sender} <= set(nodes):
             return
         if sender == self.leader:
             self.config = message.config

@@ -133,7 +133,7 @@ class Relay(Protocol):
     def observe(self, event: Multicasted | Received) -> None:
         try:
             push = _decode(event.payload)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             return  # not a message of this protocol
         self._heard(push)
 

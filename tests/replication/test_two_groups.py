@@ -93,6 +93,17 @@ def test_witness_outside_the_other_group_does_not_count() -> None:
     group.receive(C, shown(A, C))
 
 
+def test_members_of_the_own_group_do_not_prove_another_one() -> None:
+    """SEC-1: a message in the name of one member would make the others attest."""
+    ours = Config(2, (Member(A, 9), Member(B, 1), Member(C, 9)), 3, group=1)
+    group = started(B, ours)
+    assert hear(group, A, Beat(ballot(1), 0, 1.0, 8)) == []
+    assert hear(group, D, Beat(ballot(1, D), 0, 1.0, 8)) == [Send(D, Attest(B), after=0)]
+    group.receive(D, shown(A, B, C, D))
+    for node in (A, C):
+        group.receive(node, shown(A, B, C, D))
+
+
 def test_replica_that_did_not_found_its_group_ignores_other_groups() -> None:
     """SEC-1"""
     assert hear(started(B, OURS), A, Beat(ballot(1), 0, 1.0, 8)) == []

@@ -259,7 +259,7 @@ class PaxosQueue(Protocol):
             return
         try:
             item = _decode(payload)
-        except msgspec.MsgspecError:
+        except (ValueError, RecursionError):
             self.dropped += 1
             return
         self.queues[id] = item.queue

@@ -7,6 +7,7 @@ from oncecast.lab.scenarios.chord import CHORD
 from oncecast.lab.scenarios.chord_cut import CHORD_CUT
 from oncecast.lab.scenarios.chord_steps import CHORD_STEPS
 from oncecast.lab.scenarios.election import ELECTION
+from oncecast.lab.scenarios.hostile import HOSTILE
 from oncecast.lab.scenarios.hyparview import GOSSIP, HYPARVIEW
 from oncecast.lab.scenarios.mutex import MUTEX, MUTEX_LAMPORT
 from oncecast.lab.scenarios.paxos import PAXOS, PAXOS_LONG
@@ -26,6 +27,7 @@ SCENARIOS: dict[str, Scenario] = {
         CHORD_STEPS,
         ELECTION,
         GOSSIP,
+        HOSTILE,
         HYPARVIEW,
         MUTEX,
         MUTEX_LAMPORT,

@@ -82,8 +82,9 @@ class Attack:
             allowed = self._kinds or [kind for kind in kinds if kind not in CLIENTS]
             chosen = [kind for kind in kinds if kind in allowed]
             self._extremes[node] = Extremes(self._rng, chosen, (*names, *self._senders))
-        while (message := self._extremes[node].message()) and is_administrative(message):
-            pass
+        message = self._extremes[node].message()
+        while is_administrative(message):
+            message = self._extremes[node].message()
         return message
 
 

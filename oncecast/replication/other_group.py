@@ -46,7 +46,7 @@ class OtherGroup:
         return self.membership.config.group == self.membership.incarnation
 
     def _is_ours(self, node: NodeId) -> bool:
-        """Return whether a node is in this group: what it says does not prove another one."""
+        """Return whether a node is in this group: its word does not prove another one."""
         return node in self.membership.history.named
 
     def awaits(self) -> bool:

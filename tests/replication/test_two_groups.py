@@ -94,7 +94,7 @@ def test_witness_outside_the_other_group_does_not_count() -> None:
 
 
 def test_members_of_the_own_group_do_not_prove_another_one() -> None:
-    """SEC-1: a message in the name of one member would make the others attest."""
+    """SEC-1: a message in the name of one member would make its group attest."""
     ours = Config(2, (Member(A, 9), Member(B, 1), Member(C, 9)), 3, group=1)
     group = started(B, ours)
     assert hear(group, A, Beat(ballot(1), 0, 1.0, 8)) == []

@@ -33,7 +33,7 @@ class Measure:
         return max(4 * PUBLISHERS, int(messages * self.share * peer_share / self.slices))
 
     def reached(self, name: str, ratio: float) -> bool | None:
-        """Return whether a ratio to this system reaches its target, or None without a target."""
+        """Return whether the ratio to this system meets its target, or None if it has no target."""
         target = self.targets.get(name)
         if target is None:
             return None

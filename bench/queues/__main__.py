@@ -156,7 +156,7 @@ def count_taken(party: Party) -> int:
 
 
 def settle(party: Party) -> None:
-    """Wait until all takes are recorded by the keepers and by the living consumers."""
+    """Wait until the keepers and the live consumers have recorded every take."""
     party.ask_all("settled")
     until = monotonic() + STUCK_AFTER
     while monotonic() < until:

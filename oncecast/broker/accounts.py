@@ -24,7 +24,7 @@ class Budget:
 
 
 class Account:
-    """The calls and bytes in flight of one account, and what it may still put in this second."""
+    """One account's calls and bytes in flight, and its remaining put quota for this second."""
 
     __slots__ = ("bytes", "calls", "clients", "left", "seen")
 

@@ -58,7 +58,7 @@ class Clock:
 
     @property
     def disputed_us(self) -> int:
-        """Return how far the last stamp is ahead of the trusted time, or 0 without a dispute."""
+        """Return how far the last stamp is ahead of trusted time, or 0 if it is undisputed."""
         return self.stamp - self.trusted if self.dispute else 0
 
     def state(self) -> tuple[int, int, int, int, int]:

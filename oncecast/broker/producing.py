@@ -49,7 +49,7 @@ class Producing:
         if producer is None:
             full = registry.refusal_to_produce(topic)
             if full is not None:
-                registry.release(topic)  # the new topic, if it was made for this producer
+                registry.release(topic)  # removes the topic if this command created it
                 return full
             producer = Producer(registry.new_epoch(), command.incarnation)
             topic.producers[command.producer] = producer

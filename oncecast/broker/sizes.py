@@ -53,7 +53,7 @@ def size_fault(
         if any(map(too_long, command.parts)):
             return InvalidName("part")
     if isinstance(command, OF_ACCESS) and (size := len(ENCODER.encode(command))) > ACCESS_BYTES_MAX:
-        return InvalidArgument(f"the command has {size:,} bytes (limit {ACCESS_BYTES_MAX:,})")
+        return InvalidArgument(f"the command is {size:,} bytes long (limit {ACCESS_BYTES_MAX:,})")
     return None
 
 

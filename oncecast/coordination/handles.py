@@ -95,7 +95,7 @@ class LeaderElection:
 class Lock:
     """A lock that one task of one process in the group holds at a time. Use it with `async with`.
 
-    Pass `token` to the protected resource, which can then reject a holder whose lease has ended.
+    Pass `token` to the protected resource, which can then reject a holder whose lease has expired.
     """
 
     def __init__(self, node: Node, name: str) -> None:
@@ -131,7 +131,7 @@ class Lock:
             raise
 
     async def release(self) -> None:
-        """Release the lock; raise Lapse if its lease has ended in the meantime."""
+        """Release the lock; raise Lapse if its lease has expired in the meantime."""
         lapsed = not self.held
         self._let_go()
         if lapsed:

@@ -98,9 +98,9 @@ class Node:
         times = {"heartbeat": heartbeat, "suspect_after": suspect_after, "lease": lease}
         for name, value in times.items():
             if not 0 < value < inf:
-                raise ValueError(f"{name} is {value:g} s; use a finite time above 0")
+                raise ValueError(f"{name} is {value:g} s; use a positive, finite number of seconds")
         if not 0 <= grace < inf:
-            raise ValueError(f"grace is {grace:g} s; use 0 or a finite time above 0")
+            raise ValueError(f"grace is {grace:g} s; use 0 or a positive, finite number of seconds")
         self.listen = listen
         self.peers = tuple(NodeId(peer) for peer in peers)
         self._acceptors, self._directory, self._group = acceptors, directory, group
@@ -120,7 +120,7 @@ class Node:
         listen: Listen
         listen, self.me = listen_address(Settings(listen=self.listen))
         if self._through is not None and isinstance(listen, str):
-            # A refused connection proves that a process has ended, so listen before signing in.
+            # A refused connection proves that a process has exited, so listen before signing in.
             listen = await bind(listen)
         try:
             return await self._join(listen)

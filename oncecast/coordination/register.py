@@ -5,7 +5,7 @@ sign in. These founders are the acceptors. A process that leaves signs out. When
 the next one to sign in starts the group again.
 
 A process that crashes does not sign out, and a silent process may still hold a lock. A refused
-connection proves that a process has ended, but only within one network namespace of one machine. A
+connection proves that a process has exited, but only within one network namespace of one machine. A
 process that signs in there removes such entries at once. From elsewhere, founders are never
 removed, and other processes are removed an hour after they signed in, if they cannot be reached.
 
@@ -37,7 +37,7 @@ PAUSE = 0.05
 LEAVE_WITHIN = 2.0
 PATIENCE = 30.0  # seconds to wait for the founders to sign in
 SLACK = 16  # unneeded entries that stay before a Roll replaces them
-PROBE_WITHIN = 0.5  # seconds to connect to a process that may have ended
+PROBE_WITHIN = 0.5  # seconds to connect to a process that may have exited
 PROBES_MAX = 256  # processes that one sign-in checks
 EXPIRE = 3600.0  # seconds after which a process that cannot be reached is removed
 KEEPER = "register"  # the subscription that keeps the entries
@@ -46,7 +46,7 @@ KEEPER = "register"  # the subscription that keeps the entries
 class Here(Value, tag="Here"):
     member: NodeId
     incarnation: str = ""  # random; differs from an earlier process at the same address
-    network: str = ""  # where a refused connection proves that the process has ended
+    network: str = ""  # where a refused connection proves that the process has exited
 
 
 class Gone(Value, tag="Gone"):
@@ -192,7 +192,7 @@ class Register:
         if entries and upto >= entries[0].offset:
             await self._client.seek(self._topic, KEEPER, from_offset(upto + 1))
 
-    # -- processes that have ended --
+    # -- processes that have exited --
 
     async def _remove_ended(self, me: NodeId, founders: int) -> None:
         members = Members(await self.entries())

@@ -46,7 +46,7 @@ def skim(buffer: bytes | bytearray | memoryview) -> None:
         elif first in TEXTS:
             text = int.from_bytes(buffer[at : at + TEXTS[first]], "big")
             if text > TEXT_BYTES_MAX:
-                raise Malformed(f"a text has {text:,} bytes (limit {TEXT_BYTES_MAX:,})")
+                raise Malformed(f"a text is {text:,} bytes long (limit {TEXT_BYTES_MAX:,})")
             at += TEXTS[first] + text
         elif first in BYTES:
             at += BYTES[first] + int.from_bytes(buffer[at : at + BYTES[first]], "big")

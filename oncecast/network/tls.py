@@ -2,9 +2,9 @@
 
 | given | a node | a client |
 |---|---|---|
-| certificate, key and CA | asks others for certificates of the CA | shows its own certificate |
-| certificate and key | asks for no certificates | |
-| CA | | checks the node, and shows no certificate |
+| certificate, key and CA | asks others for certificates from the CA | shows its own certificate |
+| certificate and key | does not ask for certificates | |
+| CA | | verifies the node, without its own certificate |
 
 Without a CA, the other side is checked against the authorities of the system.
 """
@@ -34,7 +34,7 @@ class TlsFiles:
     certificate: str | PathLike[str] | None = None  # with its chain
     key: str | PathLike[str] | None = None
     ca: str | PathLike[str] | None = None
-    crl: str | PathLike[str] | None = None  # certificates of the CA that are no longer valid
+    crl: str | PathLike[str] | None = None  # revoked certificates
     client_certificates: bool = True  # of the CA; False if clients may connect without one
 
     def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:

@@ -68,15 +68,13 @@ class Settings:
     )
     tls_crl: str = setting("", "PEM file with the certificates that the authority has revoked")
     tls_clients: Literal["required", "optional"] = setting(
-        "required", "whether clients need a certificate of the authority: required or optional"
+        "required", "whether clients need a certificate from the authority: required or optional"
     )
     cluster_secret_file: str = setting(
         "", "private file with the secret that all nodes of the cluster share, at least 16 bytes"
     )
 
-    http_token_file: str = setting(
-        "", "file with a token that visitors of the HTTP pages must send"
-    )
+    http_token_file: str = setting("", "file with a token that HTTP clients must send")
 
     audit_file: str = setting(
         "", "file for one JSON line per login, denial and administrative act; empty: the log"

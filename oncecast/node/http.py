@@ -1,8 +1,8 @@
 """A minimal HTTP server for /metrics, /health and /live.
 
 A request is one GET or HEAD without a body, of at most 4 KiB, within five seconds. The connection
-closes after the response. If there are too many connections, the oldest is closed: a genuine
-visitor sends its request at once, so slow visitors do not block others.
+closes after the response. If there are too many connections, the oldest is closed. A genuine client
+sends its request immediately, so slow clients do not block others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rules of the HTTP pages, apart from those of clients.
 
 On loopback the pages are plain HTTP. On any other address they need a token (`http_token_file`), or
-TLS with the certificates of the node. With TLS and without a token, a visitor needs a client
+TLS with the certificates of the node. With TLS and without a token, an HTTP client needs a client
 certificate. `insecure` does not open them.
 """
 
@@ -51,7 +51,7 @@ class HttpAccess:
         if not self._exposed or not settings.tls_certificate:
             return None
         if not self.token and not settings.tls_ca:
-            return None  # TLS without a CA does not identify a visitor
+            return None  # TLS without a CA does not authenticate the client
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2  # scrapers and probes may be old
         try:

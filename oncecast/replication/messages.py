@@ -124,7 +124,7 @@ class Heard(Value, tag="Heard"):
 
 
 class Release(Value, tag="Release"):
-    """I lead no more, and my lease has ended. `successor` should become a candidate."""
+    """I lead no more, and my lease has expired. `successor` should become a candidate."""
 
     ballot: Ballot
     successor: NodeId

@@ -26,7 +26,7 @@ class Member(NamedTuple):
 
 
 class Config(msgspec.Struct, frozen=True, array_like=True):
-    """A membership; `size` is how many members there should be. Each change has the next version.
+    """A membership. `size` is the target number of members. Each change increments `version`.
 
     `group` is the incarnation of the founder, which distinguishes groups; 0 means unknown.
     """

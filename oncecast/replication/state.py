@@ -60,7 +60,7 @@ class Progress:
     def __init__(self, options: GroupOptions) -> None:
         self.applied = 0
         self.certain = 0  # the local log proves that all slots up to here are chosen
-        self.known = 0  # a slot up to here is chosen, and may be missing here
+        self.known = 0  # the highest slot known to be chosen; the local log may lack it
         self.skipped = 0  # a snapshot replaced the slots up to here: their votes prove nothing
         self.learned: dict[int, None] = {}  # slots that others said are chosen, not applied
         self.chain = 0  # checksum of all applied slots

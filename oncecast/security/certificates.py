@@ -67,7 +67,7 @@ def check_node(certificate: Certificate | None, host: str, node: str) -> None:
     """Raise Refused unless the certificate is that of a node at exactly this host."""
     if certificate is None:
         raise Refused(
-            f"{node} has no certificate", "give it a certificate of the cluster's authority"
+            f"{node} has no certificate", "give it a certificate from the cluster's authority"
         )
     if not certificate.is_node:
         raise Refused(

@@ -30,7 +30,7 @@ class Meeting(NamedTuple):
 
 class ClusterSecret:
     def __init__(self, secret: bytes) -> None:
-        assert len(secret) >= SECRET_BYTES_MIN, f"the secret has {len(secret)} bytes"
+        assert len(secret) >= SECRET_BYTES_MIN, f"the secret is {len(secret)} bytes long"
         self._key = hmac.digest(secret, LABEL, "sha256")
 
     def proof(self, side: str, meeting: Meeting) -> bytes:

@@ -99,7 +99,7 @@ class Stager:
             return
         topics = batch.column("topic")
         if topics.null_count:
-            raise BadRows("a row has no topic", "fill the column `topic`, or drop such rows")
+            raise BadRows("a row has no topic", "fill in the `topic` column or drop those rows")
         for topic in sorted(pc.unique(topics).to_pylist()):
             yield topic, batch.filter(pc.equal(topics, topic))
 
@@ -225,7 +225,7 @@ def identity() -> tuple[str, int]:
     number = task().getLocalProperty("streaming.sql.batchId")
     if not query or not number:
         raise RuntimeError(
-            "Spark does not provide the ids of query and batch, which exactly-once writes need; "
+            "Spark does not provide the query and batch ids that exactly-once writes need; "
             "use a version of pyspark that oncecast is tested with"
         )
     return f"spark/{query}", int(number)

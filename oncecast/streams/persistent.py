@@ -1,4 +1,4 @@
-"""Persistent streams: streams that a cluster stores in a topic of the same name.
+"""Persistent streams: streams that a cluster stores in a topic with the same name.
 
 A write returns when a majority has the value on disk. The value is also sent to readers that are
 not persistent. Persistent readers read the topic from its start.

@@ -122,7 +122,9 @@ def from_arrow(
     limit("messages in a batch", len(rows), MESSAGES_MAX)
     value = _column(rows, "value", BINARY)
     if value is None or value.null_count:
-        raise ValueError("column value is missing or has nulls; drop or fill these rows")
+        raise ValueError(
+            "column 'value' is missing or contains nulls; drop those rows or give them a value"
+        )
     lengths, values = _split(value)
     parts = Parts(value_lengths=_bytes(lengths), values=values)
     key = _column(rows, "key", BINARY)
@@ -211,7 +213,7 @@ def _column(rows: pa.RecordBatch | pa.Table, name: str, kind: pa.DataType) -> pa
             column = column.cast(kind, safe=not pa.types.is_timestamp(kind))
         return column
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise TypeError(f"column {name} is {column.type}; cast it to {kind}: {error}") from None
+        raise TypeError(f"column {name!r} is {column.type}; cast it to {kind}: {error}") from None
 
 
 def _with_keys(parts: Parts, key: pa.Array) -> Parts:
@@ -230,7 +232,7 @@ def _with_headers(parts: Parts, headers: pa.Array) -> Parts:
     counts = pc.list_value_length(lists).cast(pa.uint32()).fill_null(_ZERO)
     names, values = pairs.field(0), pairs.field(1)
     if values.null_count:
-        raise ValueError("column headers has a null value; drop this header or fill it")
+        raise ValueError("column 'headers' contains a null value; remove it or give it a value")
     name_lengths, name_bytes = _split(names.cast(BINARY))
     value_lengths, value_bytes = _split(values)
     _limit_all("number of headers", counts, HEADERS_MAX)

@@ -116,7 +116,7 @@ def peek(buffer: Buffer) -> Header:
         header = Header(*_unpack(buffer))
     except struct.error:
         raise BadBatch(
-            f"the batch has {len(buffer)} bytes (at least {FRAME_BYTES}); send it whole"
+            f"the batch is {len(buffer)} bytes long (minimum {FRAME_BYTES}); send all of it"
         ) from None
     if header.magic != MAGIC:
         raise BadBatch("not a batch: the first bytes differ; pack it with batch.encode")
@@ -216,7 +216,7 @@ def check_frame(data: bytes) -> Header:
     if header.bytes != size:
         raise BadBatch(f"the batch declares {header.bytes:,} bytes and has {size:,}; send it whole")
     if size > BYTES_MAX:
-        raise BadBatch(f"the batch has {size:,} bytes (limit {BYTES_MAX:,}); send several")
+        raise BadBatch(f"the batch is {size:,} bytes long (limit {BYTES_MAX:,}); send several")
     if not 0 < header.count <= MESSAGES_MAX:
         raise BadBatch(f"the batch declares {header.count:,} messages (1 to {MESSAGES_MAX:,})")
     if header.format != COLUMNS and header.format < FOREIGN:
@@ -282,10 +282,10 @@ def _check_totals(header: Header, size: int) -> None:
     ):
         raise BadBatch("the batch declares keys or headers, but its flags do not")
     if size > BYTES_MAX:
-        raise BadBatch(f"the columns of the batch have {size:,} bytes (limit {BYTES_MAX:,})")
+        raise BadBatch(f"the columns of the batch take {size:,} bytes (limit {BYTES_MAX:,})")
     if not flags & ZSTD and size != header.bytes - FRAME_BYTES:
         raise BadBatch(
-            f"the batch declares {size:,} bytes of columns, but has {header.bytes:,} bytes in all"
+            f"the batch declares {size:,} bytes of columns, but is {header.bytes:,} bytes long"
         )
 
 

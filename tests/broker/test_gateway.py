@@ -93,7 +93,7 @@ def test_repeated_call_after_not_here_is_executed() -> None:
         gateway.drain()
 
 
-def test_answers_come_in_the_order_of_decisions() -> None:
+def test_answers_are_sent_in_decision_order() -> None:
     gateway = bare()
     for id in (1, 2):
         gateway.receive(ANN, Call(id, do.DeleteTopic(f"topic{id}", 0)))
@@ -163,7 +163,7 @@ def test_command_gets_the_time_of_the_node() -> None:
 @pytest.mark.parametrize(
     ("command", "fact"),
     [
-        (do.Put("t", "p", 1, 0, 1, 3, 0, b"abc"), "at least"),
+        (do.Put("t", "p", 1, 0, 1, 3, 0, b"abc"), "minimum"),
         (do.Put("t", "p", 1, 0, 2, len(packed(b"a")), 0, packed(b"a")), "declares 2 messages"),
         (do.Put("t", "p", 1, 0, 1, 1, 0, packed(b"a")), "in 1 bytes"),
         (do.Stage("s", 0, "x", "t", 1, 9, 0, packed(b"a")), "in 9 bytes"),

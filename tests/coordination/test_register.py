@@ -134,11 +134,11 @@ def test_topic_of_the_previous_version_is_shortened(tmp_path: Path) -> None:
     run(story())
 
 
-# -- processes that have ended --
+# -- processes that have exited --
 
 
 def ended_address() -> NodeId:
-    """Return the address of a process that has ended: its socket is closed."""
+    """Return the address of a process that has exited: its socket is closed."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return NodeId(f"127.0.0.1:{sock.getsockname()[1]}")
 

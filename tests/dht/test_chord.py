@@ -465,7 +465,7 @@ def test_second_copy_of_a_payload_waits_for_the_answer_to_the_first() -> None:
 
 
 def test_payload_waits_at_a_new_owner_until_its_successor_knows_it() -> None:
-    """NET-4: if passed back, it would travel around the ring."""
+    """NET-4: a payload passed back would travel around the whole ring."""
     chord = chord_at(0x10, (0x20,), 0x08, settled=False)
     member = only(chord)
     chord.receive(p(0x08).node, Hop(k(0x09), b"x", 7, k(0x08)))

@@ -1,4 +1,4 @@
-"""The Python in our pages runs: the blocks of a page in order, in a fresh directory."""
+"""Run the Python examples of each page in order, in a fresh directory."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Node:
     def __init__(self) -> None:
         self.machine = Machine()
         self.slot = self.clock = 0
-        self.logs: dict[int, list[bytes]] = {}  # by epoch of a topic
+        self.logs: dict[int, list[bytes]] = {}  # by topic epoch
         self._staged: dict[tuple[str, int, str], bytes] = {}
 
     def apply(self, command: Any) -> Any:

@@ -171,7 +171,7 @@ BROKEN: dict[str, tuple[str, History]] = {
         "unread messages were skipped",
         [SUB, ABC, READ_ABC, of_reader("skip", 4, offset=0, next=2), got(5, 2, "c")],
     ),
-    "messages are skipped that were read in an earlier topic of the same name": (
+    "messages are skipped that were read in an earlier topic with the same name": (
         "messages were skipped",
         [
             *(SUB, ABC, READ_ABC, got(4, 0, "a", "b", "c"), ack(4.1, 4.2, 3), deleted(5, 6)),
@@ -181,7 +181,7 @@ BROKEN: dict[str, tuple[str, History]] = {
             got(14, 2, "f", epoch=4, reader="r2", topic_id=2),
         ],
     ),
-    "messages are skipped as only the policy of an earlier topic of the same name allows": (
+    "messages are skipped as only the policy of an earlier topic with the same name allows": (
         "messages were skipped",
         [
             *(created(0, 1, policy=Policy(bytes_max=1, drop_unread=True)), deleted(2, 3)),

@@ -212,12 +212,12 @@ def test_record_lost_by_all_replicas_is_reported(group: Replicas, values: list[b
     for replica in group.all:
         replica.start(*group.addresses)
     named = r"records \d+ to \d+ of its log cannot be read, and no other replica can read slot \d+"
-    until("a replica ends with the reason", lambda: ended_with(group, named))
+    until("a replica exits and gives the reason", lambda: ended_with(group, named))
     assert not any(view.leader for each in group.all if (view := each.look()) is not None)
 
 
 def ended_with(group: Replicas, named: str) -> bool | None:
-    """Return True if a replica has ended. Other replicas may still wait for the lost record."""
+    """Return True if a replica has exited. Others may still be waiting for the lost record."""
     ended = [each for each in group.all if each.process and each.process.poll() is not None]
     assert all(each.has_said(named) for each in ended)
     return bool(ended) or None

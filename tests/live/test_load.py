@@ -103,7 +103,10 @@ def test_negative_rate_is_rejected_and_zero_means_unlimited(
     """CLI-2"""
     with pytest.raises(SystemExit):
         oncecast("load", "--rate", "-1")
-    assert "-1 is not a rate; use the puts per second, or 0 for no limit" in capsys.readouterr().err
+    assert (
+        "-1 is not a rate; use a number of puts per second, or 0 for no limit"
+        in capsys.readouterr().err
+    )
     assert oncecast("load", "--publishes", "20", "--rate", "0")[0] == ExitStatus.OK
 
 

@@ -96,8 +96,8 @@ def test_unknown_stream_is_not_found_and_known_ones_are_listed(
     ("words", "fact"),
     [
         (("--history", "0"), "history is 0; keep 1 to 1048576 values, or all"),
-        (("--history", "-1"), "history is -1; use 1 or more, or all"),
-        (("--history", "some"), "history is 'some'; use a number, or all"),
+        (("--history", "-1"), "history is -1; use 1 or more, or 'all'"),
+        (("--history", "some"), "history is 'some'; use a number or 'all'"),
         (("--deadline", "0"), "deadline is 0 s; use more than 0, or inf"),
         (("--samples-max", "0"), "samples_max is 0; use at least 1"),
         (("--peers", "nowhere"), "nowhere"),

@@ -133,7 +133,7 @@ def test_certificate_without_a_principal_is_not_a_login(authority: Authority) ->
 def test_before_the_first_user_only_local_clients_enter_without_a_certificate(
     authority: Authority,
 ) -> None:
-    """SEC-2: TLS that asks for no certificates does not identify a client."""
+    """SEC-2: TLS without client certificates does not authenticate a client."""
     files = authority.node()
     alone = Tls.from_files(certificate=files.certificate, key=files.key)
     with pytest.raises(NotAuthenticated, match="has no users yet"):

@@ -51,7 +51,7 @@ def test_unfinished_or_long_request_is_not_answered(request_: bytes) -> None:
 
 
 def test_slow_visitors_do_not_block_others() -> None:
-    """SEC-3: with too many visitors, the one that has waited longest is dropped."""
+    """SEC-3: with too many connections, the oldest is closed."""
 
     async def test() -> None:
         door = HttpServer(PAGES)

@@ -64,7 +64,7 @@ def applied_values(group: Paxos) -> list[tuple[int, bytes]]:
 
 
 def promise_of(group: Paxos) -> Promise:
-    """Return its promise to a candidate once all leases have ended."""
+    """Return its promise to a candidate once all leases have expired."""
     group.start()
     group.drain()
     group.now = 100.0
@@ -169,7 +169,7 @@ def test_damage_to_slots_that_a_later_record_marks_as_chosen_loses_no_vote() -> 
     assert group.applied == 1  # the rest comes from other replicas
 
 
-def test_slots_that_a_damaged_record_may_concern_are_lost() -> None:
+def test_slots_a_damaged_record_may_have_held_are_lost() -> None:
     """The next record names the highest slot that was accepted by then."""
     group = damage(restored(entry(1), entry(2)), entry(4, applied=1, top=7))
     promise = promise_of(group)

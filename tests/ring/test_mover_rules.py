@@ -624,7 +624,7 @@ def test_staged_parts_are_pulled_64_at_a_time_before_the_adopt(
     assert replica.pace() == [execute(ADOPT, FIRST + 2)]
 
 
-def test_answers_for_a_claim_that_is_gone_are_dropped() -> None:
+def test_answers_for_an_abandoned_claim_are_dropped() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()

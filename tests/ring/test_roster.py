@@ -521,7 +521,7 @@ def test_backups_are_the_processes_at_and_after_the_position() -> None:
         assert roster.backups(f"g-{each}") == following(ring, each, 3)
 
 
-def test_seats_of_a_group_that_is_gone_are_given_up() -> None:
+def test_seats_of_a_removed_group_are_given_up() -> None:
     """REP-6: even at its own process. A process that returns with an old disk learns it."""
     roster = make()
     roster.seated((MINE, "g"))

@@ -169,7 +169,7 @@ def test_remembered_decisions_are_bounded() -> None:
     assert len(access._decisions) == before
 
 
-def test_changed_rules_count_at_once() -> None:
+def test_rule_changes_take_effect_immediately() -> None:
     before = ROOT.with_user(User("ann"))
     assert not before.allows("ann", "put", "t")
     after = before.with_rule(Rule("ann", ("put",), "t"))

@@ -119,7 +119,7 @@ class Driver:
         """Run attempts in random order. One of the successful ones wins."""
         finished: list[WriterCommitMessage] = []
         while not finished or self._rng.random() < 0.2:
-            self._rng.shuffle(rows)  # a shuffle keeps no order
+            self._rng.shuffle(rows)  # a Spark shuffle does not preserve order
             try:
                 finished.append(self._attempt(number, partition, rows))
             except Died:

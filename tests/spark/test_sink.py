@@ -55,7 +55,9 @@ def test_failed_batch_puts_nothing_and_leaves_nothing(
     client.create_topic("all.or.none", KEEP)
     to = writer("value string", address=address, topic="all.or.none")
     parts = write(to, 0, value=[b"good"])
-    with pytest.raises(ValueError, match="column value is missing or has nulls; drop or fill"):
+    with pytest.raises(
+        ValueError, match="column 'value' is missing or contains nulls; drop those rows"
+    ):
         write(to, 1, value=[b"good", None])
     to.abort([parts, None])
     assert values(client, "all.or.none") == []
@@ -76,7 +78,7 @@ def test_large_rows_are_split_into_parts_that_can_be_sent(
 
 def test_row_without_a_topic_is_rejected(address: str) -> None:
     to = writer("value binary, topic string", address=address)
-    with pytest.raises(BadRows, match="a row has no topic; fill the column `topic`, or drop"):
+    with pytest.raises(BadRows, match="a row has no topic; fill in the `topic` column or drop"):
         write(to, 0, value=[b"a", b"b"], topic=["t", None])
 
 

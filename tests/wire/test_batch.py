@@ -208,7 +208,7 @@ def test_without_zstd_a_node_checks_batches_and_a_reader_gets_an_install_hint(
 
 
 @given(st.binary(max_size=50), st.integers(256, 65_535), st.integers(1, 1_000_000))
-def test_foreign_bytes_pass_unchanged(payload: bytes, number: int, count: int) -> None:
+def test_payload_in_a_foreign_format_round_trips(payload: bytes, number: int, count: int) -> None:
     """SVC-1: foreign formats are counted and verified, but not opened."""
     data = batch.wrap(payload, format=number, count=count, timestamp=4)
     header = batch.check(data)

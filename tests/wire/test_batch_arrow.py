@@ -137,9 +137,9 @@ def test_compressed_arrow_reads_as_plain() -> None:
 @pytest.mark.parametrize(
     ("columns", "error", "text"),
     [
-        ({"other": [b"x"]}, ValueError, "column value is missing"),
-        ({"value": pa.array([b"x", None])}, ValueError, "has nulls"),
-        ({"value": pa.array([1.5])}, TypeError, "column value is double; cast it to binary"),
+        ({"other": [b"x"]}, ValueError, "column 'value' is missing"),
+        ({"value": pa.array([b"x", None])}, ValueError, "contains nulls"),
+        ({"value": pa.array([1.5])}, TypeError, "column 'value' is double; cast it to binary"),
         ({"value": pa.array([b""]), "key": pa.array([bytes(65_536)])}, Oversized, "key: 65,536"),
         ({"value": pa.array([], pa.binary())}, Oversized, "0 messages"),
         ({"value": pa.nulls(1_000_001, pa.binary())}, Oversized, "messages in a batch: 1,000,001"),

@@ -165,7 +165,7 @@ def test_false_header_fields_break_no_reader(data: st.DataObject) -> None:
         (lying(FULL, flags=TIMES | KEYS), "but its flags do not"),
         (lying(FULL, flags=KEYS | HEADERS), "bytes of columns"),
         (b"not a batch, but as long as one would be at the least", "first bytes differ"),
-        (b"", "has 0 bytes (at least 52)"),
+        (b"", "is 0 bytes long (minimum 52)"),
         (made(value_lengths=lengths(3, 3), values=b"seven b"), "values do not add up"),
         (made(value_lengths=lengths(3, 3), values=b"five "), "values do not add up"),
         (made(value_lengths=lengths(0xFFFFFFFF, 8), values=b"seven b"), "values do not add up"),

@@ -82,7 +82,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--port",
         type=port,
         default=0,
-        help="port of the first node; the next nodes use the next ports (default: free ports)",
+        help="port of the first node; later nodes use consecutive ports (default: free ports)",
     )
     add_flag(up, "--own-group", "run a ring in which each process starts a group")
     add_json(up)

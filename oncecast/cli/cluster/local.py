@@ -45,7 +45,7 @@ class Node(NamedTuple):
 
 
 class Ended(Exception):
-    """A node has ended unexpectedly."""
+    """A node has exited unexpectedly."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -236,7 +236,7 @@ def watch(nodes: list[Node], stop: threading.Event) -> None:
         check(nodes)
         ended = [node for node in nodes if node.process.poll() is not None]
         if len(ended) == len(nodes):
-            raise Ended("all nodes have ended")
+            raise Ended("all nodes have exited")
         for node in ended:
             if node not in reported:
                 reported.append(node)

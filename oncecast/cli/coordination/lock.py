@@ -36,7 +36,7 @@ def lease(word: str) -> float:
     value = seconds(word)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(
-            f"a lease of {word} seconds is not possible; use a finite time above 0"
+            f"a lease of {word} seconds is not possible; use a positive, finite number of seconds"
         )
     return value
 

@@ -55,7 +55,7 @@ def rate(word: str) -> float:
     value = float(word)
     if not value >= 0:
         raise argparse.ArgumentTypeError(
-            f"{word} is not a rate; use the puts per second, or 0 for no limit"
+            f"{word} is not a rate; use a number of puts per second, or 0 for no limit"
         )
     return value
 

@@ -69,9 +69,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     verb.set_defaults(run=bench)
 
     verb = verbs.add_parser(
-        "papers", help="repeat the experiments of papers and compare the figures"
+        "papers", help="reproduce experiments from papers and compare the results"
     )
-    add_option(verb, "--only", "NAME,NAME", "papers to repeat (default: all)", kind=papers.names)
+    add_option(verb, "--only", "NAME,NAME", "papers to reproduce (default: all)", kind=papers.names)
     verb.add_argument("--nodes", type=positive, help="number of nodes (default: as in the paper)")
     verb.add_argument("--seed", type=int, default=1, help="seed of the simulation (default: 1)")
     verb.add_argument("--json", action="store_true", help="print one JSON line per table")

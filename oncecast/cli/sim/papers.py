@@ -1,4 +1,4 @@
-"""`oncecast sim papers`: repeat the experiments of papers and compare the figures."""
+"""`oncecast sim papers`: reproduce experiments from papers and compare the results."""
 
 from __future__ import annotations
 

@@ -48,14 +48,16 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     archive.set_defaults(run=run_archive)
 
     audit = jobs.add_parser("audit", help="find lost, duplicated and reordered messages in traces")
-    audit.add_argument("traces", metavar="FILE", nargs="+", help="trace of `oncecast load --trace`")
+    audit.add_argument(
+        "traces", metavar="FILE", nargs="+", help="trace written by `oncecast load --trace`"
+    )
     audit.set_defaults(run=run_audit)
 
     metrics = jobs.add_parser(
         "metrics", help="compute throughput, latency, lag and load from traces"
     )
     metrics.add_argument(
-        "traces", metavar="FILE", nargs="+", help="trace of `oncecast load --trace`"
+        "traces", metavar="FILE", nargs="+", help="trace written by `oncecast load --trace`"
     )
     add_option(metrics, "--out", "DIR", "directory for a report with figures (default: no report)")
     metrics.set_defaults(run=run_metrics)
@@ -63,7 +65,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     experiments = jobs.add_parser(
         "experiments", help="write tables and figures from existing traces"
     )
-    experiments.add_argument("out", metavar="DIR", help="directory of `oncecast experiment run`")
+    experiments.add_argument(
+        "out", metavar="DIR", help="directory written by `oncecast experiment run`"
+    )
     experiments.set_defaults(run=run_experiments)
 
     for job in (archive, audit, metrics, experiments):

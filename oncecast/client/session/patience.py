@@ -25,7 +25,7 @@ ANSWERED_WITHIN = 256 * 1024 * 1024  # bytes; more than a client and a node have
 
 
 class Patience:
-    """`attempts` counts the waits in a row that ended without an answer."""
+    """Decides when to retry a request. `attempts` counts consecutive waits without an answer."""
 
     __slots__ = (
         "_alarm",

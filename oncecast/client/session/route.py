@@ -73,7 +73,7 @@ class Route:
         self._host, self._routes, self._pending = host, routes, pending
         self.group = group
         self.nodes, self.node = nodes, nodes[0]
-        self.heard = host.now  # time of the last message of the node
+        self.heard = host.now  # time of the last message from the node
         self.astray = False  # no answer yet from the current node
         self.led = True  # False after a node reported that no leader is known
         self.of_ring = False  # the nodes are processes of a ring
@@ -196,7 +196,7 @@ class Route:
     def _leave_silent(self) -> None:
         self._asking = False
         if len(self.nodes) > 1:
-            self.heard = self._host.now  # The next node gets the same time.
+            self.heard = self._host.now  # Give the next node the full timeout.
             self._move_to(self._next_node())
 
     def seen(self, view: GroupView) -> None:

@@ -87,7 +87,7 @@ class Renewed(Value):
 
 
 class Lapsed(Value):
-    """The lease has ended, so the node no longer holds the lock."""
+    """The lease has expired, so the node no longer holds the lock."""
 
     lock: str
     token: int

@@ -1,6 +1,6 @@
 """A fence rejects stale lock tokens on the side of the protected resource.
 
-A process can be paused while it holds a lock, and continue after its lease has ended. The lock
+A process can be paused while it holds a lock, and continue after its lease has expired. The lock
 cannot prevent this. A resource can, if it stores the highest token and rejects lower ones.
 """
 

@@ -1,8 +1,8 @@
 """LeaseMutex: a lock with leases and fencing tokens, which survives a crash of its holder.
 
 The tokens of a lock are 1, 2, 3, ... For each token, the Synod settles on one holder. A process may
-ask for the next token when the last one was released or its lease has ended. The holder may ask at
-any time, which renews its lease.
+ask for the next token when the last one was released or its lease has expired. The holder may ask
+at any time, which renews its lease.
 
 The settled value names the holder and the longest time that its lease can last, in true seconds.
 The lease starts for the holder when it asks. For every other process it starts when that process
@@ -52,7 +52,7 @@ class Query(Value, tag="Query"):
 
 
 class Vacant(Value):
-    """Timer: the lease of another process has ended."""
+    """Timer: another process's lease has expired."""
 
     lock: str
 
@@ -64,7 +64,7 @@ class Renewal(Value):
 
 
 class Ending(Value):
-    """Timer: our lease has ended."""
+    """Timer: our lease has expired."""
 
     lock: str
 

@@ -25,9 +25,9 @@ from oncecast.lab.scenarios.chord_steps import CHORD_STEPS
 from oncecast.lab.scenarios.scenario import run
 from oncecast.simulator.simulated import Simulation
 
-NEVER = 1e9  # seconds between turns of stabilizing, if the paper has none
+NEVER = 1e9  # stabilization interval in seconds, where the paper does not stabilize
 LOOKUPS = 10_000
-LOOKUPS_PER_RING = 500  # if the figures of rings differ much
+LOOKUPS_PER_RING = 500  # if results vary widely between rings
 RINGS_MAX = 50
 EVERY = 0.01  # seconds between lookups
 
@@ -264,7 +264,7 @@ def churn(experiment: Experiment) -> Table:
                 all(within(row[3], row[2], 0.1) for row in rows),  # type: ignore[arg-type]
             ),
         ),
-        notes=("each turn of stabilizing fixes one finger beyond the successor",),
+        notes=("each round of stabilization fixes one finger beyond the successor",),
     )
 
 

@@ -180,7 +180,7 @@ class Exclusive(Checker):
             sim.ask(node, Release(self.lock))
 
     def _stop(self, sim: Simulation, node: NodeId) -> None:
-        """Stop the work because the lease has ended. It may continue for the grace period."""
+        """Stop the work because the lease has expired. It may continue for the grace period."""
         mutex = mutex_of(sim, node)
         assert isinstance(mutex, LeaseMutex)
         entry = self.acting.get(node)

@@ -63,7 +63,7 @@ class Disk:
 
 
 class GroupHistory(Checker):
-    """Must run before all other checkers, which read the history."""
+    """Record the history of a group. Run it before the other checkers, which read the history."""
 
     def __init__(self, founders: Config) -> None:
         self.disks: dict[NodeId, Disk] = {}

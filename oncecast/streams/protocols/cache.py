@@ -190,6 +190,6 @@ class Cache:
     # -- time --
 
     def expire(self, now: float) -> None:
-        """Remove the samples whose lifespan has ended."""
+        """Remove the samples whose lifespan has expired."""
         for slot in [slot for slot, until in self._until.items() if until < now]:
             self.drop(slot)

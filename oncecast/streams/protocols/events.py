@@ -147,7 +147,7 @@ class LimitReached(Value):
 
 
 class SamplesLost(Value):
-    """This reader will never get `count` values of a writer."""
+    """This reader will never get `count` values from a writer."""
 
     stream: str
     writer: NodeId

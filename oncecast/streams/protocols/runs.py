@@ -59,7 +59,7 @@ class Runs:
             self._drop()
 
     def expire(self, now: float) -> None:
-        """Drop the runs whose lifespan has ended."""
+        """Drop the runs whose lifespan has expired."""
         while self._runs and self._runs[0][0] < now:
             self._drop()
 

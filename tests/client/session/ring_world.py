@@ -1,7 +1,7 @@
 """Two real groups that share the topics of a ring, and an entry at each process.
 
 The ring itself is not simulated: all processes read one table of owners, which the replicas update.
-The table is a little old, as it would be in a ring.
+The table is slightly stale, as it would be in a real ring.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def test_call_ids_start_at_a_random_number() -> None:
     assert Lone().session.calls.new_id() == Random(1).getrandbits(48) + 1
 
 
-def test_only_a_view_answers_a_request_for_the_ring() -> None:
+def test_ring_request_is_answered_only_by_a_ring_view() -> None:
     """SVC-3"""
     lone = Lone().start().ask(Ring(9))
     (look,) = lone.sent

@@ -168,7 +168,7 @@ def ended_at_once(*flags: str) -> subprocess.CompletedProcess[str]:
         (["--http", "0.0.0.0:0", "--insecure"], 5, "without a token and without TLS"),
         (["--listen", "nowhere"], 2, "not an address"),
         (["--snapshot-bytes", "many"], 2, "is not an integer"),
-        (["--tls-key", "k.pem"], 2, "give all three, or none"),
+        (["--tls-key", "k.pem"], 2, "give both, or none"),
         (
             ["--tls-key", "k", "--tls-certificate", "c", "--tls-ca", "a"],
             2,

@@ -15,7 +15,7 @@ from oncecast.dht.identifiers import Key, key_of, up_to
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.kernel.stack import Stack
 from oncecast.node.assemble import RingMembership, assemble
-from oncecast.ring.events import GroupFacts, KeyOwner, WhoseKey
+from oncecast.ring.events import GroupFacts, KeyOwner, WhereIs, WhoseKey
 from oncecast.simulator.simulated import Build
 from oncecast.wire.frames import Call, Fetch, Look, Owned, Scan
 from tests.client.session.client_world import FAST, TOPIC, World
@@ -38,10 +38,10 @@ NEW = next(
 
 
 class RingProcess(Protocol):
-    """Answers every request about a topic with its owner."""
+    """Answers every request about a topic with its owner, and those about a group."""
 
     name = "process"
-    Message = Call | Fetch | Look | Scan | WhoseKey | GroupFacts
+    Message = Call | Fetch | Look | Scan | WhoseKey | WhereIs | GroupFacts
 
     def __init__(
         self, me: NodeId, rng: Random, facts: dict[str, GroupFacts], processes: int = len(PROCESSES)
@@ -50,12 +50,16 @@ class RingProcess(Protocol):
         self._facts, self._processes = facts, processes
 
     def receive(
-        self, sender: NodeId, message: Call | Fetch | Look | Scan | WhoseKey | GroupFacts
+        self, sender: NodeId, message: Call | Fetch | Look | Scan | WhoseKey | WhereIs | GroupFacts
     ) -> None:
         if isinstance(message, GroupFacts):
             known = self._facts.get(message.group)
             if known is None or known.applied <= message.applied:
                 self._facts[message.group] = message
+            return
+        if isinstance(message, WhereIs):
+            if message.group in self._facts:
+                self.send(sender, self._facts[message.group])
             return
         topic = getattr(message.command if isinstance(message, Call) else message, "topic", "")
         owner = self._owner(message.key if isinstance(message, WhoseKey) else key_of(topic))

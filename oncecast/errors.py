@@ -31,8 +31,8 @@ OncecastError
 │   └── BadSetting · NotAllowed · BadOption
 └── BadHistory · BadRows · NoSpark · DataLost
 
-A refusal of a node (wire/errors.py) and the exit status of a command are derived from these
-classes. docs/errors.md is generated from them.
+The refusals that a node sends (wire/errors.py) and the exit status of a command are derived from
+these classes. docs/errors.md is generated from them.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class PayloadTooLarge(OncecastError, ValueError):
 
     code = "too-large"
     message = "the batch has more than {max:,} {what}"
-    remedy = "send less at once, or raise batch_bytes_max on the node"
+    remedy = "send smaller messages or batches, or raise batch_bytes_max on the node"
     exit_status = ExitStatus.USAGE
 
 
@@ -557,7 +557,7 @@ class BadName(CoordinationError):
     name: str
 
     code = "bad-name"
-    message = "{name!r:.80} is not a name of 1 to 255 bytes of UTF-8"
+    message = "{name!r:.80} is not a valid name (1 to 255 bytes of UTF-8)"
     remedy = "choose another name"
 
 
@@ -853,7 +853,7 @@ class FrameTooLong(ProtocolError):
 
     code = "frame-too-long"
     message = "frame of kind {kind} is {length:,} bytes long (limit {limit:,})"
-    remedy = "raise frame_bytes_max on all nodes, or send less at once"
+    remedy = "raise frame_bytes_max on all nodes, or send smaller messages"
 
 
 class Malformed(ProtocolError):

@@ -1,4 +1,4 @@
-"""Producers and consumers of a queue as processes; consumers are killed; the trace is audited.
+"""Run queue producers and consumers as processes, kill consumers, and audit the trace.
 
 python -m bench.queues [--elements 100000] [--producers 8] [--consumers 8] [--kill-every 3]
 """

@@ -89,7 +89,7 @@ class Staging:
         return None if known is None else known.staged.get(number, {}).get(part)
 
     def topics(self, source: str, number: int) -> Iterator[str]:
-        """Return the topics of the parts of a number, each once."""
+        """Return the distinct topics of the parts staged under a number."""
         known = self.sources.get(source)
         parts = known.staged.get(number, {}).values() if known is not None else ()
         return iter(dict.fromkeys(part.topic for part in parts))

@@ -25,7 +25,11 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "check", help="check that histories are linearizable; exit status 1 if they are not"
     )
     verb.add_argument(
-        "files", metavar="FILE", type=Path, nargs="+", help="histories of all clients of a run"
+        "files",
+        metavar="FILE",
+        type=Path,
+        nargs="+",
+        help="history files from all clients of one run",
     )
     about = "search steps for each topic and subscription"
     add_option(verb, "--steps", "N", about, STEPS_MAX, steps)

@@ -70,7 +70,7 @@ class AccessControl:
         credentials = None
         if password is not None:
             if not password:
-                raise InvalidArgument("the password is empty", "choose a long one")
+                raise InvalidArgument("the password is empty", "choose a password")
             salt = secrets.token_bytes(SALT_BYTES)
             credentials = await asyncio.to_thread(derive, password, salt)
         await self._change(do.AddUser(name, credentials, admin))
@@ -93,7 +93,9 @@ class AccessControl:
         It is valid for `expires_after` seconds, or until it is revoked.
         """
         if expires_after is not None and not expires_after > 0:
-            raise InvalidArgument(f"expires_after is {expires_after}", "use seconds above 0")
+            raise InvalidArgument(
+                f"expires_after is {expires_after}", "use a positive number of seconds"
+            )
         id, secret = secrets.token_hex(ID_BYTES), secrets.token_urlsafe(SECRET_BYTES)
         salt, lifetime = secrets.token_bytes(SALT_BYTES), int((expires_after or 0) * 1e6)
         await self._change(do.CreateToken(id, principal, salt, hash_of(secret, salt), 0, lifetime))

@@ -61,5 +61,5 @@ class ClientOptions:
         return self.name is not None or self.state is not None
 
     def anonymous_at(self, address: str) -> ClientOptions:
-        """Return the options for a second client, without a name, of another node."""
+        """Return the options for an unnamed second client of another node."""
         return replace(self, address=address, name=None, state=None, zstd=None)

@@ -57,4 +57,4 @@ def skim(buffer: bytes | bytearray | memoryview) -> None:
             raise Malformed(f"cannot decode {size} bytes: unexpected item {first:#x}")
         left += length
         if items + left > ITEMS_MAX:
-            raise Malformed(f"a message has more than {ITEMS_MAX:,} items; send less at once")
+            raise Malformed(f"a message has more than {ITEMS_MAX:,} items; split it")

@@ -132,7 +132,7 @@ class Transport:
         return (
             f"{type(message).__name__} of {len(body)} bytes not sent (limit "
             f"{self._wires.options.frame_bytes_max}); raise frame_bytes_max on all nodes, or send "
-            "less at once"
+            "smaller messages"
         )
 
     # -- receiving --

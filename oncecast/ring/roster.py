@@ -202,7 +202,7 @@ class Roster(Protocol):
         self._asked.clear()
 
     def _tells(self, facts: GroupFacts) -> bool:
-        """Return whether to publish facts: as their leader, or if the group has no leader."""
+        """Return whether to publish the facts: only if this replica leads, or no replica does."""
         return facts.leader in ("", f"{self.me}/{facts.group}")
 
     def _learn(self, sender: NodeId, cards: tuple[Card, ...]) -> None:

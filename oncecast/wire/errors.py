@@ -1,4 +1,4 @@
-"""The refusals of a node and of the client session, as they cross the wire.
+"""Refusals by a node or a client session, as sent over the wire.
 
 A refused command has changed nothing (but the clock). Each refusal names the exception that a
 client raises for it; code, message, remedy and exit status are declared there.

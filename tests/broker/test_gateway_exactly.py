@@ -1,4 +1,4 @@
-"""The gateway, effect by effect: exact limits and lost leases."""
+"""The exact effects of the gateway at its limits and when a lease is lost."""
 
 from __future__ import annotations
 

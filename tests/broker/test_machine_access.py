@@ -65,7 +65,7 @@ def test_only_user_cannot_be_removed_as_that_would_open_the_cluster() -> None:
     assert secured().apply(do.RemoveUser("root")) == LOCKED
 
 
-def test_first_token_must_be_of_an_administrator_and_without_end() -> None:
+def test_first_token_must_belong_to_an_administrator_and_never_expire() -> None:
     steps = Steps()
     assert steps.apply(TOKEN) == LOCKED
     steps.apply(do.Allow(Rule("ann", ("admin",), "*")))

@@ -437,7 +437,7 @@ class Replicas(World):
 
 
 def wrong_leader(seed: int) -> None:
-    """Run a leader with a clock a year ahead, while messages with an age limit are put."""
+    """Run a leader whose clock is a year ahead while clients put messages with an age limit."""
     world = Replicas(seed)
     sim, services = world.sim, world.services
     world.run_until(lambda: len(services[NODE].group.nodes()) == 3)

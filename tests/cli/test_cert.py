@@ -202,7 +202,7 @@ def test_certificate_of_a_client_cannot_sign_others(capsys: pytest.CaptureFixtur
     Path("certs/client-ann.pem").replace("certs/ca.pem")
     Path("certs/client-ann.key").replace("certs/ca.key")
     assert cert("client", "bob") == ExitStatus.USAGE
-    assert "not that of a CA" in capsys.readouterr().err
+    assert "the certificate is not a CA certificate" in capsys.readouterr().err
 
 
 def test_certificate_expires_with_its_authority_at_the_latest() -> None:

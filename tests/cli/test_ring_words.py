@@ -71,7 +71,7 @@ def whole(*, away: tuple[str, ...] = (), odd: str = "") -> Ring:
 # Status
 
 
-def test_healthy_ring_has_five_lines() -> None:
+def test_healthy_ring_is_shown_in_five_lines() -> None:
     assert status_words(whole()).splitlines() == [
         "ring      3 processes, 3 groups, as seen by h:1",
         "leaders   all groups have a leader",

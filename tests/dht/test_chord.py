@@ -1,4 +1,4 @@
-"""Chord, rule by rule: these inputs, exactly these effects. NET-4"""
+"""Chord, rule by rule: the exact effects of each input. NET-4"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scribe, rule by rule: these inputs, exactly these effects. NET-5"""
+"""Scribe, rule by rule: the exact effects of each input. NET-5"""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_line_over_the_limit_is_rejected_after_earlier_lines_are_stored(
     text = b"before\n" + bytes(61 << 20) + b"\nbehind\n"
     status, out, err = command(node, "put", "large", "-", text=text)
     assert (status, out) == (ExitStatus.USAGE, "0\n")
-    assert "the line is too long (limit 62,914,560 bytes); send less at once" in err
+    assert "the line is too long (limit 62,914,560 bytes); send smaller messages or batches" in err
     assert oncecast("put", "large", "after")[:2] == (ExitStatus.OK, "1\n")
     assert oncecast("get", "large", "--count", "9")[1] == "before\nafter\n"
 
@@ -145,7 +145,8 @@ def test_message_over_the_limit_of_the_node_is_rejected(tmp_path: Path) -> None:
         command(node, "sub", "t")
         status, out, err = command(node, "put", "t", "x" * 2000)
         assert (status, out) == (ExitStatus.USAGE, "")
-        assert "the message is 2,000 bytes long (limit 928); send less at once, or raise" in err
+        assert "the message is 2,000 bytes long (limit 928); " in err
+        assert "(limit 928); send smaller messages or batches, or raise" in err
         assert command(node, "put", "t", "small")[:2] == (ExitStatus.OK, "0\n")
 
 

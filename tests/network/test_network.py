@@ -174,7 +174,7 @@ def test_messages_sent_before_the_stop_arrive(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_peer_that_does_not_read_delays_the_stop_for_a_limited_time() -> None:
+def test_peer_that_does_not_read_delays_shutdown_up_to_the_drain_timeout() -> None:
     async def test() -> None:
         async with RawPeer() as peer, Node(drain_timeout=0.05) as a:
             a.request(Tell(peer.id, bytes(500_000)))

@@ -1,4 +1,4 @@
-"""NET-2: HyParView, one input at a time: exactly these effects."""
+"""NET-2: HyParView, rule by rule: the exact effects of each input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mesh, rule by rule: these inputs, exactly these effects."""
+"""Mesh, rule by rule: the exact effects of each input."""
 
 from __future__ import annotations
 

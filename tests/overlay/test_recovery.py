@@ -1,4 +1,4 @@
-"""Recovery, rule by rule: these inputs, exactly these effects. NET-3"""
+"""Recovery, rule by rule: the exact effects of each input. NET-3"""
 
 from __future__ import annotations
 

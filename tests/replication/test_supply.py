@@ -238,7 +238,7 @@ def test_silent_source_is_given_up() -> None:
     assert group.transfer.taking is None
 
 
-def test_newer_snapshot_of_the_same_source_replaces_the_older_one() -> None:
+def test_newer_snapshot_from_the_same_source_replaces_the_older_one() -> None:
     group = taking()
     newer = msgspec.structs.replace(AHEAD, slot=9, needed=8)
     assert sends(hear(group, C, newer)) == [(C, WantPiece(9, 0))]

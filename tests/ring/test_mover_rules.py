@@ -1,4 +1,4 @@
-"""The mover of one replica, rule by rule: these inputs, exactly these effects. REP-6"""
+"""The mover of one replica, rule by rule: the exact effects of each input. REP-6"""
 
 from __future__ import annotations
 

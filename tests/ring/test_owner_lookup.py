@@ -1,4 +1,4 @@
-"""The owner lookup, rule by rule: these inputs, exactly these effects. REP-4"""
+"""The owner lookup, rule by rule: the exact effects of each input. REP-4"""
 
 from __future__ import annotations
 

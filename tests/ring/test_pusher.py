@@ -1,4 +1,4 @@
-"""The pusher, rule by rule: these inputs, exactly these effects. NET-6"""
+"""The pusher, rule by rule: the exact effects of each input. NET-6"""
 
 from __future__ import annotations
 

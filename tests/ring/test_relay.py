@@ -1,4 +1,4 @@
-"""The relay, rule by rule: these inputs, exactly these effects. NET-5, NET-6"""
+"""The relay, rule by rule: the exact effects of each input. NET-5, NET-6"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roster, rule by rule: these inputs, exactly these effects. REP-4, REP-5"""
+"""The roster, rule by rule: the exact effects of each input. REP-4, REP-5"""
 
 from __future__ import annotations
 

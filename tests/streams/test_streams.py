@@ -308,7 +308,7 @@ def test_reliable_readers_do_not_agree_after_the_writer_crashes() -> None:
 @settings(max_examples=8, deadline=None)
 @pytest.mark.long
 def test_many_readers_agree_despite_losses(readers: int, seed: int) -> None:
-    """DDS-3: up to 50 readers, with losses also while they compare."""
+    """DDS-3: up to 50 readers, with losses even while they compare states."""
     wires = Wires("w", *(f"r{index}" for index in range(readers)), seed=seed)
     for index in range(readers):
         wires.reader(f"r{index}", AGREED)

@@ -41,7 +41,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "hosts",
         metavar="HOST",
         nargs="+",
-        help="each name and IP address at which clients and nodes reach this node, without port",
+        help="names and IP addresses at which clients and nodes reach this node, without the port",
     )
     node.add_argument("--name", help="name of the files (default: the first host)")
     add_making(node, run_node)
@@ -52,7 +52,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
     shown = verbs.add_parser("show", help="show certificates; exit status 1 if one has expired")
     shown.add_argument("files", metavar="FILE", type=Path, nargs="+", help="PEM file")
-    shown.add_argument("--ca", metavar="FILE", type=Path, help="check that this CA has signed them")
+    shown.add_argument(
+        "--ca", metavar="FILE", type=Path, help="check that this CA signed the certificates"
+    )
     add_json(shown)
     shown.set_defaults(run=lambda arguments: guarded(arguments, run_show))
 

@@ -47,11 +47,12 @@ class Authority:
             constraints = self.certificate.extensions.get_extension_for_class(x509.BasicConstraints)
         except (ValueError, TypeError, x509.ExtensionNotFound) as error:
             raise InvalidArgument(
-                f"the CA cannot be read: {error}", "use the files of `oncecast cert init`"
+                f"the CA cannot be read: {error}", "use the files that `oncecast cert init` wrote"
             ) from error
         if not constraints.value.ca or not isinstance(self._key, ec.EllipticCurvePrivateKey):
             raise InvalidArgument(
-                "the certificate is not that of a CA", "use the files of `oncecast cert init`"
+                "the certificate is not a CA certificate",
+                "use the files that `oncecast cert init` wrote",
             )
         if self._key.public_key() != self.certificate.public_key():
             raise InvalidArgument(

@@ -168,7 +168,7 @@ def come_together(nodes: list[Node], stop: threading.Event, ring: bool) -> bool:
             return True
         if monotonic() > give_up:
             words = "; ".join(f"{node.address}: {last_line(node)}" for node in nodes)
-            raise Ended(f"the nodes have not formed a cluster within {patience:g} s; {words}")
+            raise Ended(f"the nodes did not form a cluster within {patience:g} s; {words}")
     return False
 
 

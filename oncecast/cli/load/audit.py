@@ -2,7 +2,7 @@
 
 The value of a message starts with `producer.sequence`, counted by the producer for each topic. A
 reader may `rewind` and then gets messages again, marked `redelivered`. It may also unsubscribe and
-`resubscribe`, and then expects the messages from the new offset on.
+`resubscribe`, and then expects all messages from the new offset.
 """
 
 from __future__ import annotations

@@ -371,7 +371,7 @@ class ClientSession(Protocol):
 
     @property
     def busy(self) -> Overloaded | None:
-        """Return the refusal of a node that is too busy to store puts, or None."""
+        """Return the refusal from a node that is too busy to store puts, or None."""
         return next((flow.busy for flow in self.flows.values() if flow.busy is not None), None)
 
     @property

@@ -1,4 +1,4 @@
-"""A ring in which one or two links are cut: no two members are certain to own the same key.
+"""A ring in which one or two links are cut: no two members are certain that they own the same key.
 
 All nodes can still reach each other through another node. Chord does not promise one owner for each
 key then, only that uncertain answers are marked. A lookup ends at the latest when the links are
@@ -63,7 +63,7 @@ class Certainty(Checker):
             certain = [each for each in members if each.owns(key) is Ownership.CERTAIN]
             owners = [member.position.node for member in certain]
             if len(owners) > 1:
-                raise Violation(f"{' and '.join(owners)} are certain to own {key.hex()[:8]}")
+                raise Violation(f"{' and '.join(owners)} are certain that they own {key.hex()[:8]}")
 
     def finish(self, sim: Simulation) -> None:
         if self._waiting:

@@ -1,4 +1,4 @@
-"""A client session reports each answer once: these inputs have exactly these effects."""
+"""A client session reports each answer once: the exact effects of each input."""
 
 from __future__ import annotations
 

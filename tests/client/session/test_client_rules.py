@@ -1,4 +1,4 @@
-"""The client session around its parts: these inputs, exactly these effects."""
+"""The client session around its parts: the exact effects of each input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a durable client keeps its outbox small: these inputs, exactly these effects."""
+"""How a durable client keeps its outbox small: the exact effects of each input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Putting, effect by effect: limits, pauses, and every case of renumbering."""
+"""The exact effects of puts: limits, pauses, and every case of renumbering."""
 
 from __future__ import annotations
 

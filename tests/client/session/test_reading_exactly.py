@@ -1,4 +1,4 @@
-"""Reading, effect by effect: limits at their boundaries, and every way that a reading ends."""
+"""The exact effects of reads: limits at their boundaries, and every way that a reader ends."""
 
 from __future__ import annotations
 

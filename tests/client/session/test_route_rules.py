@@ -1,4 +1,4 @@
-"""Route, rule by rule: these inputs, exactly these effects."""
+"""Route, rule by rule: the exact effects of each input."""
 
 from __future__ import annotations
 

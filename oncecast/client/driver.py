@@ -30,6 +30,7 @@ from oncecast.errors import (
 from oncecast.kernel.codec import Buffer, Codec
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
+from oncecast.network.addresses import split
 from oncecast.network.connection import Connection, Wires
 from oncecast.network.framing import BYE, GREETING, HEADER_BYTES, MESSAGE, PONG
 from oncecast.network.handshake import (
@@ -52,6 +53,7 @@ from oncecast.network.options import MiB, Options, Stats
 from oncecast.network.tls import Tls
 from oncecast.network.transport import Transport
 from oncecast.network.trust import Trust
+from oncecast.security.certificates import check_node
 from oncecast.security.secret import NONCE_BYTES, ClusterSecret
 from oncecast.storage.journal import Journal
 
@@ -88,6 +90,9 @@ class ClientLink(Link):
         self.linked: asyncio.Future[None] = wires.loop.create_future()
 
     async def _greet(self, connection: Connection, ask: Ask) -> None:
+        tls = self._trust.tls
+        if self._transport.login.node and tls is not None and tls.identifies:
+            check_node(connection.peer_certificate(), split(self.peer)[0], self.peer)
         welcome = await self._log_in(ask)
         self._transport.name, self.batch_bytes_max = welcome.you, welcome.batch_bytes_max
         self._transport.limit()
@@ -106,6 +111,7 @@ class ClientLink(Link):
             login.token or "",
             exchange.first() if exchange else "",
             b"" if secret is None else secrets.token_bytes(NONCE_BYTES),
+            login.node,
         )
         if exchange is None:
             answer = await introduce(hello, secret, ask)

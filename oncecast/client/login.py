@@ -14,11 +14,15 @@ NONCE_BYTES = 18  # a multiple of 3, so that its base64 has no padding
 
 @dataclass(frozen=True)
 class Login:
-    """User and password, or a token, or none of them for an anonymous client."""
+    """User and password, or a token, or none of them for an anonymous client.
+
+    `node` is the address of a node that asks other nodes before it joins them.
+    """
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
+    node: str = ""
 
     def __post_init__(self) -> None:
         if (self.user is None) != (self.password is None):

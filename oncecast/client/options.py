@@ -31,6 +31,7 @@ class ClientOptions:
     password: str | None = None
     token: str | None = None
     secret: ClusterSecret | None = None  # of a node that connects as a client
+    node: str = ""  # the address of a node that asks before it joins
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -53,7 +54,7 @@ class ClientOptions:
 
     @property
     def login(self) -> Login:
-        return Login(self.user, self.password, self.token)
+        return Login(self.user, self.password, self.token, self.node)
 
     @property
     def durable_name(self) -> bool:

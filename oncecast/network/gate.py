@@ -54,10 +54,10 @@ class Gate:
     # -- peers --
 
     async def _peer(self, hello: Hello, dialler: Dialler) -> Admission:
-        tls, secret = self._trust.tls, self._trust.secret
+        tls, secret, node = self._trust.tls, self._trust.secret, hello.node or hello.sender
         identified = tls is not None and tls.identifies
         if identified:
-            check_node(dialler.certificate, host_of(hello.sender), hello.sender)
+            check_node(dialler.certificate, host_of(node), node)
         if secret is not None:
             return await self._by_secret(hello, dialler)
         if self.exposed and not identified:
@@ -69,7 +69,7 @@ class Gate:
         return Admission(NODE)
 
     async def _by_secret(self, hello: Hello, dialler: Dialler) -> Admission:
-        secret, sender = self._trust.secret, hello.sender or "the node"
+        secret, sender = self._trust.secret, hello.node or hello.sender or "the node"
         assert secret is not None
         if len(hello.nonce) != NONCE_BYTES:
             raise Refused(
@@ -94,7 +94,9 @@ class Gate:
             decoy_key=self._decoy_key,
         )
         try:
-            if how == PASSWORD:
+            if hello.node:
+                admission = await self._peer(hello, dialler)
+            elif how == PASSWORD:
                 admission = await self._by_password(scram, hello, dialler)
             elif how == SECRET:
                 admission = await self._by_secret(hello, dialler)

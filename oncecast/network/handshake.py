@@ -10,12 +10,14 @@ acceptor    Welcome     with the acceptor's own proof; at any time a Refusal, wi
 | a client without a login | | no Challenge | of its certificate, or anonymous |
 | a client with a token | `token` | no Challenge | of the token |
 | a client with user and password | `login` | `login`: the messages of SCRAM-SHA-256 | the user |
+| a node that asks before it joins | `node`, `nonce` | as a peer | `oncecast:node` |
 | a node with the cluster secret, as a client | `nonce` | `nonce`, then `mac`s | `oncecast:node` |
 | a peer with the cluster secret | `nonce` | `nonce`, then `mac`s | `oncecast:node` |
 | a peer without | | no Challenge | `oncecast:node` |
 
 With TLS and a CA, a peer also needs the certificate of a node, on both sides. A node that listens
-beyond loopback accepts no peer that has neither. A side that expects a proof and gets none ends the
+beyond loopback accepts no peer that has neither. A node that asks before it joins connects as a
+client, and is checked as a peer: so it learns nothing from nodes that would refuse it later. A side that expects a proof and gets none ends the
 handshake: a dialler with a password or a secret does not accept a Welcome without Challenge.
 
 A client sends its name as `sender`, or an empty one to get a name assigned (SVC-8). Its `to` is the
@@ -51,6 +53,7 @@ class Hello(Value, tag="Hello"):
     token: str = ""  # of a client
     login: str = ""  # client-first of SCRAM
     nonce: bytes = b""  # of a node that knows the cluster secret
+    node: str = ""  # the address of a node that asks as a client before it joins
 
 
 class Challenge(Value, tag="Challenge"):

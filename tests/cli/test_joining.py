@@ -30,7 +30,7 @@ class Peers:
         if known is None:
             self.known[address] = True
             logging.getLogger("oncecast.network").info("unreachable peer=%s", address)
-            raise NotConnected(f"{address}: no answer")
+            raise NotConnected(f"{address}: no answer", refused=False)
         return known
 
 

@@ -1,6 +1,7 @@
 """Decide whether a node that joins becomes a replica of a group or a process of a ring.
 
-The peers to join decide: a new node asks them. After a restart, its data directory decides.
+The peers to join decide: a new node asks them. They answer only if they accept it as a node, so a
+node without the cluster secret waits. After a restart, its data directory decides.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from oncecast.client.options import ClientOptions
 from oncecast.client.running import Running
-from oncecast.errors import BadSetting, OncecastError, TlsUnusable
+from oncecast.errors import BadSetting, NotConnected, OncecastError, Refused, TlsUnusable
 from oncecast.network.incidents import line
 from oncecast.node.config import Settings, addresses
 from oncecast.node.derived import check_exposure, secret_of, tls_of
@@ -71,8 +72,17 @@ async def first_answer(settings: Settings, others: list[str]) -> tuple[str, bool
             except OncecastError as error:
                 if logged.get(each) != str(error):  # log each reason once
                     logged[each] = str(error)
-                    logger.info(line("waits", {"for": each, "why": error}))
+                    tell(each, error)
         await asyncio.sleep(PAUSE)
+
+
+def tell(peer: str, error: OncecastError) -> None:
+    """Log why the node waits; a refusal is a warning, because it needs a correction."""
+    why, level = str(error), logging.INFO
+    if isinstance(error, Refused) or (isinstance(error, NotConnected) and error.refused):
+        reason = why.removeprefix(f"cannot connect to {peer}: ")
+        why, level = f"{peer} refuses this node: {reason}", logging.WARNING
+    logger.log(level, line("waits", {"for": peer, "why": why}))
 
 
 async def is_process(settings: Settings, address: str) -> bool:
@@ -83,6 +93,7 @@ async def is_process(settings: Settings, address: str) -> bool:
         tls=tls_of(settings),
         secret=secret_of(settings.cluster_secret_file),
         cluster=settings.cluster,
+        node=settings.advertise or settings.listen,
     )
     async with Running(options) as client:
         return bool((await client.cluster.ring()).processes)

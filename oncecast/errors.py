@@ -356,6 +356,7 @@ class Forgotten(OncecastError):
 
 
 DISK = "data on the node's disk"
+RULES = "administrative requests to a process that does not know the rules of its ring yet"
 
 
 @with_fields
@@ -372,6 +373,8 @@ class Overloaded(OncecastError):
         super().__post_init__()
         if self.what == DISK:
             self.message = "the node's disk is full"
+        elif self.what == RULES:
+            self.message = "the process has just joined and does not know the rules of its ring yet"
 
 
 class TimedOut(OncecastError, TimeoutError):

@@ -4,6 +4,9 @@ A request without permission gets the same answer whether or not its topic exist
 with its lease is sure to know the newest rules, so other nodes refuse nothing that the leader would
 check anyway: they redirect the client, as they do with any request. A leader without its lease
 drops the request, and the client sends it again.
+
+A process that joins a ring begins without rules. Until it has those of the ring, administrative
+requests are answered Overloaded, and the client sends them again.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.security.access import ADMIN, MANAGE, PUT, Access
 from oncecast.security.principals import ANONYMOUS
 from oncecast.wire.commands import PublishStaged
-from oncecast.wire.errors import Denied
+from oncecast.wire.errors import RULES, Denied, Overloaded
 from oncecast.wire.frames import (
     Answer,
     Call,
@@ -77,8 +80,9 @@ class Guard:
         verdict: Callable[[Value], Verdict] = lambda message: Verdict.REFUSE,
         staged: Callable[[PublishStaged], Iterable[str]] = lambda command: (),
         report: Callable[[Checked], None] = lambda checked: None,
+        unsettled: Callable[[], bool] = lambda: False,  # whether there may be unknown rules
     ) -> None:
-        self._access, self._principal_of = access, principal_of
+        self._access, self._principal_of, self.unsettled = access, principal_of, unsettled
         self._verdict, self._staged, self.report = verdict, staged, report
         self.denied = 0  # requests so far
         # Whether administrative requests are reported before the first user is added, too.
@@ -87,7 +91,7 @@ class Guard:
     def __call__(self, sender: NodeId, message: Value) -> tuple[Value, ...] | None:
         """Return None to let a message in, or else the answers to it."""
         access = self._access()
-        if access.open and not self.audits_open:
+        if access.open and not self.audits_open and not self.unsettled():
             return None
         return self.judge(access, sender, message)
 
@@ -100,6 +104,12 @@ class Guard:
             if needs is None:
                 return None  # of a node
             verb, topic, name = needs(message)
+        if access.open:
+            if verb == ADMIN and self.unsettled():
+                redirects = self._verdict(message) is Verdict.REDIRECT
+                return None if redirects else (Answer(id_of(message), Overloaded(RULES)),)
+            if not self.audits_open:
+                return None
         principal = self._principal_of(sender)
         if access.permits(principal, verb, topic, name) and (
             verb or self._may_publish(access, principal, message)
@@ -139,20 +149,30 @@ def refusal_of(message: Value) -> Value:
     if isinstance(message, Tune):
         message = message.fetch
     if not isinstance(message, Fetch):
-        id: int = getattr(message, "id")  # noqa: B009  # every other frame has one
-        return Answer(id, DENIED)
+        return Answer(id_of(message), DENIED)
     names = (message.topic, message.subscription)
     if any(map(too_long, names)):
         names = ("", "")  # they may be too long for a frame
     return FlowEnded(*names, message.epoch, DENIED)
 
 
+def id_of(message: Value) -> int:
+    """Return the id of a request. Every frame but Fetch and Tune has one."""
+    id: int = getattr(message, "id")  # noqa: B009  # the frames have no common base
+    return id
+
+
 def guard_of_replica(
     service: Service,
     principal_of: PrincipalOf = anonymous,
     report: Callable[[Checked], None] = lambda checked: None,
+    *,
+    on_ring: bool = False,
 ) -> Guard:
-    """Return the guard of a replica, with the rules of its group."""
+    """Return the guard of a replica, with the rules of its group.
+
+    A group on a ring gets the rules with its first topics, or later from its process.
+    """
 
     def verdict(message: Value) -> Verdict:
         if not isinstance(message, OF_LEADER):
@@ -164,12 +184,16 @@ def guard_of_replica(
     def staged(command: PublishStaged) -> Iterable[str]:
         return service.machine.registry.staging.topics(command.source, command.number)
 
+    def unsettled() -> bool:
+        return on_ring and not service.machine.registry.owns_arc
+
     return Guard(
         lambda: service.machine.registry.access,
         principal_of,
         verdict=verdict,
         staged=staged,
         report=report,
+        unsettled=unsettled,
     )
 
 
@@ -177,6 +201,7 @@ def guard_of_process(
     access: Callable[[], Access],
     principal_of: PrincipalOf = anonymous,
     report: Callable[[Checked], None] = lambda checked: None,
+    unsettled: Callable[[], bool] = lambda: False,
 ) -> Guard:
     """Return the guard of a ring stack, which redirects requests about topics to their owners.
 
@@ -189,4 +214,4 @@ def guard_of_process(
             return Verdict.DROP
         return Verdict.REDIRECT if isinstance(message, OF_OWNER) else Verdict.REFUSE
 
-    return Guard(access, principal_of, verdict=verdict, report=report)
+    return Guard(access, principal_of, verdict=verdict, report=report, unsettled=unsettled)

@@ -75,6 +75,11 @@ class Registry:
         self.last_epoch += 1
         return self.last_epoch
 
+    @property
+    def owns_arc(self) -> bool:
+        """Return whether the group owns a part of a ring. It got the users with its first part."""
+        return self.holdings is not None and self.holdings.low is not None
+
     def elsewhere(self, name: str) -> NotHere | None:
         """Return NotHere if another group owns this name or it is moving there."""
         if self.holdings is None or name in self.topics or self.holdings.owns(name):

@@ -100,12 +100,13 @@ def assemble(
             replicas=options.size,
         )
         layers += [mover, Pusher(me, rng, service=service, process=membership.process)]
-    guard = guard_of_replica(service, principal_of)
+    on_ring = membership is not None
+    guard = guard_of_replica(service, principal_of, on_ring=on_ring)
 
     def check(sender: NodeId, message: Value) -> tuple[Value, ...] | None:
-        # As the guard itself, inlined: without users, each message costs one comparison.
+        # As the guard itself, inlined: without users, each message costs a few comparisons.
         access = service.machine.registry.access
-        if access.open and not guard.audits_open:
+        if access.open and not guard.audits_open and not (on_ring and guard.unsettled()):
             return None
         return guard.judge(access, sender, message)
 

@@ -55,6 +55,7 @@ def assemble_ring(
     access: Callable[[], Access] | None = None,  # users and rules; None: everything is allowed
     principal_of: PrincipalOf = anonymous,  # the principal of a connected client
     report: Callable[[Checked], None] = lambda checked: None,  # for the audit
+    unsettled: Callable[[], bool] = lambda: False,  # whether the ring may have unknown rules
     audits_open: bool = False,  # also report administrative requests before the first user is added
 ) -> RingParts:
     views = HyParView(me, rng, contacts=contacts, shuffle_every=options.shuffle_every)
@@ -91,7 +92,7 @@ def assemble_ring(
         principal_of=principal_of,
     )
     viewer = Viewer(me, rng, roster=roster, scribe=scribe, relay=relay)
-    guard = None if access is None else guard_of_process(access, principal_of, report)
+    guard = None if access is None else guard_of_process(access, principal_of, report, unsettled)
     if guard is not None:
         guard.audits_open = audits_open
     layers = (views, gossip, chord, scribe, roster, owner_lookup, relay, viewer)

@@ -64,6 +64,7 @@ class RingServer(Process):
         self._leaving: dict[str, tuple[NodeId, ...]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._disk: OsDisk | None = None
+        self._settled = False  # whether this process has known the rules of its ring
         try:
             self._disk = open_directory(settings.data, OURS_OF_RING)
             self.identity = self._find_identity()
@@ -99,6 +100,7 @@ class RingServer(Process):
             access=self.access,
             principal_of=self._principal_of,
             report=self._report,
+            unsettled=self.unsettled,
             audits_open=self.audit.to_file,
         )
 
@@ -189,6 +191,20 @@ class RingServer(Process):
             if replica.access.version > newest.version:
                 newest = replica.access
         return newest
+
+    def unsettled(self) -> bool:
+        """Return whether this process has joined a ring and does not know its rules yet.
+
+        It gets them with the first topics of its group, or when it backs up a group with topics.
+        """
+        self._settled = self._settled or self.identity.first or self._owns_arc()
+        return not self._settled
+
+    def _owns_arc(self) -> bool:
+        return any(
+            replica.group.is_member and replica.parts.service.machine.registry.owns_arc
+            for replica in self.replicas.values()
+        )
 
     def _share_access(self) -> None:
         """Give the groups that are led here newer users, tokens and rules of other groups.

@@ -12,6 +12,7 @@ import msgspec
 
 from oncecast import errors
 from oncecast.errors import DISK as DISK
+from oncecast.errors import RULES as RULES
 from oncecast.errors import OncecastError
 from oncecast.kernel.protocol import Value
 

@@ -8,7 +8,7 @@ from typing import Any
 from oncecast.broker.guard import Checked
 from oncecast.kernel.protocol import Emit, NodeId, Send, Value
 from oncecast.kernel.stack import Output, Wake
-from oncecast.node.assemble import assemble
+from oncecast.node.assemble import RingMembership, assemble
 from oncecast.security.access import Rule
 from oncecast.security.scram import Credentials
 from oncecast.storage.journal import Journal
@@ -24,12 +24,19 @@ PRINCIPALS = {ANN: "ann", BOB: "bob", ROOT: "root"}  # STRANGER is anonymous
 class GuardedDesk(Desk):
     """The client `client/NAME` has the principal NAME."""
 
+    membership: RingMembership | None = None
+
     def begin(self) -> None:
         self.waiting = False
         self.events: list[Value] = []
         self.denials: list[Checked] = []
         self.acts: list[Checked] = []  # administrative requests that were allowed
-        parts = assemble(ME, Random(0), principal_of=lambda client: PRINCIPALS.get(client, ""))
+        parts = assemble(
+            ME,
+            Random(0),
+            principal_of=lambda client: PRINCIPALS.get(client, ""),
+            membership=self.membership,
+        )
         self.parts, self.stack = parts, parts.stack
         self.service, self.gateway = parts.service, parts.gateway
         parts.guard.report = self._hear

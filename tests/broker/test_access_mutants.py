@@ -21,6 +21,7 @@ from oncecast.ring.relay import Relay
 from oncecast.security.access import Access
 from oncecast.security.patterns import Pattern
 from tests.broker import test_guard as guard
+from tests.broker import test_guard_joined as joined
 from tests.broker import test_machine_access as machine
 from tests.broker import test_needs as needs
 from tests.lab.scenarios import test_access as world
@@ -133,6 +134,16 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     "guard lets denied requests in": (
         needs.test_principal_with_one_rule_gets_exactly_what_that_rule_allows,
         Guard, "judge", "if access.permits(", "if True or access.permits(",
+    ),
+    "joined process is open to administrators": (
+        lambda: joined.test_joined_process_answers_administrative_requests_when_it_knows_the_rules(
+            joined.ADMINISTRATIVE[0], audits_open=True
+        ),
+        Guard, "judge", "if verb == ADMIN and self.unsettled():", "if False:",
+    ),
+    "empty group is open to administrators": (
+        joined.test_empty_group_of_a_ring_refuses_administrative_requests,
+        Guard, "judge", "if verb == ADMIN and self.unsettled():", "if False:",
     ),
     "parts are published without put": (
         on_desk(guard.test_staged_parts_are_published_only_with_put_on_their_topics),

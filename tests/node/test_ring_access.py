@@ -12,7 +12,7 @@ import pytest
 
 import oncecast
 from oncecast.client.client import Client
-from oncecast.errors import Denied, NotAuthenticated
+from oncecast.errors import Denied, NotAuthenticated, Overloaded
 from oncecast.node.config import Settings
 from oncecast.node.ring_server import RingServer
 from oncecast.security.access import Rule
@@ -77,6 +77,34 @@ def test_every_group_and_process_of_a_ring_enforces_the_rules(tmp_path: Path) ->
                     with pytest.raises(Denied):
                         await ann.access.users()
             assert await root.access.users() == ["root", "ann"]
+
+    drive(live)
+
+
+def test_process_without_the_rules_of_its_ring_stays_until_it_has_them(tmp_path: Path) -> None:
+    """SEC-2: nobody can make it leave, or change its group, before it knows the users."""
+
+    async def live() -> None:
+        async with server(tmp_path, join="127.0.0.1:1") as joined:
+            async with oncecast.connect(joined.me, timeout=0.3) as stranger:
+                assert (await stranger.ring()).node == joined.me
+                with pytest.raises(Overloaded, match="does not know the rules of its ring yet"):
+                    await stranger.leave_ring()
+            replica = f"{joined.me}/{joined.identity.group}"
+            async with oncecast.connect(replica, timeout=0.3) as stranger:
+                with pytest.raises(Overloaded, match="does not know the rules of its ring yet"):
+                    await stranger.remove_replica(replica)
+            assert not joined.runtime.stopping
+
+    drive(live)
+
+
+def test_process_of_a_ring_without_users_leaves_when_it_owns_topics(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with server(tmp_path / "one") as one, server(tmp_path / "two", join=one.me) as two:
+            async with oncecast.connect(two.me) as client:
+                await client.leave_ring()
+            await two.runtime.wait()
 
     drive(live)
 

@@ -132,13 +132,13 @@ class Calls:
             return
         if type(answer.result) is NotHere:  # quicker than isinstance if it is another type
             self._routes.not_here(waiting.topic, route)
+        elif isinstance(answer.result, Overloaded):
+            waiting.refusal = answer.result
+            waiting.patience.pause()  # `tick` sends it again.
         elif isinstance(waiting.message, LookRing | LeaveRing) and not isinstance(
             answer.result, Denied
         ):
             pass  # Only a view answers it.
-        elif isinstance(answer.result, Overloaded):
-            waiting.refusal = answer.result
-            waiting.patience.pause()  # `tick` sends it again.
         else:
             del self._waiting[answer.id]
             waiting.then(answer.result)

@@ -18,8 +18,8 @@ acceptor    Welcome     with the acceptor's own proof; at any time a Refusal, wi
 With TLS and a CA, a peer also needs the certificate of a node, on both sides. A node that listens
 beyond loopback accepts no peer that has neither. A node that asks before it joins connects as a
 client, and is checked as a peer: so it learns nothing from nodes that would refuse it later. A side
-that expects a proof and gets none ends the handshake: a dialler with a password or a secret does not
-accept a Welcome without Challenge.
+that expects a proof and gets none ends the handshake: a dialler with a password or a secret does
+not accept a Welcome without Challenge.
 
 A client sends its name as `sender`, or an empty one to get a name assigned (SVC-8). Its `to` is the
 address it dialled, of which only the node name after the slash counts.

@@ -96,7 +96,7 @@ def test_refused_node_waits_until_it_has_the_secret(
 def test_node_joins_nodes_with_users_if_they_accept_it(
     tmp_path: Path, kind: type[Server | RingServer]
 ) -> None:
-    """On loopback a node needs no proof without a cluster secret, and it is no user."""
+    """On loopback without a cluster secret a node needs no proof, and it never needs a login."""
 
     async def live(**more: Any) -> None:
         async with kind(settings(tmp_path / f"a{len(more)}", **more)) as server:

@@ -82,7 +82,7 @@ def test_every_group_and_process_of_a_ring_enforces_the_rules(tmp_path: Path) ->
 
 
 def test_process_without_the_rules_of_its_ring_stays_until_it_has_them(tmp_path: Path) -> None:
-    """SEC-2: nobody can make it leave, or change its group, before it knows the users."""
+    """SEC-2: until it knows the users, no client can make it leave or change its group."""
 
     async def live() -> None:
         async with server(tmp_path, join="127.0.0.1:1") as joined:

@@ -6,7 +6,8 @@ check anyway: they redirect the client, as they do with any request. A leader wi
 drops the request, and the client sends it again.
 
 A process that joins a ring begins without rules. Until it has those of the ring, administrative
-requests are answered Overloaded, and the client sends them again.
+requests are answered Overloaded, and the client sends them again. Commands about users are answered
+NotHere, as the state machine of a group without topics does.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.security.access import ADMIN, MANAGE, PUT, Access
 from oncecast.security.principals import ANONYMOUS
 from oncecast.wire.commands import PublishStaged
-from oncecast.wire.errors import RULES, Denied, Overloaded
+from oncecast.wire.errors import RULES, Denied, NotHere, Overloaded
 from oncecast.wire.frames import (
     Answer,
     Call,
@@ -107,7 +108,7 @@ class Guard:
         if access.open:
             if verb == ADMIN and self.unsettled():
                 redirects = self._verdict(message) is Verdict.REDIRECT
-                return None if redirects else (Answer(id_of(message), Overloaded(RULES)),)
+                return None if redirects else (try_again(message),)
             if not self.audits_open:
                 return None
         principal = self._principal_of(sender)
@@ -154,6 +155,12 @@ def refusal_of(message: Value) -> Value:
     if any(map(too_long, names)):
         names = ("", "")  # they may be too long for a frame
     return FlowEnded(*names, message.epoch, DENIED)
+
+
+def try_again(message: Value) -> Answer:
+    """Return the answer to an administrative request before the rules are known."""
+    early = NotHere("") if isinstance(message, Call) else Overloaded(RULES)
+    return Answer(id_of(message), early)
 
 
 def id_of(message: Value) -> int:

@@ -12,7 +12,7 @@ from oncecast.node.assemble import RingMembership
 from oncecast.replication.events import HandOver
 from oncecast.security.access import OPEN, Access, Rule, User, access_of
 from oncecast.wire import commands as do
-from oncecast.wire.errors import RULES, Denied, Overloaded
+from oncecast.wire.errors import RULES, Denied, NotHere, Overloaded
 from oncecast.wire.frames import (
     AccessView,
     Answer,
@@ -88,7 +88,9 @@ class JoinedDesk(GuardedDesk):
 def test_empty_group_of_a_ring_refuses_administrative_requests() -> None:
     desk = JoinedDesk()
     for each in ADMINISTRATIVE[1:]:
-        assert desk.send(STRANGER, each) == list(TRY_AGAIN)
+        moved_on = [Answer(7, NotHere(""))]  # the client looks for a group with topics
+        expected = moved_on if isinstance(each, Call) else list(TRY_AGAIN)
+        assert desk.send(STRANGER, each) == expected
     assert desk.service.machine.registry.access is OPEN
     (view,) = desk.send(STRANGER, LookGroup(7))
     assert isinstance(view, GroupView)

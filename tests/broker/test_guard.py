@@ -241,6 +241,14 @@ def test_users_tokens_and_rules_are_listed_in_pages(desk: GuardedDesk) -> None:
     assert second.next == 0
 
 
+@pytest.mark.parametrize("first", [2**63 - 1, 2**64 - 1, -1, -(2**63)])
+def test_list_of_access_from_an_extreme_entry_on_is_answered(desk: GuardedDesk, first: int) -> None:
+    """SEC-3: it ended the node."""
+    view: Any = desk.send(ROOT, LookAccess(1, first))[0]
+    assert (view.id, view.users) == (1, ("root", "ann", "bob") if first < 0 else ())
+    assert view.next == 0
+
+
 # Leaders.
 
 

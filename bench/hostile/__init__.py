@@ -1,0 +1,1 @@
+"""Attack running nodes, and measure honest clients meanwhile."""

@@ -55,7 +55,7 @@ Endings = Counter[str]
 
 @dataclass(frozen=True)
 class Block:
-    """What one attacker process does."""
+    """The task of one attacker process."""
 
     way: Way
     kind: str  # MUTATED or EXTREME

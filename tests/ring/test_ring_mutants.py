@@ -173,6 +173,7 @@ mutant(
     "may_import",
     "return until == (self.position if self.low is None else self.low)",
     "return True",
+    of(test_machine_moves.test_only_an_owned_and_adjacent_part_moves),  # movers check it, too
 )
 mutant(
     "only an owned part is exported",

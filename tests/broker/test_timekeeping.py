@@ -441,9 +441,12 @@ def wrong_leader(seed: int) -> None:
     world = Replicas(seed)
     sim, services = world.sim, world.services
     world.run_until(lambda: len(services[NODE].group.nodes()) == 3)
+    creator = Publisher(world, "creator", 0)
+    creator.ask(local.Do(9, do.CreateTopic(TOPIC, 0, Policy(age_us=100 * SECOND))))
+    world.run_until(
+        lambda: all(TOPIC in each.machine.registry.topics for each in services.values())
+    )
     publisher = Publisher(world, "publisher", 60)
-    publisher.ask(local.Do(9, do.CreateTopic(TOPIC, 0, Policy(age_us=100 * SECOND))))
-    world.run_until(lambda: any(each.leading for each in services.values()))
     (leader,) = [me for me, each in services.items() if each.leading]
     world.wrong[leader] = YEAR
     world.run_until(lambda: len(publisher.promised) == 60)

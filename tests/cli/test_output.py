@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -29,8 +30,10 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]
         with os.fdopen(terminal, "w", encoding="utf-8") as out:
             monkeypatch.setattr(sys, "stdout", out)
             work()
-            out.flush()
-            written = os.read(main, 65_536)
+        written = b""
+        with contextlib.suppress(OSError):  # EIO: everything was read, and the terminal is closed
+            while some := os.read(main, 65_536):
+                written += some
         os.close(main)
         return written
 

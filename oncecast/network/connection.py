@@ -19,7 +19,15 @@ from typing import cast
 from oncecast.errors import NetworkError, OutOfPlace, ProtocolError
 from oncecast.kernel.codec import Buffer
 from oncecast.kernel.protocol import Value
-from oncecast.network.framing import GREETING, HEADER, HEADER_BYTES, PREAMBLE, Buffers, Framer
+from oncecast.network.framing import (
+    GREETING,
+    HEADER,
+    HEADER_BYTES,
+    PREAMBLE,
+    SCRATCH_BYTES,
+    Buffers,
+    Framer,
+)
 from oncecast.network.handshake import GREETINGS
 from oncecast.network.incidents import Incidents
 from oncecast.network.options import Options, Stats
@@ -32,6 +40,8 @@ SILENT_AFTER = 3  # keepalive intervals
 SLOWEST_LINK = 1024  # bytes per second; a slower frame is abandoned
 FRAMES_PER_SHARE = 1000  # handled at most before another connection gets its turn
 NEVER = float("inf")
+READ_BYTES_MIN = 16 * 1024  # read at once from a client that sends small frames
+FRAME_BYTES_FEW = 1024  # smaller frames are small ones
 KERNEL_BYTES = 64 * 1024  # up to this size, the kernel's queue says nothing about the peer
 
 
@@ -81,6 +91,8 @@ class Connection(asyncio.BufferedProtocol):
         self._wires = wires
         self._takes_turns = self._paused = self._choked = self._held = False
         self._waiting: deque[tuple[int, bytes]] = deque()  # frames for the next turn
+        self._unread = b""  # bytes for the next turn, after these frames
+        self._read_most = READ_BYTES_MIN  # bytes at once, if it takes turns
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._written = 0
@@ -101,7 +113,8 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.write(PREAMBLE)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.framer.get_buffer()
+        buffer = self.framer.get_buffer()
+        return buffer[: self._read_most] if self._takes_turns else buffer
 
     def buffer_updated(self, count: int) -> None:
         framer, stats = self.framer, self._wires.stats
@@ -109,17 +122,31 @@ class Connection(asyncio.BufferedProtocol):
         self.heard = self._wires.loop.time()
         if not framer.unfinished:
             self.began = self.heard
+        if self._takes_turns and not self._may_work():
+            # Splitting the bytes into frames is work, too. Other connections reuse their buffer.
+            self._unread += bytes(framer.get_buffer()[:count])
+            self._wires.turns.queue(self)
+            self._steer()
+            return
         try:
-            frames = framer.received(count)
+            frames = self._split(count)
             if not self._takes_turns:
                 self._handle(frames, NEVER)
             elif frames:
                 self._handle_in_turn(frames)
         except ProtocolError as error:
             self.fail("hostile", str(error))
-            return
+
+    def _split(self, count: int) -> list[tuple[int, memoryview]]:
+        """Return the frames that the next bytes complete, and choose how much to read next."""
+        frames = self.framer.received(count)
         if frames:
             self.began = self.heard
+        if count <= FRAME_BYTES_FEW * len(frames):  # many small frames take long to split
+            self._read_most = READ_BYTES_MIN
+        elif count >= self._read_most:
+            self._read_most = min(2 * self._read_most, SCRATCH_BYTES)
+        return frames
 
     def _handle(self, frames: Sequence[tuple[int, Buffer]], until: float) -> int:
         """Handle frames until the given time, at least one; return how many."""
@@ -144,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
     def _handle_in_turn(self, frames: list[tuple[int, memoryview]]) -> None:
         """Handle frames if it is this connection's turn, and keep the rest for the next one."""
         turns, done = self._wires.turns, 0
-        if not self._waiting and not self._paused and not self._choked and (until := turns.begin()):
+        if until := self._may_work():
             began = self._wires.loop.time()
             done = self._handle(frames, until)
             turns.count(self, self._wires.loop.time() - began)
@@ -154,21 +181,40 @@ class Connection(asyncio.BufferedProtocol):
             turns.queue(self)
             self._steer()
 
+    def _may_work(self) -> float:
+        """Return until when new frames may be handled at once; 0 if they have to wait."""
+        if self._waiting or self._unread or self._paused or self._choked:
+            return 0.0
+        return self._wires.turns.begin()
+
     @property
     def ready(self) -> bool:
-        return bool(self._waiting) and not (self.ended or self._paused or self._choked)
+        waits = self._waiting or self._unread
+        return bool(waits) and not (self.ended or self._paused or self._choked)
 
     def work(self, until: float) -> None:
         """Handle frames that waited for this turn."""
-        frames = list(islice(self._waiting, FRAMES_PER_SHARE))
         try:
+            if self._unread and not self._waiting:
+                self._read_again()
+            frames = list(islice(self._waiting, FRAMES_PER_SHARE))
             for _ in range(self._handle(frames, until)):
                 self._waiting.popleft()
         except ProtocolError as error:
             self.fail("hostile", str(error))
         if self.ended:
             self._waiting.clear()
+            self._unread = b""
         self._steer()
+
+    def _read_again(self) -> None:
+        """Split the bytes that were kept for this turn."""
+        unread, self._unread = memoryview(self._unread), b""
+        while unread:
+            buffer = self.framer.get_buffer()
+            count = min(len(buffer), len(unread))
+            buffer[:count], unread = unread[:count], unread[count:]
+            self._waiting.extend((kind, bytes(body)) for kind, body in self._split(count))
 
     def pause_writing(self) -> None:
         """Serve the client no more: it does not read what it was sent."""
@@ -183,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _steer(self) -> None:
         """Read from the connection only if nothing waits for it."""
-        held = self._paused or self._choked or bool(self._waiting)
+        held = self._paused or self._choked or bool(self._waiting or self._unread)
         if held == self._held or self.transport is None or self.ended:
             return
         self._held = held
@@ -315,6 +361,7 @@ class Connection(asyncio.BufferedProtocol):
     def _forget(self) -> None:
         self._wires.connections.pop(self, None)
         self._waiting.clear()
+        self._unread = b""
         self._wires.backlogs.note(self, 0)
         if not self.over.done():
             self.over.set_result(self.ended)

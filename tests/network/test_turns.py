@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from oncecast.errors import OutOfPlace
 from oncecast.network import turns as module
-from oncecast.network.connection import Connection, Wires
-from oncecast.network.framing import MESSAGE, PREAMBLE, frame
+from oncecast.network.connection import READ_BYTES_MIN, Connection, Wires
+from oncecast.network.framing import HEADER, MESSAGE, PREAMBLE, SCRATCH_BYTES, frame
 from oncecast.network.options import Options, Stats
 from oncecast.network.turns import (
     NOTED_BYTES,
@@ -253,6 +253,52 @@ def test_frames_of_one_read_are_handled_in_several_turns() -> None:
         assert greedy.got == BODIES
         assert not greedy.transport.paused
         assert not other.transport.paused
+
+    drive(test())
+
+
+def test_bytes_are_not_split_into_frames_before_their_turn() -> None:
+    """SEC-3: reads of many small frames held the loop for 36 ms, outside of all turns."""
+
+    async def test() -> None:
+        wires = Wired()
+        greedy, other, broken = Client(wires), Client(wires, slow=False), Client(wires)
+        greedy.feed(b"".join(FRAMES))
+        broken.feed(HEADER.pack(2**32 - 1, MESSAGE))
+        whole = b"".join(FRAMES)
+        other.feed(whole[:3])
+        other.feed(whole[3:9])  # bytes that had been read already
+        assert (broken.transport.aborted, other.transport.paused) == (False, True)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert broken.transport.aborted
+        other.feed(whole[9:])
+        for _ in range(8):
+            await asyncio.sleep(0)
+        assert (other.got, other.transport.paused) == (BODIES, False)
+
+    drive(test())
+
+
+def test_client_that_sends_small_frames_is_read_in_small_pieces() -> None:
+    """SEC-3"""
+
+    async def test() -> None:
+        client = Client(Wired(), slow=False)
+        client.connection.framer.trust(4 * SCRATCH_BYTES)
+        client.feed(HEADER.pack(4 * SCRATCH_BYTES, MESSAGE))  # a few bytes do not count
+        sizes = []
+        for _ in range(3):
+            buffer = client.connection.get_buffer(-1)
+            sizes.append(len(buffer))
+            client.connection.buffer_updated(len(buffer))
+        assert sizes[0] == READ_BYTES_MIN
+        assert sizes[-1] >= 2 * READ_BYTES_MIN
+
+        small = Client(Wired(), slow=False)
+        for _ in range(10):
+            small.feed(FRAMES[0])
+            assert len(small.connection.get_buffer(-1)) == READ_BYTES_MIN
 
     drive(test())
 

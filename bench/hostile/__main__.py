@@ -31,6 +31,7 @@ from bench.hostile.storm import Phase, Storm, open_files, storms
 from bench.hostile.toll import ROUNDS as TOLL_ROUNDS
 from bench.hostile.toll import Toll, toll
 from bench.peers.peer import Failed, mind_signals, say
+from oncecast.errors import OncecastError
 
 PARTS = ("barrage", "storm", "toll")
 FRAMES, EXTREME, CONNECTIONS = 2_000_000, 500_000, 5_000
@@ -143,8 +144,8 @@ def main(words: list[str] | None = None) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="oncecast-hostile-") as root:
             run(arguments, Path(root), report)
-    except Failed as failure:
-        report.faults.append(str(failure))
+    except (Failed, OncecastError) as failure:
+        report.faults.append(f"the run ended early: {failure}")
     except KeyboardInterrupt:
         say("interrupted: all processes are stopped and their files deleted")
         return 130

@@ -11,12 +11,13 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from time import monotonic
 from typing import NamedTuple
 
 import oncecast
 from bench.hostile.ways import Way
 from bench.peers.peer import Failed, Server, answers, free_port
-from oncecast.errors import OncecastError
+from oncecast.errors import NotAuthenticated, OncecastError
 from oncecast.network.handshake import CLIENT, PEER
 from oncecast.network.tls import Tls
 
@@ -155,10 +156,30 @@ class Target:
             if self.kind.secured:
                 await client.access.add_user(ROOT, PASSWORD, admin=True)
         if self.kind.secured:
+            await self._accepted(user=ROOT, password=PASSWORD)
             async with oncecast.connect(
                 self.address, tls=self.tls, user=ROOT, password=PASSWORD
             ) as root:
                 await self._add_users(root)
+            for token in (self.tokens.honest, self.tokens.mallory):
+                await self._accepted(token=token)
+
+    async def _accepted(
+        self, *, user: str | None = None, password: str | None = None, token: str | None = None
+    ) -> None:
+        """Wait until every node accepts this login: followers learn of it a moment later."""
+        give_up = monotonic() + START
+        for address in self.addresses:
+            while True:
+                try:
+                    async with oncecast.connect(
+                        address, tls=self.tls, user=user, password=password, token=token
+                    ):
+                        break
+                except NotAuthenticated as refused:
+                    if monotonic() > give_up:
+                        raise Failed(f"{self.kind.name}: {refused}") from None
+                await asyncio.sleep(0.1)
 
     async def _add_users(self, root: oncecast.Client) -> None:
         verbs = ("put", "read", "ack", "manage")

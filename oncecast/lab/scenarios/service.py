@@ -28,23 +28,47 @@ def play(sim: Simulation, nodes: int) -> Figures:
 
 
 def play_drawn(sim: Simulation, drawn: ServiceDraw) -> Figures:
+    set_up(sim, drawn)
+    sessions = Sessions(sim, drawn.habits)
+    campaign = Campaign(sim, drawn.nodes, sessions, drawn, spares=drawn.spares, rules=False)
+    storm = begin(sim, drawn, campaign)
+    run_storm(sim, drawn, sessions, storm)
+    campaign.settle(storm)
+    return figures(drawn, campaign, sessions, storm)
+
+
+def set_up(sim: Simulation, drawn: ServiceDraw) -> None:
+    """Set the disks and the network of a run."""
     sim.keepalive = drawn.keepalive
     sim.segment_bytes = drawn.segment_bytes
     sim.sync_latency = drawn.disk.bind(sim.rng)
     sim.weather.set(latency=drawn.network, fifo=drawn.fifo)
-    sessions = Sessions(sim, drawn.habits)
-    campaign = Campaign(sim, drawn.nodes, sessions, drawn, spares=drawn.spares, rules=False)
+
+
+def begin(sim: Simulation, drawn: ServiceDraw, campaign: Campaign) -> GroupStorm:
+    """Start the nodes and the faults."""
     storm = campaign.begin()
     for node in campaign.nodes:
         sim.set_wall_clock(node, ahead=sim.rng.uniform(-drawn.wall, drawn.wall))
     storm.begin()
+    return storm
+
+
+def run_storm(
+    sim: Simulation, drawn: ServiceDraw, sessions: Sessions, storm: GroupStorm
+) -> None:
+    """Start the clients, and stop the faults after the seconds of the draw."""
     sessions.begin(sim, storm.leaders, drawn.seconds)
     if drawn.deposed:
         when = sim.rng.uniform(0.0, drawn.seconds - drawn.deposed)
         sim.call(when, lambda: depose(sim, storm, drawn.deposed))
-    sim.run(until=drawn.seconds)
+    sim.run(until=sim.now + drawn.seconds)
     storm.calm()
-    campaign.settle(storm)
+
+
+def figures(
+    drawn: ServiceDraw, campaign: Campaign, sessions: Sessions, storm: GroupStorm
+) -> Figures:
     return {
         "nodes": drawn.nodes,
         "strikes": storm.strikes,

@@ -12,8 +12,10 @@ from random import Random
 
 from msgspec.structs import replace
 
+from oncecast.broker.accounts import Budget
 from oncecast.broker.gateway import Gateway
 from oncecast.broker.governing import Governor
+from oncecast.broker.guard import PrincipalOf, anonymous
 from oncecast.broker.scanning import Scanner
 from oncecast.broker.service import Service
 from oncecast.kernel.protocol import NodeId, Protocol, Value
@@ -28,6 +30,7 @@ from oncecast.lab.scenarios.paxos_clients import (
     Subscriber,
     check_topic,
 )
+from oncecast.lab.scenarios.paxos_history import CLIENT
 from oncecast.lab.scenarios.relay import SOON, Relay
 from oncecast.lab.scenarios.roaming import Roamer, Watcher
 from oncecast.replication.paxos import Paxos
@@ -40,6 +43,9 @@ WATCHER = "watcher"
 
 class Sessions(Checker):
     """The Top of a campaign that runs the service and its clients."""
+
+    principal_of: PrincipalOf = staticmethod(anonymous)
+    budget = Budget()
 
     def __init__(self, sim: Simulation, habits: Habits) -> None:
         self.sim, self.habits = sim, habits
@@ -69,6 +75,8 @@ class Sessions(Checker):
             service=service,
             delivery_bytes=habits.delivery_bytes,
             window_bytes=habits.window_bytes,
+            budget=self.budget,
+            principal_of=self.principal_of,
         )
         scanner = Scanner(me, rng, service=service)
         return [service, gateway, scanner, Governor(me, rng, group=group.status)]
@@ -77,7 +85,8 @@ class Sessions(Checker):
         return [self, self.outboxes, self.histories]
 
     def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
-        nodes, habits = list(sim.nodes), self.habits
+        nodes = [node for node in sim.nodes if not node.startswith(CLIENT)]
+        habits = self.habits
         self._add_clients(sim, nodes, pause=0.8 * until / habits.puts)
         for client in (*self.publishers, *self.subscribers, *self.roamers):
             self._clients[client.me] = client

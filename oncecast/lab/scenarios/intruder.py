@@ -1,0 +1,259 @@
+"""Hostile clients: they send whatever the codec of a node lets a client send.
+
+A frame is one of these, as drawn: a copy of an honest client's frame; any frame or command with
+fields of the right types, but with names, epochs and offsets of honest clients, extreme values and
+names of its own; or a valid request on a topic of its own, so that it has something to misuse.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Any, ClassVar, get_args
+
+import msgspec
+from msgspec import inspect
+
+from oncecast.errors import Malformed
+from oncecast.kernel.codec import Codec
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.lab.scenarios.intruder_rules import MALLORY, OSCAR
+from oncecast.node.replica import CLIENTS
+from oncecast.wire import batch
+from oncecast.wire import commands as do
+from oncecast.wire.frames import Answer, Call, ClientCommand, Elsewhere, Fetch, Look, Scan
+from oncecast.wire.results import Attached, Opened
+
+CODEC = Codec(CLIENTS, wary=True)
+INTS = (0, 1, 2, -1, 2**31, 2**63 - 1, 2**64 - 1, -(2**63))
+TEXTS = ("", "x", "x" * 255, "x" * 256, "é" * 128, "x" * 100_000, "\0", "*", "0123456789abcdef")
+BYTES = (b"", b"\0" * 16, b"x" * 100_000)
+OWN = ("mallory-0", "mallory-1", "mallory-o", "mallory" + "x" * 248, "mallory" + "x" * 249)
+HEARD_MAX = 300  # frames, and values of each field
+
+# Fields whose values are exchangeable.
+LIKE = {
+    **dict.fromkeys(("topic", "prefix", "after", "tree"), "topic"),
+    **dict.fromkeys(("offset", "ack", "upto", "delivered", "until", "sequence", "next"), "offset"),
+    **dict.fromkeys(("name", "principal", "id"), "principal"),
+    **dict.fromkeys(("add", "remove", "successor"), "node"),
+}
+
+
+class Overheard:
+    """Frames and fields of honest clients and of the answers to them, the last ones of each."""
+
+    def __init__(self) -> None:
+        self.frames: deque[Value] = deque(maxlen=HEARD_MAX)
+        self.fields: dict[str, dict[Any, None]] = {"principal": {"root": None, "honest": None}}
+        self.names: dict[str, None] = {}  # all names of topics and clients that they have sent
+
+    def hear(self, frame: Value) -> None:
+        self.frames.append(frame)
+        self._keep(frame, named=True)
+
+    def hear_answer(self, answer: Value) -> None:
+        self._keep(answer, named=False)
+
+    def _keep(self, value: Any, *, named: bool) -> None:
+        for field in value.__struct_fields__:
+            content = getattr(value, field)
+            if isinstance(content, Value):
+                self._keep(content, named=named)
+            elif isinstance(content, str | int | bytes):
+                known = self.fields.setdefault(LIKE.get(field, field), {})
+                known.pop(content, None)
+                known[content] = None
+                if len(known) > HEARD_MAX:
+                    del known[next(iter(known))]
+                if named and isinstance(content, str):
+                    self.names[content] = None
+
+
+class Forger:
+    """Makes values of any type of the codec."""
+
+    def __init__(self, rng: Random, heard: Overheard, own: dict[str, list[Any]]) -> None:
+        self._rng, self._heard, self._own = rng, heard, own
+        self._honesty = 0.5  # share of own names in the current frame
+
+    def forge(self) -> Value | None:
+        """Return any frame, or None if a node would close the connection because of it."""
+        rng = self._rng
+        self._honesty = rng.choice((0.0, 0.5, 0.9, 1.0))
+        kind = rng.choice((Call, Call, Call, Fetch, Fetch, *CLIENTS))
+        made: Any = self._struct(kind)
+        if kind is Call:
+            made = Call(made.id, self._struct(rng.choice(get_args(ClientCommand))))
+        try:
+            return CODEC.decode(CODEC.encode(made))
+        except Malformed:
+            return None
+
+    def _struct(self, kind: type[Value]) -> Any:
+        info: Any = inspect.type_info(kind)
+        return kind(*[self._value(field.type, field.name) for field in info.fields])
+
+    def _value(self, type_: Any, name: str) -> Any:
+        rng = self._rng
+        if isinstance(type_, inspect.UnionType):
+            return self._value(rng.choice(type_.types), name)
+        if isinstance(type_, inspect.StructType):
+            return self._struct(type_.cls)
+        if isinstance(type_, inspect.VarTupleType):
+            many = rng.choice((0, 1, 2, 3)) if rng.random() < 0.97 else 12_000
+            return tuple([self._value(type_.item_type, name.removesuffix("s"))] * many)
+        if isinstance(type_, inspect.NoneType):
+            return None
+        if isinstance(type_, inspect.BoolType):
+            return rng.random() < 0.5
+        if isinstance(type_, inspect.IntType):
+            return self._pick(name, int, INTS)
+        if isinstance(type_, inspect.StrType):
+            return self._pick(name, str, TEXTS)
+        assert isinstance(type_, inspect.BytesType), f"cannot forge a {type_}"
+        return self._pick(name, bytes, BYTES)
+
+    def _pick(self, name: str, kind: type, extremes: tuple[Any, ...]) -> Any:
+        rng = self._rng
+        like = LIKE.get(name, name)
+        own = self._own.get(like, ())
+        if own and rng.random() < self._honesty:
+            return rng.choice(own)
+        known = [each for each in self._heard.fields.get(like, ()) if type(each) is kind]
+        return rng.choice(known) if known and rng.random() < 0.7 else rng.choice(extremes)
+
+
+class Habit(msgspec.Struct, frozen=True):
+    """The behavior of one intruder."""
+
+    name: str
+    rate: float  # frames per second
+    burst: int  # frames at once, sometimes
+
+
+class Strike(Value):
+    """Timer: send the next frames."""
+
+
+class Intruder(Protocol):
+    name = "intruder"
+    Message = Answer | Elsewhere
+    Timer = Strike
+    kinds: ClassVar[tuple[str, ...]] = ("replay", "forge", "own")
+
+    def __init__(
+        self, me: NodeId, rng: Random, habit: Habit, nodes: list[NodeId], heard: Overheard, seed: str
+    ) -> None:
+        super().__init__(me, rng)
+        self._dice = Random(seed)
+        self._habit, self._nodes, self._heard = habit, nodes, heard
+        self._leader = NodeId("")
+        self._ids = 0
+        self._asked: dict[int, Any] = {}
+        self._number = 0
+        self._readers: dict[tuple[str, str], int] = {}  # epochs
+        self._writers: dict[tuple[str, str], tuple[int, int]] = {}  # epochs and sequences
+        prefix = OSCAR if OSCAR in habit.name else MALLORY
+        names = [f"{prefix}-s", f"{MALLORY}-s", f"{MALLORY}.x"]
+        self._own: dict[str, list[Any]] = {
+            "topic": list(OWN),
+            "subscription": names,
+            "producer": names,
+            "source": names,
+            "part": ["part-0", "part-1"],
+            "number": [0, 1, 2, 3],
+            "node": list(nodes),
+            "id": [],
+        }
+        self._forger = Forger(self._dice, heard, self._own)
+        self.stopped = False
+
+    def start(self) -> None:
+        self.later(0.0, Strike())
+
+    def timeout(self, timer: Strike) -> None:
+        if self.stopped:
+            return
+        dice, habit = self._dice, self._habit
+        for _ in range(habit.burst if dice.random() < 0.02 else 1):
+            frame = self._frame()
+            if frame is not None:
+                self.send(self._node(), frame)
+        self.later(dice.expovariate(habit.rate), timer)
+
+    def _node(self) -> NodeId:
+        if self._leader in self._nodes and self._dice.random() < 0.8:
+            return self._leader
+        return self._dice.choice(self._nodes)
+
+    def _frame(self) -> Value | None:
+        kind = self._dice.choices(self.kinds, (2, 4, 4))[0]
+        if kind == "replay" and self._heard.frames:
+            return self._dice.choice(self._heard.frames)
+        if kind == "forge":
+            return self._forger.forge()
+        asked = self._valid()
+        if isinstance(asked, Fetch | Look | Scan):
+            return asked
+        self._ids += 1
+        self._asked[self._ids] = asked
+        return Call(self._ids, asked)
+
+    # -- valid requests --
+
+    def _valid(self) -> Any:
+        dice = self._dice
+        topic = dice.choice(OWN[:3])
+        name = dice.choice(self._own["subscription"])
+        number, part = dice.randrange(4), dice.choice(("part-0", "part-1"))
+        packed = batch.encode([f"{self.me}/{self._ids}".encode()], timestamps=1)
+        epoch, sequence = self._writers.get((topic, name), (0, 0))
+        reader = self._readers.get((topic, name), 0)
+        offset = dice.randrange(4)
+        return dice.choice(
+            (
+                do.CreateTopic(topic, 0),
+                do.OpenProducer(topic, name, self.me, 0),
+                do.Put(topic, name, epoch, sequence, 1, len(packed), 0, packed),
+                do.Put(topic, name, epoch, sequence, 1, len(packed), 0, packed),
+                do.Subscribe(topic, name, do.FromEarliest(), 0),
+                do.Attach(topic, name, self.me),
+                Fetch(topic, name, reader, offset, offset, 10, 1 << 16),
+                Fetch(topic, name, reader, offset, offset, 10, 1 << 16),
+                do.Ack(topic, name, reader, offset),
+                do.Detach(topic, name, reader, offset),
+                do.Stage(name, number, part, topic, 1, len(packed), 0, packed),
+                do.PublishStaged(name, number, (part,), 0, dice.choice((topic, ""))),
+                Look(0),
+                Look(0, prefix=dice.choice(("", "m", "topic", "roaming"))),
+                Scan(0, topic, do.FromEarliest(), bytes=1 << 16),
+                self._with_stolen_token(topic, name),
+            )
+        )
+
+    def _with_stolen_token(self, topic: str, name: str) -> Any:
+        token = self._dice.choice(list(self._heard.fields.get("token", ("",))))
+        commands: tuple[Any, ...] = (
+            do.CreateTopic(topic, 0, token=token),
+            do.DeleteTopic(topic, 0, token=token),
+            do.Subscribe(topic, name, do.FromNew(), 0, token=token),
+            do.Unsubscribe(topic, name, 0, token=token),
+        )
+        return self._dice.choice(commands)
+
+    def receive(self, sender: NodeId, message: Answer | Elsewhere) -> None:
+        if isinstance(message, Elsewhere):
+            self._leader = NodeId(message.leader)
+            return
+        asked = self._asked.pop(message.id, None)
+        result = message.result
+        if isinstance(asked, do.OpenProducer) and isinstance(result, Opened):
+            where = (asked.topic, asked.producer)
+            self._writers[where] = (result.epoch, result.next_sequence)
+        elif isinstance(asked, do.Put):
+            where = (asked.topic, asked.producer)
+            epoch, sequence = self._writers.get(where, (0, 0))
+            self._writers[where] = (epoch, sequence + 1)
+        elif isinstance(asked, do.Attach) and isinstance(result, Attached):
+            self._readers[asked.topic, asked.subscription] = result.epoch

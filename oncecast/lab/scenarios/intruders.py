@@ -1,0 +1,202 @@
+"""Hostile clients in the storm of the whole service (SEC-2, SEC-3).
+
+The storm of `service`, with users and rules, and with intruders: a user with topics of its own,
+another one that may only read them, and strangers without a login. From the first moment on they
+send arbitrary frames to arbitrary nodes: see `intruder`. A node accepts no other types from
+clients. Nodes do not lie: a node that has proved that it belongs to the cluster is trusted.
+
+All promises to honest clients hold as without intruders. A request about an object that is not the
+intruder's own changes nothing, and its answer is the same whether or not the object exists. What a
+node keeps for an intruder is bounded. While intruders go on, honest puts are stored and read.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import ClassVar
+
+import msgspec
+
+from oncecast.broker.access_viewer import AccessViewer
+from oncecast.broker.accounts import Budget
+from oncecast.broker.guard import PrincipalOf, guard_of_replica
+from oncecast.broker.service import Service
+from oncecast.client.session import local
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.stack import Stack
+from oncecast.lab.scenarios import draw as drawing
+from oncecast.lab.scenarios import service, service_draw
+from oncecast.lab.scenarios.draw import Habits
+from oncecast.lab.scenarios.intruder import Habit, Intruder
+from oncecast.lab.scenarios.intruder_checks import Watchman, check_state
+from oncecast.lab.scenarios.intruder_rules import (
+    COMMANDS,
+    MALLORY,
+    OSCAR,
+    ROOT,
+    STRANGER,
+    principal_of,
+)
+from oncecast.lab.scenarios.paxos import Campaign
+from oncecast.lab.scenarios.paxos_clients import Client
+from oncecast.lab.scenarios.paxos_history import CLIENT
+from oncecast.lab.scenarios.scenario import Figures, Scenario
+from oncecast.lab.scenarios.service_draw import ServiceDraw
+from oncecast.lab.scenarios.sessions import Sessions
+from oncecast.replication.paxos import Paxos
+from oncecast.simulator.checkers import Checker, Violation
+from oncecast.simulator.simulated import Simulation
+from oncecast.wire.results import AccessSet
+
+FRAMES_MAX = 1500  # of one intruder and a storm, on average
+LOOK_EVERY = 0.1
+VERSION = len(COMMANDS) + 1  # of the rules; the first user also gets one
+
+
+class IntrudersDraw(ServiceDraw, frozen=True):
+    """The draw of a service, with its intruders."""
+
+    intruders: tuple[Habit, ...] = ()
+
+
+def draw(seed: int, nodes: int) -> IntrudersDraw:
+    """Draw a service storm as `service` does for the same seed, and the intruders."""
+    drawn = service_draw.draw(seed, nodes)
+    rng = Random(f"{seed}/{nodes}/intruders")
+    kinds = [MALLORY, *rng.choices((MALLORY, OSCAR, STRANGER), k=rng.randint(1, 4))]
+    fastest = FRAMES_MAX / drawn.seconds
+    intruders = tuple(
+        Habit(
+            f"{kind}-{number}",
+            rate=drawing.rounded(min(fastest, drawing.log_uniform(rng, 5.0, 200.0))),
+            burst=rng.choice((1, 10, 300)),
+        )
+        for number, kind in enumerate(kinds)
+    )
+    return IntrudersDraw(**msgspec.structs.asdict(drawn), intruders=intruders)
+
+
+class Administrator(Client):
+    """Adds the users and rules, one after the other."""
+
+    def __init__(self, sim: Simulation, nodes: list[NodeId], habits: Habits) -> None:
+        self._left = list(COMMANDS)
+        super().__init__(sim, ROOT, nodes, crashes=False, habits=habits)
+
+    @property
+    def done(self) -> bool:
+        return not self._left
+
+    def begin(self) -> None:
+        self.ask(local.Do(len(self._left), self._left[0]))
+
+    def hear(self, event: Value) -> None:
+        if isinstance(event, local.Finished) and event.ticket == len(self._left):
+            if not isinstance(event.outcome, AccessSet):
+                raise Violation(f"{self.me}: {event}")
+            del self._left[0]
+            if self._left:
+                self.begin()
+
+
+class GuardedSessions(Sessions):
+    """The service with users and rules, with honest and hostile clients."""
+
+    principal_of: PrincipalOf = staticmethod(principal_of)
+    budget: ClassVar[Budget] = Budget(calls=100, bytes=1 << 20)
+
+    def __init__(self, sim: Simulation, drawn: IntrudersDraw) -> None:
+        super().__init__(sim, drawn.habits)
+        self.watchman = Watchman(self.budget.calls, self.budget.bytes)
+        self._drawn = drawn
+        self._hostile: list[NodeId] = []
+
+    def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
+        made = super().layers(me, rng, group)
+        assert isinstance(made[0], Service)
+        return [*made, AccessViewer(me, rng, service=made[0])]
+
+    def checkers(self) -> list[Checker]:
+        return [self.watchman, *super().checkers()]
+
+    def secure(self, nodes: list[NodeId], patience: float) -> None:
+        """Add users and rules while the storm goes on."""
+        sim = self.sim
+        root = Administrator(sim, nodes, self.habits)
+        self._clients[root.me] = root
+        limit = sim.now + patience + self._drawn.seconds
+        while not root.done:
+            if sim.now > limit:
+                raise Violation(f"{root.me} could not add users and rules in {limit:.0f} s")
+            sim.run(until=sim.now + LOOK_EVERY)
+        for number, habit in enumerate(self._drawn.intruders):
+            self._add_intruder(nodes, habit, f"{sim.seed}/intruder/{number}")
+
+    def _add_intruder(self, nodes: list[NodeId], habit: Habit, seed: str) -> None:
+        def build(me: NodeId, rng: Random) -> Stack:
+            return Stack([Intruder(me, rng, habit, nodes, self.watchman.overheard, seed)])
+
+        me = NodeId(CLIENT + habit.name)
+        self._hostile.append(me)
+        self.sim.add(me, build)
+
+    def serve_under_attack(self, patience: float) -> None:
+        """Run until a publisher and a subscriber have finished, although intruders go on."""
+        sim, writer, reader = self.sim, self.publishers[0], self.subscribers[0]
+        limit = sim.now + patience
+        while len(writer.promised) < writer.puts or not set(reader.seen) >= {
+            writer.value(number) for number in range(writer.puts)
+        }:
+            if sim.now > limit:
+                done = f"{len(writer.promised)} of {writer.puts} puts of {writer.me}"
+                raise Violation(f"under attack, only {done} were stored in {patience:.0f} s")
+            sim.run(until=sim.now + LOOK_EVERY)
+
+    def stop(self) -> None:
+        for node in self._hostile:
+            self.sim.protocol(node, Intruder).stopped = True
+        super().stop()
+
+    def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:
+        super().end(stacks)
+        for layers in stacks.values():
+            assert isinstance(layers[0], Service)
+            check_state(layers[0], self.watchman.overheard, VERSION)
+
+
+class GuardedCampaign(Campaign):
+    def build(self, me: NodeId, rng: Random) -> Stack:
+        stack = super().build(me, rng)
+        service = next(each for each in stack.protocols if isinstance(each, Service))
+        stack.guard = guard_of_replica(service, principal_of)
+        return stack
+
+
+def play(sim: Simulation, nodes: int) -> Figures:
+    drawn = draw(sim.seed, nodes)
+    service.set_up(sim, drawn)
+    sessions = GuardedSessions(sim, drawn)
+    campaign = GuardedCampaign(
+        sim, drawn.nodes, sessions, drawn, spares=drawn.spares, rules=False
+    )
+    storm = service.begin(sim, drawn, campaign)
+    sessions.secure(campaign.nodes, drawn.patience)
+    service.run_storm(sim, drawn, sessions, storm)
+    sessions.serve_under_attack(drawn.patience)
+    campaign.settle(storm)
+    return {
+        **service.figures(drawn, campaign, sessions, storm),
+        "intruders": len(drawn.intruders),
+        "refused": sessions.watchman.refused,
+        "served": sessions.watchman.served,
+    }
+
+
+INTRUDERS = Scenario(
+    "intruders",
+    "the whole service with hostile clients, in a storm",
+    5,
+    play,
+    nodes_min=1,
+    draw=draw,
+)

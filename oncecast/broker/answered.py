@@ -2,6 +2,9 @@
 
 A client repeats a call until it is answered. If the leader or the connection changes between two
 copies, both are decided. The second copy gets the result of the first one, marked `already`.
+
+A token counts for one topic. So a client that knows the token of another client gets no result of
+that client, and takes none from it, unless it may use the same topic.
 """
 
 from __future__ import annotations
@@ -29,23 +32,24 @@ class Answered:
     """The last `ANSWERED_MAX` results, in the order of the log."""
 
     def __init__(self) -> None:
-        self._answers: OrderedDict[str, Answer] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, str], Answer] = OrderedDict()  # by topic and token
 
-    def get(self, token: str) -> Result | None:
-        known = self._answers.get(token)
+    def get(self, token: str, topic: str) -> Result | None:
+        known = self._answers.get((topic, token))
         return None if known is None else known.result
 
     def add(self, token: str, topic: str, result: Result) -> None:
         """Store the result for later copies of a call."""
         if "already" in result.__struct_fields__:
             result = msgspec.structs.replace(result, already=True)
-        self._answers[token] = Answer(topic, result)
+        self._answers[topic, token] = Answer(topic, result)
         if len(self._answers) > ANSWERED_MAX:
             self._answers.popitem(last=False)
 
     def items(self) -> Iterable[tuple[str, Answer]]:
-        return self._answers.items()
+        """Return the tokens and answers, in the order of the log."""
+        return [(token, answer) for (_, token), answer in self._answers.items()]
 
     def about(self, chosen: Callable[[str], bool]) -> Iterator[tuple[str, Answer]]:
         """Return the answers about topics that `chosen` accepts."""
-        return (each for each in self._answers.items() if chosen(each[1].topic))
+        return (each for each in self.items() if chosen(each[1].topic))

@@ -113,7 +113,9 @@ class Guard:
                 return None
         principal = self._principal_of(sender)
         if access.permits(principal, verb, topic, name) and (
-            verb or self._may_publish(access, principal, message)
+            type(message) is not Call
+            or type(message.command) is not PublishStaged
+            or self._may_publish(access, principal, message.command)
         ):
             if (
                 verb in ADMINISTRATIVE
@@ -137,11 +139,11 @@ class Guard:
         kind = type(asked_of(message)).__name__
         self.report(Checked(client, principal, kind, *need, object_of(message), allowed))
 
-    def _may_publish(self, access: Access, principal: str, message: Value) -> bool:
-        """Return whether the principal may put into the topics of all staged parts."""
-        command = message.command if isinstance(message, Call) else None
-        if not isinstance(command, PublishStaged):
-            return True
+    def _may_publish(self, access: Access, principal: str, command: PublishStaged) -> bool:
+        """Return whether the principal may put into the topics of all staged parts.
+
+        Outside of a ring, they need not be for the topic of the command.
+        """
         return all(access.allows(principal, PUT, topic) for topic in self._staged(command))
 
 
@@ -189,7 +191,9 @@ def guard_of_replica(
         return Verdict.REFUSE if service.group.leads(service.now) else Verdict.DROP
 
     def staged(command: PublishStaged) -> Iterable[str]:
-        return service.machine.registry.staging.topics(command.source, command.number)
+        registry = service.machine.registry
+        key = registry.source_key(command.source, command.topic)
+        return registry.staging.topics(key, command.number)
 
     def unsettled() -> bool:
         return on_ring and not service.machine.registry.owns_arc

@@ -60,7 +60,8 @@ class Machine:
     def _once(self, slot: int, command: do.Once) -> Result:
         """Apply a command once. Return the earlier result if a copy was applied before."""
         registry, token = self.registry, command.token
-        known = registry.answered.get(token)
+        topic = getattr(command, "topic", "")  # some commands have none
+        known = registry.answered.get(token, topic)
         if known is None and token and not is_name(token):
             known = InvalidName("token")
         if known is not None:
@@ -70,7 +71,7 @@ class Machine:
             return known
         result = self._handlers[type(command)](slot, command)
         if token:
-            registry.answered.add(token, getattr(command, "topic", ""), result)
+            registry.answered.add(token, topic, result)
         return result
 
     def _elsewhere(self, command: AnyCommand) -> NotHere | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oncecast.kernel.protocol import Value
-from oncecast.security.access import ACK, ADMIN, KNOWN, MANAGE, PUT, READ, SEE
+from oncecast.security.access import ACK, ADMIN, KNOWN, MANAGE, PUT, PUTS, READ, SEE
 from oncecast.wire import commands as do
 from oncecast.wire.frames import (
     Call,
@@ -46,9 +46,13 @@ def of_ack(asked: do.Ack) -> Need:
     return ACK, asked.topic, asked.subscription
 
 
-def of_source(asked: do.Stage | do.PublishStaged | do.DropStaged | do.CloseSource) -> Need:
-    """Without a topic, the guard checks the topics of the staged parts."""
-    return PUT if asked.topic else "", asked.topic, asked.source
+def of_stage(asked: do.Stage) -> Need:
+    return PUT, asked.topic, asked.source
+
+
+def of_source(asked: do.PublishStaged | do.DropStaged | do.CloseSource) -> Need:
+    """Return the need of a request about staged parts. The guard also checks their topics."""
+    return PUT if asked.topic else PUTS, asked.topic, asked.source
 
 
 def of_admin(asked: Value) -> Need:
@@ -72,7 +76,7 @@ COMMANDS: dict[type, Needs] = {
     do.Detach: of_subscription,
     do.Seek: of_subscription,
     do.Ack: of_ack,
-    do.Stage: of_source,
+    do.Stage: of_stage,
     do.PublishStaged: of_source,
     do.DropStaged: of_source,
     do.CloseSource: of_source,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
 from random import Random
 from typing import NamedTuple, cast, get_args
 
@@ -46,7 +47,8 @@ CARRY_BYTES = 2 << 20  # bytes carried forward at once
 MAINTENANCE_EVERY_BYTES = 1 << 20
 PRODUCERS_EVERY = 3600.0  # maximum seconds between two checks for idle producers
 DISPUTE_TICK_US = 60 * 1_000_000  # maximum time between two stamps during a dispute
-NO_ASKER, CARRYING = -1, -2  # used instead of a token of a layer above
+NO_ASKER, CARRYING, ACKING = -1, -2, -3  # used instead of a token of a layer above
+ACKS_IN_FLIGHT_MAX = 16  # proposals; more acks wait, and only the newest of each reader
 
 Outcome = Done | errors.AnyRefusal
 
@@ -150,7 +152,7 @@ class Service(Protocol):
             int, tuple[int, AnyCommand]
         ] = {}  # open proposals, with the token of the asker
         self._acks: dict[tuple[str, str, int], do.Ack] = {}
-        self._carrying = 0
+        self._carrying = self._acking = 0  # proposals in flight
         self._grown = 0  # bytes appended since the last maintenance
         self._producers_due = 0.0
 
@@ -239,7 +241,7 @@ class Service(Protocol):
         self.leader = leader
         self._proposed.clear()
         self._acks.clear()
-        self._carrying = 0
+        self._carrying = self._acking = 0
         if self.machine.registry.limits != self._limits:
             self._propose(do.SetLimits(self._limits))
 
@@ -264,6 +266,10 @@ class Service(Protocol):
             self.emit(Executed(asker, cast("Outcome", result)))
         elif asker == CARRYING:
             self._carrying -= 1
+        elif asker == ACKING:
+            self._acking -= 1
+            if self._acking == ACKS_IN_FLIGHT_MAX - 1:
+                self._flush_acks()
         self._grown += len(value)
         if self._grown >= MAINTENANCE_EVERY_BYTES:
             self._look_after_log()
@@ -291,9 +297,13 @@ class Service(Protocol):
             self.later(self._ack_delay, FlushAcks())
 
     def _flush_acks(self) -> None:
+        if not self._acks or self._acking >= ACKS_IN_FLIGHT_MAX:
+            return
+        some = list(islice(self._acks, self._acks_max))
+        self._acking += self.leading
+        self._propose(do.Acks(tuple([self._acks.pop(key) for key in some]), 0), ACKING)
         if self._acks:
-            self._propose(do.Acks(tuple(self._acks.values()), 0))
-            self._acks.clear()
+            self.later(self._ack_delay, FlushAcks())
 
     def timeout(self, timer: FlushAcks | Upkept) -> None:
         if isinstance(timer, FlushAcks):

@@ -33,6 +33,7 @@ PUT, READ, ACK, MANAGE, ADMIN = VERBS = ("put", "read", "ack", "manage", "admin"
 # Some requests need one of these instead of a verb.
 SEE = "see"  # read or manage: the topic is in a list of topics
 KNOWN = "known"  # be a principal that is known to the cluster
+PUTS = "puts"  # put on any topic: the request names none
 EVERYONE = "*"  # the principal of a rule for all clients
 EVERYTHING = "*"  # the pattern of all topics, and of all names
 NAMELESS = "anonymous"  # begins the names of clients without a login
@@ -172,6 +173,8 @@ class Access:
         if verb == KNOWN:
             return self.knows(principal)
         topics = self._granted(principal).topics
+        if verb == PUTS:
+            return bool(topics[PUT])
         verbs = (READ, MANAGE) if verb == SEE else (verb,)
         return any(each in topics and topics[each].match(topic) for each in verbs)
 

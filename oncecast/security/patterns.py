@@ -64,6 +64,9 @@ class Patterns:
         self._exact = frozenset(each for each in texts if not is_wild(each))
         self._wild = tuple(Pattern(each) for each in texts if is_wild(each))
 
+    def __bool__(self) -> bool:
+        return bool(self._exact or self._wild)
+
     def match(self, text: str) -> bool:
         return text in self._exact or any(each.matches(text) for each in self._wild)
 

@@ -202,6 +202,35 @@ def test_staged_parts_are_published_only_with_put_on_their_topics(desk: GuardedD
     assert isinstance(desk.call(BOB, publish), done.Published)
 
 
+def test_topic_of_a_publish_does_not_hide_the_topics_of_its_parts(desk: GuardedDesk) -> None:
+    """SEC-2: outside of a ring, a publish may name another topic than its parts."""
+    data = packed(b"a")
+    desk.call(BOB, do.Stage("bob", 0, "part", "t", 1, len(data), 0, data))
+    desk.allow("ann", name="bob")
+    desk.allow("ann", "put", topic="other")
+    for topic in ("other", ""):
+        publish = do.PublishStaged("bob", 0, ("part",), 0, topic)
+        assert desk.call(ANN, publish) == DENIED
+    assert isinstance(desk.call(BOB, do.PublishStaged("bob", 0, ("part",), 0)), done.Published)
+
+
+@pytest.mark.parametrize("name", ["", "ann", "anonymous", "0123456789abcdef"])
+def test_client_without_put_makes_no_source(desk: GuardedDesk, name: str) -> None:
+    """SEC-2 SEC-3: a publish of nothing would fill the table of sources."""
+    slot = desk.service.machine.registry.last_slot
+    for command in (
+        do.PublishStaged(name, 0, (), 0),
+        do.DropStaged(name, 0),
+        do.CloseSource(name, 0),
+        do.Stage(name, 0, "part", "", 1, 1, 0, b"x"),
+    ):
+        assert desk.call(ANN, command) == DENIED
+        assert desk.call(STRANGER, command) == DENIED
+    registry = desk.service.machine.registry
+    assert registry.last_slot == slot
+    assert not registry.staging.sources
+
+
 def test_only_administrators_change_users_and_groups(desk: GuardedDesk) -> None:
     rule = Rule("ann", ("admin",), "*")
     for command in (

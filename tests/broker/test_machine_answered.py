@@ -107,6 +107,17 @@ def test_call_without_a_token_or_with_another_one_is_a_new_call(late: Late) -> N
         assert contents(steps.machine) != seen
 
 
+def test_token_of_another_topic_has_no_effect() -> None:
+    """SEC-2: a client that knows a token neither gets its result nor takes its place."""
+    steps = Steps()
+    steps.apply(do.CreateTopic("mine", 0, token="x"))
+    assert steps.apply(replace(CREATE, token="x")) == TopicCreated(2, already=False)
+    assert steps.apply(do.DeleteTopic("mine", 0, token="y")) == TopicDeleted(already=False)
+    assert steps.apply(replace(DELETE, token="y")) == TopicDeleted(already=False)
+    restored = Machine.restore(list(steps.machine.state()))
+    assert [*restored.registry.answered.items()] == [*steps.machine.registry.answered.items()]
+
+
 def test_late_delete_loses_no_message_of_the_topic_that_was_created_again() -> None:
     """SVC-1"""
     steps = Steps()

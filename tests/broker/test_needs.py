@@ -79,10 +79,11 @@ def test_needs_are_those_of_the_table() -> None:
         assert FRAMES[type(frame)](frame) == need, example
 
 
-def test_publish_without_a_topic_needs_the_source() -> None:
-    """Off a ring, the guard checks the topics of the parts."""
+def test_request_about_staged_parts_without_a_topic_needs_put_on_some_topic() -> None:
+    """SEC-2: the guard also checks the topics of the parts that a publish names."""
     publish = do.PublishStaged("src", 0, ("a",), 0)
-    assert FRAMES[Call](Call(1, publish)) == ("", "", "src")
+    for command in (publish, do.DropStaged("src", 0), do.CloseSource("src", 0)):
+        assert FRAMES[Call](Call(1, command)) == ("puts", "", "src")
 
 
 def test_every_frame_has_a_refusal_that_reveals_nothing() -> None:

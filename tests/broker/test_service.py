@@ -6,7 +6,7 @@ from random import Random
 
 import msgspec
 
-from oncecast.broker.service import Changed, Execute, Executed, FlushAcks, Service
+from oncecast.broker.service import ACKS_IN_FLIGHT_MAX, Changed, Execute, Executed, FlushAcks, Service
 from oncecast.kernel.protocol import Ask, Emit, Later, NodeId
 from oncecast.replication.events import Decided, LeaderChanged, Propose
 from oncecast.wire import commands as do
@@ -61,6 +61,34 @@ def test_only_the_newest_ack_of_a_subscription_is_proposed() -> None:
     assert service.drain() == [Ask(Propose(1, encode(acks)))]
     service.timeout(FlushAcks())
     assert service.drain() == []
+
+
+def test_acks_wait_while_many_of_them_are_in_flight() -> None:
+    """SEC-3: a reader that acknowledges faster than the group decides fills no memory."""
+    service = bare()
+    for upto in range(100):
+        service.request(do.Ack("topic", "sub", 1, upto))
+        service.timeout(FlushAcks())
+    proposed = [each.request for each in service.drain() if isinstance(each, Ask)]
+    assert len(proposed) == len(service._proposed) == ACKS_IN_FLIGHT_MAX
+    service.observe(Decided(10, proposed[0].value, proposed[0].token))
+    newest = do.Acks((do.Ack("topic", "sub", 1, 99),), at=7)
+    assert service.drain() == [Ask(Propose(ACKS_IN_FLIGHT_MAX + 1, encode(newest)))]
+    service.observe(Decided(11, proposed[1].value, proposed[1].token))
+    assert service.drain() == []
+
+
+def test_new_leader_proposes_acks_again() -> None:
+    service = bare()
+    for upto in range(100):
+        service.request(do.Ack("topic", "sub", 1, upto))
+        service.timeout(FlushAcks())
+    service.observe(LeaderChanged(NodeId("other")))
+    service.observe(LeaderChanged(ME))
+    service.drain()
+    service.request(do.Ack("topic", "sub", 1, 100))
+    service.timeout(FlushAcks())
+    assert any(isinstance(each, Ask) for each in service.drain())
 
 
 def test_idle_node_does_not_write_to_disk() -> None:

@@ -615,4 +615,4 @@ def test_new_owner_knows_answers_of_the_former_owner() -> None:
     world.run(lambda: world.settled)
     assert world.owners(MINE) == [TAKER]
     registry = importer.leader.service.machine.registry
-    assert registry.answered.get("token") == Unsubscribed(already=True)
+    assert registry.answered.get("token", MINE) == Unsubscribed(already=True)

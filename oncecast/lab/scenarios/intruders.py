@@ -37,7 +37,7 @@ from oncecast.lab.scenarios.intruder_rules import (
     STRANGER,
     principal_of,
 )
-from oncecast.lab.scenarios.paxos import Campaign
+from oncecast.lab.scenarios.paxos import SLOT_SECONDS, Campaign
 from oncecast.lab.scenarios.paxos_clients import Client
 from oncecast.lab.scenarios.paxos_history import CLIENT
 from oncecast.lab.scenarios.scenario import Figures, Scenario
@@ -48,8 +48,9 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 from oncecast.wire.results import AccessSet
 
-FRAMES_MAX = 1500  # of one intruder and a storm, on average
+FRAMES_MAX = 400  # of one intruder and a storm, on average
 LOOK_EVERY = 0.1
+CALLS_MAX = 30  # in flight of one principal: an honest call waits for at most so many
 VERSION = len(COMMANDS) + 1  # of the rules; the first user also gets one
 
 
@@ -103,7 +104,7 @@ class GuardedSessions(Sessions):
     """The service with users and rules, with honest and hostile clients."""
 
     principal_of: PrincipalOf = staticmethod(principal_of)
-    budget: ClassVar[Budget] = Budget(calls=100, bytes=1 << 20)
+    budget: ClassVar[Budget] = Budget(calls=CALLS_MAX, bytes=1 << 20)
 
     def __init__(self, sim: Simulation, drawn: IntrudersDraw) -> None:
         super().__init__(sim, drawn.habits)
@@ -141,8 +142,12 @@ class GuardedSessions(Sessions):
         self.sim.add(me, build)
 
     def serve_under_attack(self, patience: float) -> None:
-        """Run until a publisher and a subscriber have finished, although intruders go on."""
+        """Run until a publisher and a subscriber have finished, although intruders go on.
+
+        The slowest groups decide a few slots per second, and their queues are full.
+        """
         sim, writer, reader = self.sim, self.publishers[0], self.subscribers[0]
+        patience += SLOT_SECONDS * CALLS_MAX * (writer.puts + 1)
         limit = sim.now + patience
         while len(writer.promised) < writer.puts or not set(reader.seen) >= {
             writer.value(number) for number in range(writer.puts)

@@ -6,7 +6,14 @@ from random import Random
 
 import msgspec
 
-from oncecast.broker.service import ACKS_IN_FLIGHT_MAX, Changed, Execute, Executed, FlushAcks, Service
+from oncecast.broker.service import (
+    ACKS_IN_FLIGHT_MAX,
+    Changed,
+    Execute,
+    Executed,
+    FlushAcks,
+    Service,
+)
 from oncecast.kernel.protocol import Ask, Emit, Later, NodeId
 from oncecast.replication.events import Decided, LeaderChanged, Propose
 from oncecast.wire import commands as do

@@ -152,7 +152,13 @@ class Intruder(Protocol):
     kinds: ClassVar[tuple[str, ...]] = ("replay", "forge", "own")
 
     def __init__(
-        self, me: NodeId, rng: Random, habit: Habit, nodes: list[NodeId], heard: Overheard, seed: str
+        self,
+        me: NodeId,
+        rng: Random,
+        habit: Habit,
+        nodes: list[NodeId],
+        heard: Overheard,
+        seed: str,
     ) -> None:
         super().__init__(me, rng)
         self._dice = Random(seed)
@@ -163,7 +169,8 @@ class Intruder(Protocol):
         self._number = 0
         self._readers: dict[tuple[str, str], int] = {}  # epochs
         self._writers: dict[tuple[str, str], tuple[int, int]] = {}  # epochs and sequences
-        prefix = OSCAR if OSCAR in habit.name else MALLORY
+        self._reads = OSCAR in habit.name  # reads most of the time
+        prefix = OSCAR if self._reads else MALLORY
         names = [f"{prefix}-s", f"{MALLORY}-s", f"{MALLORY}.x"]
         self._own: dict[str, list[Any]] = {
             "topic": list(OWN),
@@ -213,36 +220,46 @@ class Intruder(Protocol):
 
     def _valid(self) -> Any:
         dice = self._dice
-        topic = dice.choice(OWN[:3])
-        name = dice.choice(self._own["subscription"])
+        names = self._own["subscription"]
+        topic, name = dice.choice((OWN[0], *OWN[:3])), dice.choice((names[0], *names))
+        reader, offset = self._readers.get((topic, name), 0), dice.randrange(4)
+        reads: list[Any] = [
+            do.Subscribe(topic, name, do.FromEarliest(), 0),
+            do.Attach(topic, name, self.me, self._expected(reader)),
+            Fetch(topic, name, reader, offset, offset, 10, 1 << 16),
+            Fetch(topic, name, reader, offset, offset, 10, 1 << 16),
+            Look(0, prefix=dice.choice(("", "m", "topic", "roaming"))),
+            Scan(0, topic, do.FromEarliest(), bytes=1 << 16),
+        ]
+        if self._reads and dice.random() < 0.7:
+            return dice.choice(reads)
+        reads += (do.Ack(topic, name, reader, offset), do.Detach(topic, name, reader, offset))
+        return dice.choice((*reads, *self._writes(topic, name), self._stolen(topic, name)))
+
+    def _expected(self, reader: int) -> int:
+        """Return the epoch of its own reader, so that it keeps a name that it has."""
+        return reader or do.ANY_EPOCH
+
+    def _writes(self, topic: str, name: str) -> list[Any]:
+        dice = self._dice
         number, part = dice.randrange(4), dice.choice(("part-0", "part-1"))
         packed = batch.encode([f"{self.me}/{self._ids}".encode()], timestamps=1)
         epoch, sequence = self._writers.get((topic, name), (0, 0))
-        reader = self._readers.get((topic, name), 0)
-        offset = dice.randrange(4)
-        return dice.choice(
-            (
-                do.CreateTopic(topic, 0),
-                do.OpenProducer(topic, name, self.me, 0),
-                do.Put(topic, name, epoch, sequence, 1, len(packed), 0, packed),
-                do.Put(topic, name, epoch, sequence, 1, len(packed), 0, packed),
-                do.Subscribe(topic, name, do.FromEarliest(), 0),
-                do.Attach(topic, name, self.me),
-                Fetch(topic, name, reader, offset, offset, 10, 1 << 16),
-                Fetch(topic, name, reader, offset, offset, 10, 1 << 16),
-                do.Ack(topic, name, reader, offset),
-                do.Detach(topic, name, reader, offset),
-                do.Stage(name, number, part, topic, 1, len(packed), 0, packed),
-                do.PublishStaged(name, number, (part,), 0, dice.choice((topic, ""))),
-                Look(0),
-                Look(0, prefix=dice.choice(("", "m", "topic", "roaming"))),
-                Scan(0, topic, do.FromEarliest(), bytes=1 << 16),
-                self._with_stolen_token(topic, name),
-            )
-        )
+        put = do.Put(topic, name, epoch, sequence, 1, len(packed), 0, packed)
+        return [
+            do.CreateTopic(topic, 0),
+            do.OpenProducer(topic, name, self.me, 0),
+            put,
+            put,
+            do.Stage(name, number, part, topic, 1, len(packed), 0, packed),
+            do.PublishStaged(name, number, (part,), 0, dice.choice((topic, ""))),
+            dice.choice((do.PublishStaged("", 0, (), 0), do.CloseSource("", 0))),
+        ]
 
-    def _with_stolen_token(self, topic: str, name: str) -> Any:
-        token = self._dice.choice(list(self._heard.fields.get("token", ("",))))
+    def _stolen(self, topic: str, name: str) -> Any:
+        """Return a command with the token of an honest call, which may be in flight."""
+        tokens = list(self._heard.fields.get("token", ("",)))
+        token = self._dice.choice(tokens[-5:] if self._dice.random() < 0.7 else tokens)
         commands: tuple[Any, ...] = (
             do.CreateTopic(topic, 0, token=token),
             do.DeleteTopic(topic, 0, token=token),

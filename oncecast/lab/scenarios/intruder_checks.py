@@ -34,6 +34,7 @@ from oncecast.wire.frames import (
     RingView,
     View,
 )
+from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
 
 ANSWER_BYTES_MAX = 4096  # of an answer that a node keeps
 HOSTILE_NAMES = ("mallory", "oscar")
@@ -64,16 +65,16 @@ class Watchman(Checker):
         elif sender.startswith(CLIENT):
             self.overheard.hear(message)
 
-    def _check_request(
-        self, sim: Simulation, step: Step, sender: NodeId, message: Value
-    ) -> None:
+    def _check_request(self, sim: Simulation, step: Step, sender: NodeId, message: Value) -> None:
         principal = principal_of(sender)
         service = sim.protocol(step.node, Service)
         if is_foreign(principal, message):
             self.refused += 1
             for effect in step.effects:
                 if not reveals_nothing(effect, sender, message, service):
-                    raise Violation(f"{step.node}: {sender} sent {message!r:.300}, so {effect!r:.300}")
+                    raise Violation(
+                        f"{step.node}: {sender} sent {message!r:.300}, so {effect!r:.300}"
+                    )
             return
         self.served += 1
         for effect in step.effects:
@@ -82,7 +83,7 @@ class Watchman(Checker):
         self._check_memory(sim.protocol(step.node, Gateway), sender)
 
     def _check_memory(self, gateway: Gateway, client: NodeId) -> None:
-        state = gateway._clients.get(client)  # noqa: SLF001
+        state = gateway._clients.get(client)
         if state is None:
             return
         kept = {
@@ -99,13 +100,13 @@ class Watchman(Checker):
         for node in sim.nodes.values():
             for protocol in node.stack.protocols if node.stack is not None else ():
                 if isinstance(protocol, Gateway):
-                    for client, state in protocol._clients.items():  # noqa: SLF001
+                    for client, state in protocol._clients.items():
                         if is_hostile(client):
                             check_kept_answers(node.me, client, state)
 
 
 def waiting(gateway: Gateway, client: NodeId) -> int:
-    return gateway._awaiting_lease._of_client.get(client, 0)  # noqa: SLF001
+    return gateway._awaiting_lease._of_client.get(client, 0)
 
 
 def check_kept_answers(node: NodeId, client: NodeId, state: ClientState) -> None:
@@ -141,8 +142,16 @@ def check_executed(principal: str, request: Value, service: Service) -> None:
         allowed = all(may(principal, "put", topic) for topic in topics)
     else:
         allowed = True  # `is_foreign` has decided
-    if not allowed:
+    if not allowed or is_oversized(command):
         raise Violation(f"{service.me} executes {command!r:.300} for {principal!r}")
+
+
+def is_oversized(command: Value) -> bool:
+    """Return whether a name in the command is too long for the log, or there are too many."""
+    texts = [getattr(command, field) for field in command.__struct_fields__]
+    parts = getattr(command, "parts", ())
+    texts = [text for text in (*texts, *parts) if isinstance(text, str)]
+    return len(parts) > PARTS_MAX or any(len(text.encode()) > NAME_BYTES_MAX for text in texts)
 
 
 def check_answer(client: NodeId, message: Value) -> None:

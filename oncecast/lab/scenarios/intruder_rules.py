@@ -1,10 +1,10 @@
 """Who may do what in the storm of intruders, stated a second time, without the product's rules.
 
-    root       administrator, before the first intruder
-    honest     everything on the honest topics, under all names
-    mallory    put, read, ack and manage on topics `mallory*`, names `mallory*`
-    oscar      read on topics `mallory*`, put on `mallory-o*`, names `mallory*` and `oscar*`
-    (none)     a stranger without a login: nothing
+root       administrator, before the first intruder
+honest     everything on the honest topics, under all names
+mallory    put, read, ack and manage on topics `mallory*`, names `mallory*`
+oscar      read on topics `mallory*`, put on `mallory-o*`, names `mallory*` and `oscar*`
+(none)     a stranger without a login: nothing
 """
 
 from __future__ import annotations

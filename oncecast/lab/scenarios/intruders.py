@@ -181,9 +181,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
     drawn = draw(sim.seed, nodes)
     service.set_up(sim, drawn)
     sessions = GuardedSessions(sim, drawn)
-    campaign = GuardedCampaign(
-        sim, drawn.nodes, sessions, drawn, spares=drawn.spares, rules=False
-    )
+    campaign = GuardedCampaign(sim, drawn.nodes, sessions, drawn, spares=drawn.spares, rules=False)
     storm = service.begin(sim, drawn, campaign)
     sessions.secure(campaign.nodes, drawn.patience)
     service.run_storm(sim, drawn, sessions, storm)

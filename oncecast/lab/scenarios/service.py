@@ -54,9 +54,7 @@ def begin(sim: Simulation, drawn: ServiceDraw, campaign: Campaign) -> GroupStorm
     return storm
 
 
-def run_storm(
-    sim: Simulation, drawn: ServiceDraw, sessions: Sessions, storm: GroupStorm
-) -> None:
+def run_storm(sim: Simulation, drawn: ServiceDraw, sessions: Sessions, storm: GroupStorm) -> None:
     """Start the clients, and stop the faults after the seconds of the draw."""
     sessions.begin(sim, storm.leaders, drawn.seconds)
     if drawn.deposed:

@@ -1,6 +1,7 @@
 """Bugs of earlier versions, put back: random storms must find them.
 
-Some are found by the history of the clients alone, with all other checkers silenced.
+Some are found by the history of the clients alone, with all other checkers silenced. Rules about
+permissions are found by storms with intruders.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
+from oncecast.broker.accounts import Accounts
 from oncecast.broker.administering import Administering
+from oncecast.broker.answered import Answered
 from oncecast.broker.clock import Clock
 from oncecast.broker.gateway import Gateway
 from oncecast.broker.governing import Governor
+from oncecast.broker.guard import Guard
 from oncecast.broker.machine import Machine
 from oncecast.broker.moves import AnyCommand
+from oncecast.broker.needs import COMMANDS, FRAMES, of_known
 from oncecast.broker.scanning import Scanner
 from oncecast.broker.service import NO_ASKER, Executed, Outcome, Service
 from oncecast.broker.subscription import Subscription
@@ -32,10 +37,13 @@ from oncecast.replication.paxos import Paxos
 from oncecast.replication.reconfiguration import Reconfiguration
 from oncecast.replication.roster import Roster
 from oncecast.replication.values import Values
+from oncecast.security.access import Access
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.trace import Step
 from oncecast.wire import commands as do
+from oncecast.wire.frames import Scan
+from tests.lab.scenarios.test_intruders import storm as intruders_storm
 from tests.lab.scenarios.test_service import storm as service_storm
 from tests.lab.scenarios.test_service_mutants import no_dedup
 from tests.mutants import Mutant, Plant, Story, must_be_noticed, replaced
@@ -202,15 +210,68 @@ HISTORY: dict[str, tuple[Plant, tuple[int, ...]]] = {
     ),
 }
 
+
+def without_need(*kinds: type) -> Plant:
+    """Return a mutant that lets in these requests of every known principal."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        for kind in kinds:
+            patch.setitem(FRAMES if kind in FRAMES else COMMANDS, kind, of_known)
+
+    return plant
+
+
+GUARD = replaced(Guard, "judge", "if verdict is Verdict.REDIRECT:", "if True:")
+INTRUSIONS: dict[str, tuple[Plant, tuple[int, ...]]] = {
+    "guard lets everything in": (GUARD, ()),
+    "a detach needs no permission": (without_need(do.Detach), ()),
+    "a scan needs no permission": (without_need(Scan), ()),
+    "a fetch acknowledges without permission": (
+        replaced(Gateway, "_fetch", "if not self._may(client, ACK, fetch.topic):", "if False:"),
+        (6,),
+    ),
+    "parts are published without put on their topics": (
+        replaced(Guard, "_may_publish", "return all(", "return True or all("),
+        (),
+    ),
+    "a publish without a topic needs no put": (
+        replaced(Access, "_has", "return bool(topics[PUT])", "return True"),
+        (),
+    ),
+    "a list shows all topics": (replaced(Gateway, "_names", "if access.open:", "if True:"), ()),
+    "names of other principals are usable": (
+        replaced(Access, "_decide", "return not name or", "return True or"),
+        (),
+    ),
+    "long names reach the log": (replaced(Gateway, "_refusal", " or size_fault(command)", ""), ()),
+    "calls in flight are not limited": (
+        replaced(Accounts, "refusal", "if account.calls >= budget.calls:", "if False:"),
+        (),
+    ),
+    "a token counts for all topics": (
+        replaced(
+            Answered,
+            "get",
+            "self._answers.get((topic, token))",
+            "dict(self.items()).get(token)",
+        ),
+        (13,),
+    ),
+}
+
 MUTANTS = [
     Mutant(rule, plant, story, SEEDS, known) for rule, (plant, story, known) in OLD_BUGS.items()
 ] + [
     Mutant(f"history: {rule}", plant, history, SEEDS, known)
     for rule, (plant, known) in HISTORY.items()
 ]
+MUTANTS += [
+    Mutant(f"intruders: {rule}", plant, intruders_storm, SEEDS, known)
+    for rule, (plant, known) in INTRUSIONS.items()
+]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_storms_find_a_restored_bug(mutant: Mutant) -> None:
-    """REP-1 REP-5 SVC-9 SVC-10"""
+    """REP-1 REP-5 SVC-9 SVC-10 SEC-2 SEC-3"""
     must_be_noticed(mutant)

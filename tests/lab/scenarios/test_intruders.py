@@ -1,0 +1,55 @@
+"""Hostile clients in storms of the whole service: see `scenarios.intruders`."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import get_args
+
+import pytest
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.lab.scenarios.intruder import CODEC, Forger, Overheard
+from oncecast.lab.scenarios.intruder_rules import is_foreign, principal_of
+from oncecast.lab.scenarios.intruders import INTRUDERS
+from oncecast.lab.scenarios.scenario import run
+from oncecast.node.replica import CLIENTS
+from oncecast.wire.frames import Call, ClientCommand
+from tests.seeds import seeds
+
+PER_TEST = 5
+
+
+def storm(seed: int) -> None:
+    outcome = run(INTRUDERS, seed)
+    assert outcome.ok, f"{outcome.violation}\nreplay: {outcome.replay}"
+    assert outcome.figures["refused"] or outcome.figures["served"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", seeds(10, 300, PER_TEST))
+def test_intruders_change_nothing_for_honest_clients(first: int) -> None:
+    """SEC-2 SEC-3 SVC-2 SVC-3 SVC-10"""
+    for seed in range(first, first + PER_TEST):
+        storm(seed)
+
+
+def test_intruder_sends_every_type_that_a_client_may_send() -> None:
+    """SEC-2: a new frame or command takes part without a change of the scenario."""
+    forger = Forger(Random(0), Overheard(), {"topic": ["mallory"]})
+    made = [frame for frame in (forger.forge() for _ in range(3000)) if frame is not None]
+    kinds = {type(frame) for frame in made}
+    commands = {type(frame.command) for frame in made if isinstance(frame, Call)}
+    assert kinds == set(CLIENTS) == set(CODEC.kinds)
+    assert commands == set(get_args(ClientCommand))
+
+
+def test_everything_is_foreign_to_a_stranger() -> None:
+    """SEC-2"""
+    forger = Forger(Random(1), Overheard(), {"topic": ["mallory"], "source": ["mallory"]})
+    frames = [frame for frame in (forger.forge() for _ in range(500)) if frame is not None]
+    stranger, mallory = (
+        principal_of(NodeId(f"client/{name}")) for name in ("stranger-1", "mallory")
+    )
+    assert all(is_foreign(stranger, frame) for frame in frames)
+    assert not all(is_foreign(mallory, frame) for frame in frames)
+    assert principal_of(NodeId("client/plain-reader#2")) == "honest"

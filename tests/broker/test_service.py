@@ -76,7 +76,8 @@ def test_acks_wait_while_many_of_them_are_in_flight() -> None:
     for upto in range(100):
         service.request(do.Ack("topic", "sub", 1, upto))
         service.timeout(FlushAcks())
-    proposed = [each.request for each in service.drain() if isinstance(each, Ask)]
+    asked = [each.request for each in service.drain() if isinstance(each, Ask)]
+    proposed = [each for each in asked if isinstance(each, Propose)]
     assert len(proposed) == len(service._proposed) == ACKS_IN_FLIGHT_MAX
     service.observe(Decided(10, proposed[0].value, proposed[0].token))
     newest = do.Acks((do.Ack("topic", "sub", 1, 99),), at=7)

@@ -72,7 +72,7 @@ class Overheard:
 
 
 @cache
-def fields_of(kind: type[Value]) -> tuple[inspect.Field, ...]:
+def fields_of(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType)
     return info.fields
@@ -98,7 +98,7 @@ class Forger:
         except Malformed:
             return None
 
-    def _struct(self, kind: type[Value]) -> Any:
+    def _struct(self, kind: type[msgspec.Struct]) -> Any:
         return kind(*[self._value(field.type, field.name) for field in fields_of(kind)])
 
     def _value(self, type_: Any, name: str) -> Any:

@@ -164,7 +164,7 @@ def check_answer(client: NodeId, message: Value) -> None:
         may_read = may(principal, "read", message.topic)
         shown = [] if may_read and may_use(principal, message.subscription) else [message.topic]
     else:
-        shown = [message.id] if isinstance(message, AccessView) else []
+        shown = list(message.users) if isinstance(message, AccessView) else []
     if shown:
         raise Violation(f"{client} got a {type(message).__name__} that shows {shown[:3]}")
 

@@ -13,7 +13,6 @@ node keeps for an intruder is bounded. While intruders go on, honest puts are st
 from __future__ import annotations
 
 from random import Random
-from typing import ClassVar
 
 import msgspec
 
@@ -104,7 +103,7 @@ class GuardedSessions(Sessions):
     """The service with users and rules, with honest and hostile clients."""
 
     principal_of: PrincipalOf = staticmethod(principal_of)
-    budget: ClassVar[Budget] = Budget(calls=CALLS_MAX, bytes=1 << 20)
+    budget = Budget(calls=CALLS_MAX, bytes=1 << 20)
 
     def __init__(self, sim: Simulation, drawn: IntrudersDraw) -> None:
         super().__init__(sim, drawn.habits)
@@ -144,8 +143,11 @@ class GuardedSessions(Sessions):
     def serve_under_attack(self, patience: float) -> None:
         """Run until a publisher and a subscriber have finished, although intruders go on.
 
-        The slowest groups decide a few slots per second, and their queues are full.
+        The slowest groups decide a few slots per second, and their queues are full. Roaming clients
+        stop, because the check of the history searches their operations.
         """
+        for roamer in self.roamers:
+            roamer.stop()
         sim, writer, reader = self.sim, self.publishers[0], self.subscribers[0]
         patience += SLOT_SECONDS * CALLS_MAX * (writer.puts + 1)
         limit = sim.now + patience

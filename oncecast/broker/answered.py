@@ -3,8 +3,8 @@
 A client repeats a call until it is answered. If the leader or the connection changes between two
 copies, both are decided. The second copy gets the result of the first one, marked `already`.
 
-A token counts for one topic. So a client that knows the token of another client gets no result of
-that client, and takes none from it, unless it may use the same topic.
+A token counts for one topic. A client may know the token of another client. Without permission on
+the same topic, it neither gets the result of that call nor takes its place.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Hostile clients: they send whatever the codec of a node lets a client send.
 
-A frame is one of these, as drawn: a copy of an honest client's frame; any frame or command with
-fields of the right types, but with names, epochs and offsets of honest clients, extreme values and
-names of its own; or a valid request on a topic of its own, so that it has something to misuse.
+A frame is drawn from three kinds. Some frames are copies of honest clients' frames. Some have any
+fields of the right types: names, epochs and offsets of honest clients, extreme values, own names.
+Some are valid requests on own topics, so that an intruder has something to misuse.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may do what in the storm of intruders, stated a second time, without the product's rules.
+"""The permissions in the storm of intruders, stated again without the code that enforces them.
 
 root       administrator, before the first intruder
 honest     everything on the honest topics, under all names

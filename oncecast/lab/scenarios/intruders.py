@@ -6,8 +6,8 @@ send arbitrary frames to arbitrary nodes: see `intruder`. A node accepts no othe
 clients. Nodes do not lie: a node that has proved that it belongs to the cluster is trusted.
 
 All promises to honest clients hold as without intruders. A request about an object that is not the
-intruder's own changes nothing, and its answer is the same whether or not the object exists. What a
-node keeps for an intruder is bounded. While intruders go on, honest puts are stored and read.
+intruder's own changes nothing, and its answer is the same whether or not the object exists. A
+node keeps a bounded state for an intruder. While intruders go on, honest puts are stored and read.
 """
 
 from __future__ import annotations

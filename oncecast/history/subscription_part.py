@@ -6,6 +6,7 @@ from math import inf
 
 from msgspec.structs import replace as replaced
 
+from oncecast.errors import Overloaded
 from oncecast.history import subscription_model
 from oncecast.history.operation import History, Operation
 from oncecast.history.partition import (
@@ -99,6 +100,8 @@ class SubscriptionPart(Part):
             move = move._replace(first=seek.offset)
         items = [Item(move, seek.call, due)] if seek.done or absent(seek) else []
         if not seek.done or any(undoes(each, seek) for each in self._own):
+            if seek.error == Overloaded.code:
+                due = inf  # a copy may still be in flight
             items.append(Item(silent, seek.call, due, must=False, often=True, guess=True))
         return items
 

@@ -91,6 +91,10 @@ FINE: dict[str, History] = {
         *(of_reader("moved", 7, offset=1, epoch=7), got(8, 1, "b", epoch=7)),
         look(9, 10, 3, ("sub", 1, 7)),
     ],
+    "a seek of which a copy was in flight after an overload moves a reader": [
+        *(SUB, ABC, READ_ABC, sought(5, 6, -1, 0, start=FromOffset(1), error="overloaded")),
+        *(look(7, 8, 3, ("sub", 0, 2)), look(9, 10, 3, ("sub", 1, 7))),
+    ],
     "an ack without an answer is seen, or not yet": [
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, None, 1), ack(6, None, 2)),
         *(look(7, 8, 3, ("sub", 1, 2)), look(9, 10, 3, ("sub", 2, 2))),

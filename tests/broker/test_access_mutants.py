@@ -146,7 +146,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Guard, "judge", "if verb == ADMIN and self.unsettled():", "if False:",
     ),
     "parts are published without put": (
-        on_desk(guard.test_staged_parts_are_published_only_with_put_on_their_topics),
+        on_desk(guard.test_topic_of_a_publish_does_not_hide_the_topics_of_its_parts),
         Guard, "_may_publish", "return all(", "return True or all(",
     ),
     "fetch acknowledges without ack": (

@@ -255,7 +255,7 @@ INTRUSIONS: dict[str, tuple[Plant, tuple[int, ...]]] = {
             "self._answers.get((topic, token))",
             "dict(self.items()).get(token)",
         ),
-        (13,),
+        (26,),
     ),
 }
 

@@ -152,12 +152,12 @@ def caption(happened: Figures) -> str:
 
 def without_gaps(rates: Figures) -> Figures:
     """Add a row for each time step without events."""
-    known = {each["at"]: each for each in rates}
     width = rates[0]["width"] if rates else 1.0
-    last = max(known, default=-1.0)
-    steps = [number * width for number in range(int(last // width) + 1)]
+    # Rounded: a multiple of the width, divided by the width, may be just below the number.
+    known = {round(each["at"] / width): each for each in rates}
+    steps = range(max(known, default=-1) + 1)
     nothing = {"width": width, **dict.fromkeys(RATES, 0.0)}
-    return [known.get(at, {"at": at, **nothing}) for at in steps]
+    return [known.get(step, {"at": step * width, **nothing}) for step in steps]
 
 
 def carried(behind: Figures, width: float) -> Figures:

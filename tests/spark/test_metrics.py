@@ -104,6 +104,19 @@ def test_trace_with_nodes_shows_their_load_and_events(spark: SparkSession) -> No
     ]
 
 
+@pytest.mark.parametrize("width", [0.001, 0.005, 0.1, 0.2, 0.5, 2.0])
+def test_every_time_step_up_to_the_last_has_a_row(width: float) -> None:
+    from oncecast.spark.metrics import RATES, without_gaps
+
+    for last in range(101):
+        rates = [
+            {"at": step * width, "width": width, **dict.fromkeys(RATES, 1.0)} for step in {0, last}
+        ]
+        found = without_gaps(rates)
+        assert [each["at"] for each in found] == [step * width for step in range(last + 1)]
+        assert found[-1]["stored"] == 1.0
+
+
 def test_missing_trace_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "run", "metrics", "nothing.jsonl"]) == 3
     assert (

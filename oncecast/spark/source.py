@@ -23,14 +23,13 @@ from pyspark.sql.streaming.datasource import (
 
 from oncecast import errors
 from oncecast.client import blocking
+from oncecast.client.columns import batches
 from oncecast.client.scanning import Located, Slice
 from oncecast.client.starts import NEW, from_offset
 from oncecast.errors import BadOption, DataLost
-from oncecast.spark.columns import joined
 from oncecast.spark.options import SourceOptions
 from oncecast.spark.ranges import Position, Positions, Range, between, enough, limited, split
 from oncecast.spark.topics import Topics
-from oncecast.wire.batch import opened_bytes
 
 COLUMNS = {
     "key": "binary",
@@ -43,8 +42,6 @@ COLUMNS = {
 }
 HEADERS = {"headers": "map<string, binary>"}
 KEYS = ("life", "begin", "next")  # field names of a Position in checkpoints
-ROWS = 65_536  # messages per Arrow batch, approximately
-BYTES = 8 << 20  # bytes per Arrow batch, approximately
 GONE = (errors.MessagesLost, errors.TopicReplaced, errors.OutOfRange, errors.NoSuchTopic)
 
 
@@ -67,16 +64,7 @@ def read(options: SourceOptions, piece: InputPartition) -> Iterator[pa.RecordBat
     if not isinstance(piece, Piece):
         return  # Spark adds an empty task if there is nothing to read
     columns = [*COLUMNS, *(HEADERS if options.headers else ())]
-    gathered: list[Slice] = []
-    rows = size = 0
-    for each in slices(options, piece.range):
-        gathered.append(each)
-        rows, size = rows + each.chunk.count, size + opened_bytes(each.chunk.batch)
-        if rows >= ROWS or size >= BYTES:
-            yield joined(gathered, columns)
-            gathered, rows, size = [], 0, 0
-    if gathered:
-        yield joined(gathered, columns)
+    yield from batches(slices(options, piece.range), columns)
 
 
 def slices(options: SourceOptions, range_: Range) -> Iterator[Slice]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
+from oncecast.client.columns import batches, joined
 from oncecast.client.scanning import Slice
-from oncecast.spark.columns import joined
-from oncecast.spark.source import COLUMNS, HEADERS
+from oncecast.errors import BadBatch
 from oncecast.wire import batch
 from oncecast.wire.frames import Chunk
 
-NAMES = [*COLUMNS, *HEADERS]
+NAMES = ["key", "value", "topic", "offset", "timestamp", "producer", "sequence", "headers"]
 PLAIN = batch.encode([b"one", b"", b"three"], timestamps=7)
 RICH = batch.encode(
     [b"a", b"bb", b"ccc", b"dddd"],
@@ -48,3 +48,17 @@ def test_damaged_batch_is_rejected() -> None:
     damaged = bytes([*PLAIN[:-9], PLAIN[-9] ^ 1, *PLAIN[-8:]])
     with pytest.raises(batch.BadBatch):
         joined([slice_of(damaged, 0)], NAMES)
+
+
+def test_messages_before_a_damaged_batch_are_read_and_the_error_names_its_offsets() -> None:
+    damaged = bytes([*PLAIN[:-9], PLAIN[-9] ^ 1, *PLAIN[-8:]])
+    slices = [slice_of(PLAIN, 0), slice_of(RICH, 3), slice_of(damaged, 6), slice_of(PLAIN, 9)]
+    found = batches(slices, ["offset"])
+    assert [next(found)["offset"].to_pylist() for _ in range(2)] == [[0, 1, 2], [3, 4, 5]]
+    with pytest.raises(BadBatch, match="offsets 6 to 8 of topic 't'"):
+        next(found)
+
+
+def test_batches_are_cut_after_enough_messages() -> None:
+    slices = [slice_of(PLAIN, 3 * number) for number in range(4)]
+    assert [len(each) for each in batches(slices, ["offset"], rows_max=5)] == [6, 6]

@@ -1,4 +1,4 @@
-"""Convert slices of a topic to one Arrow batch for Spark.
+"""Convert slices of a topic to Arrow batches, for Spark and for programs without it.
 
 Constant and counting columns are built for all slices at once. Only values, keys and headers are
 built slice by slice, with `batch_arrow`.
@@ -6,7 +6,7 @@ built slice by slice, with `batch_arrow`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -14,6 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from oncecast.client.scanning import Slice
+from oncecast.wire.batch import BadBatch, opened_bytes
 from oncecast.wire.batch_arrow import (
     BINARY,
     TIMESTAMP,
@@ -23,6 +24,9 @@ from oncecast.wire.batch_arrow import (
     value_array,
 )
 from oncecast.wire.batch_layout import KEYS, TIMES, Columns, open_columns
+
+ROWS = 65_536  # messages per Arrow batch, approximately
+BYTES = 8 << 20  # bytes per Arrow batch, approximately
 
 Make = Callable[[Columns, pa.Buffer], pa.Array]
 
@@ -56,6 +60,33 @@ class Opened:
         """Return a column that counts from the first message of each slice."""
         each = zip(firsts, self.chunks, strict=True)
         return pa.concat_arrays([pa.arange(first, first + chunk.count) for first, chunk in each])
+
+
+def batches(
+    slices: Iterable[Slice], names: Sequence[str], *, rows_max: int = ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of one topic with these columns, in batches of a suitable size."""
+    gathered: list[Slice] = []
+    rows = size = 0
+    for each in slices:
+        gathered.append(each)
+        rows, size = rows + each.chunk.count, size + opened_bytes(each.chunk.batch)
+        if rows >= rows_max or size >= BYTES:
+            yield from readable(gathered, names)
+            gathered, rows, size = [], 0, 0
+    if gathered:
+        yield from readable(gathered, names)
+
+
+def readable(slices: Sequence[Slice], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield all messages, or those before a damaged batch and then the error that names it."""
+    try:
+        together = joined(slices, names)
+    except BadBatch:
+        for each in slices:
+            yield each.to_arrow().select(list(names))
+    else:
+        yield together
 
 
 def joined(slices: Sequence[Slice], names: Sequence[str]) -> pa.RecordBatch:

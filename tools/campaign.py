@@ -2,10 +2,10 @@
 
     python -m tools.campaign build/campaign.jsonl --share 0.01 --first 0 --jobs 2
 
-The whole campaign has 20,000 seeds of paxos, 5,000 of ring and 10,000 each of service and toolkit.
-It takes about three hours of one core. Each finished chunk of seeds is a line in the file. If the
-campaign is started again with the same file, it continues after the last finished chunk. Use a new
-file for another commit.
+The whole campaign has 20,000 seeds of paxos, 5,000 each of ring and intruders, and 10,000 each of
+service and toolkit. Each finished chunk of seeds is a line in the file. If the campaign is started
+again with the same file, it continues after the last finished chunk. Use a new file for another
+commit.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ STORMS = (
     Storm("paxos", 5, 10_000),
     Storm("ring", 0, 5_000),
     Storm("service", 0, 10_000),
+    Storm("intruders", 0, 5_000),
     Storm("mutex", 0, 2_000),
     Storm("mutex-lamport", 0, 2_000),
     Storm("queue-fifo", 0, 2_000),
@@ -68,7 +69,8 @@ def chunks(first: int, share: float) -> list[Chunk]:
 
 
 def run(chunk: Chunk) -> Result:
-    words = ["sim", "run", chunk.scenario, "--seeds", f"{chunk.first}..{chunk.last}", "--json"]
+    words = ["sim", "run", chunk.scenario, "--seeds", f"{chunk.first}..{chunk.last}"]
+    words += ["--jobs", "1", "--json"]
     words += ["--nodes", str(chunk.nodes)] if chunk.nodes else []
     done = subprocess.run(
         [sys.executable, "-m", "oncecast", *words], capture_output=True, text=True, check=False

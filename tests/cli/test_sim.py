@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
-from oncecast.cli.main import main
+from oncecast.cli.main import build_parser, main
 from oncecast.errors import ExitStatus
 from oncecast.kernel.protocol import NodeId
 from oncecast.lab.scenarios.catalogue import SCENARIOS
@@ -45,16 +46,25 @@ def test_single_seed_is_reported_in_the_singular(capsys: pytest.CaptureFixture[s
 @pytest.mark.long
 def test_several_processes_give_the_same_traces(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("sim", "run", "shuffle", "--nodes", "9", "--seeds", "0..3", "--json")
-    alone = [json.loads(line)["trace"] for line in run(capsys, *words)[1].splitlines()]
+    alone = run(capsys, *words, "--jobs", "1")[1].splitlines()
     shared = run(capsys, *words, "--jobs", "2")[1].splitlines()
-    assert [json.loads(line)["trace"] for line in shared] == alone
+    traces = [
+        [(each["seed"], each["trace"]) for each in map(json.loads, lines)]
+        for lines in (alone, shared)
+    ]
+    assert traces[0] == traces[1]
+
+
+def test_seeds_run_in_one_process_per_core_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert build_parser().parse_args(["sim", "run", "broadcast"]).jobs == 7
 
 
 def test_violation_prints_its_seed_and_replay_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Recovery, "start", lambda self: None)
-    status, out, _ = run(capsys, "sim", "run", "broadcast", "--seeds", "0..4")
+    status, out, _ = run(capsys, "sim", "run", "broadcast", "--seeds", "0..4", "--jobs", "1")
     assert status == ExitStatus.FAILURE
     assert "never got" in out
     command = next(line.split(": ", 1)[1] for line in out.splitlines() if "replay: " in line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,12 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="A..B",
         help="first and last seed, or a single seed (default: 0..9)",
     )
-    verb.add_argument("--jobs", type=positive, default=1, help="number of processes (default: 1)")
+    verb.add_argument(
+        "--jobs",
+        type=positive,
+        default=os.cpu_count() or 1,
+        help="number of processes (default: one per core)",
+    )
     verb.add_argument("--json", action="store_true", help="print one JSON line per seed")
     verb.set_defaults(run=run_seeds)
 
@@ -169,6 +175,7 @@ def run_seeds(args: argparse.Namespace) -> int:
 
 
 def outcomes(name: str, nodes: int | None, span: range, jobs: int) -> Iterator[Outcome]:
+    jobs = min(jobs, len(span))
     if jobs == 1:
         yield from (run_one((name, nodes, seed)) for seed in span)
         return

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_interrupted_command_exits_with_its_status(monkeypatch: pytest.MonkeyPat
 
     parser = argparse.ArgumentParser()
     parser.set_defaults(run=interrupted)
-    monkeypatch.setattr(main, "build_parser", lambda: parser)
+    monkeypatch.setattr(main, "build_parser", lambda words: parser)
     assert main.main([]) == ExitStatus.INTERRUPTED
 
 
@@ -119,7 +120,7 @@ def command_that(work: str) -> list[str]:
     program = (
         "import argparse, os, sys; from oncecast.cli import main;"
         f"parser = argparse.ArgumentParser(); parser.set_defaults(run=lambda arguments: {work});"
-        "main.build_parser = lambda: parser; sys.exit(main.main([]))"
+        "main.build_parser = lambda words: parser; sys.exit(main.main([]))"
     )
     return [sys.executable, "-c", program]
 
@@ -150,6 +151,23 @@ def test_files_never_get_the_numbers_of_closed_standard_streams() -> None:
     words = command_that("print(sys.stdin.read()) or os.dup(0) < 3")
     closing = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
     assert subprocess.run([*closing, *words]).returncode == ExitStatus.OK
+
+
+def subcommands(parser: argparse.ArgumentParser) -> list[str]:
+    (found,) = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+    return list(found.choices)
+
+
+def test_each_module_of_commands_adds_the_commands_that_are_listed() -> None:
+    """CLI-3: a command line loads only the module of its command."""
+    for module, names in main.COMMANDS.items():
+        parser = main.build_parser([names[0]])
+        assert subcommands(parser) == list(names), module
+    assert subcommands(main.build_parser()) == [*chain(*main.COMMANDS.values())]
+
+
+def test_version_loads_no_command() -> None:
+    assert main.modules_for(["--version"]) == []
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -2,7 +2,7 @@
 
 A command is a module with `configure(commands)`, which adds its parser and sets `run`: a function
 that takes the parsed arguments and returns an exit status. Heavy imports are inside `run`, so
-that `oncecast --help` stays fast.
+that `oncecast --help` stays fast. A command line loads only the module of its own command.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ from oncecast.errors import ExitStatus
 
 STDIN, STDOUT, STDERR = range(3)
 
-COMMANDS = (
-    "serve.command",
-    "cluster.command",
-    "messages.command",
-    "messages.topics",
-    "messages.subs",
-    "cert.command",
-    "access.users",
-    "access.tokens",
-    "access.rules",
-    "shell.command",
-    "load.command",
-    "coordination.keep",
-    "coordination.lock",
-    "coordination.elect",
-    "coordination.queue",
-    "coordination.stream",
-    "spark.pipeline",
-    "spark.experiment",
-    "demo",
-    "log",
-    "history",
-    "sim.command",
-)
+# Each module, and the commands that it adds.
+COMMANDS = {
+    "serve.command": ("serve",),
+    "cluster.command": ("cluster",),
+    "messages.command": ("put", "get", "sub", "unsub"),
+    "messages.topics": ("topic",),
+    "messages.subs": ("subs", "status"),
+    "cert.command": ("cert",),
+    "access.users": ("user",),
+    "access.tokens": ("token",),
+    "access.rules": ("rule",),
+    "shell.command": ("shell",),
+    "load.command": ("load",),
+    "coordination.keep": ("keep",),
+    "coordination.lock": ("lock",),
+    "coordination.elect": ("elect",),
+    "coordination.queue": ("queue",),
+    "coordination.stream": ("stream",),
+    "spark.pipeline": ("pipeline",),
+    "spark.experiment": ("experiment",),
+    "demo": ("demo",),
+    "log": ("log",),
+    "history": ("history",),
+    "sim.command": ("sim",),
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,18 +57,28 @@ class Parser(argparse.ArgumentParser):
         super().__init__(description=description, **options)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def modules_for(words: Sequence[str]) -> list[str]:
+    """Return the modules to load for this command line: all of them, unless one is enough."""
+    first = words[0] if words else ""
+    if first == "--version":
+        return []
+    return [name for name, commands in COMMANDS.items() if first in commands] or list(COMMANDS)
+
+
+def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Return the parser of all commands, or of the command that `words` start with."""
     parser = Parser(prog="oncecast", description=oncecast.__doc__)
     parser.add_argument("--version", action="version", version=f"oncecast {oncecast.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in COMMANDS:
+    for name in modules_for(words):
         importlib.import_module(f"oncecast.cli.{name}").configure(commands)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     _fill_streams()
-    arguments = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = build_parser(words).parse_args(words)
     try:
         status: int = arguments.run(arguments)
         sys.stdout.flush()

@@ -268,7 +268,7 @@ class Fenced(OncecastError):
 
 
 class Denied(OncecastError, PermissionError):
-    """No rule allows this to the user of this client.
+    """No rule allows this request for the user of the client.
 
     The answer is the same whether or not the topic or the name exists.
     """

@@ -17,10 +17,10 @@ from oncecast.wire.errors import Overloaded
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    calls: int = 10_000  # in flight, of one account
-    bytes: int = 64 << 20  # of batches in flight, of one account
-    rate: float = inf  # bytes of batches per second, of one account
-    total_bytes: int = 512 << 20  # of batches in flight, of all accounts
+    calls: int = 10_000  # calls in flight of one account
+    bytes: int = 64 << 20  # bytes of batches in flight of one account
+    rate: float = inf  # bytes of batches per second of one account
+    total_bytes: int = 512 << 20  # bytes of batches in flight of all accounts
 
 
 class Account:
@@ -38,12 +38,12 @@ class Accounts:
         self.budget = budget
         self._principal_of = principal_of
         self._accounts: dict[str, Account] = {}
-        self.bytes = 0  # in flight, of all accounts
+        self.bytes = 0  # bytes in flight of all accounts
 
     def join(self, client: NodeId, now: float) -> tuple[str, Account]:
         """Return the account of a client, and its name for `leave`."""
         principal = self._principal_of(client)
-        name = f"@{principal}" if principal else client  # the name of a client has no @ in front
+        name = f"@{principal}" if principal else client  # client names never start with @
         account = self._accounts.get(name)
         if account is None:
             account = self._accounts[name] = Account(self.budget.rate, now)

@@ -28,7 +28,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 TIME_MAX = 1 << 62
-SUSTAINED = 6  # steps
+SUSTAINED = 6  # number of steps
 
 
 class Dispute(IntEnum):
@@ -51,7 +51,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = self.trusted = 0
-        self.stamp = 0  # the last one
+        self.stamp = 0  # the last stamp
         self.dispute = Dispute.NONE
         self.sustained = 0  # microseconds for which the disputed stamps advanced steadily
         self.moved_back = 0

@@ -268,7 +268,7 @@ def sized(group: Status, change: Change) -> Change:
 def refused_size(config: Config, change: Change) -> str:
     """Return why the group cannot have this size, or "" if it can.
 
-    A client that names a size could otherwise take the redundancy of a group, or all its members.
+    Otherwise a client could remove the redundancy of a group, or all its members.
     """
     size = change.size
     members = [node for node in config.nodes() if node != change.remove]

@@ -1,4 +1,4 @@
-"""The one check of every request: a stack asks its guard before a message reaches any protocol.
+"""Checks every request: a stack asks its guard before a message reaches any protocol.
 
 A request without permission gets the same answer whether or not its topic exists. Only a leader
 with its lease is sure to know the newest rules, so other nodes refuse nothing that the leader would
@@ -86,7 +86,7 @@ class Guard:
         self._access, self._principal_of, self.unsettled = access, principal_of, unsettled
         self._verdict, self._staged, self.report = verdict, staged, report
         self.denied = 0  # requests so far
-        # Whether administrative requests are reported before the first user is added, too.
+        # Whether administrative requests are also reported before the first user is added.
         self.audits_open = False
 
     def __call__(self, sender: NodeId, message: Value) -> tuple[Value, ...] | None:
@@ -103,7 +103,7 @@ class Guard:
         else:
             needs = FRAMES.get(type(message))
             if needs is None:
-                return None  # of a node
+                return None  # a message from a node
             verb, topic, name = needs(message)
         if access.open:
             if verb == ADMIN and self.unsettled():

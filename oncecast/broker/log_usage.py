@@ -1,4 +1,4 @@
-"""Bytes of the log that are needed, to decide when to take a snapshot or to carry entries forward.
+"""Decides when to take a snapshot or carry entries forward, by the bytes of the log in use.
 
 The machine knows the slots that are needed, not the bytes between them. So from time to time a mark
 records the size of the log at a slot.

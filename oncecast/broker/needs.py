@@ -1,4 +1,4 @@
-"""The needs of each command and each frame of a client: a verb on a topic, and the use of a name.
+"""The permissions that each command and frame needs: a verb on a topic, and the use of a name.
 
 This is the only list. A test compares it with the types that clients may send, and fails for a type
 that is not in it. docs/security.md has the same table.

@@ -77,7 +77,10 @@ class Registry:
 
     @property
     def owns_arc(self) -> bool:
-        """Return whether the group owns a part of a ring. It got the users with its first part."""
+        """Return whether the group owns a part of a ring.
+
+        It receives the users with its first part.
+        """
         return self.holdings is not None and self.holdings.low is not None
 
     def elsewhere(self, name: str) -> NotHere | None:

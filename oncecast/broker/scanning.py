@@ -39,7 +39,7 @@ class Scanner(Protocol):
         self._awaiting_lease: LeaseQueue[Scan] = LeaseQueue(self, ScanDue())
 
     def timeout(self, timer: ScanDue) -> None:
-        # A deposed leader sends the clients on.
+        # A deposed leader redirects its clients.
         ready = not self._service.leading or self._service.group.leads(self.now)
         for client, scan in self._awaiting_lease.due(leased=ready):
             self.receive(client, scan)
@@ -69,7 +69,7 @@ class Scanner(Protocol):
         try:
             self.send(sender, scanned(service, topic, scan))
         except Missing:
-            pass  # it is being fetched from another replica
+            pass  # the batch is being fetched from another replica
         except Corrupt as damage:
             where = topic.nearest_offset(scan.start)
             self.send(sender, Answer(scan.id, lost(scan.topic, where, damage)))

@@ -42,7 +42,7 @@ from oncecast.wire import errors
 from oncecast.wire.limits import LIMITS, Limits
 from oncecast.wire.results import Done, Published, Result
 
-COMMAND_BYTES_MAX = 1 << 20  # of a command in addition to its batch
+COMMAND_BYTES_MAX = 1 << 20  # maximum size of a command, in addition to its batch
 CARRY_BYTES = 2 << 20  # bytes carried forward at once
 MAINTENANCE_EVERY_BYTES = 1 << 20
 PRODUCERS_EVERY = 3600.0  # maximum seconds between two checks for idle producers
@@ -397,9 +397,9 @@ class Service(Protocol):
             try:
                 command = self.batch_at(extent.slot)
             except Missing:
-                break  # it is being fetched
+                break  # the batch is being fetched
             except Corrupt:
-                continue  # no replica has it: it stays, and readers get an error
+                continue  # no replica has the batch: it stays, and readers get an error
             self._carrying += 1
             left -= command.size
             self._propose(do.Carry(extent.slot, extent.offset, command), CARRYING)

@@ -18,7 +18,7 @@ from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
 ALWAYS_SHORT = NAME_BYTES_MAX // 4  # characters; a character has at most four bytes
 
 OF_ACCESS = get_args(AccessCommand)
-ACCESS_BYTES_MAX = 8 * 1024  # of a command about users, tokens or rules
+ACCESS_BYTES_MAX = 8 * 1024  # maximum size of a command about users, tokens or rules
 
 TEXTS = (
     *("topic", "token", "producer", "incarnation", "directory_id"),

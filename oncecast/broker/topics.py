@@ -25,7 +25,7 @@ class Topics(dict[str, Topic]):
         self._sorted: list[str] = []
         self._added: list[str] = []
 
-        self.subscriptions, self.producers = Total(), Total()  # of all topics
+        self.subscriptions, self.producers = Total(), Total()  # totals over all topics
 
     def __setitem__(self, name: str, topic: Topic) -> None:
         if name in self:
@@ -68,7 +68,7 @@ class Topics(dict[str, Topic]):
         while at < len(names) and names[at].startswith(prefix):
             name = names[at]
             at += 1
-            if name != last and name in self:  # a name that was removed and came back is twice
+            if name != last and name in self:  # a name that was added again appears twice
                 last = name
                 yield name
 

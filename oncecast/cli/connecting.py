@@ -281,7 +281,7 @@ def is_of_output(error: OSError) -> bool:
 
 
 def complain(what: object, status: int = ExitStatus.FAILURE) -> int:
-    """Print an error in one line. It may quote a server, so that it is always escaped."""
+    """Print an error in one line. It may quote a server, so it is always escaped."""
     print(f"oncecast: {escaped(str(what))}", file=sys.stderr, flush=True)
     return status
 

@@ -192,7 +192,7 @@ class Story:
                     acts.pop(0)[1]()
         self._trace.read()
         if not load.status:
-            for _, act in acts:  # the clients were faster
+            for _, act in acts:  # the clients finished first
                 act()
 
     def _chart(self) -> None:

@@ -1,4 +1,4 @@
-"""Prints text that other users and nodes have written, without obeying it.
+"""Prints text from other users and nodes without running its escape sequences.
 
 Names, payloads and error messages come from the network. Escape sequences in them could change the
 title, the clipboard or the past output of a terminal. On a terminal they are shown as escapes.
@@ -25,7 +25,7 @@ def on_terminal(text: str, out: TextIO | None = None, keep: str = "\n") -> str:
 
 
 def as_json(fields: Any) -> str:
-    """Return one line of JSON. Escape characters that JSON allows and a terminal obeys."""
+    """Return one line of JSON. Escape control characters that JSON allows."""
     import msgspec
 
     text = msgspec.json.encode(fields).decode()

@@ -53,7 +53,7 @@ class AccessControl:
         cluster: Cluster,
         at: Callable[
             [str], AbstractAsyncContextManager[AccessControl]
-        ],  # the same, at another address
+        ],  # the same access control, at another address
     ) -> None:
         self._requests, self._cluster, self._at = requests, cluster, at
 
@@ -114,12 +114,12 @@ class AccessControl:
         """Allow these verbs on topics that match a pattern, or the use of names that do.
 
         The verbs are put, read, ack, manage and admin. A pattern may have `*` and `?`. The
-        principal `*` is every client. Return whether this is new.
+        principal `*` is every client. Return whether the rule is new.
         """
         return await self._change(do.Allow(rule_of(principal, verbs, topic, name)))
 
     async def disallow(self, principal: str, *verbs: str, topic: str = "", name: str = "") -> bool:
-        """Take verbs back that `allow` gave with the same pattern, or all; return whether any."""
+        """Revoke verbs allowed with the same pattern, or all; return whether any was revoked."""
         return await self._change(do.Disallow(rule_of(principal, verbs, topic, name)))
 
     async def rules(self) -> list[Rule]:

@@ -12,7 +12,7 @@ from oncecast.wire.frames import ClientCommand
 from oncecast.wire.limits import NAME_BYTES_MAX, is_name
 from oncecast.wire.retention import DEFAULT, Policy
 
-OF_SOURCES = do.PublishStaged | do.DropStaged | do.CloseSource  # their topic may be empty
+OF_SOURCES = do.PublishStaged | do.DropStaged | do.CloseSource  # topic may be empty
 
 
 def check_names(command: ClientCommand) -> None:

@@ -141,7 +141,7 @@ class Client:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Put without waiting, unless much is queued; `flush` raises an error of it."""
+        """Put without waiting, unless much is queued; `flush` raises its error."""
         if self._portal is None or not self._portal.alive:
             check_open(self._portal)
         self._gathering.put(topic, value, key, headers)

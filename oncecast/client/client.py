@@ -135,7 +135,7 @@ class Client:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Put without waiting; `flush` raises an error of it. Raise Overloaded if 64 MiB wait."""
+        """Put without waiting; `flush` raises its error. Raise Overloaded if 64 MiB wait."""
         # As Parcel.take, inlined: another call for each message would take a third longer.
         try:
             batch = self._batches[topic]

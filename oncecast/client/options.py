@@ -30,7 +30,7 @@ class ClientOptions:
     user: str | None = None
     password: str | None = None
     token: str | None = None
-    secret: ClusterSecret | None = None  # of a node that connects as a client
+    secret: ClusterSecret | None = None  # the secret of a node that connects as a client
     node: str = ""  # the address of a node that asks before it joins
 
     def __post_init__(self) -> None:

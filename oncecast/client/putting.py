@@ -31,7 +31,7 @@ from oncecast.wire.limits import Limits
 CUT_BYTES = 256 * 1024  # a batch of this size is sent at once
 BUFFER_BYTES = 64 * 1024 * 1024  # bytes of messages that are put and not yet stored
 IN_FLIGHT = 16  # batches in flight at which messages begin to wait
-MANY = 256  # open topics; the size of all open batches is checked whenever there are so many more
+MANY = 256  # open topics; the size of all open batches is checked each time this many more are open
 PAYLOAD_BYTES_MAX = 60 * 1024 * 1024
 
 STILL_IN_FLIGHT = "the message is still in flight; don't resend it, call flush() to wait for it"
@@ -343,7 +343,7 @@ class Putting:
 
     def _landed(self, ticket: int) -> Parcel | None:
         parcel = self._flying.pop(ticket, None)
-        if parcel is None:  # Of an earlier process: only `flush` waits for it.
+        if parcel is None:  # The batch is from an earlier process: only `flush` waits for it.
             self._left -= 1
             self._tell_flushed()
             return None
@@ -440,7 +440,7 @@ def fail(waiters: list[asyncio.Future[Any]], error: OncecastError) -> None:
 
 
 def abandon(waiters: list[asyncio.Future[Any]]) -> None:
-    """Cancel them, and avoid warnings about errors that are never retrieved."""
+    """Cancel the futures, and avoid warnings about errors that are never retrieved."""
     for waiter in waiters:
         if not waiter.cancel() and not waiter.cancelled():
             waiter.exception()

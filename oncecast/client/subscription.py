@@ -349,8 +349,8 @@ class Subscription:
     async def close(self, *, ack: bool = True) -> None:
         """Stop reading. The node keeps the subscription, and new messages for it.
 
-        With `auto_ack`, acknowledge all messages that were got. With `ack=False` the last of them
-        is delivered again, marked `redelivered`.
+        With `auto_ack`, acknowledge all messages that `get` has returned. With `ack=False` the last
+        of them is delivered again, marked `redelivered`.
         """
         if self._error is not None:
             return

@@ -1,4 +1,4 @@
-"""Topics: describe and list them."""
+"""Describes and lists topics."""
 
 from __future__ import annotations
 

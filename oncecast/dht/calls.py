@@ -1,4 +1,4 @@
-"""Calls: messages that a peer answers in time, or else counts as dead."""
+"""Calls: a peer that does not answer in time counts as dead."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Reunion:
             del self.lost[next(iter(self.lost))]
 
     def look(self, member: Member) -> None:
-        """Now and then, ask the node that was tried the longest ago for our place on its ring."""
+        """Occasionally ask the node that was tried longest ago for our position on its ring."""
         if self.lost and self._protocol.rng.random() < LOST_CHANCE:
             node = next(iter(self.lost))
             del self.lost[node]

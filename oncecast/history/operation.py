@@ -87,7 +87,7 @@ class SubscriptionSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Operation(msgspec.Struct, omit_defaults=True, gc=False):
     """The table above lists the fields that matter for each kind. Others have their defaults."""
 
-    client: str  # one producer, also after restarts: its puts to a topic are in order
+    client: str  # one producer, even after restarts: its puts to a topic are in order
     kind: Kind
     topic: str
     call: float

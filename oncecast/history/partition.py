@@ -93,7 +93,7 @@ def command_items(operation: Operation, effect: Answerable, *, loose: bool) -> l
     maybe = Item(silent, operation.call, must=False, rank=RANKS.index(operation.kind), guess=True)
     if loose:
         return [maybe._replace(call=-inf, often=True)]
-    if not operation.done:  # a copy may still be in flight, also after an overload
+    if not operation.done:  # a copy may still be in flight, even after an overload
         return [maybe]
     due = due_of(operation)
     answered = Item(effect, operation.call, due)

@@ -89,7 +89,7 @@ class Readers:
 
 
 def of_topic(operations: History, skip: Operation) -> History:
-    """Return those that may be about the same topic, and not one of its name before or since."""
+    """Return the events that may be about this topic, not another one of the same name."""
     return [each for each in operations if fits(each.topic_id, skip.topic_id)]
 
 

@@ -285,7 +285,7 @@ class SessionHistory:
                     self._record_event(reading, "end", event, error=why.error.code)
 
     def took(self, topic: str, subscription: str, messages: list[Message]) -> None:
-        """Record messages that the application got."""
+        """Record messages that the application has received."""
         reading = self._readings.get((topic, subscription))
         if reading is not None:
             self._got(reading, local.Want(topic, subscription, 0, 0), messages, -1)

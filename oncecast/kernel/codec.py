@@ -20,7 +20,7 @@ from oncecast.kernel.skim import SKIMMED_FROM, skim
 Buffer = bytes | bytearray | memoryview
 
 ENCODER = msgspec.msgpack.Encoder()
-DECODERS_MAX = 256  # cached; a node has about five
+DECODERS_MAX = 256  # cached decoders; a node has about five
 
 
 class Codec:

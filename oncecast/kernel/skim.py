@@ -9,8 +9,8 @@ from __future__ import annotations
 from oncecast.errors import Malformed
 
 SKIMMED_FROM = 64 * 1024  # smaller buffers are decoded at once; they hold at most 65,536 items
-ITEMS_MAX = 20_000  # in one buffer
-TEXT_BYTES_MAX = 64 * 1024  # of one string; only byte strings may be longer
+ITEMS_MAX = 20_000  # maximum items in one buffer
+TEXT_BYTES_MAX = 64 * 1024  # maximum size of one string; only byte strings may be longer
 
 FIXED = {  # bytes after the first byte of an item
     **dict.fromkeys((0xC0, 0xC2, 0xC3), 0),
@@ -34,7 +34,7 @@ def skim(buffer: bytes | bytearray | memoryview) -> None:
         at += 1
         left -= 1
         items += 1
-        length = 0  # of an array
+        length = 0  # length of an array
         if first <= 0x7F or first >= 0xE0:
             pass  # a small number
         elif 0xA0 <= first <= 0xBF:

@@ -54,7 +54,7 @@ class Recording:
         self._recorded().heard(event)
 
     def took(self, subscription: Subscription, messages: list[Message]) -> None:
-        """Record messages that the application got.
+        """Record messages that the application has received.
 
         Messages got one by one share an operation, unless something else is recorded in between.
         """

@@ -40,8 +40,8 @@ SILENT_AFTER = 3  # keepalive intervals
 SLOWEST_LINK = 1024  # bytes per second; a slower frame is abandoned
 FRAMES_PER_SHARE = 1000  # handled at most before another connection gets its turn
 NEVER = float("inf")
-READ_BYTES_MIN = 16 * 1024  # read at once from a client that sends small frames
-FRAME_BYTES_FEW = 1024  # smaller frames are small ones
+READ_BYTES_MIN = 16 * 1024  # read at a time from a client that sends small frames
+FRAME_BYTES_FEW = 1024  # frames up to this size count as small
 KERNEL_BYTES = 64 * 1024  # up to this size, the kernel's queue says nothing about the peer
 
 
@@ -217,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting.extend((kind, bytes(body)) for kind, body in self._split(count))
 
     def pause_writing(self) -> None:
-        """Serve the client no more: it does not read what it was sent."""
+        """Stop serving the client, because it does not read its answers."""
         self._choked = self._takes_turns
         self._steer()
 

@@ -1,7 +1,7 @@
 """Limits how often a host may guess passwords, without a limit for other hosts and users.
 
-A login is counted when it begins and given back when it succeeds, so that many logins at once are
-limited, too. Each user has a budget for each host, and each host has a larger one for all users.
+A login counts when it begins, until it succeeds. So many concurrent logins are limited, too. Each
+user has a budget for each host, and each host has a larger one for all users.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from oncecast.errors import Absent
 
-USER_AT_ONCE, USER_SECONDS = 10, 6.0  # failures at once, then one for each of these seconds
+USER_AT_ONCE, USER_SECONDS = 10, 6.0  # burst of failures, then one per this many seconds
 HOST_AT_ONCE, HOST_SECONDS = 100, 0.6
 KEYS_MAX = 20_000  # budgets to remember; beyond that, the oldest ones are forgotten
 
@@ -38,14 +38,14 @@ class Failures:
             del self._due[next(iter(self._due))]
 
     def succeeded(self, host: str, user: str) -> None:
-        """Take back the count of a login."""
+        """Stop counting a login that has succeeded."""
         for key, _, seconds in budgets(host, user):
             if key in self._due:
                 self._due[key] -= seconds
 
 
 def budgets(host: str, user: str) -> list[tuple[tuple[str, ...], int, float]]:
-    """Return key, failures at once, and seconds for each further one."""
+    """Return the key, the burst, and the seconds for each further failure."""
     network = network_of(host)
     return [
         ((network, user), USER_AT_ONCE, USER_SECONDS),
@@ -54,7 +54,7 @@ def budgets(host: str, user: str) -> list[tuple[tuple[str, ...], int, float]]:
 
 
 def network_of(host: str) -> str:
-    """Return the part of an address that one owner has: of IPv6, the first 64 bits."""
+    """Return the network of an address: for IPv6, its first 64 bits, which one owner has."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

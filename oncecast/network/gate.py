@@ -1,6 +1,6 @@
-"""The acceptor's side of the handshake: identifies a dialler, and decides whether it may enter.
+"""The acceptor's side of the handshake: identifies a dialler and decides whether to accept it.
 
-`handshake.py` lists all ways in.
+`handshake.py` lists all ways to log in.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Dialler(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """A dialler that may enter, and the proofs for its Welcome."""
+    """A dialler that was accepted, and the proofs for its Welcome."""
 
     principal: str = ANONYMOUS
     login: str = ""
@@ -154,14 +154,14 @@ class Gate:
         return ANONYMOUS
 
     def _open_to_strangers(self, dialler: Dialler) -> bool:
-        """Return whether a client from another machine would do what it likes, unasked for."""
+        """Return whether any client on another machine could do everything without a login."""
         tls = self._trust.tls
         if tls is None or self._trust.insecure or dialler.certificate is not None:
             return False
         return not is_loopback(dialler.address.rpartition(":")[0])
 
     def _check_name(self, principal: str, name: str) -> None:
-        """Refuse a name of other principals; a client without a name gets one of its own."""
+        """Refuse a name of another principal; assign a name to a client without one."""
         if name and not self._logins.may_use(principal, name):
             raise Refused(
                 f"{principal or 'an anonymous client'} may not use the client name {name[:40]!r}",

@@ -51,9 +51,9 @@ class Hello(Value, tag="Hello"):
     sender: str
     to: str
     incarnation: int  # random at each start; distinguishes processes with the same id
-    token: str = ""  # of a client
+    token: str = ""  # the token of a client
     login: str = ""  # client-first of SCRAM
-    nonce: bytes = b""  # of a node that knows the cluster secret
+    nonce: bytes = b""  # the nonce of a node that knows the cluster secret
     node: str = ""  # the address of a node that asks as a client before it joins
 
 
@@ -64,7 +64,7 @@ class Challenge(Value, tag="Challenge"):
 
 class Proof(Value, tag="Proof"):
     login: str = ""  # client-final of SCRAM
-    mac: bytes = b""  # of the dialler
+    mac: bytes = b""  # the proof of the dialler
 
 
 class Welcome(Value, tag="Welcome"):
@@ -73,13 +73,13 @@ class Welcome(Value, tag="Welcome"):
     you: str = ""  # the name of the client
     batch_bytes_max: int = 0  # limit for the client's batches, or 0 if unknown
     login: str = ""  # server-final of SCRAM
-    mac: bytes = b""  # of the acceptor
+    mac: bytes = b""  # the proof of the acceptor
 
 
 class Refusal(Value, tag="Refusal"):
     reason: str
     passing: bool = False  # whether a retry may succeed
-    code: str = ""  # of the error, if it is more than a Refused
+    code: str = ""  # the error code, unless it is a plain Refused
 
 
 GREETINGS = Codec((Hello, Challenge, Proof, Welcome, Refusal))

@@ -124,7 +124,7 @@ class Listener:
         except asyncio.CancelledError:
             connection.fail("crowded", "closed before its handshake was done")
             raise
-        except OSError as error:  # mostly TLS errors
+        except OSError as error:  # usually a TLS error
             self._wires.incidents.report(
                 "hostile", peer=name, reason=f"TLS handshake failed: {error}"
             )
@@ -185,7 +185,7 @@ class Listener:
     def _refuse(self, connection: Connection, refused: Refused | Absent) -> None:
         if connection.ended:
             return
-        # Groups often move, which is nothing to worry about.
+        # Groups often move, so this is not a warning.
         level = logging.INFO if isinstance(refused, Absent) else logging.WARNING
         self._wires.incidents.report("refused", level, peer=connection.name, reason=refused)
         connection.switch(Leaving())

@@ -27,7 +27,7 @@ class Attempt(NamedTuple):
 
 
 class Logins(Interface):
-    """The users of a node. Every method returns at once and may change its answer at any time."""
+    """The users of a node. No method blocks, and the answers may change at any time."""
 
     @property
     def required(self) -> bool:
@@ -46,7 +46,7 @@ class Logins(Interface):
         """Return whether a connected client may stay. `token` is the id of its token, or empty."""
 
     def report(self, attempt: Attempt) -> None:
-        """Record a login, but not the anonymous ones that succeed."""
+        """Record a login, except a successful anonymous one."""
 
 
 class OpenLogins:

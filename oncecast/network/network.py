@@ -69,7 +69,7 @@ class Runtime:
         insecure: bool = False,
         trace: Trace | None = None,
         clients: tuple[type[Value], ...] = (),  # message types of clients; empty to refuse clients
-        secret: ClusterSecret | None = None,  # that all nodes of the cluster have
+        secret: ClusterSecret | None = None,  # the secret that all nodes of the cluster share
         logins: Logins | None = None,  # the users; None if all clients are anonymous
         options: Options | None = None,
         primary: Runtime | None = None,  # shares its listener, TLS, logins, options and counters

@@ -62,7 +62,7 @@ class TlsFiles:
             if self.crl is not None:
                 context.load_verify_locations(self.crl)
                 context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
-        except OSError as error:  # ssl.SSLError is one too
+        except OSError as error:  # includes ssl.SSLError
             raise self._unusable(error) from error
 
     def _unusable(self, error: OSError) -> TlsUnusable:
@@ -79,12 +79,12 @@ class TlsFiles:
         )
 
     def check(self, now: float) -> None:
-        """Raise TlsUnusable if a certificate is not valid now; warn of what will fail later."""
+        """Raise TlsUnusable if a certificate is not valid now; warn of problems to come."""
         if self.certificate is not None:  # the first one; the rest is its chain
             check_period(
                 certificates_in(self.certificate)[0], f"certificate {self.certificate}", now
             )
-        if self.ca is not None:  # an old one may stand beside a new one
+        if self.ca is not None:  # during a rotation the file has the old and the new CA
             newest = max(certificates_in(self.ca), key=lambda each: each.ends)
             check_period(newest, f"CA {self.ca}", now)
         if self.key is not None and Path(self.key).stat().st_mode & stat.S_IROTH:

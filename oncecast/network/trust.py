@@ -1,4 +1,4 @@
-"""The checks that a process makes before it trusts a connection."""
+"""The settings that decide which connections a process trusts."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A client may send thousands of frames in one write. They are handled for at most
 one turn of the loop, all clients together. The rest waits, and the connection reads nothing more.
 Splitting bytes into frames is work, too, so bytes wait unsplit. A sync to disk waits for the end of
 a turn, so turns are short. In the next turn, the connection that has used the least time goes
-first. So a client that asks for little is answered quickly while others ask for much.
+first. So a client with few requests is answered quickly while others send many.
 
 Unsent bytes are limited too. A client that does not read its answers is not served until it does.
 If all clients together have too many unsent bytes, the connection with the most is reset.
@@ -17,8 +17,8 @@ from heapq import heappop, heappush
 from typing import Protocol
 
 TURN_SECONDS = 0.001  # work for clients in one turn of the loop
-SHARE_SECONDS = 0.0005  # work for one client, if others wait
-SAVED_SECONDS = 0.1  # by which a client that asked for little goes before others
+SHARE_SECONDS = 0.0005  # work for one client while others wait
+SAVED_SECONDS = 0.1  # unused time that gives a client priority over others
 NOTED_BYTES = 64 * 1024  # smaller backlogs do not count
 
 

@@ -1,7 +1,7 @@
 """Writes the audit: one JSON object per line, to a file or to the log.
 
-The file is private and only appended to. It is opened again on SIGHUP, after it was rotated. If it
-cannot be written, the event goes to the log, and the node goes on.
+The file is private and append-only. It is opened again on SIGHUP, after it was rotated. If it
+cannot be written, the event goes to the log, and the node continues.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class Audit:
 
     @property
     def to_file(self) -> bool:
-        """Return whether there is a file, which gets administrative acts also without users."""
+        """Return whether there is a file.
+
+        It gets administrative acts even before the first user exists.
+        """
         return self._file >= 0
 
     def login(self, attempt: Attempt) -> None:

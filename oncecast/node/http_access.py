@@ -107,7 +107,7 @@ def read_token(file: str) -> str:
 
 
 def bearer(request: bytes) -> bytes:
-    """Return the bearer token of a request, or nothing."""
+    """Return the bearer token of a request, or an empty text."""
     for each in request.split(b"\r\n")[1:]:
         name, _, value = each.partition(b":")
         scheme, _, token = value.strip().partition(b" ")

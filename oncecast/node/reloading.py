@@ -54,7 +54,7 @@ class TlsReloader:
         return True
 
     def _look(self) -> tuple[tuple[int, int], ...]:
-        """Return what changes with the files; nothing while one of them is missing."""
+        """Return the times and sizes of the files, or nothing while one of them is missing."""
         if self._tls is None or self._tls.files is None:
             return ()
         try:

@@ -15,7 +15,7 @@ class Ballot(NamedTuple):
 
 
 BOTTOM = Ballot(0, NodeId(""))
-STEP = 1 << 32  # rounds; no group holds as many elections while a node is away
+STEP = 1 << 32  # rounds; no group holds this many elections while a node is away
 ROUND_MAX = 1 << 62  # the wire and the log have integers of 64 bits
 
 

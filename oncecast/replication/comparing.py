@@ -1,4 +1,7 @@
-"""Comparing the states of all replicas now and then: the odd one out stops."""
+"""Periodic comparison of the states of all replicas:
+
+a replica that differs from the majority stops.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ class Comparison:
 
     def on_digest(self, digest: Digest) -> None:
         chain = next((chain for slot, chain in self.progress.checks if slot == digest.slot), None)
-        if chain is not None:  # a replica that was far behind comes upon many checks at once
+        if chain is not None:  # a replica that was far behind applies many checks in a row
             self.on_sum(self.membership.me, Sum(digest.slot, chain, digest.digest))
 
     def on_sum(self, node: NodeId, total: Sum) -> None:

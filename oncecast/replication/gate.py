@@ -5,8 +5,8 @@
     from the newcomer that catches up    Heard, Accepted, Reject: answers to this leader
     from a node that was asked           Chosen, Lacking, Recalled, Ahead, Piece, Guide
 
-All other messages are dropped and counted. Members may send everything. Of them, too, the answers
-in the last line are taken only if they were asked for.
+All other messages are dropped and counted. Members may send everything. But the answers in the last
+line are taken only if they were asked for, even from members.
 
 The number of a group is random, and its leader tells it only to members and to the newcomer that it
 lets catch up. So a node that names it was admitted once. It may be a leader that was elected while
@@ -35,7 +35,7 @@ class Gate:
     fetching: Fetching
     roster: Roster
     other_group: OtherGroup
-    refused: int = 0  # messages
+    refused: int = 0  # messages refused so far
 
     def admits(self, sender: NodeId, message: m.Message) -> bool:
         """Return whether to take this message of a node that is not a member."""
@@ -58,7 +58,7 @@ class Gate:
         return isinstance(message, ANSWERS) and self.fetching.awaits(sender)
 
     def _claims(self, message: Request) -> bool:
-        """Return whether the sender says that it leads another group: that has to be proven."""
+        """Return whether the sender claims to lead another group, which it must prove."""
         return isinstance(message, m.Beat) and message.group != 0
 
     def asked_for(self, sender: NodeId) -> bool:

@@ -77,7 +77,7 @@ class Leader:
     roster: Roster
     term: Term | None = None
     seen: Ballot = BOTTOM  # the highest ballot seen
-    reach: int = STEP  # a round up to here is believed
+    reach: int = STEP  # rounds up to this one are accepted
     consents: dict[Member, None] = field(default_factory=dict)  # members that have no leader
     tokens: dict[int, int] = field(default_factory=dict)  # tokens of own proposals, by slot
     retired: bool = False  # it is about to stop, and never leads again
@@ -123,7 +123,7 @@ class Leader:
         if not membership.is_member or self.retired:
             return
         if max(self.seen, self.votes.promised).round >= ROUND_MAX:
-            return  # no ballot is left; only an earlier version can have promised such a one
+            return  # no ballot is left; only an earlier version can have promised such a ballot
         ballot = self._next_ballot()
         self.following.lose_leader()
         self.term = Term(ballot, self.io.now)
@@ -161,10 +161,9 @@ class Leader:
         self.proceed()
 
     def too_far(self, ballot: Ballot) -> bool:
-        """Return whether a ballot is further ahead than elections can have taken it.
-
-        A replica that believed it would need a still higher one, and there is a last one. It moves
-        up by one step: if another replica believed several, this one gets there in as many.
+        """Return whether a ballot is further ahead than elections can have raised it. Accepting it
+        would force the next candidate still higher, and ballots are finite. So the limit rises by
+        one step at a time, and a replica reaches any real ballot after a few messages.
         """
         seen = max(self.seen, self.votes.promised)
         self.reach = seen.round + STEP
@@ -194,7 +193,7 @@ class Leader:
             self.step_down()
 
     def hear_chosen(self, slot: int, item: Item) -> None:
-        """Step down if another value was chosen than the one proposed here.
+        """Step down if the chosen value differs from the one proposed here.
 
         The leader must not report that value as its own, nor report to other nodes that the value
         they accepted from it was chosen.
@@ -204,7 +203,7 @@ class Leader:
             self.step_down()
 
     def overtaken(self) -> None:
-        """Step down if slots are in flight: others have decided them long ago."""
+        """Step down if slots are in flight: other replicas have already decided them."""
         if self.term is not None and self.term.in_flight:
             self.step_down()
 
@@ -306,7 +305,7 @@ class Leader:
         return items
 
     def _beaten(self, slot: int, value: Item | None) -> bool:
-        """Return whether another value was chosen than the one that this leader would propose.
+        """Return whether the chosen value differs from the one that this leader would propose.
 
         Only a leader with a higher ballot can have done that. `value` is None for a new command.
         """

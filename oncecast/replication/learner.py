@@ -60,7 +60,7 @@ class Learner:
 
     def on_stored(self, sender: NodeId, message: m.Stored) -> None:
         if sender != self.membership.me:
-            return  # only the own disk can say so
+            return  # only the local disk can confirm it
         member, applied = self.membership.self_as_member, self.progress.applied
         for slot, ballot in self.values.on_disk(message.record):
             if slot > applied:
@@ -68,7 +68,7 @@ class Learner:
         self.advance()
 
     def chosen_up_to(self, ballot: Ballot, slot: int) -> None:
-        """Take the word of the leader of `ballot` that all up to `slot` is chosen."""
+        """Accept the report of the leader of `ballot` that all slots up to `slot` are chosen."""
         self.leader_knows = max(self.leader_knows, (ballot, slot))
         self.progress.known = max(self.progress.known, slot)
         self.advance()

@@ -1,9 +1,10 @@
-"""Two groups at one address: a replica that founded its group by mistake finds out, and stops.
+"""Two groups at one address: a replica that founded its group by mistake detects this and stops.
 
 A first node that has lost its disk, and was not told to join, founds another group. The leader of
-the old one still sends its Beats there. One message proves nothing, as any node can send it. So the
-replica asks that leader (Attest), which asks the other members of its group. Each tells the replica
-which members it knows (Guide). If a majority of the old group names this node, it stops.
+the old one still sends its Beats there. A single message does not prove it, as any node can send
+one. So the replica asks that leader (Attest), which asks the other members of its group. Each tells
+the replica which members it knows (Guide). If a majority of the old group names this node, it
+stops.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class OtherGroup:
     options: GroupOptions
     membership: Membership
     following: Following
-    leader: NodeId = NO_NODE  # it says that it leads a group with this node
+    leader: NodeId = NO_NODE  # claims to lead a group that includes this node
     asked: float = 0.0
     config: Config = NO_MEMBERS  # the members that it names
     witnesses: dict[NodeId, None] = field(default_factory=dict)
@@ -46,7 +47,7 @@ class OtherGroup:
         return self.membership.config.group == self.membership.incarnation
 
     def _is_ours(self, node: NodeId) -> bool:
-        """Return whether a node is in this group: its word does not prove another one."""
+        """Return whether a node is in this group, so that its answer cannot prove another one."""
         return node in self.membership.history.named
 
     def awaits(self) -> bool:

@@ -80,7 +80,7 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
         return self.version == before.version + 1 and len(changed) <= 1 and same_group
 
     def with_sound_size(self) -> Config:
-        """Return this membership; a size that no leader proposes keeps the members there are.
+        """Return this membership; replace a size that no leader proposes by the number of members.
 
         Earlier versions decided every size that a client asked for.
         """
@@ -102,7 +102,10 @@ _decode = msgspec.msgpack.Decoder(Config).decode
 
 
 def decode_config(data: bytes) -> Config:
-    """Return the membership, or NO_MEMBERS if the bytes are none: every replica ignores that."""
+    """Return the membership, or NO_MEMBERS if the bytes are not valid:
+
+    every replica ignores those.
+    """
     try:
         return _decode(data).with_sound_size()
     except (ValueError, RecursionError):

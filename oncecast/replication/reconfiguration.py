@@ -2,13 +2,14 @@
 
 A node that is not a member offers itself. The leader admits one when there are fewer members than
 there should be, or when a member has been silent for too long. The silent member stays until the
-new one has joined: it may come back, and its disk counts until another one does. If it is back by
-then, the member that joined last goes again. Only the earlier incarnation of a node that lost its
-disk goes first: it will never vote again, and a node cannot be a member twice.
+new one has joined: it may come back, and its disk counts until another one does. If the silent
+member is back by then, the member that joined last is removed again. Only the earlier incarnation
+of a node that lost its disk is removed first: it will never vote again, and a node cannot be a
+member twice.
 
 The leader lets a newcomer catch up first, because a member has a vote. Then it proposes the
 membership that names it. Each membership has one member more or less than the one before, never
-two: so their majorities have a member in common, which safety rests on.
+two: so their majorities have a member in common, on which safety depends.
 """
 
 from __future__ import annotations

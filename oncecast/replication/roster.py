@@ -31,7 +31,7 @@ class Roster:
         self.beats: deque[tuple[float, int]] = deque(maxlen=8)  # time, and applied slot
         self.changes: list[Change] = []  # requested, and not yet proposed
         self.last_heard: dict[NodeId, float] = {}
-        self.reported: dict[Member, int] = {}  # what each member has applied, and on disk
+        self.reported: dict[Member, int] = {}  # last slot that a member has applied and stored
         self.silent: dict[NodeId, None] = {}
 
     def note_offer(self, member: Member, applied: int, chosen: int) -> None:
@@ -97,7 +97,8 @@ class Roster:
         """Return whether a member may never vote again.
 
         A node that offers itself in another incarnation counts at once. It may take the suspicion
-        time until the incarnation that is a member is silent, and no other member may go meanwhile.
+        time until the incarnation that is a member is silent, and no other member may be removed
+        meanwhile.
         """
         return node in self.silent or self.has_new_incarnation(node)
 

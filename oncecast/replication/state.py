@@ -62,7 +62,7 @@ class Progress:
         self.certain = 0  # the local log proves that all slots up to here are chosen
         self.known = 0  # the highest slot known to be chosen; the local log may lack it
         self.skipped = 0  # a snapshot replaced the slots up to here: their votes prove nothing
-        self.learned: dict[int, None] = {}  # slots that others said are chosen, not applied
+        self.learned: dict[int, None] = {}  # slots reported as chosen by others, not applied
         self.chain = 0  # checksum of all applied slots
         # The checksum after the last commands and snapshots, and after the last checks.
         self.chains: deque[tuple[int, int]] = deque(maxlen=2 * options.step_slots)
@@ -148,8 +148,8 @@ class Fetching:
     ) -> None:
         self.io, self.options = io, options
         self.membership, self.progress, self.following = membership, progress, following
-        self.asked: dict[NodeId, float] = {}  # when each node was asked something last
-        self.tried: dict[NodeId, None] = {}  # replicas asked for the next slot in vain
+        self.asked: dict[NodeId, float] = {}  # time of the last request to each node
+        self.tried: dict[NodeId, None] = {}  # replicas that could not send the next slot
         self.lost_by: dict[NodeId, None] = {}  # replicas whose disk has lost the next slot
         self.applied_when_set = -1  # the last applied slot when the timer was set; -1: not set
         # Applied slots that cannot be read, and the replicas whose disk has lost each of them too.
@@ -172,7 +172,7 @@ class Fetching:
             del self.asked[next(iter(self.asked))]
 
     def awaits(self, node: NodeId) -> bool:
-        """Return whether an answer of this node may still be on its way.
+        """Return whether an answer of this node may still be in flight.
 
         A replica that waits for one asks again after `resend` seconds.
         """
@@ -208,7 +208,7 @@ class Fetching:
         return self.io.rng.choice([node for node in nodes if node != leader] or nodes)
 
     def await_more(self) -> None:
-        """Set the timer to ask for missing slots, unless it is set: no message puts it off."""
+        """Set the timer to ask for missing slots, unless it is set. So no message delays it."""
         if self.applied_when_set < 0:
             self.io.later(self.options.resend, Behind())
             self.applied_when_set = self.progress.applied

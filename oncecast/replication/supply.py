@@ -1,9 +1,7 @@
-"""Snapshots: how a replica saves them, gives them to others, and fetches one for itself.
-
-A replica that wants slots which are gone is offered a snapshot instead. It fetches the pieces, then
-the entries that the snapshot refers to. Only when all of that is in its log does it continue from
-the snapshot. Meanwhile its source keeps those entries. A snapshot that no replica fetches any more
-is let go.
+"""Snapshots: saves them, sends them to other replicas, and fetches one for this replica. A replica
+that asks for truncated slots is offered a snapshot instead. It fetches the pieces, then the entries
+that the snapshot refers to. When its log has all of that, it continues from the snapshot.
+Meanwhile its source keeps those entries. A snapshot that no replica fetches any more is deleted.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Values:
             self.held_bytes -= len(item.data)
 
     def let_go_settled(self, slot: int) -> None:
-        """Let go of all slots up to this one that can be read from disk."""
+        """Drop from memory all slots up to this one that can be read from disk."""
         for each in [each for each in self.items if each <= slot and self.settled(each)]:
             self.let_go(each)
 

@@ -38,7 +38,7 @@ class Votes:
         self.io, self.options = io, options
         self.membership, self.progress, self.values = membership, progress, values
         self.promised = BOTTOM
-        self.promised_in = 0  # the record that says so
+        self.promised_in = 0  # the record of that promise
         self.ballots: dict[int, Ballot] = {}  # ballot of each accepted slot that is not applied
         self.top = 0  # the highest slot ever accepted
         self.replaced = 0  # votes that replaced others
@@ -61,7 +61,7 @@ class Votes:
     def restore_promise(self, ballot: Ballot) -> None:
         """Restore a promise, unless no replica ever led with such a ballot.
 
-        Earlier versions promised every ballot that they were sent, and none is above the last one.
+        Earlier versions promised every ballot that they received, up to the last possible one.
         """
         if ballot.round < ROUND_MAX:
             self.promised = max(self.promised, ballot)

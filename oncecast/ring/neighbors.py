@@ -1,7 +1,7 @@
-"""The other groups of moves: which nodes speak for them, as the directory of this process says.
-
-A node that is not known there cannot take part in a move. Its first question waits until the
-process has answered for its group. Without an answer it is dropped, and importers ask again.
+"""The other groups of moves: the nodes that speak for them, according to the directory of this
+process. A node that is not in the directory cannot take part in a move. Its first question waits
+until the process has answered for its group. Without an answer it is dropped, and importers ask
+again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Neighbors:
         self._io, self._process = io, process
         self._nodes: dict[str, tuple[NodeId, ...]] = {}  # by group
         self._waiting: dict[NodeId, Value] = {}  # the last question of each node
-        self.refused = 0  # messages
+        self.refused = 0  # messages refused so far
 
     def knows(self, sender: NodeId, message: Value) -> bool:
         """Return whether the sender is a replica of a known group; else let its message wait."""

@@ -51,7 +51,7 @@ class ReaderId(Value, tag=False):
     topic: str
     subscription: str
     epoch: int
-    principal: str = ""  # of the client that reads
+    principal: str = ""  # the principal of the reading client
 
 
 class CheckReaders(Value, tag="Vouch"):

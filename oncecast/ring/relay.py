@@ -81,7 +81,7 @@ class Relay(Protocol):
         incarnation: str = "",  # distinguishes broadcasts before and after a restart
         flows_max: int = 10_000,
         window_bytes: int = 8 << 20,  # maximum bytes in flight to one client
-        channel_bytes: int = 8 << 20,  # kept of one topic
+        channel_bytes: int = 8 << 20,  # maximum bytes kept for one topic
         principal_of: PrincipalOf | None = None,  # None if all clients are anonymous
     ) -> None:
         super().__init__(me, rng)

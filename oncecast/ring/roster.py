@@ -25,7 +25,7 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.ring.events import GroupFacts, Leave, Left, RetireGroup, Seat, Unseat, WhereIs
 
-NODES_MAX = 64  # of one group
+NODES_MAX = 64  # maximum nodes of one group
 CARDS_MAX = 200  # cards per message
 STAMP_MAX = 1 << 62
 GONE = 1 << 62  # above every real `applied`, so nothing replaces it
@@ -235,7 +235,7 @@ class Roster(Protocol):
                 self._keep(facts)
 
     def _contradicted(self, facts: GroupFacts) -> bool:
-        """Return whether a replica here follows a leader that knows better.
+        """Return whether a local replica follows a leader, which contradicts the card.
 
         No card can take a group from its members while they decide. Once its leader is gone, the
         next card that says so counts.
@@ -349,7 +349,10 @@ class Roster(Protocol):
 
 
 def may_tell(card: Card, facts: GroupFacts) -> bool:
-    """Return whether a process may publish these facts: it leads the group, or no process does."""
+    """Return whether a process may publish these facts:
+
+    it leads the group, or the group has no leader.
+    """
     sound = 0 <= facts.applied < GONE and len(facts.nodes) <= NODES_MAX
     sound = sound and (facts.low is None or len(facts.low) == BYTES)
     return sound and facts.leader in ("", f"{card.process}/{facts.group}")

@@ -1,14 +1,14 @@
-"""Users, tokens and rules, and the one check of what a principal may do.
+"""Users, tokens and rules, and the check whether a principal may do something.
 
 A rule gives a principal verbs on all topics that match a pattern, or the use of all names that do.
-The principal `*` is every client, also one without a login.
+The principal `*` is every client, even one without a login.
 
     put       OpenProducer, Put, staged puts         manage    create, change and delete topics
     read      subscriptions, scans                   admin     everything, on every topic
     ack       acknowledge messages
 
-Access is open, and everything is allowed, until the first user or token is created. From then on,
-only what a rule allows is allowed. A principal may use its own name, and all names that start with
+Access is open, and everything is allowed, until the first user or token is created. From then on, a
+request needs a rule that allows it. A principal may use its own name, and all names that start with
 its name and a dot or a slash.
 
 An Access is immutable. A change returns a new one with the next version, or the same one if nothing
@@ -86,7 +86,7 @@ class Grants:
         }
         self.names = Patterns(rule.name for rule in rules if rule.name)
         seen = (rule.topic for rule in rules if READ in rule.verbs or MANAGE in rule.verbs)
-        self.prefixes = {literal_prefix(topic) for topic in seen}  # of the topics that it may see
+        self.prefixes = {literal_prefix(topic) for topic in seen}  # of visible topics
 
 
 class Access:
@@ -136,7 +136,10 @@ class Access:
         )
 
     def sees(self, principal: str, topic: str) -> bool:
-        """Return whether a list of topics shows this one to the principal. Nothing is kept."""
+        """Return whether a list of topics shows this one to the principal.
+
+        The decision is not cached.
+        """
         return self.is_admin(principal) or self._has(principal, SEE, topic)
 
     def prefixes(self, principal: str, prefix: str) -> list[str]:
@@ -189,7 +192,7 @@ class Access:
         return known
 
     def _owns(self, principal: str, name: str) -> bool:
-        """Return whether the name begins with that of the principal, and of no longer one."""
+        """Return whether the name begins with this principal, and with no longer principal."""
         if principal == ANONYMOUS and is_assigned(name):
             return name not in self._principals
         own = principal or NAMELESS
@@ -346,7 +349,7 @@ def token_id(text: str) -> str:
 
 
 def hash_of(secret: str, salt: bytes) -> bytes:
-    """Return what is stored of the secret of a token. A secret is too long to be guessed."""
+    """Return the hash of a token's secret, which is stored. A secret is too long to be guessed."""
     return sha256(salt + secret.encode(errors="replace")).digest()
 
 

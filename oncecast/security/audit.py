@@ -1,4 +1,4 @@
-"""The events of an audit, and a limit of how many are recorded. No files, no clock.
+"""The events of an audit, and a limit on how many are recorded. It uses no files and no clock.
 
 A login, a refused login, a denied request and an administrative act are one event each. Strangers
 can cause events at any rate. So each source of events has a budget, and all of them together have
@@ -24,9 +24,9 @@ class Event(NamedTuple):
     verb: str  # how the client logs in, or the verb that the request needs
     object: str  # topic, name or client
     result: str  # OK, DENIED or FAILED
-    address: str  # of the client, or empty if it has gone
+    address: str  # address of the client, or empty if it has disconnected
     request: str = ""  # type of the command or frame
-    reason: str = ""  # of a failed login
+    reason: str = ""  # why a login failed
 
     def fields(self) -> dict[str, str]:
         """Return the fields that are not empty, except the principal, which may be."""
@@ -40,7 +40,7 @@ class Event(NamedTuple):
 
 
 class Budget:
-    """A token bucket: `burst` at once, and then one in `every` seconds."""
+    """A token bucket: a burst of `burst` events, then one every `every` seconds."""
 
     __slots__ = ("_at", "_burst", "_every", "_left")
 

@@ -5,7 +5,7 @@ A certificate tells nodes and clients apart by a URI among its alternative names
     oncecast:node, oncecast:node:HOST    a node; another alternative name is its host
     oncecast:client:NAME                 a client with the principal NAME
 
-The reader of DER (X.690) covers the fields of a certificate that decide about identities.
+The DER (X.690) parser reads only the fields that determine an identity.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Certificate(NamedTuple):
 
     @property
     def is_node(self) -> bool:
-        """Return whether it is for a node; one that names a client, too, never is."""
+        """Return whether the certificate is for a node. One that also names a client is not."""
         nodes = [uri for uri in self.uris if uri == NODE or uri.startswith(f"{NODE}:")]
         return bool(nodes) and not any(uri.startswith(CLIENT) for uri in self.uris)
 
     def is_for(self, host: str) -> bool:
-        """Return whether a name of the right kind is this host, and the URI names no other."""
+        """Return whether the certificate names this host, and its URI names no other host."""
         host = canonical(host)
         hosts = self.addresses if is_address(host) else self.hosts
         uris = [uri.removeprefix(f"{NODE}:") for uri in self.uris]
@@ -96,7 +96,10 @@ def is_address(host: str) -> bool:
 
 
 def canonical(host: str) -> str:
-    """Return one spelling for each host: IPv6 has several, and names ignore case."""
+    """Return the canonical spelling of a host:
+
+    IPv6 addresses have several, and names ignore case.
+    """
     return str(ip_address(host)) if is_address(host) else host.lower()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 ANONYMOUS = ""  # a client that gave no credentials
-NODE = "oncecast:node"  # a node that connects as a client, as it does before it joins
+NODE = "oncecast:node"  # a node that connects as a client before it joins
 
 NAME_BYTES_MAX = 128
 RESERVED = "oncecast:"

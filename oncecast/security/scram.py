@@ -46,7 +46,7 @@ PROHIBITED = (
 
 
 class Credentials(Value, tag="Credentials"):
-    """The values that a node stores for a user. The password cannot be computed from it."""
+    """The values that a node stores for a user. The password cannot be computed from them."""
 
     salt: bytes
     iterations: int
@@ -195,7 +195,7 @@ def _mac(key: bytes, message: bytes) -> bytes:
 
 
 def _xor(one: bytes, other: bytes) -> bytes:
-    """Return the sum of two digests, or one that fits nothing if the lengths differ."""
+    """Return the XOR of two digests, or a value that matches nothing if their lengths differ."""
     if len(one) != len(other):
         return b""
     return bytes(a ^ b for a, b in zip(one, other, strict=True))

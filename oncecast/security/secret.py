@@ -1,7 +1,7 @@
 """The cluster secret: nodes prove to each other that they know it, without sending it.
 
 Each side chooses a nonce. The proof of a side is an HMAC-SHA-256 over the side, the role, the
-cluster, the ids of both nodes and both nonces. The side is part of it, so that a proof cannot be
+cluster, the ids of both nodes and both nonces. The proof includes the side, so that it cannot be
 sent back to the node that made it.
 """
 

@@ -267,7 +267,7 @@ class CreateToken(Value, tag="CreateToken"):
     id: str
     principal: str
     salt: bytes
-    hash: bytes  # of salt and secret
+    hash: bytes  # hash of salt and secret
     at: int
     lifetime_us: int = 0  # 0 for no end
     token: str = ""

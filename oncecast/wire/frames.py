@@ -230,7 +230,7 @@ class MemberView(Value, tag=False):
     applied: int
     silent: bool
     reachable: bool | None = None
-    heard: float = -1.0  # seconds ago
+    heard: float = -1.0  # seconds since the last message
 
 
 class GroupView(Value, tag="GroupView"):

@@ -37,8 +37,8 @@ class Limits(Value, tag="Limits"):
     clock_step_us: int = 0  # largest step of the trusted time per stamp; 0 for no limit
     producer_idle_us: int = 0  # until an idle producer's record is deleted; 0 for never
     source_idle_us: int = 0  # until an idle source's record is deleted; 0 for never
-    subscriptions_total_max: int = 0  # of all topics; 0 for no limit
-    producers_total_max: int = 0  # of all topics; 0 for no limit
+    subscriptions_total_max: int = 0  # total over all topics; 0 for no limit
+    producers_total_max: int = 0  # total over all topics; 0 for no limit
 
 
 LIMITS = Limits(

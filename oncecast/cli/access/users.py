@@ -58,7 +58,10 @@ def add_name(parser: argparse.ArgumentParser) -> None:
 
 
 def add_secret(parser: argparse.ArgumentParser, work: Work) -> None:
-    """Add the option of a new password, which is never an argument: other users see those."""
+    """Add the option for a new password.
+
+    Never pass it as an argument: other users can see those.
+    """
     add_option(
         parser,
         "--new-password-file",

@@ -1,4 +1,5 @@
-"""Makes a certificate authority (CA), and certificates of nodes and clients. No files, no clock.
+"""Makes a certificate authority (CA), and certificates of nodes and clients. It reads no files and
+no clock.
 
 All keys are ECDSA on P-256. A node's certificate names its hosts and has the URI `oncecast:node`.
 A client's certificate has the URI `oncecast:client:NAME` and cannot be used to serve.
@@ -22,7 +23,7 @@ from oncecast.errors import InvalidArgument
 
 NODE = "oncecast:node"
 CLIENT = "oncecast:client:"
-DAYS = 825  # of a certificate, unless its CA expires before
+DAYS = 825  # lifetime of a certificate, unless its CA expires earlier
 COMMON_NAME_MAX = 64  # characters, a limit of X.509
 CLOCK_SKEW = timedelta(minutes=5)  # how far the clock of another machine may be behind
 HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
@@ -156,7 +157,7 @@ def after(days: int, now: datetime) -> datetime:
 def blank(
     name: str, key: ec.EllipticCurvePrivateKey, now: datetime, end: datetime
 ) -> x509.CertificateBuilder:
-    """Return what every certificate has: a subject, a key, a serial number and a validity."""
+    """Return a certificate builder with a subject, a key, a serial number and a validity."""
     return (
         x509.CertificateBuilder()
         .subject_name(common_name(name))

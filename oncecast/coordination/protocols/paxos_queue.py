@@ -95,7 +95,7 @@ class Copy:
     def __init__(self) -> None:
         self.elements: dict[MessageId, bytes] = {}
         self.asked: dict[MessageId, None] = {}  # elements that we have petitioned for
-        self.untried: deque[MessageId] = deque()  # the rest, perhaps with some that are gone
+        self.untried: deque[MessageId] = deque()  # the rest; some may have been taken
         self.next: list[MessageId] = []  # the oldest of the rest
 
     def add(self, id: MessageId, data: bytes) -> None:

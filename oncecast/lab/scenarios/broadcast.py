@@ -69,7 +69,7 @@ class Once(Checker):
 
     def __init__(self) -> None:
         self.delivered: dict[NodeId, dict[MessageId, None]] = {}
-        # The publisher, and how often it had started.
+        # The publisher, and the number of its starts so far.
         self.published: dict[bytes, tuple[NodeId, int]] = {}
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:

@@ -89,7 +89,7 @@ class Attack:
 
 
 def is_administrative(message: Value) -> bool:
-    """Return whether a client may do real harm with this while no user exists, and nodes cannot."""
+    """Return whether a client, but not a node, may do harm with this while no user exists."""
     if isinstance(message, Call):
         return isinstance(message.command, AccessCommand)
     if isinstance(message, Govern) and isinstance(message.request, Change):

@@ -1,8 +1,8 @@
-"""Hostile clients: they send whatever the codec of a node lets a client send.
+"""Hostile clients, which send anything that the codec of a node accepts from a client.
 
 A frame is drawn from three kinds. Some frames are copies of honest clients' frames. Some have any
-fields of the right types: names, epochs and offsets of honest clients, extreme values, own names.
-Some are valid requests on own topics, so that an intruder has something to misuse.
+fields of the right types: names, epochs and offsets of honest clients, extreme values, and the
+intruder's own names. Some are valid requests on its own topics, so that it has something to misuse.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BYTES = (b"", b"\0" * 16, b"x" * 100_000)
 OWN = ("mallory-0", "mallory-1", "mallory-o", "mallory" + "x" * 248, "mallory" + "x" * 249)
 HEARD_MAX = 300  # frames, and values of each field
 
-# Fields whose values are exchangeable.
+# Fields whose values can be exchanged for each other.
 LIKE = {
     **dict.fromkeys(("topic", "prefix", "after", "tree"), "topic"),
     **dict.fromkeys(("offset", "ack", "upto", "delivered", "until", "sequence", "next"), "offset"),

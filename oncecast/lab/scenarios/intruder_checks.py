@@ -1,4 +1,4 @@
-"""Checks that intruders get nothing and change nothing that is not theirs (SEC-2, SEC-3)."""
+"""Checks that intruders neither read nor change anything that is not theirs (SEC-2, SEC-3)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from oncecast.wire.frames import (
 )
 from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
 
-ANSWER_BYTES_MAX = 4096  # of an answer that a node keeps
+ANSWER_BYTES_MAX = 4096  # maximum size of an answer that a node keeps
 HOSTILE_NAMES = ("mallory", "oscar")
 
 
@@ -170,7 +170,7 @@ def check_answer(client: NodeId, message: Value) -> None:
 
 
 def check_state(service: Service, honest: Overheard, version: int) -> None:
-    """Check that nothing exists but what honest clients have named and what intruders may make."""
+    """Check that only objects of honest clients, and those that intruders may create, exist."""
     registry = service.machine.registry
     found: list[str] = []
     for topic in registry.topics.values():

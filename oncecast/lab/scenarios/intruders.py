@@ -6,8 +6,8 @@ send arbitrary frames to arbitrary nodes: see `intruder`. A node accepts no othe
 clients. Nodes do not lie: a node that has proved that it belongs to the cluster is trusted.
 
 All promises to honest clients hold as without intruders. A request about an object that is not the
-intruder's own changes nothing, and its answer is the same whether or not the object exists. A
-node keeps a bounded state for an intruder. While intruders go on, honest puts are stored and read.
+intruder's own changes nothing, and its answer is the same whether or not the object exists. A node
+keeps a bounded state for an intruder. Honest puts are stored and read while intruders continue.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 from oncecast.wire.results import AccessSet
 
-FRAMES_MAX = 400  # of one intruder and a storm, on average
+FRAMES_MAX = 400  # frames of one intruder in a storm, on average
 LOOK_EVERY = 0.1
-CALLS_MAX = 30  # in flight of one principal: an honest call waits for at most so many
-VERSION = len(COMMANDS) + 1  # of the rules; the first user also gets one
+CALLS_MAX = 30  # calls in flight of one principal: an honest call waits for at most this many
+VERSION = len(COMMANDS) + 1  # version of the rules; the first user also adds a rule
 
 
 class IntrudersDraw(ServiceDraw, frozen=True):
@@ -120,7 +120,7 @@ class GuardedSessions(Sessions):
         return [self.watchman, *super().checkers()]
 
     def secure(self, nodes: list[NodeId], patience: float) -> None:
-        """Add users and rules while the storm goes on."""
+        """Add users and rules during the storm."""
         sim = self.sim
         root = Administrator(sim, nodes, self.habits)
         self._clients[root.me] = root
@@ -141,7 +141,7 @@ class GuardedSessions(Sessions):
         self.sim.add(me, build)
 
     def serve_under_attack(self, patience: float) -> None:
-        """Run until a publisher and a subscriber have finished, although intruders go on.
+        """Run until a publisher and a subscriber have finished, despite the intruders.
 
         The slowest groups decide a few slots per second, and their queues are full. Roaming clients
         stop, because the check of the history searches their operations.

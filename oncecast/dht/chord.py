@@ -8,8 +8,9 @@ Needs a contact to join by, and links unless they are turned off. Serves FindRoo
 RootFound, Routed and RangeChanged.
 
 The ring holds while no member loses all its successors at once, and has more members than a list is
-long. Smaller rings work, but a member that all others lose has to be found again. A member that is
-cut off forms its own ring. Nodes that lose each other look for each other, so rings merge again.
+long. Smaller rings work, but a member that all others lose has to be found again. A member that
+loses all its successors finds the ring again by its fingers. A member that is cut off entirely
+forms its own ring. Nodes that lose each other look for each other, so rings merge again.
 
 Chord passes each input to one of its parts. The parts share `Members`, the positions of this node.
 """
@@ -23,7 +24,7 @@ from typing import assert_never
 
 from oncecast.dht.calls import Again, Call, Calls, Counters, Silent
 from oncecast.dht.events import FindRoot, Route
-from oncecast.dht.identifiers import Position, finger_start, position_ids
+from oncecast.dht.identifiers import Position, between, finger_start, position_ids
 from oncecast.dht.joining import Joining, Reunion
 from oncecast.dht.lookups import Confirming, Lookups, Seeking
 from oncecast.dht.member import Member, Members
@@ -226,5 +227,8 @@ class Chord(Protocol):
     def _fixed_finger(
         self, member: Member, index: int, before: Position, successors: tuple[Position, ...]
     ) -> None:
-        member.set_finger(index, successors[0])
+        old, new = member.fingers.get(index), successors[0]
+        if old is not None and between(member.position.id, old.id, new.id):
+            self._reunion.miss(old.node)
+        member.set_finger(index, new)
         self._links.update()

@@ -57,7 +57,7 @@ class Joining:
 
 
 class Reunion:
-    """Looks for nodes that this node lost, so that the rings of a healed partition merge."""
+    """Looks for nodes that this node lost, so that rings that were parted merge."""
 
     def __init__(self, protocol: Protocol, lookups: Lookups, lost: Iterable[NodeId]) -> None:
         self._protocol, self._lookups = protocol, lookups
@@ -67,6 +67,14 @@ class Reunion:
         self.lost[node] = None
         if len(self.lost) > LOST_MAX:
             del self.lost[next(iter(self.lost))]
+
+    def miss(self, node: NodeId) -> None:
+        """Note a node that was not reported dead, but that our ring no longer knows. Ask it next.
+
+        After many failures at once, survivors may close a ring of their own.
+        """
+        others = [each for each in self.lost if each != node]
+        self.lost = dict.fromkeys([node, *others][:LOST_MAX])
 
     def look(self, member: Member) -> None:
         """Occasionally ask the node that was tried longest ago for our position on its ring."""

@@ -23,7 +23,7 @@ class Ownership(IntEnum):
 
 
 class Member:
-    """`successors` is empty if the member is alone on its ring."""
+    """`successors` is empty if the member is alone on its ring, or cut off from it."""
 
     __slots__ = (
         "_ids",
@@ -95,9 +95,21 @@ class Member:
             self.candidate = None
         self._known = None
         if was_head:
-            self.recognized = not self.successors  # a member alone needs no confirmation
-            self.settled = self.settled or self.recognized
+            self.recognized = False
+        if self.joined and not self.successors:
+            # A member alone needs no confirmation. One that is cut off begins again.
+            self.recognized = self.settled = not self.fingers
         return was_head
+
+    @property
+    def cut_off(self) -> bool:
+        """Return whether all successors were lost at once, but a finger still leads to the ring."""
+        return not self.successors and bool(self.fingers)
+
+    def nearest(self) -> Position | None:
+        """Return the first known position after this member."""
+        known = self.known()
+        return known[bisect_left(self._ids, self.position.id) % len(known)] if known else None
 
     def nearer(self, position: Position | None) -> bool:
         """Return whether `position` lies between this member and the head of its list."""
@@ -145,7 +157,9 @@ class Member:
 
     def is_before(self, key: Key) -> bool:
         """Return whether `key` lies between this member and its successor."""
-        return not self.successors or up_to(self.position.id, key, self.successors[0].id)
+        if not self.successors:
+            return not self.cut_off
+        return up_to(self.position.id, key, self.successors[0].id)
 
     def preceding(self, key: Key, most: int, avoid: Container[NodeId] = ()) -> tuple[Position, ...]:
         """Return up to `most` known positions before `key`, the nearest first."""
@@ -191,8 +205,6 @@ class Member:
     def finger_to_fix(self) -> int | None:
         """Return the next finger in turn, from the farthest down to the last beyond the head."""
         if not self.successors:
-            self.fingers.clear()
-            self._known = None
             return None
         index = self.next_finger
         if self._within_head(index):

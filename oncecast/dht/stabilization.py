@@ -66,12 +66,16 @@ class Stabilization:
             self._ask_head(member)
 
     def _ask_head(self, member: Member) -> None:
-        """Probe the head of the list. A member that is alone probes a node that has notified it."""
+        """Probe the head of the list.
+
+        A member that is cut off probes its fingers, the nearest first. From there it goes back
+        from predecessor to predecessor. A member that is alone probes a node that has notified it.
+        """
         if member.successors:
             head = member.successors[0]
             self._probe(head, Stabilizing(member, head))
         else:
-            self._approach(member, member.predecessor, None)
+            self._approach(member, member.nearest() or member.predecessor, None)
 
     def _probe(self, position: Position, purpose: Stabilizing | Rectifying) -> None:
         number = self._calls.next_number()
@@ -87,12 +91,9 @@ class Stabilization:
         member, asked, head = stabilizing
         member.follow(asked, report.successors)
         member.recognized = report.predecessor == member.position
-        if head is None:
-            if member.recognized and not member.settled:
-                self._settle(member)
-            self._approach(member, report.predecessor, asked)
-        else:
-            self._notify(member, asked)
+        if head is None and member.recognized and not member.settled:
+            self._settle(member)
+        self._approach(member, report.predecessor, asked)
 
     def _settle(self, member: Member) -> None:
         """Make our predecessor stabilize now, in case our successor dies first."""
@@ -116,7 +117,7 @@ class Stabilization:
 
     def _not_stabilized(self, stabilizing: Stabilizing) -> None:
         member, asked, head = stabilizing
-        if head is None:
+        if head is None or member.cut_off:
             member.drop(asked.node)
             self._ask_head(member)
         elif head == member.position:

@@ -546,6 +546,64 @@ def test_links_lead_to_neighbours_and_fingers_only() -> None:
     assert chord.drain() == [Unwatch(p(0x90).node), Watch(p(0xA0).node)]
 
 
+# -- members that lose all their successors at once --
+
+
+def cut_off_at(at: int, fingers: tuple[int, ...]) -> Chord:
+    """Return a node whose only successor, 0x20, has just died. It still has fingers."""
+    chord = chord_at(at, (0x20,), 0x08)
+    for index, finger in enumerate(fingers, 252):
+        only(chord).set_finger(index, p(finger))
+    chord.down(p(0x20).node)
+    return chord
+
+
+def test_member_without_successors_probes_its_nearest_finger_and_owns_no_key() -> None:
+    chord = cut_off_at(0x10, (0x50, 0x90))
+    assert called(chord.drain()) == [Send(p(0x50).node, Probe(k(0x50), 1))]
+    chord.timeout(Stabilize(k(0x10)))
+    assert called(chord.drain()) == [Emit(RangeChanged(k(0x10), None))]
+    chord.receive(NodeId("x"), Locate(k(0x70), 7, (), itself=False))
+    chord.receive(NodeId("x"), Confirm(k(0x09), k(0x10), 8, (), k(0x08)))
+    assert called(chord.drain()) == [
+        Send(NodeId("x"), Nearer(7, (p(0x50),))),
+        Send(NodeId("x"), Unsure(8)),
+    ]
+
+
+def test_member_goes_back_from_a_finger_to_its_successor_in_one_turn() -> None:
+    chord = cut_off_at(0x10, (0x50,))
+    chord.drain()
+    chord.receive(p(0x50).node, Report(1, p(0x40), (p(0x60),)))
+    assert called(chord.drain()) == [Send(p(0x40).node, Probe(k(0x40), 2))]
+    chord.receive(p(0x40).node, Report(2, p(0x30), (p(0x50), p(0x60))))
+    assert called(chord.drain()) == [Send(p(0x30).node, Probe(k(0x30), 3))]
+    chord.receive(p(0x30).node, Report(3, None, (p(0x40), p(0x50))))
+    assert Send(p(0x30).node, Notify(k(0x30), p(0x10))) in chord.drain()
+    assert only(chord).successors == (p(0x30), p(0x40), p(0x50))
+
+
+def test_silent_finger_is_dropped_and_the_next_one_is_probed() -> None:
+    chord = cut_off_at(0x10, (0x50, 0x90))
+    chord.drain()
+    chord.timeout(Silent(1))
+    assert called(chord.drain()) == [Send(p(0x90).node, Probe(k(0x90), 2))]
+    chord.timeout(Silent(2))
+    only(chord).predecessor = None
+    assert only(chord).low == k(0x10), "alone, it owns all keys"
+
+
+def test_finger_that_the_ring_no_longer_knows_is_asked_for_our_position() -> None:
+    """Survivors of many failures may close a ring of their own. Old fingers lead out of it."""
+    chord = chord_at(0x10, (0x20, 0x28), 0x08, lost=[NodeId("dead")])
+    only(chord).set_finger(255, p(0x90))
+    chord._fixed_finger(only(chord), 255, p(0x88), (p(0x08),))
+    assert only(chord).fingers[255] == p(0x08)
+    assert chord.status.lost == (p(0x90).node, NodeId("dead"))
+    chord._fixed_finger(only(chord), 255, p(0x88), (p(0x95),))
+    assert chord.status.lost == (p(0x90).node, NodeId("dead")), "a nearer finger replaces none"
+
+
 # -- strange peers --
 
 LONG = NodeId("x" * 256)

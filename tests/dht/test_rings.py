@@ -154,6 +154,21 @@ def test_rings_merge_after_a_partition_heals() -> None:
     assert out_of_shape(views(sim), 8) == ""
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_ring_heals_although_many_members_lose_all_their_successors(seed: int) -> None:
+    """NET-4. Half of the nodes die at once. An eighth of the rest loses all three successors."""
+    names = [NodeId(f"n{seed}-{index}") for index in range(200)]
+    steady, sim = Steady.of(names), Simulation(seed)
+    for name in names:
+        sim.add(name, lambda me, rng: Stack([Chord(me, rng, members=steady.members(me, 3))]))
+    sim.run(until=3.0)
+    for node in sim.rng.sample(names, 100):
+        sim.crash(node)
+    sim.run(until=60.0)
+    assert out_of_shape(views(sim), 3) == ""
+
+
 def test_restarted_node_gets_its_position_back() -> None:
     """NET-4"""
     sim = grow(3, 6)

@@ -20,8 +20,8 @@ from oncecast.simulator.simulated import Simulation
 
 REPAIR, OWNERSHIP = "repair", "place"  # "place": as the directories of the traces are named
 REPAIR_SIZES = {30: 5, 1000: 1}  # nodes: seeds
-REPAIR_SHARES = (0.1, 0.3, 0.5)
-REPAIR_SECONDS = 30.0
+REPAIR_SHARES = (0.1, 0.3, 0.5, 0.7)
+REPAIR_SECONDS = 40.0
 LOOK_EVERY = 0.5
 
 SOURCE_SIZES = (10, 20, 30)

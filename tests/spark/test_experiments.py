@@ -53,6 +53,7 @@ def test_experiments_write_traces_figures_and_a_page_and_pass_their_checks(
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["name"] for each in found] == NAMES
     assert all(each["holds"] for each in found)
+    assert all(each["answer"] for each in found if each["name"] != "paxos")
     for each in found:
         for figure in each["figures"]:
             assert (tmp_path / figure).read_bytes().startswith(PNG)
@@ -165,10 +166,10 @@ def test_sizes_of_one_system_only_are_not_compared() -> None:
         assert ([each.holds for each in table.must], len(table.rows)) == ([holds], 3)
 
 
-def test_ring_must_recover_unless_survivors_lost_all_successors() -> None:
+def test_ring_must_recover_after_up_to_half_of_its_nodes_failed() -> None:
     from oncecast.spark.experiments.failing import repair_table
 
-    for nodes, failed, holds in ((30, 0.5, False), (1000, 0.3, False), (1000, 0.5, True)):
+    for nodes, failed, holds in ((30, 0.5, False), (1000, 0.5, False), (1000, 0.7, True)):
         curve = [
             {"nodes": nodes, "share": failed, "kind": kind, "time": time, "right": 0.9}
             for kind in ("successors", "fingers")

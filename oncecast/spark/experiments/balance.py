@@ -42,7 +42,11 @@ def balance(trace: DataFrame) -> DataFrame:
         f.avg(owned).alias("expected"),
     )
     means = [f.avg(name).alias(name) for name in ("least", "most", "p99", "idle", "expected")]
-    spread = [f.min("most").alias("most_min"), f.max("most").alias("most_max")]
+    spread = [
+        edge(name).alias(f"{name}_{edge.__name__}")
+        for name in ("least", "most")
+        for edge in (f.min, f.max)
+    ]
     settings = each.groupBy(*SETTING).agg(*means, *spread, f.count("*").alias("rings"))
     return settings.orderBy("nodes", "system", "positions")
 
@@ -77,11 +81,26 @@ def load_balance(trace: DataFrame) -> Finding:
         (
             Figure(
                 "load-balance",
-                "Left: the source's experiment. A bar is the mean of the maximum over all rings, a "
-                "line shows the range. Right: the effect of growth and of virtual positions.",
+                "Left: figure 6 of the source. A bar is the mean of the maximum over all rings, a "
+                "line shows the range, and a diamond is the mean of the minimum. Right: the "
+                "effect of growth and of virtual positions.",
                 draw(source, larger),
             ),
         ),
+        answer(source),
+    )
+
+
+def answer(source: list[dict[str, Any]]) -> str:
+    plain = [each for each in source if way(each) == ("chord", 1)]
+    most = ", ".join(f"{each['most']:.1f}" for each in plain)
+    over = ", ".join(f"{each['most'] / each['expected']:.1f}" for each in plain)
+    sizes = ", ".join(str(each["nodes"]) for each in plain)
+    return (
+        f"As in figure 6, some nodes own no topic, and the maximum falls with more nodes: {most} "
+        f"topics on the busiest of {sizes} nodes. But that is {over} times the expected number, so "
+        "relative to it the load is not more balanced but less. Twenty positions per node make "
+        "it more even."
     )
 
 
@@ -156,20 +175,18 @@ def draw(source: list[dict[str, Any]], larger: list[dict[str, Any]]) -> bytes:
         for index, (key, (label, color)) in enumerate(WAYS.items()):
             chosen = [each for each in source if way(each) == key]
             at = [number + 0.27 * (index - 1) for number in range(len(chosen))]
-            most = [each["most"] for each in chosen]
-            errors = [
-                [each["most"] - each["most_min"] for each in chosen],
-                [each["most_max"] - each["most"] for each in chosen],
-            ]
-            left.bar(at, most, 0.24, color=color, label=label)
-            left.errorbar(at, most, errors, fmt="none", ecolor=INK, elinewidth=0.9, capsize=2.5)
+            left.bar(at, [each["most"] for each in chosen], 0.24, color=color, label=label)
+            drawing.ranges(left, at, chosen, "most")
+            least = [each["least"] for each in chosen]
+            left.plot(at, least, "D", mfc="white", mec=INK, ms=5, zorder=11, clip_on=False)
         nodes = sorted({each["nodes"] for each in source})
         for number, count in enumerate(nodes):
             expected = 30 / count
             left.plot([number - 0.42, number + 0.42], [expected] * 2, color=INK, lw=1.6)
         left.plot([], [], color=INK, lw=1.6, label="expected: 30 / nodes")
+        left.plot([], [], "D", mfc="white", mec=INK, ms=5, label="fewest on one node")
         left.set_xticks(range(len(nodes)), [str(each) for each in nodes])
-        left.set(title="Most topics on one node, of 30", xlabel="nodes", ylabel="topics")
+        left.set(title="Most and fewest topics on one node, of 30", xlabel="nodes", ylabel="topics")
         left.legend(loc="upper right")
         for right in rest:
             draw_larger(right, larger)

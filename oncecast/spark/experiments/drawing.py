@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from io import BytesIO
 from typing import Any
 
+from oncecast.spark.experiments.finding import Figures
+
 INK, QUIET, FAINT = "#1f2933", "#6b7785", "#d9dfe5"
 BLUE, ORANGE, GREEN, RED, GREY, SAND = (
     "#1f6fb2",
@@ -111,6 +113,16 @@ def percent(panel: Any, lowest: float) -> None:
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g}%"))
 
 
+def ranges(panel: Any, at: list[float], figures: Figures, name: str, scale: float = 1.0) -> None:
+    """Draw error bars from the lowest to the highest value over the seeds."""
+    means = [scale * each[name] for each in figures]
+    below = [scale * (each[name] - each[f"{name}_min"]) for each in figures]
+    above = [scale * (each[f"{name}_max"] - each[name]) for each in figures]
+    panel.errorbar(
+        at, means, [below, above], fmt="none", ecolor=INK, elinewidth=0.9, capsize=2.5, zorder=10
+    )
+
+
 def stacked(
     panel: Any, labels: list[str], parts: dict[str, list[float]], colors: tuple[str, ...]
 ) -> None:
@@ -127,7 +139,7 @@ def stacked(
             ha="center",
             va="bottom",
             fontsize=9,
-            xytext=(0, 2),
+            xytext=(0, 7),  # above the range
             textcoords="offset points",
         )
     panel.set_xticks(list(at), labels)

@@ -20,7 +20,7 @@ from oncecast.spark.experiments.failing_figures import (
     draw_times,
 )
 from oncecast.spark.experiments.finding import RUN, SETTING, Figure, Figures, Finding, collected
-from oncecast.spark.experiments.publishing import by_size, share, summary
+from oncecast.spark.experiments.publishing import by_size, over_seeds, share, summary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,7 +32,7 @@ PHASES = {
     "after": "put >= 10",
 }
 SUCCESSORS = 8  # known to each node
-CUT_OFF_MAX = 0.5  # nodes; if more are expected, a ring may stay broken
+HALF = 0.5  # up to this share of failures, everything must recover
 SMALL = 0.3  # upper limit of the source's “small levels of failures”
 
 
@@ -59,8 +59,7 @@ def reliability(messages: DataFrame) -> DataFrame:
         for when in PHASES.values()
     ]
     named = [phase.alias(name) for phase, name in zip(phases, PHASES, strict=True)]
-    worst = f.min(f.when(f.col("put") >= 0, f.col("got") / f.col("owed"))).alias("worst")
-    return messages.groupBy(*SETTING).agg(*named, worst).orderBy(*SETTING)
+    return over_seeds(messages.groupBy(*RUN).agg(*named))
 
 
 def over_time(messages: DataFrame) -> DataFrame:
@@ -104,6 +103,23 @@ def failures(trace: DataFrame) -> Finding:
             comparison_table(quiet),
         ),
         figures(settings, times, mended, quiet),
+        answer(settings),
+    )
+
+
+def answer(settings: Figures) -> str:
+    small = [
+        each
+        for each in settings
+        if each["system"] == "scribe" and each["nodes"] == 20 and 0 < each["share"] <= SMALL
+    ]
+    first = min((each["during"] for each in small), default=1.0)
+    later = min((each["mending"] for each in small), default=1.0)
+    return (
+        f"“Near 100%” holds only after the repair. After up to {SMALL:.0%} of 20 nodes failed, "
+        f"{share(first)} of the first second's messages arrive with Scribe. In the next nine "
+        f"seconds {share(later)} do, then all. Ring and fingers are maintained, as the source "
+        "says. Broadcasts over HyParView lose less, and cost more messages."
     )
 
 
@@ -114,7 +130,7 @@ def figures(
         Figure(
             "failures",
             "Messages published in the ten seconds after the failure: the share of "
-            "surviving subscribers that gets them.",
+            "surviving subscribers that gets them. Lines show the range over the seeds.",
             draw_reliability(settings),
         ),
         Figure(
@@ -150,7 +166,7 @@ def reliability_table(settings: Figures) -> Table:
     healed = all(
         each["after"] == 1.0
         for each in settings
-        if each["system"] != "flood" and each["share"] <= 0.5
+        if each["system"] != "flood" and each["share"] <= HALF
     )
     return Table(
         "reliability, by the time of the publish",
@@ -182,7 +198,7 @@ def repair_table(mended: Figures) -> Table:
             curve = [each for each in looks if each["kind"] == kind]
             wrong = [each["time"] for each in curve if each["right"] < 1.0]
             right = [each["time"] for each in curve if not wrong or each["time"] > wrong[-1]]
-            whole = whole and (bool(right) or cut_off(nodes, failed) > CUT_OFF_MAX)
+            whole = whole and (bool(right) or failed > HALF)
             cells += [share(curve[0]["right"]), right[0] if right else "not in time"]
         rows.append((nodes, f"{failed:.0%}", *cells))
     return Table(
@@ -196,13 +212,13 @@ def repair_table(mended: Figures) -> Table:
             "all right after, s",
         ),
         tuple(rows),
-        (Must("successors and fingers recover, unless nodes are cut off", whole),),
+        (Must("successors and fingers recover after up to half of the nodes failed", whole),),
         (
             "checked twice a second; the mean of all rings of a size, all of which must be right",
-            f"a node that loses all {SUCCESSORS} successors at once is cut off. If half of 1,000 "
-            f"nodes fail, that happens to {cut_off(1000, 0.5):.0f} on average, and lookups "
-            "through them go wrong. Chord asks for lists that grow with the logarithm of the "
-            "nodes",
+            f"if half of 1,000 nodes fail, {cut_off(1000, 0.5):.0f} survivors on average lose all "
+            f"{SUCCESSORS} successors at once, and {cut_off(1000, 0.7):.0f} if 70% fail. They find "
+            "the ring again by their fingers. Without that, lookups through them go wrong, so "
+            "that fingers of other nodes and trees get worse with time",
         ),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncecast.spark.experiments import drawing
-from oncecast.spark.experiments.drawing import BLUE, COLORS, LABELS, ORANGE, QUIET, RED
+from oncecast.spark.experiments.drawing import BLUE, COLORS, GREEN, LABELS, ORANGE, QUIET, RED
 from oncecast.spark.experiments.finding import Figures
 
 SYSTEMS = ("scribe", "plumtree", "flood")
@@ -28,6 +28,8 @@ def draw_reliability(settings: Figures) -> bytes:
                     shares, mending, "o-", color=color, lw=width, zorder=9 - width, label=name
                 )
                 panel.plot(shares, first, "o:", color=color, mfc="white", lw=1.2)
+                drawing.ranges(panel, shares, chosen, "mending")
+                drawing.ranges(panel, shares, chosen, "during")
             panel.set(title=f"{count:,} nodes", xlabel="nodes that fail at once, %")
         for panel in made.panels:
             drawing.percent(panel, lowest)
@@ -71,7 +73,7 @@ def draw_times(times: Figures) -> bytes:
 
 def draw_repair(mended: Figures) -> bytes:
     nodes = sorted({each["nodes"] for each in mended})
-    colors = dict(zip((0.1, 0.3, 0.5), (BLUE, ORANGE, RED), strict=True))
+    colors = dict(zip((0.1, 0.3, 0.5, 0.7), (BLUE, GREEN, ORANGE, RED), strict=True))
     with drawing.sheet(max(1, len(nodes)), height=3.7) as made:
         for panel, count in zip(made.panels, nodes, strict=True):
             for failed, color in colors.items():

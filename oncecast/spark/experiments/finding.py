@@ -38,6 +38,7 @@ class Finding(msgspec.Struct, frozen=True):
     setting: str  # our setting
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...]
+    answer: str = ""  # what our figures say to the result of the source
     runs: str = ""  # number of runs, and their seeds
 
     @property

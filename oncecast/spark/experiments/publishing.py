@@ -106,10 +106,14 @@ def loads(trace: DataFrame) -> DataFrame:
     )
 
 
-def mean_of_seeds(frame: DataFrame) -> DataFrame:
+def over_seeds(frame: DataFrame) -> DataFrame:
+    """Return a row for each setting: mean, minimum and maximum of each figure over its seeds."""
     figures = [name for name in frame.columns if name not in RUN]
     means = [f.avg(name).alias(name) for name in figures]
-    return frame.groupBy(*SETTING).agg(*means, f.count("*").alias("seeds")).orderBy(*SETTING)
+    lowest = [f.min(name).alias(f"{name}_min") for name in figures]
+    highest = [f.max(name).alias(f"{name}_max") for name in figures]
+    seeds = f.count("*").alias("seeds")
+    return frame.groupBy(*SETTING).agg(*means, *lowest, *highest, seeds).orderBy(*SETTING)
 
 
 @lru_cache(maxsize=1)  # four experiments use the same runs
@@ -119,7 +123,7 @@ def summary(trace: DataFrame) -> Figures:
     frame = outcomes(trace)
     for part in (latencies, traffic, loads):
         frame = frame.join(part(trace), list(RUN))
-    return collected(mean_of_seeds(frame))
+    return collected(over_seeds(frame))
 
 
 # -- findings --

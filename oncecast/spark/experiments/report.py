@@ -16,10 +16,16 @@ from oncecast.spark.experiments.finding import Figure, Finding
 PAGE, FIGURES, TABLES = "report.html", "figures", "tables.json"
 
 STYLE = """
-:root { --ink: #1f2933; --quiet: #5b6773; --line: #dfe4ea; --wash: #f5f7f9; --blue: #1f6fb2; }
+:root { --ink: #1f2933; --quiet: #5b6773; --line: #dfe4ea; --wash: #f5f7f9; --blue: #1f6fb2;
+  --paper: #fff; --good: #23875a; --bad: #b3261e; color-scheme: light dark; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #dfe4ea; --quiet: #9aa5b1; --line: #333b44; --wash: #22282f; --blue: #6db3ec;
+    --paper: #191e24; --good: #5cc793; --bad: #ff8a80; }
+  figure img { filter: invert(.9) hue-rotate(180deg); }
+}
 * { box-sizing: border-box; }
-body { margin: 0; color: var(--ink); background: #fff; font: 16px/1.55 system-ui, "Segoe UI",
-  Roboto, "DejaVu Sans", sans-serif; }
+body { margin: 0; color: var(--ink); background: var(--paper);
+  font: 16px/1.55 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 main { max-width: 1060px; margin: 0 auto; padding: 2.5rem 1.5rem 5rem; }
 h1 { font-size: 2rem; line-height: 1.2; margin: 0 0 .4rem; }
 h2 { font-size: 1.4rem; margin: 3.5rem 0 .6rem; padding-top: 1.2rem;
@@ -45,9 +51,9 @@ th.source, td.source { color: var(--quiet); font-style: italic; }
 ul { padding-left: 0; list-style: none; font-size: .92rem; max-width: 90ch; }
 li { margin: .2rem 0; padding-left: 1.6rem; position: relative; }
 li::before { position: absolute; left: .2rem; content: "–"; color: var(--quiet); }
-li.holds::before { content: "✓"; color: #23875a; font-weight: 700; }
-li.broken { color: #b3261e; font-weight: 600; }
-li.broken::before { content: "✗"; color: #b3261e; }
+li.holds::before { content: "✓"; color: var(--good); font-weight: 700; }
+li.broken { color: var(--bad); font-weight: 600; }
+li.broken::before { content: "✗"; color: var(--bad); }
 nav a { color: var(--blue); text-decoration: none; }
 nav a:hover { text-decoration: underline; }
 @media print { h2 { break-before: page; } }
@@ -83,6 +89,7 @@ def fields(finding: Finding) -> dict[str, Any]:
         "title": finding.title,
         "source": finding.source,
         "setting": finding.setting,
+        "answer": finding.answer,
         "runs": finding.runs,
         "holds": not finding.broken,
         "tables": [msgspec.to_builtins(table) for table in finding.tables],
@@ -117,6 +124,7 @@ def section(finding: Finding) -> str:
     return (
         f"<section id='{escape(finding.name)}'><h2>{escape(finding.title)}</h2>"
         f"{paragraph('Source', finding.source)}{paragraph('Here', finding.setting)}"
+        f"{paragraph('Answer', finding.answer)}"
         f"{paragraph('Runs', finding.runs)}"
         f"{''.join(map(picture, finding.figures))}{''.join(map(table, finding.tables))}</section>"
     )

@@ -1,8 +1,12 @@
 """Reading a topic without a subscription: `Scan →`, `Scanned ←`.
 
 Each scan is independent: the node keeps no state between two scans, several readers can split a
-topic, and no cursor moves. Only the leader answers, and only while it holds its lease. So a scan
-sees everything that was acknowledged before it was sent.
+topic, and no cursor moves. The leader answers while it holds its lease. So a scan sees everything
+that was acknowledged before it was sent.
+
+Decided messages do not change. So a follower also answers, if the client allows it, and if the
+follower holds all of a range whose topic and ends are fixed. It must have heard from its leader
+recently, because it checks the permission by its own copy of the rules.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 from random import Random
 
 from oncecast.broker.chunks import chunks_of, lost
+from oncecast.broker.guard import PrincipalOf, anonymous
 from oncecast.broker.lease_queue import LeaseQueue
 from oncecast.broker.service import AccessChanged, Service
 from oncecast.broker.sizes import read_fault
@@ -17,6 +22,7 @@ from oncecast.broker.topic import Topic
 from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import Missing
+from oncecast.security.access import READ
 from oncecast.wire.commands import FromOffset
 from oncecast.wire.frames import Answer, Elsewhere, Scan, Scanned
 
@@ -33,9 +39,16 @@ class Scanner(Protocol):
     Observed = AccessChanged
     Timer = ScanDue
 
-    def __init__(self, me: NodeId, rng: Random, *, service: Service) -> None:
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        *,
+        service: Service,
+        principal_of: PrincipalOf = anonymous,
+    ) -> None:
         super().__init__(me, rng)
-        self._service = service
+        self._service, self._principal_of = service, principal_of
         self._awaiting_lease: LeaseQueue[Scan] = LeaseQueue(self, ScanDue())
 
     def timeout(self, timer: ScanDue) -> None:
@@ -50,8 +63,7 @@ class Scanner(Protocol):
     def receive(self, sender: NodeId, scan: Scan) -> None:
         service = self._service
         if not service.leading:
-            elsewhere = Elsewhere(service.leader, service.group.nodes())
-            self.send(sender, elsewhere)
+            self._follow(sender, scan)
             return
         fault = read_fault(scan)
         if fault is not None:
@@ -74,17 +86,47 @@ class Scanner(Protocol):
             where = topic.nearest_offset(scan.start)
             self.send(sender, Answer(scan.id, lost(scan.topic, where, damage)))
 
+    def _follow(self, sender: NodeId, scan: Scan) -> None:
+        """Answer as a follower, or redirect the client to the leader."""
+        service = self._service
+        topic = service.machine.registry.topics.get(scan.topic)
+        if topic is not None and self._may_answer(sender, topic, scan):
+            try:
+                self.send(sender, scanned(service, topic, scan))
+            except (Missing, Corrupt):
+                pass  # the leader may be able to read it
+            else:
+                return
+        self.send(sender, Elsewhere(service.leader, service.group.nodes()))
+
+    def _may_answer(self, sender: NodeId, topic: Topic, scan: Scan) -> bool:
+        start, index = scan.start, topic.index
+        return (
+            scan.any_replica
+            and scan.topic_id == topic.id
+            and isinstance(start, FromOffset)
+            and index.first <= start.offset < scan.until <= index.next
+            and self._service.group.follows(self.now)
+            and self._permitted(sender, scan)
+        )
+
+    def _permitted(self, sender: NodeId, scan: Scan) -> bool:
+        # The guard lets requests in that a follower only redirects.
+        access = self._service.machine.registry.access
+        return access.open or access.permits(self._principal_of(sender), READ, scan.topic, "")
+
 
 def scanned(service: Service, topic: Topic, scan: Scan) -> Scanned:
     """Return the answer to a scan. Raise Missing, or Corrupt."""
     index = topic.index
     offset = topic.nearest_offset(scan.start)
     until = index.next if scan.until < 0 else min(scan.until, index.next)
-    found = Scanned(scan.id, topic.id, index.first, index.next, offset, ())
+    time = index.appended(offset)
+    found = Scanned(scan.id, topic.id, index.first, index.next, offset, (), time)
     lost = isinstance(scan.start, FromOffset) and scan.start.offset != offset
     if lost or scan.topic_id not in (0, topic.id):
         return found
     budget = min(scan.bytes, SCAN_BYTES_MAX)
     extents = tuple(index.extents(offset, until - offset, budget))
     chunks, _ = chunks_of(service, extents, budget)
-    return Scanned(scan.id, topic.id, index.first, index.next, offset, chunks)
+    return Scanned(scan.id, topic.id, index.first, index.next, offset, chunks, time)

@@ -15,6 +15,7 @@ from oncecast.broker.service import StoredBatch
 from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import Later, NodeId, Send
 from oncecast.replication.events import LeaderChanged, Missing
+from oncecast.security.access import READ
 from oncecast.wire import commands as do
 from oncecast.wire.commands import FromEarliest, FromOffset
 from oncecast.wire.errors import InvalidTopic, NoSuchTopic, NotHere
@@ -96,6 +97,66 @@ def test_scan_without_leadership_is_redirected_and_without_a_lease_waits(
     assert answer(scanner(desk), Scan(1, "topic", FromEarliest(), bytes=ALL)) is None
     desk.service.observe(LeaderChanged(NodeId("other")))
     assert answer(scanner(desk), Scan(1, "topic", FromEarliest())) == Elsewhere("other", (ME,))
+
+
+def following(monkeypatch: pytest.MonkeyPatch, *, principal: str = "") -> tuple[Scanner, int]:
+    """Return the scanner of a follower that holds offsets 1 and 2, and the id of the topic."""
+    desk = filled()
+    desk.call(BOB, do.Seek("topic", "sub", FromOffset(1), 0, "token"))
+    monkeypatch.setattr(desk.service.group, "follows", lambda now: True)
+    desk.service.observe(LeaderChanged(NodeId("other")))
+    node = Scanner(ME, Random(0), service=desk.service, principal_of=lambda client: principal)
+    return node, desk.service.machine.registry.topics["topic"].id
+
+
+def test_follower_answers_a_scan_of_a_fixed_range_that_it_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PIPE-1"""
+    node, topic_id = following(monkeypatch)
+    scan = Scan(1, "topic", FromOffset(1), 3, ALL, topic_id, any_replica=True)
+    found = answer(node, scan)
+    assert isinstance(found, Scanned)
+    assert [(chunk.offset, chunk.count) for chunk in found.chunks] == [(1, 1), (2, 1)]
+    elsewhere = Elsewhere("other", (ME,))
+    for other in (
+        Scan(1, "topic", FromOffset(1), 3, ALL, topic_id),  # the client did not allow it
+        Scan(1, "topic", FromOffset(1), 4, ALL, topic_id, any_replica=True),  # not all here yet
+        Scan(1, "topic", FromOffset(0), 3, ALL, topic_id, any_replica=True),  # not all kept
+        Scan(1, "topic", FromOffset(1), -1, ALL, topic_id, any_replica=True),  # no fixed end
+        Scan(1, "topic", FromEarliest(), 3, ALL, topic_id, any_replica=True),  # no fixed start
+        Scan(1, "topic", FromOffset(1), 3, ALL, 0, any_replica=True),  # any topic of that name
+        Scan(1, "topic", FromOffset(1), 3, ALL, topic_id + 1, any_replica=True),
+        Scan(1, "nothing", FromOffset(1), 3, ALL, topic_id, any_replica=True),
+    ):
+        assert answer(node, other) == elsewhere, other
+    monkeypatch.setattr(node._service.group, "follows", lambda now: False)
+    assert answer(node, scan) == elsewhere
+
+
+def test_follower_redirects_a_scan_that_it_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, topic_id = following(monkeypatch)
+
+    def lost(slot: int) -> None:
+        raise Missing(slot)
+
+    monkeypatch.setattr(node._service, "stored_batch", lost)
+    scan = Scan(1, "topic", FromOffset(1), 3, ALL, topic_id, any_replica=True)
+    assert answer(node, scan) == Elsewhere("other", (ME,))
+
+
+def test_follower_checks_the_permission_before_it_answers_a_scan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SEC-2"""
+    allowed = ("ann", READ, "topic", "")
+    for principal, permitted in (("ann", True), ("eve", False), ("", False)):
+        node, topic_id = following(monkeypatch, principal=principal)
+        access = node._service.machine.registry.access
+        monkeypatch.setattr(access, "open", False)
+        monkeypatch.setattr(access, "permits", lambda *asked: asked == allowed)
+        scan = Scan(1, "topic", FromOffset(1), 3, ALL, topic_id, any_replica=True)
+        assert isinstance(answer(node, scan), Scanned) is permitted
 
 
 def test_scan_of_a_lost_batch_names_its_offset(

@@ -12,7 +12,8 @@ These rules keep the search short:
   The same holds for an item that changes nothing now, if another item can replace it later. It
   waits for optional items that would have to come before it.
 - Otherwise the item that is due first is tried first.
-- If the model says that an item comes too late, the search goes back at once.
+- If the model says that an item comes too late, the search goes back at once. The same holds if
+  the state has passed the stage of any remaining item, even one that cannot be taken yet.
 - A guess is an optional item without any evidence. The search first makes no guess, then one,
   then two, and so on. An optional put that fills a known gap is a guess only if it skips others.
 - A configuration fails if it equals a failed one but has spent at least as much: the failed one
@@ -159,6 +160,7 @@ class _Frame(NamedTuple):
     extra: int
     latest: float
     guesses: int
+    done: int  # the number of leading items in its line of stages that were taken
 
 
 class _Search:
@@ -173,6 +175,8 @@ class _Search:
         must = sorted((item.due, id(item)) for item in items if item.must)
         self._dues = [due for due, _ in must]
         self._rank = {item: rank for rank, (_, item) in enumerate(must)}
+        self._staged = staged(items)
+        self._done = dict.fromkeys(self._staged, 0)  # leading items that are taken
         rest = (id(item) for item in items if not item.must)
         self._bit = {item: 1 << n for n, item in enumerate(rest)}
         self._optional_dues = sorted(item.due for item in items if not item.must)
@@ -222,6 +226,8 @@ class _Search:
         """Return a choice that cannot do harm, or else all possible choices."""
         model, state = self._model, self._state
         stage = model.stage(state)
+        if stage is not None and self._has_passed(*stage):
+            return iter(())
         possible: list[tuple[Any, Choice]] = []
         tried: dict[Hashable, None] = {}
         for lane, at, item in self._open():
@@ -255,6 +261,11 @@ class _Search:
         if len(possible) > 1:
             possible.sort(key=first)
         return iter([choice for _, choice in possible])
+
+    def _has_passed(self, line: int, stage: int) -> bool:
+        """Return whether an item that is not taken has an earlier stage."""
+        waiting, done = self._staged.get(line, ()), self._done.get(line, 0)
+        return done < len(waiting) and waiting[done][0] < stage
 
     def _is_tried(self, item: Item, tried: dict[Hashable, None]) -> bool:
         """Return whether one of the items that are alike was tried; note that it is."""
@@ -298,6 +309,7 @@ class _Search:
 
     def _take(self, choice: Choice, choices: Iterator[Choice]) -> _Frame:
         lane, at, state, guess = choice
+        item = self._lanes[lane][at]
         frame = _Frame(
             choices,
             lane,
@@ -308,8 +320,8 @@ class _Search:
             self._extra,
             self._latest,
             self._guesses,
+            self._done.get(item.stage[0], 0) if item.stage is not None else 0,
         )
-        item = self._lanes[lane][at]
         self._state = state
         self._latest = max(self._latest, item.call)
         self._order.append(item)
@@ -323,17 +335,31 @@ class _Search:
             while self._taken & 1:
                 self._taken >>= 1
                 self._low += 1
+            if item.stage is not None:
+                self._advance(item.stage[0])
         for gone in self._lanes[lane][frame.position : at + 1]:
             if not gone.must:
                 self._extra |= self._bit[id(gone)]
         return frame
+
+    def _advance(self, line: int) -> None:
+        waiting, done = self._staged[line], self._done[line]
+        while done < len(waiting) and self._is_taken(waiting[done][1]):
+            done += 1
+        self._done[line] = done
+
+    def _is_taken(self, item: Item) -> bool:
+        after = self._rank[id(item)] - self._low
+        return after < 0 or bool(self._taken >> after & 1)
 
     def _back(self, frame: _Frame) -> None:
         self._heads[frame.lane] = frame.position
         self._state, self._low = frame.state, frame.low
         self._taken, self._extra = frame.taken, frame.extra
         self._latest, self._guesses = frame.latest, frame.guesses
-        self._order.pop()
+        item = self._order.pop()
+        if item.must and item.stage is not None:
+            self._done[item.stage[0]] = frame.done
 
     # -- configurations that have failed --
 
@@ -365,6 +391,18 @@ class _Search:
     def _found(self, outcome: Outcome) -> Found:
         where = (self._stuck, self._stuck_state)
         return Found(outcome, self._steps, [], *where, self._more, self._until)
+
+
+def staged(items: Sequence[Item]) -> dict[int, list[tuple[int, Item]]]:
+    """Return the mandatory items that have a stage, in lines: those with the same first number."""
+    found: dict[int, list[tuple[int, Item]]] = {}
+    for item in items:
+        if item.must and item.stage is not None:
+            line, stage = item.stage
+            found.setdefault(line, []).append((stage, item))
+    for each in found.values():
+        each.sort(key=first)
+    return found
 
 
 def lanes(items: Sequence[Item]) -> list[list[Item]]:

@@ -170,11 +170,20 @@ class Shown:
         self.most = 0  # longest possible end: some answers lack the epoch
         self.got = False  # readers may get its messages after it has ended
         self.seen = Seen()
+        self.places: dict[bytes, set[int]] = {}  # where messages of a single put were seen
 
     def claims(self, offset: int) -> bool:
         """Return whether an answered put begins at this offset."""
         at = bisect_left(self.claimed, offset)
         return at < len(self.claimed) and self.claimed[at] == offset
+
+    def elsewhere(self, offset: int, digests: bytes) -> bool:
+        """Return whether one of these messages was seen, but not at its offset."""
+        for at, digest in enumerate(cut(digests), offset):
+            places = self.places.get(digest)
+            if places is not None and at not in places:
+                return True
+        return False
 
 
 NOT_SHOWN = Shown()
@@ -187,7 +196,7 @@ class TopicModel:
     """
 
     def __init__(self, shown: dict[int, Shown], wild: dict[int, list[tuple[int, int]]]) -> None:
-        self._shown, self._wild = shown, wild
+        self.shown, self._wild = shown, wild
         self._epochs = sorted(epoch for epoch in shown if epoch)
         self._got = {epoch for epoch in shown if shown[epoch].got}
         self._anywhere = shown[0].end if 0 in shown else 0
@@ -241,7 +250,7 @@ class TopicModel:
             return False
         if effect.operation.kind not in ("put", "publish") or not state.epoch:
             return True
-        shown = self._shown.get(state.epoch)
+        shown = self.shown.get(state.epoch)
         if shown is None:
             return True
         if shown.seen.any(state.next, UNKNOWN):
@@ -284,7 +293,7 @@ class TopicModel:
                 yield self._ended(named)
 
     def _ended(self, state: TopicState) -> TopicState:
-        state = self._grown(state, self._shown.get(state.epoch, NOT_SHOWN).end)
+        state = self._grown(state, self.shown.get(state.epoch, NOT_SHOWN).end)
         past = state.past
         if state.next and (state.epoch in self._got or 0 in self._got):
             past = (*past, (state.epoch, state.log))
@@ -292,7 +301,7 @@ class TopicModel:
 
     def _may_end(self, state: TopicState) -> bool:
         """Return whether the log has everything that was shown of this epoch."""
-        shown = self._shown.get(state.epoch) if state.epoch else None
+        shown = self.shown.get(state.epoch) if state.epoch else None
         return shown is None or self._grown(state, shown.end).next >= shown.end
 
     def _grown(self, state: TopicState, end: int) -> TopicState:
@@ -371,7 +380,7 @@ class TopicModel:
         # Answers may still show to which epoch the log belongs.
         if effect.answered or not state.epoch:
             return effect.digests
-        seen = (self._shown.get(state.epoch, NOT_SHOWN).seen, self._shown.get(0, NOT_SHOWN).seen)
+        seen = (self.shown.get(state.epoch, NOT_SHOWN).seen, self.shown.get(0, NOT_SHOWN).seen)
         return b"".join(
             digest if any(each.any(offset, digest) for each in seen) else UNKNOWN
             for offset, digest in enumerate(cut(effect.digests), state.next)
@@ -390,18 +399,20 @@ class TopicModel:
             return False
         if not state.epoch:
             return True  # the evidence without an epoch may concern another one
-        shown = self._shown.get(state.epoch, NOT_SHOWN)
+        shown = self.shown.get(state.epoch, NOT_SHOWN)
         at = bisect_left(shown.claimed, begin)
         end = begin + len(effect.digests) // DIGEST_BYTES
         if at < len(shown.claimed) and shown.claimed[at] < end:
             return False
+        if shown.places and shown.elsewhere(begin, effect.digests):
+            return False  # it would have to be in the log twice
         return shown.seen.fits(begin, effect.digests)
 
     def _longest(self, state: TopicState) -> int:
         """Return how long a log the answers may show. An unknown epoch may be any later one."""
         if not state.epoch:
             return self._most[bisect_right(self._epochs, state.ended)]
-        shown = self._shown.get(state.epoch)
+        shown = self.shown.get(state.epoch)
         return self._anywhere if shown is None else shown.most
 
     def _get(self, state: TopicState, get: Operation) -> States:

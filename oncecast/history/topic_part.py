@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from math import inf
 
@@ -47,8 +48,16 @@ class TopicPart(Part):
             else:
                 items += self._pending(operation, self._items(operation, number, loose=free))
         runs = {epoch: joined_runs(each) for epoch, each in wild.items()}
-        model = TopicModel(shown_by_epoch(items), runs)
+        model = TopicModel(shown_by_epoch(items, self._of_one_put(items)), runs)
         return Problem(items, topic_model.ABSENT, model)
+
+    def _of_one_put(self, items: Iterable[Item]) -> set[bytes]:
+        """Return the messages without a known offset that only one put has."""
+        open_ = [each.effect for each in items if each.effect.offset < 0]
+        wanted = {digest for effect in open_ for digest in cut(effect.digests)}
+        puts = (each for each in self.operations if each.kind in ("put", "publish"))
+        count = Counter(each for put in puts for each in cut(put.digests) if each in wanted)
+        return {digest for digest, puts in count.items() if puts == 1}
 
     def _items(self, operation: Operation, number: int, *, loose: bool) -> list[Item]:
         epoch, due = operation.topic_id or self._only, due_of(operation)
@@ -145,7 +154,7 @@ def joined_runs(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def shown_by_epoch(items: Iterable[Item]) -> dict[int, Shown]:
+def shown_by_epoch(items: Iterable[Item], of_one_put: set[bytes]) -> dict[int, Shown]:
     """Collect the evidence that answers give about each epoch of the topic."""
     found: dict[int, Shown] = {}
     for item in items:
@@ -160,6 +169,9 @@ def shown_by_epoch(items: Iterable[Item]) -> dict[int, Shown]:
         elif operation.digests:
             shown.got |= operation.kind == "get"
             shown.seen.add(operation.offset, operation.digests)
+            for offset, digest in enumerate(cut(operation.digests), operation.offset):
+                if digest in of_one_put:
+                    shown.places.setdefault(digest, set()).add(offset)
             shown.end = max(shown.end, operation.offset + operation.messages)
     anywhere = found[0].end if 0 in found else 0
     for shown in found.values():

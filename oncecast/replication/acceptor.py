@@ -74,7 +74,7 @@ class Acceptor:
             self.io.send(sender, m.Reject(votes.promised))
             return
         self._follow(ballot)
-        last = votes.accept(message)
+        last = votes.accept(ballot, message.slot, message.items)
         if last >= message.slot:
             # A newcomer votes for the leader only, where it counts once the node is a member.
             others = membership.others() if membership.is_member else []

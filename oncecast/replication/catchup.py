@@ -24,7 +24,7 @@ from oncecast.replication.messages import (
     highest,
 )
 from oncecast.replication.options import GroupOptions
-from oncecast.replication.quorum import NO_MEMBERS, Config, Member
+from oncecast.replication.quorum import NO_MEMBERS, Config, Member, decode_config
 from oncecast.replication.reconfiguration import Joining
 from oncecast.replication.state import Fetching, Membership, Progress
 from oncecast.replication.supply import Transfer
@@ -148,17 +148,22 @@ class CatchUp:
             self.values.say_stored()
 
     def _config_after(self, slot: int) -> Config:
-        """Return the membership in force after a slot, or NO_MEMBERS if it is no longer kept.
+        """Return the first known membership after a slot, or NO_MEMBERS if it may be too new.
 
-        Each of its majorities overlaps with each majority that can have chosen the slot.
+        Each of its majorities overlaps with each majority that can have chosen the slot, because
+        the membership has changed at most once in between.
         """
         history, after = self.membership.history, slot + 1
+        proposed: list[Config] = []
         while not history.knows(after):
             item = self.values.readable(after)
-            if item is None or item.kind == CONFIG:
+            if item is None:
                 return NO_MEMBERS
+            if item.kind == CONFIG:
+                proposed.append(decode_config(item.data))
             after += 1
-        return history.of(after)
+        config = history.of(after)
+        return config if all(each == config for each in proposed) else NO_MEMBERS
 
     def _mend(self, slot: int, item: Item) -> None:
         self.fetching.fill_hole(slot)

@@ -143,6 +143,10 @@ class Group(Protocol):
         """Return whether all acknowledged slots are applied here."""
         ...
 
+    def follows(self, now: float) -> bool:
+        """Return whether a leader was heard recently, and all that it reported is applied here."""
+        ...
+
     def nodes(self) -> tuple[NodeId, ...]: ...
 
 

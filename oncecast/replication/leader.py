@@ -231,12 +231,29 @@ class Leader:
         term = self.term
         if term is None or not term.acting:
             return  # the caller learns of the next leader, and proposes there
-        term.queue.append((request.token, Item(COMMAND, request.value)))
-        if not term.in_flight or len(self.membership.config.members) == 1:
+        item, now = Item(COMMAND, request.value), not term.in_flight or self.membership.is_single
+        if now and self._may_propose_next(term):
+            self.tokens[term.next] = request.token
+            self._propose(term, [item])
+            return
+        term.queue.append((request.token, item))
+        if now:
             self.proceed()
         elif not term.flushing:
             term.flushing = True
             self.io.later(0.0, m.Flush())
+
+    def _may_propose_next(self, term: Term) -> bool:
+        """Return whether a new value may be proposed now, because none waits before it."""
+        term.next = max(term.next, self.progress.applied + 1)
+        return (
+            term.idle
+            and term.changing is None
+            and len(term.in_flight) < self.options.window_slots
+            and term.in_flight_bytes < self.options.window_bytes
+            and term.promises.cover(term.next, self.membership.config)
+            and not self._beaten(term.next, None)
+        )
 
     def on_flush(self) -> None:
         if self.term is not None:
@@ -315,12 +332,13 @@ class Leader:
 
     def _propose(self, term: Term, items: list[Item]) -> None:
         first, send, membership = term.next, self.io.send, self.membership
-        applied = self.progress.applied
-        accept = m.Accept(term.ballot, first, tuple(items), applied, membership.group)
         others = membership.others()
-        for node in self.roster.followers():
-            send(node, accept, after=0)
-        self.votes.accept(accept)
+        if others:
+            applied = self.progress.applied
+            accept = m.Accept(term.ballot, first, tuple(items), applied, membership.group)
+            for node in self.roster.followers():
+                send(node, accept, after=0)
+        self.votes.accept(term.ballot, first, items)
         for slot, item in enumerate(items, first):
             term.in_flight.append((slot, len(item.data)))
             term.in_flight_bytes += len(item.data)
@@ -340,9 +358,16 @@ class Leader:
             self.io.later(self.options.resend + term.in_flight_bytes / SLOWEST, m.Unanswered())
 
     def on_unanswered(self) -> None:
-        """Send Prepare and Accept again to members that have not answered."""
+        """Send Prepare and Accept again to members that have not answered.
+
+        A leader that cannot read a value in flight cannot send it again. It resigns, because only
+        the votes of other members can complete that slot.
+        """
         term, applied = self.term, self.progress.applied
         if term is None:
+            return
+        if term.in_flight and self.values.readable(applied + 1) is None:
+            self.resign(term, NodeId(""))
             return
         term.waiting = False
         self._prepare_again(term)
@@ -374,7 +399,7 @@ class Leader:
         answered = self.tallies.voters(first, term.ballot)
         accept = m.Accept(term.ballot, first, tuple(items), first - 1, membership.group)
         for member in membership.config.members:
-            if member.node != membership.me and member not in answered and items:
+            if member.node != membership.me and member not in answered:
                 self.io.send(member.node, accept, after=0)
 
     # -- leading --

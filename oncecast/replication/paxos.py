@@ -141,6 +141,11 @@ class Paxos(Protocol):
     def leads(self, now: float) -> bool:
         return self.leader.leads(now)
 
+    def follows(self, now: float) -> bool:
+        following, progress = self.state.following, self.state.progress
+        heard = now < following.heard + following.options.suspicion
+        return heard and bool(following.leader) and progress.applied >= progress.known
+
     def nodes(self) -> tuple[NodeId, ...]:
         return self.state.membership.nodes()
 

@@ -44,6 +44,11 @@ class Membership:
         return Member(self.me, self.incarnation) in self.history.last.members
 
     @property
+    def is_single(self) -> bool:
+        """Return whether the group has one member, so its leader needs no other vote."""
+        return len(self.history.last.members) == 1
+
+    @property
     def is_alone(self) -> bool:
         return self.config.nodes() == [self.me]
 

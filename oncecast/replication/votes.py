@@ -7,7 +7,7 @@ vote. Each record of a promise or vote says what came before it (a Vouch), which
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from oncecast.kernel.protocol import Protocol
 from oncecast.replication import messages as m
@@ -96,24 +96,24 @@ class Votes:
 
     # -- phase 2 --
 
-    def accept(self, message: m.Accept) -> int:
-        """Store the new items, and return the last slot that may be acknowledged.
+    def accept(self, ballot: Ballot, first: int, items: Sequence[Item]) -> int:
+        """Store the new items from slot `first` on; return the last that may be acknowledged.
 
         A replica that is too far behind must catch up first. The value of a slot that is known to
         be chosen stays, even if it cannot be read here: an older leader may propose another one,
         which no majority will accept.
         """
         io, progress, ballots = self.io, self.progress, self.ballots
-        ballot, before, learned = message.ballot, io.last_record, progress.learned
+        before, learned = io.last_record, progress.learned
         known, reach = progress.known_to_be_chosen, progress.applied + self.options.ahead_slots
-        for slot, item in enumerate(message.items, message.slot):
+        for slot, item in enumerate(items, first):
             if known < slot <= reach and slot not in learned and ballots.get(slot) != ballot:
                 self._store(slot, ballot, item)
         if ballot > self.promised:
             if io.last_record == before:  # no stored vote says it
                 self.store_promise(ballot)
             self.promised, self.promised_in = ballot, before + 1
-        return min(message.slot + len(message.items) - 1, reach)
+        return min(first + len(items) - 1, reach)
 
     def _store(self, slot: int, ballot: Ballot, item: Item) -> None:
         """Append a vote, without its value if the slot already has the same value."""

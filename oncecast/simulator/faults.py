@@ -67,6 +67,11 @@ class Storm:
         for node in self.nodes:
             self._restart(node)
 
+    def resume(self) -> None:
+        """Cause faults again after a calm."""
+        self._over = False
+        self.begin()
+
     def _some(self, mean: float) -> float:
         return self.rng.uniform(0.0, 2.0 * mean)
 

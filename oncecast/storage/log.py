@@ -176,7 +176,7 @@ class Log:
             where = f"{error.filename}: " if error.filename else ""
             return DiskFull(
                 f"{where}no disk space for a segment of {size:,} bytes",
-                "free disk space or truncate the log",
+                "free disk space",
             )
         return self._dirty.fail("allocation", error)
 

@@ -12,7 +12,7 @@ from oncecast.history import History, check
 from oncecast.history.check import parts
 from oncecast.history.partition import Problem
 from oncecast.history.search import Outcome, search
-from oncecast.history.topic_model import UNKNOWN, Log
+from oncecast.history.topic_model import UNKNOWN, Log, TopicModel
 from tests.history.making import (
     SUB,
     created,
@@ -88,6 +88,27 @@ def test_unanswered_puts_that_may_be_repeated_fill_all_gaps() -> None:
 def test_unanswered_puts_of_two_clients_fill_all_gaps(seed: int, never: int) -> None:
     verdict = check(two_clients(seed, never), steps_max=FEW_STEPS)
     assert verdict.ok, verdict
+
+
+def test_put_whose_message_was_seen_fills_no_gap_elsewhere() -> None:
+    """Eve's puts fill the gap. Those of bob were delivered behind it, in some other order."""
+    history = [SUB, subscribed(0, 1, subscription="other")]
+    history.append(unsubscribed(20, 99, subscription="other"))
+    for number, count in enumerate((3, 3, 2, 2)):
+        history.append(lost_put(2, *values(f"eve {number}", count), client="eve"))
+    for number in range(20):
+        history.append(lost_put(3, f"bob {number}", client="bob"))
+        history.append(got(100 + number, 10 + number, f"bob {19 - number}"))
+    verdict = check([*history, look(10, 11, 4), look(12, 13, 10)], steps_max=FEW_STEPS)
+    assert verdict.ok, verdict
+
+
+def test_message_of_two_puts_may_be_seen_once() -> None:
+    """One of them fills the gap, although the same message was seen elsewhere."""
+    puts = [lost_put(2, "x", client="bob"), lost_put(2, "x", client="eve")]
+    history = [SUB, *puts, put(4, 9, 1, "a"), got(20, 2, "x"), look(10, 11, 3)]
+    assert check(history).ok
+    assert check([history[0], *history[2:]]).broken
 
 
 def test_logs_are_equal_however_their_messages_were_put() -> None:
@@ -182,6 +203,16 @@ def test_search_with_unanswered_puts_agrees_with_brute_force(seed: int) -> None:
         assert is_an_order(problem, found.order)
     else:
         assert not brute_force(problem)
+
+
+@given(st.integers(0, 1 << 32))
+def test_places_of_messages_change_no_verdict(seed: int) -> None:
+    problem = topic_problem(seed)
+    before = search(problem.items, problem.initial, problem.model)
+    assert isinstance(problem.model, TopicModel)
+    for shown in problem.model.shown.values():
+        shown.places.clear()
+    assert search(problem.items, problem.initial, problem.model).outcome is before.outcome
 
 
 def test_small_storms_are_of_both_kinds() -> None:

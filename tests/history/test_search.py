@@ -243,3 +243,32 @@ def test_item_without_effect_is_taken_at_once_if_another_can_replace_it() -> Non
     never = Item(("need", 99), 0.0, 90.0)
     found = search([*idle, never], frozenset(), Bag())
     assert (found.outcome, found.steps < 2000) == (Outcome.IMPOSSIBLE, True)
+
+
+class Sequence:
+    """Remembers numbers in their order; "end" is possible when there are six."""
+
+    def step(self, state: tuple[int, ...], effect: int | str) -> tuple[tuple[int, ...], ...]:
+        if isinstance(effect, int):
+            return ((*state, effect),)
+        return (state,) if effect == "end" and len(state) == 6 else ()
+
+    def late(self, state: tuple[int, ...], effect: int | str) -> bool:
+        return False
+
+    def guess(self, state: tuple[int, ...], effect: int | str, skips: bool) -> bool:
+        return False
+
+    def stage(self, state: tuple[int, ...]) -> tuple[int, int]:
+        return 1, len(state)
+
+    def spent(self, state: tuple[int, ...]) -> tuple[tuple[int, ...], frozenset[int]]:
+        return state, frozenset()
+
+
+def test_search_goes_back_if_the_stage_of_a_later_item_has_passed() -> None:
+    """The item can only be taken after one number, but it is called after the end."""
+    numbers = [Item(number, 0.0, 9.0) for number in range(6)]
+    end, passed = Item("end", 0.0, 3.0), Item("never", 4.0, 9.0, stage=(1, 1))
+    found = search([*numbers, end, passed], (), Sequence())
+    assert (found.outcome, found.steps < 500) == (Outcome.IMPOSSIBLE, True)

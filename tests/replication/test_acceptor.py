@@ -341,3 +341,20 @@ def test_promise_reports_no_votes_for_chosen_slots() -> None:
     group.now += 10
     (_, answer) = sends(hear(group, C, Prepare(ballot(2, C), 1)))[0]
     assert answer == Promise(ballot(2, C), 1, 1, 1, (Vote(2, ballot(1), Y),), ())
+
+
+def test_replica_follows_while_it_hears_a_leader_and_has_applied_all_it_reported() -> None:
+    """REP-5"""
+    group = started()
+    assert not group.follows(group.now)
+    hear(group, A, Beat(ballot(1), 0, 1.0))
+    assert group.follows(group.now)
+    assert not group.follows(group.now + SUSPICION)
+    hear(group, A, Beat(ballot(1), 1, 2.0))
+    assert not group.follows(group.now), "slot 1 is chosen but not applied"
+    hear(group, A, Accept(ballot(1), 1, (X,), 0))
+    sync(group)
+    hear(group, A, Beat(ballot(1), 1, 3.0))
+    assert group.follows(group.now)
+    group.state.following.lose_leader()
+    assert not group.follows(group.now)

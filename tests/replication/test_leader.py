@@ -379,6 +379,19 @@ def test_resent_accept_ends_before_a_value_that_cannot_be_read() -> None:
 # -- stepping down --
 
 
+def test_leader_that_cannot_read_its_value_in_flight_resigns() -> None:
+    """REP-1: it could not send the value again, so the group would never complete the slot."""
+    group = proposing(b"a")
+    sync(group)
+    group.state.values.items.clear()
+    group.state.values.index.cut(2)
+    assert sends(expire(group, Unanswered())) == [
+        (B, Release(ballot(1), NodeId(""))),
+        (C, Release(ballot(1), NodeId(""))),
+    ]
+    assert group.leader.term is None
+
+
 def test_leader_promises_a_higher_ballot_and_steps_down() -> None:
     group = steady(leading())
     group.now += 2 * SUSPICION

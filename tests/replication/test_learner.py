@@ -276,10 +276,21 @@ FOUR = THREE.added(Member(D, 1))
 def test_slot_whose_membership_is_unknown_is_not_recovered(
     second: Item, damaged: tuple[int, ...]
 ) -> None:
-    """REP-1: the membership has changed since, or may have changed."""
+    """REP-1: the membership may have changed twice since."""
     group = after_a_snapshot(second, damaged=damaged)
+    group.state.membership.history.start(3, FOUR.removed(C))
     for node in (A, C, D):
         assert not records(hear(group, node, Recalled(1, 1, Vote(1, ballot(3), command(b"one")))))
+
+
+def test_slot_is_recovered_although_the_membership_has_changed_once_since() -> None:
+    """REP-1: a majority of the next membership has a member of each majority before."""
+    group = after_a_snapshot(Item(CONFIG, encode_config(FOUR)))
+    assert group.status.config == FOUR
+    for node in (C, D):
+        assert not records(hear(group, node, Recalled(1, 1, None)))
+    effects = hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one"))))
+    assert records(effects) == [Learned(1, 0, b"one")]
 
 
 def test_unreadable_entry_that_a_peer_lacks_is_recalled() -> None:

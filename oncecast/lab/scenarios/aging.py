@@ -34,6 +34,11 @@ class Ager(Client):
         self._first = 0
         super().__init__(sim, name, nodes, crashes=False, habits=habits)
 
+    @property
+    def stores(self) -> bool:
+        """Return whether a message was stored."""
+        return bool(self._put)
+
     def begin(self) -> None:
         policy = Policy(age_us=int(self.habits.age * 1e6))
         self.ask(local.Do(CREATE, do.CreateTopic(self.topic, 0, policy)))

@@ -19,6 +19,7 @@ from oncecast.simulator.latency import Latency, LogNormal, Uniform
 from oncecast.simulator.simnode import SEGMENT_BYTES
 from oncecast.simulator.simulated import SSD
 from oncecast.simulator.weather import LAN
+from oncecast.wire.limits import Limits
 
 T = TypeVar("T")
 
@@ -106,6 +107,8 @@ class Habits(msgspec.Struct, frozen=True):
     nacks: float = 0.0  # share of takes after which a subscriber rejects messages
     stores_offset: bool = False  # one subscriber stores its offset with its results
     directories: int = 0  # state directories of publishers that follow each other under one name
+    limits: tuple[Limits, ...] = ()  # low limits that restarted nodes have in turn; () for none
+    closes: bool = False  # roamers close their sources
 
 
 class Draw(msgspec.Struct, frozen=True):

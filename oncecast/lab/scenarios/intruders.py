@@ -39,6 +39,7 @@ from oncecast.lab.scenarios.intruder_rules import (
 from oncecast.lab.scenarios.paxos import SLOT_SECONDS, Campaign
 from oncecast.lab.scenarios.paxos_clients import Client
 from oncecast.lab.scenarios.paxos_history import CLIENT
+from oncecast.lab.scenarios.paxos_storm import GroupStorm
 from oncecast.lab.scenarios.scenario import Figures, Scenario
 from oncecast.lab.scenarios.service_draw import ServiceDraw
 from oncecast.lab.scenarios.sessions import Sessions
@@ -119,18 +120,28 @@ class GuardedSessions(Sessions):
     def checkers(self) -> list[Checker]:
         return [self.watchman, *super().checkers()]
 
-    def secure(self, nodes: list[NodeId], patience: float) -> None:
-        """Add users and rules during the storm."""
-        sim = self.sim
+    def secure(self, storm: GroupStorm, patience: float) -> None:
+        """Add users and rules during the storm.
+
+        A storm can delay them for any time, so it pauses if they take too long.
+        """
+        sim, nodes = self.sim, storm.nodes
         root = Administrator(sim, nodes, self.habits)
         self._clients[root.me] = root
-        limit = sim.now + patience + self._drawn.seconds
-        while not root.done:
-            if sim.now > limit:
-                raise Violation(f"{root.me} could not add users and rules in {limit:.0f} s")
-            sim.run(until=sim.now + LOOK_EVERY)
+        if not self._await(root, patience + self._drawn.seconds):
+            storm.calm()
+            if not self._await(root, patience):
+                raise Violation(f"{root.me} could not add users and rules in {patience:.0f} s")
+            storm.resume()
         for number, habit in enumerate(self._drawn.intruders):
             self._add_intruder(nodes, habit, f"{sim.seed}/intruder/{number}")
+
+    def _await(self, root: Administrator, seconds: float) -> bool:
+        """Run until the administrator is done; return whether it was in time."""
+        limit = self.sim.now + seconds
+        while not root.done and self.sim.now <= limit:
+            self.sim.run(until=self.sim.now + LOOK_EVERY)
+        return root.done
 
     def _add_intruder(self, nodes: list[NodeId], habit: Habit, seed: str) -> None:
         def build(me: NodeId, rng: Random) -> Stack:
@@ -185,7 +196,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
     sessions = GuardedSessions(sim, drawn)
     campaign = GuardedCampaign(sim, drawn.nodes, sessions, drawn, spares=drawn.spares, rules=False)
     storm = service.begin(sim, drawn, campaign)
-    sessions.secure(campaign.nodes, drawn.patience)
+    sessions.secure(storm, drawn.patience)
     service.run_storm(sim, drawn, sessions, storm)
     sessions.serve_under_attack(drawn.patience)
     campaign.settle(storm)

@@ -392,14 +392,16 @@ class Leases(Rule):
 
     def look_at_all(self, sim: Simulation, node: NodeId) -> None:
         """Check the leases after each step of any node, because they end by themselves."""
-        leader = self.leading.get(node)
-        now = sim.nodes[node].clock.local(sim.now) if leader is not None else 0.0
-        if leader is not None and leader.leads(now):
+        leading = self.leading
+        if not leading:
+            return
+        leader = leading.get(node)
+        if leader is not None and leader.leads(sim.nodes[node].clock.local(sim.now)):
             self._is_bound(sim, leader)
-        if len(self.leading) < 2 and all(
-            paxos.applied >= self.acknowledged for paxos in self.leading.values()
-        ):
-            return  # only one leader can have a lease
+        if len(leading) == 1:
+            (only,) = leading.values()
+            if only.applied >= self.acknowledged:
+                return  # only one leader can have a lease
         leaders: list[NodeId] = []
         for node, paxos in list(self.leading.items()):
             if replica(sim, node) is not paxos:
@@ -499,9 +501,12 @@ class Rules(Checker):
             elif step.kind == "start":
                 for rule in self.rules:
                     rule.started(paxos)
+            handlers = self._handlers
             for effect in step.effects:
-                for handler in self._handlers.get(kind_of(effect), ()):
-                    handler(effect, paxos)
+                kind = kind_of(effect)
+                if kind in handlers:
+                    for handler in handlers[kind]:
+                        handler(effect, paxos)
             for look in self._looking:
                 look(paxos)
         self.leases.look_at_all(sim, step.node)

@@ -130,6 +130,15 @@ def queue_of(sim: Simulation, node: NodeId) -> Protocol:
     return stack.protocols[-1]
 
 
+class Take(NamedTuple):
+    """A request for an element that has no answer yet."""
+
+    node: NodeId
+    queue: str
+    wait: bool
+    withdrawn: bool = False  # it may get an answer or not
+
+
 class Once(Checker):
     """Checks that each element comes out once. All elements differ."""
 
@@ -139,17 +148,17 @@ class Once(Checker):
         self.put: dict[bytes, tuple[NodeId, int] | None] = {}
         self.taken: dict[bytes, NodeId] = {}
         self.tickets = 0
-        self.asked: dict[int, tuple[NodeId, str, bool]] = {}  # tickets without an answer
+        self.asked: dict[int, Take] = {}  # by ticket
         self.draining = False
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
         if not isinstance(event, Dequeued):
             return
-        asker, queue, wait = self.asked.pop(event.ticket)
-        if (asker, queue) != (node, event.queue):
-            raise Violation(f"{node} got {event}, but {asker} asked {queue} for it")
+        asked = self.asked.pop(event.ticket)
+        if asked[:2] != (node, event.queue):
+            raise Violation(f"{node} got {event}, but {asked.node} asked {asked.queue} for it")
         if event.data is None:
-            if wait:
+            if asked.wait:
                 raise Violation(f"{node} waits for an element but got an empty answer")
         elif event.data not in self.put:
             raise Violation(f"{node} took {event.data!r}, which was never put in")
@@ -158,11 +167,11 @@ class Once(Checker):
         else:
             self.taken[event.data] = node
         if self.draining:
-            take(sim, self, node, queue)
+            take(sim, self, node, asked.queue)
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.kind == "crash":
-            for ticket in [key for key, asked in self.asked.items() if asked[0] == step.node]:
+            for ticket in [key for key, asked in self.asked.items() if asked.node == step.node]:
                 del self.asked[ticket]
 
     def finish(self, sim: Simulation) -> None:
@@ -174,9 +183,9 @@ class Once(Checker):
 
         Elements count if their node has not restarted, or if another node has them on disk.
         """
-        for ticket, (node, _, wait) in self.asked.items():
-            if not wait:
-                return f"{node} got no answer for ticket {ticket}, which does not wait"
+        for ticket, asked in self.asked.items():
+            if not asked.wait and not asked.withdrawn:
+                return f"{asked.node} got no answer for ticket {ticket}, which does not wait"
         gone = self.gone(sim)
         for data, by in self.put.items():
             survived = by is None or sim.nodes[by[0]].starts == by[1]
@@ -263,7 +272,7 @@ def take(sim: Simulation, checker: Once, node: NodeId, queue: str) -> None:
         return
     wait = checker.draining or sim.rng.random() < 0.5
     checker.tickets = ticket = checker.tickets + 1
-    checker.asked[ticket] = node, queue, wait
+    checker.asked[ticket] = Take(node, queue, wait)
     sim.ask(node, Dequeue(queue, ticket, wait))
     if sim.rng.random() < 0.1 and not checker.draining:
         sim.call(sim.rng.uniform(0.0, 0.2), lambda: withdraw(sim, checker, ticket))
@@ -271,9 +280,9 @@ def take(sim: Simulation, checker: Once, node: NodeId, queue: str) -> None:
 
 def withdraw(sim: Simulation, checker: Once, ticket: int) -> None:
     if ticket in checker.asked:
-        node, queue, _ = checker.asked[ticket]
-        checker.asked[ticket] = node, queue, True  # it may get an answer or not
-        sim.ask(node, Withdraw(queue, ticket))
+        asked = checker.asked[ticket]
+        checker.asked[ticket] = asked._replace(withdrawn=True)
+        sim.ask(asked.node, Withdraw(asked.queue, ticket))
 
 
 def busy(sim: Simulation, conditions: Conditions, checker: Once) -> None:

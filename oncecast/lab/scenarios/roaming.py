@@ -27,6 +27,9 @@ from oncecast.wire.retention import DEFAULT, Policy
 
 SUBSCRIPTIONS = ("shared", "other")
 BYTES = 1 << 16  # limit of a scan: more than any topic has
+# The check of a history searches it, and takes long for many requests at a time.
+REQUESTS_MAX = 100  # requests of a client
+WAITING_MAX = 40  # requests in flight at which a client makes no more
 
 Action = Callable[[], None]
 
@@ -48,6 +51,7 @@ class Roamer(Client):
         self._inboxes: dict[tuple[str, str], Inbox] = {}  # inboxes of the readers that have started
         self._leaving: dict[int, tuple[str, str]] = {}
         self._source = Source(self, f"source-{name}")
+        self._closes = habits.closes
         self._actions, self._weights = self._draw_actions()
         # Some clients share a producer name, and take it over from each other.
         self.producer = self.rng.choice((name, name, "", "shared-producer"))
@@ -60,6 +64,8 @@ class Roamer(Client):
         looking = {self._look: 4.0, self._scan: 4.0, self._list: 0.5, self._show_group: 0.3}
         source = self._source
         putting = {self._put: 8.0, source.stage: 2.0, source.publish: 2.0, source.drop: 0.3}
+        if self._closes:
+            putting[source.close] = 0.5
         reading = {
             self._subscribe: 1.5,
             self._read: 3.0,
@@ -94,8 +100,9 @@ class Roamer(Client):
         self._act()
 
     def _act(self) -> None:
-        if not self.stopped:
-            self.rng.choices(self._actions, self._weights)[0]()
+        if not self.stopped and self._ticket < REQUESTS_MAX:
+            if len(self.waiting) < WAITING_MAX:
+                self.rng.choices(self._actions, self._weights)[0]()
             self.soon(self.rng.expovariate(self.habits.rate), self._act)
 
     def stop(self) -> None:
@@ -335,6 +342,13 @@ class Source:
     def drop(self) -> None:
         if not self.ticket:
             self.client.execute(do.DropStaged(self.name, self.number, self.topic))
+            self.begin_next()
+
+    def close(self) -> None:
+        """Close the source. It does not return, so the next number has another source."""
+        if not self.ticket:
+            self.client.execute(do.CloseSource(self.name, 0, self.topic))
+            self.name = f"{self.name}'"
             self.begin_next()
 
     def finished(self, ticket: int) -> None:

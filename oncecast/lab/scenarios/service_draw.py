@@ -13,10 +13,12 @@ import msgspec
 
 from oncecast.lab.scenarios import draw as drawing
 from oncecast.lab.scenarios.draw import Draw, Habits
+from oncecast.wire.limits import LIMITS, Limits
 
 SIZES = {1: 30, 2: 12, 3: 42, 4: 6, 5: 10}
 SPANS = {(2.0, 5.0): 70, (5.0, 12.0): 28, (12.0, 40.0): 2}  # unit: suspicion times
 OPERATIONS_MAX = 25  # per roaming client, because the history check searches them
+LOW_LIMITS_SHARE = 0.3  # fraction of storms in which nodes restart with low limits
 
 
 class ServiceDraw(Draw, frozen=True):
@@ -54,7 +56,7 @@ def draw(seed: int, nodes: int) -> ServiceDraw:
         sessions=True,
         grows=size > 1 and rng.random() < 0.2,
         options=tuple(replace(one, ahead_min=ahead) for one in each),
-        habits=draw_habits(rng, seconds),
+        habits=with_limits(draw_habits(rng, seconds), Random(f"{seed}/{nodes}/limits")),
         segment_bytes=rng.choice((1 << 10, 1 << 12, 1 << 14, 1 << 16)),
         network=drawing.weighted(rng, drawing.NETWORKS),
         fifo=rng.random() < 0.8,
@@ -81,4 +83,25 @@ def draw_habits(rng: Random, seconds: float) -> Habits:
         stores_offset=rng.random() < 0.4,
         watchers=rng.choice((0, 1, 2)),
         directories=rng.choice((0, 0, 2, 3, 5)),
+    )
+
+
+def with_limits(habits: Habits, rng: Random) -> Habits:
+    """Add limits that clients reach, and sources that are closed."""
+    few = rng.random() < LOW_LIMITS_SHARE
+    limits = tuple(draw_limits(rng) for _ in range(rng.randint(1, 3))) if few else ()
+    return msgspec.structs.replace(habits, limits=limits, closes=rng.random() < 0.3)
+
+
+def draw_limits(rng: Random) -> Limits:
+    return msgspec.structs.replace(
+        LIMITS,
+        topics_max=rng.randint(1, 5),
+        subscriptions_max=rng.randint(1, 4),
+        producers_max=rng.randint(1, 4),
+        sources_max=rng.randint(0, 2),
+        staged_parts_max=rng.randint(1, 6),
+        staged_bytes_max=drawing.scaled(rng, 50, 1000),
+        subscriptions_total_max=rng.choice((0, rng.randint(3, 8))),
+        producers_total_max=rng.choice((0, rng.randint(3, 8))),
     )

@@ -36,7 +36,7 @@ from oncecast.lab.scenarios.roaming import Roamer, Watcher
 from oncecast.replication.paxos import Paxos
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
-from oncecast.wire.limits import LIMITS
+from oncecast.wire.limits import LIMITS, Limits
 
 WATCHER = "watcher"
 
@@ -56,16 +56,17 @@ class Sessions(Checker):
         self.ager: Ager | None = None
         self.relay: Relay | None = None
         self._clients: dict[NodeId, Client] = {}
+        self._restarts = 0  # of nodes with low limits
 
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
         habits = self.habits
-        limits = replace(LIMITS, clock_step_us=int(habits.clock_step * 1e6))
+        limits = self._next_limits()
         service = Service(
             me,
             rng,
             group=group,
             wall=lambda: self.sim.wall_us(me),
-            limits=limits,
+            limits=replace(limits, clock_step_us=int(habits.clock_step * 1e6)),
             snapshot_bytes=habits.snapshot_bytes,
         )
         group.attach(service)
@@ -80,6 +81,29 @@ class Sessions(Checker):
         )
         scanner = Scanner(me, rng, service=service)
         return [service, gateway, scanner, Governor(me, rng, group=group.status)]
+
+    def _next_limits(self) -> Limits:
+        """Return the limits of a node that starts.
+
+        They are low only once the clients that check a topic have all they need.
+        """
+        low = self.habits.limits
+        if not low or not self._established:
+            return LIMITS
+        self._restarts += 1
+        return low[self._restarts % len(low)]
+
+    @property
+    def _established(self) -> bool:
+        relayed = self.relay.publishers if self.relay is not None else []
+        alone = [each for each in self.publishers if each not in relayed]
+        return (
+            bool(alone)
+            and all(each.subscribed for each in self.subscribers)
+            and all(each.promised for each in alone)
+            and (not relayed or any(each.promised for each in relayed))
+            and (self.ager is None or self.ager.stores)
+        )
 
     def checkers(self) -> list[Checker]:
         return [self, self.outboxes, self.histories]

@@ -33,6 +33,12 @@ def test_intruders_change_nothing_for_honest_clients(first: int) -> None:
         storm(seed)
 
 
+@pytest.mark.long
+def test_storm_pauses_if_an_administrator_cannot_finish_in_it() -> None:
+    """SEC-2"""
+    storm(1001701)
+
+
 def test_intruder_sends_every_type_that_a_client_may_send() -> None:
     """SEC-2: a new frame or command takes part without a change of the scenario."""
     forger = Forger(Random(0), Overheard(), {"topic": ["mallory"]})

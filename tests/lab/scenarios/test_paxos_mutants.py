@@ -305,8 +305,8 @@ mutant(
     "a replica that is far behind acknowledges only stored slots",
     Votes,
     "accept",
-    "return min(message.slot + len(message.items) - 1, reach)",
-    "return message.slot + len(message.items) - 1",
+    "return min(first + len(items) - 1, reach)",
+    "return first + len(items) - 1",
 )
 
 # -- ballots only grow --

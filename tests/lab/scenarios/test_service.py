@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from oncecast.broker.administering import Administering
 from oncecast.lab.scenarios.scenario import run
-from oncecast.lab.scenarios.service import SERVICE
+from oncecast.lab.scenarios.service import SERVICE, play_drawn
+from oncecast.lab.scenarios.service_draw import draw
+from oncecast.simulator.simulated import Simulation
+from oncecast.wire.commands import SetLimits
+from oncecast.wire.results import LimitsSet
 from tests.lab.scenarios.test_service_mutants import (
     cursor_moves_at_send,
     half_a_batch_is_new,
@@ -35,7 +41,11 @@ def test_service_in_a_storm_delivers_each_message_once_and_in_order(first: int) 
 
 def test_followers_catch_up_although_their_leader_has_lost_the_next_entry() -> None:
     """REP-1: only the leader knew that the entry was decided, and it has taken a snapshot since."""
-    storm(63442)
+    drawn = draw(63442, SERVICE.nodes)
+    habits = replace(drawn.habits, limits=(), closes=False)
+    sim = Simulation(63442)
+    play_drawn(sim, replace(drawn, habits=habits))
+    sim.finish()
 
 
 def test_each_seed_draws_a_different_service() -> None:
@@ -46,7 +56,24 @@ def test_each_seed_draws_a_different_service() -> None:
     assert len({repr(draw) for draw in draws}) == 100
 
 
-@pytest.mark.parametrize("plant", [no_dedup, cursor_moves_at_send, half_a_batch_is_new])
+def test_some_seeds_lower_the_limits_and_close_sources() -> None:
+    """SVC-10"""
+    habits = [draw(seed, SERVICE.nodes).habits for seed in range(100)]
+    assert 10 < sum(bool(each.limits) for each in habits) < 50
+    assert 10 < sum(each.closes for each in habits) < 50
+
+
+def each_replica_has_its_own_limits(patch: pytest.MonkeyPatch) -> None:
+    def ignore(self: Administering, slot: int, command: SetLimits) -> LimitsSet:
+        return LimitsSet()
+
+    patch.setattr(Administering, "set_limits", ignore)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [no_dedup, cursor_moves_at_send, half_a_batch_is_new, each_replica_has_its_own_limits],
+)
 def test_storms_notice_a_missing_rule_within_50_seeds(plant: Plant) -> None:
-    """SVC-2 SVC-3: the mutants come from other suites."""
+    """SVC-2 SVC-3: most of the mutants come from other suites."""
     must_be_noticed(Mutant(plant.__name__, plant, storm, 50))

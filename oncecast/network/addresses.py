@@ -6,7 +6,6 @@ Several nodes may share a process and its listener. All but the first have a nam
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import TYPE_CHECKING, cast
 
@@ -25,8 +24,10 @@ ADDRESS = re.compile(
 def split(address: str) -> tuple[str, int]:
     """Return host and port of a node or a process; check the name but leave it out."""
     match = ADDRESS.fullmatch(address)
-    if match is None or int(match["port"]) > 0xFFFF:
-        raise BadAddress(f"{address!r} is not an address")
+    if match is None:
+        raise BadAddress(f"{address!r:.300} is not an address")
+    if int(match["port"]) > 0xFFFF:
+        raise BadAddress(f"{address}: the port is too high (limit 65535)", "use another port")
     return match["host"].strip("[]"), int(match["port"])
 
 
@@ -55,7 +56,22 @@ def name_of(node: str) -> str:
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
+    import ipaddress  # here: few commands need it
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:  # a host name, which may resolve to any address
         return False
+
+
+def network_of(host: str) -> str:
+    """Return the network of an address: for IPv6, its first 64 bits, which one owner has."""
+    import ipaddress
+
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.version == 4:
+        return host
+    return str(ipaddress.ip_network((address, 64), strict=False))

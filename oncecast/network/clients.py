@@ -18,6 +18,7 @@ from oncecast.network.connection import Connection, Leaving, Wires
 from oncecast.network.framing import BYE, GREETING, MESSAGE
 from oncecast.network.handshake import GREETINGS, Hello, Refusal
 from oncecast.network.links import Deliver, Down, Inbound
+from oncecast.network.seats import owner_of
 from oncecast.security.access import token_id
 from oncecast.security.principals import ANONYMOUS
 
@@ -48,7 +49,7 @@ class Clients:
         )
         client.token, client.address = token_id(hello.token), connection.name
         connection.switch(client, id)
-        connection.take_turns()
+        connection.take_turns(owner_of(principal, client.address))
         return client
 
     def principal_of(self, id: NodeId) -> str:
@@ -61,13 +62,13 @@ class Clients:
         client = self.here.get(id)
         return client.address if client is not None else ""
 
-    def check_logins(self, valid: Callable[[str, str], bool]) -> None:
-        """Close the connections of clients whose user was removed, or whose token ended."""
-        for client in list(self.here.values()):
-            if not valid(client.principal, client.token):
-                reason = "the login is no longer valid"
-                self._wires.incidents.report("refused", peer=client.id, reason=reason)
-                client.dismiss(reason)
+    def check_login(self, id: NodeId, valid: Callable[[str, str], bool]) -> None:
+        """Close the connection of a client whose user was removed, or whose token ended."""
+        client = self.here.get(id)
+        if client is not None and not valid(client.principal, client.token):
+            reason = "the login is no longer valid"
+            self._wires.incidents.report("refused", peer=id, reason=reason)
+            client.dismiss(reason)
 
     def send(self, id: NodeId, body: bytes) -> None:
         """Send to a client; drop the message if the client is not connected."""

@@ -28,10 +28,10 @@ from oncecast.network.framing import (
     Buffers,
     Framer,
 )
-from oncecast.network.handshake import GREETINGS
+from oncecast.network.handshake import GREETINGS, Refusal
 from oncecast.network.incidents import Incidents
 from oncecast.network.options import Options, Stats
-from oncecast.network.turns import Backlogs, Turns
+from oncecast.network.turns import Account, Backlogs, Turns
 from oncecast.security.certificates import Certificate, parse
 
 WRITE_BYTES = 256 * 1024  # written at once, without waiting for the end of the loop's turn
@@ -40,6 +40,7 @@ SILENT_AFTER = 3  # keepalive intervals
 SLOWEST_LINK = 1024  # bytes per second; a slower frame is abandoned
 FRAMES_PER_SHARE = 1000  # handled at most before another connection gets its turn
 NEVER = float("inf")
+CLOSED, LOST = "closed by the other side", "connection lost"  # reasons of an end
 READ_BYTES_MIN = 16 * 1024  # read at a time from a client that sends small frames
 FRAME_BYTES_FEW = 1024  # frames up to this size count as small
 KERNEL_BYTES = 64 * 1024  # up to this size, the kernel's queue says nothing about the peer
@@ -83,11 +84,13 @@ class Connection(asyncio.BufferedProtocol):
         self.session, self.name = session, name
         self.transport: asyncio.Transport | None = None
         self.ended = ""  # the reason, once the session has ended
+        self._ended_at = 0.0
         self.over: asyncio.Future[str] = wires.loop.create_future()  # the reason, once closed
         self.framer = Framer(wires.buffers)
         # The time of the last bytes, and of the start of the unfinished frame.
         self.heard = self.began = wires.loop.time()
         self.used = 0.0  # seconds of work, if it takes turns
+        self.account: Account  # only if it takes turns
         self._wires = wires
         self._takes_turns = self._paused = self._choked = self._held = False
         self._waiting: deque[tuple[int, bytes]] = deque()  # frames for the next turn
@@ -161,10 +164,10 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- turns --
 
-    def take_turns(self) -> None:
-        """Share the loop with other clients, and limit the bytes that the client does not read."""
+    def take_turns(self, owner: str) -> None:
+        """Share the loop with other owners, and limit the bytes that the client does not read."""
         self._takes_turns = True
-        self._wires.turns.join(self)
+        self._wires.turns.join(self, owner)
         assert self.transport is not None
         self.transport.set_write_buffer_limits(high=self._wires.options.unsent_bytes_max)
 
@@ -185,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         """Return until when new frames may be handled at once; 0 if they have to wait."""
         if self._waiting or self._unread or self._paused or self._choked:
             return 0.0
-        return self._wires.turns.begin()
+        return self._wires.turns.begin(self)
 
     @property
     def ready(self) -> bool:
@@ -240,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._end(f"connection lost: {error}" if error else "closed by the other side")
+        self._end(f"{LOST}: {error}" if error else CLOSED)
         self._forget()
 
     # -- sending --
@@ -317,6 +320,10 @@ class Connection(asyncio.BufferedProtocol):
     def overdue(self, now: float) -> None:
         """Close the connection if a frame takes too long or the peer is silent."""
         options = self._wires.options
+        if self.ended and self.transport is not None:
+            if now - self._ended_at > options.drain_timeout:
+                self.transport.abort()  # the peer does not read the rest
+            return
         if self._moves() or self._paused or self.ready:
             self.heard = now
         patience = options.frame_timeout + self.framer.unfinished / SLOWEST_LINK
@@ -368,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end(self, reason: str) -> None:
         if not self.ended:
-            self.ended = reason
+            self.ended, self._ended_at = reason, self._wires.loop.time()
             self.session.lost(reason)
 
 
@@ -378,13 +385,16 @@ class Greeting:
     def __init__(self, wires: Wires) -> None:
         self._wires = wires
         self._lost = ""
+        self._refusal: Refusal | None = None  # may come before anything was asked
         self._greeting: asyncio.Future[Value] = wires.loop.create_future()
 
     async def wait(self) -> Value:
         return await self._greeting
 
     async def ask(self, connection: Connection, greeting: Value) -> Value:
-        """Send a greeting and return the next one of the other side."""
+        """Send a greeting and return the next one of the other side, or its earlier refusal."""
+        if self._refusal is not None:
+            return self._refusal
         if self._lost:
             raise NetworkError(self._lost)
         self._greeting = self._wires.loop.create_future()
@@ -398,7 +408,10 @@ class Greeting:
             return  # the handshake timed out and the connection is about to be dropped
         if self._greeting.done():
             raise OutOfPlace("a second greeting arrived")
-        self._greeting.set_result(GREETINGS.decode(body))
+        greeting = GREETINGS.decode(body)
+        if isinstance(greeting, Refusal):
+            self._refusal = greeting
+        self._greeting.set_result(greeting)
 
     def lost(self, reason: str) -> None:
         self._lost = reason

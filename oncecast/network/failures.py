@@ -6,11 +6,11 @@ user has a budget for each host, and each host has a larger one for all users.
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections.abc import Callable
 
 from oncecast.errors import Absent
+from oncecast.network.addresses import network_of
 
 USER_AT_ONCE, USER_SECONDS = 10, 6.0  # burst of failures, then one per this many seconds
 HOST_AT_ONCE, HOST_SECONDS = 100, 0.6
@@ -51,14 +51,3 @@ def budgets(host: str, user: str) -> list[tuple[tuple[str, ...], int, float]]:
         ((network, user), USER_AT_ONCE, USER_SECONDS),
         ((network,), HOST_AT_ONCE, HOST_SECONDS),
     ]
-
-
-def network_of(host: str) -> str:
-    """Return the network of an address: for IPv6, its first 64 bits, which one owner has."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if address.version == 4:
-        return host
-    return str(ipaddress.ip_network((address, 64), strict=False))

@@ -28,7 +28,8 @@ address it dialled, of which only the node name after the slash counts.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from oncecast.errors import Absent, BadAddress, NetworkError, NotAuthenticated, Refused
 from oncecast.kernel.codec import Codec
@@ -85,8 +86,7 @@ class Refusal(Value, tag="Refusal"):
 GREETINGS = Codec((Hello, Challenge, Proof, Welcome, Refusal))
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     me: NodeId
     cluster: str
     incarnation: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from typing import Self
@@ -70,6 +71,11 @@ class Line(str):
 
 def line(event: str, facts: Mapping[str, object]) -> Line:
     return Line(event, facts)
+
+
+def tls_reason(error: ssl.SSLError) -> str:
+    """Return the cause in words, without the source line of the TLS library."""
+    return error.reason.replace("_", " ").lower() if error.reason else str(error)
 
 
 def quoted(fact: str) -> str:

@@ -154,7 +154,8 @@ class Link:
 
     def _unreachable(self, error: Exception) -> None:
         incident = "refused" if isinstance(error, Refused) else "unreachable"
-        reason = str(error) or f"no answer within {self._wires.options.handshake_timeout} s"
+        cause = getattr(error, "strerror", None) or str(error)
+        reason = cause or f"no answer within {self._wires.options.handshake_timeout} s"
         self._wires.incidents.report(incident, logging.INFO, peer=self.peer, reason=reason)
         self._gone()
 

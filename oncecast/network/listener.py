@@ -7,8 +7,10 @@ and the number of pending handshakes are limited, too (`pending.py`).
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
+import ssl
 from functools import partial
 
 from oncecast.errors import (
@@ -26,12 +28,14 @@ from oncecast.network.connection import Connection, Greeting, Leaving, Wires
 from oncecast.network.framing import GREETING
 from oncecast.network.gate import Dialler, Gate
 from oncecast.network.handshake import GREETINGS, PEER, Ask, Hello, Identity, refusal
-from oncecast.network.incidents import line, logger
+from oncecast.network.incidents import line, logger, tls_reason
 from oncecast.network.local import Accept, LocalStack, LocalStacks
 from oncecast.network.pending import Handshake, Pending
+from oncecast.network.seats import Seats, owner_of
 from oncecast.network.trust import Trust
 
 BACKLOG = 256
+CLOSED_EARLY = "closed during the TLS handshake; the peer may reject this node's certificate"
 ACCEPT_PAUSE = 0.1  # seconds, when the system is out of file descriptors
 
 Listen = str | socket.socket | list[socket.socket]  # an address, or bound sockets
@@ -40,11 +44,11 @@ Listen = str | socket.socket | list[socket.socket]  # an address, or bound socke
 class Listener:
     def __init__(self, wires: Wires, identity: Identity, trust: Trust) -> None:
         self.stacks: LocalStacks = {}
-        self.connections: dict[Connection, str] = {}  # with their roles
         self._wires, self._identity, self._trust = wires, identity, trust
         self._gate = Gate(trust)
         self._sockets: list[socket.socket] = []
         self._pending = Pending()
+        self._seats = Seats(wires.options, wires.stats)
 
     async def open(self, listen: Listen) -> None:
         tls = self._trust.tls
@@ -92,7 +96,7 @@ class Listener:
             self._wires.loop.call_later(ACCEPT_PAUSE, self._listen, sock)
             return
         self._wires.stats.accepted += 1
-        space = options.connections_max + options.peers_max - len(self.connections)
+        space = options.connections_max + options.peers_max - len(self._seats)
         if len(self._pending) >= min(options.handshakes_max, max(space, 1)):
             self._pending.cancel_one()
         accepted.setblocking(False)
@@ -118,16 +122,20 @@ class Listener:
                 hello = await greeting.wait()
                 if not isinstance(hello, Hello):
                     raise OutOfPlace("the first frame is not a Hello")
-                await self._admit(connection, hello, partial(greeting.ask, connection))
+                handshake.done = await self._admit(
+                    connection, hello, partial(greeting.ask, connection)
+                )
         except TimeoutError:
             connection.fail("overdue", f"no handshake within {timeout} s")
         except asyncio.CancelledError:
             connection.fail("crowded", "closed before its handshake was done")
             raise
-        except OSError as error:  # usually a TLS error
-            self._wires.incidents.report(
-                "hostile", peer=name, reason=f"TLS handshake failed: {error}"
-            )
+        except ssl.SSLError as error:
+            reason = f"TLS handshake failed: {tls_reason(error)}"
+            self._wires.incidents.report("hostile", peer=name, reason=reason)
+        except OSError as error:  # also a client that has reached another node first
+            reason = str(error) or CLOSED_EARLY
+            self._wires.incidents.report("refused", logging.INFO, peer=name, reason=reason)
         except (Refused, Absent) as refused:
             self._refuse(connection, refused)
         except ProtocolError as error:
@@ -135,21 +143,26 @@ class Listener:
         except NetworkError:
             pass  # closed by the peer, or already reported
         finally:
-            if connection not in self.connections:
+            if not handshake.done:
                 connection.abandon("no handshake")
 
-    async def _admit(self, connection: Connection, hello: Hello, ask: Ask) -> None:
-        """Send a Welcome, or raise Refused, Absent or a ProtocolError."""
+    async def _admit(self, connection: Connection, hello: Hello, ask: Ask) -> bool:
+        """Send a Welcome, or raise an error; return False if the connection has closed."""
         self._identity.check_speech(hello)
         self._role(hello)
-        self._check_space(hello.role)
+        if hello.role == PEER:
+            self._seats.check_peers()
         dialler = Dialler(connection.name, connection.peer_certificate(), ask)
         admission = await self._gate.admit(hello, dialler)
         if connection.ended:  # since its last frame
-            return
+            return False
         # The stack may have closed during the login, and others may have taken the space.
-        self._check_space(hello.role)
-        session = self._role(hello)(connection, hello, admission.principal)
+        accept, owner = self._role(hello), owner_of(admission.principal, connection.name)
+        if hello.role == PEER:
+            self._seats.check_peers()
+        else:
+            self._seats.make_space(owner)
+        session = accept(connection, hello, admission.principal)
         options = self._wires.options
         connection.framer.trust(options.frame_bytes_max)
         facts = (session.name, options.batch_bytes_max) if isinstance(session, Client) else ("", 0)
@@ -157,19 +170,8 @@ class Listener:
         connection.send(
             GREETING, identity.welcome(*facts, login=admission.login, mac=admission.mac)
         )
-        self.connections[connection] = hello.role
-        connection.over.add_done_callback(lambda _: self.connections.pop(connection))
-
-    def _check_space(self, role: str) -> None:
-        options, taken = self._wires.options, list(self.connections.values()).count(role)
-        limit = options.peers_max if role == PEER else options.connections_max
-        if taken >= limit:
-            self._wires.stats.crowded += 1
-            name = "peers_max" if role == PEER else "connections_max"
-            raise Absent(
-                f"too many connections with the role {role} (limit {limit})",
-                f"try again later, or raise {name}",
-            )
+        self._seats.take(connection, hello.role, owner)
+        return True
 
     def _role(self, hello: Hello) -> Accept:
         roles = self._stack(name_of(hello.to)).roles
@@ -205,7 +207,27 @@ async def bind(listen: str) -> list[socket.socket]:
     except OSError as error:
         for sock in sockets:
             sock.close()
-        # create_server appends the address, which the message already has.
-        cause = (error.strerror or str(error)).partition(" (while")[0]
-        raise CannotListen(f"cannot listen on {listen}: {cause}") from error
+        raise cannot_listen(listen, error) from error
     return sockets
+
+
+def check_free(listen: str) -> None:
+    """Raise CannotListen if the address is taken or does not belong to this machine."""
+    host, port = split_process(listen)
+    try:
+        for family, kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
+    except OSError as error:
+        raise cannot_listen(listen, error) from error
+
+
+def cannot_listen(listen: str, error: OSError) -> CannotListen:
+    # create_server appends the address, which the message already has.
+    cause = (error.strerror or str(error)).partition(" (while")[0]
+    elsewhere = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+    remedy = "use an address of this machine" if elsewhere else ""
+    return CannotListen(f"cannot listen on {listen}: {cause}", remedy)

@@ -19,7 +19,7 @@ import signal
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
 
 from oncecast.errors import CannotListen
 from oncecast.kernel.codec import Codec
@@ -36,16 +36,18 @@ from oncecast.kernel.protocol import (
     Watch,
 )
 from oncecast.kernel.stack import Output, Stack, Wake
-from oncecast.network.commits import Commits
 from oncecast.network.listener import Listen
 from oncecast.network.login import Logins, OpenLogins
 from oncecast.network.options import Options, Stats
-from oncecast.network.tls import Tls
 from oncecast.network.transport import Transport
 from oncecast.network.trust import Trust
 from oncecast.network.wakes import Wakes
 from oncecast.security.secret import ClusterSecret
-from oncecast.storage.journal import Journal
+
+if TYPE_CHECKING:
+    from oncecast.network.commits import Commits
+    from oncecast.network.tls import Tls
+    from oncecast.storage.journal import Journal
 
 T = TypeVar("T")
 
@@ -165,6 +167,8 @@ class Runtime:
     def _attach(self, transport: Transport) -> None:
         self._transport = transport
         if self.journal is not None:
+            from oncecast.network.commits import Commits  # here: most clients store nothing
+
             self._commits = Commits(
                 self.journal,
                 self._loop,

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 KiB, MiB = 1024, 1024 * 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Limits and timeouts, in bytes and seconds. docs/network.md describes each."""
 
     cluster: str = "oncecast"  # nodes of different clusters refuse each other
 
     frame_bytes_max: int = 64 * MiB  # the largest message
-    batch_bytes_max: int = (
-        0  # limit for a client's batches, sent in the handshake; 0 means no limit
-    )
+    batch_bytes_max: int = 0  # limit of a client's batches, sent in the handshake; 0: no limit
     queue_bytes_max: int = 16 * MiB  # unsent bytes to one peer, then its link is reset
     unsent_bytes_max: int = 8 * MiB  # unsent bytes to one client, then it is not served
-    unsent_total_max: int = (
-        128 * MiB
-    )  # unsent bytes to all clients; beyond this, the slowest is reset
-    waiting_bytes_max: int = (
-        1 * MiB
-    )  # unsent bytes to a disconnected peer, then messages are dropped
+    unsent_total_max: int = 128 * MiB  # unsent bytes to all clients, then the slowest is reset
+    waiting_bytes_max: int = 1 * MiB  # unsent bytes to a lost peer, then messages are dropped
     # Accepted connections of clients and of peers; keep their sum below the limit of open files.
     connections_max: int = 800
+    user_connections_max: int = 0  # of one user; 0 means no limit of its own
+    host_connections_max: int = 0  # of one host, by clients without a login
     peers_max: int = 128
     handshakes_max: int = 128  # pending handshakes; beyond that, the oldest is closed
 
@@ -44,8 +39,7 @@ class Options:
     held_max: int = 100_000  # reading pauses while more messages and events wait for the disk
 
 
-@dataclass
-class Stats:
+class Stats(msgspec.Struct):
     """Counters since the start of the process."""
 
     accepted: int = 0  # connections

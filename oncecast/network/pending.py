@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from dataclasses import dataclass, field
 
 
-@dataclass(eq=False)
 class Handshake:
-    sock: socket.socket
-    host: str
-    port: int
-    started: bool = False  # then the task closes the socket
-    task: asyncio.Task[None] = field(init=False)
+    def __init__(self, sock: socket.socket, host: str, port: int) -> None:
+        self.sock, self.host, self.port = sock, host, port
+        self.started = False  # then the task closes the socket
+        self.done = False
+        self.task: asyncio.Task[None]
 
     @property
     def name(self) -> str:

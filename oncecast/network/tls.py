@@ -14,9 +14,10 @@ from __future__ import annotations
 import ssl
 import stat
 import time
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+
+import msgspec
 
 from oncecast.errors import Malformed, TlsUnusable
 from oncecast.network.incidents import line, logger
@@ -27,8 +28,7 @@ DAY = 86_400
 RENEW_BEFORE = 14 * DAY
 
 
-@dataclass(frozen=True, kw_only=True)
-class TlsFiles:
+class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     """PEM files. A client needs the CA only, and a node certificate and key."""
 
     certificate: str | PathLike[str] | None = None  # with its chain
@@ -44,6 +44,8 @@ class TlsFiles:
         for context in (server, client):
             context.minimum_version = ssl.TLSVersion.TLSv1_3
             self._load(context)
+        # Clients do not resume sessions, and OpenSSL keeps some kilobytes for each ticket.
+        server.num_tickets = 0
         if self.ca is not None:
             wanted = self.client_certificates
             server.verify_mode = ssl.CERT_REQUIRED if wanted else ssl.CERT_OPTIONAL
@@ -73,7 +75,13 @@ class TlsFiles:
             )
         files = [("certificate", self.certificate), ("key", self.key), ("CA", self.ca)]
         files += [("revocation list", self.crl)]
-        named = ", ".join(f"{what} {file}" for what, file in files if file is not None)
+        given = [(what, file) for what, file in files if file is not None]
+        for what, file in given:
+            try:
+                Path(file).open("rb").close()
+            except OSError as unreadable:
+                return TlsUnusable(f"{what} {file}: {unreadable.strerror}", "use a readable file")
+        named = ", ".join(f"{what} {file}" for what, file in given)
         return TlsUnusable(
             f"cannot load {named}: {error}", "use existing PEM files that belong together"
         )

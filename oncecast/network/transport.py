@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import NodeId, Value
@@ -26,6 +29,9 @@ from oncecast.network.options import Options, Stats
 from oncecast.network.trust import Trust
 
 CLOSE_SECONDS = 1.0  # time for the loop to close dropped connections
+LOOKED_AT_ONCE = 50  # connections, in one turn of the loop
+
+Item = TypeVar("Item")
 
 
 class Transport:
@@ -194,19 +200,24 @@ class Transport:
         pause = min(options.keepalive, options.frame_timeout, options.unused_after) / 4
         while True:
             await asyncio.sleep(pause)
-            self._look_once(self._wires.loop.time())
+            if self._primary is None:
+                await in_slices(self._wires.connections, self._look_at)
+            self._look_at_links(self._wires.loop.time())
+            await in_slices(self.clients.here, self._check_login)
 
-    def _look_once(self, now: float) -> None:
-        if self._primary is None:
-            for connection in list(self._wires.connections):
-                connection.overdue(now)
+    def _look_at(self, connection: Connection) -> None:
+        connection.overdue(self._wires.loop.time())
+
+    def _check_login(self, client: NodeId) -> None:
+        self.clients.check_login(client, self._trust.logins.valid)
+
+    def _look_at_links(self, now: float) -> None:
         for peer, link in list(self._links.items()):
             if not link.look(now):
                 del self._links[peer]
         for peer, local in list(self.local_links.items()):
             if not local.watched and not local.unsent_bytes:
                 del self.local_links[peer]
-        self.clients.check_logins(self._trust.logins.valid)
 
     # -- closing --
 
@@ -239,3 +250,11 @@ class Transport:
         """Return the open connections of this stack; those of other stacks stay open."""
         inbound = [inbound.connection for inbound in self._inbound.values()]
         return [each for each in (*leaving, *inbound) if not each.over.done()]
+
+
+async def in_slices(items: Iterable[Item], look: Callable[[Item], None]) -> None:
+    """Look at thousands of items without holding the loop for long."""
+    for number, item in enumerate(list(items), 1):
+        look(item)
+        if number % LOOKED_AT_ONCE == 0:
+            await asyncio.sleep(0)

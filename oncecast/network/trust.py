@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from oncecast.network.login import Logins, OpenLogins
-from oncecast.network.tls import Tls
 from oncecast.security.secret import ClusterSecret
 
+if TYPE_CHECKING:
+    from oncecast.network.tls import Tls
 
-@dataclass(frozen=True, kw_only=True)
-class Trust:
+
+class Trust(msgspec.Struct, frozen=True, kw_only=True):
     tls: Tls | None = None
     secret: ClusterSecret | None = None
     insecure: bool = False  # listen without TLS on an address that other machines can reach
-    logins: Logins = field(default_factory=OpenLogins)
+    logins: Logins = msgspec.field(default_factory=OpenLogins)

@@ -3,29 +3,42 @@
 A client may send thousands of frames in one write. They are handled for at most `TURN_SECONDS` in
 one turn of the loop, all clients together. The rest waits, and the connection reads nothing more.
 Splitting bytes into frames is work, too, so bytes wait unsplit. A sync to disk waits for the end of
-a turn, so turns are short. In the next turn, the connection that has used the least time goes
-first. So a client with few requests is answered quickly while others send many.
+a turn, so turns are short.
+
+Accounts share the loop, not connections: all connections of a user, or of a host without a login,
+are one account. A light account is one that asks for less than `SHARE_SECONDS` in each turn. It is
+served first, and need not wait for the end of a queue. Of the busy accounts, the one that has used
+the least time is next, and within it the connection that has used the least. So a client that sends
+one request at a time is answered quickly while other accounts ask for more than the node can do.
 
 Unsent bytes are limited too. A client that does not read its answers is not served until it does.
-If all clients together have too many unsent bytes, the connection with the most is reset.
+If all clients together have too many unsent bytes, the connections with the most are reset.
 """
 
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
+from collections import deque
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
-TURN_SECONDS = 0.001  # work for clients in one turn of the loop
-SHARE_SECONDS = 0.0005  # work for one client while others wait
-SAVED_SECONDS = 0.1  # unused time that gives a client priority over others
+TURN_SECONDS = 0.001  # work for busy accounts in one turn of the loop
+LIGHT_SECONDS = 0.0005  # work for light accounts, in addition
+SHARE_SECONDS = 0.0005  # work for one account while others wait
+SAVED_SECONDS = 0.1  # unused time that gives an account priority over others
 NOTED_BYTES = 64 * 1024  # smaller backlogs do not count
+
+
+class Counted(Protocol):
+    used: float  # seconds of work, comparable with those of others in the same queue
 
 
 class Served(Protocol):
     """A connection that takes turns."""
 
-    used: float  # seconds of work, comparable with those of other connections
+    used: float
+    account: Account
 
     @property
     def ready(self) -> bool:
@@ -40,73 +53,146 @@ class Served(Protocol):
     def fail(self, incident: str, reason: str) -> None: ...
 
 
+Item = TypeVar("Item", bound=Counted)
+
+
+class FairQueue(Generic[Item]):
+    """Items in the order of the time that they have used."""
+
+    def __init__(self) -> None:
+        self.floor = 0.0  # the most that an item had used when its turn came
+        self._heap: list[tuple[float, int, Item]] = []
+        self._number = 0  # the order of arrival decides between equals
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, item: Item) -> None:
+        self._number += 1
+        heappush(self._heap, (self._owed(item), self._number, item))
+
+    def next(self) -> Item:
+        used, _, item = heappop(self._heap)
+        self.floor = max(self.floor, used)
+        return item
+
+    def count(self, item: Item, seconds: float) -> None:
+        item.used = self._owed(item) + seconds
+
+    def _owed(self, item: Item) -> float:
+        """Return the used time; unused time of the past counts only up to a limit."""
+        return max(item.used, self.floor - SAVED_SECONDS)
+
+
+class Account:
+    """The connections of one user or host that have work waiting."""
+
+    def __init__(self, used: float) -> None:
+        self.used = used
+        self.waiting: FairQueue[Served] = FairQueue()
+        self.queued: set[Served] = set()
+        self.listed = False  # whether its turn will come, or is now
+        self.turn = -1  # in which it was served last
+        self.spent = 0.0  # seconds, in that turn
+
+
 class Turns:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._queue: list[tuple[float, int, Served]] = []
-        self._queued: set[Served] = set()
-        self._number = 0  # the order of arrival decides between equals
-        self._until = 0.0  # the end of this turn
+        self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()
+        self._light: deque[Account] = deque()
+        self._busy: FairQueue[Account] = FairQueue()
+        self._turn = 0
+        self._until = 0.0  # the end of this turn for busy accounts
         self._in_turn = False
-        self._floor = 0.0  # the most that a connection had used when its turn came
 
-    def begin(self) -> float:
+    def join(self, connection: Served, owner: str) -> None:
+        """Begin to count the work for a connection; a new one has no advantage over others."""
+        account = self._accounts.get(owner)
+        if account is None:
+            account = self._accounts[owner] = Account(self._busy.floor)
+        connection.account, connection.used = account, account.waiting.floor
+
+    def begin(self, connection: Served) -> float:
         """Return until when a connection may work now; 0 if it has to queue."""
-        if self._queue:
+        account = connection.account
+        if account.listed:
             return 0.0
         now = self._loop.time()
         if not self._in_turn:
             self._start(now)
-        return self._until if now < self._until else 0.0
-
-    def join(self, connection: Served) -> None:
-        """Begin to count the work for a connection; a new one has no advantage over others."""
-        connection.used = self._floor
+        if not (self._light or self._busy):
+            return self._until if now < self._until else 0.0
+        until = min(now + SHARE_SECONDS - self._spent(account), self._until + LIGHT_SECONDS)
+        return until if now < until else 0.0
 
     def count(self, connection: Served, seconds: float) -> None:
-        connection.used = self._owed(connection) + seconds
+        account = connection.account
+        account.waiting.count(connection, seconds)
+        self._busy.count(account, seconds)
+        account.spent, account.turn = self._spent(account) + seconds, self._turn
 
-    def _owed(self, connection: Served) -> float:
-        """Return the used time; unused time of the past counts only up to a limit."""
-        return max(connection.used, self._floor - SAVED_SECONDS)
+    def _spent(self, account: Account) -> float:
+        """Return the seconds of work for an account in this turn."""
+        return account.spent if account.turn == self._turn else 0.0
 
     def queue(self, connection: Served) -> None:
-        if connection in self._queued or not connection.ready:
+        if not connection.ready or connection in connection.account.queued:
             return
-        self._queued.add(connection)
-        self._number += 1
-        heappush(self._queue, (self._owed(connection), self._number, connection))
+        account = connection.account
+        account.queued.add(connection)
+        account.waiting.add(connection)
+        if not account.listed:
+            account.listed = True
+            if self._spent(account) < SHARE_SECONDS:
+                self._light.append(account)
+            else:
+                self._busy.add(account)
         if not self._in_turn:
             self._start(self._loop.time())
 
     def _start(self, now: float) -> None:
         self._in_turn, self._until = True, now + TURN_SECONDS
+        self._turn += 1
         self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """Begin the next turn of the loop with the connections that wait."""
+        """Begin the next turn of the loop with the accounts that wait."""
         self._in_turn = False
-        if not self._queue:
+        if not (self._light or self._busy):
             return
         now = self._loop.time()
         self._start(now)
-        while self._queue and now < self._until:
-            used, _, connection = heappop(self._queue)
-            self._floor = max(self._floor, used)
-            self._queued.discard(connection)
+        light_until = now + LIGHT_SECONDS
+        while self._light and now < light_until:
+            now = self._serve(self._light.popleft(), now)
+        self._until = now + TURN_SECONDS
+        while self._busy and now < self._until:
+            now = self._serve(self._busy.next(), now)
+
+    def _serve(self, account: Account, now: float) -> float:
+        """Let the connections of an account work for one share; return the time afterwards."""
+        until = now + SHARE_SECONDS
+        while account.queued and now < until:
+            connection = account.waiting.next()
+            account.queued.discard(connection)
             if connection.ready:
-                connection.work(min(now + SHARE_SECONDS, self._until))
+                connection.work(until)
             after = self._loop.time()
             self.count(connection, after - now)
             now = after
             self.queue(connection)
+        account.listed = bool(account.queued)
+        if account.listed:
+            self._busy.add(account)
+        return now
 
 
 class Backlogs:
     """The unsent bytes of clients, all together."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
+        self._bytes_max = self._recount_at = bytes_max
         self._noted: dict[Served, int] = {}
         self.total = 0  # an upper bound: connections send in the meantime
 
@@ -115,15 +201,18 @@ class Backlogs:
         if size > NOTED_BYTES:
             self._noted[connection] = size
         self.total += self._noted.get(connection, 0) - before
-        if self.total > self._bytes_max:
+        if self.total > self._recount_at:
             self._reset_slowest()
 
     def _reset_slowest(self) -> None:
-        """Reset the connection with the most unsent bytes if the current total is too high."""
+        """Reset the connections with the most unsent bytes until the total is low enough."""
         self._noted = {each: size for each in self._noted if (size := each.backlog) > NOTED_BYTES}
         self.total = sum(self._noted.values())
-        if self.total > self._bytes_max:
-            largest = max(self._noted, key=self._noted.__getitem__)
+        for largest in sorted(self._noted, key=self._noted.__getitem__, reverse=True):
+            if self.total <= self._bytes_max:
+                break
             self.total -= self._noted.pop(largest)
             reason = f"{largest.backlog} bytes unsent, the most of all clients; link reset"
             largest.fail("slow", reason)
+        # A count takes time, so a few bytes more must not cause the next one.
+        self._recount_at = max(self._bytes_max, self.total + self._bytes_max // 16)

@@ -85,7 +85,8 @@ def assemble(
         principal_of=principal_of,
     )
     governor = Governor(me, rng, group=group.status)
-    scanner, viewer = Scanner(me, rng, service=service), AccessViewer(me, rng, service=service)
+    scanner = Scanner(me, rng, service=service, principal_of=principal_of)
+    viewer = AccessViewer(me, rng, service=service)
     space = SpaceKeeper(me, rng, service=service, gateway=gateway)
     layers: list[Protocol] = [group, service, gateway, scanner, governor, viewer, space]
     mover = None

@@ -48,7 +48,7 @@ class Settings:
     own_group: bool = setting(
         False, "start a new ring; each process that joins gets its own replica group"
     )
-    replicas: int = setting(3, "number of replicas in a new group")
+    replicas: int = setting(3, "number of replicas in a new group, up to 9")
     heartbeat: float = setting(1.0, "seconds between heartbeats of the leader")
     suspicion: float = setting(
         2.0, "seconds without a heartbeat until an election; at least two heartbeats"
@@ -88,6 +88,12 @@ class Settings:
 
     connections_max: int = setting(
         800, "maximum connections of clients; keep it below the limit of open files"
+    )
+    user_connections_max: int = setting(
+        0, "maximum connections of one user, or 0 for no limit besides connections_max"
+    )
+    host_connections_max: int = setting(
+        0, "maximum connections of one host without a login, or 0 for no limit of its own"
     )
     peers_max: int = setting(128, "maximum connections of other nodes, besides those of clients")
     batch_bytes_max: int = setting(
@@ -183,17 +189,24 @@ def wanted(setting: Setting) -> str:
 
 def checked(settings: Settings) -> Settings:
     """Return the settings, or raise BadSetting if they contradict each other."""
+    from oncecast.replication.quorum import SIZE_MAX  # here, because it loads msgspec
+
     if bool(settings.tls_certificate) != bool(settings.tls_key):
         raise BadSetting("TLS needs tls_certificate and tls_key", "give both, or none")
     if settings.tls_ca and not settings.tls_certificate:
         raise BadSetting("tls_ca needs tls_certificate and tls_key", "give all three, or none")
     if settings.tls_crl and not settings.tls_ca:
         raise BadSetting("tls_crl needs tls_ca", "give the authority that has made the list")
+    if settings.replicas > SIZE_MAX:
+        raise BadSetting(
+            f"replicas: a group has at most {SIZE_MAX} replicas, not {settings.replicas}",
+            "use 3, or 5 to survive two failures",
+        )
     if settings.suspicion < 2 * settings.heartbeat:
         raise BadSetting(
             f"suspicion: {settings.suspicion:g} s is less than two heartbeats of "
             f"{settings.heartbeat:g} s, so that a single late heartbeat would trigger an election",
-            "raise it",
+            "raise suspicion, or lower heartbeat",
         )
     if settings.join and not settings.advertise and is_wildcard(settings.listen):
         raise BadSetting(

@@ -37,6 +37,8 @@ def options_of(settings: Settings) -> Options:
         cluster=settings.cluster,
         batch_bytes_max=settings.batch_bytes_max,
         connections_max=settings.connections_max,
+        user_connections_max=settings.user_connections_max,
+        host_connections_max=settings.host_connections_max,
         peers_max=settings.peers_max,
         unsynced_bytes_max=settings.unsynced_bytes_max,
         drain_timeout=settings.drain_timeout,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from typing import NamedTuple
+
+import msgspec
 
 from oncecast.network.options import Stats
 from oncecast.node.assemble import VERSION
@@ -26,7 +27,7 @@ class Metric(NamedTuple):
 
 
 def counters(stats: Stats) -> Iterator[Metric]:
-    for each in fields(Stats):
+    for each in msgspec.structs.fields(Stats):
         name = f"oncecast_{each.name}_total"
         yield Metric(name, COUNTER, STATS[each.name], getattr(stats, each.name))
 

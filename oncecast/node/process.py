@@ -10,12 +10,14 @@ import sys
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Self
 
 from oncecast.errors import BadSetting, CannotListen
 from oncecast.kernel.protocol import NodeId
 from oncecast.network.addresses import split_process
 from oncecast.network.incidents import line
+from oncecast.network.listener import check_free
 from oncecast.network.network import Runtime
 from oncecast.node.audit import Audit
 from oncecast.node.config import Settings, addresses
@@ -47,6 +49,9 @@ class Process:
         check_exposure(settings)
         self._http_access = HttpAccess(settings)
         self.audit = Audit(settings.audit_file)
+        if not Path(settings.data).exists():  # create none for a node that cannot listen
+            for each in filter(None, (settings.listen, settings.http)):
+                check_free(each)
         self.listen, self.me = listen_address(settings)
         self.audit.node = self.me
         named = tuple(map(NodeId, addresses(settings.join)))

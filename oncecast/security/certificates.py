@@ -10,13 +10,14 @@ The DER (X.690) parser reads only the fields that determine an identity.
 
 from __future__ import annotations
 
-from calendar import timegm
 from collections.abc import Iterator
-from ipaddress import ip_address
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from oncecast.errors import Malformed, Refused
 from oncecast.security.principals import is_principal
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
 
 NODE = "oncecast:node"
 CLIENT = "oncecast:client:"
@@ -87,9 +88,16 @@ def check_node(certificate: Certificate | None, host: str, node: str) -> None:
         )
 
 
+def address_of(host: str | bytes) -> IPv4Address | IPv6Address:
+    """Return the IP address with this text or these bytes, or raise ValueError."""
+    from ipaddress import ip_address  # here: only TLS needs it
+
+    return ip_address(host)
+
+
 def is_address(host: str) -> bool:
     try:
-        ip_address(host)
+        address_of(host)
     except ValueError:
         return False
     return True
@@ -100,7 +108,7 @@ def canonical(host: str) -> str:
 
     IPv6 addresses have several, and names ignore case.
     """
-    return str(ip_address(host)) if is_address(host) else host.lower()
+    return str(address_of(host)) if is_address(host) else host.lower()
 
 
 # DER
@@ -132,7 +140,7 @@ def _parse(der: bytes) -> Certificate:
         begins,
         ends,
         tuple(content.decode("ascii").lower() for kind, content in names if kind == DNS),
-        tuple(str(ip_address(content)) for kind, content in names if kind == ADDRESS),
+        tuple(str(address_of(content)) for kind, content in names if kind == ADDRESS),
         tuple(content.decode("ascii") for kind, content in names if kind == URI),
         tuple(content for _, content in uses),
     )
@@ -161,6 +169,8 @@ def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _time(kind: int, content: bytes) -> int:
     """Return a time in seconds since 1970; the two digits of a year start with 1950."""
+    from calendar import timegm
+
     text = content.decode("ascii")
     if kind == UTC_TIME:
         text = ("19" if int(text[:2]) >= 50 else "20") + text

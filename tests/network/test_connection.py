@@ -8,8 +8,9 @@ import pytest
 
 from oncecast.errors import OutOfPlace
 from oncecast.kernel.codec import Buffer
-from oncecast.network.connection import Connection, Wires
-from oncecast.network.framing import MESSAGE, PREAMBLE, frame
+from oncecast.network.connection import Connection, Greeting, Wires
+from oncecast.network.framing import GREETING, MESSAGE, PREAMBLE, frame
+from oncecast.network.handshake import GREETINGS, Refusal
 from oncecast.network.options import Options, Stats
 from tests.network.talk import drive
 
@@ -38,6 +39,9 @@ class FakeTransport(asyncio.Transport):
 
     def abort(self) -> None:
         self.aborted = True
+
+    def close(self) -> None:
+        pass
 
 
 class Listens:
@@ -250,5 +254,36 @@ def test_end_is_reported_once() -> None:
         desk.connection.connection_lost(None)
         assert desk.session.reasons == ["first"]
         assert desk.wires.connections == {}
+
+    drive(test())
+
+
+def test_connection_whose_rest_is_not_read_is_closed_in_time() -> None:
+    """SEC-3: a refused client that did not read kept its connection and its memory."""
+
+    async def test() -> None:
+        desk = Desk(drain_timeout=2.0)
+        desk.connection.close("refused")
+        desk.start = desk.wires.loop.time()
+        desk.look(1.9)
+        assert not desk.transport.aborted
+        desk.look(2.1)
+        assert desk.transport.aborted
+
+    drive(test())
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_refusal_before_the_first_greeting_is_the_answer_to_it(closed: bool) -> None:
+    """SVC-7: a node that has no place refuses at once, and the reason was lost."""
+
+    async def test() -> None:
+        desk = Desk()
+        greeting = Greeting(desk.wires)
+        desk.connection.switch(greeting)
+        desk.feed(PREAMBLE + frame(GREETING, GREETINGS.encode(Refusal("too many"))))
+        if closed:
+            desk.connection.connection_lost(None)
+        assert await greeting.ask(desk.connection, Refusal("hello")) == Refusal("too many")
 
     drive(test())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oncecast.errors import Absent
-from oncecast.network.failures import HOST_AT_ONCE, KEYS_MAX, USER_AT_ONCE, Failures, network_of
+from oncecast.network.addresses import network_of
+from oncecast.network.failures import HOST_AT_ONCE, KEYS_MAX, USER_AT_ONCE, Failures
 from oncecast.network.handshake import Refusal, Welcome
 from tests.network.talk import drive
 from tests.network.test_login import host, logged_in

@@ -55,12 +55,15 @@ def test_address_has_a_host_and_a_port(address: str, host: str, port: int) -> No
     assert split(address) == (host, port)
 
 
-@pytest.mark.parametrize(
-    "address", ["", "a", "a:", ":1", "a:b", "a:65536", "::1:1", "a b:1", "a:1\n"]
-)
+@pytest.mark.parametrize("address", ["", "a", "a:", ":1", "a:b", "::1:1", "a b:1", "a:1\n"])
 def test_other_texts_are_invalid_addresses(address: str) -> None:
     with pytest.raises(BadAddress, match=r'write "host:port"'):
         split(address)
+
+
+def test_port_above_the_highest_is_named() -> None:
+    with pytest.raises(BadAddress, match=r"a:65536: the port is too high \(limit 65535\)"):
+        split("a:65536")
 
 
 def test_other_hosts_are_not_loopback() -> None:

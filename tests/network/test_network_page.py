@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
+
+from msgspec.structs import fields
 
 from oncecast.network import framing
 from oncecast.network.incidents import LINES_AT_ONCE
@@ -20,7 +21,7 @@ def documented_options() -> dict[str, str]:
 
 
 def test_every_option_is_documented_with_its_default() -> None:
-    for field in dataclasses.fields(Options):
+    for field in fields(Options):
         cell = documented_options()[field.name].strip("`")
         number, _, unit = cell.partition(" ")
         if isinstance(field.default, str):
@@ -30,7 +31,7 @@ def test_every_option_is_documented_with_its_default() -> None:
 
 
 def test_page_documents_only_existing_options() -> None:
-    assert set(documented_options()) == {field.name for field in dataclasses.fields(Options)}
+    assert set(documented_options()) == {field.name for field in fields(Options)}
 
 
 def test_page_documents_the_wire_format() -> None:

@@ -452,7 +452,7 @@ def test_unused_local_link_is_removed() -> None:
             host.request(Tell(a.me, b"hi"))
             assert await a.event() == Heard(host.me, b"hi")
             assert len(host._transport.local_links) == 102
-            host._transport._look_once(now=0.0)
+            host._transport._look_at_links(now=0.0)
             assert list(host._transport.local_links) == [b.me]
 
     drive(test())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,17 @@ def test_key_of_another_certificate_is_named(authority: Authority) -> None:
     one, other = authority.node(), authority.node()
     with pytest.raises(TlsUnusable, match=f"{other.key} is not the key of certificate"):
         Tls.from_files(certificate=one.certificate, key=other.key, ca=one.ca)
+
+
+@pytest.mark.parametrize("missing", ["certificate", "key", "ca"])
+def test_missing_file_is_named(missing: str, authority: Authority, tmp_path: Path) -> None:
+    """SEC-4"""
+    node = authority.node()
+    files: dict[str, Any] = {"certificate": node.certificate, "key": node.key, "ca": node.ca}
+    files[missing] = tmp_path / "nothing.pem"
+    with pytest.raises(TlsUnusable) as error:
+        Tls.from_files(**files)
+    assert error.value.message.endswith(f" {tmp_path / 'nothing.pem'}: No such file or directory")
 
 
 @pytest.mark.parametrize(("days", "reason"), [(-9, "expired on"), (1, "is not valid before")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from pathlib import Path
 
@@ -86,6 +87,26 @@ def test_plain_bytes_close_a_tls_connection(
 
     drive(test(), loop)
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+
+
+@every_loop
+def test_peer_that_leaves_during_the_tls_handshake_is_not_hostile(
+    loop: str, tls: Tls, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "oncecast.network")
+
+    async def test() -> None:
+        async with Node(tls=tls) as node:
+            raw = await Raw.dial(node.port)
+            raw.close()
+            async with Node(tls=tls) as honest:
+                honest.request(Tell(node.me, b"hi"))
+                await node.event()
+            assert (node.stats.hostile, node.stats.refused) == (0, 1)
+
+    drive(test(), loop)
+    assert "closed during the TLS handshake" in caplog.text
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 @every_loop

@@ -12,10 +12,12 @@ from oncecast.network.connection import READ_BYTES_MIN, Connection, Wires
 from oncecast.network.framing import HEADER, MESSAGE, PREAMBLE, SCRATCH_BYTES, frame
 from oncecast.network.options import Options, Stats
 from oncecast.network.turns import (
+    LIGHT_SECONDS,
     NOTED_BYTES,
     SAVED_SECONDS,
     SHARE_SECONDS,
     TURN_SECONDS,
+    Account,
     Backlogs,
     Turns,
 )
@@ -47,6 +49,7 @@ class Worker:
 
     def __init__(self, loop: Loop, name: str, left: int, cost: float, log: list[str]) -> None:
         self.used, self.left, self.cost, self.name = 0.0, left, cost, name
+        self.account = Account(0.0)
         self._loop, self._log = loop, log
         self.backlog = 0
         self.failed = ""
@@ -110,7 +113,7 @@ def test_new_connection_has_no_advantage() -> None:
         loop.turn()
     log.clear()
     again = Worker(loop, "again", 1000, SHARE_SECONDS, log)
-    turns.join(again)
+    turns.join(again, "again")
     turns.queue(again)
     for _ in range(30):
         loop.turn()
@@ -148,17 +151,92 @@ def test_all_clients_get_the_same_time() -> None:
 
 def test_connection_works_at_once_if_none_waits() -> None:
     loop, turns = made()
-    assert turns.begin() == TURN_SECONDS
+    one, two = Worker(loop, "a", 1, 0.0, []), Worker(loop, "b", 0, 0.0, [])
+    assert turns.begin(one) == TURN_SECONDS
     loop.now = TURN_SECONDS
-    assert turns.begin() == 0.0  # every client has used up a turn
+    assert turns.begin(one) == 0.0  # every client has used up a turn
     loop.turn()
-    assert turns.begin() == 2 * TURN_SECONDS
+    assert turns.begin(one) == 2 * TURN_SECONDS
     loop.turn()
-    turns.queue(Worker(loop, "a", 1, 0.0, []))
-    assert turns.begin() == 0.0
+    turns.queue(one)
+    assert turns.begin(one) == 0.0
+    assert turns.begin(two) == TURN_SECONDS + SHARE_SECONDS  # no more than a share
     loop.turn()
     loop.turn()
     assert loop.calls == []  # an idle node does nothing
+
+
+def test_account_that_has_used_its_share_of_a_turn_has_to_wait() -> None:
+    """SEC-3: only a light account goes before the queue."""
+    loop, turns = made()
+    light = Worker(loop, "light", 0, 0.0, [])
+    turns.queue(Worker(loop, "a", 1, 0.0, []))
+    assert turns.begin(light) == SHARE_SECONDS
+    turns.count(light, SHARE_SECONDS / 2)
+    assert turns.begin(light) == SHARE_SECONDS / 2
+    turns.count(light, SHARE_SECONDS / 2)
+    assert turns.begin(light) == 0.0
+    loop.turn()
+    turns.queue(Worker(loop, "b", 1, 0.0, []))
+    assert turns.begin(light) == SHARE_SECONDS  # of the next turn
+    loop.now += TURN_SECONDS + LIGHT_SECONDS
+    assert turns.begin(light) == 0.0  # a turn is short for light accounts, too
+
+
+def crowd(loop: Loop, turns: Turns, accounts: int, each: int, log: list[str]) -> None:
+    """Queue connections that ask for more than the node can do."""
+    for owner in range(accounts):
+        for _ in range(each):
+            worker = Worker(loop, f"crowd {owner}", 10_000, SHARE_SECONDS, log)
+            turns.join(worker, f"owner {owner}")
+            turns.queue(worker)
+
+
+def test_account_that_asks_for_more_than_an_equal_part_is_still_served_first() -> None:
+    """SEC-3: 64 hosts with 1,000 connections delayed each request of another host by seconds."""
+    loop, turns = made()
+    log: list[str] = []
+    crowd(loop, turns, 64, 16, log)
+    honest = Worker(loop, "honest", 0, SHARE_SECONDS / 4, log)
+    turns.join(honest, "honest")
+    for _ in range(100):  # by now, all accounts of the crowd are busy
+        loop.turn()
+    for _ in range(1000):  # an eighth of the time, of which an equal part is a 65th
+        log.clear()
+        honest.left = 1
+        turns.queue(honest)
+        loop.turn()
+        assert log[0] == "honest"
+
+
+def test_accounts_share_the_loop_and_not_connections() -> None:
+    """SEC-3: an account with many connections gets no more than one with few."""
+    loop, turns = made()
+    log: list[str] = []
+    crowd(loop, turns, 1, 100, log)
+    one = Worker(loop, "one", 10_000, SHARE_SECONDS, log)
+    turns.join(one, "one")
+    turns.queue(one)
+    for _ in range(200):
+        loop.turn()
+    assert abs(log.count("one") - log.count("crowd 0")) <= 3
+
+
+def test_light_accounts_do_not_starve_busy_ones() -> None:
+    """SEC-3: clients that send one request at a time from many hosts get a part of each turn."""
+    loop, turns = made()
+    log: list[str] = []
+    busy = Worker(loop, "busy", 10_000, SHARE_SECONDS, log)
+    busy.account.turn, busy.account.spent = 0, SHARE_SECONDS
+    turns.queue(busy)
+    light = [Worker(loop, "light", 0, SHARE_SECONDS / 2, log) for _ in range(100)]
+    for _ in range(100):
+        for each in light:
+            each.left = 1
+            turns.queue(each)
+        loop.turn()
+    assert log.count("busy") * SHARE_SECONDS >= 100 * TURN_SECONDS
+    assert log.count("light") > 0
 
 
 def test_slowest_client_is_reset_if_all_have_too_many_unsent_bytes() -> None:
@@ -186,7 +264,7 @@ def test_slowest_client_is_reset_if_all_have_too_many_unsent_bytes() -> None:
 class Client:
     """A connection of a client, each frame of which takes the time of a whole turn."""
 
-    def __init__(self, wires: Wires, slow: bool = True) -> None:
+    def __init__(self, wires: Wires, slow: bool = True, owner: str = "owner") -> None:
         self.transport = FakeTransport()
         self.session = Listens()
         if slow:
@@ -194,7 +272,7 @@ class Client:
         self.connection = Connection(wires, self.session, "client")
         self.connection.connection_made(self.transport)
         self.feed(PREAMBLE)
-        self.connection.take_turns()
+        self.connection.take_turns(owner)
 
     def _slow(self, kind: int, body: Any) -> None:
         Listens.frame(self.session, kind, body)

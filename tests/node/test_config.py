@@ -52,6 +52,7 @@ def test_environment_can_name_the_config_file(tmp_path: Path) -> None:
         ({"ONCECAST_SERVE_INSECURE": "maybe"}, "", "'maybe' is not true or false"),
         ({"ONCECAST_SERVE_LOG_LEVEL": "loud"}, "", "'loud' is not one of debug, info"),
         ({"ONCECAST_SERVE_TLS_CA": "ca.pem"}, "", "give all three, or none"),
+        ({"ONCECAST_SERVE_REPLICAS": "10"}, "", "at most 9 replicas, not 10"),
     ],
 )
 def test_error_names_the_place_and_the_value(

@@ -1,0 +1,82 @@
+"""The accepted connections of a process, and how many each owner may have.
+
+Peers have a budget of their own. Clients share `connections_max`. If all of it is taken, the owner
+with the most connections loses its newest one to an owner that has fewer. So users and hosts with
+many connections cannot lock out others.
+"""
+
+from __future__ import annotations
+
+from oncecast.errors import Absent
+from oncecast.network.addresses import network_of
+from oncecast.network.connection import Connection
+from oncecast.network.handshake import PEER
+from oncecast.network.options import Options, Stats
+
+USER, HOST = "user", "host"
+
+
+def owner_of(principal: str, address: str) -> str:
+    """Return the owner of a client's connection: its user, or its host without a login."""
+    return f"{USER} {principal}" if principal else f"{HOST} {network_of(host_of(address))}"
+
+
+def host_of(address: str) -> str:
+    return address.rpartition(":")[0]
+
+
+class Seats:
+    def __init__(self, options: Options, stats: Stats) -> None:
+        self._options, self._stats = options, stats
+        self._peers: dict[Connection, None] = {}
+        self._clients: dict[Connection, str] = {}  # with their owners
+        self._owners: dict[str, dict[Connection, None]] = {}  # oldest first
+
+    def __len__(self) -> int:
+        return len(self._peers) + len(self._clients)
+
+    def check_peers(self) -> None:
+        """Raise Absent if there are too many peers."""
+        limit = self._options.peers_max
+        if len(self._peers) >= limit:
+            raise self._full("with the role peer", limit, "peers_max")
+
+    def make_space(self, owner: str) -> None:
+        """Close a connection of another owner if necessary, or raise Absent."""
+        options, taken = self._options, len(self._owners.get(owner, ()))
+        kind = owner.partition(" ")[0]
+        limit = options.user_connections_max if kind == USER else options.host_connections_max
+        if limit and taken >= limit:
+            raise self._full(f"of one {kind}", limit, f"{kind}_connections_max")
+        if len(self._clients) < options.connections_max:
+            return
+        most = max(self._owners.values(), key=len, default={})
+        if len(most) <= taken + 1:
+            raise self._full("with the role client", options.connections_max, "connections_max")
+        newest = next(reversed(most))
+        self._leave(newest)
+        newest.fail("crowded", "its owner has more connections than others, and space is needed")
+
+    def _full(self, which: str, limit: int, setting: str) -> Absent:
+        self._stats.crowded += 1
+        return Absent(
+            f"too many connections {which} (limit {limit})", f"try again later, or raise {setting}"
+        )
+
+    def take(self, connection: Connection, role: str, owner: str) -> None:
+        """Count a connection until it is over."""
+        if role == PEER:
+            self._peers[connection] = None
+        else:
+            self._clients[connection] = owner
+            self._owners.setdefault(owner, {})[connection] = None
+        connection.over.add_done_callback(lambda _: self._leave(connection))
+
+    def _leave(self, connection: Connection) -> None:
+        """Forget a connection, if it is still here."""
+        self._peers.pop(connection, None)
+        owner = self._clients.pop(connection, None)
+        if owner is not None:
+            del self._owners[owner][connection]
+            if not self._owners[owner]:
+                del self._owners[owner]

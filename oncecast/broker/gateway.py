@@ -53,7 +53,7 @@ from oncecast.wire.frames import (
 )
 from oncecast.wire.results import Already, Staged
 
-LOOK_MAX = 1000  # topics per page; a page also ends after this many subscriptions
+LOOK_MAX = 100  # topics per page; a page also ends after this many subscriptions
 ANSWERED_MAX = 1000  # answers kept for one client; see the rules above
 WITH_BATCH = (do.Put, do.Stage)
 

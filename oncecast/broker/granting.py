@@ -10,21 +10,8 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 from oncecast.broker.registry import Registry
-from oncecast.security.access import (
-    ADMIN,
-    EVERYONE,
-    EVERYTHING,
-    NAMELESS,
-    VERBS,
-    Access,
-    Rule,
-    Token,
-    User,
-    in_order,
-)
-from oncecast.security.patterns import is_wild
-from oncecast.security.principals import NAME_BYTES_MAX, RESERVED, is_principal
-from oncecast.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, Credentials
+from oncecast.security.access import ADMIN, EVERYTHING, Access, Rule, Token, User
+from oncecast.wire.access_faults import access_fault
 from oncecast.wire.commands import (
     AccessCommand,
     AddUser,
@@ -35,24 +22,13 @@ from oncecast.wire.commands import (
     RevokeToken,
 )
 from oncecast.wire.errors import InvalidArgument, TooMany
-from oncecast.wire.limits import (
-    RULES_MAX,
-    RULES_OF_PRINCIPAL_MAX,
-    TOKENS_MAX,
-    USERS_MAX,
-    is_name,
-)
+from oncecast.wire.limits import RULES_MAX, RULES_OF_PRINCIPAL_MAX, TOKENS_MAX, USERS_MAX
 from oncecast.wire.results import AccessSet
-
-HASH_BYTES = 32
-SALT_BYTES_MAX = 64
-ID_BYTES_MAX = 64
-LIFETIME_US_MAX = 100 * 365 * 24 * 3600 * 1_000_000
 
 Granted = AccessSet | InvalidArgument | TooMany
 
 LOCKED = InvalidArgument(
-    "no administrator could log in any more; add another one first, or make the first user one"
+    "no administrator could log in; make the first user an administrator, and keep at least one"
 )
 
 
@@ -113,72 +89,3 @@ def grown_too_large(before: Access, after: Access) -> TooMany | None:
         if after.rules_of_largest > RULES_OF_PRINCIPAL_MAX:
             return TooMany("rules of one principal", RULES_OF_PRINCIPAL_MAX)
     return None
-
-
-def access_fault(command: AccessCommand) -> InvalidArgument | None:
-    """Return the refusal of a command that is wrong in any state, or None."""
-    fault = _fault(command)
-    return InvalidArgument(fault) if fault else None
-
-
-def _fault(command: AccessCommand) -> str:
-    match command:
-        case AddUser(name, credentials):
-            return fault_of_principal(name) or fault_of_credentials(credentials)
-        case CreateToken():
-            return fault_of_principal(command.principal) or fault_of_token(command)
-        case RemoveUser(name) | RevokeToken(name):
-            return "" if is_name(name) else "the name is empty or longer than 255 bytes"
-        case Allow(rule) if rule.topic and not rule.verbs:
-            return "a rule for topics has no verb; name put, read, ack, manage or admin"
-        case Allow(rule) | Disallow(rule):
-            return fault_of_rule(rule)
-
-
-def fault_of_principal(name: str) -> str:
-    if is_name(name) and is_principal(name) and not is_wild(name) and name != NAMELESS:
-        return ""
-    return (
-        f"{name[:40]!r} cannot be the name of a user; use 1 to {NAME_BYTES_MAX} bytes of printable "
-        f"text without * and ?, which is not {NAMELESS!r} and does not start with {RESERVED!r}"
-    )
-
-
-def fault_of_credentials(credentials: Credentials | None) -> str:
-    if credentials is None:
-        return ""
-    keys = (credentials.stored_key, credentials.server_key)
-    valid = (
-        0 < len(credentials.salt) <= SALT_BYTES_MAX
-        and ITERATIONS_MIN <= credentials.iterations <= ITERATIONS_MAX
-        and all(len(key) == HASH_BYTES for key in keys)
-    )
-    return "" if valid else "the credentials are not of SCRAM-SHA-256"
-
-
-def fault_of_token(command: CreateToken) -> str:
-    if not is_name(command.id) or len(command.id.encode()) > ID_BYTES_MAX or "." in command.id:
-        return f"the id of the token is not 1 to {ID_BYTES_MAX} bytes of text without a dot"
-    if len(command.hash) != HASH_BYTES or not 0 < len(command.salt) <= SALT_BYTES_MAX:
-        return "the hash of the token is not of SHA-256 with a salt"
-    if not 0 <= command.lifetime_us <= LIFETIME_US_MAX:
-        return "the lifetime of the token is negative or above 100 years"
-    return ""
-
-
-def fault_of_rule(rule: Rule) -> str:
-    if rule.principal != EVERYONE and (fault := fault_of_principal(rule.principal)):
-        return fault
-    if bool(rule.topic) == bool(rule.name):
-        return "a rule is about topics or about names; set one of both"
-    if not is_name(rule.topic or rule.name):
-        return "the pattern is longer than 255 bytes or not valid Unicode"
-    if rule.verbs != in_order(rule.verbs):
-        return f"the verbs are not some of {', '.join(VERBS)}, each once and in this order"
-    if rule.name and rule.verbs:
-        return "a rule for names has no verbs; leave them out"
-    if ADMIN in rule.verbs and rule.topic != EVERYTHING:
-        return f"admin is not limited to some topics; use {EVERYTHING!r}"
-    if ADMIN in rule.verbs and rule.principal == EVERYONE:
-        return "not everyone can be an administrator; name a user"
-    return ""

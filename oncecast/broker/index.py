@@ -149,6 +149,10 @@ class Index:
         at = bisect_left(self._times, time, self._head)
         return max(self._offsets[at], self.first) if at < len(self._times) else self.next
 
+    def appended(self, offset: int) -> int:
+        """Return when the message at `offset` was appended, or 0 if it is not kept."""
+        return self._times[self._entry(offset)] if self.first <= offset < self.next else 0
+
     def newest(self, size: int) -> int:
         """Return the first offset of the newest batches with at most `size` bytes in total."""
         if self.size <= size:

@@ -53,11 +53,12 @@ class Machine:
             elsewhere = self._elsewhere(command)
             if elsewhere is not None:
                 return elsewhere
-        if type(command) in do.ONCE:
-            return self._once(slot, cast("do.Once", command))
+        # A seek of a reader names its epoch instead, and is tried again with the next epoch.
+        if type(command) in do.ONCE or (type(command) is do.Seek and not command.epoch):
+            return self._once(slot, cast("do.Once | do.Seek", command))
         return self._handlers[type(command)](slot, command)
 
-    def _once(self, slot: int, command: do.Once) -> Result:
+    def _once(self, slot: int, command: do.Once | do.Seek) -> Result:
         """Apply a command once. Return the earlier result if a copy was applied before."""
         registry, token = self.registry, command.token
         topic = getattr(command, "topic", "")  # some commands have none

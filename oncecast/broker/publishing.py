@@ -6,7 +6,7 @@ from oncecast.broker.clock import Clock
 from oncecast.broker.producer import Producer
 from oncecast.broker.producing import batch_fault
 from oncecast.broker.registry import Registry
-from oncecast.broker.staging import Part
+from oncecast.broker.staging import Part, Source
 from oncecast.broker.topic import Topic
 from oncecast.wire.commands import ANY_EPOCH, CloseSource, DropStaged, PublishStaged, Stage
 from oncecast.wire.errors import (
@@ -15,12 +15,16 @@ from oncecast.wire.errors import (
     InvalidName,
     InvalidTopic,
     NameInUse,
+    NotKept,
     NotStaged,
+    OldNumber,
+    OtherContent,
     Refusal,
+    TakenOver,
     TooLarge,
     TooMany,
 )
-from oncecast.wire.limits import is_name
+from oncecast.wire.limits import DIGEST_BYTES_MAX, is_name
 from oncecast.wire.results import (
     Published,
     PublishedRange,
@@ -36,7 +40,16 @@ class Publishing:
 
     def stage(
         self, slot: int, command: Stage
-    ) -> Staged | InvalidName | InvalidTopic | InvalidArgument | TooLarge | TooMany:
+    ) -> (
+        Staged
+        | InvalidName
+        | InvalidTopic
+        | InvalidArgument
+        | TooLarge
+        | TooMany
+        | TakenOver
+        | OldNumber
+    ):
         registry, staging = self._registry, self._registry.staging
         clock = registry.pass_time(command.at)
         fault = self._stage_fault(command)
@@ -45,14 +58,16 @@ class Publishing:
         key = registry.source_key(command.source, command.topic)
         registry.use_source(key)
         source = staging.sources.get(key)
-        late = source is not None and command.number <= source.published
-        if late or staging.find(key, command.number, command.part) is not None:
+        stale = run_fault(source, command)
+        if stale is not None:
+            return stale
+        if source is not None and known_part(source, command):
             return Staged(already=True)
         full = self._full(key, command)
         if full is not None:
             return full
         part = Part(slot, command.topic, command.count, command.size, clock.now)
-        staging.add(key, command.number, command.part, part)
+        staging.add(key, command.number, command.part, part, command.run)
         registry.use_source(key)
         registry.live_slots.add(slot)
         return Staged(already=False)
@@ -65,21 +80,27 @@ class Publishing:
         | InvalidArgument
         | InvalidTopic
         | NotStaged
+        | NotKept
         | NameInUse
         | TooMany
         | Fenced
+        | TakenOver
+        | OldNumber
+        | OtherContent
     ):
         registry, staging = self._registry, self._registry.staging
         clock = registry.pass_time(command.at)
-        fault = self._name_fault(command.source, command.number)
+        fault = self._name_fault(command)
         if fault is not None:
             return fault
         key = registry.source_key(command.source, command.topic)
         registry.use_source(key)
         source = staging.sources.get(key)
+        stale = run_fault(source, command)
+        if stale is not None:
+            return stale
         if source is not None and command.number <= source.published:
-            last = command.number == source.published
-            return Published(source.ranges if last else (), already=True)
+            return published_again(source, command)
         if command.expected not in (ANY_EPOCH, staging.epoch(key)):
             return Fenced(staging.epoch(key))
         parts = self._parts(key, command)
@@ -88,13 +109,13 @@ class Publishing:
                 staging.refuse(key, registry.new_epoch())
             return parts
         ranges = self._append(command.source, parts, clock)
-        staging.publish(key, command.number, command.parts, ranges)
+        staging.publish(key, command, ranges)
         registry.use_source(key)
         return Published(ranges, already=False)
 
     def _parts(
         self, key: str, command: PublishStaged
-    ) -> list[Part] | InvalidArgument | InvalidTopic | NotStaged | NameInUse | TooMany:
+    ) -> list[Part] | InvalidArgument | InvalidTopic | NotStaged | NotKept | NameInUse | TooMany:
         """Return the parts to publish, or the refusal."""
         staging, limits = self._registry.staging, self._registry.limits
         if key not in staging.sources and len(staging.sources) >= limits.sources_max:
@@ -109,6 +130,9 @@ class Publishing:
 
     def drop(self, slot: int, command: DropStaged) -> StagedDropped:
         key = self._registry.source_key(command.source, command.topic)
+        source = self._registry.staging.sources.get(key)
+        if source is not None and source.has_fenced(command.run):
+            return StagedDropped(0)
         return StagedDropped(self._registry.staging.drop(key, command.number))
 
     def close(self, slot: int, command: CloseSource) -> SourceClosed:
@@ -117,10 +141,17 @@ class Publishing:
         key = registry.source_key(command.source, command.topic)
         return SourceClosed(already=not registry.delete_source(key))
 
-    def _name_fault(self, source: str, number: int) -> InvalidName | InvalidArgument | None:
-        if not is_name(source):
+    def _name_fault(self, command: Stage | PublishStaged) -> InvalidName | InvalidArgument | None:
+        if not is_name(command.source):
             return InvalidName("source")
-        return InvalidArgument(f"the number is {number} (at least 0)") if number < 0 else None
+        if command.run and not is_name(command.run):
+            return InvalidName("run")
+        if isinstance(command, PublishStaged) and len(command.digest) > DIGEST_BYTES_MAX:
+            size = len(command.digest)
+            return InvalidArgument(f"the digest is {size} bytes long (limit {DIGEST_BYTES_MAX})")
+        if command.number < 0:
+            return InvalidArgument(f"the number is {command.number} (at least 0)")
+        return None
 
     def _stage_fault(
         self, command: Stage
@@ -129,7 +160,7 @@ class Publishing:
             return InvalidName("part")
         if not is_name(command.topic):
             return InvalidTopic()
-        return self._name_fault(command.source, command.number) or batch_fault(
+        return self._name_fault(command) or batch_fault(
             command.count, command.size, self._registry.limits
         )
 
@@ -145,12 +176,15 @@ class Publishing:
 
     def _publish_fault(
         self, command: PublishStaged, parts: list[Part]
-    ) -> InvalidArgument | InvalidTopic | TooMany | NameInUse | None:
+    ) -> InvalidArgument | InvalidTopic | NotKept | TooMany | NameInUse | None:
         """Return the refusal of a publish, or None. Nothing can fail after this check."""
         registry = self._registry
         if len(set(command.parts)) < len(parts):
             return InvalidArgument("a part is named twice")
         names = dict.fromkeys(part.topic for part in parts)
+        for name in names if command.keep else ():
+            if name not in registry.topics or not registry.topics[name].keeps:
+                return NotKept(name)
         missing = [name for name in names if name not in registry.topics]
         if missing:
             refusal = registry.refusal_to_make(missing[0], len(missing))
@@ -195,3 +229,32 @@ class Publishing:
                 self._registry.new_epoch(), incarnation=""
             )
         return producer
+
+
+def run_fault(
+    source: Source | None, command: Stage | PublishStaged
+) -> TakenOver | OldNumber | None:
+    """Return why the run of a command may not act for the source, or None."""
+    if source is None or not command.run:
+        return None
+    if source.has_fenced(command.run):
+        return TakenOver(command.source)
+    if command.number < source.published:
+        return OldNumber(command.source, command.number, source.published)
+    return None
+
+
+def known_part(source: Source, command: Stage) -> bool:
+    """Return whether the part is staged, or its number is published."""
+    late = command.number <= source.published
+    return late or command.part in source.staged.get(command.number, {})
+
+
+def published_again(source: Source, command: PublishStaged) -> Published | OtherContent:
+    """Return the answer to a publish of a number that is published. Only the last one is known."""
+    if command.number < source.published:
+        return Published((), already=True)
+    if command.digest and source.digest and command.digest != source.digest:
+        return OtherContent(command.source, command.number)
+    source.enter(command.run)
+    return Published(source.ranges, already=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from oncecast.broker.granting import access_fault
 from oncecast.kernel.codec import ENCODER
+from oncecast.wire.access_faults import access_fault
 from oncecast.wire.commands import AccessCommand, PublishStaged, Put
 from oncecast.wire.errors import InvalidArgument, InvalidName, InvalidTopic, TooMany
 from oncecast.wire.frames import ClientCommand, Fetch, Look, Scan
@@ -22,7 +22,7 @@ ACCESS_BYTES_MAX = 8 * 1024  # maximum size of a command about users, tokens or 
 
 TEXTS = (
     *("topic", "token", "producer", "incarnation", "directory_id"),
-    *("subscription", "source", "part"),
+    *("subscription", "source", "part", "run"),
 )
 NAMES: dict[type, tuple[str, ...]] = {
     kind: tuple(name for name in kind.__struct_fields__ if name in TEXTS)

@@ -6,6 +6,8 @@ number are late and ignored.
 
 A refused publish gives the source a new epoch, so a late copy of the command names an old one.
 `floor` is the epoch of sources without a record. It is at least the epoch of any deleted record.
+
+A run of a program takes over a source with its first command. Commands of earlier runs are refused.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oncecast.broker.live_slots import LiveSlots
+from oncecast.wire.commands import PublishStaged
 from oncecast.wire.results import PublishedRange
 
 
@@ -30,6 +33,9 @@ def source_of_key(key: str) -> str:
     return rest[int(length) :] if length.isdigit() else ""
 
 
+RUNS_KEPT = 16  # runs of a source that are known, the current one included
+
+
 class Part:
     """Staged messages for one topic."""
 
@@ -44,13 +50,15 @@ class Part:
 
 
 class Source:
-    __slots__ = ("epoch", "published", "ranges", "staged", "used")
+    __slots__ = ("digest", "epoch", "published", "ranges", "runs", "staged", "used")
 
     def __init__(self, epoch: int = 0) -> None:
         self.epoch = epoch  # assigned by the last refusal
         self.used = 0  # time of the last stage or publish; 0 if it never expires
         self.published = -1
         self.ranges: tuple[PublishedRange, ...] = ()
+        self.digest = b""  # of the published number; empty if unknown
+        self.runs: tuple[str, ...] = ()  # the current run is the last one
         self.staged: dict[int, dict[str, Part]] = {}  # by number and name of the part
 
     @property
@@ -60,6 +68,14 @@ class Source:
     def parts(self) -> Iterator[Part]:
         for parts in self.staged.values():
             yield from parts.values()
+
+    def has_fenced(self, run: str) -> bool:
+        return run in self.runs[:-1]
+
+    def enter(self, run: str) -> None:
+        """Make `run` the current one. An empty run changes nothing."""
+        if run and run not in self.runs:
+            self.runs = (*self.runs, run)[-RUNS_KEPT:]
 
 
 class Staging:
@@ -100,23 +116,24 @@ class Staging:
         if known is not None:
             known.used = time
 
-    def add(self, source: str, number: int, name: str, part: Part) -> None:
-        self.add_to(self._known(source), number, name, part)
+    def add(self, source: str, number: int, name: str, part: Part, run: str) -> None:
+        known = self._known(source)
+        known.enter(run)
+        self.add_to(known, number, name, part)
 
     def add_to(self, source: Source, number: int, name: str, part: Part) -> None:
         source.staged.setdefault(number, {})[name] = part
         self.parts += 1
         self.bytes += part.size
 
-    def publish(
-        self, source: str, number: int, names: tuple[str, ...], ranges: tuple[PublishedRange, ...]
-    ) -> None:
-        """Mark `number` as published, and drop all other parts up to it."""
-        known = self._known(source)
-        known.published, known.ranges = number, ranges
-        for name in names:
+    def publish(self, key: str, command: PublishStaged, ranges: tuple[PublishedRange, ...]) -> None:
+        """Mark a number as published, and drop all other parts up to it."""
+        known, number = self._known(key), command.number
+        known.enter(command.run)
+        known.published, known.ranges, known.digest = number, ranges, command.digest
+        for name in command.parts:
             self._forget(known.staged[number].pop(name))
-        self.drop_up_to(source, number)
+        self.drop_up_to(key, number)
 
     def drop(self, source: str, number: int) -> int:
         """Drop the parts of a number, and return their count."""

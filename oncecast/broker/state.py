@@ -104,6 +104,8 @@ class SourceRow(Value, tag="SourceRow"):
     out: bool = False  # its topic is moving to another group
     epoch: int = 0
     used: int = 0
+    runs: tuple[str, ...] = ()
+    digest: bytes = b""
 
 
 class CopyRow(Value, tag="CopyRow"):
@@ -314,7 +316,7 @@ def _client_rows(topic: Topic) -> Iterator[Row]:
 def _source_rows(sources: dict[str, Source], *, out: bool = False) -> Iterator[Row]:
     for name, source in sources.items():
         facts = (source.published, source.ranges, out, source.epoch, source.used)
-        yield SourceRow(name, *facts)
+        yield SourceRow(name, *facts, source.runs, source.digest)
         for number, parts in source.staged.items():
             for label, part in parts.items():
                 yield PartRow(
@@ -371,6 +373,7 @@ def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> Non
                 source, out = Source(row.epoch), row.out
                 source.published, source.ranges = row.published, row.ranges
                 source.used = row.used
+                source.runs, source.digest = row.runs, row.digest
                 _sources(registry, out)[row.name] = source
             case PartRow():
                 part = Part(row.slot, row.topic, row.count, row.size, row.time)

@@ -77,6 +77,11 @@ class Topic:
         self._cursors: list[tuple[int, str]] = []
 
     @property
+    def keeps(self) -> bool:
+        """Return whether the topic keeps a new message, at least for some time."""
+        return self.policy.retains or bool(self.subscriptions)
+
+    @property
     def idle(self) -> bool:
         """Return whether the topic can be deleted: it is neither declared nor used."""
         return not (self.declared or self.subscriptions or self.producers or self.policy.retains)

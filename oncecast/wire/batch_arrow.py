@@ -116,8 +116,9 @@ def from_arrow(
 ) -> bytes:
     """Return a batch of the columns value, key, headers and timestamp. Only value is required.
 
-    Values and keys may be any binary or string type, headers a map of string to binary. Rows
-    without a time get `timestamp`. Other columns are ignored.
+    Values and keys may be any binary or string type. Headers are a map of string to binary, or
+    a list of structs with the fields key and value. Rows without a time get `timestamp`. Other
+    columns are ignored.
     """
     limit("messages in a batch", len(rows), MESSAGES_MAX)
     value = _column(rows, "value", BINARY)
@@ -130,7 +131,8 @@ def from_arrow(
     key = _column(rows, "key", BINARY)
     if key is not None and key.null_count < len(key):
         parts = _with_keys(parts, key)
-    headers = _column(rows, "headers", HEADER_MAP)
+    pairs = "headers" in rows.schema.names and pa.types.is_list(rows.schema.field("headers").type)
+    headers = _column(rows, "headers", _PAIRS if pairs else HEADER_MAP)
     if headers is not None:
         parts = _with_headers(parts, headers)
     first = to_time(timestamp)

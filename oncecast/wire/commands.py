@@ -8,6 +8,9 @@ random id of a client process, which distinguishes a repeated command from one o
 as `Fenced` with that epoch and changes nothing. So a late command of a dead process takes nothing
 from its successor. `PublishStaged` has the same condition.
 
+`run` identifies a run of the program that stages and publishes under the name of a source. A new
+run takes over from earlier ones. Older clients send no run, and are not fenced.
+
 `token` is unique to a call, and the same in all copies of it. The machine keeps the results of the
 last calls with a token (`answered`). A later copy gets that result, marked `already`, and changes
 nothing. Older clients send no token.
@@ -206,6 +209,7 @@ class Stage(Value, tag="Stage"):
     size: int
     at: int
     batch: bytes
+    run: str = ""
 
 
 class PublishStaged(Value, tag="PublishStaged"):
@@ -215,6 +219,10 @@ class PublishStaged(Value, tag="PublishStaged"):
 
     A refusal gives the source a new epoch. `expected` is the epoch that the client believes to be
     current, so a copy of a refused command that arrives late changes nothing.
+
+    `digest` identifies the content of the number. A repeated publish with another digest is
+    refused, and so is a run that continues below the last number. With `keep`, the command is
+    refused if a topic would drop the messages: without retention and subscriptions.
     """
 
     source: str
@@ -223,13 +231,19 @@ class PublishStaged(Value, tag="PublishStaged"):
     at: int
     topic: str = ""
     expected: int = ANY_EPOCH
+    run: str = ""
+    digest: bytes = b""
+    keep: bool = False
 
 
 class DropStaged(Value, tag="DropStaged"):
+    """Drop the parts of a number, unless another run has taken over."""
+
     source: str
     number: int
     topic: str = ""
     token: str = ""
+    run: str = ""
 
 
 class CloseSource(Value, tag="CloseSource"):

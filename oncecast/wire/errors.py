@@ -129,6 +129,33 @@ class NotStaged(Refusal, tag="NotStaged"):
     part: str
 
 
+class OldNumber(Refusal, tag="OldNumber"):
+    error = errors.OldNumber
+
+    source: str
+    number: int
+    last: int
+
+
+class OtherContent(Refusal, tag="OtherContent"):
+    error = errors.OtherContent
+
+    source: str
+    number: int
+
+
+class TakenOver(Refusal, tag="TakenOver"):
+    error = errors.TakenOver
+
+    source: str
+
+
+class NotKept(Refusal, tag="NotKept"):
+    error = errors.NotKept
+
+    topic: str
+
+
 # By the node, before the state machine sees the command
 
 
@@ -182,6 +209,10 @@ MachineRefusal = (
     | Fenced
     | Repositioned
     | NotStaged
+    | OldNumber
+    | OtherContent
+    | TakenOver
+    | NotKept
 )
 AnyRefusal = MachineRefusal | Overloaded | BadBatch | NotHere | Denied | Forgotten
 REFUSALS: tuple[type[Refusal], ...] = get_args(MachineRefusal)

@@ -178,6 +178,8 @@ class Scan(Value, tag="Scan"):
 
     The answer has messages before `until`, and about `bytes` of uncompressed batches. Without bytes
     it has only the offsets. It has no messages if the id of the topic is not `topic_id`; 0 is any.
+
+    With `any_replica`, a follower may answer if it holds all messages of the range.
     """
 
     id: int
@@ -186,12 +188,14 @@ class Scan(Value, tag="Scan"):
     until: int = -1  # -1: the current end
     bytes: int = 0
     topic_id: int = 0
+    any_replica: bool = False
 
 
 class Scanned(Value, tag="Scanned"):
     """The id of the topic, its first and next offset, and the messages from `offset` on.
 
-    If the requested offset is not kept, `offset` is the nearest one.
+    If the requested offset is not kept, `offset` is the nearest one. `time` is when the message at
+    `offset` was appended, in microseconds since 1970, or 0 if there is none yet.
     """
 
     id: int
@@ -200,6 +204,7 @@ class Scanned(Value, tag="Scanned"):
     next: int
     offset: int
     chunks: tuple[Chunk, ...]
+    time: int = 0
 
 
 class LookGroup(Value, tag="LookGroup"):

@@ -14,6 +14,7 @@ from oncecast.kernel.protocol import Value
 
 NAME_BYTES_MAX = 255
 PARTS_MAX = 10_000  # staged parts that one publish names
+DIGEST_BYTES_MAX = 64  # of the content of a number
 
 # Limits of users, tokens and rules. They decide results, so they must never change.
 USERS_MAX = 10_000

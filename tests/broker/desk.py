@@ -43,6 +43,9 @@ class Alone:
     def leads(self, now: float) -> bool:
         return True
 
+    def follows(self, now: float) -> bool:
+        return False
+
     def nodes(self) -> tuple[NodeId, ...]:
         return (ME,)
 

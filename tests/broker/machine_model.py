@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire import results as done
@@ -148,6 +150,7 @@ class Model:
         self.clock = self.lives = self.epochs = 0
         self.topics: dict[str, ModelTopic] = {}
         self.sources: dict[str, ModelSource] = {}
+        self.sought: dict[tuple[str, str], done.Result] = {}  # of seeks without a reader
         self.refused = 0  # epoch of the only source after its last refusal or end
 
     def apply(self, slot: int, command: do.Command) -> done.Result:
@@ -187,12 +190,24 @@ class Model:
             case do.Acks():
                 results = tuple(self._apply(slot, ack) for ack in command.acks)
                 return done.AcksDone(results)  # type: ignore[arg-type]
+            case do.Seek(epoch=0):
+                return self._seek_once(command)
             case (
                 do.Subscribe() | do.Unsubscribe() | do.Attach() | do.Detach() | do.Ack() | do.Seek()
             ):
                 return self._subscribe(command)
             case _:
                 raise AssertionError(f"{command} is not part of the model")
+
+    def _seek_once(self, command: do.Seek) -> done.Result:
+        call = (command.topic, command.token)
+        if call not in self.sought:
+            result = self._subscribe(command)
+            self.sought[call] = (
+                replace(result, already=True) if isinstance(result, done.Sought) else result
+            )
+            return result
+        return self.sought[call]
 
     def _topic(
         self, name: str, policy: Policy = DEFAULT, declared: bool = False

@@ -36,6 +36,9 @@ class Group(Alone):
     def leads(self, now: float) -> bool:
         return self.leased
 
+    def follows(self, now: float) -> bool:
+        return False
+
 
 def bare(limits: Limits | None = None, **options: Any) -> Gateway:
     service = Service(ME, Random(0), group=Group())
@@ -125,7 +128,7 @@ def test_disk_is_full_below_the_reserved_space() -> None:
 
 def test_view_has_at_least_one_topic_and_a_flag_for_more() -> None:
     """SVC-1"""
-    assert gateway_module.LOOK_MAX == 1000
+    assert gateway_module.LOOK_MAX == 100
     gateway = bare()
     for slot, name in enumerate("abc"):
         gateway._service.machine.apply(slot, do.CreateTopic(name, 0))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oncecast.broker import state
+from oncecast.broker import publishing, state
 from oncecast.broker.administering import Administering
 from oncecast.broker.answered import Answered
 from oncecast.broker.clock import Clock
@@ -30,6 +30,7 @@ from tests.broker import test_clock as clock
 from tests.broker import test_machine_answered as answered
 from tests.broker import test_machine_moves as moves
 from tests.broker import test_machine_puts as puts
+from tests.broker import test_machine_runs as runs
 from tests.broker import test_timekeeping as leader
 from tests.broker.machine_pair import random_run
 from tests.mutants import Mutant, exact, must_be_noticed, replaced
@@ -157,9 +158,11 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     "refusal of a source without a record forgotten": (
         Staging, "_known", "Source(self.floor)", "Source()",
     ),
-    "late parts are taken": (Publishing, "stage", "command.number <= source.published", "False"),
+    "late parts are taken": (
+        publishing, "known_part", "command.number <= source.published", "False",
+    ),
     "repeated part is staged again": (
-        Publishing, "stage", "command.part) is not None:", "command.part) is False:",
+        publishing, "known_part", "command.part in source.staged.get(command.number, {})", "False",
     ),
     "losing attempts stay": (Staging, "drop_up_to", "each <= number", "each < number"),
     "source takes a producer's name": (
@@ -187,6 +190,30 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
 
 # Rules that random commands rarely need: their own tests must notice.
 EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
+    "another digest counts as a replay": (
+        runs.test_last_number_with_another_digest_is_refused,
+        publishing, "published_again", "command.digest != source.digest", "False",
+    ),
+    "digest not in the snapshot": (
+        runs.test_last_number_with_another_digest_is_refused,
+        state, "_read", "row.runs, row.digest", "row.runs, b''",
+    ),
+    "run may continue below the last number": (
+        runs.test_run_below_the_last_number_is_refused,
+        publishing, "run_fault", "command.number < source.published", "False",
+    ),
+    "earlier run is not fenced": (
+        runs.test_newer_run_fences_the_earlier_ones,
+        publishing, "run_fault", "source.has_fenced(command.run)", "False",
+    ),
+    "replay takes nothing over": (
+        runs.test_replaying_run_takes_over,
+        publishing, "published_again", "source.enter(command.run)", "pass",
+    ),
+    "messages that must be kept are dropped": (
+        runs.test_publish_that_must_be_kept_is_refused_without_retention_and_subscription,
+        Publishing, "_publish_fault", "if command.keep else ()", "if False else ()",
+    ),
     "only the last few state directories kept": (
         puts.test_every_state_directory_under_a_name_is_kept,
         Producing, "open", "forget=not registry.limits.directories_max", "forget=True",

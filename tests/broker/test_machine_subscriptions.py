@@ -216,7 +216,8 @@ def test_repeated_seek_is_not_done_again() -> None:
     seek_token = steps.apply(seek)
     assert isinstance(seek_token, Sought)
     steps.ack(seek_token.epoch, 8)
-    assert steps.apply(seek) == Sought(seek_token.epoch, 8, already=True)
+    assert steps.apply(seek) == Sought(seek_token.epoch, 2, already=True)
+    assert steps.attach().cursor == 8
 
 
 def test_fenced_reader_cannot_seek() -> None:

@@ -379,6 +379,9 @@ class Shelf:
     def leads(self, now: float) -> bool:
         return True
 
+    def follows(self, now: float) -> bool:
+        return False
+
     def nodes(self) -> tuple[NodeId, ...]:
         return (ME,)
 

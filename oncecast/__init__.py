@@ -8,6 +8,7 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from oncecast import blocking, errors
+    from oncecast.client.arrow import read_arrow
     from oncecast.client.client import (
         EARLIEST,
         NEW,
@@ -46,6 +47,7 @@ _DEFINED_IN = {
     "from_offset": "oncecast.client.client",
     "from_time": "oncecast.client.client",
     "join": "oncecast.coordination.node",
+    "read_arrow": "oncecast.client.arrow",
 }
 _MODULES = {"blocking": "oncecast.blocking", "errors": "oncecast.errors"}
 
@@ -71,6 +73,7 @@ __all__ = [
     "from_offset",
     "from_time",
     "join",
+    "read_arrow",
 ]
 
 

@@ -7,7 +7,8 @@ OncecastError
 ├── NameInUse · Fenced                               another process uses the name
 ├── Denied                                           the principal has no permission
 ├── OutOfRange · MessagesLost                        the topic does not have the offset
-├── NotStaged · BadBatch
+├── NotStaged · OldNumber · OtherContent · TakenOver  a source of staged puts
+├── NotKept · BadBatch
 ├── Forgotten                                        the outcome of a put is unknown
 ├── Overloaded · TimedOut ── NoQuorum                try again later
 ├── NotConnected · Closed                            there is no connection
@@ -29,7 +30,7 @@ OncecastError
 ├── Diverged                                         a replica must stop
 ├── SettingsError
 │   └── BadSetting · NotAllowed · BadOption
-└── BadHistory · BadRows · NoSpark · DataLost
+└── BadHistory · BadRows · NoSpark · DataLost · BadArchive
 
 The refusals that a node sends (wire/errors.py) and the exit status of a command are derived from
 these classes. docs/errors.md is generated from them.
@@ -39,7 +40,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
@@ -69,6 +69,7 @@ class OncecastError(Exception):
     cli_remedy: str = ""  # replaces the remedy in the output of the command
     exit_status: ExitStatus = ExitStatus.FAILURE
     in_flight: bool = False  # TimedOut and Overloaded: the put is still in flight
+    __match_args__: ClassVar[tuple[str, ...]] = ()  # the names of the fields
 
     def __init__(self, message: str = "", remedy: str = "") -> None:
         self.message = message or type(self).message
@@ -125,8 +126,25 @@ Error = TypeVar("Error", bound=OncecastError)
 
 @dataclass_transform(eq_default=False)
 def with_fields(kind: type[Error]) -> type[Error]:
-    """Give an error a constructor that takes its fields."""
-    return dataclass(eq=False, repr=False)(kind)
+    """Give an error a constructor that takes its fields.
+
+    A dataclass would do the same, but takes twenty times as long to define. Each command loads
+    all errors.
+    """
+    own = [name for name in kind.__annotations__ if name not in kind.__match_args__]
+    kind.__match_args__ = (*kind.__match_args__, *own)  # type: ignore[misc]
+    kind.__init__ = _take_fields  # type: ignore[assignment]
+    return kind
+
+
+def _take_fields(error: OncecastError, *values: object, **named: object) -> None:
+    names = error.__match_args__
+    fields = dict(zip(names, values, strict=False)) | named
+    missing = [name for name in names if name not in fields and not hasattr(error, name)]
+    if missing or len(fields) != len(values) + len(named) or not fields.keys() <= set(names):
+        raise TypeError(f"{type(error).__name__} takes {names}, not {values} and {named}")
+    vars(error).update(fields)
+    error.__post_init__()
 
 
 # The request
@@ -324,6 +342,55 @@ class NotStaged(OncecastError):
     remedy = "stage all parts of the number again, then publish"
 
 
+@with_fields
+class OldNumber(OncecastError):
+    """A source continues below its last published number."""
+
+    source: str
+    number: int
+    last: int
+
+    code = "old-number"
+    message = "number {number} of {source!r} is below the last published number {last}"
+    remedy = "continue after number {last}, or use another source"
+
+
+@with_fields
+class OtherContent(OncecastError):
+    """The last number of a source was published with other content."""
+
+    source: str
+    number: int
+
+    code = "other-content"
+    message = "number {number} of {source!r} is published with other content"
+    remedy = "publish new content under a higher number, or use another source"
+
+
+@with_fields
+class TakenOver(OncecastError):
+    """A newer run stages and publishes under the name of this source."""
+
+    source: str
+
+    code = "taken-over"
+    message = "another run of source {source!r} has taken over"
+    remedy = "stop this run, or use another source"
+    exit_status = ExitStatus.NOT_ALLOWED
+
+
+@with_fields
+class NotKept(OncecastError):
+    """The topic would drop messages at once that must be kept."""
+
+    topic: str
+
+    code = "not-kept"
+    message = "topic {topic!r} would drop the messages: it has no retention and no subscription"
+    remedy = "give it a policy that keeps messages, or subscribe to it first"
+    cli_remedy = "set its policy with `oncecast topic set`, or subscribe with `oncecast sub`"
+
+
 class BadBatch(OncecastError):
     """A batch is damaged, or in a format that this version cannot read.
 
@@ -405,11 +472,13 @@ class NotConnected(OncecastError, ConnectionError):
     message = "no node was reached"
     cli_remedy = "start a node with `oncecast serve`, or set --server or ONCECAST_SERVER"
 
-    def __init__(self, message: str = "", remedy: str = "", *, refused: bool = True) -> None:
+    def __init__(
+        self, message: str = "", remedy: str = "", cli_remedy: str = "", *, refused: bool = True
+    ) -> None:
         super().__init__(message, remedy)
         self.refused = refused
-        if refused:
-            self.cli_remedy = ""
+        if refused or remedy:
+            self.cli_remedy = cli_remedy
 
 
 class Closed(OncecastError):
@@ -944,3 +1013,11 @@ class DataLost(OncecastError):
         "let the query keep a subscription (option subscription) or the topic keep more; to skip "
         "them, set option failOnDataLoss to false"
     )
+
+
+class BadArchive(OncecastError):
+    """A directory is not an archive, is damaged, or has another format."""
+
+    code = "bad-archive"
+    message = "the directory is not an archive"
+    remedy = "choose another directory"

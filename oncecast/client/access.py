@@ -13,10 +13,11 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import TypeVar
 
-from oncecast.broker.granting import access_fault
+import msgspec
+
+from oncecast.client.arguments import check_password
 from oncecast.client.cluster import Cluster
 from oncecast.client.requests import Requests
 from oncecast.client.session import local
@@ -24,6 +25,7 @@ from oncecast.errors import InvalidArgument, NotConnected, OncecastError, TimedO
 from oncecast.security.access import ADMIN, EVERYTHING, VERBS, Rule, hash_of, in_order, token_id
 from oncecast.security.scram import SALT_BYTES, derive
 from oncecast.wire import commands as do
+from oncecast.wire.access_faults import access_fault
 from oncecast.wire.frames import AccessView, ArcView, TokenView
 
 ID_BYTES = 8
@@ -35,8 +37,7 @@ PAUSE = 0.05  # seconds until a new ring is asked again
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class TokenInfo:
+class TokenInfo(msgspec.Struct, frozen=True):
     """A token without its secret. `expires` is in seconds since 1970, or None for never."""
 
     id: str
@@ -69,8 +70,7 @@ class AccessControl:
         """
         credentials = None
         if password is not None:
-            if not password:
-                raise InvalidArgument("the password is empty", "choose a password")
+            check_password(password)
             salt = secrets.token_bytes(SALT_BYTES)
             credentials = await asyncio.to_thread(derive, password, salt)
         await self._change(do.AddUser(name, credentials, admin))

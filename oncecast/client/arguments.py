@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import msgspec
 
 from oncecast.errors import InvalidArgument, InvalidName, InvalidTopic
@@ -67,5 +70,48 @@ def check_sendable(value: Value) -> None:
     """Raise if a field has a wrong type or a value that no frame can carry."""
     try:
         msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=type(value))
-    except (UnicodeEncodeError, OverflowError, TypeError, msgspec.ValidationError) as error:
+    except msgspec.ValidationError as error:
+        cause, _, path = str(error).partition(" - at `$")
+        raise InvalidArgument(f"{field_at(value, path)}: {cause[0].lower()}{cause[1:]}") from None
+    except (UnicodeEncodeError, OverflowError, TypeError) as error:
         raise InvalidArgument(f"invalid argument: {error}") from None
+
+
+def field_at(value: Any, path: str) -> str:
+    """Return the name of the field at a path such as `[2][1]`, in which a tag counts as one."""
+    name = "invalid argument"
+    for index in map(int, re.findall(r"\[(\d+)\]", path)):
+        if not isinstance(value, msgspec.Struct):
+            break
+        tagged = value.__struct_config__.tag is not None
+        name = value.__struct_fields__[index - tagged]
+        value = getattr(value, name)
+    return name
+
+
+def check_password(password: object) -> None:
+    if not isinstance(password, str) or not password:
+        raise InvalidArgument("the password is not a str, or is empty", "choose a password")
+
+
+def check_tls(tls: object) -> None:
+    from oncecast.network.tls import Tls  # here: a client without TLS does not need it
+
+    if not isinstance(tls, Tls):
+        raise InvalidArgument(f"tls is {tls!r:.80}", "use oncecast.Tls.from_files(...)")
+
+
+def check_count(count: object) -> None:
+    if not isinstance(count, int) or count < 1:
+        raise InvalidArgument(f"count is {count!r:.80}", "ask for at least one message")
+
+
+def check_wait(timeout: object) -> None:
+    """Raise unless `timeout` is a number. One in the past is the same as 0."""
+    if not isinstance(timeout, int | float) or timeout != timeout:
+        raise InvalidArgument(f"timeout is {timeout!r:.80}", "use seconds, or None for no limit")
+
+
+def check_timeout(name: str, seconds: object) -> None:
+    if not isinstance(seconds, int | float) or not seconds >= 0:
+        raise InvalidArgument(f"{name} is {seconds!r:.80}", "use seconds, 0 or more")

@@ -247,17 +247,36 @@ class Client:
     # -- staged puts --
 
     def stage(
-        self, source: str, number: int, part: str, topic: str, count: int, batch: bytes
+        self,
+        source: str,
+        number: int,
+        part: str,
+        topic: str,
+        count: int,
+        batch: bytes,
+        *,
+        run: str = "",
     ) -> bool:
-        return self._call(self._client.stage(source, number, part, topic, count, batch))
+        return self._call(self._client.stage(source, number, part, topic, count, batch, run=run))
 
     def publish_staged(
-        self, source: str, number: int, parts: Iterable[str], topic: str = ""
+        self,
+        source: str,
+        number: int,
+        parts: Iterable[str],
+        topic: str = "",
+        *,
+        run: str = "",
+        digest: bytes = b"",
+        keep: bool = False,
     ) -> tuple[PublishedRange, ...]:
-        return self._call(self._client.publish_staged(source, number, parts, topic))
+        call = self._client.publish_staged(
+            source, number, parts, topic, run=run, digest=digest, keep=keep
+        )
+        return self._call(call)
 
-    def drop_staged(self, source: str, number: int, topic: str = "") -> int:
-        return self._call(self._client.drop_staged(source, number, topic))
+    def drop_staged(self, source: str, number: int, topic: str = "", *, run: str = "") -> int:
+        return self._call(self._client.drop_staged(source, number, topic, run=run))
 
     def close_source(self, source: str, topic: str = "") -> bool:
         return self._call(self._client.close_source(source, topic))
@@ -332,6 +351,9 @@ class Subscription:
         self._portal, self._inner = portal, inner
         self.topic, self.name, self.start = inner.topic, inner.name, inner.start
 
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
     def get(self, timeout: float | None = None) -> Message | None:
         if not self._portal.alive:
             check_open(self._portal)
@@ -401,6 +423,7 @@ def connect(
     user: str | None = None,
     password: str | None = None,
     token: str | None = None,
+    any_replica: bool = False,
 ) -> Client:
     """Return a blocking client, with the options of `oncecast.connect`."""
     make = partial(
@@ -416,6 +439,7 @@ def connect(
         user=user,
         password=password,
         token=token,
+        any_replica=any_replica,
     )
     make()  # Raises now if an option is invalid, not in `with`.
     return Client(make)

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
-from dataclasses import replace
-from typing import Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+
+from msgspec.structs import replace
 
 from oncecast.client.access import AccessControl
 from oncecast.client.options import DEFAULT_ADDRESS, ClientOptions
@@ -30,7 +31,6 @@ from oncecast.client.subscription import Subscription
 from oncecast.client.subscriptions import Subscribed
 from oncecast.errors import Closed, TooMany
 from oncecast.kernel.protocol import NodeId
-from oncecast.network.tls import Tls
 from oncecast.replication.events import Change, HandOver
 from oncecast.wire import commands as do
 from oncecast.wire.batch import Message
@@ -39,6 +39,9 @@ from oncecast.wire.frames import GroupView, RingView, TopicView, View
 from oncecast.wire.limits import PARTS_MAX
 from oncecast.wire.results import PublishedRange
 from oncecast.wire.retention import DEFAULT, Policy
+
+if TYPE_CHECKING:
+    from oncecast.network.tls import Tls
 
 __all__ = ["DEFAULT_ADDRESS", "EARLIEST", "NEW", "Client", "connect", "from_offset", "from_time"]
 
@@ -60,6 +63,7 @@ class Client:
         user: str | None = None,  # log in as this user, with `password`
         password: str | None = None,
         token: str | None = None,  # or log in with this token
+        any_replica: bool = False,  # scan at any replica of a group, not only at its leader
     ) -> None:
         self._options = ClientOptions(
             address=address,
@@ -73,6 +77,7 @@ class Client:
             user=user,
             password=password,
             token=token,
+            any_replica=any_replica,
         )
         self.parts = cast("Running", NotOpen())  # for this package and its tests
         self._putting = cast("Putting", NotOpen())
@@ -265,36 +270,61 @@ class Client:
     # -- staged puts --
 
     async def stage(
-        self, source: str, number: int, part: str, topic: str, count: int, batch: bytes
+        self,
+        source: str,
+        number: int,
+        part: str,
+        topic: str,
+        count: int,
+        batch: bytes,
+        *,
+        run: str = "",
     ) -> bool:
         """Store a packed batch of `count` messages; return whether it is new.
 
         A source numbers its publications in ascending order. Any client may stage and publish its
         parts, and repeated calls have no effect. On a ring each topic has its own sources, so name
         the topic.
+
+        `run` identifies a run of the program. A new run takes over the source, and earlier runs
+        raise TakenOver. A run that continues below the last published number raises OldNumber.
         """
-        command = do.Stage(source, number, part, topic, count, len(batch), 0, batch)
+        command = do.Stage(source, number, part, topic, count, len(batch), 0, batch, run)
         return await self.parts.usable.requests.changes(command)
 
     async def publish_staged(
-        self, source: str, number: int, parts: Iterable[str], topic: str = ""
+        self,
+        source: str,
+        number: int,
+        parts: Iterable[str],
+        topic: str = "",
+        *,
+        run: str = "",
+        digest: bytes = b"",
+        keep: bool = False,
     ) -> tuple[PublishedRange, ...]:
         """Append these parts to their topics in this order, and drop all other staged parts.
 
-        Return the offsets of the parts, even if an earlier call published them.
+        Return the offsets of the parts, even if an earlier call published them. With a `digest` of
+        the content, raise OtherContent if the earlier call had another one. With `keep`, raise
+        NotKept if a topic has neither retention nor a subscription. `run` is that of `stage`.
         """
         names = tuple(parts)
         if len(names) > PARTS_MAX:
             raise TooMany("parts in one publish", PARTS_MAX)
-        command = do.PublishStaged(source, number, names, 0, topic)
+        command = do.PublishStaged(
+            source, number, names, 0, topic, run=run, digest=digest, keep=keep
+        )
         ranges: tuple[PublishedRange, ...] = (await self.parts.usable.requests.call(command)).ranges
         return ranges
 
-    async def drop_staged(self, source: str, number: int, topic: str = "") -> int:
-        """Delete the parts of this number; return how many there were."""
-        return int(
-            (await self.parts.usable.requests.call(do.DropStaged(source, number, topic))).parts
-        )
+    async def drop_staged(self, source: str, number: int, topic: str = "", *, run: str = "") -> int:
+        """Delete the parts of this number; return how many there were.
+
+        Delete nothing if another run has taken over from `run`.
+        """
+        command = do.DropStaged(source, number, topic, run=run)
+        return int((await self.parts.usable.requests.call(command)).parts)
 
     async def close_source(self, source: str, topic: str = "") -> bool:
         """Delete a source that will not be used again; return whether it existed."""

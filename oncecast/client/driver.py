@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+from msgspec.structs import replace
 
 from oncecast.client.login import Login
 from oncecast.client.session.client import ClientSession
+from oncecast.client.unreachable import Problem, not_connected, problem_of
 from oncecast.errors import (
     Fenced,
     Malformed,
@@ -50,12 +52,14 @@ from oncecast.network.handshake import (
 from oncecast.network.links import Deliver, Down, Link
 from oncecast.network.network import Runtime
 from oncecast.network.options import MiB, Options, Stats
-from oncecast.network.tls import Tls
 from oncecast.network.transport import Transport
 from oncecast.network.trust import Trust
 from oncecast.security.certificates import check_node
 from oncecast.security.secret import NONCE_BYTES, ClusterSecret
-from oncecast.storage.journal import Journal
+
+if TYPE_CHECKING:
+    from oncecast.network.tls import Tls
+    from oncecast.storage.journal import Journal
 
 NOWHERE = NodeId("localhost:0")  # A client has no address.
 
@@ -83,7 +87,7 @@ class ClientLink(Link):
     ) -> None:
         super().__init__(wires, identity, peer, down, trust)
         self._transport = transport
-        self.problem = ""  # why the last connection failed
+        self.problem = Problem()  # why the last connection failed
         self.refused: Refused | None = None
         self.batch_bytes_max = 0  # limit of the node
         self._message_bytes = 0  # sent and received
@@ -154,7 +158,7 @@ class ClientLink(Link):
             self.linked.set_result(None)
 
     def _unreachable(self, error: Exception) -> None:
-        self.problem = getattr(error, "strerror", None) or str(error) or "no answer"
+        self.problem = problem_of(error, tls=self._trust.tls is not None)
         super()._unreachable(error)
         self.refused = error if isinstance(error, Refused) else None
         if self.refused and self.peer in self._transport.named:
@@ -306,9 +310,8 @@ class ClientRuntime(Runtime):
                 if isinstance(link.refused, NotAuthenticated):
                     raise told(link.refused, link.peer)
             if refused or self._loop.time() >= give_up:
-                problems = [f"{link.peer}: {link.problem or 'no answer'}" for link in links]
-                fact = f"cannot connect to {', '.join(problems)}"
-                raise NotConnected(fact, refused=bool(refused))
+                problems = {link.peer: link.problem for link in links}
+                raise not_connected(problems, refused=bool(refused))
             await asyncio.wait(
                 [link.linked for link in links],
                 timeout=DIAL_PAUSE,

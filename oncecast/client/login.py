@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+
+import msgspec
 
 from oncecast.errors import InvalidArgument, NotAuthenticated
 from oncecast.network.addresses import is_loopback, split
@@ -12,16 +13,15 @@ from oncecast.security.scram import ClientExchange, prepared
 NONCE_BYTES = 18  # a multiple of 3, so that its base64 has no padding
 
 
-@dataclass(frozen=True)
-class Login:
+class Login(msgspec.Struct, frozen=True):
     """User and password, or a token, or none of them for an anonymous client.
 
     `node` is the address of a node that asks other nodes before it joins them.
     """
 
     user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
+    password: str | None = None
+    token: str | None = None
     node: str = ""
 
     def __post_init__(self) -> None:
@@ -32,6 +32,10 @@ class Login:
         for text in (self.user, self.password, self.token):
             if text is not None and not prepared(text):
                 raise InvalidArgument("a user name, password or token is empty", "give a text")
+
+    def __repr__(self) -> str:
+        """Return no secret: a traceback or a log may show it."""
+        return f"Login(user={self.user!r}, node={self.node!r})"
 
     def exchange(self) -> ClientExchange | None:
         """Return a login with SCRAM if there is a password."""

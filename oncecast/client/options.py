@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from random import Random
+from typing import TYPE_CHECKING
 
-from oncecast.client.arguments import check_compression, check_name
+import msgspec
+
+from oncecast.client.arguments import check_compression, check_name, check_timeout, check_tls
 from oncecast.client.login import Login
 from oncecast.errors import BadAddress, InvalidArgument, NotConnected
 from oncecast.network.addresses import split
-from oncecast.network.tls import Tls
 from oncecast.security.secret import ClusterSecret
+
+if TYPE_CHECKING:
+    from oncecast.network.tls import Tls
 
 DEFAULT_ADDRESS = "127.0.0.1:7400"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClientOptions:
+class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of `oncecast.connect`."""
 
     address: str = DEFAULT_ADDRESS
@@ -32,10 +36,15 @@ class ClientOptions:
     token: str | None = None
     secret: ClusterSecret | None = None  # the secret of a node that connects as a client
     node: str = ""  # the address of a node that asks before it joins
+    any_replica: bool = False  # scan at any replica of a group, not only at its leader
 
     def __post_init__(self) -> None:
         if self.name is not None:
             check_name("client", self.name)
+        check_timeout("timeout", self.timeout)
+        check_timeout("connect_timeout", self.connect_timeout)
+        if not isinstance(self.address, str):
+            raise InvalidArgument(f"address is {self.address!r:.80}", 'use a str: "host:port"')
         try:
             for address in self.addresses:
                 split(address)
@@ -43,14 +52,21 @@ class ClientOptions:
             raise NotConnected(error.message, error.remedy) from None
         for address in self.addresses:
             self.login.check_exposure(address, tls=self.tls is not None)
-        if not isinstance(self.tls, Tls | None):
-            raise InvalidArgument(f"tls is {self.tls!r:.80}", "use oncecast.Tls.from_files(...)")
+        if self.tls is not None:
+            check_tls(self.tls)
         if self.zstd is not None:
             check_compression(self.zstd)
 
     @property
     def addresses(self) -> list[str]:
         return [each.strip() for each in self.address.split(",")]
+
+    def begin_at(self, rng: Random) -> list[str]:
+        """Return the addresses in the order in which to try them."""
+        addresses = self.addresses
+        if self.any_replica:
+            rng.shuffle(addresses)
+        return addresses
 
     @property
     def login(self) -> Login:
@@ -63,4 +79,4 @@ class ClientOptions:
 
     def anonymous_at(self, address: str) -> ClientOptions:
         """Return the options for an unnamed second client of another node."""
-        return replace(self, address=address, name=None, state=None, zstd=None)
+        return msgspec.structs.replace(self, address=address, name=None, state=None, zstd=None)

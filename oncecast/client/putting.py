@@ -1,8 +1,9 @@
 """Buffer puts until they are stored. Puts to one topic in one turn of the loop share a batch.
 
 While many batches are in flight, messages wait for an answer: the busier the node, the larger the
-batches. `Client.put_nowait` adds plain values to an open batch by itself, as that is the hottest
-path of a publisher.
+batches. An awaited put is sent at once if nothing is in flight and the last batches had one message
+each: a publisher that waits for each put has nothing to collect. `Client.put_nowait` adds plain
+values to an open batch by itself, as that is the hottest path of a publisher.
 """
 
 # ruff: noqa: ASYNC109  # timeouts are part of the interface
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any
 
-from oncecast.client.arguments import check_topic
+from oncecast.client.arguments import check_topic, check_wait
 from oncecast.client.parcel import MESSAGE_BYTES, Parcel, Receipt, slices
 from oncecast.client.session.local import NotStored, Produce, Stored
 from oncecast.errors import OncecastError, Overloaded, PayloadTooLarge, TimedOut
@@ -31,8 +32,12 @@ from oncecast.wire.limits import Limits
 CUT_BYTES = 256 * 1024  # a batch of this size is sent at once
 BUFFER_BYTES = 64 * 1024 * 1024  # bytes of messages that are put and not yet stored
 IN_FLIGHT = 16  # batches in flight at which messages begin to wait
+# Batches of one message in a row, after which a put is sent at once. If many tasks start together,
+# the first one must not get ahead: it would stay ahead, and twice as many batches would be sent.
+SINGLES = 8
 MANY = 256  # open topics; the size of all open batches is checked each time this many more are open
 PAYLOAD_BYTES_MAX = 60 * 1024 * 1024
+SPLIT = "split it, or store it elsewhere and put its address"
 
 STILL_IN_FLIGHT = "the message is still in flight; don't resend it, call flush() to wait for it"
 NOT_TAKEN = "nothing was put; try again later"
@@ -58,6 +63,7 @@ class Putting:
         self._tickets = 0
         self._bytes = 0  # bytes of all batches in flight
         self._due = False
+        self._singles = 0  # batches in a row that had one message
         self._left = left
         # Each with the last ticket that it waits for.
         self._flushing: list[tuple[int, asyncio.Future[None]]] = []
@@ -97,6 +103,8 @@ class Putting:
         headers: Mapping[str, bytes] | None = None,
         timeout: float | None = None,
     ) -> Receipt:
+        if timeout is not None:
+            check_wait(timeout)
         parcel = self.open.get(topic)
         if parcel is None:
             if self._bytes >= BUFFER_BYTES:
@@ -104,6 +112,9 @@ class Putting:
             parcel = self.open.get(topic) or self._begin(topic)
         waiter: asyncio.Future[Receipt] = self._loop.create_future()
         self._add(parcel, value, key, headers, waiter)
+        if self._singles >= SINGLES and not self._flying:
+            self._cut_all()
+            self._send()
         if timeout is None:
             return await waiter
         self._limited.add(waiter)
@@ -118,6 +129,8 @@ class Putting:
         self, topic: str, values: Iterable[bytes], timeout: float | None
     ) -> Receipt | None:
         """Put all values in order; return the receipt of the last when all are stored."""
+        if timeout is not None:
+            check_wait(timeout)
         pieces = self._pieces(values)
         if not pieces:
             return None
@@ -258,7 +271,8 @@ class Putting:
     def _too_large(self, size: int) -> PayloadTooLarge:
         most = self._most - MESSAGE_BYTES
         message = f"the message is {size:,} bytes long (limit {most:,})"
-        return PayloadTooLarge("bytes", most).reworded(message)
+        remedy = SPLIT if most == PAYLOAD_BYTES_MAX else ""
+        return PayloadTooLarge("bytes", most).reworded(message, remedy)
 
     def _turn_ends(self) -> None:
         self._due = False
@@ -281,6 +295,7 @@ class Putting:
             message = f"topic {parcel.topic!r}: cannot pack {count} messages: {error!r}"
             self._refused(parcel, OncecastError(message))
             return
+        self._singles = self._singles + 1 if count == 1 else 0
         self._bytes += parcel.bytes
         self._tickets += 1
         self._flying[self._tickets] = parcel

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from oncecast.client.arguments import check_names, check_sendable
+from oncecast.client.arguments import check_names, check_sendable, check_wait
 from oncecast.client.session import local
 from oncecast.errors import Closed, OncecastError, TimedOut
 from oncecast.kernel.protocol import Value
@@ -44,7 +44,10 @@ class Requests:
 
     def seconds(self, timeout: float | None) -> float:
         """Return `timeout`, or the client's own if it is None."""
-        return self.timeout if timeout is None else timeout
+        if timeout is None:
+            return self.timeout
+        check_wait(timeout)
+        return timeout
 
     # -- asking --
 

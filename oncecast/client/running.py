@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from oncecast.client.access import AccessControl
 from oncecast.client.cluster import Cluster
@@ -21,7 +21,6 @@ from oncecast.client.requests import Requests
 from oncecast.client.scanning import Scans
 from oncecast.client.session import local
 from oncecast.client.session.client import ClientSession
-from oncecast.client.state import StateDirectory
 from oncecast.client.subscription import Subscription
 from oncecast.client.subscriptions import MakeSubscription, Subscriptions
 from oncecast.client.topics import Topics
@@ -29,6 +28,9 @@ from oncecast.errors import Closed, OncecastError
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.wire.frames import TopicView
+
+if TYPE_CHECKING:
+    from oncecast.client.state import StateDirectory
 
 
 class Observer(Protocol):
@@ -49,20 +51,22 @@ class Running:
         make_subscription: MakeSubscription = Subscription,
         observe: Callable[[ClientSession], Observer] | None = None,
     ) -> None:
-        first, *others = options.addresses
+        rng = Random()  # SystemRandom makes a system call for each number.
+        first, *others = options.begin_at(rng)
         self.options = options
         self.session = ClientSession(
             NodeId(f"client/{secrets.token_hex(8)}"),
-            Random(),  # SystemRandom makes a system call for each number.
+            rng,
             node=NodeId(first),
             others=tuple(map(NodeId, others)),
             producer=options.name or "",
             incarnation=secrets.token_hex(16),
             durable=options.state is not None,
             moved=self._moved,
+            any_replica=options.any_replica,
         )
         stack = Stack([self.session])
-        self._state = None if options.state is None else StateDirectory(options.state)
+        self._state = open_state(options)
         self.runtime = ClientRuntime(
             stack,
             self.session,
@@ -203,6 +207,14 @@ class Running:
         if self._state is not None:
             self._state.close()
             self._state = None
+
+
+def open_state(options: ClientOptions) -> StateDirectory | None:
+    if options.state is None:
+        return None
+    from oncecast.client.state import StateDirectory  # here: most clients store nothing
+
+    return StateDirectory(options.state)
 
 
 async def failed(work: list[Coroutine[Any, Any, Any]]) -> list[BaseException]:

@@ -71,12 +71,17 @@ class Slice(NamedTuple):
 
 
 class Located(NamedTuple):
-    """The offset of a start, the epoch of the topic, and the first and next offset of the topic."""
+    """The offset of a start, the epoch of the topic, and the first and next offset of the topic.
+
+    `time` is when the message at `offset` was appended, in microseconds since 1970; 0 if there is
+    none.
+    """
 
     offset: int
     topic_id: int
     first: int
     next: int
+    time: int = 0
 
 
 class Scans:
@@ -85,7 +90,7 @@ class Scans:
 
     async def locate(self, topic: str, start: Start) -> Located:
         found = await self._scan(Scan(0, topic, start))
-        return Located(found.offset, found.topic_id, found.first, found.next)
+        return Located(found.offset, found.topic_id, found.first, found.next, found.time)
 
     async def pages(
         self,

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Self
 
-from oncecast.client.arguments import check_start
+from oncecast.client.arguments import check_count, check_start, check_wait
 from oncecast.client.requests import Requests
 from oncecast.client.session.inbox import Inbox
 from oncecast.client.session.local import (
@@ -80,6 +80,9 @@ class Subscription:
         self._hailed = False  # another thread has scheduled `_took`
         requests.send(Read(topic, name, -1 if start_at is None else start_at, push))
 
+    def __repr__(self) -> str:
+        return f"<Subscription {self.name!r} of topic {self.topic!r}>"
+
     # -- getting --
 
     async def get(self, timeout: float | None = None) -> Message | None:
@@ -100,8 +103,7 @@ class Subscription:
 
     async def get_many(self, count: int, timeout: float | None = None) -> list[Message]:
         """Return 1 to `count` messages, or [] if none arrives within `timeout` seconds."""
-        if count < 1:
-            raise InvalidArgument(f"count is {count}", "ask for at least one message")
+        check_count(count)
         if not self._queue:
             self._ask()
             if not await self._arrival(timeout):
@@ -177,6 +179,7 @@ class Subscription:
         if timeout is None:
             await self._message()
             return True
+        check_wait(timeout)
         if timeout <= 0:
             return await self._at_hand()
         try:

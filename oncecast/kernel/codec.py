@@ -6,12 +6,10 @@ and a length is limited by the bytes that are present.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Union
 
 import msgspec
-from msgspec import inspect
 
 from oncecast.errors import Malformed
 from oncecast.kernel.protocol import Value
@@ -26,6 +24,7 @@ DECODERS_MAX = 256  # cached decoders; a node has about five
 class Codec:
     """Encodes and decodes a set of types, such as the messages of a stack or its records.
 
+    A field must not be a view, such as a memoryview: the next read overwrites the receive buffer.
     A codec for untrusted senders is `wary`: it refuses a large buffer with too many items.
     """
 
@@ -55,7 +54,6 @@ class Nothing(Value):
 def _decoder(kinds: tuple[type[Value], ...]) -> msgspec.msgpack.Decoder[Any]:
     """Check the types and return a decoder; cached, because simulated nodes restart often."""
     _refuse_equal_tags(kinds)
-    _refuse_views(kinds)
     union: Any = Union[kinds] if kinds else Nothing  # noqa: UP007  # the members are only known now
     return msgspec.msgpack.Decoder(union)
 
@@ -72,29 +70,5 @@ def _refuse_equal_tags(kinds: tuple[type[Value], ...]) -> None:
             )
 
 
-def _refuse_views(kinds: tuple[type[Value], ...]) -> None:
-    """Raise TypeError for views, because the next read overwrites the receive buffer."""
-    for kind in kinds:
-        for type_ in _types_in(inspect.type_info(kind), []):
-            if isinstance(type_, inspect.MemoryViewType | inspect.RawType):
-                raise TypeError(
-                    f"{named(kind)} has a field that is a view of a reused receive buffer; "
-                    "declare it as bytes"
-                )
-
-
 def named(kind: type[Value]) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _types_in(type_: object, seen: list[object]) -> Iterator[object]:
-    """Yield a type and the types of its fields, items and alternatives."""
-    if any(type_ is other for other in seen):
-        return
-    seen.append(type_)
-    yield type_
-    for name in getattr(type_, "__struct_fields__", ()):
-        content = getattr(type_, name)
-        for part in content if isinstance(content, tuple) else (content,):
-            if isinstance(part, inspect.Type | inspect.Field):
-                yield from _types_in(part, seen)

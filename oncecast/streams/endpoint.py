@@ -94,7 +94,8 @@ class Endpoint:
                 enough = matched.wait(lambda peers: len(peers) >= count)
                 return await self._node.unless_stopped(enough)
         except TimeoutError:
-            wanted = f"{count} {self.counterparts} for {timeout:g} s"
+            noun = self.counterparts.removesuffix("s" if count == 1 else "")
+            wanted = f"{count} {noun} for {timeout:g} s"
             others = [each for each in self._node.streams.remote_streams() if each != self.name]
             raise NotMatched(
                 self.name, wanted, len(matched.value), self._mismatched, others

@@ -59,6 +59,57 @@ def test_put_many_waits_for_buffer_space_and_stores_all(
     run(story())
 
 
+def test_put_of_a_lone_publisher_is_sent_at_once() -> None:
+    async def story() -> None:
+        desk = Desk()
+        for number in range(20):
+            work = asyncio.create_task(desk.putting.put("t", b"x"))
+            await asyncio.sleep(0)  # the task runs up to its first wait
+            assert len(desk.asked) == number + (number >= putting.SINGLES)
+            await desk.until(number + 1)
+            desk.store(number, number)
+            assert await work == (number, True)
+
+    run(story())
+
+
+@pytest.mark.parametrize("before", [0, putting.SINGLES])
+def test_puts_of_one_turn_share_a_batch_if_they_did_before(before: int) -> None:
+    """Only a put after many single ones gets ahead of the rest of its turn, and only once."""
+
+    async def together(desk: Desk, counts: list[int]) -> None:
+        first = len(desk.asked)
+        works = [asyncio.create_task(desk.putting.put("t", b"x")) for _ in range(sum(counts))]
+        await desk.until(first + len(counts))
+        assert [each.count for each in desk.asked[first:]] == counts
+        for number in range(first, len(desk.asked)):
+            desk.store(number, number)
+        await asyncio.gather(*works)
+
+    async def story() -> None:
+        desk = Desk()
+        for counts in (*[[1]] * before, [1, 2] if before else [3], [3], [3]):
+            await together(desk, counts)
+
+    run(story())
+
+
+def test_put_waits_for_the_end_of_the_turn_while_a_batch_is_in_flight() -> None:
+    async def story() -> None:
+        desk = Desk()
+        desk.putting._singles = putting.SINGLES
+        works = [asyncio.create_task(desk.putting.put("t", b"x"))]
+        await desk.until(1)
+        works += [asyncio.create_task(desk.putting.put("t", b"x")) for _ in range(2)]
+        await desk.until(2)
+        assert [each.count for each in desk.asked] == [1, 2]
+        for number in range(2):
+            desk.store(number, number)
+        await asyncio.gather(*works)
+
+    run(story())
+
+
 def test_put_many_returns_the_receipt_of_its_last_message() -> None:
     """SVC-2"""
 

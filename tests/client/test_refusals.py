@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from math import nan
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import oncecast
-from oncecast import errors
+from oncecast import Policy, errors
 from oncecast.client import putting
 from oncecast.client.arguments import check_topic
 from tests.client.serving import run, serving
@@ -181,6 +182,64 @@ def test_empty_name_is_refused() -> None:
     for name in ("", "x" * 256):
         with pytest.raises(errors.InvalidName, match="client"):
             oncecast.connect(name=name)
+
+
+@pytest.mark.parametrize(
+    ("options", "fact"),
+    [
+        ({"address": 7400}, "address is 7400; use a str"),
+        ({"timeout": "5"}, "timeout is '5'; use seconds, 0 or more"),
+        ({"timeout": nan}, "timeout is nan"),
+        ({"connect_timeout": -1.0}, "connect_timeout is -1.0"),
+    ],
+)
+def test_wrong_option_is_named(options: dict[str, Any], fact: str) -> None:
+    """SVC-7"""
+    with pytest.raises(errors.InvalidArgument, match=fact):
+        oncecast.connect(**options)
+
+
+def test_argument_of_a_wrong_type_is_named(tmp_path: Path) -> None:
+    """SVC-7"""
+    wrong: Any = "x"
+
+    async def story() -> None:
+        async with serving(tmp_path) as node, oncecast.connect(node) as client:
+            for call, name in (
+                (client.create_topic("t", Policy(age_us=wrong)), "age_us"),
+                (client.subscribe("t", start_at=wrong), "start_at"),
+                (client.remove_replica(cast("str", 5)), "remove"),
+            ):
+                with pytest.raises(errors.InvalidArgument, match=f"^{name}: expected `"):
+                    await call
+            with pytest.raises(errors.InvalidArgument, match="the password is not a str"):
+                await client.access.add_user("ann", cast("str", 5), admin=True)
+
+    run(story())
+
+
+def test_timeout_and_count_of_a_wrong_type_are_named(tmp_path: Path) -> None:
+    """SVC-7"""
+    wrong: Any = "x"
+
+    async def story() -> None:
+        async with serving(tmp_path) as node, oncecast.connect(node) as client:
+            news = await client.subscribe("news", "ann")
+            assert repr(news) == "<Subscription 'ann' of topic 'news'>"
+            for call in (news.get(wrong), news.get(nan), news.get_many(1, wrong)):
+                with pytest.raises(errors.InvalidArgument, match=r"timeout is .*; use seconds"):
+                    await call
+            for put in (
+                client.put("news", b"", None, None, wrong),
+                client.put_many("news", [], wrong),
+            ):
+                with pytest.raises(errors.InvalidArgument, match="timeout is 'x'; use seconds"):
+                    await put
+            assert await news.get(0) is None  # nothing was put
+            with pytest.raises(errors.InvalidArgument, match="count is 'x'; ask for at least"):
+                await news.get_many(wrong)
+
+    run(story())
 
 
 def test_unreachable_node_raises_not_connected(tmp_path: Path) -> None:

@@ -74,8 +74,36 @@ def test_client_without_a_certificate_is_refused_by_default(
     async def test() -> None:
         tls = oncecast.Tls.from_files(ca=authority.ca)
         async with serving(tmp_path, authority, None) as node:
-            with pytest.raises(NotConnected):
+            with pytest.raises(NotConnected, match="accepts, as `tls`"):
                 async with oncecast.connect(node.me, tls=tls, connect_timeout=0.5):
                     pass
+
+    run(test())
+
+
+def test_client_without_tls_is_told_to_use_it(authority: Authority, tmp_path: Path) -> None:
+    """SEC-2"""
+
+    async def test() -> None:
+        async with serving(tmp_path, authority, None) as node:
+            with pytest.raises(NotConnected, match="give its CA, as `tls`") as error:
+                async with oncecast.connect(node.me, connect_timeout=0.5):
+                    pass
+            assert error.value.in_cli().endswith("give its CA, with --tls or --tls-ca")
+
+    run(test())
+
+
+def test_client_with_another_authority_is_told_so(authority: Authority, tmp_path: Path) -> None:
+    """SEC-2"""
+
+    async def test() -> None:
+        tls = oncecast.Tls.from_files(ca=Authority(tmp_path).ca)
+        async with serving(tmp_path, authority, None) as node:
+            with pytest.raises(NotConnected, match="its certificate is not accepted: ") as error:
+                async with oncecast.connect(node.me, tls=tls, connect_timeout=0.5):
+                    pass
+            assert "use the CA that has signed it" in str(error.value)
+            assert "_ssl.c" not in str(error.value)
 
     run(test())

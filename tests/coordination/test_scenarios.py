@@ -54,6 +54,12 @@ def test_fifo_queue_delivers_each_element_exactly_once(first: int) -> None:
     assert_no_violation(QUEUE_FIFO, first)
 
 
+def test_withdrawn_request_that_does_not_wait_may_get_an_empty_answer() -> None:
+    """DDS-5"""
+    outcome = run(QUEUE_FIFO, 1000324)
+    assert outcome.ok, outcome.violation
+
+
 @seeds(50)
 def test_paxos_queue_delivers_each_element_at_most_once_while_a_minority_crashes(
     first: int,

@@ -69,6 +69,13 @@ def encoded() -> list[type[msgspec.Struct]]:
     return sorted(tagged, key=lambda each: (each.__module__, each.__qualname__))
 
 
+def parts(hint: object) -> Iterator[object]:
+    """Yield a type expression and everything that it is built from."""
+    yield hint
+    for part in typing.get_args(hint):
+        yield from parts(part)
+
+
 def explicit_tag(type_: type) -> str | None:
     node = ast.parse(dedent(inspect.getsource(type_))).body[0]
     assert isinstance(node, ast.ClassDef)
@@ -81,6 +88,17 @@ def explicit_tag(type_: type) -> str | None:
 def test_every_encoded_type_has_an_explicit_tag() -> None:
     """A class that is renamed keeps its tag, and so its format."""
     assert [each.__qualname__ for each in encoded() if explicit_tag(each) is None] == []
+
+
+def test_no_encoded_type_has_a_view_of_the_receive_buffer() -> None:
+    """The next read overwrites the buffer, so that a view would change after it was decoded."""
+    views = [
+        each.__qualname__
+        for each in encoded()
+        for hint in typing.get_type_hints(each).values()
+        if {memoryview, msgspec.Raw} & set(parts(hint))
+    ]
+    assert views == []
 
 
 def test_tags_are_the_ones_that_older_versions_wrote() -> None:

@@ -60,6 +60,9 @@ class Agreed(Protocol):
     def leads(self, now: float) -> bool:
         return self._group.leader.me == self.me and not self._group.unsure
 
+    def follows(self, now: float) -> bool:
+        return False
+
     def nodes(self) -> tuple[NodeId, ...]:
         return self._group.nodes
 

@@ -54,6 +54,9 @@ class Leader:
     def leads(self, now: float) -> bool:
         return self.sure
 
+    def follows(self, now: float) -> bool:
+        return False
+
     def nodes(self) -> tuple[NodeId, ...]:
         return (ME, OTHER)
 

@@ -89,12 +89,13 @@ class ClientSession(Protocol):
         read_ahead: int = READ_AHEAD,
         outbox_bytes: int = OUTBOX_BYTES,
         moved: Callable[[NodeId], int] | None = None,  # bytes over the link to a node, both routes
+        any_replica: bool = False,  # scan at any replica of a group, not only at its leader
     ) -> None:
         super().__init__(me, rng)
         self.identity = Identity(producer, incarnation, durable)
         self._alarm = Alarm(self)
         nodes = tuple(dict.fromkeys((node, *others)))
-        self.routes = Routes(self, nodes, pending=self, moved=moved)
+        self.routes = Routes(self, nodes, pending=self, moved=moved, any_replica=any_replica)
         self._at = self.routes.at
         self.calls = Calls(self, self.identity, self._alarm, self.routes)
         self.flows: dict[str, Flow] = {}
@@ -329,7 +330,9 @@ class ClientSession(Protocol):
         self._look(LookAccess(self.calls.new_id(), show.first), show.ticket, show.timeout)
 
     def _survey(self, survey: local.Survey) -> None:
-        scan = msgspec.structs.replace(survey.scan, id=self.calls.new_id())
+        scan = msgspec.structs.replace(
+            survey.scan, id=self.calls.new_id(), any_replica=self.routes.any_replica
+        )
         self._look(scan, survey.ticket, survey.timeout)
 
     def _show_group(self, group: local.Group) -> None:

@@ -318,6 +318,7 @@ class Reader:
             return
         match outcome:
             case errors.Repositioned(epoch, cursor):
+                acks.void(Acked(cursor))  # the epoch has ended, even if an own seek is in flight
                 self._repositioned(epoch, cursor)
             case errors.Refusal():
                 self._end(outcome)
@@ -478,20 +479,18 @@ class Reader:
         self._detach(self._finishing(leave.ticket), leave.timeout)
 
     def _detach(self, then: Then, timeout: float) -> None:
-        calls, acks = self._calls, self._acks
+        calls = self._calls
         # `delivered` is lower after a nack.
         delivered = max(self._at.delivered, self._suspect_below)
         detach = Detach(self.topic, self.subscription, self.epoch, delivered)
 
         def acked(outcome: Outcome) -> None:
-            if isinstance(outcome, errors.Refusal):
-                acks.void(outcome)
             if isinstance(outcome, NoAnswer):
                 then(outcome)
             else:
                 calls.do(detach, then, timeout)
 
-        calls.do(acks.command(), acked, timeout)
+        calls.do(self._acks.command(), acked, timeout)
 
     def _end(self, why: errors.AnyRefusal) -> None:
         if not self.ended:

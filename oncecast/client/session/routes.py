@@ -53,7 +53,10 @@ class Routes:
         nodes: tuple[NodeId, ...],
         pending: Pending,
         moved: Callable[[NodeId], int] | None,
+        *,
+        any_replica: bool = False,  # begin at any replica of a group, not at its leader
     ) -> None:
+        self.any_replica = any_replica
         self._host, self._pending, self._moved = host, pending, moved
         self.entry = Route(host, "", nodes, self, pending)
         self.at: dict[NodeId, Route] = {}  # by current node
@@ -117,7 +120,10 @@ class Routes:
             return route
         if not self._groups:
             self._host.later(SWEEP_EVERY, Sweep())
-        known = tuple(map(NodeId, dict.fromkeys((leader or nodes[0], *nodes))))
+        first = leader or nodes[0]
+        if self.any_replica and nodes:
+            first = self._host.rng.choice(nodes)
+        known = tuple(map(NodeId, dict.fromkeys((first, *nodes))))
         route = self._groups[group] = Route(self._host, group, known, self, self._pending)
         self._index()
         self._host.watch(route.node)

@@ -50,6 +50,7 @@ class Lone:
         incarnation: str = "inc",
         read_ahead: int = 100,
         rng: Random | None = None,
+        any_replica: bool = False,
     ) -> None:
         self.session = ClientSession(
             ME,
@@ -61,6 +62,7 @@ class Lone:
             durable=durable,
             read_ahead=read_ahead,
             outbox_bytes=200,
+            any_replica=any_replica,
         )
         self.session.after = UNSAVED
         self.stack = Stack([self.session])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from oncecast.client.session import routes
@@ -293,3 +295,23 @@ def test_put_to_a_deleted_binding_finds_its_group_again() -> None:
     again = shown(lone, of_g()).call
     assert lone.addressed == [(A, Call(again.id, put.command))]
     assert lone.answer(again, results.Appended(1, 1, True), A).events == [Stored(2, 1, True)]
+
+
+def scans(lone: Lone) -> list[Scan]:
+    return [message for _, message in lone.addressed if isinstance(message, Scan)]
+
+
+def test_scans_with_any_replica_begin_at_random_replicas_and_follow_a_redirect() -> None:
+    """PIPE-1"""
+    begun = set()
+    for seed in range(20):
+        lone = Lone(any_replica=True, rng=Random(seed)).start()
+        lone.ask(Survey(1, Scan(0, "t", do.FromOffset(0), 5, 100, 7), 1000.0))
+        assert [message.any_replica for message in scans(lone)] == [True]
+        shown(lone, of_g())
+        begun |= set(asked(lone, Scan))
+        (first,) = asked(lone, Scan)
+        leader = A if first == B else B
+        lone.hear(Elsewhere(leader, (A, B)), first).wait(1.0)
+        assert set(asked(lone, Scan)) == {leader}
+    assert begun == {A, B}

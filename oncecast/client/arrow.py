@@ -1,0 +1,112 @@
+"""Read a topic as a stream of Arrow batches, for Polars, DuckDB, pandas and other programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from oncecast.client import blocking
+from oncecast.client.options import DEFAULT_ADDRESS
+from oncecast.client.scanning import Located
+from oncecast.client.starts import EARLIEST, NEW, from_offset
+from oncecast.errors import InvalidArgument
+from oncecast.wire.commands import FromOffset, Start
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+BATCH_ROWS = 65_536
+
+
+def read_arrow(
+    topic: str,
+    node: str | blocking.Client = DEFAULT_ADDRESS,  # address of a node, or an open client
+    *,
+    start: Start = EARLIEST,
+    until: int | None = None,  # default: the end of the topic now
+    columns: Sequence[str] | None = None,  # default: all
+    rows: int = BATCH_ROWS,  # maximum messages of a batch
+    follow: float | None = None,  # look for new messages at this interval, in seconds
+) -> pa.RecordBatchReader:
+    """Return the messages from `start` to before `until` as Arrow batches, in order.
+
+    With `follow` the stream waits for new messages, and ends only at `until`. A read moves no
+    cursor and keeps no messages. The errors are those of `scan`.
+    """
+    import_arrow()
+    import pyarrow as pa
+
+    from oncecast.wire.batch_arrow import SCHEMA
+
+    names = SCHEMA.names if columns is None else list(columns)
+    for name in names:
+        if name not in SCHEMA.names:
+            remedy = f"choose from {', '.join(SCHEMA.names)}"
+            raise InvalidArgument(f"column {name!r:.80} does not exist", remedy)
+    if rows < 1:
+        raise InvalidArgument(f"rows is {rows}", "ask for at least one message in a batch")
+    with ExitStack() as opened:
+        client = opened.enter_context(blocking.connect(node)) if isinstance(node, str) else node
+        reading = Reading(client, topic, start, until, follow)
+        schema = pa.schema([SCHEMA.field(name) for name in names])
+        batches = reading.batches(names, rows, opened.pop_all())
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def import_arrow() -> None:
+    """Raise an ImportError that names the package to install if pyarrow is missing."""
+    import oncecast.wire.batch_arrow  # noqa: F401
+
+
+class Reading:
+    """One read of a topic, which a deleted and recreated topic ends."""
+
+    def __init__(
+        self,
+        client: blocking.Client,
+        topic: str,
+        start: Start,
+        until: int | None,
+        follow: float | None,
+    ) -> None:
+        self._client, self._topic, self._until, self._follow = client, topic, until, follow
+        found = client.locate(topic, start)
+        self._topic_id = found.topic_id
+        self._at = start.offset if isinstance(start, FromOffset) else found.offset
+        self._end = self._reachable(found)
+
+    def _reachable(self, found: Located) -> int:
+        """Return the end of the messages to read now."""
+        if self._until is None:
+            return found.next
+        return self._until if self._follow is None else min(self._until, found.next)
+
+    def batches(
+        self, names: Sequence[str], rows: int, opened: ExitStack
+    ) -> Iterator[pa.RecordBatch]:
+        from oncecast.client.columns import batches
+
+        with opened:
+            while True:
+                slices = self._client.scan(
+                    self._topic, from_offset(self._at), self._end, topic_id=self._topic_id
+                )
+                for each in batches(slices, names, rows_max=rows):
+                    yield from cut(each, rows)
+                if self._follow is None or self._end == self._until:
+                    return
+                self._wait(self._follow)
+
+    def _wait(self, interval: float) -> None:
+        """Wait for messages after those that were read."""
+        self._at = self._end
+        while self._end == self._at:
+            time.sleep(interval)
+            self._end = self._reachable(self._client.locate(self._topic, NEW))
+
+
+def cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+    for first in range(0, len(batch), rows):
+        yield batch.slice(first, rows)

@@ -1,0 +1,40 @@
+"""The error of a client that reaches no node."""
+
+from __future__ import annotations
+
+import ssl
+
+from oncecast.client.unreachable import Problem, not_connected, problem_of
+from oncecast.errors import NetworkError, NotOncecast
+from oncecast.kernel.protocol import NodeId
+
+a, b, c = map(NodeId, ("a:1", "b:2", "c:3"))
+
+
+def test_problem_that_several_nodes_share_is_named_once() -> None:
+    """CLI-3"""
+    refused = Problem("Connection refused")
+    error = not_connected({a: refused, b: Problem(), c: refused}, refused=False)
+    assert error.message == "cannot connect to a:1, c:3: Connection refused, b:2: no answer"
+
+
+def test_command_gets_a_remedy_in_its_own_words() -> None:
+    """CLI-3"""
+    closed = problem_of(NetworkError("closed by the other side"), tls=False)
+    error = not_connected({a: closed}, refused=False)
+    assert str(error).endswith("; if the node uses TLS, give its CA, as `tls`")
+    assert error.in_cli().endswith("; if the node uses TLS, give its CA, with --tls or --tls-ca")
+
+
+def test_other_program_is_not_told_to_use_tls() -> None:
+    """CLI-3"""
+    problem = problem_of(NetworkError(str(NotOncecast("starts with HTTP"))), tls=False)
+    assert not problem.remedy
+
+
+def test_reason_of_a_rejected_certificate_has_no_full_stop() -> None:
+    """SEC-2"""
+    mismatch = ssl.SSLCertVerificationError()
+    mismatch.verify_message = "Hostname mismatch."
+    problem = problem_of(mismatch, tls=True)
+    assert problem.fact == "its certificate is not accepted: Hostname mismatch"

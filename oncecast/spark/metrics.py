@@ -14,15 +14,19 @@ from pyspark.sql import functions as f
 from oncecast.lab.papers.tables import Cell, Table
 from oncecast.spark.experiments.finding import Figure, Figures, Finding, collected
 from oncecast.spark.metrics_figure import NODE_EVENTS, SHARES, draw
-from oncecast.spark.transformations import READER
-from oncecast.spark.transformations import TRACE as LINE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TRACE = f"{LINE}, node string"  # a trace may name the node of a client
+# A line of a trace of `oncecast load --trace`.
+TRACE = (
+    "line long, time double, kind string, client string, topic string, subscription string, "
+    "producer string, sequence long, offset long, redelivered boolean, node string"
+)
+READER = ("topic", "subscription")
 MESSAGE = ("topic", "producer", "sequence")
 STEPS = 100  # maximum time steps in a figure
+FRAMING = ("begin", "end")  # kinds of lines that are not events
 RATES = ("stored", "delivered", "redelivered")
 STORED, GOT = "put to stored", "put to delivery"
 
@@ -112,7 +116,7 @@ def load(trace: DataFrame) -> DataFrame:
         return f.count(f.when(f.col("kind") == kind, 1))
 
     name = f.coalesce("node", "client").alias("name")
-    each = trace.where(~f.col("kind").isin(*NODE_EVENTS)).groupBy(name)
+    each = trace.where(~f.col("kind").isin(*NODE_EVENTS, *FRAMING)).groupBy(name)
     sums = each.agg(
         f.first(f.col("node").isNotNull()).alias("is_node"),
         count("put").alias("puts"),

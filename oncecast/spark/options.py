@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -13,13 +12,12 @@ from oncecast import errors
 from oncecast.client import blocking
 from oncecast.client.client import DEFAULT_ADDRESS
 from oncecast.client.login import Login
-from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.errors import BadOption
 from oncecast.network.tls import Tls
-from oncecast.wire.commands import Start
+from oncecast.wire.retention import Policy
 
-Ends = Start | dict[str, Start]  # for all topics, or for each
 ZSTD_MAX = 22
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 CONNECT = 5.0  # seconds in which a running node answers
 REMEDY = 'start a node there with "oncecast serve", or set option address to a running node'
 
@@ -38,18 +36,6 @@ def text(value: str) -> str:
     if not value.strip():
         raise ValueError("the value is empty")
     return value.strip()
-
-
-def names(value: str) -> tuple[str, ...]:
-    return tuple(text(each) for each in value.split(","))
-
-
-def pattern(value: str) -> str:
-    try:
-        re.compile(text(value))
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from None
-    return text(value)
 
 
 def flag(value: str) -> bool:
@@ -72,30 +58,27 @@ def level(value: str) -> int:
     return positive(value)
 
 
-def ends(value: str) -> Ends:
-    """Parse `earliest`, `latest`, or JSON offsets by topic; -2 is earliest and -1 latest."""
-    if value.strip().lower() in ("earliest", "latest"):
-        return EARLIEST if value.strip().lower() == "earliest" else NEW
-    try:
-        found = json.loads(value)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(type(each) is int for each in found.values()):
-        raise ValueError('use earliest, latest, or offsets such as {"topic": 17}')
-    return {topic: by_number(offset) for topic, offset in found.items()}
+def version(value: str) -> int:
+    if not re.fullmatch(r"\d{1,18}", value.strip()):
+        raise ValueError("use an integer of at least 0")
+    return int(value)
 
 
-def by_number(offset: int) -> Start:
-    if offset < -2:
-        raise ValueError(f"offset {offset} is too low (minimum 0; -2 is earliest, -1 latest)")
-    return {-2: EARLIEST, -1: NEW}.get(offset) or from_offset(offset)
+def replay(value: str) -> bool:
+    """Return whether a repeated batch is compared with the published one."""
+    if value.lower() not in ("check", "skip"):
+        raise ValueError("use check or skip")
+    return value.lower() == "check"
 
 
-def moment(value: str) -> Start:
-    """Parse milliseconds since 1970, as in Spark's Kafka source."""
-    if not re.fullmatch(r"\d{1,14}", value.strip()):
-        raise ValueError("use milliseconds since 1970")
-    return from_time(int(value) / 1e3)
+def retention(value: str) -> Policy:
+    """Parse `all`, or an age such as 12h or 7d."""
+    if value.strip().lower() == "all":
+        return Policy(keep_all=True)
+    found = re.fullmatch(r"([1-9]\d{0,8})([smhd])", value.strip())
+    if found is None:
+        raise ValueError("use all, or an age such as 90s, 12h or 7d")
+    return Policy(age_us=int(found[1]) * SECONDS[found[2]] * 1_000_000)
 
 
 ADDRESS = [
@@ -109,42 +92,52 @@ ADDRESS = [
     Option("token", text, None, "token to log in with, instead of `user` and `password`"),
     Option("timeout", positive, "60", "seconds to wait for an answer of the node"),
 ]
-SOURCE = [
-    *ADDRESS,
-    Option("topics", names, None, "names separated by commas; or use `topicPattern`"),
-    Option("topicPattern", pattern, None, "regular expression for whole topic names"),
-    Option("startingOffsets", ends, None, "`earliest`, `latest`, or JSON with offsets"),
-    Option(
-        "startingTimestamp", moment, None, "milliseconds since 1970, instead of `startingOffsets`"
-    ),
-    Option("endingOffsets", ends, None, "batch only: `latest`, or JSON with offsets"),
-    Option("endingTimestamp", moment, None, "batch only: milliseconds since 1970"),
-    Option(
-        "maxOffsetsPerTrigger", positive, None, "streaming only: maximum messages per micro-batch"
-    ),
-    Option(
-        "minPartitions", positive, None, "minimum number of tasks, unless there are fewer messages"
-    ),
-    Option("maxRecordsPerPartition", positive, None, "maximum messages per task"),
-    Option("includeHeaders", flag, "false", "add the column `headers`"),
-    Option(
-        "failOnDataLoss", flag, "true", "fail the query if messages are gone; otherwise skip them"
-    ),
-    Option(
-        "subscription",
-        text,
-        None,
-        "streaming only: subscription that keeps messages until Spark commits",
-    ),
-]
 SINK = [
     *ADDRESS,
-    Option("topic", text, None, "topic of all rows; or use a column `topic`"),
+    Option("topic", text, None, "topic of all rows; without it, the column `topic` decides"),
     Option("zstd", level, None, "compression level, 1 to 22"),
+    Option("createTopics", flag, "true", "create missing topics"),
+    Option(
+        "topicPolicy",
+        retention,
+        "all",
+        "retention of topics that the sink creates: `all`, or an age such as `7d`",
+    ),
+    Option(
+        "failOnDataLoss",
+        flag,
+        "true",
+        "fail if a topic would drop the rows, without retention or a subscription",
+    ),
+    Option("txnAppId", text, None, "identity of the rows, instead of the id of the query"),
+    Option("txnVersion", version, None, "batch only: number of this batch, with `txnAppId`"),
+    Option(
+        "replay",
+        replay,
+        "check",
+        "`check`: fail if a repeated batch differs from the published one; `skip`: do not compare",
+    ),
 ]
 
 
-SPARKS_OWN = {"checkpointlocation"}  # Spark passes its own options as well
+SPARKS_OWN = {"checkpointlocation", "queryname"}  # Spark passes its own options as well
+# Options of Spark's Kafka connector, and the remedy for each.
+KAFKA = {
+    "assign": "a topic has no partitions: name it in option topics",
+    "groupidprefix": "use option subscription, which names the cursor of a stream",
+    "kafka.group.id": "use option subscription, which names the cursor of a stream",
+    "kafka.bootstrap.servers": "set option address to a node of oncecast",
+    "kafkaconsumer.polltimeoutms": "use option timeout, in seconds",
+    "fetchoffset.numretries": "use option timeout: the client retries until then",
+    "fetchoffset.retryintervalms": "use option timeout: the client retries until then",
+}
+
+
+def of_kafka(key: str) -> str | None:
+    """Return what to use instead of this option of the Kafka connector, or None."""
+    if key.startswith("kafka.") and key not in KAFKA:
+        return "it configures a Kafka client; use address, tlsCa, user, password or token"
+    return KAFKA.get(key)
 
 
 def parse(known: list[Option], given: Mapping[str, str]) -> dict[str, Any]:
@@ -153,7 +146,8 @@ def parse(known: list[Option], given: Mapping[str, str]) -> dict[str, Any]:
     for key in given:
         if key.lower() not in by_key and key.lower() not in SPARKS_OWN:
             allowed = ", ".join(option.name for option in known)
-            raise BadOption(f"unknown option {key!r}", f"choose from {allowed}")
+            remedy = of_kafka(key.lower()) or f"choose from {allowed}"
+            raise BadOption(f"unknown option {key!r}", remedy)
     found: dict[str, Any] = {}
     for key, option in by_key.items():
         value = given.get(key, option.default)
@@ -192,8 +186,11 @@ class Node:
         return cls(address, cluster, float(found["timeout"]), files if ca else (), login)
 
     @contextmanager
-    def connect(self, *, patient: bool = False) -> Iterator[blocking.Client]:
-        """Connect to the node. `patient` waits longer, for a node that restarts during a query."""
+    def connect(self, *, patient: bool = False, scans: bool = False) -> Iterator[blocking.Client]:
+        """Connect to the node. `patient` waits longer, for a node that restarts during a query.
+
+        A client that only `scans` begins at any replica, so that tasks spread over all of them.
+        """
         tls = None
         if self.tls:
             certificate, key, ca = self.tls
@@ -207,6 +204,7 @@ class Node:
             user=self.login.user,
             password=self.login.password,
             token=self.login.token,
+            any_replica=scans,
         )
         try:
             client.__enter__()
@@ -217,69 +215,37 @@ class Node:
 
 
 @dataclass(frozen=True)
-class SourceOptions:
-    node: Node
-    topics: tuple[str, ...]
-    pattern: str | None
-    start: Ends | None
-    end: Ends | None
-    rows_max: int | None
-    partitions_min: int | None
-    partition_rows_max: int | None
-    headers: bool
-    fail_on_loss: bool
-    subscription: str | None
-
-    @classmethod
-    def of(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-        found = parse(SOURCE, given)
-        if (found["topics"] is None) == (found["topicPattern"] is None):
-            raise BadOption("set one of the options topics and topicPattern")
-        for one, other in (
-            ("startingOffsets", "startingTimestamp"),
-            ("endingOffsets", "endingTimestamp"),
-        ):
-            if found[one] is not None and found[other] is not None:
-                raise BadOption(f"set only one of the options {one} and {other}")
-        wrong = ("endingOffsets", "endingTimestamp") if streaming else ("maxOffsetsPerTrigger",)
-        wrong = wrong if streaming else (*wrong, "subscription")
-        for name in wrong:
-            if found[name] is not None:
-                kind = "a batch" if streaming else "a streaming"
-                raise BadOption(f"option {name} is only allowed in {kind} query")
-        start = found["startingOffsets"] or found["startingTimestamp"]
-        end = found["endingOffsets"] or found["endingTimestamp"]
-        if start == NEW and not streaming:
-            raise BadOption(
-                "option startingOffsets is latest, which makes a batch empty",
-                "use an earlier start",
-            )
-        if end == EARLIEST:
-            raise BadOption(
-                "option endingOffsets is earliest, which makes a batch empty", "use a later end"
-            )
-        return cls(
-            node=Node.of(found),
-            topics=found["topics"] or (),
-            pattern=found["topicPattern"],
-            start=start,
-            end=end,
-            rows_max=found["maxOffsetsPerTrigger"],
-            partitions_min=found["minPartitions"],
-            partition_rows_max=found["maxRecordsPerPartition"],
-            headers=found["includeHeaders"],
-            fail_on_loss=found["failOnDataLoss"],
-            subscription=found["subscription"],
-        )
-
-
-@dataclass(frozen=True)
 class SinkOptions:
     node: Node
     topic: str | None
     zstd: int | None
+    create: bool
+    policy: Policy
+    keep: bool
+    app: str | None
+    version: int | None
+    check: bool
+    checkpoint: str | None  # as passed by Spark, if it is set as an option
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> SinkOptions:
+    def of(cls, given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         found = parse(SINK, given)
-        return cls(Node.of(found), found["topic"], found["zstd"])
+        if streaming and found["txnVersion"] is not None:
+            raise BadOption(
+                "option txnVersion is only allowed in a batch write",
+                "remove it: the number of the micro-batch is the version",
+            )
+        if not streaming and (found["txnAppId"] is None) != (found["txnVersion"] is None):
+            raise BadOption("set both of the options txnAppId and txnVersion, or none")
+        return cls(
+            node=Node.of(found),
+            topic=found["topic"],
+            zstd=found["zstd"],
+            create=found["createTopics"],
+            policy=found["topicPolicy"],
+            keep=found["failOnDataLoss"],
+            app=found["txnAppId"],
+            version=found["txnVersion"],
+            check=found["replay"],
+            checkpoint=given.get("checkpointlocation"),
+        )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-PIECE_BYTES = 128 << 20  # bytes per task, as for files in Spark
-PIECE_BYTES_MIN = 4 << 20  # smaller pieces are not worth a task
+TASK_BYTES = 128 << 20  # bytes per task, as for files in Spark
+TASK_BYTES_MIN = 4 << 20  # fewer bytes are not worth a task
+RANGE_BYTES = 32 << 10  # a further topic costs a task as much time as this many bytes
 
 
 class Position(NamedTuple):
@@ -77,25 +79,64 @@ def limited(start: Positions, end: Positions, rows_max: int) -> dict[str, Positi
 
 
 def enough(ranges: list[Range], cores: int) -> int:
-    """Return a number of pieces that keeps all cores busy without too many task starts.
+    """Return a number of tasks that keeps all cores busy without too many task starts.
 
     A task start costs as much as thousands of messages.
     """
-    total = sum(each.bytes for each in ranges)
-    whole = up(up(total, PIECE_BYTES), cores) * cores
-    return min(whole, max(1, up(total, PIECE_BYTES_MIN)))
+    total = sum(each.bytes + RANGE_BYTES for each in ranges)
+    whole = up(up(total, TASK_BYTES), cores) * cores
+    return min(whole, max(1, up(total, TASK_BYTES_MIN)))
 
 
-def split(ranges: list[Range], partitions_min: int, rows_max: int | None) -> Iterator[Range]:
-    """Yield at least `partitions_min` pieces of similar size, with up to `rows_max` messages."""
-    total = sum(each.bytes for each in ranges)
-    for each in ranges:
-        rows, first = each.rows, each.first
-        pieces = max(up(each.bytes * partitions_min, total), up(rows, rows_max or rows))
-        pieces = min(rows, pieces)
-        for piece in range(pieces):
-            begin, end = rows * piece // pieces, rows * (piece + 1) // pieces
-            yield each._replace(first=first + begin, until=first + end)
+def packed(ranges: list[Range], tasks_min: int, rows_max: int | None) -> list[tuple[Range, ...]]:
+    """Return the ranges of each task: at least `tasks_min` tasks of similar size in bytes.
+
+    Each task has at least one message and at most `rows_max`. The order of messages is kept.
+    """
+    rows = sum(each.rows for each in ranges)
+    count = min(rows, max(tasks_min, up(rows, rows_max or max(1, rows))))
+    shelf = Shelf(ranges)
+    return [task for number in range(count) for task in shelf.take(number, count, rows_max)]
+
+
+class Shelf:
+    """Ranges from which tasks take their share, from the first message to the last."""
+
+    def __init__(self, ranges: list[Range]) -> None:
+        self._left = deque(ranges)
+        self._bytes = sum(each.bytes for each in ranges)
+        self._taken = 0
+        self._rows = sum(each.rows for each in ranges)
+
+    def take(self, number: int, count: int, rows_max: int | None) -> Iterator[tuple[Range, ...]]:
+        """Yield the share of task `number` of `count`: several tasks if it has too many rows."""
+        last = number + 1 == count
+        share = self._bytes * (number + 1) // count - self._taken
+        rows = self._rows if last else self._fitting(share, self._rows - (count - number - 1))
+        for piece in range(pieces := up(rows, rows_max or rows)):
+            yield tuple(self._cut(rows * (piece + 1) // pieces - rows * piece // pieces))
+
+    def _fitting(self, share: int, rows_max: int) -> int:
+        """Return how many messages fit into `share` bytes: at least 1, at most `rows_max`."""
+        rows = 0
+        for each in self._left:
+            fits = min(each.rows, share // each.size)
+            rows, share = rows + fits, share - fits * each.size
+            if fits < each.rows:
+                break
+        return min(max(rows, 1), rows_max)
+
+    def _cut(self, rows: int) -> Iterator[Range]:
+        """Take this many messages."""
+        self._rows -= rows
+        while rows:
+            first = self._left.popleft()
+            part = first._replace(until=min(first.until, first.first + rows))
+            if part.until < first.until:
+                self._left.appendleft(first._replace(first=part.until))
+            rows -= part.rows
+            self._taken += part.bytes
+            yield part
 
 
 def up(one: int, other: int) -> int:

@@ -7,7 +7,9 @@ from pyspark.sql.types import StructType
 
 from oncecast.errors import BadOption
 from oncecast.spark import sink, source
-from oncecast.spark.options import SOURCE, SinkOptions, SourceOptions, parse
+from oncecast.spark.options import SinkOptions
+from oncecast.spark.source_options import SourceOptions, readable
+from oncecast.spark.source_options import schema as schema_of
 
 
 class OncecastSource(DataSource):
@@ -16,25 +18,31 @@ class OncecastSource(DataSource):
         return "oncecast"
 
     def schema(self) -> str:
-        headers = parse(SOURCE, self.options)["includeHeaders"]
-        columns = source.COLUMNS | (source.HEADERS if headers else {})
-        return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+        return ", ".join(f"`{name}` {kind}" for name, kind in schema_of(self.options).items())
+
+    def _columns(self, schema: StructType) -> dict[str, str]:
+        """Return the columns of the schema, which a user may have chosen."""
+        if not schema.fields:
+            return schema_of(self.options)
+        return readable({field.name: field.dataType.simpleString() for field in schema.fields})
 
     def reader(self, schema: StructType) -> source.BatchReader:
-        return source.BatchReader(SourceOptions.of(self.options, streaming=False))
+        options = SourceOptions.of(self.options, streaming=False)
+        return source.BatchReader(options, self._columns(schema))
 
     def streamReader(self, schema: StructType) -> source.StreamReader:
-        return source.StreamReader(SourceOptions.of(self.options, streaming=True))
+        options = SourceOptions.of(self.options, streaming=True)
+        return source.StreamReader(options, self._columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> sink.BatchWriter:
-        return sink.BatchWriter(self._sink(schema, overwrite))
+        return sink.BatchWriter(self._sink(schema, overwrite, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> sink.StreamWriter:
-        return sink.StreamWriter(self._sink(schema, overwrite))
+        return sink.StreamWriter(self._sink(schema, overwrite, streaming=True))
 
-    def _sink(self, schema: StructType, overwrite: bool) -> SinkOptions:
+    def _sink(self, schema: StructType, overwrite: bool, *, streaming: bool) -> SinkOptions:
         if overwrite:
-            raise BadOption('mode "overwrite" is not supported', 'use "append" or "update"')
-        options = SinkOptions.of(self.options)
+            raise BadOption('mode "overwrite" is not supported', 'use "append"')
+        options = SinkOptions.of(self.options, streaming=streaming)
         sink.check_schema(schema, options)
         return options

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # A small job ends before an optimizing JVM has warmed up.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Without the optimizer, Java reserves only 48 MiB for code, which a long session exceeds.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 LIGHT = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",

@@ -3,15 +3,25 @@
 Each task stages its rows, where readers do not see them. The driver publishes the parts of the
 successful tasks in one command, under the identity (query, batch). A repeated task, or a query
 repeated after a crash, changes nothing that was published. Unpublished parts are dropped.
+
+The command has a digest of the batch, so a query that continues from an older copy of its
+checkpoint ends with an error. The digest is that of Spark's own record of the batch, if the driver
+can read the checkpoint as a local file. Each replay has the same record. Otherwise the digest is a
+sum over the rows.
 """
 
 from __future__ import annotations
 
+import json
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -22,10 +32,29 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from oncecast.client import blocking
-from oncecast.errors import BadOption, BadRows
+from oncecast.errors import (
+    BadOption,
+    BadRows,
+    Denied,
+    NoSuchTopic,
+    NotKept,
+    OldNumber,
+    OncecastError,
+    OtherContent,
+    TakenOver,
+    TopicExists,
+)
 from oncecast.spark.options import SinkOptions
 from oncecast.wire.batch_arrow import from_arrow
 
@@ -35,9 +64,35 @@ IN_FLIGHT = 4  # parts in flight of one task
 WRITTEN: dict[str, tuple[DataType, ...]] = {
     "value": (BinaryType(), StringType()),
     "key": (BinaryType(), StringType()),
-    "headers": (MapType(StringType(), BinaryType()),),
+    "headers": (
+        MapType(StringType(), BinaryType()),
+        ArrayType(StructType().add("key", StringType()).add("value", BinaryType())),
+    ),
     "topic": (StringType(),),
     "timestamp": (TimestampType(),),
+}
+# Columns of frames that were read from topics or from Kafka. The node assigns them.
+IGNORED = ("offset", "producer", "sequence", "partition", "timestampType")
+NEWEST = (
+    "continue from the newest checkpoint; if the rows from here on must be written again, set "
+    "option txnAppId to a new name"
+)
+RECORD = (
+    "ask an administrator for the right to put into topic {!r}, whose owner compares the batches, "
+    "or set option topic"
+)
+REMEDIES: dict[type[OncecastError], str] = {
+    OldNumber: f"the checkpoint is an older copy or a clone: {NEWEST}",
+    OtherContent: (
+        f"the checkpoint is an older copy or a clone: {NEWEST}; if it is the newest and the query "
+        "is not deterministic, set option replay to skip"
+    ),
+    TakenOver: "stop all but one of the queries with this checkpoint or txnAppId",
+    NotKept: (
+        "give it a policy that keeps messages, subscribe to it first, or set option failOnDataLoss "
+        "to false"
+    ),
+    NoSuchTopic: "create it, or set option createTopics to true",
 }
 
 
@@ -46,18 +101,28 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
     if "value" not in found:
         raise BadRows("column `value` is missing", "add it with .select(... as value)")
     for name, kind in found.items():
+        if name in IGNORED:
+            continue
         if name not in WRITTEN:
             allowed = ", ".join(WRITTEN)
             raise BadRows(f"column {name!r} is not supported", f"drop it, or use one of {allowed}")
         if not any(alike(kind, each) for each in WRITTEN[name]):
             allowed = " or ".join(each.simpleString() for each in WRITTEN[name])
             raise BadRows(f"column {name} is {kind.simpleString()}", f"cast it to {allowed}")
-    if ("topic" in found) == (options.topic is not None):
-        raise BadOption("set either option topic or a column `topic`")
+    if "topic" not in found and options.topic is None:
+        raise BadOption("set option topic, or add a column `topic`")
 
 
 def alike(one: DataType, other: DataType) -> bool:
     return one.simpleString() == other.simpleString()
+
+
+class Identity(NamedTuple):
+    """The source and number of a batch, and the run that writes it."""
+
+    source: str
+    number: int
+    run: str = ""
 
 
 @dataclass
@@ -68,14 +133,53 @@ class Parts(WriterCommitMessage):
     number: int
     names: tuple[str, ...]
     topics: tuple[str, ...] = ()  # the topic of each part
+    run: str = ""
+    sums: dict[str, tuple[int, int]] | None = None  # count and sum by topic, if the sink needs them
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.source, self.number, self.run)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Give refusals the remedies of a Spark query."""
+    try:
+        yield
+    except OncecastError as error:
+        if type(error) not in REMEDIES:
+            raise
+        raise error.reworded(remedy=REMEDIES[type(error)]) from None
+
+
+def prepare(client: blocking.Client, topic: str, options: SinkOptions) -> None:
+    """Create the topic if it is missing. Raise NotKept if it would drop the rows.
+
+    Without the right to see the topic, only the publish checks that.
+    """
+    try:
+        found = client.describe(topic)
+    except Denied:
+        return
+    except NoSuchTopic:
+        if not options.create:
+            raise
+        with suppress(TopicExists):  # another client has just created it
+            client.create_topic(topic, options.policy)
+        return
+    if options.keep and not (found.policy.retains or found.subscriptions):
+        raise NotKept(topic)
 
 
 class Stager:
     """Stages the rows of one task in parts, several of them in flight."""
 
-    def __init__(self, client: blocking.Client, options: SinkOptions, source: str, number: int):
-        self._client, self._options = client, options
-        self._source, self._number = source, number
+    def __init__(
+        self, client: blocking.Client, options: SinkOptions, identity: Identity, *, sums: bool
+    ) -> None:
+        self._client, self._options, self._identity = client, options, identity
+        self._sums: dict[str, tuple[int, int]] | None = {} if sums else None
+        self._prepared: set[str] = set()
         # The name is unique among all attempts, also after a restart of the driver.
         self._attempt = f"{task().partitionId():05}.{uuid4().hex}"
         self._names: list[str] = []
@@ -84,14 +188,16 @@ class Stager:
         self._in_flight: list[Future[Any]] = []
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Parts:
-        with self._pool:
+        with self._pool, explained():
             for batch in batches:
                 for topic, rows in self._by_topic(batch):
                     for piece in cut(rows):
                         self._stage(topic, piece)
             while self._in_flight:
                 self._in_flight.pop(0).result()
-        return Parts(self._source, self._number, tuple(self._names), tuple(self._topics))
+        source, number, run = self._identity
+        parts = (tuple(self._names), tuple(self._topics))
+        return Parts(source, number, *parts, run, self._sums)
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._options.topic is not None:
@@ -106,14 +212,18 @@ class Stager:
     def _stage(self, topic: str, rows: pa.RecordBatch) -> None:
         while len(self._in_flight) >= IN_FLIGHT:
             self._in_flight.pop(0).result()
+        if topic not in self._prepared:
+            prepare(self._client, topic, self._options)
+            self._prepared.add(topic)
+        if self._sums is not None:
+            self._sums[topic] = added(self._sums.get(topic, (0, 0)), summed(rows))
         name = f"{self._attempt}.{len(self._names):06}"
         self._names.append(name)
         self._topics.append(topic)
         packed = from_arrow(rows, timestamp=time.time_ns() // 1000, zstd=self._options.zstd)
-        stage = self._client.stage
-        self._in_flight.append(
-            self._pool.submit(stage, self._source, self._number, name, topic, len(rows), packed)
-        )
+        source, number, run = self._identity
+        part = (source, number, name, topic, len(rows), packed)
+        self._in_flight.append(self._pool.submit(self._client.stage, *part, run=run))
 
 
 def task() -> TaskContext:
@@ -132,65 +242,151 @@ def cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield rows
 
 
+def summed(rows: pa.RecordBatch) -> tuple[int, int]:
+    """Return the number of rows and the sum of the checksums of their keys and values.
+
+    The sum depends neither on the order of the rows nor on their partitions.
+    """
+    values = rows.column("value").cast(pa.binary()).to_pylist()
+    if "key" not in rows.schema.names:
+        return len(rows), sum(map(zlib.crc32, values))
+    keys = rows.column("key").cast(pa.binary()).to_pylist()
+    seeds = [1 if key is None else zlib.crc32(key) for key in keys]
+    return len(rows), sum(map(zlib.crc32, values, seeds))
+
+
+def added(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return one[0] + other[0], one[1] + other[1]
+
+
+def digest_of_rows(parts: Iterable[Parts], topic: str) -> bytes:
+    """Return the digest of the rows for this topic, or for all topics if it is empty."""
+    total: dict[str, tuple[int, int]] = {}
+    for each in parts:
+        for name, found in (each.sums or {}).items():
+            if topic in ("", name):
+                total[name] = added(total.get(name, (0, 0)), found)
+    text = json.dumps(sorted(total.items()))
+    return b"rows" + sha256(text.encode()).digest()[:16]
+
+
+class OffsetsLog(NamedTuple):
+    """Spark's records of the batches of a query, in a checkpoint that is a local directory."""
+
+    directory: str
+    query: str
+
+    @classmethod
+    def of(cls, checkpoint: str | None) -> OffsetsLog | None:
+        """Return the log, or None if the checkpoint is elsewhere."""
+        directory = (checkpoint or "").removeprefix("file://").removeprefix("file:")
+        try:
+            found = json.loads(Path(directory, "metadata").read_text())
+        except (OSError, ValueError):
+            return None
+        return cls(directory, str(found.get("id")))
+
+    def digest(self, number: int) -> bytes:
+        """Return the digest of the record of a batch. Each replay has the same record."""
+        record = Path(self.directory, "offsets", str(number)).read_bytes()
+        return b"offsets" + sha256(record).digest()[:16]
+
+
 Messages = Sequence[WriterCommitMessage | None]
 
 
-def staged(messages: Messages) -> list[Parts]:
-    return [each for each in messages if isinstance(each, Parts) and each.names]
+def reported(messages: Messages) -> list[Parts]:
+    """Return what the successful tasks have staged, also the tasks without rows."""
+    return [each for each in messages if isinstance(each, Parts)]
 
 
-def topics_of(client: blocking.Client, parts: Iterable[Parts]) -> list[str]:
+def topics_of(
+    client: blocking.Client, options: SinkOptions, identity: Identity, parts: Iterable[Parts]
+) -> list[str]:
     """Return the topics to name in commands about a source.
 
-    On a ring of groups topics have different owners, so each one is named. Elsewhere the list is
-    [""]: one command concerns all topics.
+    On a ring of groups topics have different owners, so each one is named. The first one is then
+    named after the source. It gets no rows, and its owner compares all batches of the source,
+    whichever topics they are for. Elsewhere the list is [""]: one command concerns all topics.
     """
     if not client.ring().processes:
         return [""]
-    return sorted({topic for each in parts for topic in each.topics})
+    if options.topic is not None:
+        return [options.topic]
+    found = sorted({topic for each in parts for topic in each.topics})
+    return [identity.source, *found] if identity.run else found
 
 
-def publish(client: blocking.Client, messages: Messages) -> None:
+def publish(
+    client: blocking.Client, options: SinkOptions, parts: list[Parts], digest: bytes = b""
+) -> None:
     """Publish the parts of successful tasks, in the order of the partitions.
 
-    On a ring, each topic needs its own command. A driver that crashes in between publishes the rest
-    after its restart, and nothing twice.
+    A batch without rows is published, too: a query that continues from an older checkpoint may have
+    no rows where the published batch had some. On a ring, each topic needs its own command. A
+    driver that crashes in between publishes the rest after its restart, and nothing twice.
+    `digest` is that of the batch, if it is known.
     """
-    parts = staged(messages)
-    for topic in topics_of(client, parts) if parts else ():
+    if not parts:
+        return
+    identity, done = parts[0].identity, list[str]()
+    for topic in topics_of(client, options, identity, parts):
         names = sorted(
             name
             for each in parts
             for name, part_topic in zip(each.names, each.topics, strict=True)
             if topic in ("", part_topic)
         )
-        client.publish_staged(parts[0].source, parts[0].number, names, topic)
+        source, number, run = identity
+        rows_of = "" if topic == source else topic
+        content = (digest or digest_of_rows(parts, rows_of)) if options.check else b""
+        keep = options.keep
+        try:
+            client.publish_staged(source, number, names, topic, run=run, digest=content, keep=keep)
+        except OncecastError as error:
+            if topic == source and isinstance(error, Denied):
+                raise error.reworded(remedy=RECORD.format(topic)) from None
+            if not done:
+                raise
+            raise error.within(f"the rows for {', '.join(done)} are published") from None
+        done += [topic] if names else []
 
 
 def drop(options: SinkOptions, messages: Messages) -> None:
-    parts = staged(messages)
+    parts = [each for each in reported(messages) if each.names]
     if parts:
+        source, number, run = identity = parts[0].identity
         with options.node.connect() as client:
-            for topic in topics_of(client, parts):
-                client.drop_staged(parts[0].source, parts[0].number, topic)
+            for topic in topics_of(client, options, identity, parts):
+                client.drop_staged(source, number, topic, run=run)
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a batch once, as a whole. Each batch is a source with one number."""
+    """Writes a batch once. With txnAppId and txnVersion, a repeated write adds nothing.
+
+    Without them, each write is a source of its own.
+    """
 
     def __init__(self, options: SinkOptions) -> None:
-        self._options = options
-        self._source = f"spark/{uuid4().hex}"
+        self._options, unique = options, uuid4().hex
+        if options.app is None or options.version is None:
+            self._identity = Identity(f"spark/{unique}", 0)
+        else:
+            source = f"spark/{options.app}:{options.topic or ''}"  # one for each written topic
+            self._identity = Identity(source, options.version, unique)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Parts:
+        sums = self._options.check and self._options.app is not None
         with self._options.node.connect() as client:
-            return Stager(client, self._options, self._source, 0).run(iterator)
+            return Stager(client, self._options, self._identity, sums=sums).run(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        with self._options.node.connect(patient=True) as client:
-            publish(client, messages)
-            for topic in topics_of(client, staged(messages)):
-                client.close_source(self._source, topic)
+        options, parts = self._options, reported(messages)
+        with options.node.connect(patient=True) as client, explained():
+            publish(client, options, parts)
+            if options.app is None:
+                for topic in topics_of(client, options, self._identity, parts):
+                    client.close_source(self._identity.source, topic)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         drop(self._options, messages)
@@ -199,36 +395,45 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes micro-batches.
 
-    The source is the id of the query, and the number is the id of the batch.
+    The source is the id of the query, or the option txnAppId. The number is the id of the batch.
+    Spark makes a writer for each batch and another one for its commit, both on the driver.
     """
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+        self._log = OffsetsLog.of(options.checkpoint)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Parts:
-        source, number = identity()
+        query, identity = identify(self._options.app)
+        recorded = self._log is not None and self._log.query == query
+        sums = self._options.check and not recorded
         with self._options.node.connect(patient=True) as client:
-            return Stager(client, self._options, source, number).run(iterator)
+            return Stager(client, self._options, identity, sums=sums).run(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         check_number(messages, batchId)
-        with self._options.node.connect(patient=True) as client:
-            publish(client, messages)
+        parts = reported(messages)
+        digest = b""
+        if self._log is not None and all(each.sums is None for each in parts):
+            digest = self._log.digest(batchId)
+        with self._options.node.connect(patient=True) as client, explained():
+            publish(client, self._options, parts, digest)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         drop(self._options, messages)
 
 
-def identity() -> tuple[str, int]:
-    """Return the query and the batch of this task. Spark provides them only in this way."""
+def identify(app: str | None) -> tuple[str, Identity]:
+    """Return the query and the identity of this task. Spark provides them only in this way."""
     query = task().getLocalProperty("sql.streaming.queryId")
     number = task().getLocalProperty("streaming.sql.batchId")
-    if not query or not number:
+    run = task().getLocalProperty("spark.jobGroup.id")
+    if not query or not number or not run:
         raise RuntimeError(
-            "Spark does not provide the query and batch ids that exactly-once writes need; "
+            "Spark does not provide the query, batch and run ids that exactly-once writes need; "
             "use a version of pyspark that oncecast is tested with"
         )
-    return f"spark/{query}", int(number)
+    return query, Identity(f"spark/{app or query}", int(number), run)
 
 
 def check_number(messages: Sequence[WriterCommitMessage | None], number: int) -> None:

@@ -1,120 +1,114 @@
 """A Spark source of topics, batch and streaming (PIPE-1 to PIPE-3).
 
 The driver decides the offset range of each topic. Spark writes the ranges to its checkpoint, so a
-repeated read gets the same messages. Tasks scan their piece without a subscription, and pass Arrow
-batches on without looking at single messages.
+repeated read gets the same messages. Tasks scan their ranges without a subscription, and pass
+Arrow batches on without looking at single messages.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
-from oncecast import errors
 from oncecast.client import blocking
-from oncecast.client.columns import batches
-from oncecast.client.scanning import Located, Slice
-from oncecast.client.starts import NEW, from_offset
-from oncecast.errors import BadOption, DataLost
-from oncecast.spark.options import SourceOptions
-from oncecast.spark.ranges import Position, Positions, Range, between, enough, limited, split
-from oncecast.spark.topics import Topics
+from oncecast.client.starts import NEW
+from oncecast.errors import BadOption
+from oncecast.spark.ranges import Position, Positions, Range, between, enough, limited, packed
+from oncecast.spark.source_options import SourceOptions
+from oncecast.spark.topics import Topics, Views
 
-COLUMNS = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "producer": "string",
-    "sequence": "bigint",
-}
-HEADERS = {"headers": "map<string, binary>"}
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
 KEYS = ("life", "begin", "next")  # field names of a Position in checkpoints
-GONE = (errors.MessagesLost, errors.TopicReplaced, errors.OutOfRange, errors.NoSuchTopic)
+TOTAL = ""  # no topic has this name; it stands for all topics of a query
+TIMED = 64  # topics whose time behind is reported: those with most messages behind
+FIRST = float("-inf")  # when the last micro-batch began, if none has begun
 
 
 class Piece(InputPartition):
-    """The range that one task reads."""
+    """The ranges that one task reads."""
 
-    def __init__(self, range_: Range) -> None:
-        super().__init__(range_)
-        self.range = range_
+    def __init__(self, ranges: tuple[Range, ...]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
 
 
-def pieces(options: SourceOptions, topics: Topics, ranges: list[Range]) -> list[Piece]:
-    found = [each for each in map(topics.still_there, ranges) if each.rows]
+def pieces(
+    options: SourceOptions, topics: Topics, ranges: list[Range], views: Views
+) -> list[Piece]:
+    found = [topics.still_there(each, views) for each in ranges]
+    found = [each for each in found if each.rows]
     count = options.partitions_min or enough(found, os.cpu_count() or 1)
-    return [Piece(each) for each in split(found, count, options.partition_rows_max)]
+    return [Piece(each) for each in packed(found, count, options.partition_rows_max)]
 
 
-def read(options: SourceOptions, piece: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the piece as Arrow batches of a suitable size."""
-    if not isinstance(piece, Piece):
-        return  # Spark adds an empty task if there is nothing to read
-    columns = [*COLUMNS, *(HEADERS if options.headers else ())]
-    yield from batches(slices(options, piece.range), columns)
+def read(
+    options: SourceOptions, columns: Mapping[str, str], piece: InputPartition
+) -> Iterator[pa.RecordBatch]:
+    from oncecast.spark import tasks  # only tasks need Arrow
 
-
-def slices(options: SourceOptions, range_: Range) -> Iterator[Slice]:
-    """Yield the slices of a range. Skip lost messages or raise, depending on the options."""
-    topic, topic_id, at, until, _ = range_
-    with options.node.connect(patient=True) as client:
-        while at < until:
-            try:
-                for each in client.scan(topic, from_offset(at), until, topic_id=topic_id):
-                    at = each.end
-                    yield each
-            except GONE as error:
-                if options.fail_on_loss:
-                    raise DataLost(error.message) from None
-                at = error.next if isinstance(error, errors.MessagesLost) else until
+    if isinstance(piece, Piece):  # Spark adds an empty task if there is nothing to read
+        yield from tasks.read(options, columns, piece.ranges)
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+    def __init__(self, options: SourceOptions, columns: Mapping[str, str]) -> None:
+        self._options, self._columns = options, columns
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         with options.node.connect() as client:
             topics = Topics(client, options)
-            start = topics.start()
-            ends = topics.end(options.end or NEW)
-            end = topics.towards(ends, start)
+            views = topics.views()
+            topics.check_all_exist(views)
+            if options.start is None:
+                topics.check_kept(views)
+            start = topics.start(views)
+            ends = topics.end(views, options.end or NEW)
             for name, at in start.items():
-                if options.end is not None and name in ends and ends[name].offset < at.next:
-                    chosen = f"topic {name!r} from {at.next} to before {ends[name].offset}"
+                if options.end is not None and ends[name].next < at.next:
+                    chosen = f"topic {name!r} from {at.next} to before {ends[name].next}"
                     raise BadOption(f"{chosen}: the end is before the start", "use a later end")
-            return pieces(options, topics, between(start, end))
+            return pieces(options, topics, between(start, topics.towards(ends, start)), views)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read(self._options, partition)
+        return read(self._options, self._columns, partition)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Runs on the driver with one connection. Tasks get a copy without it."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options, self._columns, self._clock = options, columns, clock
         self._connection = ExitStack()
         self._client: blocking.Client | None = None
         # Where a query with trigger availableNow ends.
-        self._target: dict[str, Located] | None = None
+        self._target: dict[str, Position] | None = None
+        # The topics and the end of the last micro-batch, and when it was planned.
+        self._views: Views = {}
+        self._end: Positions = {}
+        self._began = FIRST
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StreamReader, (self._options,)
+        return StreamReader, (self._options, self._columns)
 
     @property
     def _topics(self) -> Topics:
@@ -123,39 +117,77 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Topics(self._client, self._options)
 
     def initialOffset(self) -> dict[str, Any]:
-        start = self._topics.start()
-        self._topics.keep(start, forward=False)
+        topics = self._topics
+        views = topics.views()
+        topics.check_all_exist(views)
+        topics.check_keepable(views)
+        start = topics.start(views)
+        topics.keep(start, views, forward=False)
         return as_offset(start)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        rows = self._options.rows_max
-        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+        options = self._options
+        if options.rows_max is not None:
+            return ReadMaxRows(options.rows_max)
+        return ReadAllAvailable() if options.rows_min is None else ReadMinRows(options.rows_min)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._topics.end()
+        topics = self._topics
+        self._target = topics.end(topics.views())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         before, topics = as_positions(start), self._topics
-        end = topics.towards(topics.end() if self._target is None else self._target, before)
-        if isinstance(limit, ReadMaxRows):
+        views = topics.views()
+        # Spark asks for the next micro-batch when everything before `start` is recorded as done.
+        topics.keep(before, views, forward=True)
+        end = topics.towards(topics.end(views) if self._target is None else self._target, before)
+        if self._options.fail_on_loss:
+            topics.check_all_exist(views)
+        added = {name: at._replace(next=at.begin) for name, at in end.items() if name not in before}
+        topics.keep(added, views, forward=False)
+        rows = sum(each.rows for each in between(before, end))
+        if self._waits_for_more(rows, limit):
+            end = before
+        elif isinstance(limit, ReadMaxRows):
             end = limited(before, end, limit.max_rows)
+        if end != before:
+            self._began = self._clock()
+        self._views, self._end = views, end
         return as_offset(end)
 
+    def _waits_for_more(self, rows: int, limit: ReadLimit) -> bool:
+        """Return whether a micro-batch waits until there are more messages."""
+        rows_min = self._options.rows_min
+        if rows_min is None or rows >= rows_min or self._target is not None:
+            return False
+        limited_by_us = isinstance(limit, (ReadMaxRows, ReadMinRows))
+        return limited_by_us and self._clock() < self._began + self._options.delay_max
+
     def reportLatestOffset(self) -> dict[str, Any]:
-        ends = self._topics.end()
-        return as_offset(
-            {name: Position(at.topic_id, at.first, at.next) for name, at in ends.items()}
-        )
+        """Return the ends of the topics, and how far the query is behind them."""
+        topics = self._topics
+        views = self._views or topics.views()
+        ends = topics.end(views)
+        behind = {each.topic: each.rows for each in between(self._end, ends)} if self._end else {}
+        late = sorted(behind, key=lambda name: -behind[name])[:TIMED]
+        since = topics.waiting_since({name: self._end.get(name, ends[name]) for name in late})
+        now = time.time_ns() // 1000
+        seconds = {name: max(0, now - at) / 1e6 for name, at in since.items() if at}
+        report = as_offset(ends)
+        for name, each in report.items():
+            each |= {"behind": behind.get(name, 0), "seconds": round(seconds.get(name, 0.0), 3)}
+        most = round(max(seconds.values(), default=0.0), 3)
+        return report | {TOTAL: {"behind": sum(behind.values()), "seconds": most}}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        ranges = between(as_positions(start), as_positions(end))
-        return pieces(self._options, self._topics, ranges)
+        ranges, topics = between(as_positions(start), as_positions(end)), self._topics
+        views = self._views
+        if not views or as_positions(end) != self._end:  # the first call of a restarted query
+            views = topics.described(each.topic for each in ranges)
+        return pieces(self._options, topics, ranges, views)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read(self._options, partition)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        self._topics.keep(as_positions(end), forward=True)
+        return read(self._options, self._columns, partition)
 
     def stop(self) -> None:
         self._client = None

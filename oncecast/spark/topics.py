@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
+from typing import TypeVar, assert_never
 
 from oncecast import errors
 from oncecast.client import blocking
-from oncecast.client.scanning import Located
 from oncecast.client.starts import EARLIEST, NEW, from_offset
 from oncecast.errors import BadOption, DataLost
-from oncecast.spark.options import Ends, SourceOptions
 from oncecast.spark.ranges import Position, Positions, Range
-from oncecast.wire.commands import FromOffset, Start
+from oncecast.spark.source_options import Ends, SourceOptions
+from oncecast.wire.commands import FromEarliest, FromNew, FromOffset, FromTime, Start
 from oncecast.wire.frames import TopicView
+
+FEW = 16  # topics: more are listed with one call per thousand, instead of one call each
+IN_FLIGHT = 16  # calls in flight of one driver
+
+Views = Mapping[str, TopicView]
+R = TypeVar("R")
 
 
 class Topics:
@@ -22,70 +30,114 @@ class Topics:
     def __init__(self, client: blocking.Client, options: SourceOptions) -> None:
         self._client, self._options = client, options
 
-    def names(self) -> list[str]:
+    def views(self) -> dict[str, TopicView]:
+        """Return the selected topics that exist."""
         if self._options.pattern is None:
-            return sorted(set(self._options.topics))
+            return self.described(self._options.topics)
         wanted = re.compile(self._options.pattern)
-        return [view.name for view in self._client.topics() if wanted.fullmatch(view.name)]
+        return {view.name: view for view in self._client.topics() if wanted.fullmatch(view.name)}
 
-    def locate(self, where: Ends, otherwise: Start) -> dict[str, Located]:
-        """Return the position of each topic, at `otherwise` if `where` does not name it."""
-        names = self.names()
-        if isinstance(where, dict):
-            for name in set(where) - set(names):
+    def described(self, names: Iterable[str]) -> dict[str, TopicView]:
+        """Return those of these topics that exist."""
+        wanted = sorted(set(names))
+        if len(wanted) > FEW:
+            listed = {view.name: view for view in self._client.topics(shared_prefix(wanted))}
+            return {name: listed[name] for name in wanted if name in listed}
+        found = {name: self._view(name) for name in wanted}
+        return {name: view for name, view in found.items() if view is not None}
+
+    def _view(self, topic: str) -> TopicView | None:
+        try:
+            return self._client.describe(topic)
+        except errors.NoSuchTopic:
+            return None
+
+    # Where a query starts and ends.
+
+    def start(self, views: Views) -> dict[str, Position]:
+        self.check_all_exist(views)
+        asked = self._asked(views, self._options.start or EARLIEST, EARLIEST)
+        found = {}
+        for name, offset in self._offsets(views, asked).items():
+            view = views[name]
+            if offset > view.next:
+                raise beyond(name, offset, view)
+            if (
+                offset == view.next
+                and self._options.must_find
+                and isinstance(asked[name], FromTime)
+            ):
+                raise BadOption(
+                    f"topic {name!r} has no message since its starting time",
+                    "use an earlier time, or startingOffsetsByTimestampStrategy latest",
+                )
+            if offset < view.first:
+                self.lost(f"offsets {offset} to {view.first - 1} of topic {name!r} are gone")
+            at = max(offset, view.first)
+            found[name] = Position(view.id, at, at)
+        return found
+
+    def end(self, views: Views, where: Ends = NEW) -> dict[str, Position]:
+        """Return the position of each topic at `where`. Its query begins with the first message."""
+        found = {}
+        for name, offset in self._offsets(views, self._asked(views, where, NEW)).items():
+            view = views[name]
+            if offset > view.next:
+                raise beyond(name, offset, view)
+            found[name] = Position(view.id, view.first, offset)
+        return found
+
+    def check_all_exist(self, views: Views) -> None:
+        for name in self._options.topics:
+            if name not in views:
+                raise errors.NoSuchTopic(name)
+
+    def _asked(self, views: Views, where: Ends, otherwise: Start) -> dict[str, Start]:
+        """Return `where` for each topic, or `otherwise` for a topic that it does not name."""
+        if not isinstance(where, dict):
+            return dict.fromkeys(views, where)
+        for name in sorted(where):
+            if name not in views:
                 raise BadOption(
                     f"offsets name topic {name!r}, which the query does not read", "remove it"
                 )
+        return {name: where.get(name, otherwise) for name in views}
+
+    def _offsets(self, views: Views, asked: Mapping[str, Start]) -> dict[str, int]:
+        by_time = [name for name, start in asked.items() if isinstance(start, FromTime)]
+        located = together(lambda name: self._client.locate(name, asked[name]).offset, by_time)
+        found = dict(zip(by_time, located, strict=True))
         return {
-            name: self._client.locate(
-                name, where.get(name, otherwise) if isinstance(where, dict) else where
-            )
-            for name in names
+            name: found[name] if name in found else offset_of(asked[name], view)
+            for name, view in views.items()
         }
 
-    def start(self) -> dict[str, Position]:
-        where = self._options.start or EARLIEST
-        found = {}
-        for name, located in self.locate(where, EARLIEST).items():
-            asked = where.get(name) if isinstance(where, dict) else where
-            if isinstance(asked, FromOffset):
-                self._check(name, asked.offset, located)
-            found[name] = Position(located.topic_id, located.offset, located.offset)
-        return found
+    # How far a query can read.
 
-    def _check(self, name: str, offset: int, located: Located) -> None:
-        if offset > located.next:
-            raise beyond(name, offset, located)
-        if offset < located.first:
-            self.lost(f"offsets {offset} to {located.first - 1} of topic {name!r} are gone")
-
-    def end(self, where: Ends = NEW) -> dict[str, Located]:
-        found = self.locate(where, NEW)
-        for name, located in found.items():
-            asked = where.get(name) if isinstance(where, dict) else where
-            if isinstance(asked, FromOffset) and asked.offset > located.next:
-                raise beyond(name, asked.offset, located)
-        return found
-
-    def towards(self, ends: Mapping[str, Located], start: Positions) -> dict[str, Position]:
+    def towards(self, ends: Positions, start: Positions) -> dict[str, Position]:
         """Return how far a query at `start` can read. New topics begin with their first message."""
-        for name in start.keys() - ends.keys():
-            self.lost(f"topic {name!r} is gone")
+        for name in sorted(start.keys() - ends.keys()):
+            self.lost(self._missing(name))
         found = dict(start)
-        for name, located in ends.items():
+        for name, end in ends.items():
             before = start.get(name)
-            if before is not None and before.topic_id != located.topic_id:
+            if before is not None and before.topic_id != end.topic_id:
                 self.lost(f"topic {name!r} was deleted and created again")
-            if before is None or before.topic_id != located.topic_id:
-                found[name] = Position(located.topic_id, located.first, located.offset)
+            if before is None or before.topic_id != end.topic_id:
+                found[name] = end
             else:
-                found[name] = before._replace(next=max(before.next, located.offset))
+                found[name] = before._replace(next=max(before.next, end.next))
         return found
 
-    def still_there(self, range_: Range) -> Range:
+    def _missing(self, name: str) -> str:
+        if self._options.topics and name not in self._options.topics:
+            return f"topic {name!r} is in the checkpoint, but not in option topics"
+        return f"topic {name!r} is gone"
+
+    def still_there(self, range_: Range, views: Views) -> Range:
         """Return the part of the range that still exists, with the size of its messages."""
         name, first, until = range_.topic, range_.first, range_.until
-        view = self._view(name)
+        view = views.get(name)
         if view is None or view.id != range_.topic_id:
             fact = "is gone" if view is None else "was deleted and created again"
             self.lost(f"topic {name!r} {fact}")
@@ -95,7 +147,24 @@ class Topics:
         size = max(1, view.bytes // max(1, view.next - view.first))
         return range_._replace(first=min(max(first, view.first), until), size=size)
 
-    def keep(self, positions: Positions, *, forward: bool) -> None:
+    def check_kept(self, views: Views) -> None:
+        """Raise if a batch would be empty because the policy of a topic keeps nothing."""
+        for name, view in views.items():
+            if view.first == view.next > 0 and not view.policy.retains:
+                gone = f"topic {name!r} is empty: its {view.next:,} messages are gone"
+                self.lost(f"{gone}, because its policy keeps messages only for subscriptions")
+
+    def check_keepable(self, views: Views) -> None:
+        """Raise if the policy of a topic keeps nothing for a stream without a subscription."""
+        if self._options.subscription is not None:
+            return
+        for name, view in views.items():
+            if not view.policy.retains and not view.subscriptions:
+                self.lost(f"topic {name!r} keeps no messages: it has no policy and no subscription")
+
+    # The subscription of a query.
+
+    def keep(self, positions: Positions, views: Views, *, forward: bool) -> None:
         """Move the subscription to these positions, so that later messages are kept.
 
         Without `forward` it only moves back. A query that asks where to begin may have crashed
@@ -104,29 +173,73 @@ class Topics:
         name = self._options.subscription
         if name is None:
             return
-        for topic, at in positions.items():
-            cursors = self._cursors(topic, at.topic_id)
-            if cursors is not None and (forward or cursors.get(name, at.next + 1) > at.next):
-                self._client.hold(topic, name, from_offset(at.next))
 
-    def _cursors(self, topic: str, topic_id: int) -> dict[str, int] | None:
-        """Return the cursors of the subscriptions, or None if the topic has another id."""
-        view = self._view(topic)
-        if view is None or view.id != topic_id:
-            return None
-        return {each.name: each.cursor for each in view.subscriptions}
+        def moves(topic: str) -> bool:
+            view, at = views.get(topic), positions[topic]
+            if view is None or view.id != at.topic_id:
+                return False  # to move a cursor would create the topic
+            cursor = cursor_of(view, name)
+            return cursor is None or cursor > at.next or (forward and cursor < at.next)
 
-    def _view(self, topic: str) -> TopicView | None:
-        try:
-            return self._client.describe(topic)
-        except errors.NoSuchTopic:
-            return None
+        def move(topic: str) -> None:
+            at = from_offset(positions[topic].next)
+            if cursor_of(views[topic], name) is None:
+                self._client.hold(topic, name, at)
+            else:
+                self._client.seek(topic, name, at)
+
+        together(move, filter(moves, positions))
+
+    def waiting_since(self, positions: Positions) -> dict[str, int]:
+        """Return when the message at each position was appended, in microseconds since 1970."""
+
+        def appended(topic: str) -> int:
+            try:
+                return self._client.locate(topic, from_offset(positions[topic].next)).time
+            except errors.NoSuchTopic:
+                return 0
+
+        return dict(zip(positions, together(appended, positions), strict=True))
 
     def lost(self, message: str) -> None:
         if self._options.fail_on_loss:
             raise DataLost(message)
 
 
-def beyond(name: str, offset: int, located: Located) -> errors.OutOfRange:
-    error = errors.OutOfRange(located.next).within(f"offset {offset} of topic {name!r}")
+def shared_prefix(names: list[str]) -> str:
+    """Return how all of these sorted names begin."""
+    pairs = zip(names[0], names[-1], strict=False)
+    return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def together(work: Callable[[str], R], topics: Iterable[str]) -> list[R]:
+    """Return the results of `work` for each topic, with several calls in flight."""
+    found = list(topics)
+    if len(found) < 2:
+        return list(map(work, found))
+    with ThreadPoolExecutor(IN_FLIGHT) as pool:
+        return list(pool.map(work, found))
+
+
+def offset_of(start: Start, view: TopicView) -> int:
+    match start:
+        case FromEarliest():
+            return view.first
+        case FromNew():
+            return view.next
+        case FromOffset(offset):
+            return offset
+        case FromTime():
+            raise AssertionError("only the node knows append times")
+        case _:
+            assert_never(start)
+
+
+def cursor_of(view: TopicView, name: str) -> int | None:
+    """Return the cursor of a subscription, or None if it does not exist."""
+    return next((each.cursor for each in view.subscriptions if each.name == name), None)
+
+
+def beyond(name: str, offset: int, view: TopicView) -> errors.OutOfRange:
+    error = errors.OutOfRange(view.next).within(f"offset {offset} of topic {name!r}")
     return error.reworded(remedy="use an existing offset, or latest")

@@ -47,9 +47,9 @@ def test_demo_kills_the_leader_and_the_audit_finds_no_fault(
     assert any("kill -9" in each for each in output)
     assert output[-1].startswith("0 lost, 0 duplicated, 0 out of order")
     assert (tmp_path / "figures" / "metrics.png").stat().st_size > 0
-    rows = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
-    assert [row["kind"] for row in rows[-2:]] == ["killed", "started"]
-    assert rows[-1]["node"] == rows[-2]["node"]
+    rows = [json.loads(line) for line in (tmp_path / "nodes.jsonl").read_text().splitlines()]
+    assert [row["kind"] for row in rows] == ["begin", "killed", "started", "end"]
+    assert rows[1]["node"] == rows[2]["node"]
     assert "Try next" in capsys.readouterr().out
 
 

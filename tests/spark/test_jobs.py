@@ -13,7 +13,6 @@ import pytest
 from oncecast import Policy, blocking
 from oncecast.cli.main import main
 from oncecast.cli.spark.pipeline import last_line
-from oncecast.spark.jobs import read_by
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,14 +35,33 @@ def test_audit_of_a_run_lists_the_planted_fault_only(
     load = ["load", "--server", address, "--publishes", "2000", "--trace", str(trace)]
     assert main(load) == 0
     assert main(["pipeline", "run", "audit", str(trace)]) == 0
-    summary = "0 lost, 0 duplicated, 0 out of order, 0 stored twice, 0 stored out of order"
-    assert summary in capsys.readouterr().out
+    assert "no faults in " in capsys.readouterr().out
     lost = without_one_delivery(trace)
     assert main(["pipeline", "run", "audit", "--json", str(trace)]) == 1
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (found["lost"], len(found["faults"])) == (1, 1)
+    assert found["counts"] == {"lost": 1}
     names = ("topic", "subscription", "offset", "producer", "sequence")
     assert [found["faults"][0][name] for name in names] == [lost[name] for name in names]
+    assert {each["file"] for each in found["faults"][0]["lines"]} == {str(trace)}
+
+
+def test_audit_of_a_damaged_trace_says_what_is_wrong_with_it(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    assert main(["load", "--server", address, "--publishes", "50", "--trace", str(trace)]) == 0
+    trace.write_bytes(trace.read_bytes()[:-10])
+    (tmp_path / "notes.txt").write_text("buy milk\n")
+    capsys.readouterr()
+    words = ["pipeline", "run", "audit", "--examples", "1"]
+    assert main([*words, str(trace), str(tmp_path / "notes.txt")]) == 1
+    out = capsys.readouterr().out
+    assert "1 alien file: no line of the file is a line of a trace" in out
+    assert f"  {tmp_path / 'notes.txt'}:1" in out
+    assert "1 cut tail: the last lines of the file are missing" in out
+    assert "1 invalid line: " in out
+    assert "is not checked further, because its files are incomplete" in out
+    assert main([*words, "--killed", str(trace)]) == 0
 
 
 @pytest.mark.parametrize(
@@ -61,29 +79,8 @@ def test_long_error_of_spark_is_reduced_to_its_cause(text: str, cause: str) -> N
     assert last_line(text).startswith(cause)
 
 
-class Forgetful:
-    """A query that keeps only its last two micro-batches."""
-
-    def __init__(self, rows: list[int]) -> None:
-        self._rows, self._done = rows, 0
-
-    def awaitTermination(self, timeout: int) -> bool:  # noqa: N802  # the name in Spark
-        self._done += 1
-        return self._done == len(self._rows)
-
-    @property
-    def recentProgress(self) -> list[dict[str, int]]:  # noqa: N802
-        numbered = list(enumerate(self._rows[: self._done]))
-        return [{"batchId": batch, "numInputRows": rows} for batch, rows in numbered[-2:]]
-
-
-def test_messages_of_all_micro_batches_are_counted_although_spark_drops_some() -> None:
-    query: Any = Forgetful([3, 0, 4, 5])
-    assert read_by(query) == 12
-
-
 def without_one_delivery(trace: Path) -> dict[str, Any]:
-    """Remove a delivery that happened only once, and return it."""
+    """Remove a delivery that happened only once, number the lines again, and return it."""
     lines = [json.loads(line) for line in trace.read_text().splitlines()]
     came = [each for each in lines if each["kind"] == "delivery"]
     times = Counter((each["topic"], each["subscription"], each["offset"]) for each in came)
@@ -91,7 +88,8 @@ def without_one_delivery(trace: Path) -> dict[str, Any]:
         each for each in came if times[each["topic"], each["subscription"], each["offset"]] == 1
     )
     lines.remove(lost)
-    trace.write_text("\n".join(map(json.dumps, lines)))
+    numbered = [{**each, "line": number} for number, each in enumerate(lines, 1)]
+    trace.write_text("\n".join(map(json.dumps, numbered)))
     return lost
 
 
@@ -117,7 +115,7 @@ def test_archive_has_each_message_once_and_resumes_where_it_was(
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [
-        (["archive", "--topics", "nowhere", "DIR"], 1, "topic 'nowhere'"),
+        (["archive", "--topics", "nowhere", "DIR"], 3, "topic 'nowhere'"),
         (["archive", "DIR"], 2, "use either --topics or --pattern"),
         (["audit", "nothing.jsonl"], 3, "file not found"),
     ],

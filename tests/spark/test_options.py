@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from oncecast import Policy
 from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.errors import BadOption
-from oncecast.spark.options import SINK, SOURCE, Option, SinkOptions, SourceOptions
+from oncecast.spark.options import KAFKA, SINK, Option, SinkOptions
+from oncecast.spark.source_options import SOURCE, SourceOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
@@ -46,7 +48,8 @@ def test_where_reading_starts(given: dict[str, str], start: object) -> None:
 @pytest.mark.parametrize(
     ("given", "streaming", "text"),
     [
-        ({"topic": "a"}, False, "unknown option 'topic'; choose from address,"),
+        ({"name": "a"}, False, "unknown option 'name'; choose from address,"),
+        ({"topic": "a"}, False, "option 'topic' means the same as another one"),
         ({"topicpattern": "a.*"}, False, "one of the options topics and topicPattern"),
         ({"topics": "a,,b"}, False, "option topics is 'a,,b': the value is empty"),
         ({"startingoffsets": "first"}, False, "use earliest, latest, or offsets such as"),
@@ -55,6 +58,16 @@ def test_where_reading_starts(given: dict[str, str], start: object) -> None:
         ({"startingoffsets": "latest"}, False, "which makes a batch empty"),
         ({"endingoffsets": "earliest"}, False, "which makes a batch empty"),
         ({"startingtimestamp": "yesterday"}, False, "use milliseconds since 1970"),
+        ({"startingoffsets": '{"a": {"1": 7}}'}, False, "topic 'a' has no partitions"),
+        ({"startingoffsetsbytimestamp": "7"}, False, 'since 1970 such as {"topic": 17'),
+        (
+            {"timestamptype": "message", "startingoffsetsbytimestamp": '{"a": 7}'},
+            False,
+            "use startingTimestamp and endingTimestamp",
+        ),
+        ({"maxtriggerdelay": "15"}, True, "use a number with a unit: ms, s, m, h or d"),
+        ({"columns": "value,partition"}, False, "column 'partition' does not exist"),
+        ({"provider": "oncecast"}, False, "use CREATE TEMPORARY VIEW name USING oncecast"),
         (
             {"startingtimestamp": "1", "startingoffsets": "earliest"},
             False,
@@ -76,7 +89,8 @@ def test_where_reading_starts(given: dict[str, str], start: object) -> None:
             False,
             "option minPartitions is '0': use an integer of at least 1",
         ),
-        ({"includeheaders": "yes"}, False, "use true or false"),
+        ({"failondataloss": "yes"}, False, "use true or false"),
+        ({"includeheaders": "yes"}, False, "use false or true or array"),
         ({"tlscert": "client.pem"}, False, "set tlsCa alone, or all three, or none"),
         ({"user": "ann"}, False, "user and password belong together"),
     ],
@@ -87,9 +101,40 @@ def test_invalid_option_is_rejected(given: dict[str, str], streaming: bool, text
         source(given, streaming=streaming)
 
 
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("kafka.bootstrap.servers", "set option address to a node of oncecast"),
+        ("assign", "a topic has no partitions: name it in option topics"),
+        ("groupidprefix", "use option subscription"),
+        ("kafka.sasl.mechanism", "it configures a Kafka client; use address, tlsCa, user"),
+    ],
+)
+def test_option_of_the_kafka_connector_is_rejected_with_a_remedy(key: str, remedy: str) -> None:
+    """SVC-7"""
+    with pytest.raises(BadOption, match=re.escape(f"unknown option {key!r}; {remedy}")):
+        source({key: "x"})
+
+
+def test_options_of_the_kafka_connector_that_mean_the_same_are_taken() -> None:
+    found = SourceOptions.of(
+        {"subscribe": "a,b", "startingoffsets": '{"a": {"0": 7}, "b": {"0": -1}}'}, streaming=True
+    )
+    assert (found.topics, found.start) == (("a", "b"), {"a": from_offset(7), "b": NEW})
+    found = SourceOptions.of({"subscribepattern": "a.*", "maxtriggerdelay": "2m"}, streaming=True)
+    assert (found.pattern, found.delay_max) == ("a.*", 120)
+
+
+def test_page_names_all_options_of_the_kafka_connector() -> None:
+    page = PAGE.read_text().split("## Coming from Kafka", 1)[1].split("\n## ", 1)[0].lower()
+    assert [
+        key for key in (*KAFKA, "subscribe", "subscribepattern") if f"`{key}`" not in page
+    ] == []
+
+
 def test_compression_level_out_of_range_is_rejected() -> None:
     with pytest.raises(BadOption, match="option zstd is '23': use a level from 1 to 22"):
-        SinkOptions.of({"topic": "a", "zstd": "23"})
+        SinkOptions.of({"topic": "a", "zstd": "23"}, streaming=False)
 
 
 def test_invalid_pattern_is_rejected() -> None:
@@ -98,10 +143,11 @@ def test_invalid_pattern_is_rejected() -> None:
 
 
 def test_sink_rejects_options_of_the_source_and_ignores_those_of_spark() -> None:
-    options = SinkOptions.of({"topic": "a", "zstd": "3", "checkpointlocation": "there"})
+    given = {"topic": "a", "zstd": "3", "checkpointlocation": "there"}
+    options = SinkOptions.of(given, streaming=True)
     assert (options.topic, options.zstd) == ("a", 3)
     with pytest.raises(BadOption, match="unknown option 'topics'"):
-        SinkOptions.of({"topics": "a"})
+        SinkOptions.of({"topics": "a"}, streaming=True)
 
 
 @pytest.mark.parametrize(("options", "heading"), [(SOURCE, "Source"), (SINK, "Sink")])
@@ -113,3 +159,28 @@ def test_page_has_all_options_with_their_defaults(options: list[Option], heading
         (each.name, "" if each.default is None else f"`{each.default}`", each.meaning)
         for each in options
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "streaming", "text"),
+    [
+        ({"txnappid": "a"}, False, "set both of the options txnAppId and txnVersion"),
+        ({"txnversion": "1"}, False, "set both of the options txnAppId and txnVersion"),
+        ({"txnappid": "a", "txnversion": "-1"}, False, "use an integer of at least 0"),
+        ({"txnversion": "1"}, True, "option txnVersion is only allowed in a batch write"),
+        ({"topicpolicy": "long"}, False, "use all, or an age such as 90s, 12h or 7d"),
+        ({"replay": "no"}, True, "use check or skip"),
+    ],
+)
+def test_invalid_option_of_the_sink_is_rejected(
+    given: dict[str, str], streaming: bool, text: str
+) -> None:
+    """SVC-7"""
+    with pytest.raises(BadOption, match=re.escape(text)):
+        SinkOptions.of({"topic": "a", **given}, streaming=streaming)
+
+
+def test_policy_of_created_topics_is_all_or_an_age() -> None:
+    assert SinkOptions.of({"topic": "a"}, streaming=False).policy == Policy(keep_all=True)
+    aged = SinkOptions.of({"topic": "a", "topicpolicy": "2h"}, streaming=False)
+    assert aged.policy == Policy(age_us=7_200_000_000)

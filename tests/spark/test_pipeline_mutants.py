@@ -15,6 +15,7 @@ from oncecast.spark import ranges, sink, source
 from tests.live.test_serve import Process
 from tests.mutants import Mutant, Story, must_be_noticed, replaced
 from tests.spark import test_micro_batches as queries
+from tests.spark import test_sink as sinks
 from tests.spark.micro_batches import storm
 
 pytestmark = pytest.mark.mutants
@@ -45,10 +46,10 @@ def two_queries(seed: int) -> None:
             storm(address, name, seed)
 
 
-def exact(test: Callable[[str, blocking.Client], None]) -> Story:
+def exact(test: Callable[..., None]) -> Story:
     def story(seed: int) -> None:
         with node() as address, blocking.connect(address) as client:
-            test(address, client)
+            test(address=address, client=client)
 
     story.__name__ = test.__name__
     return story
@@ -56,16 +57,32 @@ def exact(test: Callable[[str, blocking.Client], None]) -> Story:
 
 RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     "identity changes with each driver": (
-        dying_driver, sink, "identity", '"sql.streaming.queryId"', '"spark.jobGroup.id"',
+        dying_driver, sink, "identify", '"sql.streaming.queryId"', '"spark.jobGroup.id"',
     ),
     "identity without the batch": (
-        dying_driver, sink, "identity", "int(number)", "0",
+        dying_driver, sink, "identify", "int(number)", "0",
     ),
     "identity without the query": (
-        two_queries, sink, "identity", 'f"spark/{query}"', '"spark"',
+        two_queries, sink, "identify", 'f"spark/{app or query}"', '"spark"',
     ),
     "attempts share a name": (
         dying_driver, sink.Stager, "__init__", ".{uuid4().hex}", "",
+    ),
+    "digest is that of other rows": (
+        exact(sinks.test_replay_in_another_order_adds_nothing), sink, "digest_of_rows",
+        "sorted(total.items())", "[each.names for each in parts]",
+    ),
+    "batches are not compared": (
+        exact(sinks.test_restored_older_checkpoint_ends_the_query), sink, "publish",
+        "if options.check else", "if not options.check else",
+    ),
+    "runs are not named": (
+        exact(sinks.test_clone_of_a_query_ends_one_of_the_two), sink, "identify",
+        "int(number), run", "int(number)",
+    ),
+    "topics that drop the rows are written": (
+        exact(sinks.test_topic_that_would_drop_the_rows_is_refused), sink, "publish",
+        "keep = options.keep", "keep = False",
     ),
     "recorded end is ignored": (
         dying_driver, source, "as_positions", "Position(*(at[key] for key in KEYS))",

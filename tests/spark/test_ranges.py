@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncecast.spark.ranges import Position, Range, between, enough, limited, split
+from oncecast.spark.ranges import Position, Range, between, enough, limited, packed
 
 offsets = st.integers(0, 1000)
 spans = st.dictionaries(st.sampled_from("abcd"), st.tuples(offsets, offsets), max_size=4)
@@ -49,29 +49,46 @@ def test_each_topic_gets_its_share_of_the_backlog() -> None:
 
 
 def test_many_bytes_are_split_among_all_cores_and_few_are_not() -> None:
-    def pieces(rows: int, cores: int = 4) -> int:
+    def tasks(rows: int, cores: int = 4) -> int:
         return enough([Range("t", 1, 0, rows, size=1 << 20)], cores)
 
-    assert [pieces(rows) for rows in (1, 4, 5, 100, 512, 513, 1025)] == [1, 1, 2, 4, 4, 8, 12]
-    assert pieces(1000, cores=64) == 64
+    assert [tasks(rows) for rows in (1, 3, 5, 100, 511, 513, 1025)] == [1, 1, 2, 4, 4, 8, 12]
+    assert tasks(1000, cores=64) == 64
 
 
-def test_topic_of_large_messages_is_split_into_more_pieces() -> None:
+def test_task_reads_many_small_topics() -> None:
+    """A task start costs as much as many small topics."""
+    ranges = [Range(f"t{number:03}", 1, 0, 110, size=100) for number in range(1000)]
+    assert enough(ranges, 2) == 2
+    tasks = packed(ranges, 2, None)
+    assert [len(ranges) for ranges in tasks] == [500, 500]
+    assert enough(ranges, 64) < 20
+
+
+def test_tasks_have_similar_sizes() -> None:
     ranges = [Range("large", 1, 0, 100, size=900), Range("small", 1, 0, 100, size=100)]
-    cut = [each.topic for each in split(ranges, 10, None)]
-    assert (cut.count("large"), cut.count("small")) == (9, 1)
+    sizes = [sum(each.bytes for each in task) for task in packed(ranges, 10, None)]
+    assert len(sizes) == 10
+    assert max(sizes) - min(sizes) <= 2 * 900
 
 
-@given(spans, st.integers(1, 20), st.integers(1, 200))
-def test_pieces_cover_everything_in_order_and_none_is_too_large(
-    spans: dict[str, tuple[int, int]], partitions_min: int, rows_max: int
+sizes = st.lists(st.integers(1, 10**6), min_size=4, max_size=4)
+
+
+@given(spans, sizes, st.integers(1, 20), st.none() | st.integers(1, 200))
+def test_tasks_cover_everything_in_order_and_none_is_too_large(
+    spans: dict[str, tuple[int, int]], sizes: list[int], tasks_min: int, rows_max: int | None
 ) -> None:
     ranges = between(positions(spans, 0), positions(spans, 1))
-    pieces = list(split(ranges, partitions_min, rows_max))
-    assert all(0 < each.rows <= rows_max for each in pieces)
+    ranges = [each._replace(size=size) for each, size in zip(ranges, sizes, strict=False)]
+    tasks = packed(ranges, tasks_min, rows_max)
+    total = sum(each.rows for each in ranges)
+    assert all(0 < sum(each.rows for each in task) <= (rows_max or total) for task in tasks)
+    assert all(each.rows > 0 for task in tasks for each in task)
+    cut = [each for task in tasks for each in task]
     for whole in ranges:
-        own = [each for each in pieces if each.topic == whole.topic]
+        own = [each for each in cut if each.topic == whole.topic]
         assert [each.first for each in own] == [whole.first, *(each.until for each in own[:-1])]
         assert own[-1].until == whole.until
-    total = sum(each.rows for each in ranges)
-    assert len(pieces) >= min(partitions_min, total)
+    assert [each.topic for each in cut] == sorted(each.topic for each in cut)
+    assert len(tasks) >= min(tasks_min, total)

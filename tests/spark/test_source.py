@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StringType, StructType
 
 from oncecast import Policy, blocking, errors, from_offset
 from oncecast.errors import BadOption, DataLost
 from oncecast.spark.ranges import Position
 from oncecast.spark.register import OncecastSource
 from oncecast.spark.source import BatchReader, StreamReader, as_offset, as_positions
+from oncecast.spark.source_options import SourceOptions
+from oncecast.wire import batch
 from tests.spark.micro_batches import lower, pickled
 
 pytestmark = pytest.mark.long
@@ -192,7 +197,9 @@ def test_stream_reads_as_much_as_a_trigger_allows(client: blocking.Client, strea
     assert values(reader, reader.partitions(start, end)) == numbers(0, 30)
     rest = reader.latestOffset(end, ReadAllAvailable())
     assert values(reader, reader.partitions(end, rest)) == numbers(30, 100)
-    assert reader.reportLatestOffset() == rest
+    report = reader.reportLatestOffset()
+    assert report.pop("") == {"behind": 0, "seconds": 0.0}
+    assert as_offset(as_positions(report)) == rest
 
 
 def test_available_now_ignores_later_messages(client: blocking.Client, stream: Stream) -> None:
@@ -228,22 +235,75 @@ def test_deleted_topic_fails_the_query_unless_it_may_lose_data(
     with pytest.raises(DataLost, match="topic 'remade' is gone"):
         strict.latestOffset(start, ReadAllAvailable())
     with pytest.raises(DataLost, match="topic 'remade' is gone"):
-        strict.partitions(start, end)  # the first call of a restarted query
+        stream(**options).partitions(start, end)  # the first call of a restarted query
     assert lenient.partitions(start, end) == []
-    lenient.commit(lenient.latestOffset(start, ReadAllAvailable()))
+    assert lenient.latestOffset(start, ReadAllAvailable()) == start
     assert not list(client.topics("remade"))  # to move a cursor creates no topic
     fill(client, "remade", 2)
     created_again = "topic 'remade' was deleted and created again; .*failOnDataLoss"
     with pytest.raises(DataLost, match=created_again):
         strict.latestOffset(start, ReadAllAvailable())
     with pytest.raises(DataLost, match=created_again):
-        strict.partitions(start, end)
+        stream(**options).partitions(start, end)
     assert values(lenient, lenient.partitions(start, end)) == []
     now = lenient.latestOffset(start, ReadAllAvailable())
     assert values(lenient, lenient.partitions(start, now)) == numbers(0, 2)
 
 
-def test_subscription_follows_commits_only(client: blocking.Client, stream: Stream) -> None:
+def test_named_topic_that_was_deleted_before_a_restart_may_be_lost(
+    client: blocking.Client, stream: Stream
+) -> None:
+    for topic in ("left.a", "left.b"):
+        fill(client, topic, 3)
+    options = {"topics": "left.a,left.b", "subscription": "query"}
+    first = stream(**options)
+    start = first.initialOffset()
+    end = first.latestOffset(start, ReadAllAvailable())
+    client.delete_topic("left.a")
+    client.put_many("left.b", numbers(3, 5))
+    with pytest.raises(DataLost, match=r"topic 'left\.a' is gone"):
+        stream(**options).latestOffset(end, ReadAllAvailable())
+    lenient = stream(**options, failOnDataLoss="false")
+    lenient.prepareForTriggerAvailableNow()
+    assert values(lenient, lenient.partitions(start, end)) == numbers(0, 3)
+    now = lenient.latestOffset(end, ReadAllAvailable())
+    assert values(lenient, lenient.partitions(end, now)) == numbers(3, 5)
+    assert not list(client.topics("left.a"))
+
+
+def test_topic_added_to_the_option_is_read_from_its_first_message(
+    client: blocking.Client, stream: Stream
+) -> None:
+    fill(client, "added.a", 3)
+    old = stream(topics="added.a", startingOffsets="latest", subscription="query")
+    end = old.latestOffset(old.initialOffset(), ReadAllAvailable())
+    options = {"topics": "added.a,added.b", "startingOffsets": '{"added.a": 0}'}
+    with pytest.raises(errors.NoSuchTopic, match=r"'added\.b'.*; create"):
+        stream(**options).latestOffset(end, ReadAllAvailable())
+    lenient = stream(**options, failOnDataLoss="false")
+    assert lenient.latestOffset(end, ReadAllAvailable()) == end
+    client.subscribe("added.b", "other", auto_ack=False).close()
+    client.put_many("added.b", numbers(0, 4))
+    reader = stream(**options, subscription="query")
+    now = reader.latestOffset(end, ReadAllAvailable())
+    assert client.unsubscribe("added.b", "other")  # from now on only the query keeps messages
+    assert values(reader, reader.partitions(end, now)) == numbers(0, 4)
+
+
+def test_topic_removed_from_the_option_is_named(client: blocking.Client, stream: Stream) -> None:
+    for topic in ("less.a", "less.b"):
+        fill(client, topic, 1)
+    end = stream(topics="less.a,less.b").initialOffset()
+    text = "topic 'less.b' is in the checkpoint, but not in option topics; .*failOnDataLoss"
+    with pytest.raises(DataLost, match=text):
+        stream(topics="less.a").latestOffset(end, ReadAllAvailable())
+    lenient = stream(topics="less.a", failOnDataLoss="false")
+    assert lenient.latestOffset(end, ReadAllAvailable()).keys() == end.keys()
+
+
+def test_subscription_follows_completed_micro_batches_only(
+    client: blocking.Client, stream: Stream
+) -> None:
     """So retention waits, also for a query that crashes in its first micro-batch."""
     fill(client, "followed", 10)
     options = {"topics": "followed", "subscription": "query", "startingOffsets": "latest"}
@@ -258,7 +318,185 @@ def test_subscription_follows_commits_only(client: blocking.Client, stream: Stre
     assert lag() == 5
     stream(**options).initialOffset()
     assert lag() == 5
-    reader.commit(reader.latestOffset(start, ReadAllAvailable()))
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert lag() == 5
+    assert reader.latestOffset(end, ReadAllAvailable()) == end  # the micro-batch is done
     assert lag() == 0
     stream(**{**options, "startingOffsets": '{"followed": 3}'}).initialOffset()
     assert lag() == 12
+
+
+def test_many_topics_are_planned_with_few_calls_and_read_by_few_tasks(
+    client: blocking.Client, load: Load, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"lots.{number:02}" for number in range(30)]
+    for topic in names:
+        fill(client, topic, 2)
+    calls: list[str] = []
+    for name in ("describe", "locate"):
+        monkeypatch.setattr(blocking.Client, name, lambda *_, name=name: calls.append(name))
+    for options in ({"topicPattern": "lots[.].*"}, {"topics": ",".join(names)}):
+        reader = load(**options)
+        assert len(reader.partitions()) == 1
+        assert values(reader) == numbers(0, 2) * 30
+        streaming = stream(**options)
+        end = streaming.latestOffset(streaming.initialOffset(), ReadAllAvailable())
+        assert len(streaming.partitions(streaming.initialOffset(), end)) == 1
+    assert calls == []
+
+
+def test_micro_batch_waits_for_enough_messages_or_for_the_delay(
+    client: blocking.Client, address: str
+) -> None:
+    fill(client, "patient", 3)
+    options = {"address": address, "topics": "patient", "minOffsetsPerTrigger": "4"}
+    found = SourceOptions.of(lower({**options, "maxTriggerDelay": "10m"}), streaming=True)
+    now = 0.0
+    reader = StreamReader(found, {"value": "binary"}, clock=lambda: now)
+    with ExitStack() as stack:
+        stack.callback(reader.stop)
+        limit = reader.getDefaultReadLimit()
+        start = reader.latestOffset(reader.initialOffset(), limit)
+        assert start["patient"]["next"] == 3  # the first micro-batch does not wait
+        client.put_many("patient", numbers(0, 3))
+        assert reader.latestOffset(start, limit) == start
+        now = 599.0
+        assert reader.latestOffset(start, limit) == start
+        assert reader.latestOffset(start, ReadAllAvailable())["patient"]["next"] == 6
+        client.put("patient", b"enough")
+        assert reader.latestOffset(start, limit)["patient"]["next"] == 7
+        end = reader.latestOffset(start, limit)
+        client.put("patient", b"late")
+        now = 1200.0
+        assert reader.latestOffset(end, limit)["patient"]["next"] == 8
+
+
+def test_available_now_does_not_wait_for_enough_messages(
+    client: blocking.Client, stream: Stream
+) -> None:
+    fill(client, "hasty", 1)
+    reader = stream(topics="hasty", minOffsetsPerTrigger="9")
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    client.put("hasty", b"1")
+    reader.prepareForTriggerAvailableNow()
+    now = reader.latestOffset(end, reader.getDefaultReadLimit())
+    assert values(reader, reader.partitions(end, now)) == numbers(1, 2)
+
+
+def test_report_says_how_far_the_query_is_behind(client: blocking.Client, stream: Stream) -> None:
+    """OPS-1"""
+    for topic in ("late.a", "late.b"):
+        fill(client, topic, 4)
+    before = time.time()
+    reader = stream(topicPattern="late[.].", maxOffsetsPerTrigger="2")
+    start = reader.initialOffset()
+    reader.latestOffset(start, reader.getDefaultReadLimit())
+    report = reader.reportLatestOffset()
+    assert {name: each["behind"] for name, each in report.items()} == {
+        "late.a": 3,
+        "late.b": 3,
+        "": 6,
+    }
+    assert all(0 < each["seconds"] < time.time() - before + 60 for each in report.values())
+
+
+def test_times_are_append_times_or_those_of_the_column(
+    client: blocking.Client, load: Load, stream: Stream
+) -> None:
+    """Times of messages may be in any order."""
+    client.create_topic("dated", KEEP)
+    client.put("dated", b"now")
+    years = [2020, 2023, 2021, 2024, 2022]
+    moments = [int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in years]
+    old = batch.encode([b"%d" % year for year in years], timestamps=[at * 10**6 for at in moments])
+    one = batch.encode([b"1999"], timestamps=915148800 * 10**6)
+    for number, data, count in ((0, old, 5), (1, one, 1)):
+        client.stage("dates", number, "part", "dated", count, data)
+        client.publish_staged("dates", number, ["part"])
+    span = {"startingTimestamp": f"{moments[2]}000", "endingTimestamp": f"{moments[3]}000"}
+    assert values(load(topics="dated", startingTimestamp=span["startingTimestamp"])) == [
+        b"now", *(b"%d" % year for year in years), b"1999",
+    ]  # fmt: skip
+    by_message = {"topics": "dated", "timestampType": "message"}
+    assert values(load(**by_message, **span)) == [b"2023", b"2021", b"2022"]
+    assert values(load(**by_message, **span, columns="value")) == [b"2023", b"2021", b"2022"]
+    reader = stream(**by_message, startingTimestamp=span["startingTimestamp"])
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    found = values(reader, reader.partitions(start, end))
+    assert found == [b"now", b"2023", b"2021", b"2024", b"2022"]
+
+
+def test_start_can_be_a_time_by_topic(client: blocking.Client, load: Load) -> None:
+    for topic in ("timed.a", "timed.b"):
+        fill(client, topic, 2)
+    names = {"topics": "timed.a,timed.b"}
+    late = '{"timed.a": {"0": 4000000000000}, "timed.b": 0}'
+    assert values(load(**names, startingOffsetsByTimestamp=late)) == numbers(0, 2)
+    assert values(load(**names, endingOffsetsByTimestamp='{"timed.a": 0}')) == numbers(0, 2)
+    strict = load(
+        **names, startingOffsetsByTimestamp=late, startingOffsetsByTimestampStrategy="error"
+    )
+    with pytest.raises(BadOption, match=r"topic 'timed\.a' has no message since its starting time"):
+        strict.partitions()
+
+
+def test_columns_are_chosen(client: blocking.Client, load: Load, address: str) -> None:
+    client.create_topic("slim", KEEP)
+    client.put("slim", b"one", key=b"k", headers={"h": b"v"})
+    client.put("slim", b"two")
+    assert rows(load(topics="slim", columns="value,offset")) == [
+        {"value": b"one", "offset": 0},
+        {"value": b"two", "offset": 1},
+    ]
+    (first, _) = rows(load(topics="slim", columns="headers", includeHeaders="array"))
+    assert first == {"headers": [{"key": "h", "value": b"v"}]}
+    (first, _) = rows(load(topics="slim", columns="headers"))
+    assert first == {"headers": [("h", b"v")]}
+    source = OncecastSource({"address": address, "topics": "slim"})
+    chosen = StructType().add("value", StringType()).add("key", StringType())
+    assert rows(source.reader(chosen)) == [
+        {"value": "one", "key": "k"},
+        {"value": "two", "key": None},
+    ]
+    for wrong, text in (
+        ("partition", "column 'partition' does not exist"),
+        ("offset", "use bigint"),
+    ):
+        with pytest.raises(BadOption, match=text):
+            source.reader(StructType().add(wrong, IntegerType()))
+
+
+def test_offsets_and_topics_are_counted_without_reading_messages(
+    client: blocking.Client, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("counted.a", "counted.b"):
+        fill(client, topic, 3)
+    reader = load(topicPattern="counted[.].", columns="topic,offset")
+    (piece,) = reader.partitions()
+    monkeypatch.setattr(blocking, "connect", None)  # a task needs no node
+    found = [row for each in reader.read(piece) for row in each.to_pylist()]
+    assert found == [
+        {"topic": topic, "offset": offset}
+        for topic in ("counted.a", "counted.b")
+        for offset in range(3)
+    ]
+
+
+def test_batch_of_a_topic_that_keeps_nothing_fails(
+    client: blocking.Client, load: Load, stream: Stream
+) -> None:
+    """SVC-7"""
+    client.create_topic("fleeting")
+    assert values(load(topics="fleeting")) == []
+    with pytest.raises(DataLost, match=r"topic 'fleeting' keeps no messages: .*; let the query"):
+        stream(topics="fleeting").initialOffset()
+    stream(topics="fleeting", failOnDataLoss="false").initialOffset()
+    client.put_many("fleeting", numbers(0, 7))
+    with pytest.raises(DataLost, match="topic 'fleeting' is empty: its 7 messages are gone, bec"):
+        load(topics="fleeting").partitions()
+    assert values(load(topics="fleeting", failOnDataLoss="false")) == []
+    assert values(load(topics="fleeting", startingOffsets='{"fleeting": 7}')) == []
+    stream(topics="fleeting", subscription="query").initialOffset()
+    client.put_many("fleeting", numbers(7, 9))
+    assert values(load(topics="fleeting")) == numbers(7, 9)

@@ -1,0 +1,1 @@
+"""Topics as tables of files, with each message once."""

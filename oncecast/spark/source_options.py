@@ -1,0 +1,315 @@
+"""The options of the Spark source, parsed once on the driver.
+
+Options have the names of Spark's Kafka connector where the meaning is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
+from oncecast.errors import BadOption
+from oncecast.spark.options import ADDRESS, SECONDS, Node, Option, flag, parse, positive, text
+from oncecast.wire.commands import FromTime, Start
+
+Ends = Start | dict[str, Start]  # for all topics, or for each
+COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "producer": "string",
+    "sequence": "bigint",
+}
+HEADER_MAP = "map<string,binary>"
+HEADER_ARRAY = "array<struct<key:string,value:binary>>"
+HEADERS = {"false": None, "true": HEADER_MAP, "array": HEADER_ARRAY}
+TYPES = {
+    **{name: (kind,) for name, kind in COLUMNS.items()},
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "headers": (HEADER_MAP, HEADER_ARRAY),
+}
+UNITS = {"ms": 0.001, **SECONDS}
+
+
+class Span(NamedTuple):
+    """The numbers from `low` to before `high`. None means no limit."""
+
+    low: int | None = None
+    high: int | None = None
+
+    def __contains__(self, value: object) -> bool:
+        assert isinstance(value, int)
+        low, high = self
+        return (low is None or low <= value) and (high is None or value < high)
+
+
+# Parsers of option values.
+
+
+def names(value: str) -> tuple[str, ...]:
+    return tuple(text(each) for each in value.split(","))
+
+
+def pattern(value: str) -> str:
+    try:
+        re.compile(text(value))
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    return text(value)
+
+
+def by_topic(value: str, example: str) -> dict[str, int]:
+    """Parse JSON numbers by topic. A topic has the partition 0 only, which may be named."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    numbers: dict[str, int] = {}
+    for topic, number in found.items() if isinstance(found, dict) else ():
+        if isinstance(number, dict):
+            if set(number) != {"0"}:
+                raise ValueError(f"topic {topic!r} has no partitions; use partition 0 only")
+            number = number["0"]
+        if type(number) is int:
+            numbers[topic] = number
+    if not isinstance(found, dict) or len(numbers) != len(found):
+        raise ValueError(f"use {example}")
+    return numbers
+
+
+def ends(value: str) -> Ends:
+    """Parse `earliest`, `latest`, or JSON offsets by topic; -2 is earliest and -1 latest."""
+    if value.strip().lower() in ("earliest", "latest"):
+        return EARLIEST if value.strip().lower() == "earliest" else NEW
+    found = by_topic(value, 'earliest, latest, or offsets such as {"topic": 17}')
+    return {topic: by_number(offset) for topic, offset in found.items()}
+
+
+def by_number(offset: int) -> Start:
+    if offset < -2:
+        raise ValueError(f"offset {offset} is too low (minimum 0; -2 is earliest, -1 latest)")
+    return {-2: EARLIEST, -1: NEW}.get(offset) or from_offset(offset)
+
+
+def moment(value: str) -> Start:
+    """Parse milliseconds since 1970, as in Spark's Kafka source."""
+    if not re.fullmatch(r"\d{1,14}", value.strip()):
+        raise ValueError("use milliseconds since 1970")
+    return from_time(int(value) / 1e3)
+
+
+def moments(value: str) -> dict[str, Start]:
+    found = by_topic(value, 'milliseconds since 1970 such as {"topic": 1700000000000}')
+    return {topic: moment(str(time)) for topic, time in found.items()}
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    def parse_choice(value: str) -> str:
+        if value.strip().lower() not in choices:
+            raise ValueError(f"use {' or '.join(choices)}")
+        return value.strip().lower()
+
+    return parse_choice
+
+
+def seconds(value: str) -> float:
+    """Parse a duration such as 15m."""
+    found = re.fullmatch(r"(\d{1,9})\s*(ms|s|m|h|d)", value.strip())
+    if found is None:
+        raise ValueError("use a number with a unit: ms, s, m, h or d")
+    return int(found[1]) * UNITS[found[2]]
+
+
+def columns(value: str) -> tuple[str, ...]:
+    found = names(value)
+    for each in found:
+        if each not in TYPES:
+            raise ValueError(f"column {each!r} does not exist; use {', '.join(TYPES)}")
+    return found
+
+
+SOURCE = [
+    *ADDRESS,
+    Option("topics", names, None, "names separated by commas; or use `topicPattern`"),
+    Option("topicPattern", pattern, None, "regular expression for whole topic names"),
+    Option("startingOffsets", ends, None, "`earliest`, `latest`, or JSON with offsets"),
+    Option(
+        "startingTimestamp", moment, None, "milliseconds since 1970, instead of `startingOffsets`"
+    ),
+    Option("startingOffsetsByTimestamp", moments, None, "JSON with milliseconds by topic"),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        one_of("latest", "error"),
+        "latest",
+        "`latest`, or `error` to fail if a topic has no message since its starting time",
+    ),
+    Option("endingOffsets", ends, None, "batch only: `latest`, or JSON with offsets"),
+    Option("endingTimestamp", moment, None, "batch only: milliseconds since 1970"),
+    Option("endingOffsetsByTimestamp", moments, None, "batch only: JSON with milliseconds"),
+    Option(
+        "timestampType",
+        one_of("append", "message"),
+        "append",
+        "the time that these options mean: `append`, or `message` for column `timestamp`",
+    ),
+    Option(
+        "maxOffsetsPerTrigger", positive, None, "streaming only: maximum messages per micro-batch"
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        positive,
+        None,
+        "streaming only: messages to wait for, if there are fewer",
+    ),
+    Option("maxTriggerDelay", seconds, "15m", "how long `minOffsetsPerTrigger` may wait"),
+    Option(
+        "minPartitions", positive, None, "minimum number of tasks, unless there are fewer messages"
+    ),
+    Option("maxRecordsPerPartition", positive, None, "maximum messages per task"),
+    Option("columns", columns, None, "names of the columns to read, separated by commas"),
+    Option(
+        "includeHeaders", one_of(*HEADERS), "false", "`true` or `array`: add the column `headers`"
+    ),
+    Option(
+        "failOnDataLoss", flag, "true", "fail the query if messages are gone; otherwise skip them"
+    ),
+    Option(
+        "subscription",
+        text,
+        None,
+        "streaming only: subscription that keeps messages until Spark commits",
+    ),
+]
+ALIASES = {"topic": "topics", "subscribe": "topics", "subscribepattern": "topicpattern"}
+ONE_OF = (
+    ("topics", "topicPattern"),
+    ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
+    ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
+)
+OF_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "subscription")
+NO_TABLES = "Spark does not pass the options of a table of CREATE TABLE to a Python data source"
+VIEWS = "use CREATE TEMPORARY VIEW name USING oncecast OPTIONS (...)"
+
+
+def renamed(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options with the names of this source."""
+    found: dict[str, str] = {}
+    for key, value in given.items():
+        name = ALIASES.get(key.lower(), key.lower())
+        if name in found:
+            raise BadOption(f"option {key!r} means the same as another one", "set one of them")
+        found[name] = value
+    return found
+
+
+def parsed(given: Mapping[str, str]) -> dict[str, Any]:
+    if "provider" in given:
+        raise BadOption(NO_TABLES, VIEWS)
+    return parse(SOURCE, renamed(given))
+
+
+def schema(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the type of each column that these options select."""
+    found = parsed(given)
+    headers = HEADERS[found["includeHeaders"]]
+    every = COLUMNS | {"headers": headers or HEADER_MAP}
+    chosen = found["columns"] or (*COLUMNS, *(["headers"] if headers else []))
+    return {name: every[name] for name in chosen}
+
+
+def readable(columns: dict[str, str]) -> dict[str, str]:
+    """Return the columns of a schema that a user has chosen, or raise BadOption."""
+    for name, kind in columns.items():
+        if name not in TYPES:
+            raise BadOption(f"column {name!r} does not exist", f"use {', '.join(TYPES)}")
+        if kind not in TYPES[name]:
+            raise BadOption(f"column {name} is {kind}", f"use {' or '.join(TYPES[name])}")
+    return columns
+
+
+# Options as plain values, so that Spark can send them to executors.
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    node: Node
+    topics: tuple[str, ...]
+    pattern: str | None
+    start: Ends | None
+    end: Ends | None
+    times: Span  # of column `timestamp`, in microseconds since 1970
+    must_find: bool  # fail if a topic has no message since its starting time
+    rows_max: int | None
+    rows_min: int | None
+    delay_max: float
+    partitions_min: int | None
+    partition_rows_max: int | None
+    fail_on_loss: bool
+    subscription: str | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+        found = parsed(given)
+        check(found, streaming=streaming)
+        start, end = (first(found, each) for each in ONE_OF[1:])
+        since = before = None
+        if found["timestampType"] == "message":
+            since, start = (start.at, None) if isinstance(start, FromTime) else (None, start)
+            before, end = (end.at, None) if isinstance(end, FromTime) else (None, end)
+        return cls(
+            node=Node.of(found),
+            topics=found["topics"] or (),
+            pattern=found["topicPattern"],
+            start=start,
+            end=end,
+            times=Span(since, before),
+            must_find=found["startingOffsetsByTimestampStrategy"] == "error",
+            rows_max=found["maxOffsetsPerTrigger"],
+            rows_min=found["minOffsetsPerTrigger"],
+            delay_max=found["maxTriggerDelay"],
+            partitions_min=found["minPartitions"],
+            partition_rows_max=found["maxRecordsPerPartition"],
+            fail_on_loss=found["failOnDataLoss"],
+            subscription=found["subscription"],
+        )
+
+
+def first(found: Mapping[str, Any], options: tuple[str, ...]) -> Any:
+    """Return the value of the option that is set, or None."""
+    return next((found[name] for name in options if found[name] is not None), None)
+
+
+def check(found: Mapping[str, Any], *, streaming: bool) -> None:
+    """Raise BadOption if the options contradict each other."""
+    for options in ONE_OF:
+        if sum(found[name] is not None for name in options) > 1:
+            raise BadOption(f"set only one of the options {' and '.join(options)}")
+    if found["topics"] is None and found["topicPattern"] is None:
+        raise BadOption("set one of the options topics and topicPattern", f"{NO_TABLES}: {VIEWS}")
+    for name in OF_BATCHES if streaming else OF_STREAMS:
+        if found[name] is not None:
+            kind = "a batch" if streaming else "a streaming"
+            raise BadOption(f"option {name} is only allowed in {kind} query")
+    if found["startingOffsets"] == NEW and not streaming:
+        raise BadOption(
+            "option startingOffsets is latest, which makes a batch empty", "use an earlier start"
+        )
+    if found["endingOffsets"] == EARLIEST:
+        raise BadOption(
+            "option endingOffsets is earliest, which makes a batch empty", "use a later end"
+        )
+    if found["timestampType"] == "message" and (
+        found["startingOffsetsByTimestamp"] or found["endingOffsetsByTimestamp"]
+    ):
+        raise BadOption(
+            "timestampType is message, and offsets of topics are by append time",
+            "use startingTimestamp and endingTimestamp",
+        )

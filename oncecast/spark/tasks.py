@@ -1,0 +1,106 @@
+"""A task of the Spark source: it scans its ranges and yields Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from oncecast import errors
+from oncecast.client import blocking
+from oncecast.client.columns import ROWS, batches
+from oncecast.client.scanning import Slice
+from oncecast.client.starts import from_offset
+from oncecast.errors import DataLost
+from oncecast.spark.ranges import Range
+from oncecast.spark.source_options import HEADER_ARRAY, SourceOptions, Span
+from oncecast.wire.batch_layout import TIMES, peek
+
+GONE = (errors.MessagesLost, errors.TopicReplaced, errors.OutOfRange, errors.NoSuchTopic)
+ANY = Span()  # of times
+PLANNED = {"topic", "offset"}  # columns that the driver has planned, so that no message is needed
+CASTS = {
+    "string": pa.string(),
+    HEADER_ARRAY: pa.list_(
+        pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    ),
+}
+
+
+def read(
+    options: SourceOptions, columns: Mapping[str, str], ranges: Iterable[Range]
+) -> Iterator[pa.RecordBatch]:
+    """Yield these columns of all messages of the ranges, or of those with certain times."""
+    names, times = list(columns), options.times
+    if times == ANY and columns.keys() <= PLANNED:
+        for each in ranges:
+            yield from counted(each, names)
+        return
+    needed = names if times == ANY or "timestamp" in names else [*names, "timestamp"]
+    with options.node.connect(patient=True, scans=True) as client:
+        found = (
+            each
+            for range_ in ranges
+            for each in slices(client, range_, fail_on_loss=options.fail_on_loss)
+            if may_have(each, times)
+        )
+        for batch in batches(found, needed):
+            rows = batch if times == ANY else within(batch, times).select(names)
+            if len(rows):
+                yield typed(rows, columns)
+
+
+def slices(client: blocking.Client, range_: Range, *, fail_on_loss: bool) -> Iterator[Slice]:
+    """Yield the slices of a range. Skip lost messages, or raise."""
+    topic, topic_id, at, until, _ = range_
+    while at < until:
+        try:
+            for each in client.scan(topic, from_offset(at), until, topic_id=topic_id):
+                at = each.end
+                yield each
+        except GONE as error:
+            if fail_on_loss:
+                raise DataLost(error.message) from None
+            at = error.next if isinstance(error, errors.MessagesLost) else until
+
+
+def counted(range_: Range, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the columns that need no message: offsets are consecutive."""
+    for first in range(range_.first, range_.until, ROWS):
+        until = min(first + ROWS, range_.until)
+        made = {
+            "offset": pa.arange(first, until),
+            "topic": pa.DictionaryArray.from_arrays(
+                pa.nulls(until - first, pa.int8()).fill_null(0), [range_.topic]
+            ).cast(pa.string()),
+        }
+        yield pa.RecordBatch.from_arrays([made[name] for name in names], names)
+
+
+def may_have(one: Slice, times: Span) -> bool:
+    """Return whether a slice may have messages of these times, without unpacking it."""
+    if times == ANY:
+        return True
+    header = peek(one.chunk.batch)
+    return bool(header.flags & TIMES) or header.time in times
+
+
+def within(rows: pa.RecordBatch, times: Span) -> pa.RecordBatch:
+    """Return the rows whose `timestamp` is in `times`."""
+    found = rows.column("timestamp").view(pa.int64())
+    chosen = pc.is_valid(found)
+    if times.low is not None:
+        chosen = pc.and_(chosen, pc.greater_equal(found, times.low))
+    if times.high is not None:
+        chosen = pc.and_(chosen, pc.less(found, times.high))
+    return rows.filter(chosen)
+
+
+def typed(rows: pa.RecordBatch, columns: Mapping[str, str]) -> pa.RecordBatch:
+    """Return the rows with the types that Spark expects."""
+    arrays = [
+        each.cast(CASTS[kind]) if kind in CASTS else each
+        for each, kind in zip(rows.columns, columns.values(), strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, list(columns))

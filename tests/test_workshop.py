@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import tomllib
@@ -102,7 +103,50 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as end:
         main.main(arguments)
     assert end.value.code == ExitStatus.USAGE
-    assert "usage: oncecast" in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith("oncecast: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("serve --dta x", "oncecast serve: unknown argument '--dta'; did you mean --data?"),
+        ("serv", "oncecast: no command 'serv'; did you mean serve?"),
+        ("topic lsit", "oncecast topic: no command 'lsit'; did you mean list?"),
+        ("get news --cuont=3", "did you mean --count?"),
+        ("get news more", "oncecast get: unknown argument 'more'; see `oncecast get --help`"),
+        ("subs", "oncecast subs: give a command: list, lag, seek; see `oncecast subs --help`"),
+        ("get news --timeout -1", "argument --timeout: -1 is not a time in seconds; use 0 or more"),
+    ],
+)
+def test_error_of_usage_is_one_line_with_a_remedy(
+    words: str, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CLI-1"""
+    with pytest.raises(SystemExit) as end:
+        main.main(words.split())
+    assert end.value.code == ExitStatus.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(error)
+
+
+def test_help_names_the_unit_of_each_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main.main(["serve", "--help"])
+    text = capsys.readouterr().out
+    for unit in ("--client-rate BYTES", "--cluster-secret-file FILE", "--log-level LEVEL"):
+        assert unit in text
+
+
+def test_interrupt_while_a_command_loads_prints_no_traceback(tmp_path: Path) -> None:
+    """CLI-3"""
+    (tmp_path / "argparse.py").write_text("import os; os.kill(os.getpid(), 2)")
+    ended = subprocess.run(
+        [sys.executable, "-m", "oncecast", "--version"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
 
 
 def test_interrupted_command_exits_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,6 +218,17 @@ def test_help_loads_nothing_heavy() -> None:
     program = (
         "import sys; from oncecast.cli.main import build_parser; build_parser().format_help();"
         "print(*sorted({'asyncio', 'msgspec', 'uvloop'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "\n"
+
+
+def test_client_without_tls_and_state_loads_neither() -> None:
+    """CLI-3: a short command spends most of its time on loading modules."""
+    program = (
+        "import sys; import oncecast.client.client, oncecast.network.network;"
+        "unused = {'oncecast.storage', 'oncecast.node', 'oncecast.network.tls', 'dataclasses'};"
+        "print(*sorted(unused & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "\n"

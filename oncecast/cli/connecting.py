@@ -66,7 +66,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         help="address of a node, or of several nodes separated by commas "
         f"(default: ONCECAST_SERVER, or {SERVER})",
     )
-    add_option(parser, "--cluster", None, "name of the cluster", "oncecast", unicode)
+    add_option(parser, "--cluster", "NAME", "name of the cluster", "oncecast", unicode)
     parser.add_argument(
         "--tls", nargs=3, metavar=("CERT", "KEY", "CA"), help="PEM files of the client; enables TLS"
     )

@@ -24,14 +24,16 @@ from oncecast.errors import ExitStatus
 if TYPE_CHECKING:
     from oncecast.cli.cluster.local import Node
     from oncecast.cli.commands import Command
+    from oncecast.spark.audit.trace import Trace
 
 PUBLISHES, RATE = 20_000, 2_000
 KILL, START = 1 / 3, 2 / 3  # shares of the messages that are stored by then
 LOOK_EVERY = 0.1  # seconds
 PATIENCE = 180.0  # seconds to wait for each step; the load has its own timeout
-FAULTS = ("lost", "duplicated", "out_of_order")
+FAULTS = ("lost", "duplicated", "out of order")
 SIGNS = {"killed": "✗", "started": "✓"}
 TRACE = "trace.jsonl"
+NODES_TRACE = "nodes.jsonl"  # when nodes were killed and started
 RED, GREEN = "31", "32"
 TRY = """
 Try next:
@@ -79,6 +81,7 @@ class Story:
         self._trace = Growing(out / TRACE)
         self._marks: list[tuple[float, str, str]] = []  # time, kind and node
         self._began = monotonic()
+        self._node_log: Trace | None = None
 
     def end(self) -> None:
         """Stop all processes that the demo has started."""
@@ -94,7 +97,7 @@ class Story:
         self._chart()
         counts = self._audit() or self._books(report)
         clean = not any(counts.values())
-        summary = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
+        summary = ", ".join(f"{count} {name}" for name, count in counts.items())
         self._say(paint(summary, GREEN if clean else RED), "✓" if clean else "✗")
         print(TRY if clean else f"\nThe trace is {self._trace.path}", flush=True)
         return ExitStatus.OK if clean else ExitStatus.FAILURE
@@ -152,12 +155,15 @@ class Story:
 
     def _mark(self, kind: str, node: str) -> None:
         self._marks.append((time(), kind, node))
+        if self._node_log is not None:
+            self._node_log.write(kind, node=node)
 
     # -- the clients --
 
     def _load(self) -> dict[str, Any]:
         """Run the clients and return their report."""
         from oncecast.cli.cluster.local import Ended
+        from oncecast.spark.audit.trace import Trace
 
         self._trace.path.write_text("")
         server = ",".join(node.address for node in self._nodes)
@@ -166,12 +172,12 @@ class Story:
         load = self._commands.start("load", *words)
         self._say(f"Clients put {self._publishes:,} messages in 3 topics, {RATE:,} per second.")
         self._say("Six subscribers read them, request some again, disconnect and return.")
-        self._watch(load)
+        with (self._out / NODES_TRACE).open("w") as file:
+            self._node_log = Trace(file, "demo", "demo")
+            self._watch(load)
+            self._node_log.end(complete=True)
         if load.status:
             raise Ended(f"`oncecast load` failed with status {load.status}: {load.complaint}")
-        with self._trace.path.open("a") as file:
-            for when, kind, node in self._marks:
-                file.write(json.dumps({"time": when, "kind": kind, "node": node}) + "\n")
         report: dict[str, Any] = json.loads(load.output)
         total = f"{report['puts']:,} stored, {report['deliveries']:,} delivered"
         self._say(
@@ -208,10 +214,11 @@ class Story:
         if missing := needs_spark():
             self._say(f"Skipping the audit and the figure: {missing}")
             return {}
-        lines, path = sum(self._trace.counts.values()), str(self._trace.path)
+        lines = sum(self._trace.counts.values())
+        paths = (str(self._trace.path), str(self._out / NODES_TRACE))
         self._say(f"Spark audits {lines:,} lines of trace.")
-        audit = self._commands.start("pipeline", "run", "audit", "--json", path)
-        draw = self._commands.start("pipeline", "run", "metrics", path, "--out", str(self._out))
+        audit = self._commands.start("pipeline", "run", "audit", "--json", *paths)
+        draw = self._commands.start("pipeline", "run", "metrics", *paths, "--out", str(self._out))
         self._wait(lambda: audit.status is not None, "the audit has not ended")
         if not audit.output:
             self._say(f"The audit failed: {audit.complaint}")
@@ -220,13 +227,13 @@ class Story:
         figure = str(self._out / "figures" / "metrics.png")
         self._say(f"Figure: {figure}" if not draw.status else f"No figure: {draw.complaint}")
         found: dict[str, Any] = json.loads(audit.output)
-        for fault in found.pop("faults"):
+        for fault in found["faults"]:
             self._say(json.dumps(fault), "✗")
-        return found
+        return {**dict.fromkeys(FAULTS, 0), **found["counts"]}
 
     def _books(self, report: dict[str, Any]) -> dict[str, int]:
         self._say("The clients' own audit found:")
-        return {name: int(report[name]) for name in FAULTS}
+        return {name: int(report[name.replace(" ", "_")]) for name in FAULTS}
 
     # -- waiting and output --
 

@@ -20,7 +20,7 @@ STEPS_MAX = 5_000_000
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     history = commands.add_parser("history", help="check histories that clients recorded")
-    verbs = history.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = history.add_subparsers(title="commands", metavar="COMMAND", required=True)
     verb = verbs.add_parser(
         "check", help="check that histories are linearizable; exit status 1 if they are not"
     )

@@ -27,7 +27,7 @@ _RETRIES = 5
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     log = commands.add_parser("log", help="check and print the log of a node", description=__doc__)
-    verbs = log.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = log.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     verify = verbs.add_parser("verify", help="verify all checksums; exit with status 1 on damage")
     verify.add_argument("--json", action="store_true", help="print one JSON object")

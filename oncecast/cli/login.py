@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncecast.errors import InvalidArgument
@@ -55,6 +54,8 @@ def login_of(arguments: argparse.Namespace, environment: Mapping[str, str] = os.
 
 def read_secret(path: str) -> str:
     """Return the first line of a file."""
+    from pathlib import Path
+
     try:
         lines = Path(path).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -66,9 +67,9 @@ def read_secret(path: str) -> str:
 
 
 def tls_of(arguments: argparse.Namespace) -> Tls | None:
-    from oncecast.network.tls import Tls
-
     certificate, key, ca = arguments.tls or (None, None, arguments.tls_ca)
     if ca is None:
         return None
+    from oncecast.network.tls import Tls  # here: only TLS needs it
+
     return Tls.from_files(certificate=certificate, key=key, ca=ca)

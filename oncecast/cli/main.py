@@ -12,10 +12,10 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import oncecast
 from oncecast.cli.connecting import complain, is_of_output
+from oncecast.cli.parser import Parser
 from oncecast.errors import ExitStatus
 
 STDIN, STDOUT, STDERR = range(3)
@@ -47,16 +47,6 @@ COMMANDS = {
 }
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose description is a sentence without the name of the command."""
-
-    def __init__(self, *, description: str | None = None, **options: Any) -> None:
-        if description:
-            text = description.strip().rpartition("`: ")[2].removesuffix(".")
-            description = f"{text[0].upper()}{text[1:]}."
-        super().__init__(description=description, **options)
-
-
 def modules_for(words: Sequence[str]) -> list[str]:
     """Return the modules to load for this command line: all of them, unless one is enough."""
     first = words[0] if words else ""
@@ -78,8 +68,8 @@ def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     _fill_streams()
     words = sys.argv[1:] if argv is None else argv
-    arguments = build_parser(words).parse_args(words)
     try:
+        arguments = build_parser(words).parse_args(words)
         status: int = arguments.run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:

@@ -17,9 +17,10 @@ import json
 import logging
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from random import Random
+
+from msgspec.structs import asdict
 
 from oncecast.errors import SyncFailed
 from oncecast.kernel.protocol import NodeId, Value

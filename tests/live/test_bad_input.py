@@ -135,7 +135,7 @@ def test_line_over_the_limit_is_rejected_after_earlier_lines_are_stored(
     text = b"before\n" + bytes(61 << 20) + b"\nbehind\n"
     status, out, err = command(node, "put", "large", "-", text=text)
     assert (status, out) == (ExitStatus.USAGE, "0\n")
-    assert "the line is too long (limit 62,914,560 bytes); send smaller messages or batches" in err
+    assert "the line is too long (limit 62,914,560 bytes); split it" in err
     assert oncecast("put", "large", "after")[:2] == (ExitStatus.OK, "1\n")
     assert oncecast("get", "large", "--count", "9")[1] == "before\nafter\n"
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,12 +18,14 @@ from typing import IO, Any, cast
 
 import pytest
 
+import oncecast
 from oncecast import blocking
 from oncecast.cli.cluster import local as local_cluster
 from oncecast.cli.cluster.local import free_ports
 from oncecast.cli.main import main
 from oncecast.errors import ExitStatus
 from oncecast.wire.frames import GroupView, MemberView
+from oncecast.wire.retention import Policy
 from tests.live.conftest import Command
 from tests.live.replicas import PATIENCE, Replica, Replicas, replicas, until
 from tests.live.test_serve_wire import Files
@@ -83,6 +87,32 @@ def test_client_finds_the_leader_through_any_node(group: Replicas, cluster: Comm
         done = cluster("put", "any", f"by {number}", "--server", address)
         assert done == (ExitStatus.OK, f"{number}\n", "")
     assert cluster("get", "any", "--count", "9")[1] == "by 0\nby 1\nby 2\n"
+
+
+def test_follower_serves_a_scan_of_a_fixed_range(group: Replicas) -> None:
+    """PIPE-1: readers of old messages spread over all replicas."""
+    follower = group.backup()
+    values = [b"%d" % number for number in range(50)]
+
+    async def scanned() -> tuple[list[bytes], str]:
+        async with oncecast.connect(group.server) as client:
+            await client.create_topic("scanned", Policy(age_us=3_600_000_000))
+            await client.put_many("scanned", values)
+            where = await client.locate("scanned", oncecast.EARLIEST)
+        async with oncecast.connect(follower.address, any_replica=True) as client:
+            found: list[bytes] = []
+            start, until = oncecast.from_offset(where.offset), where.next
+            async for each in client.scan("scanned", start, until, topic_id=where.topic_id):
+                found += [message.value for message in each.messages()]
+            return found, client.parts.session.entry.node
+
+    # The follower may still apply the last puts; then the leader answers.
+    def by_follower() -> bool | None:
+        found, node = asyncio.run(scanned())
+        assert found[: len(values)] == values
+        return True if node == follower.address else None
+
+    until("a follower serves the scan", by_follower)
 
 
 def test_leadership_is_transferred(group: Replicas, cluster: Command) -> None:
@@ -460,14 +490,39 @@ def test_cluster_up_makes_a_group_of_all_its_nodes(
 
 
 @pytest.mark.parametrize("verb", ["add", "remove", "transfer-leader"])
-@pytest.mark.parametrize("node", ["", "node", "127.0.0.1:99999", "\udce9:1"])
+@pytest.mark.parametrize(
+    ("node", "fact"),
+    [
+        ("", "is not an address"),
+        ("node", "is not an address"),
+        ("127.0.0.1:99999", "the port is too high"),
+        ("\udce9:1", "is not an address"),
+    ],
+)
 def test_invalid_address_is_wrong_usage(
-    verb: str, node: str, capsys: pytest.CaptureFixture[str]
+    verb: str, node: str, fact: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(("cluster", verb, node))
     assert exit_.value.code == ExitStatus.USAGE
-    assert 'is not an address; write "host:port"' in capsys.readouterr().err
+    assert fact in capsys.readouterr().err
+
+
+def test_ports_above_the_highest_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(("cluster", "up", "-n", "3", "--port", "65534")) == ExitStatus.FAILURE
+    assert "3 nodes from port 65534 on need ports above 65535" in capsys.readouterr().err
+
+
+def test_port_in_use_is_reported_before_nodes_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        words = ("cluster", "up", "-n", "1", "--port", port, "--data", str(tmp_path))
+        assert main(words) == ExitStatus.FAILURE
+    out, err = capsys.readouterr()
+    assert (out, list(tmp_path.iterdir())) == ("", [])
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use; free the port" in err
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "any"])

@@ -258,7 +258,7 @@ def test_status_shows_the_node_and_its_version(oncecast: Command, node: Process)
         ),
         (("status", "--server", "nowhere"), ExitStatus.USAGE, "is not an address"),
         (("status", "--cluster", "other"), ExitStatus.FAILURE, "cluster 'other'"),
-        (("status", "--tls", "a", "b", "c"), ExitStatus.USAGE, "use existing PEM files"),
+        (("status", "--tls", "a", "b", "c"), ExitStatus.USAGE, "certificate a: No such file"),
         (("load", "--trace", "."), ExitStatus.FAILURE, "directory"),
     ],
     ids=lambda each: " ".join(each)[:30] if isinstance(each, tuple) else "",

@@ -33,7 +33,8 @@ def test_load_reports_and_traces_its_operations(oncecast: Command, tmp_path: Pat
     assert (report["puts"], report["deliveries"] + report["forgone"]) == (500, 1000)
     assert (report["lost"], report["duplicated"], report["out_of_order"]) == (0, 0, 0)
 
-    rows = lines(trace.read_text())
+    first, *rows, last = lines(trace.read_text())
+    assert (first["kind"], last["kind"], last["complete"]) == ("begin", "end", True)
     assert {row["node"] for row in rows} == {os.environ["ONCECAST_SERVER"]}
     put, stored = ids(rows, "put"), ids(rows, "stored")
     assert len(put) == len(set(put)) == 500
@@ -59,7 +60,7 @@ def test_load_unsubscribes_and_subscribes_again(
     words = ("--publishes", "2000", "--rate", "4000", "--json", "--trace", str(trace))
     status, out, _ = oncecast("load", *words)
     (report,) = lines(out)
-    rows = lines(trace.read_text())
+    rows = lines(trace.read_text())[1:-1]
     assert (status, report["deliveries"] + report["forgone"]) == (ExitStatus.OK, 4000)
     assert len(of_kind(rows, "subscribe")) == 4 + len(of_kind(rows, "unsubscribe")) > 10
     assert len(forgone(rows)) >= report["forgone"] > 0
@@ -119,8 +120,8 @@ def test_interrupted_load_deletes_its_topics(oncecast: Command, tmp_path: Path) 
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as load, trace.open() as rows:
         next(row for row in rows if '"ack"' in row)
         load.send_signal(signal.SIGINT)
-        for _ in rows:  # until the load closes it
-            pass
+        *_, last = rows  # until the load closes it
+        assert json.loads(last)["complete"] is False
         assert load.wait(PATIENCE) == 130
     assert "load-" not in oncecast("topic", "list")[1]
 

@@ -172,7 +172,7 @@ def ended_at_once(*flags: str) -> subprocess.CompletedProcess[str]:
         (
             ["--tls-key", "k", "--tls-certificate", "c", "--tls-ca", "a"],
             2,
-            "use existing PEM files",
+            "certificate c: No such file or directory; use a readable file",
         ),
         (["--config", "missing.toml"], 2, "missing.toml"),
         (["--data", "FILE"], 1, "FILE: not a directory"),
@@ -203,3 +203,21 @@ def test_directory_and_port_in_use_are_reported(tmp_path: Path, processes: list[
     ):
         ended = ended_at_once("--data", str(tmp_path / data), "--listen", listen)
         assert (ended.returncode, fact in ended.stderr) == (1, True), ended.stderr
+
+
+@pytest.mark.parametrize("flag", ["--listen", "--http"])
+def test_node_that_cannot_listen_creates_no_directory(
+    flag: str, tmp_path: Path, processes: list[Process]
+) -> None:
+    node = Process("--data", str(tmp_path / "data"))
+    processes.append(node)
+    addresses = {"--listen": "127.0.0.1:0", flag: f"127.0.0.1:{node.port}"}
+    words = [word for each in addresses.items() for word in each]
+    ended = ended_at_once("--data", str(tmp_path / "new"), *words)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1), ended.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_address_of_another_machine_is_reported(tmp_path: Path) -> None:
+    ended = ended_at_once("--data", str(tmp_path), "--listen", "192.0.2.1:7400", "--insecure")
+    assert ended.stderr.endswith("; use an address of this machine\n")

@@ -88,7 +88,7 @@ def test_unknown_stream_is_not_found_and_known_ones_are_listed(
         words = ("write", "pricse", "v", "--peers", node.me, "--timeout", "0.5")
         status, _, err = stream(capfdbinary, *words)
         assert status == ExitStatus.NOT_FOUND
-        assert "stream 'pricse': waited for 1 readers for 0.5 s, found 0; other" in err
+        assert "stream 'pricse': waited for 1 reader for 0.5 s, found 0; other" in err
         assert "opened prices; open one of these" in err
 
 

@@ -76,7 +76,8 @@ def hostile_server() -> Iterator[str]:
                 with client:
                     refusal = GREETINGS.encode(Refusal(HOSTILE))
                     client.sendall(PREAMBLE + frame(GREETING, refusal))
-                    client.recv(65_536)
+                    while client.recv(65_536):  # until the client has read it and closed
+                        pass
 
         thread = threading.Thread(target=refuse)
         thread.start()

@@ -17,7 +17,7 @@ VERBS = ("put", "read", "ack", "manage", "admin")
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     about = "allow users to do something with topics and names"
     rule = commands.add_parser("rule", help=about, description=about)
-    verbs = rule.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = rule.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, help_, work in (
         ("allow", "allow verbs on topics, or the use of names", run_allow),
         ("disallow", "take back what `allow` has given with the same pattern", run_disallow),

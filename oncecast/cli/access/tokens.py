@@ -26,7 +26,7 @@ DAY = 86_400.0
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     about = "create, list and revoke tokens"
     token = commands.add_parser("token", help=about, description=about)
-    verbs = token.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = token.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     create = verbs.add_parser("create", help="create a token and print it once")
     create.add_argument(

@@ -33,7 +33,7 @@ OPENED = (
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     about = "add, list and remove users"
     user = commands.add_parser("user", help=about, description=about)
-    verbs = user.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = user.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     add = verbs.add_parser("add", help="add a user; the first one must be an administrator")
     add_name(add)

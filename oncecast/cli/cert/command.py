@@ -28,7 +28,7 @@ NOT_INSTALLED = 'certificates need the package cryptography; run pip install "on
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     about = "make and show certificates for TLS"
     cert = commands.add_parser("cert", help=about, description=about)
-    verbs = cert.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = cert.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     init = verbs.add_parser("init", help="make a certificate authority (CA)")
     init.add_argument(

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from oncecast.cli.cluster.ring_words import Ring
 from oncecast.cli.connecting import complain, show
-from oncecast.errors import ExitStatus
+from oncecast.errors import CannotListen, ExitStatus
+from oncecast.network.listener import check_free
 from oncecast.node.directory import RING, recall
 from oncecast.storage.disk import PRIVATE_DIRECTORY, PRIVATE_FILE
 
@@ -35,6 +36,7 @@ NODES = 3  # default number of nodes; also the replicas per group
 RING_FLAG = "--own-group"
 KILLED, LEFT = "was killed; restart it", "has left; restart it"
 LOG, DATA = "node.log", "data"
+PORT_MAX = 0xFFFF
 
 
 class Node(NamedTuple):
@@ -66,6 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
                 return complain(f"{fact}; {remedy} --own-group, or use another directory")
             founded = any(is_member(Path(data), port) for port in ports)
             size = NODES if ring else max(NODES, len(ports))
+            for port in ports:  # or the nodes of another cluster would answer instead
+                check_free(f"127.0.0.1:{port}")
             for number, port in enumerate(ports):
                 # The first node starts the cluster, unless it exists. The next nodes join it.
                 join = ports if founded else ports[:number]
@@ -74,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
                 return ExitStatus.OK
             tell(arguments, nodes, data if arguments.data else None)
             watch(nodes, stop)
-        except Ended as error:
+        except (Ended, CannotListen) as error:
             return complain(error)
         except OSError as error:
             why = error.strerror or str(error)
@@ -123,6 +127,8 @@ def is_member(data: Path, port: int) -> bool:
 
 
 def free_ports(count: int, first: int) -> list[int]:
+    if first + count - 1 > PORT_MAX:
+        raise Ended(f"{count} nodes from port {first} on need ports above {PORT_MAX}; lower --port")
     if first:
         return list(range(first, first + count))
     with contextlib.ExitStack() as reserved:

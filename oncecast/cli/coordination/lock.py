@@ -17,7 +17,7 @@ GRACE = 1.0
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     lock = commands.add_parser("lock", help="run a command under a lock", description=__doc__)
-    verbs = lock.add_subparsers(metavar="VERB", required=True)
+    verbs = lock.add_subparsers(title="commands", metavar="COMMAND", required=True)
     run = verbs.add_parser(
         "run",
         help="run a command while this process holds a lock",

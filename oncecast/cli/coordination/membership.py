@@ -22,6 +22,10 @@ JOIN_WITHIN = 5.0  # seconds; keepers that have just been started need a moment
 # A command that has just joined has a view of the group within two heartbeats.
 HEARTBEAT, SUSPECT_AFTER = 0.2, 2.0
 
+OTHER_CLUSTER, OTHER_PEERS = (
+    "belongs to cluster 'coordination-",
+    "it was started with other --peers",
+)
 NO_KEEPER = "start keepers with `oncecast keep`, or set --peers or ONCECAST_PEERS"
 
 
@@ -100,7 +104,11 @@ async def joined(
 def missed(node: Node, reasons: dict[str, str]) -> str:
     there = [each for each in node.acceptors if each in node.group.view]
     gone = [each for each in node.acceptors if each not in there]
-    missing = ", ".join(f"{each} ({reasons.get(each, 'silent')})" for each in gone)
+    # The cluster name is a hash of the acceptors, which come from --peers.
+    why = {
+        each: OTHER_PEERS if OTHER_CLUSTER in reason else reason for each, reason in reasons.items()
+    }
+    missing = ", ".join(f"{each} ({why.get(each, 'silent')})" for each in gone)
     return f"only {len(there)} of {len(node.acceptors)} keepers are reachable, missing {missing}"
 
 

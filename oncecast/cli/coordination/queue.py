@@ -33,7 +33,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     queue = commands.add_parser(
         "queue", help="put elements in a queue and take them out", description=__doc__
     )
-    verbs = queue.add_subparsers(metavar="VERB", required=True)
+    verbs = queue.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     put = _verb(verbs, "put", "put elements in a queue", run_put)
     put.add_argument(

@@ -52,7 +52,7 @@ LIMITS = {
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     stream = commands.add_parser("stream", help="read and write streams", description=__doc__)
-    verbs = stream.add_subparsers(metavar="VERB", required=True)
+    verbs = stream.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     write = _verb(verbs, "write", "write values to a stream", run_write)
     write.add_argument(

@@ -16,6 +16,7 @@ from oncecast.cli.load.audit import Reading, id_of, value_of
 from oncecast.cli.progress import Progress
 from oncecast.client.starts import NEW
 from oncecast.errors import ExitStatus
+from oncecast.spark.audit.trace import Trace
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -32,9 +33,11 @@ RESUBSCRIBE = 0.01  # share of gets after which the reader subscribes again
 
 class Load:
     def __init__(self, arguments: argparse.Namespace, trace: IO[str] | None) -> None:
-        self.arguments, self._file = arguments, trace
-        self._lines = 0  # lines in the trace
+        self.arguments = arguments
         self._run = secrets.token_hex(4)  # makes the names of the topics unique
+        self._log = None if trace is None else Trace(trace, f"load-{self._run}", "load")
+        self._sessions: dict[tuple[str, str], int] = {}  # the current one of each subscription
+        self._attached = 0  # sessions so far
         topics = [f"load-{self._run}-{number}" for number in range(arguments.topics)]
         rng = Random(f"{arguments.seed} puts")
         shares = [
@@ -53,11 +56,12 @@ class Load:
     async def run(self, client: Client) -> int:
         for topic in self.totals:
             await client.create_topic(topic)
+            self._trace("create", client, {"topic": topic, "drop_unread": False})
         self.began = time.monotonic()
         steps = self.arguments.publishes * (1 + self.arguments.subscribers)
         with Progress("load", steps) as self.progress:
             try:
-                await self._all()
+                await self._traced()
             except asyncio.CancelledError:  # Ctrl-C: the subscriptions would keep messages forever
                 await self._tidy(client)
                 raise
@@ -71,6 +75,16 @@ class Load:
         if not self.arguments.keep:
             for topic in self.totals:
                 await client.delete_topic(topic)
+
+    async def _traced(self) -> None:
+        """Run all clients and end their trace."""
+        complete = False
+        try:
+            await self._all()
+            complete = True
+        finally:
+            if self._log is not None:
+                self._log.end(complete=complete)
 
     async def _all(self) -> None:
         """Run all clients, each with its own connection, until the first failure."""
@@ -128,7 +142,17 @@ class Load:
         return await self._attach(client, topic, name)
 
     async def _attach(self, client: Client, topic: str, name: str) -> Subscription:
-        return await client.read(topic, name, auto_ack=False, push=self.arguments.push)
+        reader = await client.read(topic, name, auto_ack=False, push=self.arguments.push)
+        if self._log is not None:
+            await asyncio.wait_for(reader.ready(), self.arguments.timeout)
+            self._attached += 1
+            self._sessions[topic, name] = self._attached
+            self._trace("attach", client, self._at(topic, name, reader.start))
+        return reader
+
+    def _at(self, topic: str, name: str, offset: int) -> dict[str, Any]:
+        """Return the fields of a line of the current session."""
+        return {**position(topic, name, offset), "session": self._sessions.get((topic, name), 0)}
 
     async def _read(self, client: Client, subscription: Subscription) -> None:
         topic, name = subscription.topic, subscription.name
@@ -147,7 +171,7 @@ class Load:
             if chance < LEAVE:
                 await subscription.close(ack=False)
                 reading.rewind(acked)
-                self._trace("leave", client, position(topic, name, acked))
+                self._trace("leave", client, self._at(topic, name, acked))
                 subscription = await self._attach(client, topic, name)
             elif chance < LEAVE + RESUBSCRIBE:
                 await client.unsubscribe(topic, name)
@@ -159,6 +183,7 @@ class Load:
                 done = rng.randrange(len(messages)) if again else len(messages)
                 acked = self._settle(client, subscription, messages, done, acked)
         await subscription.flush(self.arguments.timeout)
+        self._trace("flushed", client, self._at(topic, name, acked - 1))
 
     def _settle(
         self,
@@ -173,11 +198,11 @@ class Load:
         if done:
             subscription.ack(messages[done - 1])
             acked = messages[done - 1].offset + 1
-            self._trace("ack", client, position(topic, name, acked - 1))
+            self._trace("ack", client, self._at(topic, name, acked - 1))
         if done < len(messages):
             subscription.nack(messages[done])
             self.readings[topic, name].rewind(acked)
-            self._trace("nack", client, position(topic, name, acked))
+            self._trace("nack", client, self._at(topic, name, acked))
         return acked
 
     def _delivered(
@@ -188,24 +213,18 @@ class Load:
             if put_at is not None:
                 self.get_times.append(time.monotonic() - put_at)
             self.progress.step()
-        if self._file is not None:
+        if self._log is not None:
             producer, sequence = id_of(message.value)
             fields: dict[str, Any] = {"producer": producer, "sequence": sequence}
-            fields |= position(subscription.topic, subscription.name, message.offset)
+            fields |= self._at(subscription.topic, subscription.name, message.offset)
             self._trace("delivery", client, {**fields, "redelivered": message.redelivered})
 
     # -- trace and report --
 
     def _trace(self, kind: str, client: Client, fields: dict[str, Any]) -> None:
-        if self._file is None:
-            return
-        import msgspec
-
-        head = {"line": self._lines, "time": time.time(), "kind": kind, "client": client.name}
-        head["node"] = client.node_of(fields["topic"])
-        self._lines += 1
-        line = {**head, **fields}
-        self._file.write(msgspec.json.encode(line).decode() + "\n")
+        if self._log is not None:
+            node = client.node_of(fields["topic"])
+            self._log.write(kind, client=client.name, node=node, **fields)
 
     def _report(self, took: float) -> int:
         readings = self.readings.values()

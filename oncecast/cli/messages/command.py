@@ -69,7 +69,14 @@ def configure(
     )
     add_topic(get)
     add_subscription(get)
-    add_option(get, "--count", "N", "maximum number of messages", 1, positive)
+    get.add_argument(
+        "-n",
+        "--count",
+        metavar="N",
+        type=positive,
+        default=1,
+        help="maximum number of messages (default: 1)",
+    )
     add_flag(get, "--keep", "do not acknowledge; the messages will be redelivered")
     add_flag(get, "--push", "on a ring: read through the connected process")
     add_raw(get)
@@ -143,12 +150,12 @@ async def to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:
 
 def check_size(size: int) -> None:
     """Raise PayloadTooLarge before an endless line fills the memory."""
-    from oncecast.client.putting import PAYLOAD_BYTES_MAX
+    from oncecast.client.putting import PAYLOAD_BYTES_MAX, SPLIT
     from oncecast.errors import PayloadTooLarge
 
     if size > PAYLOAD_BYTES_MAX:
         too_large = PayloadTooLarge("bytes", PAYLOAD_BYTES_MAX)
-        raise too_large.reworded(f"the line is too long (limit {PAYLOAD_BYTES_MAX:,} bytes)")
+        raise too_large.reworded(f"the line is too long (limit {PAYLOAD_BYTES_MAX:,} bytes)", SPLIT)
 
 
 async def _read() -> bytes:

@@ -27,7 +27,7 @@ def configure(
 ) -> None:
     about = "list and move subscriptions"
     subs = commands.add_parser("subs", help=about, description=about)
-    verbs = subs.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = subs.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     list_ = verbs.add_parser("list", help="list all subscriptions, or those of one topic")
     list_.add_argument("topic", metavar="TOPIC", nargs="?", help="name of the topic (default: all)")
@@ -107,5 +107,5 @@ async def run_status(client: Client, arguments: argparse.Namespace) -> int:
         "attached": sum(each.attached for each in subscriptions),
         "lag": sum(each.lag for each in subscriptions),
     }
-    show(arguments, fields, "\n".join(f"{name:<14}{value}" for name, value in fields.items()))
+    show(arguments, fields, "\n".join(f"{name:<15}{value}" for name, value in fields.items()))
     return ExitStatus.OK

@@ -33,7 +33,7 @@ def configure(
 ) -> None:
     about = "create, list, change and delete topics"
     topic = commands.add_parser("topic", help=about, description=about)
-    verbs = topic.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = topic.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     for verb, about, work in (
         ("create", "create a topic that stays until it is deleted", run_create),

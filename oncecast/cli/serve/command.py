@@ -13,13 +13,9 @@ from oncecast.kernel.escaping import escaped
 if TYPE_CHECKING:
     from oncecast.node.config import Setting, Settings
 
-FORMS = {
-    "directory": "DIR",
-    "host:port": "HOST:PORT",
-    "name": "NAME",
-    "PEM": "FILE",
-    "file": "FILE",
-}
+FORMS = {"data": "DIR", "cluster": "NAME", "client_rate": "BYTES", "tls_clients": "MODE"}
+FORMS |= {"log_level": "LEVEL", "log_format": "FORMAT"}
+FORMS |= dict.fromkeys(("listen", "http", "join", "advertise"), "HOST:PORT")
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,7 +32,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         else:
             serve.add_argument(
                 flag,
-                metavar=_metavar(known),
+                metavar=_metavar(name, known),
                 default=argparse.SUPPRESS,
                 dest=name,
                 help=f"{known.about} (default: {known.default})" if known.default else known.about,
@@ -44,13 +40,15 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     serve.set_defaults(run=run)
 
 
-def _metavar(known: Setting) -> str:
+def _metavar(name: str, known: Setting) -> str:
     """Return the unit of a number, or the format of a string, for the help page."""
+    if name in FORMS:
+        return FORMS[name]
     if isinstance(known.default, float):
         return "SECONDS"
     if isinstance(known.default, int):
         return "BYTES" if "bytes" in known.about else "N"
-    return FORMS.get(known.about.split()[0], "WORD")
+    return "FILE"
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import difflib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
@@ -27,6 +26,7 @@ from oncecast.cli.messages import command as messages
 from oncecast.cli.messages import subs, topics
 from oncecast.cli.messages.watching import News, Watching, key_of
 from oncecast.cli.output import on_terminal
+from oncecast.cli.parser import Parser, near
 from oncecast.cli.shell.words import SHORT, Completion, command, divide, verbs
 from oncecast.cli.signals import exit_on_signals
 from oncecast.client.client import Client
@@ -100,14 +100,14 @@ class Conversation:
             words = divide(line)
         except ValueError as error:
             return complain(
-                f"{error}; write a quote inside a word as \\' or \\\"", ExitStatus.USAGE
+                f"{str(error).lower()}; write a quote inside a word as \\' or \\\"",
+                ExitStatus.USAGE,
             )
         if not words:
             return ExitStatus.OK
         if words[0] not in verbs(self.parser):
-            near = difflib.get_close_matches(words[0], [*verbs(self.parser), *SHORT], 1)
-            hint = f"did you mean {near[0]}?" if near else "`help` lists the commands"
-            return complain(f"no command {words[0]!r}; {hint}", ExitStatus.USAGE)
+            hint = near(words[0], [*verbs(self.parser), *SHORT]) or "; `help` lists the commands"
+            return complain(f"no command {words[0]!r}{hint}", ExitStatus.USAGE)
         try:
             arguments = self.parser.parse_args(words)
         except SystemExit as end:  # argparse has printed help or an error
@@ -217,7 +217,7 @@ class Conversation:
 
     def _commands(self) -> argparse.ArgumentParser:
         """Return a parser for the commands without connection options, and for the shell's own."""
-        parser = argparse.ArgumentParser(prog="", add_help=False)
+        parser = Parser(prog="", add_help=False)
         commands = parser.add_subparsers(metavar="COMMAND", required=True)
         for each in (messages, topics, subs):
             each.configure(commands, in_shell=True)

@@ -23,7 +23,7 @@ NODES_MAX = 1_000_000
 # Long: one table of commands and their options.
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     sim = commands.add_parser("sim", help="run, replay and measure simulations")
-    verbs = sim.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = sim.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     verb = verbs.add_parser("list", help="list the scenarios")
     verb.add_argument("--json", action="store_true", help="print one JSON line per scenario")

@@ -45,7 +45,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     experiment = commands.add_parser(
         "experiment", help="repeat the experiments of the original report", description=__doc__
     )
-    verbs = experiment.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = experiment.add_subparsers(title="commands", metavar="COMMAND", required=True)
     verb = verbs.add_parser("list", help="list the experiments")
     add_json(verb)
     verb.set_defaults(run=list_experiments)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oncecast.cli.connecting import (
     SERVER,
     add_connection,
+    add_flag,
     add_json,
     add_option,
     complain,
@@ -20,6 +21,7 @@ from oncecast.cli.connecting import (
     positive,
     report_error,
     show,
+    start,
 )
 from oncecast.cli.login import login_of
 from oncecast.errors import ExitStatus, OncecastError
@@ -27,15 +29,22 @@ from oncecast.errors import ExitStatus, OncecastError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from oncecast.client import blocking
+    from oncecast.spark.archive.table import Execute
+    from oncecast.spark.audit.job import Report
+
 QUIET = {"spark.ui.showConsoleProgress": "false"}  # Progress draws its own bars
 SMALL_BYTES = 64 << 20
-FAULTS = ("lost", "duplicated", "out of order", "stored twice", "stored out of order")
+FROM = (
+    "also archive earlier messages that the archive lacks: earliest, an offset or an ISO 8601 time "
+    "(default: where the archive ends)"
+)
 
 
 # Long: one table of commands and their options.
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     pipeline = commands.add_parser("pipeline", help="run Spark jobs", description=__doc__)
-    verbs = pipeline.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = pipeline.add_subparsers(title="commands", metavar="COMMAND", required=True)
     run = verbs.add_parser("run", help="run a job")
     jobs = run.add_subparsers(title="jobs", metavar="JOB", required=True)
 
@@ -43,14 +52,19 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     archive.add_argument("directory", metavar="DIR", help="directory for the files")
     archive.add_argument("--topics", metavar="T,...", help="names of topics, separated by commas")
     add_option(archive, "--pattern", "REGEX", "regular expression for names of topics")
-    add_option(archive, "--batch", "N", "messages per micro-batch (default: all)", kind=positive)
+    add_option(archive, "--batch", "N", "messages per commit (default: all)", kind=positive)
+    add_option(archive, "--from", "START", FROM, kind=start)
+    add_flag(archive, "--compact", "replace small files of each day by larger ones")
+    add_flag(archive, "--no-spark", "write the files in this process, without Spark and Java")
     add_connection(archive)
     archive.set_defaults(run=run_archive)
 
-    audit = jobs.add_parser("audit", help="find lost, duplicated and reordered messages in traces")
+    audit = jobs.add_parser("audit", help="check traces for lost messages and other faults")
     audit.add_argument(
         "traces", metavar="FILE", nargs="+", help="trace written by `oncecast load --trace`"
     )
+    add_flag(audit, "--killed", "the writer of a trace without an end was killed")
+    add_option(audit, "--examples", "N", "faults of each kind to list", 5, positive)
     audit.set_defaults(run=run_audit)
 
     metrics = jobs.add_parser(
@@ -84,23 +98,50 @@ def run_archive(arguments: argparse.Namespace) -> int:
         return complain(
             "topics are not specified; use either --topics or --pattern", ExitStatus.USAGE
         )
-    if missing := needs_spark():
+    if missing := needs_arrow() if arguments.no_spark else needs_spark():
         return complain(missing)
-    from oncecast.spark.jobs import archive
+    from oncecast.spark.archive.job import here
+    from oncecast.spark.archive.job import on_spark as by_spark
 
+    if not arguments.no_spark:
+        return on_spark(arguments, lambda spark: archive_with(arguments, by_spark(spark)))
     try:
-        source = options_of(arguments)
+        return archive_with(arguments, here)
     except OncecastError as error:
         return report_error(error)
+
+
+def archive_with(arguments: argparse.Namespace, execute: Execute) -> int:
+    from oncecast.spark.archive.job import archive
+    from oncecast.spark.archive.opening import open_table
+    from oncecast.spark.source_options import SourceOptions
+    from oncecast.spark.topics import Topics, Views
+
     directory = Path(arguments.directory)
-    checkpoint = str(directory / "_checkpoint")  # Spark ignores names that start with _
+    options = SourceOptions.of(options_of(arguments), streaming=False)
+    table = open_table(directory)
 
-    def job(spark: SparkSession) -> int:
-        count = archive(spark, source, str(directory), checkpoint)
-        show(arguments, {"archived": count}, f"archived {counted(count, 'message')} in {directory}")
-        return ExitStatus.OK
+    def select(client: blocking.Client, archived: Collection[str]) -> Views:
+        topics = Topics(client, options)
+        views = topics.views()
+        topics.check_all_exist(views)
+        topics.check_kept({name: view for name, view in views.items() if name not in archived})
+        return views
 
-    return on_spark(arguments, job)
+    count = archive(
+        options.node,
+        select,
+        table,
+        execute,
+        start=vars(arguments)["from"],
+        rows_max=arguments.batch,
+    )
+    fields, text = {"archived": count}, f"archived {counted(count, 'message')} in {directory}"
+    if arguments.compact:
+        fields["compacted"] = table.compact(execute)
+        text += f"; compacted {counted(fields['compacted'], 'file')}"
+    show(arguments, fields, text)
+    return ExitStatus.OK
 
 
 def options_of(arguments: argparse.Namespace) -> dict[str, str]:
@@ -115,7 +156,6 @@ def options_of(arguments: argparse.Namespace) -> dict[str, str]:
         "tlsCa": ca,
         "topics": arguments.topics,
         "topicPattern": arguments.pattern,
-        "maxOffsetsPerTrigger": arguments.batch,
         "user": login.user,
         "password": login.password,
         "token": login.token,
@@ -175,6 +215,12 @@ def small(traces: list[str]) -> bool:
     return sum(each.stat().st_size for each in files) < SMALL_BYTES
 
 
+def needs_arrow() -> str:
+    if find_spec("pyarrow") is None:
+        return 'pyarrow is not installed; run pip install "oncecast[arrow]"'
+    return ""
+
+
 def needs_spark() -> str:
     """Return an error text if a package is not installed."""
     for name in ("pyspark", "pyarrow", "matplotlib"):
@@ -188,29 +234,30 @@ def run_audit(arguments: argparse.Namespace) -> int:
         return complain(missing, ExitStatus.NOT_FOUND)
     if missing := needs_spark():
         return complain(missing)
-    from oncecast.spark.jobs import SHOWN, audit_traces
+    from oncecast.spark.audit.job import audit_traces
 
     def job(spark: SparkSession) -> int:
-        counts, faults = audit_traces(spark, arguments.traces)
-        found = {name: counts.get(name, 0) for name in FAULTS}
-        named = [each.asDict() for each in faults]
-        lines = [", ".join(f"{count} {name}" for name, count in found.items())]
-        lines += [in_words(each) for each in named]
-        left = sum(counts.values()) - len(named)
-        lines += [f"... and {left} more; the first {SHOWN} are shown"] if left else []
-        fields = {name.replace(" ", "_"): count for name, count in found.items()}
-        show(arguments, {**fields, "faults": named}, "\n".join(lines))
-        return ExitStatus.FAILURE if counts else ExitStatus.OK
+        options = {"killed": arguments.killed, "examples": arguments.examples}
+        report = audit_traces(spark, arguments.traces, **options)
+        if not report.files:
+            return complain("the directories have no traces", ExitStatus.NOT_FOUND)
+        show(arguments, report.fields(), "\n".join(in_words(report)))
+        return ExitStatus.FAILURE if report.counts else ExitStatus.OK
 
     return on_spark(arguments, job, light=small(arguments.traces))
 
 
-def in_words(fault: dict[str, Any]) -> str:
-    where = f"topic {fault['topic']} offset {fault['offset']}"
-    message = f"producer {fault['producer']} sequence {fault['sequence']}"
-    reader = f" subscription {fault['subscription']}" if fault["subscription"] else ""
-    line = f" line {fault['line']}" if fault["line"] is not None else ""
-    return f"{fault['fault']}: {where}{reader}, {message}{line}"
+def in_words(report: Report) -> Iterator[str]:
+    """Yield each kind of fault with its number and its meaning, and the first of these faults."""
+    from oncecast.spark.audit.faults import MEANING
+
+    number = counted(sum(report.counts.values()), "fault") if report.counts else "no faults"
+    yield f"{number} in {counted(report.lines, 'line')} of {counted(report.files, 'file')}"
+    for name, count in report.counts.items():
+        yield f"{count} {name}: {MEANING[name]}"
+        yield from (f"  {each}" for each in report.faults if each.fault == name)
+    for run in report.unchecked:
+        yield f"run {run} is not checked further, because its files are incomplete"
 
 
 def on_spark(
@@ -231,6 +278,8 @@ def on_spark(
 
     try:
         return job(session)
+    except OncecastError as error:
+        return report_error(error)
     except (PySparkException, Py4JError) as error:
         return complain(last_line(str(error)))
     finally:

@@ -1,0 +1,61 @@
+"""The argument parser of `oncecast` and of its shell, with errors in one line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from oncecast.errors import ExitStatus
+
+MISSING = "the following arguments are required: COMMAND"  # the words of argparse
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose description is a sentence without the name of the command."""
+
+    def __init__(self, *, description: str | None = None, **options: Any) -> None:
+        if description:
+            text = description.strip().rpartition("`: ")[2].removesuffix(".")
+            description = f"{text[0].upper()}{text[1:]}."
+        super().__init__(description=description, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Print the cause in one line, and where to read more if it names no remedy."""
+        if message == MISSING and self._subparsers is not None:
+            message = f"give a command: {', '.join(self.commands)}"
+        if "; " not in message:
+            message += f"; see `{self.prog} --help`"
+        self.exit(ExitStatus.USAGE, f"{self.prog}: {message}\n")
+
+    @property
+    def commands(self) -> list[str]:
+        return [
+            name
+            for action in self._actions
+            if isinstance(action, argparse._SubParsersAction)
+            for name in action.choices
+        ]
+
+    # The inherited signature has overloads, which say no more than this one.
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Reject unknown arguments here, where the options of the command are known."""
+        known, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unknown argument {rest[0]!r}{near(rest[0], self._option_string_actions)}")
+        return known, rest
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            self.error(f"no command {value!r}{near(value, action.choices)}")
+        super()._check_value(action, value)
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """Return a question with the known word that is most similar, or an empty string."""
+    import difflib  # here, because only errors need it
+
+    found = difflib.get_close_matches(word.partition("=")[0], known, 1)
+    return f"; did you mean {found[0]}?" if found else ""

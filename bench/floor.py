@@ -20,6 +20,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
 
+from bench.peers.comparing import conditions
 from oncecast.network.network import run
 
 MESSAGE, ANSWER = bytes(200), bytes(40)
@@ -98,7 +99,8 @@ def measure(count: int, directory: Path, mine: list[str], *, sync: bool, runner:
             times = sorted(runner(trips(int(node.stdout.readline()), count)))
         finally:
             node.kill()
-    shown = [f"p{part} {times[count * part // 100] * 1e6:,.0f}" for part in (5, 25, 50, 90)]
+    print(", ".join(f"{key} {value}" for key, value in conditions(PAUSE).items()))
+    shown = [f"p{part} {times[count * part // 100] * 1e6:,.0f}" for part in (5, 25, 50, 90, 99)]
     print(f"{'with a sync' if sync else 'sockets only':<13} us", "  ".join(shown))
 
 

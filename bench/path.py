@@ -1,325 +1,259 @@
-"""Measure the path of a message through one node: time and CPU of each operation.
+"""Measure the path of one message from `put` to `get`: the time of each hop, as JSON and a picture.
 
-put         one `await put` after the other: 100 B, on disk when it returns
-put to get  from a put until a subscriber that waits for it has it
-256 puts    so many tasks, each with one `await put` after the other
-nowait      `put_nowait` of 100 B and of 1 KiB, then `flush`;  many: `put_many`
-get         one at a time, `get_many`, and ten subscriptions that each read all
-sync        the floor: writing and fdatasync of 200 B, on the same disk
+The publisher, the node and the subscriber are processes of their own. Each notes the time when a
+message reaches certain functions. One message is in flight at a time, with a pause between two. All
+processes of a machine share one clock.
 
-Another checkout can be measured in turns. Figures are medians over rounds, with min and max.
-
-    python bench/path.py [--json] [--rounds 5] [--directory DIR] [--beside CHECKOUT] [--only NAME]
+    python -m bench.path [--messages 1000] [--directory DIR] [--json FILE] [--picture FILE.png]
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import importlib
 import json
 import os
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
-from oncecast.client.client import EARLIEST, Client
-from oncecast.client.subscription import Subscription
+from bench.peers import apart
+from bench.peers.comparing import conditions
+from bench.peers.ours import Oncecast
+from bench.peers.peer import PAUSE, answers, free_port, mind_signals
+from bench.peers.results import percentiles
+from oncecast.cli.main import main as run_command
 from oncecast.network.network import run
 
 HERE = Path(__file__).resolve().parent.parent
-SMALL, LARGE = b"x" * 100, b"x" * 1024
-PUTS = 1_000
-TASKS, EACH = 256, 100
-BULK = 200_000
-A_TURN = 1_000  # puts without waiting, before the loop gets a turn
-READERS = 10
-BATCH = 1_000  # messages of one get_many
-
-Figures = dict[str, float]
+PUBLISHER, NODE, SUBSCRIBER = "publisher", "node", "subscriber"
+TOPIC, SIZE = "path", 100
 
 
-class Node:
-    """A node in its own process."""
+class Mark(NamedTuple):
+    """A point on the path: the start of a function, or its end."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    def __enter__(self) -> Node:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
-        command = ["serve", "--data", str(self.directory), "--listen", self.address]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "oncecast", *command], stderr=subprocess.PIPE
-        )
-        assert self._process.stderr is not None
-        self._process.stderr.readline()  # recovery is done; it listens next
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stderr is not None
-        self._process.kill()
-        self._process.wait()
-        self._process.stderr.close()
-
-    @property
-    def cpu(self) -> float:
-        return cpu_seconds(self._process.pid)
+    process: str
+    label: str
+    function: str = ""  # module:Class.method; empty for the first and the last mark
+    end: bool = False
 
 
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of all threads in nanoseconds."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
+MARKS = (
+    Mark(PUBLISHER, "put is called"),
+    Mark(PUBLISHER, "the batch is cut", "oncecast.client.putting:Putting._cut"),
+    Mark(PUBLISHER, "the call is encoded", "oncecast.network.transport:Transport.send"),
+    Mark(PUBLISHER, "the write begins", "oncecast.network.connection:Connection.flush"),
+    Mark(NODE, "the call is read", "oncecast.network.connection:Connection.buffer_updated"),
+    Mark(NODE, "the call is decoded", "oncecast.broker.gateway:Gateway.receive"),
+    Mark(NODE, "the command is proposed", "oncecast.replication.leader:Leader.on_propose"),
+    Mark(NODE, "the record is taken", "oncecast.storage.journal:Journal.take"),
+    Mark(NODE, "the flush begins", "oncecast.storage.journal:Journal.begin"),
+    Mark(NODE, "the sync begins", "oncecast.storage.dirty:Unsynced.sync"),
+    Mark(NODE, "the sync ends", "oncecast.storage.dirty:Unsynced.sync", True),
+    Mark(NODE, "the command is decided", "oncecast.broker.service:Service._decided"),
+    Mark(NODE, "the delivery is built", "oncecast.broker.gateway:Gateway._deliver"),
+    Mark(NODE, "the write begins", "oncecast.network.connection:Connection.flush"),
+    Mark(
+        SUBSCRIBER, "the delivery is read", "oncecast.network.connection:Connection.buffer_updated"
+    ),
+    Mark(
+        SUBSCRIBER,
+        "the delivery is decoded",
+        "oncecast.client.session.client:ClientSession.receive",
+    ),
+    Mark(
+        SUBSCRIBER, "the message is unpacked", "oncecast.client.subscription:Subscription.arrived"
+    ),
+    Mark(SUBSCRIBER, "get returns"),
+)
+
+Times = dict[str, list[float]]  # by the label of the mark
 
 
-async def counted(node: Node, count: int, work: Awaitable[object]) -> Figures:
-    """Return the rate of `work` and the CPU time of each of its `count` operations."""
-    node_cpu, client_cpu, start = node.cpu, cpu_seconds(os.getpid()), perf_counter()
-    await work
-    seconds = perf_counter() - start
-    return {
-        "a second": count / seconds,
-        "node us": (node.cpu - node_cpu) / count * 1e6,
-        "client us": (cpu_seconds(os.getpid()) - client_cpu) / count * 1e6,
-    }
+def install(process: str) -> Times:
+    """Make the functions of this process note their times."""
+    times: Times = {}
+    for mark in MARKS:
+        if mark.process != process or not mark.function:
+            continue
+        module, _, path = mark.function.partition(":")
+        owner, _, name = path.partition(".")
+        kind = getattr(importlib.import_module(module), owner)
+        noted = times.setdefault(mark.label, [])
+        setattr(kind, name, noting(getattr(kind, name), noted.append, end=mark.end))
+    return times
 
 
-# -- one at a time --
+def noting(
+    function: Callable[..., Any], note: Callable[[float], None], *, end: bool
+) -> Callable[..., Any]:
+    def noted(*arguments: Any) -> Any:
+        if not end:
+            note(perf_counter())
+        result = function(*arguments)
+        if end:
+            note(perf_counter())
+        return result
+
+    return noted
 
 
-async def put(node: Node, client: Client) -> Figures:
-    times = []
-
-    async def puts() -> None:
-        for _ in range(PUTS):
-            start = perf_counter()
-            await client.put("t", SMALL)
-            times.append(perf_counter() - start)
-
-    found = await counted(node, PUTS, puts())
-    return {"p50 us": median(times) * 1e6, **found}
+# -- the processes --
 
 
-async def put_to_get(node: Node, client: Client) -> Figures:
-    times = []
-
-    async def there(subscription: Subscription) -> None:
-        for _ in range(PUTS):
-            getting = asyncio.create_task(subscription.get())
-            await asyncio.sleep(0)  # it waits
-            start = perf_counter()
-            putting = asyncio.create_task(client.put("t", SMALL))
-            await getting
-            times.append(perf_counter() - start)
-            await putting
-
-    async with Client(node.address) as other:
-        found = await counted(node, PUTS, there(await other.subscribe("t")))
-    return {"p50 us": median(times) * 1e6, **found}
+def act(process: str, address: str, *words: str) -> None:
+    times = install(process)
+    if process == NODE:
+        status = run_command(["serve", "--listen", address, "--data", words[0]])
+        print(json.dumps(times), flush=True)
+        sys.exit(status)
+    peer, side = Oncecast(), apart.publish if process == PUBLISHER else apart.subscribe
+    peer.address = address
+    run(side(peer, TOPIC, *map(int, words)))
+    print(json.dumps(times), flush=True)
 
 
-async def putters(node: Node, client: Client) -> Figures:
-    async def one() -> None:
-        for _ in range(EACH):
-            await client.put("t", SMALL)
-
-    return await counted(node, TASKS * EACH, asyncio.gather(*(one() for _ in range(TASKS))))
-
-
-# -- many at a time --
-
-
-async def bulk(client: Client, value: bytes, count: int) -> None:
-    for number in range(count):
-        client.put_nowait("t", value)
-        if number % A_TURN == 0:
-            await client.wait_for_space()
-            await asyncio.sleep(0)
-    await client.flush()
-
-
-async def nowait(node: Node, client: Client) -> Figures:
-    return await counted(node, BULK, bulk(client, SMALL, BULK))
-
-
-async def nowait_large(node: Node, client: Client) -> Figures:
-    return await counted(node, BULK // 4, bulk(client, LARGE, BULK // 4))
-
-
-async def many(node: Node, client: Client) -> Figures:
-    values = [SMALL] * BULK
-    return await counted(node, BULK, client.put_many("t", values))
-
-
-# -- reading --
-
-
-async def get(node: Node, client: Client) -> Figures:
-    async def one_by_one(subscription: Subscription) -> None:
-        for _ in range(BULK):
-            await subscription.get()
-        await subscription.flush()
-
-    subscription = await filled(client)
-    return await counted(node, BULK, one_by_one(subscription))
-
-
-async def get_many(node: Node, client: Client) -> Figures:
-    subscription = await filled(client)
-    return await counted(node, BULK, read_all(subscription))
-
-
-async def fan_out(node: Node, client: Client) -> Figures:
-    """Measure from the first put to the last delivery."""
-
-    async def all_of_it() -> None:
-        async with asyncio.TaskGroup() as group:
-            for each in subscriptions:
-                group.create_task(read_all(each))
-            group.create_task(bulk(client, SMALL, BULK))
-
-    async with Client(node.address) as other:
-        subscriptions = [await other.subscribe("t", f"s{number}") for number in range(READERS)]
-        return await counted(node, READERS * BULK, all_of_it())
-
-
-async def filled(client: Client) -> Subscription:
-    await client.create_topic("t")
-    subscription = await client.subscribe("t", "s", start=EARLIEST)
-    await subscription.close()
-    await bulk(client, SMALL, BULK)
-    return await client.read("t", "s")
-
-
-async def read_all(subscription: Subscription) -> None:
-    left = BULK
-    while left:
-        left -= len(await subscription.get_many(BATCH))
-    await subscription.flush()
-
-
-MEASURES: dict[str, Callable[[Node, Client], Awaitable[Figures]]] = {
-    "put": put,
-    "put to get": put_to_get,
-    "256 puts": putters,
-    "nowait 100 B": nowait,
-    "nowait 1 KiB": nowait_large,
-    "put_many": many,
-    "get": get,
-    "get_many": get_many,
-    "fan-out 10": fan_out,
-}
-
-
-async def measure(name: str, node: Node) -> Figures:
-    async with Client(node.address, connect_timeout=10) as client:
-        await client.put("t", SMALL)  # the topic is open
-        return await MEASURES[name](node, client)
-
-
-def sync_floor(directory: Path) -> Figures:
-    times, size = [], 200
-    fd = os.open(directory / "floor", os.O_RDWR | os.O_CREAT)
-    os.posix_fallocate(fd, 0, PUTS * size)
-    os.fsync(fd)
-    for number in range(PUTS):
-        start = perf_counter()
-        os.pwrite(fd, bytes(size), number * size)
-        os.fdatasync(fd)
-        times.append(perf_counter() - start)
-    os.close(fd)
-    return {"p50 us": median(times) * 1e6}
-
-
-# -- all of it --
-
-
-def measured(checkout: Path, name: str, root: Path) -> Figures:
-    """Run a measurement in a process that uses the code of that checkout."""
-    command = [sys.executable, __file__, "--measure", name, "--directory", str(root)]
-    environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if found.returncode:
-        sys.exit(f"{name}, {checkout}: {found.stderr}")
-    figures: Figures = json.loads(found.stdout)
-    return figures
-
-
-def measure_here(name: str, root: Path) -> Figures:
-    directory = Path(tempfile.mkdtemp(prefix="oncecast-bench-", dir=root))
+@contextmanager
+def process(name: str, *words: str, pipe: int = -1) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "bench.path", "--process", name, *words]
+    started = subprocess.Popen(
+        command,
+        cwd=HERE,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL if name == NODE else None,
+        text=True,
+        pass_fds=() if pipe < 0 else (pipe,),
+    )
     try:
-        if name == "sync":
-            return sync_floor(directory)
-        with Node(directory) as node:
-            return run(measure(name, node))
+        yield started
     finally:
-        shutil.rmtree(directory)
+        started.kill()
+        started.communicate()
 
 
-def compare(checkouts: list[Path], names: list[str], rounds: int, root: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in names:
-        results: list[list[Figures]] = [[] for _ in checkouts]
-        for number in range(rounds):
-            progress(f"{name}, round {number + 1} of {rounds}")
-            for checkout, each in zip(checkouts, results, strict=True):
-                each.append(measured(checkout, name, root))
-        found[name] = {
-            label: spread(each) for label, each in zip(("here", "beside"), results, strict=False)
-        }
+def measured(count: int, directory: Path) -> dict[str, Times]:
+    """Return the times of all marks, by process."""
+    port = free_port()
+    address, words = f"127.0.0.1:{port}", (str(count + apart.WARM_UP), str(SIZE))
+    reading, writing = os.pipe()
+    with process(NODE, address, str(directory)) as node:
+        while not answers(port):
+            if node.poll() is not None:
+                sys.exit(f"bench.path: the node ended with status {node.returncode}")
+        with (
+            process(SUBSCRIBER, address, *words, str(writing), pipe=writing) as subscriber,
+            process(PUBLISHER, address, *words, str(reading), pipe=reading) as publisher,
+        ):
+            puts, published = publisher.communicate()[0].splitlines()
+            arrivals, subscribed = subscriber.communicate()[0].splitlines()
+        node.terminate()
+        served = node.communicate()[0]
+    os.close(reading)
+    os.close(writing)
+    found = {NODE: served, PUBLISHER: published, SUBSCRIBER: subscribed}
+    times: dict[str, Times] = {name: json.loads(each) for name, each in found.items()}
+    times[PUBLISHER][MARKS[0].label] = json.loads(puts)
+    times[SUBSCRIBER][MARKS[-1].label] = json.loads(arrivals)
+    return times
+
+
+# -- the results --
+
+
+def paths(times: dict[str, Times]) -> list[list[float]]:
+    """Return the seconds of each hop for each message; leave out messages that miss a mark."""
+    starts, ends = times[PUBLISHER][MARKS[0].label], times[SUBSCRIBER][MARKS[-1].label]
+    found = []
+    for start, end in list(zip(starts, ends, strict=True))[apart.WARM_UP :]:
+        reached = [start]
+        for mark in MARKS[1:-1]:
+            noted = times[mark.process][mark.label]
+            at = bisect_left(noted, reached[-1])
+            reached.append(noted[at] if at < len(noted) else end + 1.0)
+        if reached[-1] <= end:
+            found.append([later - earlier for earlier, later in pairwise([*reached, end])])
     return found
 
 
-def spread(rounds: list[Figures]) -> dict[str, dict[str, float]]:
-    columns = {key: [each[key] for each in rounds] for key in rounds[0]}
-    return {
-        key: {"median": median(each), "min": min(each), "max": max(each)}
-        for key, each in columns.items()
-    }
-
-
-def progress(text: str) -> None:
-    print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+def summary(found: Sequence[Sequence[float]], about: dict[str, Any]) -> dict[str, Any]:
+    hops = [
+        {
+            "process": mark.process if mark.process == before.process else "system",
+            "from": before.label,
+            "to": mark.label,
+            **percentiles([path[at] * 1e6 for path in found]),
+        }
+        for at, (before, mark) in enumerate(pairwise(MARKS))
+    ]
+    total = percentiles([sum(path) * 1e6 for path in found])
+    return {"conditions": about, "unit": "us", "messages": len(found), "total": total, "hops": hops}
 
 
 def show(results: dict[str, Any]) -> None:
-    for name, row in results.items():
-        for label, figures in row.items():
-            columns = [
-                f"{key} {each['median']:,.1f} ({each['min']:,.1f} to {each['max']:,.1f})"
-                for key, each in figures.items()
-            ]
-            print(f"{name:<13} {label if len(row) > 1 else '':<7}", "  ".join(columns))
+    print(", ".join(f"{key} {value}" for key, value in results["conditions"].items()))
+    rows = [(f"{hop['process']}: until {hop['to']}", hop) for hop in results["hops"]]
+    for name, figures in (*rows, (f"all, of {results['messages']:,} messages", results["total"])):
+        columns = [f"{key} {figures[key]:>8,.0f}" for key in results["total"]]
+        print(f"{name:<42} us  {'  '.join(columns)}")
+
+
+def draw(results: dict[str, Any]) -> bytes:
+    """Draw the medians of the hops one below the other, each from where the last one ends."""
+    from oncecast.spark.experiments import drawing
+
+    colors = {
+        PUBLISHER: drawing.BLUE,
+        NODE: drawing.ORANGE,
+        SUBSCRIBER: drawing.GREEN,
+        "system": drawing.GREY,
+    }
+    with drawing.sheet(1) as made:
+        made.figure.set_size_inches(9, 5.5)
+        (panel,) = made.panels
+        hops, at = results["hops"], 0.0
+        for row, hop in enumerate(hops):
+            panel.barh(row, hop["p50"], left=at, color=colors[hop["process"]])
+            at += hop["p50"]
+            panel.annotate(f" {hop['p50']:,.0f}", (at, row), va="center", fontsize=8)
+        panel.set_yticks(range(len(hops)), [f"until {hop['to']}" for hop in hops])
+        panel.invert_yaxis()
+        panel.set_xlim(0, 1.1 * at)
+        for name, color in colors.items():
+            panel.barh(0, 0, color=color, label=name)
+        panel.legend(loc="lower left")
+        panel.set(title="From put to get, one message at a time", xlabel="us (median of each hop)")
+        drawing.whole(panel, "x")
+    return made.png
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
-    parser.add_argument("--beside", type=Path, help="another checkout to measure in turns")
-    parser.add_argument("--only", action="append", choices=[*MEASURES, "sync"])
-    parser.add_argument("--measure", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    root = arguments.directory or Path(tempfile.gettempdir())
-    if arguments.measure:
-        print(json.dumps(measure_here(arguments.measure, root)))
+    if sys.argv[1:2] == ["--process"]:
+        act(*sys.argv[2:])
         return
-    checkouts = [HERE] + ([arguments.beside.resolve()] if arguments.beside else [])
-    names = arguments.only or [*MEASURES, "sync"]
-    results = compare(checkouts, names, arguments.rounds, root)
-    progress("")
+    parser = argparse.ArgumentParser(prog="bench.path", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--messages", type=int, default=1000, help="messages (default: 1000)")
+    parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="PNG file for a picture")
+    arguments = parser.parse_args()
+    mind_signals()
+    with tempfile.TemporaryDirectory(prefix="oncecast-bench-", dir=arguments.directory) as root:
+        about = conditions(PAUSE)
+        results = summary(paths(measured(arguments.messages, Path(root) / "data")), about)
+    show(results)
     if arguments.json:
-        print(json.dumps(results, indent=2))
-    else:
-        show(results)
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+    if arguments.picture:
+        arguments.picture.write_bytes(draw(results))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ class NatsGroup(Nats):
 
     def start(self, directory: Path) -> None:
         ports = [(free_port(), free_port()) for _ in range(NODES)]
-        self.port = ports[0][0]
+        self.address = f"127.0.0.1:{ports[0][0]}"
         routes = ", ".join(f"nats://127.0.0.1:{route}" for _, route in ports)
         for number, (port, route) in enumerate(ports):
             settings = directory / f"nats{number}.conf"

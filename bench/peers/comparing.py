@@ -22,9 +22,15 @@ from typing import Any
 
 from bench.peers.measures import Measure
 from bench.peers.peer import Failed, System, mind_signals, say
-from bench.peers.results import Figures, table
+from bench.peers.results import Figures, latencies, table
 from oncecast.network.network import run
 
+POLICIES = {
+    os.SCHED_OTHER: "SCHED_OTHER",
+    os.SCHED_BATCH: "SCHED_BATCH",
+    os.SCHED_FIFO: "SCHED_FIFO",
+    os.SCHED_RR: "SCHED_RR",
+}
 WARM_UP = 0.2  # fraction of the messages put before the first round
 
 
@@ -59,6 +65,8 @@ def running(peers: Sequence[System], root: Path) -> Iterator[None]:
 def figures_of(measure: Measure, peers: Sequence[System], messages: int, rounds: int) -> Figures:
     """Run all rounds, one system after the other in each."""
     found = Figures(measure, {peer.name: [] for peer in peers})
+    if measure.pause is not None:
+        found.conditions.update(conditions(measure.pause))
     for number in range(rounds + 1):
         total = messages if number else int(messages * WARM_UP)
         slices: dict[str, list[float]] = {peer.name: [] for peer in peers}
@@ -66,7 +74,11 @@ def figures_of(measure: Measure, peers: Sequence[System], messages: int, rounds:
             for peer in peers:
                 values = [bytes(measure.size)] * measure.count(total, peer.share)
                 gc.collect()
-                slices[peer.name].append(run(measure.of(peer, values)))
+                figure = run(measure.of(peer, values))
+                if isinstance(figure, list):
+                    found.samples.setdefault(peer.name, []).extend(figure if number else [])
+                    figure = median(figure)
+                slices[peer.name].append(figure)
         label = f"round {number} of {rounds}" if number else "warm-up"
         figures = {name: median(each) for name, each in slices.items()}
         summary = ", ".join(f"{name} {figure:,.0f}" for name, figure in figures.items())
@@ -75,6 +87,17 @@ def figures_of(measure: Measure, peers: Sequence[System], messages: int, rounds:
             for name, figure in figures.items():
                 found.rounds[name].append(figure)
     return found
+
+
+def conditions(pause: float) -> dict[str, Any]:
+    """Return what a latency depends on besides the system."""
+    policy = POLICIES.get(os.sched_getscheduler(0), "another policy")
+    return {
+        "in flight": 1,
+        "pause us": pause * 1e6,
+        "load average": os.getloadavg()[0],
+        "priority": f"{policy}, nice {os.getpriority(os.PRIO_PROCESS, 0)}",
+    }
 
 
 def machine(directory: Path) -> dict[str, Any]:
@@ -125,6 +148,8 @@ def measured(
     for name, lack in missing.items():
         print(f"{name} was skipped: {lack} is missing")
     print(table(all_figures))
+    for line in latencies(all_figures):
+        print(line)
     results = {each.measure.key: each.as_json() for each in all_figures}
     return {"machine": about, "systems": systems, "missing": missing, "results": results}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
-from statistics import median
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bench.peers.peer import Peer
+from bench.peers import apart
+from bench.peers.peer import PAUSE, Peer
 
 SUBSCRIBERS = 10
 PUBLISHERS = 256
@@ -18,12 +18,14 @@ class Measure:
     key: str
     title: str
     unit: str
-    of: Callable[[Any, list[bytes]], Coroutine[Any, Any, float]]  # of a System
+    # of a System; a list has one figure for each message, and their median is the result
+    of: Callable[[Any, list[bytes]], Coroutine[Any, Any, float | list[float]]]
     share: float  # fraction of the requested messages
     size: int = 100
     less_is_better: bool = False
     alike: bool = False  # the same number of messages for each system
     slices: int = 1  # per round, in turns with the other systems
+    pause: float | None = None  # seconds between two messages, if they are measured one by one
     targets: dict[str, float] = field(default_factory=dict)  # oncecast's figure over the peer's
 
     def count(self, messages: int, peer_share: float) -> int:
@@ -52,30 +54,43 @@ async def fan_out(peer: Peer, values: list[bytes]) -> float:
     return SUBSCRIBERS * len(values) / await peer.fan_out(values, SUBSCRIBERS)
 
 
-async def trip(peer: Peer, values: list[bytes]) -> float:
-    return median(await peer.trips(values)) * 1e6
+async def trips(peer: Peer, values: list[bytes]) -> list[float]:
+    return [seconds * 1e6 for seconds in await peer.trips(values)]
+
+
+async def trips_apart(peer: Peer, values: list[bytes]) -> list[float]:
+    return [seconds * 1e6 for seconds in await apart.trips(peer, values)]
 
 
 async def publish(peer: Peer, values: list[bytes]) -> float:
     return len(values) / await peer.publish(values, PUBLISHERS)
 
 
+LATENCY = Measure(
+    "latency",
+    "put to get, one process, p50, 100 B",
+    "us",
+    trips,
+    0.001,
+    less_is_better=True,
+    alike=True,
+    slices=10,  # the time of a sync changes every few seconds
+    pause=PAUSE,
+    targets={"Redis": 0.8},
+)
 MEASURES = (
     Measure("put", "put, 100 B", "msg/s", put, 1.0, targets={"Redis": 10, "NATS": 100}),
     Measure("get", "get + ack, 100 B", "msg/s", get, 1.0, targets={"Redis": 8}),
     Measure(
         "fan-out", "10 subscribers, 100 B", "deliveries/s", fan_out, 0.2, targets={"Redis": 10}
     ),
-    Measure(
-        "latency",
-        "put to get, p50, 100 B",
-        "us",
-        trip,
-        0.001,
-        less_is_better=True,
-        alike=True,
-        slices=10,  # the time of a sync changes every few seconds
-        targets={"Redis": 0.8},
+    LATENCY,
+    replace(
+        LATENCY,
+        key="latency-apart",
+        title="put to get, two processes, p50, 100 B",
+        of=trips_apart,
+        slices=5,  # each starts two processes
     ),
     Measure("put-1k", "put, 1 KiB", "msg/s", put, 0.1, size=1024, targets={"Redis": 5}),
     Measure("publishers", "256 publishers, 100 B", "msg/s", publish, 0.2, targets={"Redis": 3}),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from subprocess import run
 from time import perf_counter
 from typing import Any
 
-from bench.peers.peer import MANY, PAUSE, Peer, answers, free_port, program
+from bench.peers.peer import MANY, Get, Peer, Put, answers, free_port, program
 
 
 class Nats(Peer):
@@ -27,7 +28,7 @@ class Nats(Peer):
     programs = ("nats-server",)
 
     def start(self, directory: Path) -> None:
-        self.port = free_port()
+        self.address = f"127.0.0.1:{free_port()}"
         settings = directory / "nats.conf"
         settings.write_text(
             f'listen: "127.0.0.1:{self.port}"\n'
@@ -81,22 +82,23 @@ class Nats(Peer):
             )
             return perf_counter() - began
 
-    async def trips(self, values: list[bytes]) -> list[float]:
-        times = []
-        async with (
-            self.connect() as publisher,
-            self.connect() as subscriber,
-            self.stream(publisher) as subject,
-        ):
-            reading = await subscriber.subscribe(subject, durable="reader", manual_ack=True)
-            for value in values:
-                getting = asyncio.ensure_future(arrival(reading))
-                await asyncio.sleep(PAUSE)  # by now it waits
-                began = perf_counter()
-                put = asyncio.ensure_future(publisher.publish(subject, value))
-                times.append(await getting - began)
-                await put
-        return times
+    @asynccontextmanager
+    async def subscriber(self, name: str) -> AsyncIterator[Get]:
+        async with self.connect() as stream, self.stream(stream, name):
+            reading = await stream.subscribe(name, durable="reader", manual_ack=True)
+
+            async def get() -> float:
+                message = await reading.next_msg(timeout=10)
+                at = perf_counter()
+                await message.ack()
+                return at
+
+            yield get
+
+    @asynccontextmanager
+    async def publisher(self, name: str) -> AsyncIterator[Put]:
+        async with self.connect() as stream:
+            yield partial(stream.publish, name)
 
     async def publish(self, values: list[bytes], publishers: int) -> float:
         async with self.connect() as stream, self.stream(stream) as subject:
@@ -111,9 +113,9 @@ class Nats(Peer):
             return perf_counter() - began
 
     @asynccontextmanager
-    async def stream(self, stream: Any) -> AsyncIterator[str]:
+    async def stream(self, stream: Any, name: str = "") -> AsyncIterator[str]:
         """Create a stream with one subject; return the name of both."""
-        name = self.new_name()
+        name = name or self.new_name()
         await stream.add_stream(name=name, subjects=[name], num_replicas=self.replicas)
         yield name
         await stream.delete_stream(name)
@@ -140,10 +142,3 @@ async def get_all(reading: Any, count: int) -> None:
             await messages[-1].ack()
         else:
             await messages[-1].ack_sync()
-
-
-async def arrival(reading: Any) -> float:
-    message = await reading.next_msg(timeout=10)
-    at = perf_counter()
-    await message.ack()
-    return at

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
 import oncecast
-from bench.peers.peer import MANY, PAUSE, Peer, answers, free_port
+from bench.peers.peer import MANY, Get, Peer, Put, answers, free_port
 
 
 class Oncecast(Peer):
@@ -73,23 +75,23 @@ class Oncecast(Peer):
             await client.delete_topic(topic)
         return took
 
-    async def trips(self, values: list[bytes]) -> list[float]:
-        topic, times = self.new_name(), []
-        async with (
-            oncecast.connect(self.address) as publisher,
-            oncecast.connect(self.address) as subscriber,
-        ):
-            reading = await subscriber.subscribe(topic, "reader")
-            for value in values:
-                getting = asyncio.ensure_future(arrival(reading))
-                await asyncio.sleep(PAUSE)  # by now it waits
-                began = perf_counter()
-                put = asyncio.ensure_future(publisher.put(topic, value))
-                times.append(await getting - began)
-                await put
+    @asynccontextmanager
+    async def subscriber(self, name: str) -> AsyncIterator[Get]:
+        async with oncecast.connect(self.address) as client:
+            reading = await client.subscribe(name, "reader")
+
+            async def get() -> float:
+                await reading.get()
+                return perf_counter()
+
+            yield get
             await reading.close()
-            await publisher.delete_topic(topic)
-        return times
+            await client.delete_topic(name)
+
+    @asynccontextmanager
+    async def publisher(self, name: str) -> AsyncIterator[Put]:
+        async with oncecast.connect(self.address) as client:
+            yield partial(client.put, name)
 
     async def publish(self, values: list[bytes], publishers: int) -> float:
         topic = self.new_name()
@@ -124,8 +126,3 @@ async def get_all(reading: oncecast.Subscription, count: int) -> None:
     while count:
         count -= len(await reading.get_many(MANY))
     await reading.close()
-
-
-async def arrival(reading: oncecast.Subscription) -> float:
-    await reading.get()
-    return perf_counter()

@@ -9,16 +9,22 @@ import socket
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from asyncio import ensure_future
+from asyncio import sleep as pause_for
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, perf_counter, sleep
 from typing import ClassVar
 
 START = 60.0  # seconds that a server may take
 END = 15.0
 MANY = 1000  # messages per call, if the client does not batch
-PAUSE = 0.001  # seconds until a subscriber is known to wait
+PAUSE = 0.001  # seconds between two messages of a latency measure; the subscriber waits by then
+
+Get = Callable[[], Awaitable[float]]  # gets and acknowledges a message; returns its arrival time
+Put = Callable[[bytes], Awaitable[object]]  # puts a message and waits for the ack
 
 
 class Failed(Exception):
@@ -76,6 +82,12 @@ class Peer(System):
     created.
     """
 
+    address: str  # host:port of the running server
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
     @abstractmethod
     async def put(self, values: list[bytes]) -> float:
         """Put with one publisher, one call per message, to a topic with one subscription."""
@@ -89,8 +101,25 @@ class Peer(System):
         """Put with one publisher; get and acknowledge all messages with each subscriber."""
 
     @abstractmethod
+    def subscriber(self, name: str) -> AbstractAsyncContextManager[Get]:
+        """Subscribe to a new topic, and delete it at the end."""
+
+    @abstractmethod
+    def publisher(self, name: str) -> AbstractAsyncContextManager[Put]:
+        """Connect to a topic that has a subscriber."""
+
     async def trips(self, values: list[bytes]) -> list[float]:
         """Return the seconds from each put until a waiting subscriber has the message."""
+        name, times = self.new_name(), []
+        async with self.subscriber(name) as get, self.publisher(name) as put:
+            for value in values:
+                getting = ensure_future(get())
+                await pause_for(PAUSE)
+                began = perf_counter()
+                putting = ensure_future(put(value))
+                times.append(await getting - began)
+                await putting
+        return times
 
     @abstractmethod
     async def publish(self, values: list[bytes], publishers: int) -> float:

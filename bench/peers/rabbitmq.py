@@ -6,12 +6,13 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from bench.peers.peer import MANY, PAUSE, Peer, answers, free_port, program
+from bench.peers.peer import MANY, Get, Peer, Put, answers, free_port, program
 
 
 class RabbitMQ(Peer):
@@ -26,7 +27,8 @@ class RabbitMQ(Peer):
     programs = ("rabbitmq-server", "epmd")
 
     def start(self, directory: Path) -> None:
-        self.port, names, distribution = free_port(), free_port(), free_port()
+        self.address = f"127.0.0.1:{free_port()}"
+        names, distribution = free_port(), free_port()
         settings, plugins = directory / "rabbit.conf", directory / "plugins"
         settings.write_text(
             f"listeners.tcp.1 = 127.0.0.1:{self.port}\nvm_memory_high_watermark.relative = 0.6\n"
@@ -66,9 +68,9 @@ class RabbitMQ(Peer):
             await connection.close()
 
     @asynccontextmanager
-    async def exchange(self, channel: Any, queues: int = 1) -> AsyncIterator[str]:
+    async def exchange(self, channel: Any, queues: int = 1, name: str = "") -> AsyncIterator[str]:
         """Create an exchange with queues that have its name and a number."""
-        name = self.new_name()
+        name = name or self.new_name()
         await channel.exchange_declare(name, exchange_type="fanout", durable=True)
         for number in range(queues):
             queue, kind = f"{name}-{number}", {"x-queue-type": "quorum"}
@@ -109,28 +111,23 @@ class RabbitMQ(Peer):
             )
             return perf_counter() - began
 
-    async def trips(self, values: list[bytes]) -> list[float]:
-        times = []
-        async with (
-            self.connect() as publisher,
-            self.connect() as subscriber,
-            self.exchange(publisher) as exchange,
-        ):
+    @asynccontextmanager
+    async def subscriber(self, name: str) -> AsyncIterator[Get]:
+        async with self.connect() as channel, self.exchange(channel, name=name):
             arrived: asyncio.Queue[float] = asyncio.Queue()
 
             async def hear(message: Any) -> None:
                 arrived.put_nowait(perf_counter())
-                await subscriber.basic_ack(message.delivery.delivery_tag, wait=False)
+                await channel.basic_ack(message.delivery.delivery_tag, wait=False)
 
-            consumer = await subscriber.basic_consume(f"{exchange}-0", hear)
-            for value in values:
-                await asyncio.sleep(PAUSE)
-                began = perf_counter()
-                put = asyncio.ensure_future(put_one(publisher, exchange, value))
-                times.append(await arrived.get() - began)
-                await put
-            await subscriber.basic_cancel(consumer.consumer_tag)
-        return times
+            consumer = await channel.basic_consume(f"{name}-0", hear)
+            yield arrived.get
+            await channel.basic_cancel(consumer.consumer_tag)
+
+    @asynccontextmanager
+    async def publisher(self, name: str) -> AsyncIterator[Put]:
+        async with self.connect() as channel:
+            yield partial(put_one, channel, name)
 
     async def publish(self, values: list[bytes], publishers: int) -> float:
         async with self.connect() as channel, self.exchange(channel) as exchange:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from threading import Thread
 from time import perf_counter
 from typing import Any
 
-from bench.peers.peer import MANY, PAUSE, Peer, answers, free_port, program
+from bench.peers.peer import MANY, PAUSE, Get, Peer, Put, answers, free_port, program
 
 WAIT_MS = 10_000
 
@@ -29,7 +30,7 @@ class Redis(Peer):
     programs = ("redis-server",)
 
     def start(self, directory: Path) -> None:
-        self.port = free_port()
+        self.address = f"127.0.0.1:{free_port()}"
         options = {
             "port": self.port,
             "bind": "127.0.0.1",
@@ -96,29 +97,42 @@ class Redis(Peer):
             publisher.delete(stream)
         return took
 
+    @asynccontextmanager
+    async def subscriber(self, name: str) -> AsyncIterator[Get]:
+        with self.connect() as client:
+            client.xgroup_create(name, "reader", mkstream=True)
+
+            async def get() -> float:
+                return arrival(client, name)
+
+            yield get
+            client.delete(name)
+
+    @asynccontextmanager
+    async def publisher(self, name: str) -> AsyncIterator[Put]:
+        with self.connect() as client:
+
+            async def put(value: bytes) -> None:
+                client.xadd(name, {b"v": value})
+
+            yield put
+
     async def trips(self, values: list[bytes]) -> list[float]:
-        stream = self.new_name()
+        """Use a thread for the subscriber, because its calls block."""
+        name, times = self.new_name(), []
         with (
             self.connect() as publisher,
             self.connect() as subscriber,
             ThreadPoolExecutor(1) as thread,
         ):
-            subscriber.xgroup_create(stream, "reader", mkstream=True)
-
-            def arrival() -> float:
-                answer = subscriber.xreadgroup("reader", "me", {stream: ">"}, 1, block=WAIT_MS)
-                at = perf_counter()
-                subscriber.xack(stream, "reader", entries(answer)[0][0])
-                return at
-
-            times = []
+            subscriber.xgroup_create(name, "reader", mkstream=True)
             for value in values:
-                getting = thread.submit(arrival)
+                getting = thread.submit(arrival, subscriber, name)
                 await asyncio.sleep(PAUSE)  # by now it waits
                 began = perf_counter()
-                publisher.xadd(stream, {b"v": value})
+                publisher.xadd(name, {b"v": value})
                 times.append(getting.result() - began)
-            publisher.delete(stream)
+            publisher.delete(name)
         return times
 
     async def publish(self, values: list[bytes], publishers: int) -> float:
@@ -144,6 +158,13 @@ class Redis(Peer):
         finally:
             await client.close()
         return took
+
+
+def arrival(client: Any, stream: str) -> float:
+    answer = client.xreadgroup("reader", "me", {stream: ">"}, 1, block=WAIT_MS)
+    at = perf_counter()
+    client.xack(stream, "reader", entries(answer)[0][0])
+    return at
 
 
 def put_all(client: Any, stream: str, values: list[bytes]) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from math import ceil
 from statistics import median
 from typing import Any
 
 from bench.peers.measures import Measure
 
 OURS = "oncecast"
+PERCENT = (50, 90, 99, 99.9)
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,20 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(median(values), min(values), max(values))
 
 
+def percentiles(samples: Sequence[float]) -> dict[str, float]:
+    """Return the smallest sample that is not exceeded by so many percent of all."""
+    ordered = sorted(samples)
+    return {f"p{part:g}": ordered[ceil(len(ordered) * part / 100) - 1] for part in PERCENT}
+
+
 @dataclass(frozen=True)
 class Figures:
     """The figures of one measure: for each system one per round."""
 
     measure: Measure
     rounds: dict[str, list[float]]
+    samples: dict[str, list[float]] = field(default_factory=dict)  # one per message, of all rounds
+    conditions: dict[str, Any] = field(default_factory=dict)
 
     def ratio(self, name: str) -> Spread | None:
         """Return the ratios of oncecast's figures to this system's, round by round."""
@@ -39,9 +49,13 @@ class Figures:
 
     def as_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"title": self.measure.title, "unit": self.measure.unit}
+        if self.conditions:
+            found["conditions"] = self.conditions
         for name, values in self.rounds.items():
             ratio, target = self.ratio(name), self.measure.targets.get(name)
             found[name] = {"rounds": values, **asdict(spread(values))}
+            if name in self.samples:
+                found[name]["percentiles"] = percentiles(self.samples[name])
             if ratio is not None:
                 found[name]["ratio"] = asdict(ratio)
                 if target is not None:
@@ -65,6 +79,17 @@ def table(all_figures: Sequence[Figures]) -> str:
             title = ""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("| " + " | ".join(map(pad, row, widths, FIGURES)) + " |" for row in rows)
+
+
+def latencies(all_figures: Sequence[Figures]) -> Iterator[str]:
+    """Yield a line with the percentiles of each system, below the conditions of its measure."""
+    for figures in all_figures:
+        if figures.samples:
+            said = ", ".join(f"{key} {value}" for key, value in figures.conditions.items())
+            yield f"{figures.measure.title} ({figures.measure.unit}): {said}"
+        for name, samples in figures.samples.items():
+            parts = [f"{part} {value:,.0f}" for part, value in percentiles(samples).items()]
+            yield f"    {name}: {', '.join(parts)} of {len(samples):,} messages"
 
 
 def beside(figures: Figures, name: str) -> tuple[str, ...]:

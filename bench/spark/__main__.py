@@ -1,8 +1,12 @@
 """Measure topics in Spark: reading, streaming, writing, auditing; compared with Parquet and rows.
 
-read     5 million messages of 100 B from a running node into nothing
-stream   the same in micro-batches of 500,000
-write    from Parquet into a topic
+read     5 million messages of 100 random bytes from a running node into nothing
+json     the same with JSON of about 93 bytes
+few      a hundredth of the offsets, beside all
+count    the number of messages
+stream   random bytes in micro-batches of 500,000
+small    micro-batches of 100 messages, beside Spark's rate source
+write    JSON from Parquet into a topic
 audit    a trace of 10 million lines with three faults, by one executor of 2 GB
 
     python -m bench.spark [--only read] [--rounds 5] [--scale 1.0] [--json FILE] [--directory DIR]
@@ -26,16 +30,15 @@ from bench.cost.__main__ import show
 from bench.cost.node import Figure, node
 from bench.peers.peer import Failed, mind_signals, say
 from bench.spark.auditing import audit
-from bench.spark.measures import QUIET, Bench, read, stream, write
+from bench.spark.measures import PARTS, QUIET, Bench
 from oncecast.errors import NoSpark
 from oncecast.spark.session import spark
 
 MESSAGES, LINES = 5_000_000, 10_000_000
-PARTS = {"read": read, "stream": stream, "write": write}
 
 
 def measured(arguments: argparse.Namespace, root: Path) -> Iterator[Figure]:
-    parts = [part for name, part in PARTS.items() if name in arguments.only]
+    parts = [part for part in PARTS if part.__name__ in arguments.only]
     if parts:
         settings = {**QUIET, "spark.sql.warehouse.dir": str(root / "spark")}
         session = spark("local[2]", app="bench", light=False, **settings)
@@ -43,7 +46,6 @@ def measured(arguments: argparse.Namespace, root: Path) -> Iterator[Figure]:
             with node(root, "node") as running:
                 messages = int(MESSAGES * arguments.scale)
                 bench = Bench(session, running.address, root, messages, arguments.rounds)
-                bench.fill()
                 for part in parts:
                     yield from part(bench)
         finally:
@@ -56,7 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="bench.spark", description=(__doc__ or "").splitlines()[0]
     )
-    names = [*PARTS, "audit"]
+    names = [*(part.__name__ for part in PARTS), "audit"]
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="scale of all sizes")

@@ -1,6 +1,6 @@
 """Define the measures; each round runs all of them in turns.
 
-All read the same messages from the same node; Parquet has them in files that Spark wrote.
+All read the same messages from the same node. Parquet files of Spark have the same messages.
 """
 
 from __future__ import annotations
@@ -15,19 +15,48 @@ from typing import TYPE_CHECKING
 
 from bench.cost.node import Figure
 from bench.peers.peer import Failed, say
+from bench.spark.minimal import Minimal
 from bench.spark.row_by_row import RowByRow
 from oncecast import Policy, blocking
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 SIZE = 100
 CHUNK = 100_000  # messages put at a time
 SLOW = 20  # single rows get one in this many messages
+FEW = 100  # a selective query reads one in this many messages
 TRIGGER = 500_000  # messages a micro-batch
-QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+SMALL = 100  # messages of a small micro-batch
+MICRO_BATCHES = 60  # small ones a run; the first third warms up
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.authenticate.socketTimeout": "120s",  # on a busy machine, workers start slowly
+}
+NOTHING = "noop"  # a format of Spark that drops all rows
 
-Way = Callable[[], float]  # messages per second
+Way = Callable[[], float]  # messages per second, or another rate
+
+
+def random_values(first: int, count: int) -> list[bytes]:
+    """Return values that neither compression nor a dictionary makes smaller."""
+    data = os.urandom(count * SIZE)
+    return [data[at : at + SIZE] for at in range(0, count * SIZE, SIZE)]
+
+
+def json_values(first: int, count: int) -> list[bytes]:
+    """Return orders of about 93 bytes."""
+    return [
+        b'{"order":%d,"customer":"c%06d","item":"teapot-%03d","quantity":%d,"price":%d.%02d,"paid":%s}'
+        % (at, at * 7919 % 1_000_000, at % 500, at % 9 + 1, at % 90 + 10, at % 100, TRUTH[at % 3])
+        for at in range(first, first + count)
+    ]
+
+
+TRUTH = (b"true", b"true", b"false")
+VALUES = {"random": random_values, "json": json_values}
 
 
 @dataclass
@@ -39,53 +68,83 @@ class Bench:
     rounds: int
 
     def __post_init__(self) -> None:
-        self.spark.dataSource.register(RowByRow)
+        for source in (RowByRow, Minimal):
+            self.spark.dataSource.register(source)
         self._made = 0
 
     # -- what is read --
 
-    def fill(self) -> None:
-        """Return values that neither compression nor a dictionary makes smaller."""
+    def fill(self, topic: str) -> None:
+        """Put messages, and write the same to Parquet."""
+        if (self.root / topic).exists():
+            return
         with blocking.connect(self.address) as client:
-            client.create_topic("full", Policy(keep_all=True))
+            client.create_topic(topic, Policy(keep_all=True))
             for at in range(0, self.messages, CHUNK):
-                count = min(CHUNK, self.messages - at)
-                data = os.urandom(count * SIZE)
-                client.put_many("full", [data[each : each + SIZE] for each in starts(count)])
-        say(f"{self.messages:,} messages of {SIZE} B put")
-        self.topic().load().write.parquet(str(self.root / "parquet"))
+                values = VALUES[topic](at, min(CHUNK, self.messages - at))
+                client.put_many(topic, values)
+        say(f"{self.messages:,} {topic} messages put")
+        self.topic(topic).load().write.parquet(str(self.root / topic))
 
-    def topic(self, form: str = "oncecast", until: int | None = None) -> DataFrameReader:
-        reader = self.spark.read.format(form).options(address=self.address, topics="full")
-        if until is not None:
-            reader = reader.option("endingOffsets", f'{{"full": {until}}}')
-        return reader
+    def topic(self, topic: str, form: str = "oncecast", **options: str) -> DataFrameReader:
+        return self.spark.read.format(form).options(address=self.address, topics=topic, **options)
 
-    # -- ways --
+    def files(self, topic: str) -> DataFrame:
+        return self.spark.read.parquet(str(self.root / topic))
 
-    def read_topic(self) -> float:
-        return self._read(self.topic().load(), self.messages)
+    # -- ways to read --
 
-    def read_parquet(self) -> float:
-        return self._read(self.spark.read.parquet(str(self.root / "parquet")), self.messages)
+    def read_topic(self, topic: str) -> float:
+        return self._read(self.topic(topic).load(), self.messages)
+
+    def read_parquet(self, topic: str) -> float:
+        return self._read(self.files(topic), self.messages)
 
     def read_tuples(self) -> float:
         count = self.messages // SLOW
-        return self._read(self.topic("row_by_row", count).load(), count)
+        ending = f'{{"random": {count}}}'
+        return self._read(self.topic("random", "row_by_row", endingOffsets=ending).load(), count)
+
+    def read_few(self) -> float:
+        """Return selective queries per second."""
+        first = self.messages // 2
+        ends = {"startingOffsets": first, "endingOffsets": first + self.messages // FEW}
+        offsets = {name: f'{{"json": {at}}}' for name, at in ends.items()}
+        return self._read(self.topic("json", **offsets).load(), 1)
+
+    def read_all(self) -> float:
+        """Return full reads per second."""
+        return self._read(self.topic("json").load(), 1)
 
     def _read(self, frame: DataFrame, count: int) -> float:
         began = perf_counter()
-        frame.write.format("noop").mode("overwrite").save()
+        frame.write.format(NOTHING).mode("overwrite").save()
         return count / (perf_counter() - began)
+
+    def count_topic(self) -> float:
+        return self._count(self.topic("json", columns="offset").load())
+
+    def count_values(self) -> float:
+        return self._count(self.topic("json").load())
+
+    def count_parquet(self) -> float:
+        return self._count(self.files("json"))
+
+    def _count(self, frame: DataFrame) -> float:
+        began = perf_counter()
+        if frame.count() != self.messages:
+            raise Failed("the count is wrong")
+        return self.messages / (perf_counter() - began)
+
+    # -- ways to stream --
 
     def stream_topic(self) -> float:
         """Measure from the start of the query to its end."""
         reader = self.spark.readStream.format("oncecast")
-        reader = reader.options(address=self.address, topics="full", maxOffsetsPerTrigger=TRIGGER)
-        self._made += 1
+        reader = reader.options(address=self.address, topics="random", maxOffsetsPerTrigger=TRIGGER)
         began = perf_counter()
-        query = reader.load().writeStream.format("noop").trigger(availableNow=True)
-        running = query.option("checkpointLocation", str(self.root / f"c{self._made}")).start()
+        query = reader.load().writeStream.format(NOTHING).trigger(availableNow=True)
+        running = query.option("checkpointLocation", self._checkpoint()).start()
         running.awaitTermination()
         took = perf_counter() - began
         read = sum(each["numInputRows"] for each in running.recentProgress)
@@ -93,23 +152,69 @@ class Bench:
             raise Failed(f"the stream read {read} of {self.messages} messages")
         return self.messages / took
 
-    def write_arrow(self) -> float:
-        return self._write("oncecast", self.messages // 2)
+    def small_to_nothing(self) -> float:
+        return self._small(self._small_source().writeStream.format(NOTHING))
+
+    def small_to_topic(self) -> float:
+        """Return small micro-batches per second."""
+        self._made += 1
+        sink = self._small_source().select("value").writeStream.format("oncecast")
+        return self._small(sink.options(address=self.address, topic=f"small{self._made}"))
+
+    def rate_to_nothing(self) -> float:
+        rate = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", SMALL)
+        return self._small(rate.load().writeStream.format(NOTHING))
+
+    def minimal_to_nothing(self) -> float:
+        """Return what the fastest source in Python would reach."""
+        return self._small(
+            self.spark.readStream.format("minimal").load().writeStream.format(NOTHING)
+        )
+
+    def _small_source(self) -> DataFrame:
+        reader = self.spark.readStream.format("oncecast")
+        options = {"address": self.address, "topics": "json", "maxOffsetsPerTrigger": str(SMALL)}
+        return reader.options(**options).load()
+
+    def _small(self, query: DataStreamWriter) -> float:
+        running = query.option("checkpointLocation", self._checkpoint()).start()
+        while len(running.recentProgress) < MICRO_BATCHES and running.isActive:
+            running.awaitTermination(1)
+        running.stop()
+        took = [int(each["durationMs"]["triggerExecution"]) for each in running.recentProgress]
+        return 1000 / median(took[MICRO_BATCHES // 3 : MICRO_BATCHES])
+
+    def _checkpoint(self) -> str:
+        self._made += 1
+        return str(self.root / f"checkpoint{self._made}")
+
+    # -- ways to write --
+
+    def write_arrow(self, **options: str) -> float:
+        return self._write("oncecast", self.messages // 2, **options)
 
     def write_rows(self) -> float:
         return self._write("row_by_row", self.messages // SLOW)
 
-    def _write(self, form: str, count: int) -> float:
+    def write_parquet(self) -> float:
+        count = self.messages // 2
+        self._made += 1
+        began = perf_counter()
+        self._written(count).write.parquet(str(self.root / f"written{self._made}"))
+        return count / (perf_counter() - began)
+
+    def _written(self, count: int) -> DataFrame:
+        return self.files("json").where(f"offset < {count}").select("value")
+
+    def _write(self, form: str, count: int, **options: str) -> float:
         """Write the rows of a Parquet file to a topic."""
-        frame = self.spark.read.parquet(str(self.root / "parquet")).select("value")
-        frame = frame.where(f"offset < {count}")
         self._made += 1
         topic = f"written{self._made}"
         with blocking.connect(self.address) as client:
             client.create_topic(topic, Policy(keep_all=True))
             began = perf_counter()
-            sink = frame.write.format(form).options(address=self.address, topic=topic)
-            sink.mode("append").save()
+            sink = self._written(count).write.format(form)
+            sink.options(address=self.address, topic=topic, **options).mode("append").save()
             took = perf_counter() - began
             put = client.describe(topic).next
             client.delete_topic(topic)
@@ -118,22 +223,21 @@ class Bench:
         return count / took
 
 
-def starts(count: int) -> range:
-    return range(0, count * SIZE, SIZE)
-
-
-def side_by_side(bench: Bench, ways: dict[str, Way], targets: dict[str, float]) -> Iterator[Figure]:
+def side_by_side(
+    bench: Bench, ways: dict[str, Way], targets: dict[str, float], unit: str = "msg/s"
+) -> Iterator[Figure]:
     """Compare ways round by round; the first way is ours."""
+    form = ",.0f" if unit == "msg/s" else ".2f"
     found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(bench.rounds + 1):
         rates = {name: way() for name, way in ways.items()}
         label = f"round {number} of {bench.rounds}" if number else "warm-up"
-        say(f"{label}: " + ", ".join(f"{name} {rate:,.0f}/s" for name, rate in rates.items()))
+        say(f"{label}: " + ", ".join(f"{name} {rate:{form}}/s" for name, rate in rates.items()))
         if number:
             for name, rate in rates.items():
                 found[name].append(rate)
     for name, each in found.items():
-        yield Figure(f"{name} {spread(each, ',.0f')}", median(each), "msg/s")
+        yield Figure(f"{name} {spread(each, form)}", median(each), unit)
     ours = next(iter(ways))
     for name, target in targets.items():
         ratios = [one / other for one, other in zip(found[ours], found[name], strict=True)]
@@ -146,19 +250,70 @@ def spread(values: list[float], form: str) -> str:
 
 
 def read(bench: Bench) -> Iterator[Figure]:
+    bench.fill("random")
     ways = {
-        "read a topic": bench.read_topic,
-        "read Parquet": bench.read_parquet,
+        "read random bytes": lambda: bench.read_topic("random"),
+        "read Parquet": lambda: bench.read_parquet("random"),
         "read tuples": bench.read_tuples,
     }
-    return side_by_side(bench, ways, {"read Parquet": 0.6, "read tuples": 3})
+    return side_by_side(bench, ways, {"read Parquet": 0.75, "read tuples": 3})
+
+
+def json(bench: Bench) -> Iterator[Figure]:
+    bench.fill("json")
+    ways = {
+        "read JSON": lambda: bench.read_topic("json"),
+        "read Parquet": lambda: bench.read_parquet("json"),
+    }
+    return side_by_side(bench, ways, {"read Parquet": 0.55})
+
+
+def few(bench: Bench) -> Iterator[Figure]:
+    bench.fill("json")
+    ways = {"read a hundredth": bench.read_few, "read everything": bench.read_all}
+    return side_by_side(bench, ways, {"read everything": 10}, unit="queries/s")
+
+
+def count(bench: Bench) -> Iterator[Figure]:
+    bench.fill("json")
+    ways = {
+        "count offsets": bench.count_topic,
+        "count Parquet": bench.count_parquet,
+        "count all columns": bench.count_values,
+    }
+    return side_by_side(bench, ways, {"count Parquet": 0.5, "count all columns": 2})
 
 
 def stream(bench: Bench) -> Iterator[Figure]:
-    ways = {"stream a topic": bench.stream_topic, "read a topic": bench.read_topic}
-    return side_by_side(bench, ways, {"read a topic": 0.3})
+    bench.fill("random")
+    ways = {
+        "stream a topic": bench.stream_topic,
+        "read a topic": lambda: bench.read_topic("random"),
+    }
+    return side_by_side(bench, ways, {"read a topic": 0.45})
+
+
+def small(bench: Bench) -> Iterator[Figure]:
+    bench.fill("json")
+    rate = {"rate to nothing": bench.rate_to_nothing}
+    minimal = {"a minimal source in Python to nothing": bench.minimal_to_nothing}
+    for ways in (
+        {"topic to nothing": bench.small_to_nothing, **rate, **minimal},
+        {"topic to topic": bench.small_to_topic, **rate},
+    ):
+        targets = dict.fromkeys(list(ways)[1:], 1 / 1.3)
+        yield from side_by_side(bench, ways, targets, unit="micro-batches/s")
 
 
 def write(bench: Bench) -> Iterator[Figure]:
-    ways = {"write a topic": bench.write_arrow, "write rows": bench.write_rows}
-    return side_by_side(bench, ways, {"write rows": 5})
+    bench.fill("json")
+    ways = {
+        "write a topic": bench.write_arrow,
+        "write with zstd 1": lambda: bench.write_arrow(zstd="1"),
+        "write Parquet": bench.write_parquet,
+        "write rows": bench.write_rows,
+    }
+    return side_by_side(bench, ways, {"write Parquet": 0.6, "write rows": 5})
+
+
+PARTS = (read, json, few, count, stream, small, write)

@@ -2,66 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import IO
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from oncecast.spark.audit.trace import Trace
 
 TOPICS, SUBSCRIPTIONS, PRODUCERS = 3, 2, 4
-READERS = TOPICS * SUBSCRIPTIONS
+ACK_EVERY = 10  # messages
+LINES = 2 + SUBSCRIPTIONS * (1 + 1 / ACK_EVERY)  # of each message
 # The faults that the audit must report: fault, topic, subscription, offset.
-FAULTS = {
-    ("lost", "topic0", "sub0", 100),
-    ("duplicated", "topic1", "sub1", 200),
-    ("out of order", "topic2", "sub0", 300),
-}
+LOST = ("lost", "topic0", "sub0", 100)
+AGAIN = ("duplicated", "topic1", "sub1", 200)
+SWAPPED = ("out of order", "topic2", "sub0", 300)
+FAULTS = {LOST, AGAIN, SWAPPED}
 
 
-def planted(spark: SparkSession, deliveries: int) -> DataFrame:
-    """Return a trace with this many deliveries and half as many stored messages."""
-    each = deliveries // READERS
-    stored = spark.range(TOPICS * each).selectExpr(
-        "id as line",
-        "'stored' as kind",
-        f"concat('topic', id % {TOPICS}) as topic",
-        "string(null) as subscription",
-        f"id div {TOPICS} as offset",
-    )
-    begun = spark.range(READERS).selectExpr(
-        "-1 - id as line", "'subscribe' as kind", *reader("id"), "0L as offset"
-    )
-    came = spark.range(READERS * each).selectExpr(
-        f"{TOPICS * each} + 2 * id as line",
-        "'delivery' as kind",
-        *reader("id"),
-        f"id div {READERS} as offset",
-    )
-    lost, again, swapped = (fault[1:] for fault in sorted(FAULTS, key=lambda fault: fault[3]))
-    came = came.where(f"not ({is_(lost)})")
-    twice = came.where(is_(again)).selectExpr("line + 1 as line", *came.columns[1:])
-    later = f"line + if({is_(swapped)}, {2 * READERS + 1}, 0) as line"  # behind the next one
-    came = came.selectExpr(later, *came.columns[1:])
-    lines = stored.union(begun).union(came).union(twice)
-    of_message = "kind in ('stored', 'delivery')"
-    return lines.selectExpr(
-        "line",
-        "line / 1e6 as time",
-        "kind",
-        "'client' as client",
-        "topic",
-        "subscription",
-        f"if({of_message}, concat('p', offset % {PRODUCERS}), null) as producer",
-        f"if({of_message}, offset div {PRODUCERS}, null) as sequence",
-        "offset",
-        "if(kind = 'delivery', false, null) as redelivered",
-    )
+def write_planted(file: IO[str], messages: int) -> None:
+    """Write a trace with this many messages in each topic."""
+    trace = Trace(file, "planted", "bench")
+    readers = [
+        (f"topic{number // SUBSCRIPTIONS}", f"sub{number % SUBSCRIPTIONS}", number)
+        for number in range(TOPICS * SUBSCRIPTIONS)
+    ]
+    topics = [f"topic{number}" for number in range(TOPICS)]
+    for topic, name, session in readers:
+        trace.write("subscribe", topic=topic, subscription=name, offset=0)
+        trace.write("attach", topic=topic, subscription=name, session=session, offset=0)
+    for offset in range(messages):
+        message = {"producer": f"p{offset % PRODUCERS}", "sequence": offset // PRODUCERS}
+        for topic in topics:
+            trace.write("put", topic=topic, **message)
+            trace.write("stored", topic=topic, **message, offset=offset)
+        for topic, name, session in readers:
+            reader = {"topic": topic, "subscription": name, "session": session}
+            for at in offsets(topic, name, offset):
+                who = {"producer": f"p{at % PRODUCERS}", "sequence": at // PRODUCERS}
+                trace.write("delivery", **reader, **who, offset=at, redelivered=False)
+            if offset % ACK_EVERY == ACK_EVERY - 1:
+                trace.write("ack", **reader, offset=offset)
+    trace.end(complete=True)
 
 
-def reader(number: str) -> tuple[str, str]:
-    topic = f"concat('topic', {number} % {TOPICS}) as topic"
-    return topic, f"concat('sub', {number} div {TOPICS} % {SUBSCRIPTIONS}) as subscription"
-
-
-def is_(delivery: tuple[str, str, int]) -> str:
-    topic, subscription, offset = delivery
-    return f"topic = '{topic}' and subscription = '{subscription}' and offset = {offset}"
+def offsets(topic: str, name: str, offset: int) -> tuple[int, ...]:
+    """Return the messages that a reader gets in its turn."""
+    if (topic, name, offset) == LOST[1:]:
+        return ()
+    if (topic, name, offset) == AGAIN[1:]:
+        return offset, offset
+    if (topic, name) == SWAPPED[1:3]:
+        first = SWAPPED[3]
+        return {first: (), first + 1: (first + 1, first)}.get(offset, (offset,))
+    return (offset,)

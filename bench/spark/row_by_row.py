@@ -16,10 +16,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from oncecast.spark.options import SinkOptions, SourceOptions
+from oncecast.spark.options import SinkOptions
 from oncecast.spark.register import OncecastSource
-from oncecast.spark.sink import Parts, publish
-from oncecast.spark.source import BatchReader, Piece, slices
+from oncecast.spark.sink import Parts, publish, reported
+from oncecast.spark.source import BatchReader, Piece
+from oncecast.spark.source_options import COLUMNS, SourceOptions
+from oncecast.spark.tasks import slices
 from oncecast.wire import batch
 
 PART = 10_000  # rows
@@ -33,20 +35,22 @@ class RowByRow(OncecastSource):
         return "row_by_row"
 
     def reader(self, schema: StructType) -> DataSourceReader:  # type: ignore[override]
-        return TupleReader(SourceOptions.of(self.options, streaming=False))
+        return TupleReader(SourceOptions.of(self.options, streaming=False), COLUMNS)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # type: ignore[override]
-        return RowWriter(SinkOptions.of(self.options))
+        return RowWriter(SinkOptions.of(self.options, streaming=False))
 
 
 class TupleReader(BatchReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
         assert isinstance(partition, Piece)
-        for each in slices(self._options, partition.range):
-            for one in each.messages():
-                time = datetime.fromtimestamp(one.timestamp / 1e6, UTC)
-                named = (one.topic, one.offset, time, one.producer, one.sequence)
-                yield (one.key, one.value, *named)
+        (range_,) = partition.ranges
+        with self._options.node.connect() as client:
+            for each in slices(client, range_, fail_on_loss=True):
+                for one in each.messages():
+                    time = datetime.fromtimestamp(one.timestamp / 1e6, UTC)
+                    named = (one.topic, one.offset, time, one.producer, one.sequence)
+                    yield (one.key, one.value, *named)
 
 
 class RowWriter(DataSourceWriter):
@@ -66,7 +70,7 @@ class RowWriter(DataSourceWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with self._options.node.connect() as client:
-            publish(client, messages)
+            publish(client, self._options, reported(messages))
             client.close_source(self._source)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

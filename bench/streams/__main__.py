@@ -11,7 +11,7 @@ from bench.peers.comparing import compare
 from bench.peers.measures import Measure
 from bench.streams.cyclone_stream import CycloneDDS
 from bench.streams.ours import Oncecast
-from bench.streams.stream_system import flow, way
+from bench.streams.stream_system import PAUSE, flow, way
 from bench.streams.zenoh_stream import Zenoh
 
 PEERS = (Oncecast, CycloneDDS, Zenoh)
@@ -26,6 +26,7 @@ MEASURES = (
         0.001,
         less_is_better=True,
         alike=True,
+        pause=PAUSE,
         targets=TARGETS,
     ),
 )

@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 from threading import Timer
 from typing import ClassVar
 
@@ -74,5 +73,5 @@ async def flow(system: StreamSystem, values: list[bytes]) -> float:
     return len(values) / await system.flow(values)
 
 
-async def way(system: StreamSystem, values: list[bytes]) -> float:
-    return median(await system.ways(values)) * 1e6
+async def way(system: StreamSystem, values: list[bytes]) -> list[float]:
+    return [seconds * 1e6 for seconds in await system.ways(values)]

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,13 @@ from packaging.requirements import Requirement
 
 from bench.group.__main__ import MEASURES as GROUP_MEASURES
 from bench.group.__main__ import PEERS as GROUP_PEERS
+from bench.peers import apart
 from bench.peers.comparing import figures_of, present, running
 from bench.peers.measures import MEASURES, Measure
-from bench.peers.peer import Failed, Peer, Server
-from bench.peers.results import Figures, Spread, spread, table
+from bench.peers.ours import Oncecast
+from bench.peers.peer import Failed, Get, Peer, Put, Server
+from bench.peers.results import Figures, Spread, latencies, percentiles, spread, table
+from oncecast.network.network import run
 from tests.test_workshop import PROJECT
 from tools.check_docs import ROOT
 from tools.lock_hashes import pins
@@ -54,7 +59,10 @@ class Fake(Peer):
     async def fan_out(self, values: list[bytes], subscribers: int) -> float:
         raise AssertionError("only puts are measured here")
 
-    async def trips(self, values: list[bytes]) -> list[float]:
+    def subscriber(self, name: str) -> AbstractAsyncContextManager[Get]:
+        raise AssertionError("only puts are measured here")
+
+    def publisher(self, name: str) -> AbstractAsyncContextManager[Put]:
         raise AssertionError("only puts are measured here")
 
     async def publish(self, values: list[bytes], publishers: int) -> float:
@@ -139,6 +147,41 @@ def test_round_of_slices_is_their_median_and_takes_turns_between_them() -> None:
     figures = figures_of(measure(slices=3), peers, messages=30_000, rounds=1)
     assert trace[6:] == ["a 5000", "b 5000"] * 3
     assert figures.rounds == {"a": [5.0], "b": [5.0]}  # of 4, 5 and 6
+
+
+async def timed(peer: Peer, values: list[bytes]) -> list[float]:
+    return [await peer.put(values), 100.0]
+
+
+def test_latencies_have_percentiles_of_all_rounds_and_their_conditions() -> None:
+    peers, _ = fakes("a")
+    latency = replace(measure(), of=timed, pause=0.25, alike=True)
+    figures = figures_of(latency, peers, messages=100, rounds=2)
+    assert figures.samples == {"a": [2.0, 100.0, 3.0, 100.0]}
+    assert figures.rounds == {"a": [51.0, 51.5]}
+    found = json.loads(json.dumps(figures.as_json()))
+    assert found["a"]["percentiles"] == {"p50": 3.0, "p90": 100.0, "p99": 100.0, "p99.9": 100.0}
+    assert found["conditions"].keys() == {"in flight", "pause us", "load average", "priority"}
+    assert found["conditions"]["pause us"] == 250_000
+    heading, row = latencies([figures, Figures(measure(), {"a": [1.0]})])
+    assert "pause us 250000.0" in heading
+    assert row == "    a: p50 3, p90 100, p99 100, p99.9 100 of 4 messages"
+
+
+@pytest.mark.parametrize(("count", "last"), [(1, 1), (999, 999), (1000, 999), (2000, 1998)])
+def test_percentile_is_the_smallest_sample_that_enough_others_do_not_exceed(
+    count: int, last: int
+) -> None:
+    assert percentiles([*range(count, 0, -1)])["p99.9"] == last
+
+
+@pytest.mark.long
+def test_publisher_and_subscriber_can_be_processes_of_their_own(tmp_path: Path) -> None:
+    peer = Oncecast()
+    with running([peer], tmp_path):
+        times = run(apart.trips(peer, [bytes(10)] * 3))
+    assert len(times) == 3
+    assert min(times) > 0
 
 
 def test_systems_that_are_not_installed_are_named_and_skipped(

@@ -1,4 +1,4 @@
-"""Packing batches, and reading all or some of their messages."""
+"""Batches are encoded, and read in full or in part."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def expected(rows: list[Row]) -> list[Message]:
 
 @given(st.lists(rows, min_size=1, max_size=30))
 def test_messages_round_trip(rows: list[Row]) -> None:
-    """SVC-1: bytes with an optional key and headers. An empty key differs from none."""
+    """SVC-1: a message has a value, an optional key and headers. An empty key is not None."""
     data = packed(rows)
     assert batch.check(data).count == len(rows)
     assert batch.messages(data, **PLACE) == expected(rows)
@@ -76,7 +76,7 @@ def test_any_part_of_a_batch_can_be_read(
 
 
 @given(st.lists(rows, min_size=1, max_size=30))
-def test_builder_never_understates_the_bytes_it_will_need(rows: list[Row]) -> None:
+def test_builder_never_underestimates_the_size_of_its_batch(rows: list[Row]) -> None:
     builder = Builder()
     assert [builder.add(*row) for row in rows] == list(range(len(rows)))
     data = builder.build()
@@ -85,7 +85,7 @@ def test_builder_never_understates_the_bytes_it_will_need(rows: list[Row]) -> No
     assert len(builder) == len(rows)
 
 
-def test_values_added_together_equal_values_added_alone() -> None:
+def test_extend_builds_the_same_batch_as_single_adds() -> None:
     together, alone = Builder(), Builder()
     for time, group in ((5, [b"a", b""]), (5, [b"b"]), (6, []), (7, [b"c", b"dd"])):
         assert together.extend(group, time) == len(alone)
@@ -96,13 +96,13 @@ def test_values_added_together_equal_values_added_alone() -> None:
     assert [m.timestamp for m in batch.messages(alone.build(), **PLACE)] == [5, 5, 5, 7, 7]
 
 
-def test_equal_times_take_no_space() -> None:
+def test_equal_timestamps_take_no_space() -> None:
     same = batch.encode([b"x"] * 100, timestamps=9)
     assert len(same) == batch_layout.FRAME_BYTES + 100 * (4 + 1)
     assert len(batch.encode([b"x"] * 100, timestamps=range(100))) == len(same) + 800
 
 
-def test_redelivered_marks_every_message() -> None:
+def test_redelivered_flag_is_set_on_every_message() -> None:
     data = batch.encode([b"a", b"b"], timestamps=0)
     assert all(m.redelivered for m in batch.messages(data, **PLACE, redelivered=True))
 
@@ -114,7 +114,7 @@ def test_empty_headers_are_immutable() -> None:
         message.headers["x"] = b"y"  # type: ignore[index]
 
 
-def test_buffer_may_change_after_it_was_added() -> None:
+def test_builder_copies_the_buffers_that_are_added() -> None:
     """SVC-1."""
     buffer: Any = bytearray(b"before")
     builder = Builder()
@@ -127,7 +127,7 @@ def test_buffer_may_change_after_it_was_added() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_any_buffer_is_read(kind: type) -> None:
+def test_batch_can_be_read_from_any_buffer_type(kind: type) -> None:
     data = kind(batch.encode([b"a", b"bc"], timestamps=3))
     assert batch.peek(data).count == batch.check(data).count == 2
     assert batch.values(data) == [b"a", b"bc"]
@@ -164,7 +164,7 @@ def test_refused_message_leaves_the_builder_unchanged(
     assert builder.build() == batch.encode([b"first", b"second"], timestamps=1)
 
 
-def test_full_batch_refuses_one_more_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_batch_refuses_another_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_builder, "MESSAGES_MAX", 3)
     builder = Builder()
     builder.extend([b"a", b"b"], 0)
@@ -186,7 +186,7 @@ def test_columns_of_different_lengths_are_refused() -> None:
         batch.encode([b"a", b"b"], keys=[b"k"], timestamps=0)
 
 
-def test_small_or_incompressible_batches_stay_plain() -> None:
+def test_small_or_incompressible_batches_stay_uncompressed() -> None:
     plain = batch.encode([b"x" * 500], timestamps=0)
     assert batch.encode([b"x" * 500], timestamps=0, zstd=3) == plain
     assert len(batch.encode([b"x" * 500], timestamps=0, zstd=3, zstd_from=100)) < len(plain)
@@ -195,7 +195,7 @@ def test_small_or_incompressible_batches_stay_plain() -> None:
     )
 
 
-def test_without_zstd_a_node_checks_batches_and_a_reader_gets_an_install_hint(
+def test_batch_check_works_without_zstandard_and_reads_get_an_install_hint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = batch.encode([b"x" * 2000], timestamps=0, zstd=3)
@@ -218,7 +218,7 @@ def test_payload_in_a_foreign_format_round_trips(payload: bytes, number: int, co
         batch.values(data)
 
 
-def test_own_format_numbers_cannot_be_wrapped() -> None:
+def test_reserved_format_numbers_cannot_be_wrapped() -> None:
     with pytest.raises(ValueError, match="256 to 65535"):
         batch.wrap(b"", format=255, count=1, timestamp=0)
     with pytest.raises(BadBatch, match="not wrapped"):
@@ -231,7 +231,7 @@ def test_negative_skip_and_count_are_refused(skip: int, count: int | None) -> No
         batch.values(batch.encode([b"a"], timestamps=0), skip, count)
 
 
-def test_page_has_the_layout_and_the_limits_of_the_code() -> None:
+def test_docs_page_matches_the_layout_and_limits_in_the_code() -> None:
     page = (Path(__file__).parents[2] / "docs" / "batch.md").read_text()
     fields = re.findall(r"^\| (\d+) \| (\d) \| (.+?) \|", page, re.MULTILINE)
     ends = list(accumulate(int(size) for _, size, _ in fields))

@@ -1,4 +1,4 @@
-"""Batches to Arrow and back, for columns of any shape."""
+"""Batches convert to Arrow and back, for columns of any type."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def as_messages(rows: pa.RecordBatch) -> list[Message]:
 
 
 @given(st.lists(rows, min_size=1, max_size=20), st.integers(0, 5), st.none() | st.integers(0, 5))
-def test_arrow_and_messages_are_equal(rows: list[Row], skip: int, count: int | None) -> None:
+def test_arrow_rows_equal_the_messages_of_the_batch(
+    rows: list[Row], skip: int, count: int | None
+) -> None:
     """SVC-1."""
     data = packed(rows, zstd=3 if len(rows) % 2 else None, zstd_from=0)
     table = to_arrow(data, **PLACE, skip=skip, count=count)
@@ -52,13 +54,13 @@ def test_arrow_and_messages_are_equal(rows: list[Row], skip: int, count: int | N
 
 
 @given(st.lists(rows, min_size=1, max_size=20))
-def test_arrow_round_trip_keeps_the_bytes(rows: list[Row]) -> None:
+def test_arrow_round_trip_preserves_the_encoded_bytes(rows: list[Row]) -> None:
     data = packed(rows)
     assert from_arrow(to_arrow(data, **PLACE), timestamp=0) == data
 
 
 @given(st.lists(rows, min_size=2, max_size=20), st.data())
-def test_slices_and_chunks_are_packed(rows: list[Row], data: st.DataObject) -> None:
+def test_slices_and_chunked_tables_are_encoded(rows: list[Row], data: st.DataObject) -> None:
     begin = data.draw(st.integers(0, len(rows) - 1))
     end = data.draw(st.integers(begin + 1, len(rows)))
     table = to_arrow(packed(rows), **PLACE)
@@ -82,7 +84,7 @@ def test_slices_and_chunks_are_packed(rows: list[Row], data: st.DataObject) -> N
     ],
     ids=str,
 )
-def test_any_kind_of_binary_or_string_is_packed(kind: pa.DataType) -> None:
+def test_any_binary_or_string_type_is_encoded(kind: pa.DataType) -> None:
     values = pa.array(["one", "two", "six", "ten"])
     if kind == pa.binary(3):
         values = values.cast(pa.binary())
@@ -92,7 +94,7 @@ def test_any_kind_of_binary_or_string_is_packed(kind: pa.DataType) -> None:
     assert from_arrow(rows, timestamp=9) == batch.encode(expected, keys=expected, timestamps=9)
 
 
-def test_large_headers_and_other_times_are_packed() -> None:
+def test_large_header_types_and_other_timestamp_units_are_encoded() -> None:
     headers = pa.array([[("a", b"1")], None], pa.map_(pa.large_string(), pa.large_binary()))
     times = pa.array([1_001, None], pa.timestamp("ns"))
     rows = pa.record_batch({"value": [b"x", b"y"], "headers": headers, "timestamp": times})
@@ -103,8 +105,8 @@ def test_large_headers_and_other_times_are_packed() -> None:
     assert from_arrow(whole, timestamp=8) == batch.encode([b"x"], timestamps=77)
 
 
-def test_bytes_under_a_null_are_dropped() -> None:
-    """Arrow allows bytes under a null. They are not part of the message."""
+def test_bytes_of_null_entries_are_dropped() -> None:
+    """Arrow allows a null entry to have bytes. They are not part of the message."""
     offsets = pa.array([0, 2, 4], pa.int32()).buffers()[1]
     key = pa.Array.from_buffers(
         pa.binary(), 2, [pa.py_buffer(b"\x02"), offsets, pa.py_buffer(b"NOok")]
@@ -121,13 +123,13 @@ def test_bytes_under_a_null_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("name", ["key", "headers", "timestamp"])
-def test_column_of_nulls_is_omitted(name: str) -> None:
+def test_all_null_column_is_omitted(name: str) -> None:
     kind = SCHEMA.field(name).type
     rows = pa.record_batch({"value": [b"a", b"b"], name: pa.nulls(2, kind)})
     assert from_arrow(rows, timestamp=6) == batch.encode([b"a", b"b"], timestamps=6)
 
 
-def test_compressed_arrow_reads_as_plain() -> None:
+def test_compressed_arrow_rows_can_be_read_back() -> None:
     rows = pa.record_batch({"value": ["x" * 500] * 20})
     data = from_arrow(rows, timestamp=0, zstd=3)
     assert len(data) < 500
@@ -154,7 +156,8 @@ def test_invalid_columns_are_refused(
 
 
 @pytest.mark.long
-def test_columns_over_the_limit_are_refused_and_huge_ones_before_they_are_copied() -> None:
+def test_oversized_columns_are_refused() -> None:
+    """Huge columns are refused before they are copied."""
     half = pa.array([bytes(BYTES_MAX // 2)])
     over = pa.chunked_array([half] * 2)
     with pytest.raises(Oversized, match="limit 67,108,864"):
@@ -175,7 +178,7 @@ def test_columns_over_the_limit_are_refused_and_huge_ones_before_they_are_copied
     ],
     ids=["null", "nameless", "name", "value", "many"],
 )
-def test_headers_over_a_limit_are_refused(headers: list[Any], text: str) -> None:
+def test_invalid_headers_are_refused(headers: list[Any], text: str) -> None:
     column = pa.array([headers], SCHEMA.field("headers").type)
     with pytest.raises(ValueError, match=text):
         from_arrow(pa.record_batch({"value": [b"x"], "headers": column}), timestamp=0)

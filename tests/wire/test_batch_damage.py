@@ -1,4 +1,4 @@
-"""Damaged and false batches raise BadBatch, and never yield a wrong message."""
+"""Damaged and forged batches raise BadBatch, and never yield a wrong message."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def headed(*, names: tuple[int, int], values: tuple[int, int]) -> bytes:
 
 
 def read(data: bytes) -> None:
-    """Read a batch that passes the check. Only a compressed one may raise BadBatch."""
+    """Read a batch that passes the check. Only a compressed batch may raise BadBatch."""
     header = batch.check(data)
     if header.format != 1:
         batch.unwrap(data)
@@ -91,7 +91,7 @@ def read(data: bytes) -> None:
 
 
 @KINDS
-def test_every_flipped_bit_is_noticed(data: bytes) -> None:
+def test_every_flipped_bit_is_detected(data: bytes) -> None:
     """SVC-10: damage is found by the checksum and never served."""
     for place in range(len(data)):
         for bit in range(8):
@@ -104,7 +104,7 @@ def test_every_flipped_bit_is_noticed(data: bytes) -> None:
 
 
 @KINDS
-def test_every_cut_and_every_surplus_is_noticed(data: bytes) -> None:
+def test_every_truncated_or_extended_batch_is_refused(data: bytes) -> None:
     """SVC-10."""
     for size in range(len(data)):
         with pytest.raises(BadBatch):
@@ -124,7 +124,7 @@ def test_arbitrary_bytes_raise_bad_batch(data: bytes) -> None:
 
 @KINDS
 @given(place=st.integers(0, 200), put=st.binary(min_size=1, max_size=8))
-def test_false_contents_with_a_correct_checksum_break_no_reader(
+def test_forged_contents_with_a_valid_checksum_crash_no_reader(
     data: bytes, place: int, put: bytes
 ) -> None:
     place %= len(data) - 4
@@ -134,7 +134,7 @@ def test_false_contents_with_a_correct_checksum_break_no_reader(
 
 
 @given(st.data())
-def test_false_header_fields_break_no_reader(data: st.DataObject) -> None:
+def test_forged_header_fields_raise_bad_batch(data: st.DataObject) -> None:
     source = data.draw(st.sampled_from([PLAIN, FULL, COMPRESSED]))
     name = data.draw(
         st.sampled_from(
@@ -244,15 +244,15 @@ def test_false_header_fields_break_no_reader(data: st.DataObject) -> None:
         (made(value_lengths=lengths(0x01000003), values=b"abc"), "values do not add up"),
     ],
 )
-def test_false_fields_are_named_in_the_error(data: bytes, text: str) -> None:
+def test_error_describes_the_invalid_field(data: bytes, text: str) -> None:
     with pytest.raises(BadBatch) as raised:
         batch.check(data)
     assert text in str(raised.value)
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_declared_size_of_the_values_must_match(count: int) -> None:
-    """SVC-10: the lengths of the values match every false size."""
+def test_declared_size_of_the_values_must_match_their_actual_size(count: int) -> None:
+    """SVC-10: even if the lengths of the values add up to the declared size."""
     for size in range(40):
         numbers = lengths(size, *[0] * (count - 1))
         data = lying(made(value_lengths=numbers, values=b"twelve bytes"), value_bytes=size)
@@ -264,14 +264,14 @@ def test_declared_size_of_the_values_must_match(count: int) -> None:
 
 
 def test_checksum_is_never_read_as_a_length() -> None:
-    """SVC-10: for some of these times the checksum looks like the rest of a length."""
+    """SVC-10: for some of these timestamps the checksum looks like the end of a length."""
     for time in range(2048):
         data = seal(1, 0, 1, time, (1, 0, 0, 0, 0), [lengths(1)[:3]])
         with pytest.raises(BadBatch, match="5 bytes of columns"):
             batch.check(data)
 
 
-def test_flag_of_headers_without_any_header_is_valid() -> None:
+def test_header_flag_without_any_headers_is_valid() -> None:
     """SVC-1"""
     data = made(value_lengths=lengths(1), header_counts=lengths(0), values=b"x")
     batch.check(data)
@@ -279,7 +279,7 @@ def test_flag_of_headers_without_any_header_is_valid() -> None:
 
 
 @pytest.mark.long
-def test_batch_over_the_limit_is_refused_even_if_valid() -> None:
+def test_valid_batch_over_the_size_limit_is_refused() -> None:
     data = lying(PLAIN + bytes(BYTES_MAX), bytes=len(PLAIN) + BYTES_MAX)
     with pytest.raises(BadBatch, match="limit 67,108,864"):
         batch.check(data)
@@ -307,9 +307,10 @@ def frame_of(data: bytes, **options: Any) -> bytes:
     ],
     ids=["large", "lie", "silent", "surplus", "two", "cut", "noise", "inside"],
 )
-def test_false_compressed_size_is_refused_before_unpacking(
+def test_invalid_compressed_batch_is_refused(
     data: bytes, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A wrong size is detected before any data is decompressed."""
     if text in ("different sizes", "limit 67,108,864"):
         monkeypatch.setattr(zstandard, "ZstdDecompressor", None)
     with pytest.raises(BadBatch, match=text):

@@ -19,7 +19,7 @@ PLACE: dict[str, Any] = {"topic": "my data", "offset": 100, "producer": "p", "se
 # -- reading --
 
 
-def test_reading_zero_messages_returns_none() -> None:
+def test_reading_zero_messages_returns_an_empty_list() -> None:
     one = batch.encode([b"a"], timestamps=0)
     assert batch.messages(one, **PLACE, count=0) == []
     assert batch.messages(one, **PLACE, skip=1, count=1) == []
@@ -39,18 +39,18 @@ def test_reading_zero_messages_returns_none() -> None:
     ],
     ids=["alone", "first", "key", "headers", "compressed"],
 )
-def test_reading_one_message_returns_the_first(data: bytes) -> None:
+def test_reading_one_message_returns_the_first_message(data: bytes) -> None:
     """SVC-1"""
     assert batch.messages(data, **PLACE, count=1) == batch.messages(data, **PLACE)[:1]
 
 
-def test_wrapped_batch_is_never_read_as_a_value() -> None:
+def test_wrapped_payload_is_never_read_as_messages() -> None:
     """SVC-1: these bytes would be a valid column of one empty value."""
     with pytest.raises(batch.BadBatch, match="foreign format"):
         batch.messages(batch.wrap(bytes(4), format=999, count=1, timestamp=0), **PLACE, count=1)
 
 
-def test_opened_size_of_a_compressed_batch_equals_the_plain_one() -> None:
+def test_compressed_batch_reports_its_uncompressed_size() -> None:
     """SVC-1"""
     columns: dict[str, Any] = {"keys": [b"k", None], "headers": [None, {"h": b"x"}]}
     values = [b"x" * 500, b"y" * 500]
@@ -63,13 +63,13 @@ def test_opened_size_of_a_compressed_batch_equals_the_plain_one() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_single_value_is_bytes_for_any_buffer(kind: type) -> None:
+def test_value_of_a_single_message_is_bytes_for_any_buffer_type(kind: type) -> None:
     data = kind(batch.encode([b"abc"], timestamps=9))
     (message,) = batch.messages(data, **PLACE, count=1)
     assert (type(message.value), message.value, message.timestamp) == (bytes, b"abc", 9)
 
 
-def test_headers_without_keys_are_packed_too() -> None:
+def test_headers_are_encoded_without_keys() -> None:
     data = batch.encode([b"a"], headers=[{"h": b"x"}], timestamps=0)
     assert batch.messages(data, **PLACE)[0].headers == {"h": b"x"}
 
@@ -96,7 +96,7 @@ def test_builder_size_is_exact_for_messages_with_all_fields() -> None:
     assert len(builder.build()) == builder.bytes
 
 
-def test_builder_takes_exactly_its_limit_of_bytes() -> None:
+def test_builder_accepts_messages_up_to_its_byte_limit() -> None:
     space = FRAME_BYTES + 20 + 10
     for value, key in ((bytes(10), None), (bytes(4), bytes(6))):
         Builder(space).add(value, key, None, 0)
@@ -118,7 +118,7 @@ def test_builder_limit_is_capped_by_the_batch_limit() -> None:
     assert Builder(1 << 40)._most == batch_layout.BYTES_MAX
 
 
-def test_builder_takes_exactly_the_limit_of_messages(
+def test_builder_accepts_messages_up_to_the_message_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(batch_builder, "MESSAGES_MAX", 3)
@@ -132,7 +132,7 @@ def test_builder_takes_exactly_the_limit_of_messages(
     assert len(builder) == 3
 
 
-def test_times_are_stored_only_where_they_differ() -> None:
+def test_timestamps_are_stored_only_if_they_differ() -> None:
     builder = Builder()
     builder.extend([], 4)
     builder.extend([b"a"], 5)
@@ -142,13 +142,13 @@ def test_times_are_stored_only_where_they_differ() -> None:
     assert batch.check(builder.build()).flags == 0
 
 
-def test_time_0_of_the_first_message_is_kept_beside_others() -> None:
+def test_timestamp_0_of_the_first_message_is_kept() -> None:
     """SVC-1"""
     data = batch.encode([b"a", b"b"], timestamps=[0, 5])
     assert [each.timestamp for each in batch.messages(data, **PLACE)] == [0, 5]
 
 
-def test_headers_must_be_a_mapping_with_text_for_names() -> None:
+def test_headers_must_be_a_dict_with_string_names() -> None:
     with pytest.raises(TypeError, match="headers is list, not a dict"):
         Builder().add(b"", None, ["a"], 0)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="header name is int, not str"):
@@ -165,7 +165,7 @@ def test_headers_at_the_limits_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(("size", "smaller"), [(1019, False), (1020, True)])
-def test_columns_of_a_kibibyte_and_more_are_compressed(size: int, smaller: bool) -> None:
+def test_columns_of_at_least_one_kibibyte_are_compressed(size: int, smaller: bool) -> None:
     """The length of the value takes four bytes."""
     value = b"x" * size
     assert (len(batch.encode([value], timestamps=0, zstd=3)) < size) == smaller
@@ -173,7 +173,7 @@ def test_columns_of_a_kibibyte_and_more_are_compressed(size: int, smaller: bool)
 
 
 class Zstandard:
-    """A fake package with frames that are shorter than the columns by a fixed number."""
+    """A fake zstandard package. Its frames are a fixed number of bytes shorter than their input."""
 
     def __init__(self, shorter: int) -> None:
         self.shorter = shorter
@@ -188,7 +188,7 @@ class Zstandard:
 
 
 @pytest.mark.parametrize("shorter", [0, 1])
-def test_columns_that_do_not_shrink_stay_plain(
+def test_columns_that_do_not_shrink_stay_uncompressed(
     monkeypatch: pytest.MonkeyPatch, shorter: int
 ) -> None:
     """SVC-1"""
@@ -199,10 +199,10 @@ def test_columns_that_do_not_shrink_stay_plain(
     assert zstandard.levels == [7]
 
 
-def test_limit_of_a_batch_is_the_last_size_that_is_packed_and_read(
+def test_batch_at_the_size_limit_can_be_encoded_and_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """SVC-7: compressed columns have the same limit, or a small batch could fill the memory."""
+    """SVC-7: the limit applies after decompression, or a small batch could fill the memory."""
     plain = FRAME_BYTES + 4 + 500
     for most, zstd in ((plain, None), (plain - FRAME_BYTES, 3)):
         monkeypatch.setattr(batch_layout, "BYTES_MAX", most)
@@ -216,13 +216,13 @@ def test_limit_of_a_batch_is_the_last_size_that_is_packed_and_read(
             batch.encode([bytes(500)], timestamps=0, zstd=zstd, zstd_from=0)
 
 
-def test_of_values_equals_the_builder() -> None:
+def test_of_values_builds_the_same_batch_as_encode() -> None:
     values = [b"a", b"", b"ccc" * 1000]
     assert of_values(values, 7) == batch.encode(values, timestamps=7)
     assert of_values(values, 7, zstd=3) == batch.encode(values, timestamps=7, zstd=3)
 
 
-def test_only_levels_of_zstd_are_accepted(
+def test_only_valid_zstd_levels_are_accepted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for level in (-131_072, 1, 22):
@@ -238,14 +238,14 @@ def test_only_levels_of_zstd_are_accepted(
 # -- Arrow --
 
 
-def test_time_before_1970_survives_arrow() -> None:
+def test_timestamp_before_1970_survives_an_arrow_round_trip() -> None:
     data = batch.encode([b"a"], timestamps=-1)
     table = to_arrow(data, **PLACE)
     assert table.column("timestamp").cast(pa.int64()).to_pylist() == [-1]
     assert from_arrow(table, timestamp=0) == data
 
 
-def test_empty_rows_are_refused() -> None:
+def test_empty_table_is_refused() -> None:
     empty = pa.table(
         {
             "value": pa.array([], pa.binary()),
@@ -258,7 +258,7 @@ def test_empty_rows_are_refused() -> None:
 
 
 def test_column_may_be_twice_as_large_as_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Part of it may be a slice, or be compressed."""
+    """The table may be a slice of a larger column, or the batch may be compressed."""
     rows = pa.table({"value": pa.array([bytes(100)] * 10, pa.binary())})
     size = rows.column("value").nbytes
     monkeypatch.setattr(batch_arrow, "BYTES_MAX", size // 2)

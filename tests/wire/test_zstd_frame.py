@@ -29,7 +29,7 @@ def compressed(content: bytes, *, write_checksum: bool = False) -> bytes:
 
 @pytest.mark.parametrize("content", CONTENTS, ids=len)
 @pytest.mark.parametrize("checksum", [False, True])
-def test_every_frame_of_zstd_passes(content: bytes, checksum: bool) -> None:
+def test_every_frame_written_by_zstandard_is_valid(content: bytes, checksum: bool) -> None:
     """SEC-3"""
     frame = compressed(content, write_checksum=checksum)
     assert frame_fault(frame, len(content)) == ""
@@ -38,7 +38,7 @@ def test_every_frame_of_zstd_passes(content: bytes, checksum: bool) -> None:
 
 
 @pytest.mark.parametrize("content", CONTENTS[2:], ids=len)
-def test_cut_or_longer_frame_is_found(content: bytes) -> None:
+def test_truncated_or_extended_frame_is_reported(content: bytes) -> None:
     """SEC-3"""
     frame = compressed(content)
     for size in {*range(min(len(frame), 40)), len(frame) - 1}:
@@ -46,7 +46,7 @@ def test_cut_or_longer_frame_is_found(content: bytes) -> None:
     assert frame_fault(frame + b"x", len(content)) == "its blocks do not add up to its size"
 
 
-def test_garbage_is_found() -> None:
+def test_garbage_frames_are_reported() -> None:
     """SEC-3"""
     rng = Random(2)
     passed = 0
@@ -70,13 +70,13 @@ def test_garbage_is_found() -> None:
         (b"\x28\xb5\x2f\xfd\x20\x05\x33\x00\x00x", "do not add up"),
     ],
 )
-def test_invalid_frame_is_found(frame: bytes, fault: str) -> None:
+def test_invalid_frame_is_reported(frame: bytes, fault: str) -> None:
     """SEC-3"""
     assert fault in frame_fault(frame, 5)
 
 
-def test_node_refuses_a_compressed_batch_without_a_frame() -> None:
-    """SEC-3: it was appended, and stopped all readers of the topic."""
+def test_node_refuses_a_compressed_batch_without_a_valid_frame() -> None:
+    """SEC-3: such a batch was once stored, and stopped all readers of the topic."""
     good = batch.encode([b"hello " * 500], timestamps=0, zstd=3)
     header = batch.check(good)
     totals = (header.value_bytes, 0, 0, 0, 0)

@@ -53,7 +53,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         Paxos, "receive", "self._forget_sender()", "pass",
     ),
     "nodes that once offered remembered forever": (
-        membership.test_leader_drops_non_members_without_an_offer,
+        membership.test_leader_forgets_non_members_whose_offers_it_does_not_keep,
         Roster, "forget_old", "del self.last_heard[node]", "pass",
     ),
 }  # fmt: skip

@@ -47,7 +47,7 @@ PATIENCE = SUSPICION * 1.125
 X, Y = command(b"x"), command(b"y")
 
 
-def test_promise_waits_for_the_disk() -> None:
+def test_promise_is_sent_only_after_its_record_is_on_disk() -> None:
     group = started()
     assert hear(group, A, Prepare(ballot(1), 1)) == [
         Append(Promised(ballot(1), vouch(0)), 2),
@@ -56,8 +56,8 @@ def test_promise_waits_for_the_disk() -> None:
     ]
 
 
-def test_promise_gives_the_candidate_time_before_this_replica_competes() -> None:
-    """REP-5: otherwise both would become candidates at about the same time."""
+def test_replica_that_has_promised_waits_before_it_becomes_a_candidate() -> None:
+    """REP-5: otherwise both replicas would become candidates at about the same time."""
     group = started()
     assert Later(4 * OPTIONS.resend, Silence()) in hear(group, A, Prepare(ballot(1), 1))
     assert Later(4 * OPTIONS.resend, Silence()) not in hear(group, A, Prepare(ballot(1), 1))
@@ -66,7 +66,7 @@ def test_promise_gives_the_candidate_time_before_this_replica_competes() -> None
     assert (A, Canvass(1)) in sends(group.drain())
 
 
-def test_each_failed_election_gives_the_next_ballot_more_time() -> None:
+def test_wait_after_a_promise_grows_with_each_failed_election() -> None:
     """REP-5: an election takes a round trip and two writes, and `resend` may be shorter. Otherwise
     two candidates could end each other's elections forever."""
     group = started(options=replace(OPTIONS, resend=0.01))
@@ -78,7 +78,7 @@ def test_each_failed_election_gives_the_next_ballot_more_time() -> None:
     assert Later(0.04, Silence()) in hear(group, A, Prepare(ballot(50), 1))
 
 
-def test_rejected_candidate_waits_longer_each_time_until_a_leader_appears() -> None:
+def test_candidate_waits_longer_after_each_rejection() -> None:
     """REP-5"""
     group = started(options=replace(OPTIONS, resend=0.01))
     waits: list[float] = []
@@ -92,11 +92,11 @@ def test_rejected_candidate_waits_longer_each_time_until_a_leader_appears() -> N
     assert all(0.5 <= wait <= 2.0 for wait in waits[6:])
 
 
-def test_replica_without_a_leader_consents_and_writes_nothing() -> None:
+def test_replica_without_a_leader_consents_to_a_canvass_and_writes_no_record() -> None:
     assert hear(started(), A, Canvass(1)) == [Send(A, Consent(1), after=0)]
 
 
-def test_replica_that_follows_another_leader_does_not_consent() -> None:
+def test_replica_that_follows_another_leader_does_not_consent_to_a_canvass() -> None:
     group = started()
     hear(group, C, Beat(ballot(1, C), 0, 1.0))
     assert hear(group, A, Canvass(1)) == []
@@ -133,7 +133,7 @@ def test_promise_names_the_chosen_slots_and_omits_their_votes() -> None:
     assert promise == Promise(ballot(2, C), 1, 1, 1, votes, ())
 
 
-def test_lower_ballot_is_rejected_with_the_promised_one() -> None:
+def test_rejection_of_a_lower_ballot_names_the_promised_ballot() -> None:
     group = started()
     hear(group, C, Prepare(ballot(3, C), 1))
     reported = [Send(A, Reject(ballot(3, C)), after=2)]
@@ -149,7 +149,7 @@ def test_message_with_the_ballot_of_another_node_is_ignored() -> None:
     assert hear(group, C, Beat(ballot(1, A), 0, 1.0)) == []
 
 
-def test_accepted_value_is_stored_once_and_announced_once_it_is_on_disk() -> None:
+def test_accepted_value_is_stored_once_and_announced_after_it_is_on_disk() -> None:
     group = started()
     effects = hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     assert [each for each in effects if isinstance(each, Append | Send)] == [
@@ -185,7 +185,7 @@ def test_higher_ballot_replaces_an_accepted_value() -> None:
     assert group.state.values.item(1) == command(b"y")
 
 
-def test_replica_that_is_far_behind_accepts_only_slots_within_its_reach() -> None:
+def test_replica_accepts_no_slot_that_is_too_far_ahead() -> None:
     """Memory is bounded, however far ahead the leader is."""
     group = started()
     reach = group.options.ahead_slots
@@ -198,7 +198,7 @@ def test_replica_that_is_far_behind_accepts_only_slots_within_its_reach() -> Non
     assert not any(isinstance(message, Accepted) for _, message in sends(effects))
 
 
-def test_follower_promises_no_other_candidate_within_the_suspicion_time() -> None:
+def test_follower_promises_nothing_to_other_candidates_within_the_suspicion_time() -> None:
     group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     group.now += group.options.suspicion - 0.01
@@ -218,7 +218,7 @@ def test_first_answer_to_a_leader_waits_until_its_ballot_is_on_disk() -> None:
     assert Send(A, Heard(ballot(1), 8.5, 1, 0, OPTIONS.suspicion), after=2) in effects
 
 
-def test_answer_to_a_leader_waits_only_for_its_first_vote() -> None:
+def test_answer_to_a_beat_waits_only_for_the_first_vote_with_that_ballot() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"one"), command(b"two")), 0))
     hear(group, A, Accept(ballot(1), 3, (command(b"three"),), 0))
@@ -226,7 +226,7 @@ def test_answer_to_a_leader_waits_only_for_its_first_vote() -> None:
     assert Send(A, Heard(ballot(1), 7.5, 1, 0, OPTIONS.suspicion), after=2) in effects
 
 
-def test_restarted_replica_rejects_leaders_before_the_last_one_it_answered() -> None:
+def test_restarted_replica_rejects_leaders_older_than_the_last_answered_leader() -> None:
     """REP-5: otherwise an older leader could end the lease of the newer one."""
     before = started()
     answered = records(hear(before, C, Beat(ballot(2, C), 0, 7.5)))
@@ -238,7 +238,7 @@ def test_restarted_replica_rejects_leaders_before_the_last_one_it_answered() -> 
     assert hear(group, A, Prepare(ballot(3), 1)) == []
 
 
-def test_leader_itself_may_become_a_candidate_at_any_time() -> None:
+def test_follower_promises_its_own_leader_a_higher_ballot_at_any_time() -> None:
     group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     assert records(hear(group, A, Prepare(ballot(2), 1))) == [Promised(ballot(2), vouch(0))]
@@ -247,7 +247,7 @@ def test_leader_itself_may_become_a_candidate_at_any_time() -> None:
 def test_lease_granted_to_a_leader_holds_after_a_restart() -> None:
     group = started()
     group.now = 0.0
-    group.state.following.heard = 0.0  # as `start` leaves it
+    group.state.following.heard = 0.0  # the value that `start` sets
     assert hear(group, C, Prepare(ballot(1, C), 1)) == []
 
 
@@ -285,7 +285,7 @@ def test_beat_restarts_the_suspicion_timer() -> None:
 # -- following --
 
 
-def test_first_beat_of_a_leader_is_stored_and_reported() -> None:
+def test_first_beat_of_a_leader_is_stored_as_a_promise_and_reported() -> None:
     group = steady(started())
     assert hear(group, A, Beat(ballot(1), 0, 7.5, 77)) == [
         Later(PATIENCE, Silence()),
@@ -311,7 +311,7 @@ def test_non_member_stays_with_the_first_group_that_it_learns_from() -> None:
     assert group.state.membership.group == 77
 
 
-def test_accept_with_a_higher_ballot_is_a_promise_even_if_no_value_is_stored() -> None:
+def test_accept_with_a_higher_ballot_counts_as_a_promise_even_if_no_value_is_stored() -> None:
     """The slot is too far ahead to be stored, but lower ballots must be rejected."""
     group = started()
     far = 4 * OPTIONS.window_slots + 1
@@ -327,7 +327,7 @@ def test_vote_is_also_sent_to_a_leader_that_is_not_a_known_member() -> None:
     assert [to for to, each in sends(effects) if isinstance(each, Accepted)] == [A, C, D]
 
 
-def test_release_from_another_node_than_the_leader_is_ignored() -> None:
+def test_release_from_a_node_other_than_the_leader_is_ignored() -> None:
     group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     assert hear(group, C, Release(ballot(1, A), B)) == []
@@ -343,7 +343,7 @@ def test_promise_reports_no_votes_for_chosen_slots() -> None:
     assert answer == Promise(ballot(2, C), 1, 1, 1, (Vote(2, ballot(1), Y),), ())
 
 
-def test_replica_follows_while_it_hears_a_leader_and_has_applied_all_it_reported() -> None:
+def test_replica_follows_only_a_live_leader_whose_chosen_slots_it_has_applied() -> None:
     """REP-5"""
     group = started()
     assert not group.follows(group.now)

@@ -62,7 +62,7 @@ def test_proposals_in_flight_are_decided_in_order_and_once() -> None:
         ]
 
 
-def test_stored_from_another_node_decides_nothing() -> None:
+def test_stored_message_from_another_node_decides_nothing() -> None:
     group = alone()
     group.request(Propose(1, b"value"))
     group.drain()
@@ -141,8 +141,8 @@ def test_compaction_frees_disk_space_only_before_the_needed_slot() -> None:
 
 
 @pytest.mark.parametrize("synced", [False, True])
-def test_trim_of_an_unsaved_snapshot_keeps_what_the_saved_one_needs(synced: bool) -> None:
-    """A crash may lose the later snapshot, so its records stay until it is saved."""
+def test_trim_keeps_records_of_the_saved_snapshot_until_the_next_one_is_saved(synced: bool) -> None:
+    """A crash may lose the later snapshot, and then the earlier one needs its records."""
     world = World()
     world.propose(*[bytes(1000)] * 20)
     world.sync()
@@ -190,8 +190,8 @@ def test_last_replica_waits_for_the_lease_of_the_leader_that_left() -> None:
     assert group.leads(group.now)
 
 
-def test_last_replica_waits_only_once() -> None:
-    """REP-2: when it has led itself, no other node can hold a lease from it."""
+def test_last_replica_that_has_led_waits_for_no_lease_after_a_restart() -> None:
+    """REP-2: once it has led, no other node can hold a lease from it."""
     group = last_of_two()
     group.now += group.options.suspicion
     group.timeout(Silence())

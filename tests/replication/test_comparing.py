@@ -29,36 +29,36 @@ def comparing(config: Config = THREE) -> Paxos:
     return group
 
 
-def test_replica_that_agrees_with_one_other_of_three_continues() -> None:
+def test_replica_that_agrees_with_one_of_two_peers_continues() -> None:
     group = comparing()
     hear(group, B, Sum(5, 0, b"mine"))
     hear(group, C, Sum(5, 0, b"other"))
 
 
-def test_replica_that_differs_from_one_waits_for_the_third() -> None:
+def test_replica_that_differs_from_one_peer_waits_for_the_other_peer() -> None:
     hear(comparing(), B, Sum(5, 0, b"other"))
 
 
 @pytest.mark.parametrize("third", [b"other", b"another"])
-def test_replica_that_differs_from_two_of_three_stops(third: bytes) -> None:
+def test_replica_that_differs_from_both_peers_stops(third: bytes) -> None:
     group = comparing()
     hear(group, B, Sum(5, 0, b"other"))
     with pytest.raises(Diverged, match="slot 5 differs from that of 2 of 3 replicas; move"):
         hear(group, C, Sum(5, 0, third))
 
 
-def test_both_of_two_replicas_that_differ_stop() -> None:
+def test_replica_in_a_group_of_two_stops_if_its_peer_differs() -> None:
     with pytest.raises(Diverged, match="1 of 2 replicas"):
         hear(comparing(TWO), B, Sum(5, 0, b"other"))
 
 
-def test_sums_of_non_members_are_ignored() -> None:
+def test_sum_messages_from_non_members_are_ignored() -> None:
     group = comparing()
     for stranger in ("x", "y", "z"):
         hear(group, NodeId(stranger), Sum(5, 0, b"other"))
 
 
-def test_replica_without_a_membership_ignores_sums() -> None:
+def test_replica_without_a_membership_ignores_sum_messages() -> None:
     group = Paxos(A, Random(0), contacts=(B,))
     group.start()
     group.request(Digest(5, b"mine"))

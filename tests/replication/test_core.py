@@ -19,8 +19,8 @@ from tests.replication.replicas import (
 )
 
 
-def test_numbers_that_are_written_to_disk_stay_as_they_are() -> None:
-    """REP-1: a later version reads them in snapshots and records of this one."""
+def test_constants_that_are_written_to_disk_do_not_change() -> None:
+    """REP-1: later versions read these constants in snapshots and records of this version."""
     group = restored()
     group.damaged(2, 3)
     assert group.state.votes.lost == [(1, FAR)] == [(1, 1 << 62)]
@@ -28,7 +28,7 @@ def test_numbers_that_are_written_to_disk_stay_as_they_are() -> None:
     assert group.state.votes.replaced == FORGOT == 2
 
 
-def test_value_that_replaces_another_in_memory_is_counted_once() -> None:
+def test_memory_use_counts_only_the_newest_value_of_a_slot() -> None:
     """REP-1"""
     group = started()
     group.state.values.hold(5, command(b"four"))
@@ -54,7 +54,7 @@ def test_durable_slots_end_before_the_first_value_that_is_not_on_disk() -> None:
     assert group.state.values.durable == 3
 
 
-def test_trimmed_slot_is_written_again_though_its_value_is_in_memory() -> None:
+def test_learned_value_of_a_trimmed_slot_is_written_even_if_it_is_in_memory() -> None:
     """REP-1: a snapshot of another replica may need it."""
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"one"),), 1))
@@ -67,7 +67,9 @@ def test_trimmed_slot_is_written_again_though_its_value_is_in_memory() -> None:
 
 
 @pytest.mark.parametrize(("top", "lost"), [(0, []), (1, [(1, 1)]), (2, [(1, 2)])])
-def test_next_vote_bounds_the_lost_slots(top: int, lost: list[tuple[int, int]]) -> None:
+def test_next_readable_record_bounds_the_range_of_lost_slots(
+    top: int, lost: list[tuple[int, int]]
+) -> None:
     """REP-1"""
     group = restored()
     group.damaged(2, 3)
@@ -116,7 +118,7 @@ def test_leader_does_not_step_down_for_its_own_ballot() -> None:
     assert group.leader.seen == ballot(won.round + 1, A)
 
 
-def test_slots_are_removed_from_ranges() -> None:
+def test_slot_ranges_support_removal_trimming_and_lookup() -> None:
     """REP-1"""
     ranges = [(1, 3), (5, 5), (7, 9)]
     assert without(ranges, 5) == [(1, 3), (7, 9)]

@@ -19,12 +19,12 @@ from oncecast.simulator.trace import Step
 from oncecast.storage.disk import Buffer
 from tests.replication.quiet import NODES, Quiet
 
-# No comparisons, and no message is sent again early.
+# Turns off comparisons and early resends, which would add messages.
 STEADY = replace(FAST, compare_every=0.0, resend=1.0)
 
 
 def is_pulse(message: Value) -> bool:
-    """Return whether replicas send this message without any command."""
+    """Return whether this message is a heartbeat or the answer to one."""
     return isinstance(message, Beat | Heard)
 
 
@@ -40,7 +40,7 @@ class MessageCounter(Checker):
                 self.counts[type(effect.message).__name__] += 1
 
 
-def test_commit_of_three_takes_two_accepts_and_six_accepted() -> None:
+def test_commit_in_a_group_of_three_takes_two_accept_and_six_accepted_messages() -> None:
     quiet = Quiet(options=STEADY)
     quiet.put(b"warm-up")
     sent = MessageCounter()

@@ -23,7 +23,7 @@ def whole(quiet: Quiet) -> bool:
 @pytest.mark.parametrize("victim", NODES)
 @pytest.mark.parametrize("restarts", [False, True])
 def test_flipped_bit_is_detected_and_repaired(victim: NodeId, restarts: bool) -> None:
-    """A read or a restart detects it, on any replica."""
+    """A read or a restart detects the flipped bit, on any replica."""
     quiet = Quiet()
     slots = quiet.put(*(b"%d" % index for index in range(8)))
     quiet.flip(victim, slots[3])
@@ -38,7 +38,7 @@ def test_flipped_bit_is_detected_and_repaired(victim: NodeId, restarts: bool) ->
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_unreadable_sector_is_repaired_like_a_flipped_bit(restarts: bool) -> None:
-    """An error of the disk ended the node, and no other replica was asked."""
+    """A read error must not stop the node before it asks the other replicas."""
     quiet = Quiet()
     slots = quiet.put(*(b"%d" % index * 200 for index in range(8)))
     for node in NODES:
@@ -54,7 +54,7 @@ def test_unreadable_sector_is_repaired_like_a_flipped_bit(restarts: bool) -> Non
 
 @pytest.mark.parametrize("pause", [0.3, 0.004])
 def test_different_damage_on_each_replica_is_repaired(pause: float) -> None:
-    """Also if many entries were in flight, so that none says which others were chosen."""
+    """With a short pause, many entries are in flight, and no entry says which others are chosen."""
     quiet = Quiet()
     slots = quiet.put(*(b"%d" % index for index in range(19)), pause=pause)
     for node, slot in zip(NODES, slots[8:14:2], strict=True):
@@ -81,7 +81,7 @@ def test_entry_that_all_replicas_have_lost_is_reported_and_the_rest_is_served() 
         assert quiet.paxos(node).entry(slots[4])
 
 
-def test_slot_that_all_replicas_have_lost_and_no_snapshot_covers_stops_the_replica() -> None:
+def test_replica_stops_if_all_replicas_have_lost_a_slot_that_no_snapshot_covers() -> None:
     quiet = Quiet()
     slots = quiet.put(*(b"%d" % index for index in range(8)))
     for node in NODES:

@@ -152,7 +152,7 @@ class History:
                 case _:
                     pass
         self.synced = last
-        if self.unsaved and self.rng.random() < 0.7:  # a full disk saves none
+        if self.unsaved and self.rng.random() < 0.7:  # a full disk saves no snapshot
             self.state = self.unsaved[-1]
         self.unsaved.clear()
         self.group.receive(B, Stored(last))

@@ -86,7 +86,7 @@ def finishing() -> Paxos:
     return group
 
 
-# -- canvassing and standing --
+# -- canvassing and becoming a candidate --
 
 
 def test_replica_that_suspects_the_leader_canvasses_the_other_members() -> None:
@@ -102,7 +102,7 @@ def test_replica_that_suspects_the_leader_canvasses_the_other_members() -> None:
     assert expire(group, Silence())[:1] == [Send(A, Canvass(1), after=0)]
 
 
-def test_early_suspicion_timer_waits_for_the_rest_of_the_time() -> None:
+def test_suspicion_timer_that_fires_early_is_set_again_for_the_remaining_time() -> None:
     group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     group.now += SUSPICION - 0.5
@@ -125,7 +125,7 @@ def test_non_member_does_not_become_a_candidate() -> None:
     assert outside.leader.term is None
 
 
-def test_successor_that_becomes_a_candidate_drops_the_leader() -> None:
+def test_successor_that_becomes_a_candidate_reports_that_it_has_no_leader() -> None:
     group = started()
     hear(group, A, Beat(ballot(3), 0, 7.5))
     assert events(hear(group, A, Release(ballot(3), B))) == [LeaderChanged(NO_NODE)]
@@ -154,8 +154,8 @@ def test_candidate_sends_no_beats_and_has_no_lease() -> None:
     assert group.leader.lease_ends() == 0.0
 
 
-def test_replica_without_a_leader_canvasses_before_it_uses_a_ballot() -> None:
-    """REP-5: it may have been cut off itself, and a ballot would depose a working leader."""
+def test_replica_without_a_leader_canvasses_before_it_becomes_a_candidate() -> None:
+    """REP-5: it may be cut off itself, and a higher ballot would depose a working leader."""
     group = started(A)
     group.timeout(Silence())
     effects = group.drain()
@@ -166,7 +166,7 @@ def test_replica_without_a_leader_canvasses_before_it_uses_a_ballot() -> None:
     assert group.leader.term is None
 
 
-def test_replica_that_loses_its_leader_names_none_until_the_next_message() -> None:
+def test_replica_that_suspects_its_leader_names_no_leader_until_the_next_beat() -> None:
     """It must not redirect clients to a leader that is gone."""
     group = started(B)
     assert LeaderChanged(A) in events(hear(group, A, Beat(ballot(1), 0, 7.5)))
@@ -206,7 +206,7 @@ def test_follower_does_not_become_a_candidate_during_the_lease_of_its_leader() -
 # -- promises --
 
 
-def test_promise_of_another_incarnation_makes_no_leader() -> None:
+def test_promise_of_another_incarnation_does_not_elect_a_leader() -> None:
     group = started(A)
     group.leader.stand()
     promise(group, A)
@@ -239,7 +239,7 @@ def test_candidate_that_is_behind_catches_up_before_it_leads() -> None:
     assert group.leader.term.acting
 
 
-def test_candidate_that_is_behind_asks_until_it_is_answered() -> None:
+def test_candidate_that_is_behind_requests_missing_slots_until_they_arrive() -> None:
     group = started(A)
     group.leader.stand()
     promise(group, A)
@@ -261,7 +261,7 @@ def test_lost_slot_is_not_proposed_until_another_member_reports_it() -> None:
     assert (B, Accept(group.leader.term.ballot, 1, (Item(NOOP, b""),), 0)) in sends(effects)
 
 
-def test_candidate_asks_again_while_a_promise_has_lost_slots() -> None:
+def test_candidate_prepares_again_while_a_promise_has_lost_slots() -> None:
     """REP-1: even if a majority has promised."""
     group = candidate(lost=((1, 2),))
     group.drain()
@@ -305,7 +305,7 @@ def test_promise_for_another_ballot_or_a_later_first_slot_does_not_count() -> No
     assert group.leader.term.promises.members == {}
 
 
-def test_member_whose_promise_knows_more_slots_is_asked_for_them_at_once() -> None:
+def test_member_whose_promise_names_more_chosen_slots_is_asked_for_them_at_once() -> None:
     group = started(A)
     group.leader.stand()
     group.drain()
@@ -316,7 +316,7 @@ def test_member_whose_promise_knows_more_slots_is_asked_for_them_at_once() -> No
     assert (group.state.progress.known, group.state.fetching.applied_when_set) == (3, 0)
 
 
-def test_promises_of_a_majority_make_a_leader() -> None:
+def test_promises_of_a_majority_elect_a_leader() -> None:
     group = started(A)
     group.leader.stand()
     group.drain()
@@ -366,7 +366,7 @@ def test_leader_finishes_old_proposals_unless_another_value_was_chosen(
     assert accepted_slots(effects) == ([1, 2] if goes_on else [])
 
 
-def test_rejected_candidate_keeps_the_lease_of_another_leader() -> None:
+def test_rejected_candidate_still_respects_the_lease_of_another_leader() -> None:
     group = started(A)
     hear(group, C, Beat(ballot(3, C), 0, 1.0))
     heard = group.state.following.heard
@@ -394,14 +394,14 @@ def test_lone_replica_leads_with_a_ballot_above_its_promises() -> None:
     assert group.leads(0.0)
 
 
-def test_lone_replica_refuses_to_start_without_a_slot_of_its_log() -> None:
+def test_lone_replica_refuses_to_start_if_its_log_lacks_a_slot() -> None:
     log = [Entry(slot, ballot(1), 0, b"x", 0, vouch(slot)) for slot in (1, 3)]
     with pytest.raises(Crippled, match="replica a: slot 2 is not in its log"):
         restored(*log, me=A, config=ALONE).start()
 
 
 @pytest.mark.parametrize(("lost", "stands"), [((1, 1), True), ((1, 2), False), ((2, 3), False)])
-def test_only_member_becomes_a_candidate_only_if_no_lost_vote_can_matter(
+def test_lone_replica_becomes_a_candidate_only_if_all_lost_slots_are_applied(
     lost: tuple[int, int], stands: bool
 ) -> None:
     group = started(A, ALONE)

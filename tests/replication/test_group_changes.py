@@ -1,4 +1,4 @@
-"""Requested changes of a group, and a lone replica that changes its address."""
+"""Requested membership changes, and a lone replica that changes its address."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_lone_node_leads_at_once_at_its_third_address() -> None:
     assert Emit(LeaderChanged(THIRD), after=0) in moved.drain()
 
 
-def test_member_of_two_that_changes_its_address_is_no_longer_a_member() -> None:
+def test_replica_in_a_group_of_two_loses_its_membership_if_its_address_changes() -> None:
     moved = replica(THIRD)
     both = (Member(ME, 7), Member(OTHER, 8))
     moved.restore(Born(7, Config(2, both, 3)))
@@ -94,7 +94,7 @@ def test_member_of_two_that_changes_its_address_is_no_longer_a_member() -> None:
     assert not moved.state.membership.is_member
 
 
-def test_another_incarnation_does_not_inherit_a_group_of_one() -> None:
+def test_new_incarnation_is_not_a_member_of_the_old_group_of_one() -> None:
     renewed = replica()
     renewed.restore(Born(8, Config(1, (Member(ME, 7),), 3)))
     renewed.start()
@@ -120,7 +120,7 @@ def test_change_for_a_node_that_never_offered_itself_is_dropped() -> None:
     assert group.state.roster.changes == []
     answers(group)
     assert group.leader.term is not None
-    assert group.leader.term.changing is not None  # this node is added instead
+    assert group.leader.term.changing is not None  # OTHER is added instead
 
 
 def test_newcomer_drops_requested_changes() -> None:

@@ -69,7 +69,7 @@ def test_lowest_record_is_not_above_any_needed_record(steps: list[Step], slot: i
 
 
 @given(steps)
-def test_end_is_after_all_known_slots(steps: list[Step]) -> None:
+def test_end_of_the_index_is_above_every_slot_in_its_runs(steps: list[Step]) -> None:
     index, table = play(SlotIndex(), steps)
     assert index.end > max((slot for slot in table if slot not in index._apart), default=-1)
 
@@ -105,7 +105,7 @@ def three_runs() -> SlotIndex:
         (12, ()),
     ],
 )
-def test_trim_keeps_the_slot_and_later_ones(slot: int, left: tuple[Run, ...]) -> None:
+def test_trim_keeps_the_given_slot_and_all_later_slots(slot: int, left: tuple[Run, ...]) -> None:
     """REP-1"""
     index = three_runs()
     index.trim(slot)
@@ -124,14 +124,14 @@ def test_trim_keeps_the_slot_and_later_ones(slot: int, left: tuple[Run, ...]) ->
         (11, ((1, 11, 3), (6, 26, 4), (10, 40, 1))),
     ],
 )
-def test_cut_keeps_only_earlier_slots(slot: int, left: tuple[Run, ...]) -> None:
+def test_cut_keeps_only_slots_before_the_given_slot(slot: int, left: tuple[Run, ...]) -> None:
     """REP-1"""
     index = three_runs()
     index.cut(slot)
     assert index.state() == left
 
 
-def test_lowest_returns_the_first_record_of_the_slot_and_later_ones() -> None:
+def test_lowest_returns_the_first_record_from_the_given_slot_on() -> None:
     """REP-1"""
     index = three_runs()
     assert [index.lowest(slot) for slot in range(13)] == [
@@ -142,7 +142,7 @@ def test_lowest_returns_the_first_record_of_the_slot_and_later_ones() -> None:
     assert (SlotIndex().end, SlotIndex().lowest(0)) == (0, None)
 
 
-def test_slot_that_is_put_again_is_kept_apart() -> None:
+def test_slot_that_is_put_again_gets_a_run_of_its_own() -> None:
     """REP-1"""
     index = SlotIndex()
     for slot, record in ((1, 11), (2, 12), (3, 20), (4, 21), (1, 30), (4, 31), (2, 12)):

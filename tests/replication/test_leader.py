@@ -98,7 +98,7 @@ def in_flight(group: Paxos) -> tuple[list[tuple[int, int]], int]:
     return list(group.leader.term.in_flight), group.leader.term.in_flight_bytes
 
 
-def test_nothing_is_proposed_after_an_undecided_membership_of_an_earlier_leader() -> None:
+def test_new_leader_proposes_nothing_after_an_undecided_membership() -> None:
     """REP-2: the voters of later slots are unknown until it is decided."""
     config = THREE.added(Member(D, 1))
     change = Item(CONFIG, encode_config(config))
@@ -119,7 +119,7 @@ def test_proposal_has_as_many_items_as_its_byte_limit_allows() -> None:
         assert len(accepts[0].items) == together
 
 
-def test_one_byte_of_the_window_is_enough_for_a_proposal() -> None:
+def test_leader_proposes_a_value_if_any_byte_of_the_window_is_free() -> None:
     """REP-1"""
     group = leading(options=replace(OPTIONS, window_bytes=5, accept_bytes=5))
     assert [each.slot for each in propose(group, 1, b"four")] == [1, 1]
@@ -132,7 +132,7 @@ def test_one_byte_of_the_window_is_enough_for_a_proposal() -> None:
     assert [each for _, each in sends(group.drain()) if isinstance(each, Accept)] == []
 
 
-def test_leader_that_steps_down_waits_for_no_answers() -> None:
+def test_leader_that_steps_down_sets_no_timer_for_answers() -> None:
     """REP-1"""
     group = leading()
     group.state.progress.certain = 1
@@ -165,7 +165,7 @@ def test_leader_asks_new_members_again_until_they_have_promised() -> None:
 # -- proposing --
 
 
-def test_proposals_after_a_membership_wait_until_it_is_decided() -> None:
+def test_proposals_after_a_membership_change_wait_until_the_change_is_decided() -> None:
     group = leading()
     assert group.leader.term is not None
     added = Item(CONFIG, encode_config(THREE.added(Member(D, 9))))
@@ -184,7 +184,7 @@ def test_proposals_after_a_membership_wait_until_it_is_decided() -> None:
     assert (D, Accept(group.leader.term.ballot, 2, (command(b"x"),), 1)) in sends(effects)
 
 
-def test_proposal_is_sent_before_it_is_on_disk_and_its_vote_after() -> None:
+def test_leader_sends_its_proposal_before_and_its_vote_after_the_value_is_on_disk() -> None:
     group = quiet()
     group.request(Propose(7, b"x"))
     assert group.drain() == [
@@ -272,7 +272,7 @@ def test_accept_takes_items_until_its_byte_limit_is_reached() -> None:
     assert accepts == [[500], [100, 100], [100, 500]]
 
 
-# -- sending again --
+# -- resending --
 
 
 def test_unanswered_accept_is_sent_again_to_members_that_have_not_voted() -> None:
@@ -317,7 +317,7 @@ def test_leader_with_nothing_in_flight_sets_no_timer() -> None:
     assert Later(RESEND + 1 / SLOWEST_LINK, Unanswered()) in group.drain()
 
 
-def test_only_one_timer_waits_for_answers() -> None:
+def test_leader_sets_only_one_timer_for_unanswered_proposals() -> None:
     group = quiet()
     group.request(Propose(1, b"x"))
     group.request(Propose(2, b"y"))
@@ -326,7 +326,7 @@ def test_only_one_timer_waits_for_answers() -> None:
     assert [each.timer for each in waits].count(Unanswered()) == 1
 
 
-def test_follower_does_not_send_again() -> None:
+def test_follower_resends_no_proposals() -> None:
     assert expire(started(), Unanswered()) == []
 
 
@@ -516,7 +516,7 @@ def test_rejected_leader_may_become_a_candidate_again_at_once() -> None:
     assert [message for _, message in sends(group.drain())] == [Canvass(1), Canvass(1)]
 
 
-def test_elected_candidate_that_was_rejected_promises_another_one_at_once() -> None:
+def test_elected_candidate_that_is_rejected_promises_another_candidate_at_once() -> None:
     """REP-5: if it waited for its own lease, both candidates could give up again and again."""
     group = started(A)
     group.leader.stand()
@@ -532,7 +532,7 @@ def test_elected_candidate_that_was_rejected_promises_another_one_at_once() -> N
     )
 
 
-def test_value_of_another_leader_is_not_reported_as_own() -> None:
+def test_value_of_another_leader_is_reported_without_a_token() -> None:
     group = leading()
     propose(group, 7, b"mine")
     effects = hear(group, C, Chosen(1, (command(b"theirs"),)))
@@ -640,7 +640,7 @@ def test_founder_that_restarts_after_it_added_a_member_does_not_lead_alone() -> 
     assert any(isinstance(each, Later) and each.timer == Silence() for each in effects)
 
 
-def test_membership_change_gives_the_leader_time_for_a_message() -> None:
+def test_leader_does_not_step_down_for_silence_before_a_membership_change() -> None:
     group = quiet()
     group.now += 10.0
     group.reconfiguration.reconfigured(THREE)
@@ -649,7 +649,7 @@ def test_membership_change_gives_the_leader_time_for_a_message() -> None:
     assert group.leader.term is not None
 
 
-def test_membership_without_the_leader_gives_no_unlimited_lease() -> None:
+def test_lease_is_not_unlimited_under_a_membership_without_the_leader() -> None:
     group = quiet()
     assert group.leader.term is not None
     other = Config(2, (Member(B, 1),), 1)
@@ -680,7 +680,7 @@ def test_leader_without_answers_of_a_majority_steps_down() -> None:
     assert expire(group, BeatDue()) == []
 
 
-def test_lease_needs_a_majority_and_counts_from_when_the_beat_was_sent() -> None:
+def test_lease_needs_a_majority_and_counts_from_the_time_the_beat_was_sent() -> None:
     group = leading()
     expire(group, BeatDue())
     lease = OPTIONS.lease(SUSPICION)
@@ -703,14 +703,14 @@ def test_answers_for_another_ballot_or_incarnation_give_no_lease() -> None:
     assert started().leader.lease_ends() == 0.0
 
 
-def test_shorter_promise_gives_a_shorter_lease() -> None:
+def test_shorter_suspicion_time_of_a_follower_shortens_the_lease() -> None:
     group = leading()
     expire(group, BeatDue())
     hear(group, B, Heard(ballot(1), 100.0, 1, 0, SUSPICION / 2))
     assert group.leader.lease_ends() == 100.0 + OPTIONS.lease(SUSPICION / 2)
 
 
-def test_lone_leader_needs_no_answers() -> None:
+def test_lone_leader_needs_no_answers_to_keep_its_lease() -> None:
     group = started(A, Config(1, (Member(A, 1),), 1))
     assert group.leads(1e9)
 

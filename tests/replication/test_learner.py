@@ -49,7 +49,7 @@ from tests.replication.replicas import (
 )
 
 
-def test_two_of_three_disks_decide() -> None:
+def test_value_on_two_of_three_disks_is_decided() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     assert events(hear(group, A, Accepted(ballot(1), 1, 1, 1))) == []
@@ -66,7 +66,7 @@ def test_slot_that_no_known_member_has_is_requested_from_the_leader() -> None:
     assert (D, Want(1, 9)) in sends(group.drain())
 
 
-def test_two_other_disks_decide() -> None:
+def test_value_on_the_disks_of_both_peers_is_decided() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
@@ -115,7 +115,7 @@ def test_beat_does_not_decide_slots_that_were_accepted_with_another_ballot() -> 
     assert Decided(1, b"y") not in events(effects)
 
 
-def test_membership_that_was_decided_before_a_slot_votes_on_it() -> None:
+def test_votes_on_a_slot_count_under_the_membership_decided_before_it() -> None:
     group = started()
     added = Item(CONFIG, encode_config(THREE.added(Member(D, 9))))
     hear(group, A, Accept(ballot(1), 1, (added, command(b"x")), 0))
@@ -124,7 +124,7 @@ def test_membership_that_was_decided_before_a_slot_votes_on_it() -> None:
     assert events(hear(group, D, Accepted(ballot(1), 2, 2, 9))) == [Decided(2, b"x")]
 
 
-def test_membership_based_on_an_outdated_one_changes_nothing() -> None:
+def test_membership_based_on_an_outdated_membership_changes_nothing() -> None:
     group = started()
     first = Item(CONFIG, encode_config(THREE.removed(C)))
     stale = Item(CONFIG, encode_config(THREE.removed(A)))
@@ -155,7 +155,7 @@ def test_fetched_slots_are_stored_and_applied() -> None:
     assert events(effects) == [Decided(1, b"one"), Decided(2, b"two")]
 
 
-def test_fetched_value_that_is_already_here_is_not_stored_again() -> None:
+def test_fetched_value_that_is_already_stored_is_not_stored_again() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"one"),), 0))
     effects = hear(group, C, Chosen(1, (command(b"one"),)))
@@ -163,7 +163,7 @@ def test_fetched_value_that_is_already_here_is_not_stored_again() -> None:
     assert events(effects) == [Decided(1, b"one")]
 
 
-def test_chosen_value_replaces_an_accepted_one() -> None:
+def test_chosen_value_replaces_an_accepted_value() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"mine"),), 0))
     effects = hear(group, C, Chosen(1, (command(b"theirs"),)))
@@ -225,7 +225,7 @@ def test_unreadable_slot_is_recovered_from_the_votes_of_other_members() -> None:
     assert events(effects) == [Mended(1)]
 
 
-def test_recall_counts_members_without_a_vote_but_no_non_members() -> None:
+def test_recall_counts_answers_of_members_without_a_vote_but_not_of_non_members() -> None:
     group = with_a_hole()
     hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one"))))
     assert not records(hear(group, C, Recalled(1, 2, Vote(1, ballot(5), command(b"other")))))
@@ -283,7 +283,7 @@ def test_slot_whose_membership_is_unknown_is_not_recovered(
         assert not records(hear(group, node, Recalled(1, 1, Vote(1, ballot(3), command(b"one")))))
 
 
-def test_slot_is_recovered_although_the_membership_has_changed_once_since() -> None:
+def test_slot_is_recovered_after_one_membership_change() -> None:
     """REP-1: a majority of the next membership has a member of each majority before."""
     group = after_a_snapshot(Item(CONFIG, encode_config(FOUR)))
     assert group.status.config == FOUR
@@ -302,7 +302,7 @@ def test_unreadable_entry_that_a_peer_lacks_is_recalled() -> None:
     assert sends(hear(group, asked[0], Lacking(1, False))) == [(asked[0], Recall(1))]
 
 
-def test_recall_is_answered_with_the_vote() -> None:
+def test_recall_is_answered_with_the_vote_or_with_lacking() -> None:
     group = started()
     assert sends(hear(group, A, Recall(1))) == [(A, Recalled(1, 1, None))]
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
@@ -339,7 +339,7 @@ def test_entry_that_all_members_have_lost_raises_an_error() -> None:
     hear(group, A, Lacking(1, True))
     with pytest.raises(Missing):
         group.entry(1)
-    hear(group, C, Lacking(1, False))  # it is only behind
+    hear(group, C, Lacking(1, False))  # C is only behind
     with pytest.raises(Missing):
         group.entry(1)
     hear(group, C, Lacking(1, True))
@@ -347,7 +347,7 @@ def test_entry_that_all_members_have_lost_raises_an_error() -> None:
         group.entry(1)
 
 
-def test_next_slot_that_all_members_have_lost_stops_the_replica() -> None:
+def test_replica_stops_if_all_members_have_lost_the_next_slot() -> None:
     group = restored(Entry(1, ballot(1), 0, b"one", 0, vouch(1)))
     group.damaged(3, 3)
     group._records.last = 4
@@ -359,7 +359,7 @@ def test_next_slot_that_all_members_have_lost_stops_the_replica() -> None:
         hear(group, C, Lacking(2, True))
 
 
-def test_stored_of_another_node_does_not_count_as_a_vote() -> None:
+def test_stored_message_of_another_node_does_not_count_as_a_vote() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
@@ -379,7 +379,7 @@ def test_missing_slot_is_requested_though_later_slots_keep_arriving() -> None:
     assert sends(group.drain()) == [(A, Want(1, 48))]
 
 
-def test_replica_that_makes_progress_requests_nothing() -> None:
+def test_replica_that_makes_progress_requests_no_slots() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 2, (command(b"x"),), 1))
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 1))

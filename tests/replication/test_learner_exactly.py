@@ -59,14 +59,14 @@ def behind(group: Paxos) -> list[object]:
 # -- votes --
 
 
-def test_votes_count_only_for_open_slots_within_reach() -> None:
+def test_votes_count_only_for_open_slots_that_are_not_too_far_ahead() -> None:
     group = started(options=TWO_SLOTS)
     hear(group, A, Chosen(1, (X,)))
     hear(group, A, Accepted(ballot(1), 1, 9999, 1))
     assert (min(group.state.tallies), max(group.state.tallies)) == (2, 1 + 4096)
 
 
-def test_higher_ballot_restarts_the_count_and_a_lower_one_is_ignored() -> None:
+def test_vote_with_a_higher_ballot_restarts_the_tally_and_a_lower_ballot_is_ignored() -> None:
     group = started()
     hear(group, A, Accepted(ballot(2), 1, 1, 1))
     hear(group, C, Accepted(ballot(1), 1, 1, 1))
@@ -81,7 +81,7 @@ def test_higher_ballot_restarts_the_count_and_a_lower_one_is_ignored() -> None:
     )
 
 
-def test_count_is_dropped_when_the_slot_is_applied() -> None:
+def test_tally_of_a_slot_is_dropped_when_the_slot_is_applied() -> None:
     group = started()
     hear(group, A, Accepted(ballot(1), 1, 2, 1))
     hear(group, A, Chosen(1, (X,)))
@@ -114,7 +114,7 @@ def test_chosen_slot_is_not_applied_with_a_value_of_a_lower_ballot() -> None:
     assert events(hear(group, C, Accepted(ballot(2), 1, 1, 1))) == [Decided(1, b"x")]
 
 
-def test_beat_decides_slots_up_to_the_one_it_names() -> None:
+def test_beat_decides_slots_up_to_the_slot_that_it_names() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (X, Y), 0))
     assert events(hear(group, A, Beat(ballot(1), 1, 5.0))) == [Decided(1, b"x")]
@@ -139,7 +139,7 @@ def test_slots_are_applied_in_bounded_steps() -> None:
     assert behind(group) == [Emit(Decided(slot, b"%d" % slot), after=0) for slot in (129, 130)]
 
 
-def test_progress_clears_the_peers_that_were_asked_in_vain() -> None:
+def test_progress_clears_the_list_of_peers_that_lacked_a_slot() -> None:
     group = started()
     group.state.fetching.tried[C] = group.state.fetching.lost_by[C] = None
     hear(group, A, Chosen(2, (Y,)))
@@ -148,7 +148,7 @@ def test_progress_clears_the_peers_that_were_asked_in_vain() -> None:
     assert (group.state.fetching.tried, group.state.fetching.lost_by) == ({}, {})
 
 
-def test_missing_slot_sets_one_timer() -> None:
+def test_missing_slots_set_only_one_timer() -> None:
     group = started()
     assert Later(RESEND, Behind()) in hear(group, A, Beat(ballot(1), 2, 5.0))
     assert group.state.fetching.applied_when_set == 0
@@ -173,7 +173,7 @@ def test_replica_without_missing_slots_sends_no_request() -> None:
     assert behind(group) == []
 
 
-def test_replica_that_made_progress_waits_before_it_asks() -> None:
+def test_replica_that_made_progress_waits_before_it_requests_slots() -> None:
     group = started()
     hear(group, A, Beat(ballot(1), 3, 5.0))
     hear(group, A, Chosen(1, (X,)))
@@ -181,7 +181,7 @@ def test_replica_that_made_progress_waits_before_it_asks() -> None:
     assert (group.state.fetching.applied_when_set, group.applied) == (1, 1)
 
 
-def test_sources_are_the_other_members_and_the_contacts() -> None:
+def test_slots_are_fetched_from_other_members_and_contacts() -> None:
     group = started()
     group.state.membership.contacts = (D, B, A)
     assert group.state.fetching.sources() == [A, C, D]
@@ -204,7 +204,7 @@ def test_unreadable_slot_is_requested_at_once_and_noted_once() -> None:
     assert group.state.fetching.holes == {3: {}}
 
 
-def test_after_a_fetch_more_slots_are_requested_only_if_there_are_more() -> None:
+def test_replica_requests_more_slots_after_a_fetch_only_if_some_are_missing() -> None:
     group = started()
     hear(group, C, Beat(ballot(1, C), 2, 5.0))
     number = group._records.last + 1
@@ -217,7 +217,7 @@ def test_after_a_fetch_more_slots_are_requested_only_if_there_are_more() -> None
     assert sends(hear(group, C, Chosen(2, (Y,))))[1:] == []
 
 
-def test_fetched_slots_that_bring_no_progress_cause_no_request() -> None:
+def test_fetched_slots_that_bring_no_progress_cause_no_further_request() -> None:
     group = started()
     hear(group, C, Beat(ballot(1, C), 3, 5.0))
     assert sends(hear(group, C, Chosen(2, (Y,)))) == [(B, Stored(group._records.last))]
@@ -277,7 +277,7 @@ def test_slot_that_all_peers_have_lost_stops_only_a_damaged_replica() -> None:
         hear(group, C, Lacking(1, True))
 
 
-def test_peers_that_have_also_lost_a_slot_are_kept() -> None:
+def test_replica_remembers_which_peers_have_lost_a_slot() -> None:
     group = with_a_hole()
     assert hear(group, A, Lacking(1, True)) == []
     assert group.state.fetching.holes == {1: {A: None}}
@@ -286,7 +286,7 @@ def test_peers_that_have_also_lost_a_slot_are_kept() -> None:
     assert group.state.fetching.gone_everywhere(1)
 
 
-def test_non_member_gives_a_slot_up_when_all_its_sources_lack_it() -> None:
+def test_non_member_gives_up_a_slot_when_all_its_sources_lack_it() -> None:
     group = started(D)
     group.state.membership.contacts = (A, B)
     group.state.fetching.holes[1] = dict.fromkeys([A, B])
@@ -371,7 +371,7 @@ def test_noops_and_commands_with_the_same_bytes_are_different_values() -> None:
     assert [type(each) for each in again] == [Entry]
 
 
-def test_stored_of_another_node_changes_nothing() -> None:
+def test_stored_message_of_another_node_changes_nothing() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (X,), 0))
     assert hear(group, NodeId("z"), Stored(99)) == []

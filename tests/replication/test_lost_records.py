@@ -81,8 +81,8 @@ def test_new_incarnation_drops_values_that_are_not_known_to_be_chosen() -> None:
     assert group.state.values.items == {}
 
 
-def test_lost_new_incarnation_makes_all_earlier_votes_doubtful() -> None:
-    """Votes of the new incarnation replace none of the earlier one, so no count shows it."""
+def test_lost_new_incarnation_record_makes_all_earlier_votes_doubtful() -> None:
+    """Votes of the new incarnation replace no earlier votes, so the replacement count misses it."""
     group = damage(restored(entry(1), entry(2, data=b"old", applied=1)), later_entry(3, applied=2))
     group.start()
     assert applied_values(group) == [(1, b"1")]
@@ -260,7 +260,7 @@ def test_older_record_does_not_shorten_a_lost_range() -> None:
     assert promise_of(damage(group, entry(3, replaced=0))).lost == ((8, 9),)
 
 
-def test_older_record_does_not_replace_the_one_that_a_snapshot_names() -> None:
+def test_older_record_does_not_replace_the_record_that_a_snapshot_names() -> None:
     """The newer record is damaged, so the value must come from another replica."""
     state = Checkpoint(
         (b"",), 2, 1, 1, ballot(1), Vouch(3, 0, 1), THREE, 0, ((1, 2, 1), (2, 6, 1), (3, 4, 1)), ()
@@ -271,7 +271,7 @@ def test_older_record_does_not_replace_the_one_that_a_snapshot_names() -> None:
     assert group.state.values.index.get(2) == 6
 
 
-# -- alone --
+# -- a group of one --
 
 
 def test_founder_does_not_apply_votes_after_another_replica_joined() -> None:
@@ -300,7 +300,7 @@ def test_founder_applies_all_its_votes_before_it_starts() -> None:
     group.request(Compact(299, 299, (b"state",)))
 
 
-def test_membership_that_a_founder_finds_undecided_is_written_twice() -> None:
+def test_founder_writes_an_undecided_membership_of_its_log_a_second_time() -> None:
     alone = Config(1, (Member(A, 1),), 3)
     joined = encode_config(Config(2, (Member(A, 1), Member(B, 1)), 3))
     group = restored(Entry(1, ballot(1), CONFIG, joined, 0, vouch(1)), me=A, config=alone)
@@ -327,7 +327,7 @@ def test_promise_reports_votes_beyond_its_byte_limit_as_lost() -> None:
     assert [vote.slot for vote in again.votes] == [5, 6, 7, 8]
 
 
-def test_candidate_asks_a_member_again_that_could_not_report_all_votes() -> None:
+def test_member_that_could_not_report_all_votes_is_asked_again() -> None:
     group = started(A)
     group.leader.stand()
     group.drain()
@@ -349,7 +349,7 @@ def test_candidate_asks_a_member_again_that_could_not_report_all_votes() -> None
     assert group.leader.term.acting
 
 
-def test_old_check_is_not_compared() -> None:
+def test_digest_of_an_old_check_is_not_sent_to_peers() -> None:
     """A replica that was far behind applies many checks in one step."""
     group = started(A)
     group.request(Digest(5, b"mine"))

@@ -65,7 +65,7 @@ def passes(group: Paxos, seconds: float, *nodes: NodeId) -> None:
 
 
 def decide(group: Paxos, *nodes: NodeId) -> list[Config | int]:
-    """Accept all in flight as B or these nodes; return the proposed memberships or kinds."""
+    """Accept all proposals as B or as these nodes; return their memberships or kinds."""
     found: list[Config | int] = []
     group.reconfiguration.look()
     while group.leader.term is not None and group.leader.term.in_flight:
@@ -87,7 +87,7 @@ def decide(group: Paxos, *nodes: NodeId) -> list[Config | int]:
 
 
 def queued(group: Paxos) -> list[Item]:
-    """Return what waits to be proposed."""
+    """Return the items that wait to be proposed."""
     assert group.leader.term is not None
     return [item for _, item in group.leader.term.queue]
 
@@ -122,8 +122,8 @@ def answered(group: Paxos, node: NodeId, incarnation: int = 9) -> None:
     hear(group, node, Heard(group.leader.term.ballot, group.now, incarnation, group.applied, 2.0))
 
 
-def test_change_is_proposed_only_after_a_slot_was_decided_under_the_membership() -> None:
-    """So no leader with a lower ballot can decide a slot after the change."""
+def test_membership_change_waits_for_a_slot_decided_under_the_current_membership() -> None:
+    """Otherwise a leader with a lower ballot could decide a slot after the change."""
     group = leading()
     alive(group, B, C)
     group.request(Change(remove=C))
@@ -173,7 +173,7 @@ def test_newcomer_replaces_a_member_that_is_silent_for_too_long() -> None:
     assert decide(group, B, D) == []
 
 
-def test_newcomer_beside_a_silent_member_must_have_answered_the_leader() -> None:
+def test_newcomer_is_added_beside_a_silent_member_only_after_it_answers_the_leader() -> None:
     """Three of four members must be up, so the newcomer is needed at once."""
     group = leading()
     alive(group, B, C)
@@ -240,7 +240,7 @@ def test_last_member_except_the_leader_is_removed_as_surplus_if_all_are_up() -> 
     assert decide(group, A) == [NOOP, Config(2, (Member(A, 1), Member(C, 1)), 2)]
 
 
-def test_new_leader_removes_no_member_before_it_can_know_which_are_silent() -> None:
+def test_new_leader_removes_no_member_before_the_suspicion_time_has_passed() -> None:
     group = leading(config=Config(1, FIVE.members[:4], 3))
     alive(group, B, C)
     passes(group, group.options.suspicion / 2, B, C)
@@ -278,7 +278,7 @@ def test_briefly_silent_member_is_not_replaced() -> None:
     assert decide(group) == []
 
 
-def test_new_incarnation_replaces_a_member_once_the_old_one_is_silent() -> None:
+def test_new_incarnation_replaces_a_member_once_the_old_incarnation_is_silent() -> None:
     """The disk was lost. While the old incarnation sends messages, the offer is out of date."""
     group = leading()
     alive(group, B, C)
@@ -292,7 +292,7 @@ def test_new_incarnation_replaces_a_member_once_the_old_one_is_silent() -> None:
     assert decide(group) == [NOOP, two, two.added(Member(C, 2))]
 
 
-def test_member_with_a_lost_disk_is_removed_before_a_silent_one() -> None:
+def test_member_with_a_lost_disk_is_removed_before_a_silent_member() -> None:
     """It will never vote again, so its removal does not weaken the group."""
     group = leading(config=Config(1, FIVE.members, 4))
     alive(group, B, C, D, E)
@@ -328,7 +328,7 @@ def test_member_is_not_removed_if_no_majority_would_be_left() -> None:
     assert group.state.roster.changes == []
 
 
-def test_no_member_is_removed_while_another_one_has_lost_its_disk() -> None:
+def test_no_member_is_removed_while_another_member_has_lost_its_disk() -> None:
     """REP-2: the old incarnation of C will never vote again, so B must stay until C is replaced."""
     group = leading()
     alive(group, B, C)
@@ -349,7 +349,7 @@ def test_member_that_has_lost_its_disk_can_be_removed_at_once() -> None:
     assert decide(group)[:2] == [NOOP, THREE.removed(C)]
 
 
-def test_surplus_member_stays_while_another_one_has_lost_its_disk() -> None:
+def test_surplus_member_stays_while_another_member_has_lost_its_disk() -> None:
     """REP-2: if C went before the old incarnation of B, A and B could decide nothing."""
     group = leading(config=Config(1, THREE.members, 2))
     passes(group, group.options.suspicion - 0.5, B, C)
@@ -373,7 +373,7 @@ def test_offer_of_a_member_that_lost_its_disk_is_always_kept() -> None:
     assert D not in group.state.roster.offers
 
 
-def test_silence_of_a_member_and_its_end_are_reported() -> None:
+def test_leader_reports_when_a_member_falls_silent_and_when_it_answers_again() -> None:
     group = leading()
     alive(group, B, C)
     passes(group, group.options.suspicion, B)
@@ -404,7 +404,7 @@ def test_non_member_offers_itself_to_its_contacts_then_to_the_named_leader() -> 
     hear(group, A, Guide(C, THREE))
     group.timeout(OfferDue())
     assert [to for to, _ in sends(group.drain())] == [C]
-    group.timeout(OfferDue())  # it did not answer
+    group.timeout(OfferDue())  # C did not answer
     assert [to for to, _ in sends(group.drain())] == [A, B, C]
 
 

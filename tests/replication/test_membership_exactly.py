@@ -113,7 +113,7 @@ def test_guide_without_a_membership_is_ignored() -> None:
     assert (group.joining.guide, group.state.membership.contacts) == (NO_NODE, (A, B))
 
 
-def test_guide_adds_members_before_contacts_without_the_node_itself() -> None:
+def test_members_named_by_a_guide_precede_the_old_contacts() -> None:
     group = outsider()
     hear(group, A, Guide(D, FOUR))
     assert (group.joining.guide, group.state.membership.contacts) == (NO_NODE, (A, B, C))
@@ -172,7 +172,7 @@ def test_leader_keeps_a_bounded_number_of_offers() -> None:
     assert group.state.roster.offers[NodeId("n0")].applied == 5
 
 
-def test_leader_drops_non_members_without_an_offer() -> None:
+def test_leader_forgets_non_members_whose_offers_it_does_not_keep() -> None:
     """A leader keeps the last message time of its members, and of nodes whose offers it keeps."""
     group = leading()
     alive(group, B, C)
@@ -213,7 +213,7 @@ def test_answer_to_a_beat_renews_an_offer_of_the_same_incarnation() -> None:
 # -- silence --
 
 
-def test_member_is_suspected_after_the_suspicion_time_and_once() -> None:
+def test_silent_member_is_reported_as_suspected_once() -> None:
     group = leading()
     alive(group, B, C)
     began = group.now
@@ -229,7 +229,7 @@ def test_member_is_suspected_after_the_suspicion_time_and_once() -> None:
     assert group.drain() == []
 
 
-def test_answer_ends_the_suspicion_once_unless_it_is_of_another_incarnation() -> None:
+def test_answer_of_the_same_incarnation_ends_the_suspicion_once() -> None:
     group = leading()
     group.state.roster.silent[C] = None
     assert group.leader.term is not None
@@ -241,14 +241,14 @@ def test_answer_ends_the_suspicion_once_unless_it_is_of_another_incarnation() ->
     assert group.state.roster.last_heard[C] == group.now
 
 
-def test_silence_counts_from_the_start_of_the_term() -> None:
+def test_silence_of_a_member_counts_from_the_start_of_the_term() -> None:
     group = leading()
     group.now += SUSPICION
     group.reconfiguration.look()
     assert group.state.roster.silent == {}
 
 
-def test_new_term_drops_earlier_reports() -> None:
+def test_new_term_drops_slots_that_members_reported_in_earlier_terms() -> None:
     group = started(A)
     group.state.roster.reported[Member(B, 1)] = 7
     group.leader.stand()
@@ -264,7 +264,7 @@ def test_follower_drops_requested_changes() -> None:
     assert group.state.roster.changes == []
 
 
-def test_size_is_decided_only_if_it_differs() -> None:
+def test_group_size_is_decided_only_if_it_differs() -> None:
     group = leading()
     alive(group, B, C)
     group.request(Change(size=3))
@@ -287,7 +287,7 @@ def test_size_changes_together_with_an_added_or_removed_member() -> None:
     assert decide(group) == [NOOP, Config(2, FOUR.members, 4)]
 
 
-def test_change_that_adds_an_unknown_node_is_dropped_and_the_next_one_is_made() -> None:
+def test_change_that_adds_an_unknown_node_is_dropped_and_the_next_change_is_made() -> None:
     group = leading()
     alive(group, B, C)
     group.request(Change(add=E, remove=C))
@@ -296,7 +296,7 @@ def test_change_that_adds_an_unknown_node_is_dropped_and_the_next_one_is_made() 
     assert group.state.membership.config.members == THREE.members
 
 
-def test_change_waits_until_the_node_has_caught_up() -> None:
+def test_change_that_adds_a_node_waits_until_the_node_has_caught_up() -> None:
     group = leading()
     alive(group, B, C)
     group.state.progress.applied = OPTIONS.window_slots
@@ -352,7 +352,7 @@ def test_lag_of_a_newcomer_counts_from_the_beat_that_it_answers() -> None:
     assert group.state.roster.offers[D].lag == 400
 
 
-def test_each_newcomer_has_its_turn_to_catch_up() -> None:
+def test_newcomers_take_turns_to_catch_up() -> None:
     group = leading()
     assert group.leader.term is not None
     for node in (D, E):
@@ -375,7 +375,7 @@ def test_each_newcomer_has_its_turn_to_catch_up() -> None:
 
 
 def test_newcomer_that_does_not_answer_has_a_short_turn() -> None:
-    """SEC-1: or nodes that never answer would keep others out."""
+    """SEC-1: otherwise nodes that never answer would keep other nodes out."""
     group = leading()
     for node in (D, E):
         offered(group, node)
@@ -386,7 +386,7 @@ def test_newcomer_that_does_not_answer_has_a_short_turn() -> None:
     assert group.reconfiguration._next_newcomer([D, E]) == E
 
 
-def test_majority_of_the_remaining_members_must_have_the_last_membership() -> None:
+def test_member_is_removed_only_if_a_majority_of_the_rest_has_the_last_membership() -> None:
     group = leading()
     hear(group, B, Chosen(1, (Item(CONFIG, encode_config(FOUR)),)))
     left = FOUR.removed(C)
@@ -470,7 +470,7 @@ def test_change_waits_for_proposals_in_flight_and_needs_no_extra_slot() -> None:
     assert changing(group) == (2, Config(2, THREE.members, 5))
 
 
-def test_nothing_is_proposed_after_a_membership_until_it_is_decided() -> None:
+def test_leader_proposes_nothing_after_a_membership_until_it_is_decided() -> None:
     group = leading()
     alive(group, B, C)
     for value in (b"x", b"y"):
@@ -493,7 +493,7 @@ def test_nothing_is_proposed_after_a_membership_until_it_is_decided() -> None:
     assert Accept(ballot(1), 4, (command(b"behind"),), 3) in [each for _, each in sends(effects)]
 
 
-def test_slots_decided_with_other_ballots_prove_nothing() -> None:
+def test_slots_decided_with_other_ballots_do_not_prove_the_membership() -> None:
     group = leading()
     hear(group, B, Chosen(1, (command(b"x"),)))
     assert proven(group) == 0
@@ -510,7 +510,7 @@ def test_slots_decided_with_other_ballots_prove_nothing() -> None:
     assert (group.applied, proven(group)) == (4, 1)
 
 
-def test_membership_decided_with_the_own_ballot_proves_itself() -> None:
+def test_membership_that_the_leader_decided_itself_counts_as_proven() -> None:
     group = leading()
     alive(group, B, C)
     group.request(Change(size=5))
@@ -647,7 +647,7 @@ def test_removed_leader_steps_down_and_offers_itself() -> None:
     assert Later(0.0, BeatDue()) not in effects
 
 
-def test_leader_beats_at_once_after_it_added_a_member() -> None:
+def test_leader_sends_beats_at_once_after_it_adds_a_member() -> None:
     group = leading(config=TWO)
     alive(group, B)
     offered(group, D)
@@ -707,7 +707,7 @@ def test_reported_votes_are_dropped_once_decided() -> None:
 
 
 def test_last_eight_beats_are_kept() -> None:
-    """REP-2: an answer to an older one does not show how far its sender lags."""
+    """REP-2: an answer to an older Beat does not show how far its sender lags."""
     group = leading()
     roster = group.state.roster
     roster.beats.clear()

@@ -101,7 +101,7 @@ def test_newcomer_that_lacks_many_slots_is_not_added() -> None:
     assert not is_added(group)
 
 
-def test_newcomer_gets_proposals_once_it_is_close() -> None:
+def test_newcomer_gets_proposals_once_it_has_nearly_caught_up() -> None:
     group = busy()
     hear(group, D, Offer(9, 0))
     assert propose(group) == [B]
@@ -118,7 +118,7 @@ def test_newcomer_gets_no_proposals_of_a_lone_leader() -> None:
 
 
 def test_newcomer_that_falls_behind_gets_no_more_proposals() -> None:
-    """It would drop them."""
+    """A newcomer would drop proposals that are too far ahead."""
     group = busy()
     hear(group, D, Offer(9, group.applied - AHEAD // 4))
     assert propose(group) == [B, D]
@@ -162,7 +162,7 @@ def test_newcomer_applies_proposals_and_sends_its_votes_to_the_leader_only() -> 
     assert group.applied == 2
 
 
-def test_answer_to_a_beat_includes_slots_applied_because_of_it() -> None:
+def test_answer_to_a_beat_includes_slots_applied_because_of_the_beat() -> None:
     group = outsider()
     hear(group, A, Accept(ballot(1), 1, (command(b"1"),), 0, 0))
     sync(group)

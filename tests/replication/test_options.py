@@ -32,7 +32,7 @@ def test_invalid_option_is_rejected(options: dict[str, float], message: str) -> 
         GroupOptions(**options)  # type: ignore[arg-type]
 
 
-def test_smallest_options_are_allowed() -> None:
+def test_smallest_option_values_are_allowed() -> None:
     tiny = GroupOptions(window_slots=1, window_bytes=1, accept_bytes=1, piece_bytes=1, drift=0.0)
     assert (tiny.ahead_slots, tiny.step_slots, tiny.give_bytes) == (4096, 64, 1 << 16)
     assert GroupOptions(window_slots=2, ahead_min=1).ahead_slots == 8
@@ -48,7 +48,7 @@ def test_promise_size_is_four_windows_and_at_least_64_kibibytes() -> None:
 
 
 @pytest.mark.parametrize("name", ["replace_after", "compare_every"])
-def test_times_that_may_be_0_are_not_negative(name: str) -> None:
+def test_time_that_may_be_0_is_rejected_if_it_is_negative(name: str) -> None:
     """REP-1"""
     assert getattr(GroupOptions(**{name: 0.0}), name) == 0.0  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"{name} is -0.5 s; it must not be negative"):

@@ -88,14 +88,14 @@ def test_replica_that_may_have_lost_a_promise_counts_its_incarnations() -> None:
 
 
 def checks(group: Paxos, now: float) -> int:
-    """Return how many comparisons it proposes to B at this time."""
+    """Return how many comparisons the leader proposes to B at this time."""
     group.now = now
     group.timeout(BeatDue())
     accepts = [each for to, each in sends(group.drain()) if isinstance(each, Accept) and to == B]
     return sum(item == Item(CHECK, b"") for each in accepts for item in each.items)
 
 
-def test_states_are_compared_periodically() -> None:
+def test_leader_proposes_comparisons_periodically() -> None:
     """REP-1"""
     group = leading(options=replace(OPTIONS, compare_every=0.5))
     found = [checks(group, now) for now in (100.0, 100.25, 100.5, 100.75, 101.0)]
@@ -106,7 +106,7 @@ def test_states_are_compared_periodically() -> None:
     assert checks(leading(), 101.0) == 0
 
 
-def test_comparisons_of_the_last_four_checks_are_kept() -> None:
+def test_digests_of_the_last_four_checks_are_kept() -> None:
     """REP-1"""
     group = started()
     for slot in range(1, 7):
@@ -123,14 +123,14 @@ def test_restarted_replica_keeps_a_lease_that_it_may_have_granted() -> None:
     assert (group.state.following.heard, group.state.membership.history.since) == (50.0, 0)
 
 
-def test_non_member_offers_itself_at_once() -> None:
+def test_non_member_offers_itself_as_soon_as_it_starts() -> None:
     """REP-2"""
     group = unstarted(D)
     group.start()
     assert Later(0.0, OfferDue()) in group.drain()
 
 
-def test_lone_replica_at_its_own_address_keeps_its_membership() -> None:
+def test_lone_replica_with_an_unchanged_address_keeps_its_membership() -> None:
     """REP-2"""
     one = Config(1, THREE.members[:1], 1)
     entries = [Entry(slot, ballot(1), 0, b"x", slot - 1, vouch(slot)) for slot in (1, 2)]
@@ -140,7 +140,7 @@ def test_lone_replica_at_its_own_address_keeps_its_membership() -> None:
     assert (group.applied, group.state.membership.history.since) == (2, 0)
 
 
-def test_members_ask_members_and_non_members_also_ask_contacts() -> None:
+def test_member_asks_only_members_and_a_non_member_also_asks_its_contacts() -> None:
     """REP-1"""
     group = started()
     group.state.membership.contacts = (D,)
@@ -154,7 +154,7 @@ def test_members_ask_members_and_non_members_also_ask_contacts() -> None:
     ]
 
 
-def test_candidate_asks_itself_only_once() -> None:
+def test_candidate_sends_no_second_prepare_to_itself() -> None:
     """REP-1: its own promise waits for its own disk."""
     group = started(A)
     group.leader.stand()
@@ -164,7 +164,7 @@ def test_candidate_asks_itself_only_once() -> None:
     assert [to for to, each in sends(effects) if isinstance(each, Prepare)] == [B, C]
 
 
-def test_follower_does_not_lead() -> None:
+def test_follower_holds_no_lease() -> None:
     """REP-5"""
     group = started()
     assert not group.leads(group.now)

@@ -14,7 +14,7 @@ def promise_with(*votes: Vote, known: int = 0, lost: tuple[tuple[int, int], ...]
     return Promise(ballot(9), 1, 1, known, votes, lost)
 
 
-def test_without_promises_nothing_is_known() -> None:
+def test_candidate_without_promises_covers_no_slot() -> None:
     """REP-1"""
     promises = Promises()
     assert (promises.known, promises.horizon, promises.cover(1, THREE)) == (0, 0, False)
@@ -42,7 +42,7 @@ def test_slot_without_votes_is_filled_with_a_noop() -> None:
     assert promises.horizon == 3
 
 
-def test_majority_covers_a_slot() -> None:
+def test_promises_of_a_majority_cover_a_slot() -> None:
     promises = Promises()
     promises.add(ME, promise_with())
     assert not promises.cover(1, THREE)

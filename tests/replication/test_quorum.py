@@ -1,4 +1,4 @@
-"""REP-2: majorities and memberships are arithmetic."""
+"""REP-2: the arithmetic of majorities and memberships."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def test_empty_membership_has_no_majority() -> None:
     assert not NO_MEMBERS.agreed({Member(A, 1): None})
 
 
-def test_another_incarnation_of_a_member_does_not_count() -> None:
+def test_another_incarnation_of_a_member_does_not_count_towards_a_majority() -> None:
     assert not THREE.agreed([Member(A, 2), Member(B, 1)])
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
-def test_majorities_of_a_membership_and_its_successor_always_meet(count: int) -> None:
-    """Safety rests on this. It would not hold for a member added and another removed at once."""
+def test_majorities_of_a_membership_and_its_successor_share_a_member(count: int) -> None:
+    """Safety depends on this. It would not hold if one change both added and removed a member."""
     now = config(count)
     successors = [now.added(Member(D, 1))]
     if count > 1:
@@ -72,7 +72,7 @@ def test_membership_is_in_force_after_the_slot_that_decided_it() -> None:
     assert chain.last.version == 3
 
 
-def test_new_history_has_an_empty_membership() -> None:
+def test_new_membership_history_is_empty() -> None:
     """REP-2"""
     assert (Memberships().since, Memberships().of(1), Memberships().last) == (
         0,
@@ -81,7 +81,7 @@ def test_new_history_has_an_empty_membership() -> None:
     )
 
 
-def test_history_knows_the_slots_after_its_first_membership() -> None:
+def test_membership_history_knows_only_slots_after_its_first_membership() -> None:
     """REP-2"""
     chain = Memberships()
     chain.start(2, config(1))
@@ -101,7 +101,7 @@ def test_old_memberships_are_dropped(slot: int, first: int) -> None:
     assert len(chain._configs) == len(chain._slots)
 
 
-def test_next_ballot_is_above_the_given_one() -> None:
+def test_next_ballot_is_higher_than_the_given_ballot() -> None:
     assert above(BOTTOM, A) > BOTTOM
     assert above(Ballot(3, B), A) > Ballot(3, B)
     assert Ballot(3, B) > Ballot(3, A) > Ballot(2, B)

@@ -6,7 +6,7 @@ from oncecast.replication.events import Change
 from tests.replication.quiet import NODES, Quiet
 
 
-def test_member_removed_while_it_was_down_learns_of_it_and_offers_itself() -> None:
+def test_member_removed_while_down_learns_of_its_removal_and_offers_itself() -> None:
     quiet = Quiet()
     quiet.put(b"1")
     gone = next(node for node in NODES if node != quiet.leader)

@@ -64,7 +64,7 @@ def applied_values(group: Paxos) -> list[tuple[int, bytes]]:
 
 
 def promise_of(group: Paxos) -> Promise:
-    """Return its promise to a candidate once all leases have expired."""
+    """Return the promise of the replica to a candidate after all leases have expired."""
     group.start()
     group.drain()
     group.now = 100.0
@@ -77,7 +77,7 @@ def promise_of(group: Paxos) -> Promise:
 
 
 def damage(group: Paxos, *records: Entry | Learned | Promised | Again | NewIncarnation) -> Paxos:
-    """Lose one record, then restore these."""
+    """Lose one record, then restore the given records."""
     lost = group._records.last + 1
     group._records.last = lost
     group.damaged(lost, lost)
@@ -169,7 +169,7 @@ def test_damage_to_slots_that_a_later_record_marks_as_chosen_loses_no_vote() -> 
     assert group.applied == 1  # the rest comes from other replicas
 
 
-def test_slots_a_damaged_record_may_have_held_are_lost() -> None:
+def test_slots_that_a_damaged_record_may_have_held_are_reported_as_lost() -> None:
     """The next record names the highest slot that was accepted by then."""
     group = damage(restored(entry(1), entry(2)), entry(4, applied=1, top=7))
     promise = promise_of(group)
@@ -181,7 +181,7 @@ def test_slots_a_damaged_record_may_have_held_are_lost() -> None:
     assert promise.incarnation == 1
 
 
-def test_votes_before_the_damage_count_if_none_was_replaced() -> None:
+def test_votes_before_the_damage_count_if_no_vote_was_replaced() -> None:
     """Otherwise one lost record would cost all votes in flight."""
     group = damage(restored(entry(1), entry(2), entry(3)), entry(5, applied=4))
     assert applied_values(group) == [(1, b"1"), (2, b"2"), (3, b"3")]
@@ -196,7 +196,7 @@ def test_votes_that_a_damaged_record_may_have_replaced_are_doubtful() -> None:
     assert promise_of(group).lost == ((2, 2),)
 
 
-def test_vote_after_the_damage_that_replaces_another_raises_no_doubt() -> None:
+def test_replacement_after_the_damage_makes_no_vote_doubtful() -> None:
     group = damage(restored(entry(1), entry(2)), entry(2, 5, b"new", replaced=1))
     promise = promise_of(group)
     assert promise.votes == (
@@ -222,20 +222,20 @@ def test_possibly_lost_promise_starts_a_new_incarnation() -> None:
     assert (group.state.votes.lost, group.state.votes.ballots) == ([], {})
 
 
-def test_learned_record_does_not_vouch_for_promises() -> None:
+def test_learned_record_does_not_prove_that_no_promise_was_lost() -> None:
     group = damage(restored(entry(1)), Learned(1, 0, b"1"))
     group.start()
     assert group.state.membership.incarnation != 1
 
 
 @pytest.mark.parametrize("record", [entry(2), Promised(ballot(2), vouch(2))])
-def test_later_vote_or_promise_vouches_for_promises(record: Entry | Promised) -> None:
+def test_later_vote_or_promise_proves_that_no_promise_was_lost(record: Entry | Promised) -> None:
     group = damage(restored(entry(1)), record)
     group.start()
     assert group.state.membership.incarnation == 1
 
 
-def test_lost_new_incarnation_is_noticed_from_the_next_vote() -> None:
+def test_lost_new_incarnation_record_is_detected_from_the_next_vote() -> None:
     later = Entry(2, ballot(1), 0, b"2", 0, vouch(2, renewals=1))  # after one new incarnation
     group = damage(restored(entry(1)), later)
     group.start()
@@ -294,12 +294,12 @@ def test_votes_before_an_installed_snapshot_are_not_treated_as_chosen() -> None:
     assert promise_of(group).known == 5
 
 
-def test_values_learned_before_an_installed_snapshot_are_chosen() -> None:
+def test_values_learned_before_an_installed_snapshot_are_treated_as_chosen() -> None:
     group = restored(entry(2, data=b"never"), Learned(1, 0, b"1"), Skipped(5), entry(6, applied=5))
     assert applied_values(group) == [(1, b"1")]
 
 
-def test_founders_are_restored() -> None:
+def test_membership_of_the_founders_is_restored() -> None:
     group = restored()
     assert (group.me, group.state.membership.config, group.state.membership.is_member) == (
         B,

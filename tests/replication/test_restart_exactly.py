@@ -131,7 +131,7 @@ def test_learned_record_of_a_slot_that_a_snapshot_omits_is_indexed() -> None:
 # -- counts --
 
 
-def test_vote_restores_what_it_vouches_for() -> None:
+def test_vote_restores_the_promise_and_the_counts_that_it_records() -> None:
     group = restored(entry(4, round=3, top=6, replaced=2), entry(2, round=2, top=5, replaced=1))
     assert (group.state.votes.promised, group.state.votes.top, group.state.votes.replaced) == (
         ballot(3),
@@ -160,12 +160,12 @@ def test_installed_snapshot_counts_as_more_than_one_replacement() -> None:
     assert FORGOT > 1
 
 
-def test_certain_slot_stays_certain() -> None:
+def test_highest_slot_known_to_be_chosen_never_decreases() -> None:
     group = restored(entry(9, applied=5), Skipped(3), entry(10, applied=4))
     assert group.state.progress.certain == 5
 
 
-def test_repeated_vote_counts_only_after_a_first_one() -> None:
+def test_repeated_vote_counts_only_after_a_first_vote() -> None:
     group = restored(entry(1), Again(1, ballot(4), vouch(1, replaced=1)))
     assert group.state.votes.ballots == {1: ballot(4)}
     group = restored(Again(1, ballot(4), vouch(1, replaced=1)))
@@ -173,7 +173,7 @@ def test_repeated_vote_counts_only_after_a_first_one() -> None:
     assert group.state.votes.promised == ballot(4)
 
 
-def test_lost_new_incarnation_is_kept() -> None:
+def test_replica_remembers_that_a_new_incarnation_record_is_lost() -> None:
     group = restored(Promised(ballot(1), vouch(0, renewals=3)))
     assert (group.state.votes.renewals, group.state.votes.incarnation_lost) == (3, True)
     group = restored(
@@ -186,24 +186,24 @@ def test_lost_new_incarnation_is_kept() -> None:
 # -- damage --
 
 
-def test_damage_concerns_all_slots_after_those_known_to_be_chosen() -> None:
+def test_damage_loses_all_slots_that_are_not_known_to_be_chosen() -> None:
     group = damage(restored(entry(4, applied=2)))
     assert group.state.votes.lost == [(3, FAR)]
     assert group.state.votes.damage == "records 3 to 3 of its log cannot be read"
 
 
-def test_next_vote_limits_the_damage() -> None:
+def test_next_vote_limits_the_lost_slots() -> None:
     group = damage(restored(entry(1), entry(3)), entry(6, applied=1, top=7))
     assert group.state.votes.lost == [(2, 2), (4, 5), (7, 7)]
 
 
-def test_vote_that_vouches_for_no_later_slot_ends_the_damage() -> None:
+def test_damage_loses_no_slot_if_the_next_record_names_no_later_slot() -> None:
     group = damage(restored(entry(2, applied=2)), Promised(ballot(3), vouch(2)))
     assert group.state.votes.lost == []
     assert not group.state.votes.promise_uncertain
 
 
-def test_votes_and_values_that_are_not_applied_are_discarded_when_in_doubt() -> None:
+def test_doubtful_votes_and_values_are_discarded_unless_they_are_applied() -> None:
     group = damage(
         restored(entry(1), entry(2, applied=1), entry(3)),
         Promised(ballot(5), vouch(3, replaced=1)),
@@ -218,14 +218,14 @@ def test_votes_and_values_that_are_not_applied_are_discarded_when_in_doubt() -> 
     assert group.state.votes.replaced == 1 + FORGOT
 
 
-def test_doubt_keeps_applied_values() -> None:
+def test_applied_values_are_kept_when_votes_are_doubtful() -> None:
     doubtful = Promised(ballot(5), vouch(2, replaced=9))
     group = damage(restored(entry(1), entry(2)), Learned(1, 0, b"1"), doubtful)
     assert applied_values(group) == [(1, b"1")]
     assert [group.state.values.index.get(slot) for slot in (1, 2)] == [5, None]
 
 
-def test_doubt_starts_at_the_first_of_several_damages() -> None:
+def test_votes_before_the_first_of_several_damaged_records_are_doubtful() -> None:
     group = damage(restored(entry(1), entry(2)))
     group._records.last += 1
     group.restore(Skipped(5))
@@ -233,7 +233,7 @@ def test_doubt_starts_at_the_first_of_several_damages() -> None:
     assert [group.state.values.index.get(slot) for slot in (1, 2)] == [None, None]
 
 
-def test_doubt_drops_everything_that_the_damage_may_have_replaced() -> None:
+def test_votes_that_the_damage_may_have_replaced_are_dropped() -> None:
     log = [entry(1), entry(2), entry(3)]
     group = damage(restored(*log, Learned(2, 0, b"2")), entry(9, applied=0, top=9, replaced=7))
     assert group.state.votes.ballots == {9: ballot(1)}
@@ -261,7 +261,7 @@ def test_new_incarnation_keeps_chosen_values_after_a_gap() -> None:
     assert [group.state.values.index.get(slot) for slot in (2, 3, 4)] == [2, 3, None]
 
 
-def test_new_incarnation_without_a_number_counts_as_the_next_one() -> None:
+def test_new_incarnation_record_without_a_number_increments_the_count() -> None:
     group = restored(NewIncarnation(42), NewIncarnation(43))
     assert (group.state.membership.incarnation, group.state.votes.renewals) == (43, 2)
 
@@ -277,7 +277,7 @@ def test_new_incarnation_drops_values_from_the_first_lost_slot_on() -> None:
 # -- memberships in the log --
 
 
-def test_replica_knows_the_latest_membership_in_its_log_applied_or_not() -> None:
+def test_replica_knows_the_latest_membership_in_its_log_before_it_is_applied() -> None:
     five = FOUR.added(Member(NodeId("e"), 5))
     group = restored(
         Entry(5, ballot(1), CONFIG, encode_config(five), 0, vouch(5)),
@@ -437,7 +437,7 @@ def test_check_requests_a_comparison_at_once() -> None:
     assert list(group.state.progress.checks) == [(1, group.state.progress.chain)]
 
 
-def test_only_the_last_checks_are_kept() -> None:
+def test_last_eight_checks_are_kept() -> None:
     group = started()
     for _ in range(9):
         chosen(group, Item(CHECK, b""))
@@ -465,7 +465,7 @@ def test_checksum_depends_on_value_kind_and_slot() -> None:
     assert group.state.progress.chain_at(0) == 0
 
 
-def test_checksums_are_kept_for_two_steps() -> None:
+def test_checksums_of_the_last_two_steps_are_kept() -> None:
     group = started(options=GroupOptions(compare_every=0.0, window_slots=2))
     assert group.options.step_slots == 64
     for _ in range(130):
@@ -488,7 +488,7 @@ def test_membership_is_written_twice_and_reported() -> None:
     assert [each for each in effects if isinstance(each, Emit)] == [Emit(Removed(C), after=0)]
 
 
-def test_membership_that_is_not_the_next_one_changes_nothing() -> None:
+def test_membership_that_skips_a_version_changes_nothing() -> None:
     group = started()
     later = Config(3, FOUR.members, 3)
     assert chosen(group, Item(CONFIG, encode_config(later))) == []
@@ -511,7 +511,7 @@ def test_error_for_an_unreadable_slot_names_the_slot() -> None:
         started().entry(4)
 
 
-def test_nodes_are_the_members_or_else_the_contacts() -> None:
+def test_known_nodes_are_the_members_or_else_the_contacts() -> None:
     assert started().nodes() == (A, B, C)
     outside = started(D, NO_MEMBERS)
     outside.state.membership.history.start(0, NO_MEMBERS)
@@ -565,7 +565,7 @@ def test_repaired_slot_is_not_treated_as_open() -> None:
     assert (group.state.progress.learned, group.applied) == ({}, 1)
 
 
-def test_founders_agree_on_the_same_first_membership() -> None:
+def test_founders_start_with_the_given_membership_and_a_lone_node_with_its_own() -> None:
     group = started()
     assert group.state.membership.config is THREE
     alone = unstarted(A, NO_MEMBERS)

@@ -68,7 +68,7 @@ def test_leader_hands_over_to_the_follower_that_has_applied_most() -> None:
     ("reported", "successor"),
     [({B: 7, C: 5}, B), ({B: 5, C: 7}, C), ({B: 0}, B), ({C: 0}, B), ({C: 1}, C)],
 )
-def test_follower_that_has_reported_nothing_comes_last(
+def test_leader_hands_over_to_a_follower_without_a_report_only_as_a_last_choice(
     reported: dict[NodeId, int], successor: NodeId
 ) -> None:
     group = led(0, 0)
@@ -78,7 +78,7 @@ def test_follower_that_has_reported_nothing_comes_last(
     assert [each.successor for each in releases] == [successor, successor]
 
 
-def test_retired_is_reported_at_once_and_ends_the_watch() -> None:
+def test_retirement_is_reported_at_once_and_ends_the_watch() -> None:
     """It does not wait for the disk."""
     group = led(5, 7)
     group.request(Retire())
@@ -150,14 +150,14 @@ def test_retired_replica_still_votes() -> None:
     assert [to for to, _ in sends(effects)][:2] == [B, C]
 
 
-def test_silent_follower_is_not_asked() -> None:
+def test_leader_does_not_hand_over_to_a_silent_follower() -> None:
     group = led(5, 7)
     group.state.roster.silent[C] = None
     group.request(Retire())
     assert [m.successor for _, m in sends(group.drain()) if isinstance(m, Release)] == [B, B]
 
 
-def test_leader_without_followers_leads_to_the_end() -> None:
+def test_retiring_leader_without_followers_keeps_leading() -> None:
     group = leading(config=Config(1, THREE.members[:1], 1))
     hear(group, B, Offer(9, 0))
     group.request(Retire())
@@ -166,7 +166,7 @@ def test_leader_without_followers_leads_to_the_end() -> None:
     assert group.leader.term.acting
 
 
-def test_follower_may_stop_at_once_and_a_candidate_gives_up() -> None:
+def test_retiring_follower_may_stop_at_once_and_a_candidate_gives_up() -> None:
     group = started()
     hear(group, A, Beat(ballot(1), 0, 1.0))
     group.request(Retire())

@@ -115,7 +115,7 @@ def test_request_with_the_number_of_another_group_has_no_effect(message: Message
 
 
 def test_node_that_knows_the_number_of_the_group_is_answered() -> None:
-    """A leader that was elected while this replica was away, or a member that was removed."""
+    """It may be a leader that was elected while this replica was down, or a removed member."""
     group = started(B, NUMBERED)
     group.state.progress.applied = 3
     assert sends(hear(group, D, Canvass(1, GROUP))) == [(D, Consent(1))]
@@ -159,7 +159,7 @@ def test_answer_of_a_member_that_was_not_asked_has_no_effect(message: Message) -
     assert (group.drain(), group.gate.refused) == ([], 2)
 
 
-def test_chosen_values_of_a_member_that_was_asked_are_taken() -> None:
+def test_chosen_values_of_a_member_that_was_asked_are_applied() -> None:
     group = started(B, NUMBERED)
     hear(group, A, Beat(ballot(1), 1, 100.0, GROUP))
     group.catch_up.on_behind()
@@ -169,7 +169,7 @@ def test_chosen_values_of_a_member_that_was_asked_are_taken() -> None:
 
 
 def test_values_far_ahead_are_not_stored() -> None:
-    """Or one message would fill the memory with slots that can never be applied."""
+    """Otherwise one message would fill the memory with slots that can never be applied."""
     group = started(B, NUMBERED)
     effects = hear(group, A, Chosen(OPTIONS.ahead_slots + 1, (X,), 0))
     assert group.state.progress.learned == {}
@@ -180,7 +180,7 @@ def test_values_far_ahead_are_not_stored() -> None:
 
 
 @pytest.mark.parametrize("round", [STEP + 2, ROUND_MAX, 2**63, 2**64 - 1])
-def test_far_ballot_of_a_member_is_not_believed(round: int) -> None:
+def test_ballot_that_is_far_ahead_is_ignored_even_from_a_member(round: int) -> None:
     far = Ballot(round, B)
     group = leading(A, NUMBERED)
     for message in (
@@ -198,7 +198,7 @@ def test_far_ballot_of_a_member_is_not_believed(round: int) -> None:
     assert group.leader.term is not None
 
 
-def test_ballot_within_reach_is_believed() -> None:
+def test_ballot_that_is_one_step_ahead_is_promised() -> None:
     group = started(B)
     assert sends(hear(group, A, Prepare(ballot(STEP), 1)))[0][0] == A
     assert group.state.votes.promised == ballot(STEP)
@@ -206,8 +206,8 @@ def test_ballot_within_reach_is_believed() -> None:
     assert group.state.votes.promised == ballot(2 * STEP)
 
 
-def test_replica_reaches_a_ballot_that_is_several_steps_ahead() -> None:
-    """Or a group in which one replica believed several steps would have no leader for good."""
+def test_replica_promises_a_ballot_several_steps_ahead_after_repeated_prepares() -> None:
+    """Otherwise a group with one replica several steps ahead could never elect a leader."""
     group = started(B)
     far = ballot(3 * STEP)
     for _ in range(2):
@@ -216,15 +216,15 @@ def test_replica_reaches_a_ballot_that_is_several_steps_ahead() -> None:
     assert group.state.votes.promised == far
 
 
-def test_restart_forgets_a_promise_that_no_leader_can_have_asked_for() -> None:
-    """An earlier version promised it to a stranger."""
+def test_restart_drops_a_promise_with_an_impossible_ballot() -> None:
+    """An earlier version could make such a promise to a stranger."""
     group = restored(Promised(ballot(3), Vouch(0, 0, 0)), Promised(FAR, Vouch(0, 0, 0)))
     assert group.state.votes.promised == ballot(3)
     group.restore(Checkpoint((), 0, 1, 1, FAR, Vouch(0, 0, 0), THREE, 0, (), ()))
     assert group.state.votes.promised == ballot(3)
 
 
-def test_replica_stands_with_no_ballot_above_the_last_one() -> None:
+def test_replica_uses_no_ballot_above_the_maximum() -> None:
     group = started(A)
     group.state.votes.promised = Ballot(ROUND_MAX, B)
     group.leader.stand()
@@ -299,7 +299,7 @@ def test_only_the_newcomer_that_catches_up_may_answer_the_leader(message: Messag
         b"\x91" * 2000,
     ],
 )
-def test_membership_that_no_leader_proposes_changes_nothing(data: bytes) -> None:
+def test_invalid_membership_changes_nothing(data: bytes) -> None:
     group = started(B, NUMBERED)
     hear(group, A, Chosen(1, (Item(CONFIG, data), X), 2))
     assert group.applied == 2
@@ -307,8 +307,8 @@ def test_membership_that_no_leader_proposes_changes_nothing(data: bytes) -> None
 
 
 @pytest.mark.parametrize("size", [-1, 0, -(2**63), 10, 2**63])
-def test_group_that_has_decided_an_impossible_size_keeps_its_members(size: int) -> None:
-    """SVC-10: an earlier version decided it, and could not start again."""
+def test_group_that_has_decided_an_invalid_size_keeps_its_members(size: int) -> None:
+    """SVC-10: an earlier version accepted such a size and could not start again."""
     bad = Config(2, THREE.members, size)
     assert decode_config(encode_config(bad)) == Config(2, THREE.members, 3)
     group = started(A, bad)
@@ -319,7 +319,7 @@ def test_group_that_has_decided_an_impossible_size_keeps_its_members(size: int) 
     assert not leader.leader.term.queue
 
 
-def test_proposal_of_a_damaged_membership_does_not_end_the_leader() -> None:
+def test_leader_proposes_a_damaged_membership_again_without_adopting_it() -> None:
     group = started(A, NUMBERED)
     group.leader.stand()
     group.drain()
@@ -336,7 +336,7 @@ def test_proposal_of_a_damaged_membership_does_not_end_the_leader() -> None:
 # -- comparing --
 
 
-def test_second_sum_of_a_replica_does_not_count() -> None:
+def test_second_digest_of_a_replica_for_the_same_slot_is_ignored() -> None:
     group = started(A, NUMBERED)
     group.state.progress.checks.append((5, 0))
     for node in (B, C):
@@ -349,7 +349,7 @@ def test_second_sum_of_a_replica_does_not_count() -> None:
     assert far not in group.comparison.sums
 
 
-def test_offer_is_the_only_message_that_a_lone_node_takes_from_a_stranger() -> None:
+def test_lone_node_accepts_only_an_offer_from_a_stranger() -> None:
     group = started(A, LONE, GroupOptions(compare_every=0.0, size=1))
     for message in (*forged(0), *ANSWERS):
         group.receive(D, message)

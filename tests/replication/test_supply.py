@@ -112,7 +112,7 @@ def test_want_is_not_answered_with_undecided_slots() -> None:
     assert sends(hear(replica(known=2), C, Want(3, 9))) == [(C, Lacking(3, False))]
 
 
-def test_slot_after_a_lost_one_is_lacking_but_not_lost() -> None:
+def test_want_for_a_readable_unapplied_slot_does_not_report_the_slot_as_lost() -> None:
     """It is not applied yet, so the peer may ask again."""
     group = replica(known=2)
     group.state.progress.certain = 5
@@ -141,7 +141,7 @@ def test_entries_that_a_snapshot_needs_are_kept_while_a_peer_fetches_it() -> Non
     assert saved(compact(group, 5, 5))[2] == 3  # the record of slot 2
     hear(group, C, WantPiece(5, 0))
     group.now += SMALL.unclaimed_after - 1
-    hear(group, C, Want(2, 5))  # now its entries
+    hear(group, C, Want(2, 5))  # C now fetches the entries
     group.now += 2
     group.timeout(Unclaimed())
     assert group.supplier.giving is not None
@@ -152,15 +152,15 @@ def test_entries_that_a_snapshot_needs_are_kept_while_a_peer_fetches_it() -> Non
 
 
 def test_replica_without_decided_slots_offers_no_snapshot() -> None:
-    """The peer had begun to fetch one from an earlier incarnation."""
+    """The peer had begun to fetch a snapshot from an earlier incarnation."""
     group = started(B, options=SMALL)
     assert events(hear(group, C, WantPiece(5, 1))) == [StateWanted()]
     assert compact(group, -1, 0) == []
     assert events(hear(group, C, WantPiece(5, 1))) == [StateWanted()]
 
 
-def test_replica_that_installs_a_snapshot_stops_giving_an_older_one() -> None:
-    """Its entries may be gone, so the peer is offered a newer one."""
+def test_replica_that_installs_a_snapshot_stops_sending_an_older_snapshot() -> None:
+    """The entries of the older snapshot may be gone, so the peer is offered a newer one."""
     group = replica()
     compact(group, 3, 2)
     hear(group, C, Want(1, 5))
@@ -229,7 +229,7 @@ def test_pieces_of_two_snapshots_are_not_mixed() -> None:
     assert sends(hear(group, C, AHEAD)) == [(C, WantPiece(5, 0))]
 
 
-def test_silent_source_is_given_up() -> None:
+def test_replica_gives_up_a_snapshot_source_that_stays_silent() -> None:
     group = started(B, options=SMALL)
     hear(group, C, AHEAD)
     for _ in range(20):
@@ -238,7 +238,7 @@ def test_silent_source_is_given_up() -> None:
     assert group.transfer.taking is None
 
 
-def test_newer_snapshot_from_the_same_source_replaces_the_older_one() -> None:
+def test_newer_snapshot_from_the_same_source_restarts_the_transfer() -> None:
     group = taking()
     newer = msgspec.structs.replace(AHEAD, slot=9, needed=8)
     assert sends(hear(group, C, newer)) == [(C, WantPiece(9, 0))]

@@ -105,7 +105,7 @@ def test_snapshot_has_the_membership_of_the_next_slot() -> None:
     assert group.state.membership.history.knows(3)
 
 
-def test_unreadable_slots_before_the_needed_one_are_dropped() -> None:
+def test_unreadable_slots_before_the_first_needed_slot_are_dropped() -> None:
     group = replica()
     for slot in (2, 3, 4):
         group.state.fetching.holes[slot] = {}
@@ -151,7 +151,7 @@ def test_chosen_entries_are_limited_to_one_step() -> None:
     assert sends(hear(group, C, Want(70, 99))) == [(C, Chosen(70, (X,) * 11, 80))]
 
 
-def test_entries_are_sent_up_to_the_first_unreadable_one() -> None:
+def test_entries_are_sent_up_to_the_first_unreadable_entry() -> None:
     group = replica()
     group.state.values.index.cut(3)
     assert hear(group, C, Want(1, 5)) == [Send(C, Chosen(1, FIVE[:2], 5), after=0)]
@@ -217,7 +217,7 @@ def test_snapshot_is_kept_while_its_pieces_or_entries_are_fetched() -> None:
     hear(group, C, WantPiece(5, 0))
     group.now = began + 6.0
     hear(group, C, Want(4, 5))
-    hear(group, A, Want(4, 5))  # it fetches no snapshot
+    hear(group, A, Want(4, 5))  # A fetches no snapshot
     group.now = began + 10.0
     group.timeout(Unclaimed())
     assert group.drain() == [Later(6.0, Unclaimed())]
@@ -234,7 +234,7 @@ def test_snapshot_is_kept_while_its_pieces_or_entries_are_fetched() -> None:
     assert sends(hear(group, C, WantPiece(5, 0))) == []
 
 
-def test_removed_candidate_gets_the_slots_decided_since() -> None:
+def test_removed_member_that_canvasses_gets_the_slots_that_it_lacks() -> None:
     group = replica()
     group.state.following.leader, group.state.following.heard = A, group.now
     assert sends(hear(group, D, Canvass(5))) == [(D, Chosen(5, FIVE[4:], 5))]
@@ -283,7 +283,7 @@ def test_snapshot_without_new_slots_or_without_pieces_is_ignored(slot: int) -> N
     assert hear(started(B, options=SMALL), C, msgspec.structs.replace(AHEAD, pieces=0)) == []
 
 
-def test_snapshot_of_another_source_is_ignored_meanwhile() -> None:
+def test_snapshot_offer_of_another_source_is_ignored_during_a_transfer() -> None:
     group = taking()
     assert hear(group, A, msgspec.structs.replace(AHEAD, slot=9)) == []
     assert group.transfer.taking is not None
@@ -321,7 +321,7 @@ def test_replica_asks_again_until_its_source_has_been_silent_for_too_long() -> N
     assert sends(group.drain()) == [(A, Want(1, 5))]
 
 
-def test_replica_waits_for_its_source_for_the_suspicion_time() -> None:
+def test_replica_waits_for_a_silent_source_for_the_suspicion_time() -> None:
     """REP-2: `resend` may be shorter than the round trip."""
     group = started(B, options=replace(SMALL, resend=0.01, suspicion=2.0))
     hear(group, C, AHEAD)
@@ -440,14 +440,14 @@ def test_value_that_is_not_on_disk_stays_in_memory_when_a_snapshot_is_installed(
     assert [group.entry(slot) for slot in (4, 5)] == [b"4", b"5"]
 
 
-def test_source_that_has_more_than_its_snapshot_is_asked_for_the_rest() -> None:
+def test_source_with_slots_after_its_snapshot_is_asked_for_them() -> None:
     group = taking()
     effects = hear(group, C, Chosen(4, FIVE[3:], 8))
     assert (group.applied, group.state.progress.known) == (5, 8)
     assert sends(effects)[-1] == (C, Want(6, 8))
 
 
-def test_snapshot_that_was_overtaken_meanwhile_is_dropped() -> None:
+def test_snapshot_is_dropped_if_its_slots_were_applied_during_the_transfer() -> None:
     group = started(B, options=SMALL)
     hear(group, C, AHEAD)
     hear(group, A, Chosen(1, FIVE))

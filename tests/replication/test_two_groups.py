@@ -52,7 +52,7 @@ def test_requests_of_another_group_are_not_answered(
 
 
 def shown(*nodes: NodeId) -> Guide:
-    """Return what the replicas of another group tell a node outside of it."""
+    """Return the Guide that replicas of another group send to a non-member."""
     return Guide(A, Config(4, tuple(Member(node, 0) for node in nodes), 3))
 
 
@@ -63,7 +63,7 @@ def claimed() -> Paxos:
     return group
 
 
-def test_founder_that_a_majority_of_another_group_names_stops() -> None:
+def test_founder_stops_if_a_majority_of_another_group_names_it_as_a_member() -> None:
     group = claimed()
     group.receive(A, shown(A, B, C))
     with pytest.raises(
@@ -93,8 +93,8 @@ def test_witness_outside_the_other_group_does_not_count() -> None:
     group.receive(C, shown(A, C))
 
 
-def test_members_of_the_own_group_do_not_prove_another_one() -> None:
-    """SEC-1: a message in the name of one member would make its group attest."""
+def test_members_of_its_own_group_cannot_prove_another_group() -> None:
+    """SEC-1: otherwise one message in the name of a member would make its own group attest."""
     ours = Config(2, (Member(A, 9), Member(B, 1), Member(C, 9)), 3, group=1)
     group = started(B, ours)
     assert hear(group, A, Beat(ballot(1), 0, 1.0, 8)) == []
@@ -110,7 +110,7 @@ def test_replica_that_did_not_found_its_group_ignores_other_groups() -> None:
     assert hear(started(B, OURS), D, Beat(ballot(1, D), 0, 1.0, 8)) == []
 
 
-def test_leader_that_is_asked_lets_its_group_attest() -> None:
+def test_leader_forwards_an_attest_message_to_its_followers() -> None:
     group = leading(A, OURS)
     attest, guide = Attest(B), Guide(A, OURS.without_secrets())
     assert hear(group, B, attest) == [Send(B, guide, after=0), Send(C, attest, after=0)]
@@ -121,7 +121,7 @@ def test_leader_that_is_asked_lets_its_group_attest() -> None:
     assert hear(follower, A, Attest(C)) == []
 
 
-def test_memberships_and_requests_name_the_group() -> None:
+def test_memberships_and_requests_carry_the_group_number() -> None:
     assert OURS.removed(A).added(Member(A, 2)).group == 7
     group = started(B, OURS)
     group.state.following.heard = -9.0

@@ -78,7 +78,7 @@ def storm_with_sessions(seed: int) -> None:
 
 
 def hears_of_another_value(seed: int) -> None:
-    test_leader.test_value_of_another_leader_is_not_reported_as_own()
+    test_leader.test_value_of_another_leader_is_reported_without_a_token()
 
 
 def hears_of_another_group(seed: int) -> None:
@@ -111,7 +111,7 @@ def meets_a_stranger(seed: int) -> None:
 
 
 def waits_for_what_it_lacks(seed: int) -> None:
-    test_election.test_candidate_that_is_behind_asks_until_it_is_answered()
+    test_election.test_candidate_that_is_behind_requests_missing_slots_until_they_arrive()
 
 
 def makes_out_what_is_lost(seed: int) -> None:
@@ -139,7 +139,7 @@ def loses_records(seed: int) -> None:
 
 
 def loses_a_new_incarnation(seed: int) -> None:
-    test_lost_records.test_lost_new_incarnation_makes_all_earlier_votes_doubtful()
+    test_lost_records.test_lost_new_incarnation_record_makes_all_earlier_votes_doubtful()
 
 
 def loses_more(seed: int) -> None:
@@ -177,7 +177,7 @@ def is_told_of_much(seed: int) -> None:
 
 
 def comes_near(seed: int) -> None:
-    test_newcomers.test_newcomer_gets_proposals_once_it_is_close()
+    test_newcomers.test_newcomer_gets_proposals_once_it_has_nearly_caught_up()
 
 
 def comes_to_a_lonely_leader(seed: int) -> None:
@@ -233,7 +233,7 @@ def has_too_many_votes(seed: int) -> None:
 
 
 def asks_in_parts(seed: int) -> None:
-    test_lost_records.test_candidate_asks_a_member_again_that_could_not_report_all_votes()
+    test_lost_records.test_member_that_could_not_report_all_votes_is_asked_again()
 
 
 def restarts_with_much_undecided(seed: int) -> None:
@@ -241,7 +241,7 @@ def restarts_with_much_undecided(seed: int) -> None:
 
 
 def comes_upon_an_old_check(seed: int) -> None:
-    test_lost_records.test_old_check_is_not_compared()
+    test_lost_records.test_digest_of_an_old_check_is_not_sent_to_peers()
 
 
 def is_beaten(seed: int) -> None:
@@ -692,7 +692,7 @@ mutant(
     "absent",
     "or self.has_new_incarnation(node)",
     "",
-    exact(test_membership.test_no_member_is_removed_while_another_one_has_lost_its_disk),
+    exact(test_membership.test_no_member_is_removed_while_another_member_has_lost_its_disk),
 )
 mutant(
     "a surplus member stays if the remaining ones lack a majority",
@@ -700,7 +700,7 @@ mutant(
     "_without_one",
     "roster.viable(left) and",
     "",
-    exact(test_membership.test_surplus_member_stays_while_another_one_has_lost_its_disk),
+    exact(test_membership.test_surplus_member_stays_while_another_member_has_lost_its_disk),
 )
 mutant(
     "a replica reports slots on disk only",
@@ -1012,7 +1012,7 @@ mutant(
     "recess",
     "2.0 ** min(self.failed_ballots, 64)",
     "2.0",
-    exact(test_acceptor.test_each_failed_election_gives_the_next_ballot_more_time),
+    exact(test_acceptor.test_wait_after_a_promise_grows_with_each_failed_election),
 )
 mutant(
     "an elected candidate that was rejected is free to promise",
@@ -1020,7 +1020,7 @@ mutant(
     "on_reject",
     "if self.term.elected:",
     "if self.following.leader == self.membership.me:",
-    exact(test_leader.test_elected_candidate_that_was_rejected_promises_another_one_at_once),
+    exact(test_leader.test_elected_candidate_that_is_rejected_promises_another_candidate_at_once),
 )
 
 # -- stopping --
@@ -1109,7 +1109,7 @@ MUTANTS.append(
     Mutant(
         "the source of a snapshot has the suspicion time to answer",
         lambda patch: patch.setattr(Transfer, "_tries", TRIES),
-        exact(test_supply_exactly.test_replica_waits_for_its_source_for_the_suspicion_time),
+        exact(test_supply_exactly.test_replica_waits_for_a_silent_source_for_the_suspicion_time),
         1,
     )
 )

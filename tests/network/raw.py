@@ -13,7 +13,7 @@ from tests.network.talk import port_of, reserve
 
 
 class Raw:
-    """One connection."""
+    """A connection whose frames the test reads and writes itself."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer

@@ -24,26 +24,26 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 
 
 class Word(Value):
-    """Message."""
+    """A message with a text."""
 
     text: bytes
 
 
 class Note(Value):
-    """Record."""
+    """A record with a text."""
 
     text: bytes
 
 
 class Tell(Value):
-    """Request: send it."""
+    """Request: send a text to a node."""
 
     to: NodeId
     text: bytes
 
 
 class TellDurably(Value):
-    """Request: append it, then send it."""
+    """Request: append a text, then send it to a node."""
 
     to: NodeId
     text: bytes
@@ -68,7 +68,7 @@ class Ring(Value):
 
 
 class Bell(Value):
-    """Timer."""
+    """A timer that was set with this delay."""
 
     delay: float
 

@@ -60,7 +60,7 @@ def handshake(host: str) -> Handshake:
     return made
 
 
-def test_host_with_many_pending_handshakes_closes_its_own() -> None:
+def test_flood_of_handshakes_from_one_host_cancels_only_its_own_handshakes() -> None:
     """SEC-3: a flood from one host does not end the handshake of another."""
 
     async def test() -> None:

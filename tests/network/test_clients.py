@@ -91,7 +91,7 @@ def test_client_is_answered_over_its_own_connection() -> None:
     drive(test())
 
 
-def test_client_without_a_name_gets_a_unique_one() -> None:
+def test_client_without_a_name_gets_a_unique_name() -> None:
     """SVC-8"""
 
     async def test() -> None:
@@ -129,7 +129,7 @@ def test_peer_cannot_send_messages_of_clients() -> None:
     drive(test())
 
 
-def test_new_connection_replaces_the_older_one_of_the_same_name() -> None:
+def test_new_connection_replaces_the_older_connection_of_the_same_client() -> None:
     """SVC-8"""
 
     async def test() -> None:
@@ -151,7 +151,7 @@ def test_new_connection_replaces_the_older_one_of_the_same_name() -> None:
     drive(test())
 
 
-def test_watcher_of_a_client_gets_down_once() -> None:
+def test_loss_of_a_watched_client_is_reported_once() -> None:
     async def test() -> None:
         async with Host() as host:
             async with guest(host) as (ann, _):
@@ -167,7 +167,7 @@ def test_watcher_of_a_client_gets_down_once() -> None:
     drive(test())
 
 
-def test_client_that_does_not_read_is_reset() -> None:
+def test_connection_of_a_client_that_does_not_read_is_reset() -> None:
     async def test() -> None:
         async with Host(queue_bytes_max=100_000) as host, guest(host) as (ann, _):
             ann.write(word(b"hello"))

@@ -77,7 +77,7 @@ class Desk:
         self.connection.overdue(self.start + seconds)
 
 
-def test_frames_of_one_turn_leave_in_one_write() -> None:
+def test_frames_sent_in_one_turn_of_the_loop_share_one_write() -> None:
     async def test() -> None:
         desk = Desk()
         for n in range(100):
@@ -90,7 +90,7 @@ def test_frames_of_one_turn_leave_in_one_write() -> None:
     drive(test())
 
 
-def test_large_amount_is_written_before_the_end_of_the_turn() -> None:
+def test_large_batch_of_frames_is_written_before_the_end_of_the_turn() -> None:
     async def test() -> None:
         desk = Desk()
         for _ in range(5):
@@ -100,7 +100,7 @@ def test_large_amount_is_written_before_the_end_of_the_turn() -> None:
     drive(test())
 
 
-def test_full_queue_ends_the_connection_but_one_large_message_does_not() -> None:
+def test_full_send_queue_resets_the_connection_but_one_large_message_does_not() -> None:
     async def test() -> None:
         desk = Desk(queue_bytes_max=1000)
         desk.transport.backlog = 1000
@@ -116,7 +116,7 @@ def test_full_queue_ends_the_connection_but_one_large_message_does_not() -> None
     drive(test())
 
 
-def test_frames_sent_after_the_end_are_dropped() -> None:
+def test_frames_sent_after_the_connection_ended_are_dropped() -> None:
     async def test() -> None:
         desk = Desk()
         desk.connection.drop("over")
@@ -128,7 +128,7 @@ def test_frames_sent_after_the_end_are_dropped() -> None:
     drive(test())
 
 
-def test_silence_ends_the_connection() -> None:
+def test_connection_to_a_silent_peer_is_closed() -> None:
     async def test() -> None:
         desk = Desk(keepalive=2.0)
         desk.look(6.0)
@@ -140,7 +140,7 @@ def test_silence_ends_the_connection() -> None:
     drive(test())
 
 
-def test_progress_of_a_backlog_is_a_sign_of_life() -> None:
+def test_peer_that_drains_its_backlog_does_not_count_as_silent() -> None:
     """A slow peer cannot answer a ping that waits behind megabytes."""
 
     async def test() -> None:
@@ -159,7 +159,7 @@ def test_progress_of_a_backlog_is_a_sign_of_life() -> None:
     drive(test())
 
 
-def test_bytes_in_the_kernel_without_a_backlog_do_not_show_life() -> None:
+def test_bytes_accepted_by_the_kernel_do_not_count_as_a_sign_of_life() -> None:
     """The kernel of a stopped process accepts many bytes."""
 
     async def test() -> None:
@@ -188,7 +188,7 @@ def test_unfinished_frame_times_out() -> None:
 
 
 def test_large_frame_that_makes_progress_does_not_time_out() -> None:
-    """A slow link is not lost."""
+    """A slow link must not lose its connection."""
 
     async def test() -> None:
         desk = Desk(frame_timeout=10.0, keepalive=1000.0)
@@ -203,7 +203,7 @@ def test_large_frame_that_makes_progress_does_not_time_out() -> None:
     drive(test())
 
 
-def test_progress_of_the_kernel_queue_is_a_sign_of_life(
+def test_peer_that_drains_the_kernel_queue_does_not_count_as_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On a slow link a ping waits behind megabytes in the kernel's queue."""
@@ -222,7 +222,7 @@ def test_progress_of_the_kernel_queue_is_a_sign_of_life(
     drive(test())
 
 
-def test_paused_connection_is_not_silent() -> None:
+def test_paused_connection_does_not_count_as_silent() -> None:
     async def test() -> None:
         desk = Desk(keepalive=2.0)
         desk.connection.pause()
@@ -234,7 +234,7 @@ def test_paused_connection_is_not_silent() -> None:
     drive(test())
 
 
-def test_frames_after_an_invalid_one_are_ignored() -> None:
+def test_frames_after_an_invalid_frame_are_ignored() -> None:
     async def test() -> None:
         desk = Desk()
         desk.feed(PREAMBLE + frame(1, b"a") + frame(99) + frame(2, b"b"))
@@ -246,7 +246,7 @@ def test_frames_after_an_invalid_one_are_ignored() -> None:
     drive(test())
 
 
-def test_end_is_reported_once() -> None:
+def test_end_of_a_connection_is_reported_once() -> None:
     async def test() -> None:
         desk = Desk()
         desk.connection.fail("hostile", "first")
@@ -258,8 +258,8 @@ def test_end_is_reported_once() -> None:
     drive(test())
 
 
-def test_connection_whose_rest_is_not_read_is_closed_in_time() -> None:
-    """SEC-3: a refused client that did not read kept its connection and its memory."""
+def test_closing_connection_is_aborted_if_the_peer_does_not_read() -> None:
+    """SEC-3: otherwise a refused client that does not read would keep its connection."""
 
     async def test() -> None:
         desk = Desk(drain_timeout=2.0)
@@ -274,8 +274,8 @@ def test_connection_whose_rest_is_not_read_is_closed_in_time() -> None:
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_refusal_before_the_first_greeting_is_the_answer_to_it(closed: bool) -> None:
-    """SVC-7: a node that has no place refuses at once, and the reason was lost."""
+def test_early_refusal_is_the_answer_to_the_greeting(closed: bool) -> None:
+    """SVC-7: a full node refuses before it reads a greeting, and the client gets the reason."""
 
     async def test() -> None:
         desk = Desk()

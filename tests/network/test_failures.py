@@ -30,7 +30,7 @@ def guesses(failures: Failures, host: str, user: str, count: int) -> int:
     return count
 
 
-def test_user_can_be_guessed_a_few_times_then_rarely() -> None:
+def test_password_guesses_for_a_user_are_limited_to_a_low_rate() -> None:
     """SEC-2"""
     clock = Clock()
     failures = Failures(clock)
@@ -41,7 +41,7 @@ def test_user_can_be_guessed_a_few_times_then_rarely() -> None:
     assert guesses(failures, "10.0.0.1", "ann", 1000) == USER_AT_ONCE
 
 
-def test_other_users_and_hosts_are_not_delayed() -> None:
+def test_password_guesses_do_not_delay_other_users_and_hosts() -> None:
     """SEC-3"""
     failures = Failures(Clock())
     guesses(failures, "10.0.0.1", "ann", 1000)
@@ -49,7 +49,7 @@ def test_other_users_and_hosts_are_not_delayed() -> None:
     failures.begin("10.0.0.2", "ann")
 
 
-def test_host_cannot_try_many_users() -> None:
+def test_host_cannot_guess_passwords_of_many_users() -> None:
     """SEC-2"""
     failures = Failures(Clock())
     checked = sum(guesses(failures, "10.0.0.1", f"user {n}", 1) for n in range(1000))
@@ -71,7 +71,7 @@ def test_addresses_of_one_ipv6_network_share_a_budget() -> None:
     assert network_of("?") == "?"
 
 
-def test_memory_is_limited() -> None:
+def test_memory_for_failed_logins_is_limited() -> None:
     """SEC-3"""
     failures = Failures(Clock())
     for n in range(2 * KEYS_MAX):
@@ -79,8 +79,8 @@ def test_memory_is_limited() -> None:
     assert len(failures._due) == KEYS_MAX
 
 
-def test_node_stops_checking_passwords_of_a_guesser() -> None:
-    """SEC-2: the right password is not found out after too many wrong ones."""
+def test_node_stops_checking_passwords_after_too_many_failed_logins() -> None:
+    """SEC-2: after too many wrong passwords, the right one is refused too."""
 
     async def test() -> None:
         async with host(Users()) as node:
@@ -106,7 +106,7 @@ def test_client_that_knows_its_password_is_not_limited() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_forgiven_login_leaves_no_debt(count: int) -> None:
+def test_successful_login_does_not_count_as_a_failure(count: int) -> None:
     clock = Clock()
     failures = Failures(clock)
     failures.begin("10.0.0.1", "ann")

@@ -53,7 +53,7 @@ def test_every_split_of_a_stream_gives_the_same_frames() -> None:
         assert not made.unfinished
 
 
-def test_byte_by_byte_gives_the_same_frames() -> None:
+def test_stream_read_byte_by_byte_gives_the_same_frames() -> None:
     assert feed(framer(), (STREAM[i : i + 1] for i in range(len(STREAM)))) == FRAMES
 
 
@@ -68,7 +68,7 @@ def test_frames_of_every_size_pass_in_pieces_of_any_size(piece: int) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(5, 0, 20), (100_000, 3, MiB, 50_000, 2 * MiB)])
-def test_framers_that_share_buffers_do_not_mix(sizes: tuple[int, ...]) -> None:
+def test_framers_that_share_buffers_do_not_mix_their_frames(sizes: tuple[int, ...]) -> None:
     buffers = Buffers()
     framers = [Framer(buffers) for _ in range(3)]
     bodies = [[bytes([n]) * size for size in sizes] for n in range(3)]
@@ -89,12 +89,12 @@ def test_frames_before_the_handshake_have_a_small_limit() -> None:
     assert feed(framer(trusted=False), [PREAMBLE + fits]) == [(1, bytes(HELLO_BYTES_MAX))]
 
 
-def test_length_beyond_the_limit_is_refused_before_the_body() -> None:
+def test_frame_beyond_the_length_limit_is_refused_before_its_body_arrives() -> None:
     with pytest.raises(FrameTooLong):
         feed(framer(), [PREAMBLE, HEADER.pack(64 * MiB + 1, MESSAGE)])
 
 
-def test_announced_length_allocates_no_memory() -> None:
+def test_announced_frame_length_allocates_no_memory() -> None:
     made = framer()
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""Addresses to listen on, and the ones that need TLS."""
+"""Addresses to listen on, and which of them need TLS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.network.raw import Raw
 from tests.network.talk import LOOPS, drive, listening, port_of, reserve
 
 
-def test_reachable_port_needs_tls_or_insecure() -> None:
+def test_port_that_other_machines_can_reach_needs_tls_or_the_insecure_option() -> None:
     async def test() -> None:
         with pytest.raises(CannotListen, match=r"TLS is off; give this node a certificate, listen"):
             async with listening("0.0.0.0:0"):
@@ -22,7 +22,7 @@ def test_reachable_port_needs_tls_or_insecure() -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_port_in_use_is_named(loop: str) -> None:
+def test_error_names_the_port_that_is_in_use(loop: str) -> None:
     async def test() -> None:
         with reserve() as taken:
             taken.listen()
@@ -34,7 +34,7 @@ def test_port_in_use_is_named(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_localhost_is_loopback() -> None:
+def test_node_can_listen_on_localhost_without_tls() -> None:
     async def test() -> None:
         with reserve() as reserved:
             async with listening(f"localhost:{port_of(reserved)}"):
@@ -51,21 +51,21 @@ def test_localhost_is_loopback() -> None:
         ("localhost:0", "localhost", 0),
     ],
 )
-def test_address_has_a_host_and_a_port(address: str, host: str, port: int) -> None:
+def test_address_is_split_into_host_and_port(address: str, host: str, port: int) -> None:
     assert split(address) == (host, port)
 
 
 @pytest.mark.parametrize("address", ["", "a", "a:", ":1", "a:b", "::1:1", "a b:1", "a:1\n"])
-def test_other_texts_are_invalid_addresses(address: str) -> None:
+def test_malformed_address_is_rejected(address: str) -> None:
     with pytest.raises(BadAddress, match=r'write "host:port"'):
         split(address)
 
 
-def test_port_above_the_highest_is_named() -> None:
+def test_port_above_65535_is_rejected() -> None:
     with pytest.raises(BadAddress, match=r"a:65536: the port is too high \(limit 65535\)"):
         split("a:65536")
 
 
-def test_other_hosts_are_not_loopback() -> None:
+def test_only_localhost_and_loopback_addresses_count_as_loopback() -> None:
     assert all(map(is_loopback, ["localhost", "127.0.0.1", "127.9.9.9", "::1"]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "localhost.example", ""]))

@@ -45,7 +45,7 @@ async def logged_in(host: Host, user: str, password: str, name: str = "") -> Val
     return challenge
 
 
-def test_password_gives_the_principal() -> None:
+def test_client_with_a_password_logs_in_as_its_principal() -> None:
     """SEC-2"""
 
     async def test() -> None:
@@ -67,7 +67,7 @@ def test_password_gives_the_principal() -> None:
     drive(test())
 
 
-def test_token_gives_the_principal_and_a_name_of_its_own() -> None:
+def test_client_with_a_token_logs_in_as_its_principal_under_a_generated_name() -> None:
     """SEC-2"""
 
     async def test() -> None:
@@ -129,8 +129,8 @@ def test_anonymous_client_is_accepted_if_no_login_is_required() -> None:
     drive(test())
 
 
-def test_name_of_another_principal_is_refused_and_its_client_stays() -> None:
-    """SEC-2: a client cannot disconnect those of other principals."""
+def test_client_name_of_another_principal_is_refused() -> None:
+    """SEC-2: a client cannot disconnect clients of other principals."""
 
     async def test() -> None:
         users = Users()
@@ -159,7 +159,7 @@ def test_node_without_users_refuses_every_login() -> None:
 
 
 @pytest.mark.parametrize("answer", [Refusal("no"), Welcome("127.0.0.1:1", 1), hello(NodeId("x"))])
-def test_other_answers_to_a_challenge_close_the_connection(answer: Value) -> None:
+def test_wrong_answer_to_a_challenge_closes_the_connection(answer: Value) -> None:
     async def test() -> None:
         async with host(Users()) as node:
             exchange = ClientExchange("ann", "tulip", "a nonce of a client")
@@ -171,7 +171,7 @@ def test_other_answers_to_a_challenge_close_the_connection(answer: Value) -> Non
     drive(test())
 
 
-def test_login_that_is_not_finished_is_closed_in_time() -> None:
+def test_unfinished_login_is_closed_after_the_handshake_timeout() -> None:
     async def test() -> None:
         async with host(Users(), handshake_timeout=0.2) as node:
             exchange = ClientExchange("ann", "tulip", "a nonce of a client")

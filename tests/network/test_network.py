@@ -61,7 +61,7 @@ def test_timers_fire_in_order_of_time(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_node_receives_its_messages_to_itself() -> None:
+def test_node_receives_messages_that_it_sends_to_itself() -> None:
     async def test() -> None:
         async with Node() as a:
             a.request(Tell(a.me, b"note to self"))
@@ -122,7 +122,7 @@ def test_trace_has_each_input_and_its_effects() -> None:
 
 
 @every_loop
-def test_bug_in_a_protocol_ends_the_node(loop: str) -> None:
+def test_exception_in_a_protocol_stops_the_node(loop: str) -> None:
     async def test() -> None:
         started = asyncio.Event()
         a = Node(trace=lambda *step: started.set())
@@ -135,7 +135,7 @@ def test_bug_in_a_protocol_ends_the_node(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_bug_in_an_embedded_node_is_raised_at_its_exit() -> None:
+def test_exception_in_an_embedded_node_is_raised_when_it_exits() -> None:
     async def test() -> None:
         with pytest.raises(ZeroDivisionError):
             async with Node() as a:

@@ -102,7 +102,7 @@ def node(journal: FakeJournal, **options: Any) -> Node:
 
 
 @every_loop
-def test_independent_messages_leave_while_the_disk_is_busy(loop: str) -> None:
+def test_independent_messages_are_sent_while_the_disk_is_busy(loop: str) -> None:
     async def test() -> None:
         journal = FakeJournal(blocked=True)
         async with Node() as b, node(journal, **THREAD) as a:
@@ -122,7 +122,7 @@ def test_independent_messages_leave_while_the_disk_is_busy(loop: str) -> None:
 
 @every_loop
 @pytest.mark.parametrize("how", [INLINE, THREAD], ids=["inline", "thread"])
-def test_records_of_a_turn_share_one_sync(loop: str, how: dict[str, int]) -> None:
+def test_records_of_one_turn_of_the_loop_share_one_sync(loop: str, how: dict[str, int]) -> None:
     async def test() -> None:
         journal = FakeJournal()
         async with Node() as b, node(journal, **how) as a:
@@ -138,7 +138,7 @@ def test_records_of_a_turn_share_one_sync(loop: str, how: dict[str, int]) -> Non
     drive(test(), loop)
 
 
-def test_records_that_arrive_during_a_sync_share_the_next_one() -> None:
+def test_records_that_arrive_during_a_sync_share_the_next_sync() -> None:
     async def test() -> None:
         journal = FakeJournal(blocked=True)
         async with Node() as b, node(journal, **THREAD) as a:
@@ -155,7 +155,7 @@ def test_records_that_arrive_during_a_sync_share_the_next_one() -> None:
     drive(test())
 
 
-def test_small_group_is_synced_inline_and_a_large_one_in_a_thread() -> None:
+def test_small_group_of_records_is_synced_inline_and_a_large_group_in_a_thread() -> None:
     async def test() -> None:
         journal = FakeJournal()
         async with node(journal, inline_bytes_max=1000) as a:
@@ -219,7 +219,7 @@ def test_failed_sync_stops_the_node_and_drops_held_messages(how: dict[str, int])
 
 
 @pytest.mark.parametrize("more", [[], [b"not yet begun"]])
-def test_clean_stop_syncs_and_sends_everything(more: list[bytes]) -> None:
+def test_clean_stop_syncs_all_records_and_sends_all_messages(more: list[bytes]) -> None:
     async def test() -> None:
         journal = FakeJournal(blocked=True)
         async with Node() as b:
@@ -307,7 +307,7 @@ def test_journal_on_disk_restores_records(tmp_path: Path) -> None:
     drive(test())
 
 
-def test_without_a_journal_nothing_waits() -> None:
+def test_node_without_a_journal_delays_no_effects() -> None:
     async def test() -> None:
         async with Node() as a:
             a.request(TellDurably(a.me, b"x"))
@@ -316,7 +316,7 @@ def test_without_a_journal_nothing_waits() -> None:
     drive(test())
 
 
-def test_fake_journal_behaves_like_the_journal() -> None:
+def test_fake_journal_has_only_methods_of_the_real_journal() -> None:
     """Otherwise the tests above would prove nothing."""
     names = {name for name in vars(FakeJournal) if not name.startswith("_")}
     assert names <= set(dir(Journal))

@@ -35,7 +35,7 @@ class Arrived(Value):
 
 
 class Walker(Protocol):
-    """Appends a step and then sends itself the next one."""
+    """Appends a step, then sends itself the next step."""
 
     name = "walker"
     Request = Begin
@@ -68,7 +68,7 @@ def open_walker(path: Path, me: NodeId) -> tuple[Stack, Journal]:
     return stack, Journal.open(OsDisk(path), stack)
 
 
-def test_clean_stop_delivers_messages_of_the_node_to_itself(tmp_path: Path) -> None:
+def test_clean_stop_delivers_messages_that_the_node_sends_to_itself(tmp_path: Path) -> None:
     events: list[Value] = []
 
     async def walk() -> None:
@@ -84,7 +84,7 @@ def test_clean_stop_delivers_messages_of_the_node_to_itself(tmp_path: Path) -> N
     assert events == [Arrived()]
 
 
-def test_failing_listener_during_a_stop_is_raised_and_files_are_closed(
+def test_exception_of_an_event_handler_during_a_stop_is_raised(
     tmp_path: Path,
 ) -> None:
     async def walk() -> None:

@@ -103,7 +103,7 @@ def test_nodes_with_the_same_secret_can_communicate(loop: str) -> None:
 @pytest.mark.parametrize(
     ("theirs", "reason"), [(None, "requires the cluster secret"), (OTHER, "another cluster secret")]
 )
-def test_node_with_another_secret_or_none_is_refused(
+def test_node_with_a_different_or_no_secret_is_refused(
     theirs: ClusterSecret | None, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SEC-1"""
@@ -160,8 +160,8 @@ def test_proof_of_an_earlier_connection_is_refused() -> None:
     drive(test())
 
 
-def test_challenge_reflected_to_its_node_gives_no_entry() -> None:
-    """SEC-1: an attacker makes a node prove itself, and shows this proof to the same node."""
+def test_node_refuses_a_proof_that_it_computed_itself() -> None:
+    """SEC-1: an attacker makes a node compute a proof, and sends it back to the same node."""
 
     async def test() -> None:
         async with RawPeer() as pose, Node(secret=SECRET) as node:
@@ -205,7 +205,7 @@ def test_acceptor_without_the_secret_gets_no_messages(answer: str) -> None:
     drive(test())
 
 
-def test_secret_of_a_peer_does_not_serve_as_that_of_a_client() -> None:
+def test_proof_for_the_role_peer_is_refused_from_a_client() -> None:
     async def test() -> None:
         async with Host(secret=SECRET, logins=Users()) as node:
             said = msgspec.structs.replace(hello(node.me, "", role=CLIENT), nonce=NONCE)
@@ -281,7 +281,7 @@ def kinds(authority: Authority) -> dict[str, Files]:
         "clientAuth only",
     ],
 )
-def test_certificate_of_a_client_does_not_pass_as_a_node(
+def test_peer_without_a_node_certificate_is_refused(
     kind: str, loop: str, authority: Authority, node_tls: Tls
 ) -> None:
     """SEC-1"""
@@ -296,7 +296,7 @@ def test_certificate_of_a_client_does_not_pass_as_a_node(
     drive(test(), loop)
 
 
-def test_node_gives_no_messages_to_an_acceptor_that_is_not_a_node(
+def test_node_sends_no_messages_to_an_acceptor_without_a_node_certificate(
     authority: Authority, node_tls: Tls, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SEC-1"""
@@ -348,7 +348,7 @@ def test_secret_identifies_nodes_whose_tls_asks_for_no_certificates(authority: A
     drive(test())
 
 
-def test_cancelled_handshake_leaves_no_task() -> None:
+def test_handshake_that_times_out_leaves_no_task() -> None:
     async def test() -> None:
         async with Node(secret=SECRET, handshake_timeout=0.2) as node:
             async with attacker(node, nonce=NONCE) as (raw, _, _):

@@ -1,4 +1,4 @@
-"""The accepted connections of clients: owners with many make space for owners with few."""
+"""Client connections at the limit: owners with many make space for owners with few."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_owner_is_the_user_or_the_network_of_the_host() -> None:
     assert owner_of("", "2001:db8::1:2:7") == owner_of("", "2001:db8::f:8")
 
 
-def test_owner_with_the_most_connections_loses_its_newest_one() -> None:
-    """SEC-3: a host with many connections locked out every other client."""
+def test_owner_with_the_most_connections_loses_its_newest_connection() -> None:
+    """SEC-3: otherwise a host with many connections would lock out every other client."""
 
     def check(hall: Hall) -> None:
         many = [hall.enter(HOST) for _ in range(4)]
@@ -64,14 +64,14 @@ def test_owner_with_the_most_connections_loses_its_newest_one() -> None:
     in_hall(check, connections_max=4)
 
 
-def test_owner_cannot_take_the_last_connection_of_another() -> None:
+def test_owner_cannot_take_the_last_connection_of_another_owner() -> None:
     """SEC-3"""
 
     def check(hall: Hall) -> None:
         taken = [hall.enter(each) for each in (ANN, BOB, ANN)]
         with pytest.raises(Absent, match=r"with the role client \(limit 3\); .*connections_max"):
             hall.enter(BOB)
-        hall.enter(HOST)  # the newest one of ann makes space for a first one
+        hall.enter(HOST)  # closes the newest connection of ann
         assert [bool(each.ended) for each in taken] == [False, False, True]
         with pytest.raises(Absent):
             hall.enter("host 10.0.0.2")
@@ -80,7 +80,7 @@ def test_owner_cannot_take_the_last_connection_of_another() -> None:
     in_hall(check, connections_max=3)
 
 
-def test_users_and_hosts_have_limits_of_their_own() -> None:
+def test_users_and_hosts_have_separate_connection_limits() -> None:
     """SEC-3"""
 
     def check(hall: Hall) -> None:
@@ -97,7 +97,7 @@ def test_users_and_hosts_have_limits_of_their_own() -> None:
     in_hall(check, user_connections_max=1, host_connections_max=2)
 
 
-def test_closed_connection_leaves_its_seat() -> None:
+def test_closed_connection_frees_its_seat() -> None:
     async def test() -> None:
         hall = Hall(connections_max=1, peers_max=1)
         peer, ann = hall.take(PEER), hall.enter(ANN)

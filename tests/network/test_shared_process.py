@@ -69,7 +69,7 @@ def test_named_node_has_the_address_of_its_process(node: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "A", "a/b", "a b", "a_b", "a\n", "ä", "a" * 65])
-def test_node_name_is_short_and_plain(name: str) -> None:
+def test_invalid_node_name_is_rejected(name: str) -> None:
     with pytest.raises(BadAddress, match=r'write "host:port"'):
         split(f"127.0.0.1:7400/{name}")
 
@@ -78,7 +78,7 @@ def test_node_name_is_short_and_plain(name: str) -> None:
 
 
 @every_loop
-def test_peers_reach_each_stack_by_name(loop: str) -> None:
+def test_peers_reach_each_node_of_a_process_by_name(loop: str) -> None:
     async def test() -> None:
         async with (
             Node() as host,
@@ -160,7 +160,7 @@ def test_unknown_node_name_is_refused_temporarily(
         ("127.0.0.1:1/B", "{host}/a", "'127.0.0.1:1/B' is not an address"),
     ],
 )
-def test_secondary_nodes_check_ids_of_peers(sender: str, to: str, reason: str) -> None:
+def test_secondary_node_refuses_peers_with_invalid_ids(sender: str, to: str, reason: str) -> None:
     async def test() -> None:
         async with Node() as host, Secondary(host, "a"):
             raw = await Raw.dial(host.port)
@@ -189,7 +189,7 @@ def test_peer_retries_until_the_node_is_running() -> None:
     drive(test())
 
 
-# -- coming and going --
+# -- starting and stopping --
 
 
 @every_loop
@@ -269,7 +269,7 @@ def test_stopping_the_primary_closes_secondary_nodes_first(tmp_path: Path) -> No
 
 
 @every_loop
-def test_bug_in_a_secondary_node_ends_the_primary(loop: str) -> None:
+def test_exception_in_a_secondary_node_stops_the_primary(loop: str) -> None:
     async def test() -> None:
         started = asyncio.Event()
         host = Node(trace=lambda *step: started.set())
@@ -285,7 +285,7 @@ def test_bug_in_a_secondary_node_ends_the_primary(loop: str) -> None:
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_disk_failure_of_a_stopping_secondary_node_ends_the_primary(
+def test_disk_failure_of_a_stopping_secondary_node_stops_the_primary(
     tmp_path: Path, alone: bool
 ) -> None:
     async def test() -> None:
@@ -308,7 +308,7 @@ def test_disk_failure_of_a_stopping_secondary_node_ends_the_primary(
         drive(test())
 
 
-def test_tolerated_failure_ends_only_the_secondary_node() -> None:
+def test_tolerated_failure_stops_only_the_secondary_node() -> None:
     async def test() -> None:
         async with Node() as host, Secondary(host, "b") as b:
             with pytest.raises(ZeroDivisionError):
@@ -366,7 +366,7 @@ def test_local_message_waits_for_the_disk_of_its_sender(tmp_path: Path) -> None:
     drive(test())
 
 
-def test_local_node_is_watched_from_its_start_to_its_end() -> None:
+def test_watch_of_a_local_node_reports_when_the_node_is_down() -> None:
     async def test() -> None:
         async with Node() as host, Secondary(host, "b") as b:
             nobody = NodeId(f"{host.me}/a")

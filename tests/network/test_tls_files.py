@@ -1,4 +1,4 @@
-"""TLS files: checked at the start, with or without certificates of clients."""
+"""TLS files are checked at startup, and a client certificate gives the principal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
-def test_key_of_another_certificate_is_named(authority: Authority) -> None:
+def test_error_names_a_key_that_does_not_match_its_certificate(authority: Authority) -> None:
     """SEC-4"""
     one, other = authority.node(), authority.node()
     with pytest.raises(TlsUnusable, match=f"{other.key} is not the key of certificate"):
@@ -35,7 +35,7 @@ def test_key_of_another_certificate_is_named(authority: Authority) -> None:
 
 
 @pytest.mark.parametrize("missing", ["certificate", "key", "ca"])
-def test_missing_file_is_named(missing: str, authority: Authority, tmp_path: Path) -> None:
+def test_error_names_a_missing_tls_file(missing: str, authority: Authority, tmp_path: Path) -> None:
     """SEC-4"""
     node = authority.node()
     files: dict[str, Any] = {"certificate": node.certificate, "key": node.key, "ca": node.ca}
@@ -75,7 +75,7 @@ def test_key_that_everyone_can_read_is_logged(
     assert f"run chmod 600 {files.key}" in caplog.text
 
 
-def test_incomplete_files_are_refused(authority: Authority, tmp_path: Path) -> None:
+def test_incomplete_or_empty_tls_files_are_refused(authority: Authority, tmp_path: Path) -> None:
     files = authority.node()
     with pytest.raises(TlsUnusable, match="belong together"):
         Tls.from_files(certificate=files.certificate, ca=files.ca)
@@ -126,7 +126,7 @@ PLAIN = Certificate(0, 1, hosts=("node.example",))
 @pytest.mark.parametrize(
     ("certificate", "principal"), [(ANN, "ann"), (NODE, "oncecast:node"), (PLAIN, "")]
 )
-def test_certificate_gives_the_principal(
+def test_client_certificate_gives_the_principal(
     certificate: Certificate, principal: str, authority: Authority
 ) -> None:
     """SEC-2"""
@@ -142,7 +142,7 @@ def test_certificate_without_a_principal_is_not_a_login(authority: Authority) ->
         entry(Trust(tls=authority.node().tls(), logins=Users()), certificate=PLAIN)
 
 
-def test_before_the_first_user_only_local_clients_enter_without_a_certificate(
+def test_only_local_clients_enter_without_a_certificate_before_the_first_user_exists(
     authority: Authority,
 ) -> None:
     """SEC-2: TLS without client certificates does not authenticate a client."""

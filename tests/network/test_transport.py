@@ -51,7 +51,7 @@ def test_messages_arrive_once_and_in_order(loop: str) -> None:
 
 
 @every_loop
-def test_large_messages_pass_between_small_ones(loop: str) -> None:
+def test_large_and_small_messages_arrive_in_order(loop: str) -> None:
     async def test() -> None:
         async with Node() as a, Node() as b:
             a.request(Tell(b.me, b"connected"))
@@ -64,7 +64,7 @@ def test_large_messages_pass_between_small_ones(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_message_longer_than_a_frame_is_reported_and_keeps_the_link(
+def test_message_longer_than_a_frame_is_logged_and_the_link_stays(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def test() -> None:
@@ -79,7 +79,7 @@ def test_message_longer_than_a_frame_is_reported_and_keeps_the_link(
 
 
 @every_loop
-def test_unreachable_peer_is_down_once_per_watch(loop: str) -> None:
+def test_unreachable_peer_is_reported_down_once_per_watch(loop: str) -> None:
     async def test() -> None:
         with reserve() as nobody:
             peer = NodeId(f"127.0.0.1:{nobody.getsockname()[1]}")
@@ -95,7 +95,7 @@ def test_unreachable_peer_is_down_once_per_watch(loop: str) -> None:
 @pytest.mark.parametrize(
     "peer", ["nowhere", "127.0.0.1:99999", "a b:1", "a" * 70 + ".x:1", ":1", "\x00:1"]
 )
-def test_peer_with_an_invalid_address_is_down(peer: str) -> None:
+def test_peer_with_an_invalid_address_is_reported_down(peer: str) -> None:
     async def test() -> None:
         async with Node() as a:
             a.request(Keep(NodeId(peer)))
@@ -104,7 +104,7 @@ def test_peer_with_an_invalid_address_is_down(peer: str) -> None:
     drive(test())
 
 
-def test_watcher_of_a_stopped_peer_gets_down() -> None:
+def test_stopped_peer_is_reported_down_to_its_watcher() -> None:
     async def test() -> None:
         async with Node() as a:
             async with Node() as b, Node() as c:
@@ -119,7 +119,7 @@ def test_watcher_of_a_stopped_peer_gets_down() -> None:
     drive(test())
 
 
-def test_unwatched_peer_causes_no_down() -> None:
+def test_loss_of_an_unwatched_peer_is_not_reported() -> None:
     async def test() -> None:
         async with Node() as a:
             async with Node() as b, Node() as c:
@@ -149,7 +149,7 @@ def test_restarted_peer_is_dialled_again() -> None:
     drive(test())
 
 
-def test_peer_that_dials_us_is_dialled_at_once() -> None:
+def test_peer_that_connects_is_dialled_without_waiting_for_the_backoff() -> None:
     """Otherwise a restarted node would wait for the backoff of its peers."""
 
     async def test() -> None:
@@ -209,7 +209,7 @@ def test_peer_that_does_not_read_is_reset_and_reported(
 
 
 @every_loop
-def test_peer_that_answers_no_ping_is_down(loop: str) -> None:
+def test_peer_that_answers_no_ping_is_reported_down(loop: str) -> None:
     async def test() -> None:
         async with Node(keepalive=0.02) as a, RawPeer() as peer:
             a.request(Keep(peer.id))
@@ -221,7 +221,7 @@ def test_peer_that_answers_no_ping_is_down(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_peer_without_a_handshake_stays_down() -> None:
+def test_peer_that_never_answers_the_handshake_is_reported_down() -> None:
     """This is how a stopped process behaves: its kernel still accepts connections."""
 
     async def test() -> None:
@@ -234,7 +234,7 @@ def test_peer_without_a_handshake_stays_down() -> None:
     drive(test())
 
 
-def test_peer_that_answers_pings_is_up() -> None:
+def test_peer_that_answers_pings_is_not_reported_down() -> None:
     async def test() -> None:
         async with Node(keepalive=0.02) as a, RawPeer() as peer:
             a.request(Keep(peer.id))
@@ -261,7 +261,7 @@ def test_queue_to_a_disconnected_peer_is_limited() -> None:
     drive(test())
 
 
-def test_failed_attempt_drops_the_queue() -> None:
+def test_failed_connection_attempt_drops_the_queued_messages() -> None:
     async def test() -> None:
         async with Node(handshake_timeout=0.05, backoff_min=0.001) as a, RawPeer() as peer:
             a.request(Keep(peer.id))

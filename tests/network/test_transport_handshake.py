@@ -40,7 +40,7 @@ def test_hello_is_answered_with_a_welcome() -> None:
         ({"sender": "nonsense"}, "'nonsense' is not an address; write"),
     ],
 )
-def test_hello_is_refused_with_a_reason(
+def test_invalid_hello_is_refused_with_a_reason(
     change: dict[str, str], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> str:
@@ -67,7 +67,7 @@ def test_hello_is_refused_with_a_reason(
     assert "refused peer=127.0.0.1:" in caplog.text
 
 
-def test_refused_side_logs_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_node_logs_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         async with Node(cluster="red") as a, Node(cluster="blue") as b:
             a.request(Keep(b.me))
@@ -90,7 +90,7 @@ def test_node_that_dials_itself_is_refused() -> None:
     drive(test())
 
 
-def test_answer_of_another_node_is_refused() -> None:
+def test_welcome_from_an_unexpected_node_is_refused() -> None:
     async def test() -> None:
         async with Node() as a, RawPeer() as peer:
             a.request(Keep(peer.id))
@@ -154,7 +154,7 @@ def test_concurrent_connections_are_independent() -> None:
     drive(test())
 
 
-def test_both_sides_send_the_preamble() -> None:
+def test_acceptor_sends_the_preamble_without_waiting_for_the_dialler() -> None:
     async def test() -> None:
         async with Node() as a:
             raw = await Raw.dial(a.port)

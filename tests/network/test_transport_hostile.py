@@ -142,7 +142,7 @@ def test_peer_can_connect_during_many_pending_handshakes(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_number_of_connections_is_limited() -> None:
+def test_number_of_peer_connections_is_limited() -> None:
     async def test() -> None:
         async with Node(peers_max=3) as node:
             raws = [await Raw.dial(node.port) for _ in range(3)]

@@ -29,7 +29,7 @@ def tls(authority: Authority) -> Tls:
 
 
 @every_loop
-def test_nodes_of_one_authority_can_communicate(loop: str, tls: Tls) -> None:
+def test_nodes_with_certificates_of_one_authority_can_communicate(loop: str, tls: Tls) -> None:
     async def test() -> None:
         async with Node(tls=tls) as a, Node(tls=tls) as b:
             a.request(Tell(b.me, b"x"))
@@ -58,7 +58,7 @@ def test_certificate_is_valid_for_all_nodes_of_its_process(loop: str, tls: Tls) 
 
 
 @every_loop
-def test_lost_tls_peer_is_noticed(loop: str, tls: Tls) -> None:
+def test_lost_tls_peer_is_reported_down(loop: str, tls: Tls) -> None:
     async def test() -> None:
         async with Node(tls=tls) as a:
             async with Node(tls=tls) as b:
@@ -90,7 +90,7 @@ def test_plain_bytes_close_a_tls_connection(
 
 
 @every_loop
-def test_peer_that_leaves_during_the_tls_handshake_is_not_hostile(
+def test_peer_that_leaves_during_the_tls_handshake_does_not_count_as_hostile(
     loop: str, tls: Tls, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "oncecast.network")
@@ -124,7 +124,7 @@ def test_certificate_of_another_authority_is_refused(loop: str, tls: Tls, tmp_pa
     drive(test(), loop)
 
 
-def test_nodes_with_and_without_tls_log_the_reason(
+def test_nodes_log_the_reason_if_only_one_of_them_uses_tls(
     tls: Tls, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
@@ -154,7 +154,7 @@ def test_certificate_for_another_host_is_refused(
     assert "elsewhere.example, oncecast:node; use a certificate that has 127.0.0.1" in caplog.text
 
 
-def test_invalid_certificate_files_are_named(tmp_path: Path) -> None:
+def test_error_names_an_invalid_certificate_file(tmp_path: Path) -> None:
     broken = tmp_path / "broken.pem"
     broken.write_text("hello")
     with pytest.raises(TlsUnusable, match=r"broken\.pem.*use existing PEM files"):
@@ -164,7 +164,7 @@ def test_invalid_certificate_files_are_named(tmp_path: Path) -> None:
         Tls.from_files(certificate=missing, key=missing, ca=missing)
 
 
-def test_lax_tls_contexts_are_refused(tls: Tls) -> None:
+def test_insecure_tls_contexts_are_refused(tls: Tls) -> None:
     unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unchecked.check_hostname = False
     with pytest.raises(TlsUnusable, match="client context accepts nodes without a valid"):

@@ -75,7 +75,7 @@ def made() -> tuple[Loop, Turns]:
     return loop, Turns(cast(Any, loop))
 
 
-def test_turn_ends_after_its_time_and_the_rest_waits() -> None:
+def test_work_beyond_the_time_of_a_turn_waits_for_the_next_turn() -> None:
     """SEC-3"""
     loop, turns = made()
     log: list[str] = []
@@ -87,8 +87,8 @@ def test_turn_ends_after_its_time_and_the_rest_waits() -> None:
     assert worked < len(log) <= 2 * worked + 1
 
 
-def test_client_that_asks_for_little_is_served_first() -> None:
-    """SEC-3: a client that asks for much does not delay it by more than one turn."""
+def test_client_with_little_work_is_served_first() -> None:
+    """SEC-3: clients with much work delay it by at most one turn."""
     loop, turns = made()
     log: list[str] = []
     honest = Worker(loop, "honest", 0, 0.0001, log)
@@ -103,8 +103,8 @@ def test_client_that_asks_for_little_is_served_first() -> None:
     assert log[0] == "honest"
 
 
-def test_new_connection_has_no_advantage() -> None:
-    """SEC-3: a client must not reconnect to go first."""
+def test_new_connection_gets_no_more_time_than_older_connections() -> None:
+    """SEC-3: a client must not gain time by reconnecting."""
     loop, turns = made()
     log: list[str] = []
     for name in "abcdefgh":
@@ -120,7 +120,7 @@ def test_new_connection_has_no_advantage() -> None:
     assert 0 < log.count("again") <= log.count("a") + 1
 
 
-def test_unused_time_adds_up_to_a_limit() -> None:
+def test_unused_time_of_a_client_accumulates_only_up_to_a_limit() -> None:
     """SEC-3: a client that was idle for long must not hold the loop afterwards."""
     loop, turns = made()
     log: list[str] = []
@@ -136,7 +136,7 @@ def test_unused_time_adds_up_to_a_limit() -> None:
     assert ahead * SHARE_SECONDS <= SAVED_SECONDS + 2 * SHARE_SECONDS
 
 
-def test_all_clients_get_the_same_time() -> None:
+def test_clients_with_cheap_and_costly_work_get_the_same_time() -> None:
     """SEC-3"""
     loop, turns = made()
     log: list[str] = []
@@ -149,18 +149,18 @@ def test_all_clients_get_the_same_time() -> None:
     assert 0.9 < times[0] / times[1] < 1.1
 
 
-def test_connection_works_at_once_if_none_waits() -> None:
+def test_connection_is_served_at_once_if_no_other_connection_waits() -> None:
     loop, turns = made()
     one, two = Worker(loop, "a", 1, 0.0, []), Worker(loop, "b", 0, 0.0, [])
     assert turns.begin(one) == TURN_SECONDS
     loop.now = TURN_SECONDS
-    assert turns.begin(one) == 0.0  # every client has used up a turn
+    assert turns.begin(one) == 0.0  # the time of this turn is used up
     loop.turn()
     assert turns.begin(one) == 2 * TURN_SECONDS
     loop.turn()
     turns.queue(one)
     assert turns.begin(one) == 0.0
-    assert turns.begin(two) == TURN_SECONDS + SHARE_SECONDS  # no more than a share
+    assert turns.begin(two) == TURN_SECONDS + SHARE_SECONDS  # at most one share
     loop.turn()
     loop.turn()
     assert loop.calls == []  # an idle node does nothing
@@ -192,8 +192,8 @@ def crowd(loop: Loop, turns: Turns, accounts: int, each: int, log: list[str]) ->
             turns.queue(worker)
 
 
-def test_account_that_asks_for_more_than_an_equal_part_is_still_served_first() -> None:
-    """SEC-3: 64 hosts with 1,000 connections delayed each request of another host by seconds."""
+def test_light_account_that_uses_more_than_an_equal_part_is_still_served_first() -> None:
+    """SEC-3: otherwise a crowd of 64 hosts would delay each request of another host by seconds."""
     loop, turns = made()
     log: list[str] = []
     crowd(loop, turns, 64, 16, log)
@@ -201,7 +201,7 @@ def test_account_that_asks_for_more_than_an_equal_part_is_still_served_first() -
     turns.join(honest, "honest")
     for _ in range(100):  # by now, all accounts of the crowd are busy
         loop.turn()
-    for _ in range(1000):  # an eighth of the time, of which an equal part is a 65th
+    for _ in range(1000):  # it uses an eighth of the time; an equal part is a 65th
         log.clear()
         honest.left = 1
         turns.queue(honest)
@@ -209,8 +209,8 @@ def test_account_that_asks_for_more_than_an_equal_part_is_still_served_first() -
         assert log[0] == "honest"
 
 
-def test_accounts_share_the_loop_and_not_connections() -> None:
-    """SEC-3: an account with many connections gets no more than one with few."""
+def test_loop_time_is_shared_by_accounts_and_not_by_connections() -> None:
+    """SEC-3: an account with many connections gets no more time than an account with few."""
     loop, turns = made()
     log: list[str] = []
     crowd(loop, turns, 1, 100, log)
@@ -222,7 +222,7 @@ def test_accounts_share_the_loop_and_not_connections() -> None:
     assert abs(log.count("one") - log.count("crowd 0")) <= 3
 
 
-def test_light_accounts_do_not_starve_busy_ones() -> None:
+def test_light_accounts_do_not_starve_busy_accounts() -> None:
     """SEC-3: clients that send one request at a time from many hosts get a part of each turn."""
     loop, turns = made()
     log: list[str] = []
@@ -239,8 +239,8 @@ def test_light_accounts_do_not_starve_busy_ones() -> None:
     assert log.count("light") > 0
 
 
-def test_slowest_client_is_reset_if_all_have_too_many_unsent_bytes() -> None:
-    """SEC-3: eight clients that did not read their scans took a gigabyte."""
+def test_client_with_the_most_unsent_bytes_is_reset_if_the_total_is_too_large() -> None:
+    """SEC-3: otherwise eight clients that do not read their scans would use a gigabyte."""
     loop, log = Loop(), list[str]()
     backlogs = Backlogs(10 * NOTED_BYTES)
     small, large, read = (Worker(loop, name, 0, 0.0, log) for name in ("s", "l", "r"))
@@ -335,8 +335,8 @@ def test_frames_of_one_read_are_handled_in_several_turns() -> None:
     drive(test())
 
 
-def test_bytes_are_not_split_into_frames_before_their_turn() -> None:
-    """SEC-3: reads of many small frames held the loop for 36 ms, outside of all turns."""
+def test_bytes_are_split_into_frames_only_in_the_turn_of_their_client() -> None:
+    """SEC-3: otherwise reads of many small frames would hold the loop outside of all turns."""
 
     async def test() -> None:
         wires = Wired()
@@ -401,7 +401,7 @@ def test_client_that_does_not_read_is_not_served() -> None:
     drive(test())
 
 
-def test_frames_wait_while_the_node_is_paused() -> None:
+def test_frames_wait_while_their_connection_is_paused() -> None:
     async def test() -> None:
         client = Client(Wired())
         client.feed(b"".join(FRAMES))
@@ -429,7 +429,7 @@ def test_invalid_frame_in_a_later_turn_ends_the_connection() -> None:
     drive(test())
 
 
-def test_frames_of_a_closed_connection_are_forgotten() -> None:
+def test_frames_of_a_closed_connection_are_dropped() -> None:
     async def test() -> None:
         client = Client(Wired())
         client.feed(b"".join(FRAMES))
@@ -442,7 +442,7 @@ def test_frames_of_a_closed_connection_are_forgotten() -> None:
 
 
 def test_stalled_client_counts_as_silent() -> None:
-    """SEC-3: a client that reads nothing does not stay for good."""
+    """SEC-3: a client that reads nothing does not stay connected forever."""
 
     async def test() -> None:
         client = Client(Wired(), slow=False)
@@ -467,6 +467,6 @@ def test_peer_does_not_take_turns() -> None:
     drive(test())
 
 
-def test_turn_is_short() -> None:
+def test_turn_is_limited_to_five_milliseconds() -> None:
     """SEC-3: no input holds the loop for more than a few milliseconds."""
     assert module.TURN_SECONDS <= 0.005

@@ -37,12 +37,12 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         Inbox, "back", "if offset < acked and self.auto_ack:", "if False:",
     ),
     "killed persistent reader leaves a subscription at each restart": (
-        streams.test_persistent_reader_takes_over_from_a_killed_one,
+        streams.test_persistent_reader_takes_over_from_a_killed_reader,
         persistent, "reader_name",
         "if client.parts.options.durable_name else platform.node()", "",
     ),
     "persistent reader goes on from the cursor of a killed one": (
-        streams.test_persistent_reader_takes_over_from_a_killed_one,
+        streams.test_persistent_reader_takes_over_from_a_killed_reader,
         persistent.PersistentReader, "_feed", "await subscription.seek(EARLIEST)", "pass",
     ),
     "idle consumer acknowledges nothing": (

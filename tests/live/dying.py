@@ -33,7 +33,7 @@ TURNS = 4  # of the loop, until sent bytes have reached the kernel
 
 
 class Strike:
-    """Dies at the n-th arrival at the point, counted from the first put on."""
+    """Kills the process at the n-th arrival at the point, counted from the first put on."""
 
     def __init__(self, point: Point, times: int) -> None:
         self._point, self._left = point, times

@@ -64,7 +64,7 @@ def lines(out: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_users_get_only_what_rules_allow(users: None, oncecast: Run) -> None:
+def test_users_may_do_only_what_rules_allow(users: None, oncecast: Run) -> None:
     """SEC-2"""
     assert oncecast("topic", "list")[0] != ExitStatus.OK  # without a login
     assert oncecast("topic", "create", "news", user="bob")[0] == ExitStatus.NOT_ALLOWED
@@ -84,7 +84,7 @@ def test_users_get_only_what_rules_allow(users: None, oncecast: Run) -> None:
     assert oncecast("user", "list", user="bob")[0] == ExitStatus.NOT_ALLOWED
 
 
-def test_lists_show_users_and_rules(users: None, oncecast: Run) -> None:
+def test_list_commands_show_users_and_rules(users: None, oncecast: Run) -> None:
     assert oncecast("user", "list", user="ann")[1] == "ann\nbob\n"
     assert oncecast("rule", "allow", "bob", "--use", "jobs*", user="ann")[0] == ExitStatus.OK
     assert lines(oncecast("rule", "list", "--json", user="ann")[1]) == [
@@ -96,7 +96,7 @@ def test_lists_show_users_and_rules(users: None, oncecast: Run) -> None:
     assert row.split() == ["bob", "jobs*"]
 
 
-def test_password_is_changed_and_the_user_removed(
+def test_administrator_can_change_a_password_and_remove_a_user(
     users: None, oncecast: Run, tmp_path: Path
 ) -> None:
     """SEC-2"""
@@ -114,7 +114,9 @@ def test_password_is_changed_and_the_user_removed(
     assert oncecast(*words, user="ann")[0] == ExitStatus.NOT_FOUND
     again = ("user", "add", "ann", "--new-password-file", str(file))
     assert oncecast(*again, user="ann")[0] == ExitStatus.NOT_ALLOWED
-    assert oncecast("user", "remove", "ann", user="ann")[0] != ExitStatus.OK  # the last one
+    assert (
+        oncecast("user", "remove", "ann", user="ann")[0] != ExitStatus.OK
+    )  # the last administrator
 
 
 def test_token_logs_in_until_it_is_revoked(users: None, oncecast: Run, tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def test_token_logs_in_until_it_is_revoked(users: None, oncecast: Run, tmp_path:
     assert "never" in oncecast("token", "list", user="ann")[1]
 
 
-def test_password_is_asked_for_at_a_terminal(
+def test_user_add_prompts_for_a_password_at_a_terminal(
     oncecast: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SEC-4"""
@@ -162,7 +164,7 @@ def test_password_is_asked_for_at_a_terminal(
         (["rule", "allow", "bob", "put", "--topic", "x", "--use", "y"], "not allowed with"),
     ],
 )
-def test_wrong_words_are_refused(
+def test_rule_with_an_unknown_verb_or_conflicting_options_is_a_usage_error(
     words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as end:

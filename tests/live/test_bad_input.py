@@ -98,7 +98,7 @@ def test_arguments_that_are_not_utf8_are_rejected(node: Process) -> None:
         assert "Traceback" not in err
 
 
-def test_name_can_have_255_bytes(oncecast: Command) -> None:
+def test_topic_name_can_have_255_bytes(oncecast: Command) -> None:
     """SVC-1"""
     topic = "é" * 127 + "x"
     oncecast("sub", topic)
@@ -116,7 +116,7 @@ def test_name_can_have_255_bytes(oncecast: Command) -> None:
     ],
     ids=" ".join,
 )
-def test_positions_and_ages_out_of_range_are_wrong_usage(
+def test_position_or_age_out_of_range_is_a_usage_error(
     oncecast: Command, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
@@ -175,7 +175,7 @@ def test_unknown_subscription_is_not_found(oncecast: Command) -> None:
     assert "topic 'known' has no subscription 'other'; create it with `oncecast sub`" in err
 
 
-def test_put_of_a_wrong_epoch_is_fenced_and_adds_nothing(tmp_path: Path) -> None:
+def test_put_with_a_wrong_epoch_is_fenced_and_stores_nothing(tmp_path: Path) -> None:
     """SVC-8"""
     with serving(tmp_path / "data") as node, guest(node.port, "me") as client:
         epoch, sequence = opened(client)
@@ -251,10 +251,10 @@ def test_error_names_an_unusable_data_directory(tmp_path: Path) -> None:
         assert "use a writable directory" in ended.stderr
 
 
-def test_directory_of_another_format_is_not_changed(
+def test_node_does_not_change_a_directory_of_a_newer_format(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SVC-10: an older version must not change the files of a newer one."""
+    """SVC-10: an older version must not change the files of a newer version."""
     monkeypatch.setattr(segment, "VERSION", segment.VERSION + 1)
     disk = OsDisk(tmp_path / "data")
     log = Log.open(disk)
@@ -272,7 +272,7 @@ def files(directory: Path) -> dict[str, bytes]:
     return {each.name: each.read_bytes() for each in directory.iterdir() if each.name != "LOCK"}
 
 
-def test_invalid_config_file_is_wrong_usage(tmp_path: Path) -> None:
+def test_invalid_config_file_is_a_usage_error(tmp_path: Path) -> None:
     for number, garbage in enumerate((b"\xff\xfe\x00", b"data = ", b"data = [1]", b"[data]\nx=1")):
         config = tmp_path / f"{number}.toml"
         config.write_bytes(garbage)
@@ -333,7 +333,7 @@ def test_node_with_a_full_disk_rejects_puts_until_space_is_free(tmp_path: Path) 
         assert (len(got), got[-1]) == (56, "again")  # "late" was lost with its process
 
 
-def test_node_stops_on_a_failed_write_and_loses_nothing(
+def test_node_stops_on_a_failed_write_and_keeps_stored_messages(
     tmp_path: Path,
 ) -> None:
     """SVC-10: acknowledged messages survive."""

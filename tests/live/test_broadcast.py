@@ -73,7 +73,7 @@ def test_suspended_node_costs_its_peers_bounded_memory(tmp_path: Path) -> None:
         assert [node.end(signal.SIGTERM) for node in cluster] == [0] * 5
 
 
-def test_broken_disk_ends_the_process_with_status_1(tmp_path: Path) -> None:
+def test_process_with_a_broken_disk_exits_with_status_1(tmp_path: Path) -> None:
     """SVC-10"""
     with children(tmp_path, 1, "--broken-disk") as (node,):
         node.start([])
@@ -82,7 +82,7 @@ def test_broken_disk_ends_the_process_with_status_1(tmp_path: Path) -> None:
         assert "SyncFailed: the disk is broken" in node.log_text()
 
 
-def test_node_ends_with_its_standard_input(tmp_path: Path) -> None:
+def test_node_exits_when_its_standard_input_is_closed(tmp_path: Path) -> None:
     with children(tmp_path, 1) as (node,):
         node.start([])
         assert node.process is not None

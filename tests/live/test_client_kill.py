@@ -1,4 +1,4 @@
-"""Kill -9 of a node or a publisher: each message arrives once and in order."""
+"""Each message arrives once and in order when a node or a publisher is killed."""
 
 from __future__ import annotations
 

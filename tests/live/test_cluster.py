@@ -55,7 +55,7 @@ def cluster(
 # Inspect and change
 
 
-def test_joined_nodes_are_members(group: Replicas, cluster: Command) -> None:
+def test_nodes_that_joined_are_members_of_the_group(group: Replicas, cluster: Command) -> None:
     """REP-4, CLI-1"""
     leader = group.settled()
     status, out, _ = cluster("cluster", "status", "--json")
@@ -115,7 +115,7 @@ def test_follower_serves_a_scan_of_a_fixed_range(group: Replicas) -> None:
     until("a follower serves the scan", by_follower)
 
 
-def test_leadership_is_transferred(group: Replicas, cluster: Command) -> None:
+def test_transfer_leader_makes_the_given_node_the_leader(group: Replicas, cluster: Command) -> None:
     """REP-3"""
     successor = group.backup()
     status, out, err = cluster("cluster", "transfer-leader", successor.address)
@@ -152,7 +152,9 @@ def test_stopping_leader_hands_over_before_its_process_ends(group: Replicas) -> 
     group.restart(leader)
 
 
-def test_removed_member_returns_only_when_added(group: Replicas, cluster: Command) -> None:
+def test_removed_member_returns_only_when_it_is_added_again(
+    group: Replicas, cluster: Command
+) -> None:
     """REP-4"""
     gone = group.backup()
     status, out, _ = cluster("cluster", "remove", gone.address, "--json")
@@ -169,7 +171,7 @@ def test_removed_member_returns_only_when_added(group: Replicas, cluster: Comman
 
 
 def test_node_removed_while_down_joins_again(group: Replicas, cluster: Command) -> None:
-    """REP-2: it is a member by its log, and the group still has a free seat."""
+    """REP-2: its own log says that it is a member, and the group has a free seat."""
     gone = group.backup()
     gone.end(signal.SIGKILL)
 
@@ -217,7 +219,7 @@ def test_invalid_changes_of_the_group_are_rejected(group: Replicas, cluster: Com
     )
 
 
-def test_limit_that_differs_from_the_leaders_is_logged(group: Replicas) -> None:
+def test_node_logs_a_limit_that_differs_from_the_limit_of_the_leader(group: Replicas) -> None:
     """SVC-7: a follower could not store a batch that the leader accepts."""
     odd = group.backup()
     for flags in (("--batch-bytes-max", "1000000"), ()):
@@ -315,7 +317,7 @@ def test_group_continues_without_a_replica_that_cannot_write(
     assert got.splitlines() == ["before", large.decode(), "without it"]
 
 
-def test_founder_without_disk_and_peers_stops(group: Replicas) -> None:
+def test_founder_that_lost_its_disk_stops_if_it_starts_without_join(group: Replicas) -> None:
     """REP-1: it starts another group, then hears from its former group."""
     founder, *_ = group.all
     founder.end(signal.SIGKILL)
@@ -375,7 +377,7 @@ def test_group_recovers_when_all_nodes_are_killed(group: Replicas, cluster: Comm
 # Foreign nodes
 
 
-def test_group_with_tls_refuses_nodes_without(tmp_path: Path) -> None:
+def test_group_with_tls_refuses_nodes_without_tls(tmp_path: Path) -> None:
     """SVC-12"""
     files = Files(tmp_path / "pem")
     certificate, key = files.names
@@ -472,7 +474,7 @@ class FakeProcess:
         self.command = command
 
 
-def test_cluster_up_makes_a_group_of_all_its_nodes(
+def test_cluster_up_starts_one_group_of_all_its_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", FakeProcess)
@@ -499,7 +501,7 @@ def test_cluster_up_makes_a_group_of_all_its_nodes(
         ("\udce9:1", "is not an address"),
     ],
 )
-def test_invalid_address_is_wrong_usage(
+def test_invalid_node_address_is_a_usage_error(
     verb: str, node: str, fact: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
@@ -508,12 +510,12 @@ def test_invalid_address_is_wrong_usage(
     assert fact in capsys.readouterr().err
 
 
-def test_ports_above_the_highest_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cluster_up_rejects_ports_above_65535(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(("cluster", "up", "-n", "3", "--port", "65534")) == ExitStatus.FAILURE
     assert "3 nodes from port 65534 on need ports above 65535" in capsys.readouterr().err
 
 
-def test_port_in_use_is_reported_before_nodes_start(
+def test_cluster_up_reports_a_port_in_use_before_it_starts_nodes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -526,7 +528,7 @@ def test_port_in_use_is_reported_before_nodes_start(
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "any"])
-def test_invalid_port_is_wrong_usage(port: str) -> None:
+def test_invalid_port_is_a_usage_error(port: str) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(("cluster", "up", "--port", port))
     assert exit_.value.code == ExitStatus.USAGE

@@ -50,7 +50,7 @@ def shown(process: subprocess.Popen[str], last: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_get_acknowledges_printed_messages(
+def test_get_acknowledges_the_messages_that_it_has_printed(
     node: Process, client: blocking.Client, number: signal.Signals
 ) -> None:
     """SVC-3 CLI-3: while it waits for more, and when it is stopped."""
@@ -81,7 +81,9 @@ def test_stopped_shell_closes_its_subscriptions(
     assert (view(client).lag, view(client).attached) == (0, False)
 
 
-def test_stopped_put_stores_the_lines_it_has_read(node: Process, client: blocking.Client) -> None:
+def test_stopped_put_stores_the_lines_that_it_has_read(
+    node: Process, client: blocking.Client
+) -> None:
     """SVC-2 CLI-3"""
     with running(node, "put", "t", "-") as put:
         assert put.stdin is not None

@@ -60,7 +60,7 @@ def test_json_of_a_message_has_all_its_fields(oncecast: Command, topic: str) -> 
     }
 
 
-def test_kept_message_is_redelivered_and_marked(oncecast: Command, topic: str) -> None:
+def test_message_read_with_keep_is_redelivered_and_marked(oncecast: Command, topic: str) -> None:
     oncecast("sub", topic)
     oncecast("put", topic, "v")
     seen = [lines(oncecast("get", topic, "--keep", "--json")[1])[0] for _ in range(2)]
@@ -192,7 +192,9 @@ def test_seek_changes_the_lag(oncecast: Command, topic: str) -> None:
     assert re.search(r"default +1 +2  no", oncecast("subs", "list")[1])
 
 
-def test_missing_offset_is_reported_as_moved(oncecast: Command, topic: str) -> None:
+def test_seek_to_a_missing_offset_reports_where_the_subscription_moved(
+    oncecast: Command, topic: str
+) -> None:
     """SVC-7: an offset beyond the end, or no longer kept, is reported but not an error."""
     oncecast("sub", topic)
     oncecast("put", topic, "a", "b", "c")
@@ -263,7 +265,7 @@ def test_status_shows_the_node_and_its_version(oncecast: Command, node: Process)
     ],
     ids=lambda each: " ".join(each)[:30] if isinstance(each, tuple) else "",
 )
-def test_error_is_one_line_with_its_status(
+def test_failed_command_prints_one_line_and_exits_with_its_status(
     oncecast: Command, words: tuple[str, ...], status: int, fact: str
 ) -> None:
     """SVC-7"""
@@ -280,7 +282,7 @@ def test_missing_subscription_is_not_found(oncecast: Command, topic: str) -> Non
         assert (status, "'other'" in err) == (ExitStatus.NOT_FOUND, True), words
 
 
-def test_error_without_a_node_has_the_remedy(
+def test_command_without_a_running_node_suggests_to_start_one(
     oncecast: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connecting, "CONNECT_TIMEOUT", 0.1)
@@ -303,7 +305,7 @@ def test_error_without_a_node_has_the_remedy(
     ],
     ids=" ".join,
 )
-def test_invalid_arguments_are_wrong_usage(words: tuple[str, ...]) -> None:
+def test_invalid_argument_is_a_usage_error(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(words)
     assert exit_.value.code == ExitStatus.USAGE

@@ -116,7 +116,7 @@ def test_invalid_time_is_rejected(name: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
-def test_negative_or_endless_grace_is_rejected(value: float) -> None:
+def test_negative_or_infinite_grace_is_rejected(value: float) -> None:
     """DDS-4"""
     with pytest.raises(
         ValueError, match=r"grace is .* s; use 0 or a positive, finite number of seconds"
@@ -134,7 +134,7 @@ def test_second_member_with_the_same_address_is_rejected() -> None:
     within(30.0, story())
 
 
-def test_lock_has_one_holder_and_growing_tokens() -> None:
+def test_lock_has_one_holder_at_a_time_and_increasing_tokens() -> None:
     """DDS-4"""
 
     async def story() -> None:
@@ -160,7 +160,7 @@ def test_lock_has_one_holder_and_growing_tokens() -> None:
     within(60.0, story())
 
 
-def test_lock_is_renewed_while_held_and_lapses_without_a_majority() -> None:
+def test_held_lock_is_renewed_and_lapses_without_a_majority() -> None:
     """DDS-4"""
 
     async def story() -> None:
@@ -184,7 +184,7 @@ def test_lock_is_renewed_while_held_and_lapses_without_a_majority() -> None:
     within(60.0, story())
 
 
-def test_each_element_goes_to_one_taker() -> None:
+def test_each_element_of_a_queue_goes_to_one_process() -> None:
     """DDS-5"""
 
     async def story() -> None:
@@ -207,7 +207,7 @@ def test_each_element_goes_to_one_taker() -> None:
     within(60.0, story())
 
 
-def test_element_that_arrives_after_the_timeout_is_not_lost() -> None:
+def test_queue_element_that_arrives_after_the_timeout_is_not_lost() -> None:
     """DDS-5"""
 
     async def story() -> None:
@@ -227,7 +227,7 @@ def test_element_that_arrives_after_the_timeout_is_not_lost() -> None:
     within(30.0, story())
 
 
-def test_deposited_element_survives_its_process() -> None:
+def test_deposited_element_outlives_the_process_that_deposited_it() -> None:
     """DDS-5"""
 
     async def story() -> None:
@@ -288,7 +288,7 @@ def test_stopped_node_neither_holds_locks_nor_leads() -> None:
     within(30.0, story())
 
 
-def test_blocking_api_works_like_the_async_one() -> None:
+def test_blocking_api_works_like_the_async_api() -> None:
     """DDS-4 DDS-5"""
     with (
         blocking.join("127.0.0.1:0", **FAST) as one,

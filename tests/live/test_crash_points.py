@@ -87,7 +87,7 @@ def read_all(address: str, topic: str) -> list[int]:
 
 
 @pytest.mark.parametrize("point", deaths("publisher"), ids=str)
-def test_next_publisher_continues_after_a_crash(
+def test_next_publisher_continues_where_a_crashed_publisher_stopped(
     point: Point, address: str, topic: str, tmp_path: Path
 ) -> None:
     """SVC-2 SVC-12 SVC-13"""
@@ -102,7 +102,9 @@ def test_next_publisher_continues_after_a_crash(
     assert len(numbers) > max(map(int, promised), default=-1)
 
 
-def test_older_publisher_is_fenced_by_a_newer_one(address: str, topic: str, tmp_path: Path) -> None:
+def test_newer_publisher_fences_an_older_publisher_of_the_same_name(
+    address: str, topic: str, tmp_path: Path
+) -> None:
     """SVC-8 SVC-13: two processes at once"""
     point = named("publisher", "two processes at once")
     older = [address, topic, str(tmp_path / "older"), "10"]
@@ -140,7 +142,7 @@ def test_late_put_of_an_old_epoch_is_fenced(node: Process) -> None:
 
 
 @pytest.mark.parametrize("point", deaths("node"), ids=str)
-def test_clients_continue_when_a_crashed_node_is_back(point: Point, tmp_path: Path) -> None:
+def test_clients_continue_when_a_crashed_node_restarts(point: Point, tmp_path: Path) -> None:
     """SVC-2 SVC-3 SVC-9 SVC-10 SVC-13"""
     data = tmp_path / "data"
     with victim(str(point), times(point), "node", str(data)) as process:
@@ -202,7 +204,7 @@ def tear(data: Path) -> None:
 
 
 @pytest.mark.parametrize("point", deaths("subscriber"), ids=str)
-def test_work_of_a_crashed_subscriber_is_done_once(
+def test_each_message_of_a_crashed_subscriber_takes_effect_once(
     point: Point, address: str, topic: str, tmp_path: Path
 ) -> None:
     """SVC-3 SVC-11 SVC-13"""
@@ -218,7 +220,7 @@ def test_work_of_a_crashed_subscriber_is_done_once(
     assert Books(path).effects == values
 
 
-def test_fenced_subscriber_does_nothing_twice(address: str, topic: str, tmp_path: Path) -> None:
+def test_fenced_subscriber_duplicates_no_effect(address: str, topic: str, tmp_path: Path) -> None:
     """SVC-3 SVC-8 SVC-13"""
     values = [b"%d" % number for number in range(COUNT)]
     with oncecast.blocking.connect(address) as client:

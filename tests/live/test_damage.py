@@ -165,7 +165,7 @@ def incarnation(replica: Replica) -> int:
 
 
 @pytest.mark.parametrize("recorded", ["", "{", '{"me":"127.0.0.1:1","members":["127.0.0.1:1"]}'])
-def test_log_identifies_the_group_without_a_valid_members_file(
+def test_node_finds_its_group_from_its_log_without_a_valid_members_file(
     group: Replicas, recorded: str
 ) -> None:
     """The members file is missing, damaged or from another group, and --join is not set."""
@@ -223,10 +223,10 @@ def ended_with(group: Replicas, named: str) -> bool | None:
     return bool(ended) or None
 
 
-def test_record_lost_behind_a_snapshot_affects_only_its_reader(
+def test_lost_record_that_a_snapshot_covers_affects_only_its_reader(
     tmp_path: Path,
 ) -> None:
-    """SVC-10: its reader gets an error and can seek past it."""
+    """SVC-10: the reader gets an error and can seek past the lost record."""
     with replicas(tmp_path, 3, "--snapshot-bytes", "200000") as group:
         values = [b"%d of three " % number * 9 for number in range(3)]
         with blocking.connect(group.server) as client:

@@ -46,7 +46,7 @@ class Forger(Protocol):
 
 
 def forged(me: NodeId, nodes: Sequence[str]) -> tuple[m.Message, ...]:
-    """Return the messages that once ended nodes, deleted topics or took a majority."""
+    """Return forged messages that would stop nodes, delete topics or take over a majority."""
     ours = Config(9, (Member(me, 9),), -1)
     items = (m.Item(m.CONFIG, encode_config(ours)), m.Item(m.COMMAND, b"\xff"))
     return tuple(
@@ -97,7 +97,7 @@ def test_group_serves_clients_after_forged_messages(tmp_path: Path) -> None:
 
 
 def test_lone_node_serves_clients_after_forged_messages(tmp_path: Path) -> None:
-    """A node that never answers takes no majority."""
+    """A node that never answers does not become a member."""
     with replicas(tmp_path, 1) as group, blocking.connect(group.server) as client:
         client.subscribe("orders", "reader")
         for _ in range(3):

@@ -79,7 +79,7 @@ def forgone(rows: list[dict[str, Any]]) -> set[tuple[str, str, int]]:
     return found
 
 
-def test_seed_determines_the_topics_of_puts(oncecast: Command, tmp_path: Path) -> None:
+def test_seed_determines_the_topic_of_each_put(oncecast: Command, tmp_path: Path) -> None:
     shares = []
     for seed in ("1", "1", "2"):
         trace = tmp_path / "trace.jsonl"
@@ -91,7 +91,7 @@ def test_seed_determines_the_topics_of_puts(oncecast: Command, tmp_path: Path) -
     assert shares[0] == shares[1] != shares[2]
 
 
-def test_load_prints_a_table(oncecast: Command) -> None:
+def test_load_without_json_prints_a_table(oncecast: Command) -> None:
     status, out, _ = oncecast("load", "--publishes", "50", "--rate", "5000", "--producers", "1")
     assert status == ExitStatus.OK
     assert re.search(r"^put ms +p50 [\d.]+ +p99 [\d.]+ +max [\d.]+$", out, re.MULTILINE)

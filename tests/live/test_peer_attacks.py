@@ -41,7 +41,7 @@ def attack(node: str, port: int) -> object:
         length, kind = HEADER.unpack(stream.read(HEADER_BYTES))
         assert kind == GREETING
         answer = GREETINGS.decode(stream.read(length))
-        with contextlib.suppress(ConnectionError):  # the node has closed it before it read them
+        with contextlib.suppress(ConnectionError):  # the node may close before it reads them
             sock.sendall(forged)
             assert stream.read() == b""  # the node closes the connection
     return answer
@@ -54,7 +54,7 @@ def secret_in(directory: Path) -> Path:
     return secret
 
 
-def test_group_with_a_secret_serves_on_while_forged_replicas_are_refused(tmp_path: Path) -> None:
+def test_group_with_a_secret_refuses_forged_replicas_and_keeps_serving(tmp_path: Path) -> None:
     """SEC-1"""
     with replicas(tmp_path, 2, "--cluster-secret-file", str(secret_in(tmp_path))) as group:
         for each in group.all:

@@ -1,4 +1,4 @@
-"""The set-up of docs/security.md, typed as a new user would."""
+"""The setup in docs/security.md, typed as a new user would."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 @pytest.mark.long
-def test_set_up_of_three_nodes_and_two_users_works_as_written(machine: Machine) -> None:
+def test_documented_setup_of_three_nodes_and_two_users_works_as_written(machine: Machine) -> None:
     """SEC-1 SEC-2 SEC-4"""
     consoles = [block.text for block in blocks(SETUP) if block.language == "console"]
     typed = [line for text in consoles for line in re.findall(r"^\$ (.+)$", text, re.MULTILINE)]

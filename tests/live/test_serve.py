@@ -102,7 +102,7 @@ def test_sigterm_stops_the_node_cleanly(tmp_path: Path, processes: list[Process]
     assert "stopped" in node.lines[-1]
 
 
-def test_client_without_a_name_gets_one(tmp_path: Path, processes: list[Process]) -> None:
+def test_client_without_a_name_gets_a_unique_name(tmp_path: Path, processes: list[Process]) -> None:
     """SVC-8"""
     node = Process("--data", str(tmp_path / "data"))
     processes.append(node)
@@ -114,7 +114,7 @@ def test_client_without_a_name_gets_one(tmp_path: Path, processes: list[Process]
         assert ann.greeting.you == "ann"
 
 
-def test_metrics_and_health_are_served(tmp_path: Path, processes: list[Process]) -> None:
+def test_node_serves_metrics_and_health_over_http(tmp_path: Path, processes: list[Process]) -> None:
     node = Process(
         "--data", str(tmp_path / "data"), "--http", "127.0.0.1:0", "--log-format", "json"
     )
@@ -137,7 +137,7 @@ def test_metrics_and_health_are_served(tmp_path: Path, processes: list[Process])
 
 
 def test_health_reports_a_draining_node(tmp_path: Path, processes: list[Process]) -> None:
-    """It answers until the process ends, so that a load balancer stops sending clients."""
+    """It answers until the process ends, so that load balancers stop sending clients to it."""
     node = Process(
         "--data", str(tmp_path / "data"), "--http", "127.0.0.1:0", "--drain-timeout", str(PATIENCE)
     )
@@ -179,7 +179,7 @@ def ended_at_once(*flags: str) -> subprocess.CompletedProcess[str]:
         (["--data", "STRANGE"], 1, "files that do not belong to a node"),
     ],
 )
-def test_invalid_settings_are_reported_at_once(
+def test_serve_reports_invalid_settings_at_once(
     tmp_path: Path, flags: list[str], status: int, fact: str
 ) -> None:
     (tmp_path / "FILE").write_text("")
@@ -194,7 +194,9 @@ def test_invalid_settings_are_reported_at_once(
     assert (ended.returncode, fact in ended.stderr) == (status, True), ended.stderr
 
 
-def test_directory_and_port_in_use_are_reported(tmp_path: Path, processes: list[Process]) -> None:
+def test_serve_reports_a_directory_or_a_port_in_use(
+    tmp_path: Path, processes: list[Process]
+) -> None:
     node = Process("--data", str(tmp_path / "data"))
     processes.append(node)
     for data, listen, fact in (
@@ -218,6 +220,6 @@ def test_node_that_cannot_listen_creates_no_directory(
     assert not (tmp_path / "new").exists()
 
 
-def test_address_of_another_machine_is_reported(tmp_path: Path) -> None:
+def test_serve_reports_an_address_of_another_machine(tmp_path: Path) -> None:
     ended = ended_at_once("--data", str(tmp_path), "--listen", "192.0.2.1:7400", "--insecure")
     assert ended.stderr.endswith("; use an address of this machine\n")

@@ -67,7 +67,7 @@ def test_client_without_tls_or_of_another_authority_is_refused(
     assert command(guarded, "status", *files.flags)[0] == ExitStatus.OK
 
 
-def test_client_with_tls_cannot_connect_to_a_node_without(files: Files, tmp_path: Path) -> None:
+def test_client_with_tls_cannot_connect_to_a_node_without_tls(files: Files, tmp_path: Path) -> None:
     """SVC-7"""
     with serving(tmp_path / "data") as node:
         address = f"127.0.0.1:{node.port}"

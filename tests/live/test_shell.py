@@ -57,14 +57,14 @@ def test_piped_commands_run_in_order_without_a_prompt(node: Process) -> None:
     assert (ended.returncode, ended.stderr) == (ExitStatus.OK, "")
 
 
-def test_all_lines_run_and_the_first_failure_is_the_status(node: Process) -> None:
+def test_shell_runs_all_lines_and_exits_with_the_status_of_the_first_failure(node: Process) -> None:
     ended = piped(node, "get nowhere\nnonsense\nstatus --json\n")
     assert ended.returncode == ExitStatus.NOT_FOUND
     assert json.loads(ended.stdout)["node"] == f"127.0.0.1:{node.port}"
     assert ended.stderr.count("\n") == 2
 
 
-def test_stop_on_error_skips_the_rest_after_a_failure(node: Process) -> None:
+def test_stop_on_error_skips_all_commands_after_a_failure(node: Process) -> None:
     ended = piped(node, "put\nstatus\n", "--stop-on-error")
     assert (ended.returncode, ended.stdout) == (ExitStatus.USAGE, "")
 
@@ -79,7 +79,7 @@ def test_exit_ends_the_shell(node: Process) -> None:
     assert piped(node, "exit\nnonsense\n").returncode == ExitStatus.OK
 
 
-def test_values_can_be_any_bytes_and_a_dash_is_a_value(node: Process) -> None:
+def test_put_in_the_shell_accepts_any_bytes_and_a_dash_as_a_value(node: Process) -> None:
     text = b"sub bytes\nput bytes \xff -\nget bytes --count 2\n"
     command = [sys.executable, "-m", "oncecast", "shell", "--server", f"127.0.0.1:{node.port}"]
     ended = subprocess.run(command, input=text, capture_output=True, timeout=PATIENCE, check=True)
@@ -101,7 +101,7 @@ def test_invalid_line_is_a_usage_error(node: Process, line: str, fact: str) -> N
     assert fact in ended.stderr
 
 
-def test_help_lists_commands_and_explains_one(node: Process) -> None:
+def test_help_lists_all_commands_or_explains_one_command(node: Process) -> None:
     ended = piped(node, "help\nhelp topics\nhelp watch\n")
     for word in ("put", "get", "unwatch", "usage: topic list", "usage: watch"):
         assert word in ended.stdout
@@ -221,7 +221,9 @@ def test_tab_completes_commands_and_topics_with_blanks(shell: Screen, oncecast: 
     assert shell.end() == ExitStatus.OK
 
 
-def test_messages_appear_above_the_line_being_typed(shell: Screen, oncecast: Command) -> None:
+def test_watched_messages_appear_above_the_line_being_typed(
+    shell: Screen, oncecast: Command
+) -> None:
     oncecast("sub", "watched")
     shell.do("watch watched", "watching; shown messages are acknowledged")
     shell.see("oncecast>")
@@ -250,7 +252,7 @@ def test_watch_ends_with_a_message_when_the_subscription_is_deleted(
     assert shell.end() == ExitStatus.OK
 
 
-def test_ctrl_c_drops_a_line_or_cancels_a_command_and_keeps_the_shell(
+def test_ctrl_c_drops_a_line_or_cancels_a_command_without_ending_the_shell(
     shell: Screen, oncecast: Command
 ) -> None:
     oncecast("sub", "quiet")

@@ -39,7 +39,7 @@ def stream(capfdbinary: Any, *words: str) -> Ran:
     return status, out.decode(), err.decode()
 
 
-def test_written_values_are_read(node: blocking.Node, capfdbinary: Any) -> None:
+def test_stream_write_sends_its_values_to_readers(node: blocking.Node, capfdbinary: Any) -> None:
     """DDS-1"""
     with node.stream("write", EVERY).reader() as reader:
         words = ("write", "write", "10", "11", "--key", "tea", "--peers", node.me, "--json")
@@ -50,7 +50,7 @@ def test_written_values_are_read(node: blocking.Node, capfdbinary: Any) -> None:
         assert found == [(b"tea", b"10"), (b"tea", b"11")]
 
 
-def test_values_are_printed_raw_and_as_json(node: blocking.Node, capfdbinary: Any) -> None:
+def test_stream_read_prints_values_raw_or_as_json(node: blocking.Node, capfdbinary: Any) -> None:
     """DDS-1"""
     with node.stream("read", EVERY).writer() as writer:
         writer.write(b"10", key=b"tea")
@@ -68,7 +68,9 @@ def test_values_are_printed_raw_and_as_json(node: blocking.Node, capfdbinary: An
         assert "no value of stream 'read' within 0.2 s; raise --timeout to wait longer" in err
 
 
-def test_incompatible_qualities_are_reported(node: blocking.Node, capfdbinary: Any) -> None:
+def test_stream_commands_report_incompatible_qualities(
+    node: blocking.Node, capfdbinary: Any
+) -> None:
     """DDS-1: on the side of the reader and of the writer."""
     with node.stream("less").writer(), node.stream("more", EVERY).reader():
         common = ("--peers", node.me, "--timeout", "0.5")
@@ -80,7 +82,7 @@ def test_incompatible_qualities_are_reported(node: blocking.Node, capfdbinary: A
         assert f"{node.me} in durability; offer more, or request less" in err
 
 
-def test_unknown_stream_is_not_found_and_known_ones_are_listed(
+def test_error_for_an_unknown_stream_lists_the_known_streams(
     node: blocking.Node, capfdbinary: Any
 ) -> None:
     """DDS-1"""
@@ -103,7 +105,7 @@ def test_unknown_stream_is_not_found_and_known_ones_are_listed(
         (("--peers", "nowhere"), "nowhere"),
     ],
 )
-def test_invalid_qualities_are_wrong_usage(
+def test_invalid_quality_is_a_usage_error(
     words: tuple[str, ...], fact: str, capfdbinary: Any
 ) -> None:
     """DDS-1"""

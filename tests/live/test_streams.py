@@ -84,7 +84,7 @@ def test_all_values_arrive_in_order() -> None:
     within(60.0, story())
 
 
-def test_read_keeps_values_take_removes_them_and_history_is_per_key() -> None:
+def test_read_keeps_values_and_take_removes_them_with_a_history_per_key() -> None:
     """DDS-1"""
 
     async def story() -> None:
@@ -126,7 +126,7 @@ def test_mismatch_is_reported_to_both_sides() -> None:
     within(30.0, story())
 
 
-def test_matches_deadlines_and_silence_are_events() -> None:
+def test_match_missed_deadline_and_silent_writer_are_reported_as_events() -> None:
     """DDS-1"""
 
     async def story() -> None:
@@ -151,7 +151,7 @@ def test_matches_deadlines_and_silence_are_events() -> None:
     within(30.0, story())
 
 
-def test_writer_at_its_limit_waits_and_then_names_the_slow_reader() -> None:
+def test_write_to_a_full_cache_times_out_and_names_the_slow_reader() -> None:
     """DDS-1"""
 
     async def story() -> None:
@@ -302,7 +302,7 @@ def test_persistent_values_outlive_their_writer(tmp_path: Path) -> None:
     within(30.0, story())
 
 
-def test_persistent_reader_takes_over_from_a_killed_one(tmp_path: Path) -> None:
+def test_persistent_reader_takes_over_from_a_killed_reader(tmp_path: Path) -> None:
     """DDS-1 SVC-9: it reads from the beginning and leaves no subscription behind."""
 
     async def story() -> None:
@@ -327,7 +327,7 @@ def test_persistent_reader_takes_over_from_a_killed_one(tmp_path: Path) -> None:
     within(30.0, story())
 
 
-def test_error_of_a_stored_persistent_value_warns_against_a_rewrite(
+def test_error_for_a_stored_persistent_value_warns_against_writing_it_again(
     tmp_path: Path,
 ) -> None:
     """DDS-1"""
@@ -383,7 +383,7 @@ def test_missing_founders_are_reported(tmp_path: Path, monkeypatch: pytest.Monke
     within(30.0, story())
 
 
-def test_node_that_stops_waiting_for_founders_is_not_one(tmp_path: Path) -> None:
+def test_node_that_stops_waiting_for_founders_is_not_a_founder(tmp_path: Path) -> None:
     """DDS-4"""
 
     async def story() -> None:

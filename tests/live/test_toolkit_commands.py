@@ -75,7 +75,7 @@ def oncecast(
 # queue
 
 
-def test_elements_are_put_peeked_and_taken_once(oncecast: Command) -> None:
+def test_queue_elements_are_put_peeked_and_taken_once(oncecast: Command) -> None:
     """DDS-5"""
     values = ["one", "two words", "ü"]
     assert oncecast("queue", "put", "jobs", *values) == (ExitStatus.OK, "", "")
@@ -92,7 +92,7 @@ def test_elements_are_put_peeked_and_taken_once(oncecast: Command) -> None:
     assert "queue 'jobs' is empty" in err
 
 
-def test_lines_of_standard_input_are_elements(
+def test_queue_put_takes_each_line_of_standard_input_as_an_element(
     oncecast: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lines = b"".join(b"line %d\n" % number for number in range(200))
@@ -110,7 +110,7 @@ def test_lines_of_standard_input_are_elements(
 # lock
 
 
-def test_command_runs_under_the_lock_and_its_status_is_returned(oncecast: Command) -> None:
+def test_lock_run_runs_a_command_under_the_lock_and_returns_its_status(oncecast: Command) -> None:
     """DDS-4"""
     tokens = []
     for status in (0, 7):
@@ -129,7 +129,7 @@ def held(keeper: str, *options: str) -> list[str]:
     return ["lock", "run", "gate", "--peers", keeper, *options, "--", "sh", "-c", script]
 
 
-def test_next_holder_after_a_kill_has_a_higher_token(
+def test_next_lock_holder_after_a_kill_gets_a_higher_token(
     keeper: tuple[int, str], oncecast: Command
 ) -> None:
     """DDS-4: the next holder waits for the lease of the killed one, not for its own.
@@ -147,7 +147,7 @@ def test_next_holder_after_a_kill_has_a_higher_token(
         assert (status, int(out) > token) == (ExitStatus.OK, True)
 
 
-def test_stopped_holder_stops_its_command_and_releases_the_lock(
+def test_stopped_lock_holder_stops_its_command_and_releases_the_lock(
     keeper: tuple[int, str], oncecast: Command
 ) -> None:
     with process(*held(keeper[1], "--lease", "60")) as holder:
@@ -178,7 +178,7 @@ def test_command_is_stopped_when_the_lease_expires(keeper: tuple[int, str]) -> N
 # elect
 
 
-def test_command_runs_on_the_leader(oncecast: Command) -> None:
+def test_elect_runs_its_command_only_on_the_leader(oncecast: Command) -> None:
     """DDS-4"""
     addresses = free_addresses(2)
 
@@ -225,7 +225,7 @@ def test_missing_keepers_and_members_are_reported(
     assert f"the group has 1 of 2 members: {unused}; start" in err
 
 
-def test_keepers_with_another_list_refuse_with_a_reason(
+def test_keeper_started_with_other_peers_refuses_with_a_reason(
     keeper: tuple[int, str], oncecast: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(membership, "JOIN_WITHIN", 0.2)
@@ -249,7 +249,9 @@ def test_address_in_use_is_reported(keeper: tuple[int, str], oncecast: Command) 
         (("keep", "--listen", "127.0.0.1:0", "--peers", "127.0.0.1:1"), "needs a fixed port"),
     ],
 )
-def test_wrong_usage_is_reported(words: tuple[str, ...], reported: str, oncecast: Command) -> None:
+def test_unusable_address_is_a_usage_error(
+    words: tuple[str, ...], reported: str, oncecast: Command
+) -> None:
     status, _, err = oncecast(*words)
     assert (status, reported in err) == (ExitStatus.USAGE, True)
 
@@ -257,7 +259,9 @@ def test_wrong_usage_is_reported(words: tuple[str, ...], reported: str, oncecast
 @pytest.mark.parametrize(
     "words", [(), ("--lease", "0", "--", "true"), ("--lease", "inf", "--", "true")]
 )
-def test_missing_command_and_invalid_lease_are_wrong_usage(words: tuple[str, ...]) -> None:
+def test_lock_run_without_a_command_or_with_an_invalid_lease_is_a_usage_error(
+    words: tuple[str, ...],
+) -> None:
     with pytest.raises(SystemExit) as end:
         main(("lock", "run", "door", *words))
     assert end.value.code == ExitStatus.USAGE

@@ -133,13 +133,19 @@ class Publishing:
         source = self._registry.staging.sources.get(key)
         if source is not None and source.has_fenced(command.run):
             return StagedDropped(0)
-        return StagedDropped(self._registry.staging.drop(key, command.number))
+        dropped = self._registry.staging.drop(key, command.number)
+        if command.renew:
+            self._registry.staging.refuse(key, self._registry.new_epoch())
+        return StagedDropped(dropped)
 
     def close(self, slot: int, command: CloseSource) -> SourceClosed:
         registry = self._registry
         registry.pass_time(command.at)
         key = registry.source_key(command.source, command.topic)
-        return SourceClosed(already=not registry.delete_source(key))
+        known = registry.delete_source(key)
+        if command.renew:
+            registry.staging.refuse(key, registry.new_epoch())
+        return SourceClosed(already=not known)
 
     def _name_fault(self, command: Stage | PublishStaged) -> InvalidName | InvalidArgument | None:
         if not is_name(command.source):

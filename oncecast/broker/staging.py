@@ -4,8 +4,9 @@ A source numbers its publishes in ascending order. Its last published number is 
 result. A repeated publish of that number is answered with `already`. Parts of this or a lower
 number are late and ignored.
 
-A refused publish gives the source a new epoch, so a late copy of the command names an old one.
-`floor` is the epoch of sources without a record. It is at least the epoch of any deleted record.
+A refused publish gives the source a new epoch, so a late copy of the command names an old one. So
+does a drop, because parts may be staged again under the same names. `floor` is the
+epoch of sources without a record. It is at least the epoch of any deleted record.
 
 A run of a program takes over a source with its first command. Commands of earlier runs are refused.
 """
@@ -63,7 +64,8 @@ class Source:
 
     @property
     def idle(self) -> bool:
-        return self.published < 0 and not self.staged
+        """Return whether the record can be deleted: it is empty, and fences no run."""
+        return self.published < 0 and not self.staged and not self.runs
 
     def parts(self) -> Iterator[Part]:
         for parts in self.staged.values():

@@ -323,12 +323,13 @@ class Client:
 
         Delete nothing if another run has taken over from `run`.
         """
-        command = do.DropStaged(source, number, topic, run=run)
+        command = do.DropStaged(source, number, topic, run=run, renew=True)
         return int((await self.parts.usable.requests.call(command)).parts)
 
     async def close_source(self, source: str, topic: str = "") -> bool:
         """Delete a source that will not be used again; return whether it existed."""
-        return await self.parts.usable.requests.changes(do.CloseSource(source, 0, topic))
+        command = do.CloseSource(source, 0, topic, renew=True)
+        return await self.parts.usable.requests.changes(command)
 
     # -- topics --
 

@@ -237,22 +237,28 @@ class PublishStaged(Value, tag="PublishStaged"):
 
 
 class DropStaged(Value, tag="DropStaged"):
-    """Drop the parts of a number, unless another run has taken over."""
+    """Drop the parts of a number, unless another run has taken over.
+
+    With `renew`, the source gets a new epoch. So a late copy of a publish has no effect on parts
+    that are staged under the same names later. Older clients do not ask for it.
+    """
 
     source: str
     number: int
     topic: str = ""
     token: str = ""
     run: str = ""
+    renew: bool = False
 
 
 class CloseSource(Value, tag="CloseSource"):
-    """Delete the record and the parts of a source that will not return."""
+    """Delete the record and the parts of a source that will not return. `renew` as above."""
 
     source: str
     at: int
     topic: str = ""
     token: str = ""
+    renew: bool = False
 
 
 # Access. Passwords and secrets of tokens are not part of a command: the client derives the rest.

@@ -451,9 +451,12 @@ class Model:
                 gone = [key for key in source.staged if key[0] == number] if source else []
                 for key in gone:
                     del self.sources[name].staged[key]
+                self.refused = self._epoch() if command.renew else self.refused
                 return done.StagedDropped(len(gone))
             case do.CloseSource():
-                return done.SourceClosed(not self._close(name))
+                closed = done.SourceClosed(not self._close(name))
+                self.refused = self._epoch() if command.renew else self.refused
+                return closed
 
     def _publish_number(self, command: do.PublishStaged, source: ModelSource) -> done.Result:
         name, number = command.source, command.number

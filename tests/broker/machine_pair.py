@@ -236,10 +236,10 @@ class Troublemaker:
         return do.PublishStaged("p", number, parts, self.at(), expected=expected)
 
     def drop(self) -> do.Command:
-        return do.DropStaged("p", self._number())
+        return do.DropStaged("p", self._number(), renew=self.choose([True, False]))
 
     def close_source(self) -> do.Command:
-        return do.CloseSource("p", self.at())
+        return do.CloseSource("p", self.at(), renew=self.choose([True, False]))
 
     def carry(self) -> do.Command:
         live_slots = self.pair.model.live_slots()

@@ -155,6 +155,12 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     "late copies of a closed source publish again": (
         Registry, "delete_source", "self.staging.floor = self.last_epoch", "pass",
     ),
+    "late publish publishes parts that were staged after a drop": (
+        Publishing, "drop", "if command.renew:", "if False:",
+    ),
+    "late publish publishes parts that were staged after a close": (
+        Publishing, "close", "if command.renew:", "if False:",
+    ),
     "refusal of a source without a record forgotten": (
         Staging, "_known", "Source(self.floor)", "Source()",
     ),
@@ -205,6 +211,10 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     "earlier run is not fenced": (
         runs.test_newer_run_fences_the_earlier_ones,
         publishing, "run_fault", "source.has_fenced(command.run)", "False",
+    ),
+    "drop ends the fencing of a run": (
+        runs.test_fenced_run_stays_fenced_when_the_newer_run_drops_its_parts,
+        Staging, "drop", "known.idle", "known.published < 0 and not known.staged",
     ),
     "replay takes nothing over": (
         runs.test_replaying_run_takes_over,

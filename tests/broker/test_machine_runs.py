@@ -9,6 +9,7 @@ from oncecast.broker.staging import RUNS_KEPT
 from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire import results as done
+from oncecast.wire.limits import Limits
 from oncecast.wire.results import Published, Staged, StagedDropped
 from tests.broker.machine_steps import Steps
 
@@ -78,6 +79,26 @@ def test_newer_run_fences_the_earlier_ones() -> None:
     assert publish(steps, 6, "b", run="one") == gone
     assert steps.apply(do.DropStaged("query", 6, run="one")) == StagedDropped(0)
     assert isinstance(publish(steps, 6, "b", run="two"), Published)
+
+
+def test_fenced_run_stays_fenced_when_the_newer_run_drops_its_parts() -> None:
+    """PIPE-2: the newer run fails before its first publish, and the earlier one is still alive."""
+    steps = Steps()
+    steps.subscribe()
+    stage(steps, 0, "a", "one")
+    stage(steps, 0, "b", "two")
+    assert steps.apply(do.DropStaged("query", 0, run="two")) == StagedDropped(2)
+    assert stage(restored(steps), 0, "a", "one") == errors.TakenOver("query")
+
+
+def test_record_that_fences_a_run_is_deleted_when_it_is_idle() -> None:
+    """SVC-9"""
+    steps = Steps(Limits(source_idle_us=50))
+    stage(steps, 0, "a", "one")
+    steps.apply(do.DropStaged("query", 0, run="one"))
+    assert steps.machine.registry.staging.sources
+    steps.apply(do.Tick(steps.now + 50, producers=True))
+    assert not steps.machine.registry.staging.sources
 
 
 def test_replaying_run_takes_over() -> None:

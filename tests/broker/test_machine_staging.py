@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from oncecast.broker.index import Extent
 from oncecast.broker.machine import Machine
 from oncecast.wire import commands as do
@@ -137,6 +139,27 @@ def test_refusal_is_kept_after_the_record_of_its_source_is_deleted() -> None:
         assert not steps.machine.registry.staging.sources
         steps.stage(0, "b")
         fenced(steps.publish(0, "b", expected=0))
+
+
+@pytest.mark.parametrize(
+    "end", [do.DropStaged("query", 0, renew=True), do.CloseSource("query", 0, renew=True)]
+)
+@pytest.mark.parametrize("staged", [True, False])
+def test_late_publish_of_dropped_parts_publishes_no_later_ones(
+    end: do.DropStaged | do.CloseSource, staged: bool
+) -> None:
+    """PIPE-2: a publish times out, and its number is dropped and staged again."""
+    steps = Steps()
+    steps.subscribe()
+    for part in ("a",) if staged else ():
+        steps.stage(0, part)
+    steps.apply(end)
+    steps.stage(0, "a")
+    steps.stage(0, "b")
+    epoch = fenced(steps.publish(0, "a", expected=0))
+    assert steps.kept() == []
+    assert isinstance(steps.publish(0, "a", "b", expected=epoch), Published)
+    assert steps.kept() == [0, 1]
 
 
 def test_refusals_survive_a_restart() -> None:

@@ -341,13 +341,13 @@ class Source:
 
     def drop(self) -> None:
         if not self.ticket:
-            self.client.execute(do.DropStaged(self.name, self.number, self.topic))
+            self.client.execute(do.DropStaged(self.name, self.number, self.topic, renew=True))
             self.begin_next()
 
     def close(self) -> None:
         """Close the source. It does not return, so the next number has another source."""
         if not self.ticket:
-            self.client.execute(do.CloseSource(self.name, 0, self.topic))
+            self.client.execute(do.CloseSource(self.name, 0, self.topic, renew=True))
             self.name = f"{self.name}'"
             self.begin_next()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-DOUBLINGS_MAX = 30  # keeps the power finite; `longest` is reached long before
+DOUBLINGS_MAX = 30  # keeps the power finite; the wait reaches `longest` long before this limit
 
 
 def backoff(attempt: int, first: float, longest: float) -> float:
-    """Return the upper bound of the wait before attempt number `attempt`, counted from 0.
+    """Return the longest wait before attempt number `attempt`, counted from 0.
 
-    It starts at `first`, doubles with each attempt, and ends at `longest`. Draw the wait at random
-    below the bound, so that clients that failed together do not come back together.
+    The bound starts at `first`, doubles with each attempt and never exceeds `longest`. The caller
+    draws its wait at random below the bound, so that clients do not all retry at the same time.
     """
     return min(longest, first * 2.0 ** min(attempt, DOUBLINGS_MAX))

@@ -1,7 +1,7 @@
-"""Encodes values as MessagePack, and decodes only the types that a codec knows.
+"""Encode values as MessagePack, and decode only the types that a codec knows.
 
-A value is an array whose first element is the tag of its type. A buffer cannot name any other type,
-and a length is limited by the bytes that are present.
+A value is an array whose first element is the tag of its type. A buffer cannot make the decoder
+build any other type, and no declared length can exceed the bytes in the buffer.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ DECODERS_MAX = 256  # cached decoders; a node has about five
 class Codec:
     """Encodes and decodes a set of types, such as the messages of a stack or its records.
 
-    A field must not be a view, such as a memoryview: the next read overwrites the receive buffer.
-    A codec for untrusted senders is `wary`: it refuses a large buffer with too many items.
+    A field must not be a memoryview, because the next read overwrites the receive buffer. Pass
+    `wary` to decode input of untrusted senders: `decode` then rejects a buffer with too many items.
     """
 
     def __init__(self, kinds: tuple[type[Value], ...], *, wary: bool = False) -> None:
@@ -34,27 +34,27 @@ class Codec:
         self._decode = _decoder(kinds).decode
 
     def decode(self, buffer: Buffer) -> Value:
-        """Return the value in `buffer`, which may be reused, or raise Malformed."""
+        """Return the value in `buffer` or raise Malformed. The caller may then reuse the buffer."""
         if self._wary and len(buffer) > SKIMMED_FROM:
             skim(buffer)
         try:
             value: Value = self._decode(buffer)
-        # Besides its own errors, which are ValueErrors, the decoder passes on Python's errors for
-        # invalid UTF-8 and for deeply nested arrays.
+        # The decoder's own errors are ValueErrors. It also raises Python's errors for invalid UTF-8
+        # and for deeply nested arrays.
         except (ValueError, RecursionError) as error:
             raise Malformed(f"cannot decode {len(buffer)} bytes: {error}") from None
         return value
 
 
 class Nothing(Value):
-    """A placeholder for an empty set of types."""
+    """A type that stands in for an empty set of types."""
 
 
 @lru_cache(maxsize=DECODERS_MAX)
 def _decoder(kinds: tuple[type[Value], ...]) -> msgspec.msgpack.Decoder[Any]:
-    """Check the types and return a decoder; cached, because simulated nodes restart often."""
+    """Check the types and return a cached decoder; simulated nodes restart often and need it."""
     _refuse_equal_tags(kinds)
-    union: Any = Union[kinds] if kinds else Nothing  # noqa: UP007  # the members are only known now
+    union: Any = Union[kinds] if kinds else Nothing  # noqa: UP007  # `|` cannot join a tuple
     return msgspec.msgpack.Decoder(union)
 
 
@@ -65,7 +65,7 @@ def _refuse_equal_tags(kinds: tuple[type[Value], ...]) -> None:
         other = known.setdefault(tag, kind)
         if other is not kind:
             raise TypeError(
-                f"{named(other)} and {named(kind)} have the same tag {tag!r}; give one another tag "
+                f"{named(other)} and {named(kind)} have the same tag {tag!r}; change one of them "
                 f'(class {kind.__name__}(Value, tag="..."))'
             )
 

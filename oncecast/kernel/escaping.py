@@ -1,10 +1,10 @@
-"""Escapes characters that a terminal could take as a command, or that hide text."""
+"""Escapes control characters, which a terminal might execute, and characters that hide text."""
 
 from __future__ import annotations
 
 
 def escaped(text: str, keep: str = "") -> str:
-    """Return the text with every unprintable character, except those in `keep`, as an escape."""
+    """Return the text with every unprintable character escaped, except the characters in `keep`."""
     if text.isprintable():
         return text
     return "".join(

@@ -2,7 +2,7 @@
 
 A protocol is a pure state machine in the style of Babel (Fouto et al., SRDS 2022). Its inputs:
 
-    restore(record)             after a restart: a record it appended earlier, oldest first
+    restore(record)             after a restart: an earlier record of this protocol, oldest first
     damaged(first, last)        during restore: these records cannot be read
     start()                     once, after the last restore
     request(request)            a layer above makes a request
@@ -15,9 +15,10 @@ Its outputs are effects, created by six methods: `ask` (down), `emit` (up), `sen
 `later` (a timer), `append` (to disk) and `watch` (a link). The time is `self.now`; random numbers
 come from `self.rng`.
 
-Records are saved before messages that depend on them are sent. A Send, Emit or Ask carries `after`:
-the number of the last record that its protocol knew of. It leaves the node only when that record is
-on disk. A protocol that has appended nothing never waits. A protocol may pass its own `after`.
+Records are saved before messages that depend on them are sent. Each Send, Emit and Ask carries
+`after`, the number of the last record that its protocol depends on. The effect leaves the node only
+when that record is on disk. A protocol that has appended no record never waits. A protocol can pass
+a different `after` to `send`, `emit` and `ask`.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Chunked(Value):
 
 @final
 class Trim(Value):
-    """A promise that `protocol` will not read records before `number` again."""
+    """A promise that `protocol` will never again read a record before `number`."""
 
     protocol: str
     number: int
@@ -95,7 +96,7 @@ class Trim(Value):
 
 @final
 class Later(Value):
-    """Set a timer. Timers are values: setting an equal timer moves it."""
+    """Set a timer. Timers compare by value: setting an equal timer again changes its due time."""
 
     delay: float
     timer: Value
@@ -108,7 +109,7 @@ class Cancel(Value):
 
 @final
 class Watch(Value):
-    """Keep a link to `peer`; call `down(peer)` once when it is lost or cannot be established."""
+    """Keep a link to `peer`; call `down(peer)` once when the link fails or cannot be opened."""
 
     peer: NodeId
 
@@ -131,7 +132,7 @@ class Moment:
 
 
 class Tally:
-    """The number of the last record and access to earlier ones, shared by a stack's protocols."""
+    """The number of the last record and a way to read records, shared by a stack's protocols."""
 
     __slots__ = ("last", "read")
 
@@ -145,17 +146,17 @@ def nothing_kept(number: int) -> Value:
 
 
 class Port(Interface):
-    """Carries out sends and timers of a stack at once, instead of returning them as effects.
+    """Executes the sends and timers of a stack immediately, instead of returning them as effects.
 
-    A driver that neither delays nor records the effects of a node gives its stack a port, because
-    that is faster. Stacks that share a clock and a list of effects must not run concurrently.
+    A port is faster. A driver can use one if it neither delays nor records the effects of a node.
+    Stacks that share a clock and a list of effects must not run concurrently.
     """
 
     @property
     def clock(self) -> Moment: ...
     @property
     def effects(self) -> list[Effect]:
-        """Return the list for all effects but sends and timers."""
+        """Return the list that receives all effects except sends and timers."""
 
     def send(self, to: NodeId, message: Value) -> None: ...
     def later(self, delay: float, timer: Value) -> None: ...
@@ -172,7 +173,7 @@ class Protocol:
     Timer: ClassVar[Any] = None
     Record: ClassVar[Any] = None  # the types that it appends
     State: ClassVar[Any] = None  # the types of its snapshots
-    heals: ClassVar[bool] = False  # whether it can start although some records are damaged
+    heals: ClassVar[bool] = False  # whether the protocol can start without its damaged records
 
     def __init__(self, me: NodeId, rng: Random) -> None:
         self.me, self.rng = me, rng
@@ -193,7 +194,7 @@ class Protocol:
 
     @property
     def last_record(self) -> int:
-        """Return the number of the node's last record, of any protocol."""
+        """Return the number of the last record that any protocol of the node appended."""
         return self._records.last
 
     def restore(self, record: Any) -> None: ...
@@ -218,17 +219,17 @@ class Protocol:
         self._effects.append(Ask(request, self.after if after < 0 else after))
 
     def append(self, record: Value) -> int:
-        """Write `record` to disk and return its number; later messages wait until it is durable."""
+        """Append `record` and return its number; later messages wait until it is on disk."""
         self._records.last = self.after = number = self._records.last + 1
         self._effects.append(Append(record, number))
         return number
 
     def recall(self, number: int) -> Value:
-        """Read one of this protocol's records from disk, so that it need not stay in memory."""
+        """Read and return a record of this protocol, which need not stay in memory."""
         return self._records.read(number)
 
     def snapshot(self, state: Value, number: int = -1) -> None:
-        """Save `state`; after a restart, `restore` gets it and then only later records.
+        """Save `state`. After a restart, `restore` gets this state and then only later records.
 
         Pass `number` if `state` does not include the newest records.
         """
@@ -264,7 +265,7 @@ class Protocol:
             self._effects.append(Unwatch(peer))
 
     def drain(self) -> list[Effect]:
-        """Return and clear the effects so far, for a protocol that runs without a stack."""
+        """Return and clear the pending effects. Use this if the protocol runs without a stack."""
         effects = self._effects[:]
         self._effects.clear()
         return effects
@@ -272,5 +273,5 @@ class Protocol:
     def share(
         self, clock: Moment, records: Tally, effects: list[Effect], port: Port | None
     ) -> None:
-        """Join a stack, whose protocols append to one list of effects."""
+        """Join a stack, whose protocols share a clock, the record numbers and a list of effects."""
         self._clock, self._records, self._effects, self._port = clock, records, effects, port

@@ -1,31 +1,31 @@
-"""Bounds the work of decoding before anything is built.
+"""Limit the cost of decoding a buffer before the decoder builds any object.
 
 A few megabytes of MessagePack can hold millions of items, which take seconds and gigabytes to
-decode. `skim` walks over a buffer and stops at a limit. It builds nothing.
+decode. `skim` counts the items of a buffer without building them, and stops at a limit.
 """
 
 from __future__ import annotations
 
 from oncecast.errors import Malformed
 
-SKIMMED_FROM = 64 * 1024  # smaller buffers are decoded at once; they hold at most 65,536 items
+SKIMMED_FROM = 64 * 1024  # smaller buffers need no check; they hold at most 65,536 items
 ITEMS_MAX = 20_000  # maximum items in one buffer
 TEXT_BYTES_MAX = 64 * 1024  # maximum size of one string; only byte strings may be longer
 
-FIXED = {  # bytes after the first byte of an item
+FIXED = {  # number of bytes after the first byte of an item
     **dict.fromkeys((0xC0, 0xC2, 0xC3), 0),
     **dict.fromkeys((0xCC, 0xD0), 1),
     **dict.fromkeys((0xCD, 0xD1), 2),
     **dict.fromkeys((0xCE, 0xD2, 0xCA), 4),
     **dict.fromkeys((0xCF, 0xD3, 0xCB), 8),
 }
-TEXTS = {0xD9: 1, 0xDA: 2, 0xDB: 4}  # bytes of the length
+TEXTS = {0xD9: 1, 0xDA: 2, 0xDB: 4}  # number of bytes that hold the length
 BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 ARRAYS = {0xDC: 2, 0xDD: 4}
 
 
 def skim(buffer: bytes | bytearray | memoryview) -> None:
-    """Raise Malformed if the buffer has too many items, too long a text or an unknown item."""
+    """Raise Malformed if the buffer has too many items, a long text or an unknown type of item."""
     at, left, items, size = 0, 1, 0, len(buffer)
     while left:
         if at >= size:
@@ -46,14 +46,14 @@ def skim(buffer: bytes | bytearray | memoryview) -> None:
         elif first in TEXTS:
             text = int.from_bytes(buffer[at : at + TEXTS[first]], "big")
             if text > TEXT_BYTES_MAX:
-                raise Malformed(f"a text is {text:,} bytes long (limit {TEXT_BYTES_MAX:,})")
+                raise Malformed(f"a string is {text:,} bytes long (limit {TEXT_BYTES_MAX:,})")
             at += TEXTS[first] + text
         elif first in BYTES:
             at += BYTES[first] + int.from_bytes(buffer[at : at + BYTES[first]], "big")
         elif first in ARRAYS:
             length = int.from_bytes(buffer[at : at + ARRAYS[first]], "big")
             at += ARRAYS[first]
-        else:  # maps and extensions, which no message has
+        else:  # maps and extensions, which messages never contain
             raise Malformed(f"cannot decode {size} bytes: unexpected item {first:#x}")
         left += length
         if items + left > ITEMS_MAX:

@@ -1,14 +1,15 @@
 """A stack of protocols: a node, which is itself one pure state machine.
 
 The type of a value selects its protocol, so messages, timers and records carry no protocol name. A
-step processes one input and everything that it causes inside the node. It returns the effects that
-the driver must execute:
+step processes one input and everything that this input causes inside the node. The step returns the
+effects that the driver must execute:
 
-    Send, Emit        send it once record `after` is on disk; an Emit goes to the application
-    Append            write it; records are numbered 1, 2, 3, ... without gaps
-    Snapshot, Trim    save the state under its number; records before a trimmed number may go
-    Wake              pass it to `wake` at that time of the node's clock
-    Watch, Unwatch    keep or drop a link; call `down(peer)` once when it is lost
+    Send, Emit        wait until record `after` is on disk, then send the message to the peer or
+                      pass the event to the application
+    Append            write the record; records are numbered 1, 2, 3, ... without gaps
+    Snapshot, Trim    save the state under its number; delete records before a trimmed number
+    Wake              pass the value to `wake` when the node's clock reaches its time
+    Watch, Unwatch    keep or drop a link; call `down(peer)` once when the link is lost
 """
 
 from __future__ import annotations
@@ -41,24 +42,24 @@ NEVER = float("inf")
 
 
 class Wake(Value):
-    """A wake-up call; only the latest one for a timer counts."""
+    """A wake-up call for a timer. The stack ignores all but the latest call for the same timer."""
 
     at: float
     timer: Value
 
 
-# Returns None to let a message in, or the answers to send to its sender instead.
+# Returns None to accept a message, or the answers to send back if it rejects the message.
 Guard = Callable[[NodeId, Value], tuple[Value, ...] | None]
 
 Output = Send | Emit | Append | Snapshot | Trim | Wake | Watch | Unwatch
-NOTHING: list[Output] = []  # shared, because most steps of a large simulation return it
+NOTHING: list[Output] = []  # one shared list, because most steps of a large simulation return it
 
 
 class Alarm:
-    """A timer that is set: when it is due, and when the driver will call `wake`.
+    """A pending timer: `due` is its time, and `call` is when the driver will call `wake`.
 
-    Setting it again moves `due` and keeps the call if that is early enough. A timeout that every
-    message extends then costs the driver nothing.
+    Setting the timer again moves `due` and keeps `call` unless the call would come too late. So a
+    timeout that every message extends costs the driver nothing.
     """
 
     __slots__ = ("call", "due")
@@ -68,7 +69,7 @@ class Alarm:
 
 
 class Wiring:
-    """Maps each type to its layer; nodes with the same layers share one."""
+    """Maps each type to its layer. Nodes with the same layers share one instance."""
 
     _made: ClassVar[dict[tuple[type[Protocol], ...], Wiring]] = {}
 
@@ -103,7 +104,7 @@ class Wiring:
 
 
 class Stack:
-    """Protocols, lowest first, that share a clock, a list of effects and the record numbers."""
+    """Protocols, lowest layer first, that share a clock, a list of effects and record numbers."""
 
     __slots__ = (
         "_alarms",
@@ -131,17 +132,17 @@ class Stack:
 
     def _share(self, clock: Moment, effects: list[Effect], port: Port | None) -> None:
         self.clock = clock
-        self.effects = effects  # effects of the last step, including those inside the node
+        self.effects = effects  # effects of the last step, including effects between the layers
         for protocol in self.protocols:
             protocol.share(clock, self.records, effects, port)
 
     def attach(self, port: Port) -> None:
         """Send messages and set timers through `port` from now on.
 
-        The driver may also pass messages to the protocols itself; it calls `finish` after each. So
-        the stack must have no guard.
+        The driver may then pass messages directly to a protocol and call `finish` after each one.
+        Such messages bypass the guard, so the stack must not have one.
         """
-        assert self.guard is None, "a driver that passes messages to protocols evades the guard"
+        assert self.guard is None, "a stack with a guard cannot be attached to a port"
         self._share(port.clock, port.effects, port)
 
     def detach(self) -> None:
@@ -149,19 +150,19 @@ class Stack:
         self._share(Moment(self.clock.now), [], None)
 
     def restore(self, number: int, record: Value) -> None:
-        """Restore a record of an earlier run, or a snapshot taken at that number."""
+        """Restore a record of an earlier run, or a snapshot that was taken at record `number`."""
         protocol = self.protocols[self.wiring.restorer[type(record)]]
         self.records.last = max(self.records.last, number)
         protocol.restore(record)
         assert not self.effects, f"{protocol.name}: restore() must have no effects"
 
     def restored(self, last: int, read: Callable[[int], Value]) -> None:
-        """Continue after record `last`, and read earlier records by `read`."""
+        """Continue after record `last`; call `read` to read earlier records."""
         self.records.last, self.records.read = last, read
 
     @property
     def heals(self) -> bool:
-        """Return whether every protocol with records can start without some of them."""
+        """Return whether every protocol with records can start although some are damaged."""
         return all(each.heals for each in self.protocols if each.Record is not None)
 
     def damaged(self, first: int, last: int) -> None:
@@ -240,8 +241,8 @@ class Stack:
         """Pass effects between the layers and return those for the driver."""
         outputs: list[Output] = []
         protocols = self.protocols
-        for effect in self.effects:  # layers append to it during the loop
-            # No `match` and no isinstance, because a mismatch is slow for structs.
+        for effect in self.effects:  # the layers append to this list during the loop
+            # `match` and isinstance are slow when a struct does not match, so compare the type.
             if type(effect) is Send:
                 outputs.append(effect)
             elif type(effect) is Emit:

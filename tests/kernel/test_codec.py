@@ -85,7 +85,7 @@ def test_malformed_is_a_network_error() -> None:
 def test_codec_rejects_two_types_with_the_same_tag() -> None:
     other = types.new_class("Ping", (Value,), {}, lambda body: body.update(__module__="elsewhere"))
     with pytest.raises(
-        TypeError, match=r"test_codec\.Ping and elsewhere\.Ping .* 'Ping'; give one another tag"
+        TypeError, match=r"test_codec\.Ping and elsewhere\.Ping .* 'Ping'; change one of them"
     ):
         Codec((Ping, other))
 

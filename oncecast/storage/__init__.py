@@ -1,6 +1,7 @@
-"""Durable storage: a log of checksummed records, snapshots, and the disk below them.
+"""Durable storage: a log of checksummed records, snapshots, and the disk that holds them.
 
-A failed fsync stops the node. A torn tail is dropped. Corruption is reported and never served.
+A failed fsync stops the node. Recovery drops a torn tail. It reports corrupt records, and reading
+one raises an error.
 """
 
 from oncecast.errors import (

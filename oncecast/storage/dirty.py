@@ -1,4 +1,4 @@
-"""Files with unsynced changes, and whether the disk can still be trusted."""
+"""Tracks files with unsynced changes, and whether the disk can still be trusted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from oncecast.storage.disk import Disk, File
 
 
 class Unsynced:
-    """The files to sync after a `write` of the log; makes records up to `number` durable."""
+    """The files to sync after `Log.write`. Syncing them makes records up to `number` durable."""
 
     def __init__(self, dirty: Dirty, number: int, stamp: int, what: list[File | Disk]) -> None:
         self.number = number
@@ -17,17 +17,17 @@ class Unsynced:
         self._what = what
 
     def sync(self) -> None:
-        """Run fdatasync, in any thread. Then the log's thread calls `log.synced_to(this)`."""
+        """Run fdatasync, in any thread. The log's thread must then call `log.synced_to(self)`."""
         for each in self._what:
             self._dirty.sync(each)
         self.done = True
 
 
 class Dirty:
-    """Files and directories changed since their last sync, each with a number for the change.
+    """Files and directories that changed since their last sync, each with the number of the change.
 
-    They stay dirty until a sync that started after the change is reported. So each `Unsynced`
-    includes everything that it depends on, even if an earlier one was never run.
+    A file stays dirty until the caller reports a sync that started after the change. So each
+    `Unsynced` includes every file that it depends on, even if an earlier `Unsynced` was never run.
     """
 
     def __init__(self) -> None:
@@ -68,10 +68,10 @@ class Dirty:
         except OSError as error:
             raise self.fail("fsync", error) from error
 
-    # A failed fsync is never retried: the kernel may have dropped the pages and marked them clean.
+    # Never retry a failed fsync: the kernel may have dropped the pages and marked them clean.
 
     def fail(self, doing: str, error: OSError) -> SyncFailed:
-        """Return an error that `check` raises from now on."""
+        """Record the failure and return the error that `check` raises from now on."""
         self._failed = SyncFailed(
             f"{doing} failed ({error.strerror or error}), so the contents of the disk are unknown",
             "stop the node, check the disk, then start the node again",

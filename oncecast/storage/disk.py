@@ -1,7 +1,8 @@
-"""The file system interface of a log, which runs on a real or a simulated disk.
+"""The file system interface of a log, for a real or a simulated disk.
 
-Disks raise `OSError`, which the log translates. Files get their size once, by `allocate`. Then
-fdatasync need not write metadata, and a full disk is noticed before records are written.
+Disks raise `OSError`, which the log translates. The log sets the size of a file once, with
+`allocate`. Then fdatasync need not write metadata, and a full disk is noticed before the log writes
+records.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from oncecast.errors import InUse, WrongFormat
 Buffer = bytes | bytearray | memoryview
 
 LOCK = "LOCK"
-# Only the owner may read messages and secrets. No umask adds a right to these modes.
+# Only the owner may read messages and secrets. A umask can only remove rights from these modes.
 PRIVATE_DIRECTORY, PRIVATE_FILE = 0o700, 0o600
-OTHERS = 0o077  # the rights of the group and of all other users
+OTHERS = 0o077  # the permission bits of the group and of all other users
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 
@@ -37,13 +38,13 @@ class File(Protocol):
         """
 
     def write(self, offset: int, parts: Sequence[Buffer]) -> None:
-        """Write all parts, one after the other."""
+        """Write all parts, one after another, starting at `offset`."""
 
     def sync(self) -> None:
         """Run fdatasync; may be called from any thread."""
 
     def allocate(self, size: int) -> None:
-        """Grow the file with zeros to `size` and reserve the disk space."""
+        """Extend the file with zeros to `size` and reserve the disk space."""
 
     def truncate(self, size: int) -> None: ...
 
@@ -87,12 +88,12 @@ class OsFile:
     def data(self, offset: int) -> tuple[int, int]:
         size = self.size()
         try:
-            # Cached read-ahead pages of zeros would count as data.
+            # Otherwise pages of zeros from the read-ahead cache would count as data.
             os.posix_fadvise(self._fd, offset, 0, os.POSIX_FADV_DONTNEED)
             start = os.lseek(self._fd, offset, os.SEEK_DATA)
             return start, os.lseek(self._fd, start, os.SEEK_HOLE)
         except OSError as error:
-            # ENXIO: only a hole follows. On any other error, assume that everything is data.
+            # ENXIO: only a hole follows. After any other error, treat the rest as data.
             return size if error.errno == errno.ENXIO else min(offset, size), size
 
     def write(self, offset: int, parts: Sequence[Buffer]) -> None:
@@ -105,7 +106,7 @@ class OsFile:
     def _write_some(self, offset: int, parts: Sequence[Buffer]) -> int:
         end = offset + sum(map(len, parts))
         offset += os.pwritev(self._fd, parts, offset)
-        if offset < end:  # Rare: a signal, or a nearly full disk.
+        if offset < end:  # rare: a signal interrupted the write, or the disk is nearly full
             rest = memoryview(b"".join(parts))
             while offset < end:
                 offset += os.pwrite(self._fd, rest[len(rest) - (end - offset) :], offset)
@@ -119,7 +120,7 @@ class OsFile:
             os.posix_fallocate(self._fd, 0, size)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                error.filename = str(self._path)  # the system call knows only the descriptor
+                error.filename = str(self._path)  # posix_fallocate does not set the file name
                 raise
             os.ftruncate(self._fd, max(size, self.size()))
 
@@ -127,7 +128,7 @@ class OsFile:
         os.ftruncate(self._fd, size)
 
     def close(self) -> None:
-        if self in self._opened:  # else the disk has closed it
+        if self in self._opened:  # otherwise the disk has already closed the file
             self._opened.remove(self)
             os.close(self._fd)
 
@@ -135,8 +136,9 @@ class OsFile:
 class OsDisk:
     """A directory of the real file system, locked by one process at a time.
 
-    Closing it also closes its files, because a node that fails to start may not know all of them.
-    `read_only` takes no lock and creates no files, for tools that inspect a running node.
+    Closing the disk also closes its open files, because a node that fails to start may not know all
+    of them. With `read_only`, it takes no lock and creates no files, so that tools can inspect the
+    directory of a running node.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
@@ -147,7 +149,7 @@ class OsDisk:
             self._path.mkdir(PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         if not self._path.is_dir():
             raise WrongFormat(
-                f"{self._path}: no such directory", "name the data directory of a node or client"
+                f"{self._path}: no such directory", "pass the data directory of a node or client"
             )
         self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -167,13 +169,13 @@ class OsDisk:
             os.close(lock)
             raise InUse(str(self._path), holder) from None
         except OSError:
-            os.close(lock)  # releases the lock too
+            os.close(lock)  # this also releases the lock
             raise
         return lock
 
     @property
     def exposed(self) -> bool:
-        """Return whether users other than the owner have a right to the directory."""
+        """Return whether users other than the owner have access to the directory."""
         return bool(os.fstat(self._fd).st_mode & OTHERS)
 
     def names(self) -> list[str]:

@@ -1,17 +1,17 @@
-"""Reads the files of a log after a crash and distinguishes a torn tail from corruption.
+"""Reads the files of a log after a crash and tells a torn tail from corruption.
 
-Unsynced blocks may reach the disk in any order, so a bad block before an intact one proves nothing.
-But each block contains the number of the last record that was synced when it was made:
+Unsynced blocks may reach the disk in any order, so an intact block after a bad one proves nothing.
+But each block contains the number of the last record that was synced when the block was built:
 
     bad bytes where record n should be           verdict
     -------------------------------------------  -----------------------------------------
-    an intact header anywhere says synced >= n   corruption: reported, kept, never served
+    an intact header anywhere says synced >= n   corruption: report it, keep the bytes
     the file is shorter than its opening says    corruption: a crash does not shorten files
-    the disk cannot read them                    corruption: a crash does not destroy sectors
-    otherwise                                    torn tail: dropped with all that follows
+    the disk cannot read the bytes               corruption: a crash does not destroy sectors
+    otherwise                                    torn tail: drop it and all later records
 
-After Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018): a replica
-that mistakes corruption for a crash loses its promises. This module only reads.
+See Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018): a replica
+that mistakes corruption for a crash loses its promises. This module only reads files.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from oncecast.storage.store import Block
 class Damage:
     """A damaged part of a file.
 
-    The records from `first` to `last` are lost; none if `last` < `first`. If an end of the range is
-    unknown, `first` is 0 or `last` is None.
+    The records from `first` to `last` are lost. If `last` is less than `first`, no record is lost.
+    `first` is 0 if the start of the range is unknown; `last` is None if the end is unknown.
     """
 
     file: str
@@ -55,7 +55,7 @@ class Damage:
 
 @dataclass
 class Suspect:
-    """Bad bytes that are not judged yet. `certain`: they cannot come from a crash."""
+    """Bad bytes that are not classified yet. `certain`: a crash cannot have caused them."""
 
     segment: Segment
     offset: int
@@ -63,7 +63,7 @@ class Suspect:
     first: int
     last: int | None = None
     certain: bool = False
-    file: str = ""  # A missing file before the segment.
+    file: str = ""  # the name of a missing file before the segment
 
     def damage(self) -> Damage:
         name = self.file or self.segment.name
@@ -72,7 +72,7 @@ class Suspect:
 
 @dataclass
 class Tail:
-    """A torn tail: everything from `offset` in `segment` on, and all later segments."""
+    """A torn tail: all bytes of `segment` from `offset` on, and all later segments."""
 
     segment: Segment
     offset: int
@@ -81,7 +81,7 @@ class Tail:
 
 @dataclass
 class Findings:
-    """The result of an examination. `next` is the number of the next record."""
+    """The result of examining a log. `next` is the number of the next record."""
 
     segments: list[Segment] = field(default_factory=list)  # oldest first
     blank: list[Segment] = field(default_factory=list)  # empty segments
@@ -97,7 +97,7 @@ class Findings:
 
 
 def examine(disk: Disk, scan_from: int = 0) -> Findings:
-    """Read and check the log from record `scan_from` on."""
+    """Read and check the log from record `scan_from` on, and return the findings."""
     findings = Findings()
     for serial in serials(disk):
         segment = Segment(disk, serial)
@@ -122,7 +122,7 @@ def _check_start(findings: Findings, scan_from: int) -> None:
 
 
 def _number_headless(segments: list[Segment]) -> None:
-    """Give a segment without a readable block the first number of the next segment."""
+    """Give a segment without a readable block the first record number of the next segment."""
     if segments[0].serial == 1:
         segments[0].first = 1
     following = 0
@@ -132,14 +132,14 @@ def _number_headless(segments: list[Segment]) -> None:
 
 
 class Examination:
-    """A pass over the segments, from the one with record `scan_from` on."""
+    """A pass over the segments, starting with the segment that contains record `scan_from`."""
 
     def __init__(self, findings: Findings, scan_from: int) -> None:
         self.findings = findings
         self.scan_from = scan_from
         self.suspects: list[Suspect] = []
-        self.open: list[Suspect] = []  # Those whose end is not known yet.
-        self.expected = 0  # The number of the next record; 0 if unknown.
+        self.open: list[Suspect] = []  # suspects whose last record is not known yet
+        self.expected = 0  # the number of the next record; 0 if unknown
 
     def run(self) -> None:
         segments = self.findings.segments
@@ -151,7 +151,7 @@ class Examination:
             self.expected = 1 if start == 0 else 0
         elif 0 < self.scan_from < segments[0].first:
             self.expected = self.scan_from
-            self._suspect(segments[0], 0, "the log begins too late", certain=True)
+            self._suspect(segments[0], 0, "the first records are missing", certain=True)
         before = segments[start].serial - 1
         for segment in segments[start:]:
             if segment.serial != before + 1:
@@ -168,7 +168,7 @@ class Examination:
         assert index is not None
         for found in segment.walk(segment.end):
             if isinstance(found, Block):
-                # Unpacked at once, because this loop dominates the opening of many small blocks.
+                # Unpacking the tuple once is faster, and this loop dominates opening a log.
                 offset, segment.end, kind, first, records, synced, body = found
                 if synced > self.findings.proven:
                     self.findings.proven = synced
@@ -178,8 +178,8 @@ class Examination:
                     self._surprise(segment, found, certain=not whole and found.end >= size)
                 if kind == store.RECORDS and offset >= index.next_offset:
                     index.add(first, offset)
-            elif found.end < size or found.dirty_end > found.offset:  # Not free space at the end.
-                # Bad bytes at the end of a shortened file come from the cut.
+            elif found.end < size or found.dirty_end > found.offset:  # not just free space
+                # If the file was cut off, the cut explains bad bytes at its end.
                 certain = not whole and found.end >= size
                 self._suspect_bytes(segment, found.offset, found.end, certain)
                 segment.end = found.dirty_end
@@ -188,7 +188,7 @@ class Examination:
         segment.close()
 
     def _start(self, segment: Segment) -> int:
-        """Return the offset to start at: 0, or near `scan_from` if there is a valid index."""
+        """Return the offset to start at: 0, or an offset near `scan_from` if the index is valid."""
         if segment is not self.findings.segments[-1] and segment.first < self.scan_from:
             segment.index = segment.stored_index()
             if segment.index is not None:
@@ -199,11 +199,11 @@ class Examination:
         return 0
 
     def _surprise(self, segment: Segment, block: Block, certain: bool) -> None:
-        """Handle a damaged block, or one with another number than expected."""
+        """Handle a damaged block, or a block whose record number is not the expected one."""
         if self.expected == 0:
             self.expected = block.first
             for suspect in self.open:
-                # After a truncation, the oldest segment stays until the head is synced.
+                # A truncation keeps the oldest segment until the directory is synced.
                 suspect.certain = True
                 suspect.first = block.first if block.offset == OPENING_BYTES else 0
         if block.first < self.expected:
@@ -217,7 +217,7 @@ class Examination:
         self.expected = block.first
         if block.body is None:
             lost = not store.is_readable(segment.file, block.offset, block.end)
-            fact = "the disk cannot read it" if lost else "checksum mismatch"
+            fact = "the disk cannot read the block" if lost else "checksum mismatch"
             self._suspect(segment, block.offset, fact, certain or lost)
             self.open.pop().last = block.first + block.records - 1
         self.expected += block.records
@@ -225,7 +225,7 @@ class Examination:
     def _suspect_bytes(self, segment: Segment, start: int, end: int, certain: bool) -> None:
         """Handle bytes without an intact header."""
         if not store.is_readable(segment.file, start, end):
-            self._suspect(segment, start, "the disk cannot read it", certain=True)
+            self._suspect(segment, start, "the disk cannot read the block", certain=True)
         else:
             self._suspect(segment, start, "unreadable bytes", certain)
 
@@ -236,7 +236,7 @@ class Examination:
 
     def judge(self) -> None:
         findings = self.findings
-        # The records before `scan_from` were synced before their snapshot was saved.
+        # All records before `scan_from` were synced before the snapshot was saved.
         synced = max(findings.proven, self.scan_from - 1)
         for suspect in self.suspects:
             if suspect.certain or suspect.first <= synced:

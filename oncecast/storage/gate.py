@@ -15,14 +15,14 @@ class Gate:
         self.held: list[Send | Emit] = []
 
     def opens(self, output: Send | Emit, synced: int) -> bool:
-        """Return whether `output` may leave with records up to `synced` on disk; else hold it."""
+        """Return whether record `output.after` is on disk; if not, hold the output back."""
         if output.after <= synced:
             return True
         self.held.append(output)
         return False
 
     def release(self, synced: int) -> list[Send | Emit]:
-        """Return and drop the held outputs that may be sent now, in order."""
+        """Remove and return the held outputs that may be sent now, in order."""
         held = self.held
         free = [output for output in held if output.after <= synced]
         if len(free) == len(held):

@@ -1,7 +1,7 @@
-"""The journal of a stack: writes the records of its protocols and restores them.
+"""The journal of a stack: it writes the records of the protocols and restores them.
 
 Each record belongs to one protocol. A snapshot replaces all records of its protocol up to a number.
-A restart restores each protocol's snapshot and then the later records, in order.
+After a restart, the journal restores each protocol's snapshot and then the later records, in order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Saved(NamedTuple):
 
 
 class Flush:
-    """A group of records and snapshots to write. `run` is slow and may run in another thread."""
+    """A group of records and snapshots to sync. `run` blocks and may run in another thread."""
 
     def __init__(self, disk: Disk, unsynced: Unsynced | None, snapshots: list[Saved]) -> None:
         self.disk, self.unsynced, self.snapshots = disk, unsynced, snapshots
@@ -39,9 +39,9 @@ class Flush:
     def run(self) -> None:
         if self.unsynced is not None:
             self.unsynced.sync()
-        # After the log: a snapshot must not be newer than the last synced record.
+        # Sync the log first: a snapshot must not be newer than the last synced record.
         for taken in self.snapshots:
-            with suppress(DiskFull):  # the older snapshot and the log are enough
+            with suppress(DiskFull):  # the node can still restart from the older snapshot
                 snapshot.save(self.disk, taken.number, taken.chunks, name=taken.protocol)
                 self.saved.append(taken)
 
@@ -55,16 +55,16 @@ class Journal:
         self._encode_state = Codec(kinds(stack, "State")).encode
         self._owner = {kind: stack.protocols[layer].name for kind, layer in owners(stack, "State")}
         self._taken: list[Saved] = []
-        self._snapshots = snapshots  # the number of each protocol's newest one on disk
+        self._snapshots = snapshots  # the record number of each protocol's newest snapshot on disk
         self._trimmed = False  # whether a protocol has trimmed since the last truncation
         self._trims = {stack.protocols[layer].name: 0 for _, layer in owners(stack, "Record")}
 
     @classmethod
     def open(cls, disk: Disk, stack: Stack, *, segment_bytes: int = SEGMENT_BYTES) -> Journal:
-        """Recover the log and restore the stack.
+        """Recover the log, restore the stack and return the journal.
 
-        Raise Corrupt if a record that is needed is damaged, unless the stack heals and the numbers
-        of the lost records are known.
+        Raise Corrupt if a record that a protocol needs is damaged, unless the stack heals and the
+        numbers of the lost records are known.
         """
         snapshots = restore_snapshots(disk, stack)
         behind = min((snapshots.get(name, 0) for name in recorders(stack)), default=0)
@@ -72,7 +72,7 @@ class Journal:
         for damage in log.recovery.damage:
             last = max(damage.first, behind + 1) if damage.last is None else damage.last
             clear = damage.first > 0 and damage.last is not None
-            # Otherwise no record is lost, or a snapshot covers it; `read` reports the damage.
+            # Other damage is harmless: no record is lost, a snapshot covers it, or the stack heals.
             if last >= damage.first and last > behind and not (stack.heals and clear):
                 raise Corrupt(damage.file, damage.offset, damage.first, last, damage.fact)
         newest = max(snapshots.values(), default=0)
@@ -80,7 +80,7 @@ class Journal:
             raise WrongFormat(
                 f"log files are missing: a snapshot covers record {newest}, but the log ends at "
                 f"record {log.last}",
-                "restore the missing files, or start in an empty directory",
+                "restore the missing files, or use an empty directory",
             )
         restore_records(log, stack, snapshots, behind)
         journal = cls(disk, log, stack, snapshots)
@@ -113,7 +113,7 @@ class Journal:
         """Add an effect of the stack to the next flush."""
         if isinstance(effect, Append):
             here = self.log.append(self._encode(effect.record))
-            assert here == effect.number, f"record {effect.number} became the log's {here}"
+            assert here == effect.number, f"the log gave record {effect.number} the number {here}"
         elif isinstance(effect, Snapshot):
             state = effect.state
             chunks = in_chunks(self._encode_state, state)
@@ -124,7 +124,7 @@ class Journal:
             self._trimmed = True
 
     def read(self, number: int) -> Value:
-        """Read, check and decode a written record."""
+        """Read, check and decode a written record, and return it."""
         return readable(self._decode, self.log.read(number), f"record {number}")
 
     def begin(self) -> Flush:
@@ -132,7 +132,7 @@ class Journal:
         return Flush(self._disk, self.log.write(), taken)
 
     def finish(self, flush: Flush) -> None:
-        """Complete a flush in the owner's thread, after `flush.run`."""
+        """Complete a flush in the owner's thread, after `flush.run` has returned."""
         if flush.unsynced is not None:
             self.log.synced_to(flush.unsynced)
         for saved in flush.saved:
@@ -142,7 +142,7 @@ class Journal:
             self.log.truncate(self._needed())
 
     def _needed(self) -> int:
-        """Return the first record that a protocol needs, now or after a restart."""
+        """Return the number of the first record that a protocol needs, now or after a restart."""
         return min(
             (
                 min(trimmed, self._snapshots.get(protocol, 0) + 1)
@@ -152,7 +152,7 @@ class Journal:
         )
 
     def mark(self) -> None:
-        """Write a marker that all records are synced; call it when idle."""
+        """Write a marker that says that all records are synced. Call this when the node is idle."""
         if not self.waiting and self.log.mark():
             self.sync()
 
@@ -171,7 +171,7 @@ class Journal:
 
 
 def in_chunks(encode: Callable[[Value], bytes], state: Value) -> list[bytes]:
-    """Encode a state as chunks, without copying the chunks of a large one."""
+    """Encode a state as a list of chunks. The chunks of a large state are not copied."""
     if not isinstance(state, Chunked):
         return [encode(state)]
     return [encode(msgspec.structs.replace(state, chunks=())), *state.chunks]
@@ -191,7 +191,7 @@ def recorders(stack: Stack) -> list[str]:
 
 
 def restore_snapshots(disk: Disk, stack: Stack) -> dict[str, int]:
-    """Restore each protocol's newest snapshot; return their record numbers."""
+    """Restore each protocol's newest snapshot; return the record number of each snapshot."""
     decode = Codec(kinds(stack, "State")).decode
     numbers: dict[str, int] = {}
     for protocol in stack.protocols:
@@ -235,5 +235,5 @@ def readable(decode: Callable[[bytes], Value], encoded: bytes, what: str) -> Val
     except Malformed as error:
         raise WrongFormat(
             f"{what}: the checksum is valid but the record format is unknown ({error.message})",
-            "use the version that wrote it, or start in an empty directory",
+            "use the version of oncecast that wrote it, or start in an empty directory",
         ) from error

@@ -1,16 +1,16 @@
-"""A log of numbered records in segments, which are buffered, written and synced in groups.
+"""A log of numbered records in segments. Records are buffered, written and synced in groups.
 
     append   only buffers      write   one writev per segment    sync   one fdatasync for all
 
 Rules
-- Records are numbered 1, 2, 3, ... without gaps. `last` is the last one appended, `written` the
-  last one that can be read, `synced` the last one on disk.
+- Records are numbered 1, 2, 3, ... without gaps. `last` is the last record appended, `written` the
+  last record that can be read, `synced` the last record on disk.
 - After a failed write or fsync the log is unusable: the contents of the disk are unknown, and a
   second fsync may report success (Rebello et al., "Can Applications Recover from fsync Failures?",
   ATC 2020). Stop the node.
-- The next segment is allocated when the current one is half full. So a full disk is known early
-  (`free_bytes`) and makes `append` fail before anything is written.
-- One thread owns the log. Only `Unsynced.sync` may run in another one.
+- The log allocates the next segment when the current one is half full. So it notices a full disk
+  early (see `free_bytes`), and `append` fails before anything is written.
+- One thread owns the log. Only `Unsynced.sync` may run in another thread.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = ["RECORD_BYTES_MAX", "SEGMENT_BYTES", "Log", "Unsynced"]
 SEGMENT_BYTES = 64 * 1024 * 1024
 RECORD_BYTES_MAX = 1024 * 1024 * 1024
 
-_OWN_BLOCK = 16 * 1024  # Records of this size or larger are neither copied nor grouped.
-_SLACK = 3 * store.HEADER_BYTES + 4  # Headers of the open group, the record and a marker.
-_OPENED = 8  # Cached blocks of small records.
-_WARM = 16  # Sealed segments whose file and index stay open for reading.
+_OWN_BLOCK = 16 * 1024  # records of this size or larger get their own block, without a copy
+_SLACK = 3 * store.HEADER_BYTES + 4  # headers of the open group, of the record and of a marker
+_OPENED = 8  # number of cached blocks of small records
+_WARM = 16  # number of sealed segments whose file and index stay open for reading
 
 
 class Log:
@@ -47,13 +47,13 @@ class Log:
         self._segment_bytes = segment_bytes
         self._segments = recovered.segments
         self._spare = recovered.spare
-        self._spare_ready = recovered.spare is not None  # It has its final name.
-        self.full: DiskFull | None = None  # Why no spare segment could be allocated.
-        self._group: list[bytes] = []  # Small records for the next block.
+        self._spare_ready = recovered.spare is not None  # whether it has its final name
+        self.full: DiskFull | None = None  # why no spare segment could be allocated
+        self._group: list[bytes] = []  # small records for the next block
         self._group_bytes = 0
         self._pending = 0
-        self._unwritten: list[Segment] = []  # Full segments with blocks in memory.
-        self._unsealed: list[Segment] = []  # Full segments that are not fully synced.
+        self._unwritten: list[Segment] = []  # full segments with blocks in memory
+        self._unsealed: list[Segment] = []  # full segments that are not fully synced
         self._dirty = Dirty()
         self._marked = recovered.marked
         self._warm: OrderedDict[int, Segment] = OrderedDict()
@@ -64,11 +64,11 @@ class Log:
 
     @classmethod
     def open(cls, disk: Disk, *, segment_bytes: int = SEGMENT_BYTES, scan_from: int = 0) -> Log:
-        """Recover the log: check it from record `scan_from` on, drop a torn tail, report damage.
+        """Recover and return the log: check it from record `scan_from` on and drop a torn tail.
 
         `scan_from` is the first record after the caller's snapshot. All earlier records must have
-        been synced when the snapshot was made. Damage is listed in `recovery.damage`; reading a
-        damaged record raises Corrupt.
+        been synced when the snapshot was made. `recovery.damage` lists the damaged parts; reading
+        a damaged record raises Corrupt.
         """
         return cls(disk, segment_bytes, recover(disk, scan_from))
 
@@ -83,7 +83,7 @@ class Log:
 
     @property
     def free_bytes(self) -> int:
-        """Return how many bytes can be appended without allocating disk space."""
+        """Return how many bytes can be appended without allocating more disk space."""
         spare = 0 if self._spare is None else self._spare.allocated
         left = self._segments[-1].free_bytes - self._group_bytes
         return spare + left if left > 0 else spare
@@ -95,7 +95,7 @@ class Log:
     # Appending
 
     def append(self, *parts: Buffer) -> int:
-        """Buffer a record, given in parts, and return its number. DiskFull changes nothing."""
+        """Buffer a record, given in parts, and return its number. DiskFull leaves the log as is."""
         self._dirty.check()
         # The caller may change a mutable part before it is written.
         whole = [part if type(part) is bytes else bytes(part) for part in parts]
@@ -121,7 +121,7 @@ class Log:
             self._roll(max(self._segment_bytes, OPENING_BYTES + size + _SLACK))
 
     def _close_group(self) -> None:
-        """Put the small records so far into one block."""
+        """Put the buffered small records into one block."""
         group, count = self._group, len(self._group)
         if count:
             parts = group if count == 1 else [store.pack(group)]
@@ -129,9 +129,10 @@ class Log:
             self._group, self._group_bytes = [], 0
 
     def mark(self) -> bool:
-        """Add a marker that all records are synced; return False if there is one or they are not.
+        """Add a marker that says that all records are synced, and return True.
 
-        Without a marker, damage in the last group looks like a torn tail. Call it when idle. The
+        Return False without a marker if some records are not synced or the last block is a marker.
+        Without a marker, damage in the last group looks like a torn tail. Call this when idle. The
         marker is written and synced like a record.
         """
         self._dirty.check()
@@ -145,7 +146,7 @@ class Log:
     # Segments
 
     def prepare(self) -> None:
-        """Allocate the next segment. On a full disk, set `full` and keep `free_bytes` as it is."""
+        """Allocate the next segment. If the disk is full, set `full` and keep `free_bytes`."""
         if self._spare is None:
             try:
                 self._spare, self.full = self._create(self._segment_bytes), None
@@ -186,7 +187,7 @@ class Log:
             self._spare = self._create(size)
         elif self._spare.allocated < size:
             self._grow(self._spare, size)
-        self._dirty.sync_now(self._spare.file)  # Rare: it is needed before the next sync.
+        self._dirty.sync_now(self._spare.file)  # rare: the spare is needed before the next sync
         if not self._spare_ready:
             self._publish_spare()
         if self._segments:
@@ -197,7 +198,7 @@ class Log:
         self._active.start(self.last + 1, self.synced)
 
     def _publish_spare(self) -> None:
-        """Rename the spare segment, which is synced; so a short `.log` is never due to a crash."""
+        """Rename the synced spare segment, so that a crash never leaves a short `.log`."""
         assert self._spare is not None
         try:
             self._spare.publish()
@@ -209,7 +210,7 @@ class Log:
     # Writing and syncing
 
     def write(self) -> Unsynced | None:
-        """Write all records to the operating system; return the files to sync, or None."""
+        """Pass all records to the operating system; return the files to sync, or None if none."""
         self._write_out()
         return self._dirty.unsynced(self.written) if self._dirty.changed else None
 
@@ -235,7 +236,7 @@ class Log:
                 raise self._dirty.fail("write", error) from error
 
     def synced_to(self, done: Unsynced) -> None:
-        """Report that a sync succeeded, in the order of the writes."""
+        """Record that a sync succeeded. Call this in the order of the writes."""
         self._dirty.check()
         self._dirty.settle(done)
         self.synced = max(self.synced, done.number)
@@ -247,7 +248,7 @@ class Log:
     def _is_complete(self, segment: Segment) -> bool:
         """Return whether all records of a full segment are written and synced.
 
-        Its last records may still wait to be written while an earlier sync of it is reported.
+        An earlier sync of the segment may complete while its last records are still unwritten.
         """
         return segment not in self._unwritten and segment.file not in self._dirty
 
@@ -277,9 +278,9 @@ class Log:
         return records[number - first]
 
     def scan(self, start: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """Yield the written records from `start` on, with their numbers.
+        """Yield the number and the bytes of each written record from `start` on.
 
-        Raise Corrupt at a damaged one. To skip it, continue after the error's `last`.
+        Raise Corrupt at a damaged record. To skip it, start again after the error's `last`.
         """
         number = self.first if start is None else start
         while number <= self.written:
@@ -290,10 +291,13 @@ class Log:
                     number += 1
 
     def _find(self, number: int) -> tuple[Segment, int]:
-        """Return the segment of a record, and the first number after the segment."""
+        """Return the segment that holds a record, and the first record number after that segment.
+
+        Raise NoSuchRecord if the log has no such record.
+        """
         if not self.first <= number <= self.written:
             raise NoSuchRecord(
-                f"record {number} is not in the log (it has {self.first} to {self.written})",
+                f"record {number} is not in the log (it holds {self.first} to {self.written})",
                 "read a record in this range",
             )
         at = bisect_right(self._segments, number, key=lambda each: each.first) - 1
@@ -314,9 +318,9 @@ class Log:
     # Truncating and closing
 
     def truncate(self, before: int) -> None:
-        """Remove segments whose records are all synced and before `before`.
+        """Remove the segments whose records are all synced and lower than `before`.
 
-        They are removed one by one, oldest first, so that a crash leaves no gap.
+        The log removes them one by one, oldest first, so that a crash leaves no gap.
         """
         self._dirty.check()
         while len(self._segments) > 1:
@@ -332,7 +336,7 @@ class Log:
                 raise self._dirty.fail("remove", error) from error
 
     def close(self) -> None:
-        """Sync, add a marker and close the files; after a failure, only close them."""
+        """Sync all records, add a marker and close the files. After a failure, only close them."""
         if not self._dirty.failed:
             self.sync()
             if self.mark():
@@ -340,7 +344,7 @@ class Log:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the files without writing, as in a crash."""
+        """Close the files without writing buffered records, as a crash would."""
         for segment in self._segments:
             segment.close()
         if self._spare is not None:

@@ -1,7 +1,7 @@
-"""Prepares a log's directory for writing, after `examine` has judged it.
+"""Prepares the directory of a log for writing, using the findings of `examine`.
 
-A crash may interrupt any step; the next start repeats it. Only unsynced records are dropped, newest
-first. Damage stays in place, so that the next start reports it again.
+A crash may interrupt any step; the next start repeats it. Recovery drops only unsynced records,
+newest first. Damaged bytes stay in place, so that the next start reports them again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from oncecast.storage.segment import Segment, index_name
 
 @dataclass(frozen=True)
 class Recovery:
-    """A report on the opening of a log. `torn_bytes` were written but never synced."""
+    """A report on opening a log. `torn_bytes` counts bytes that were written but never synced."""
 
     first: int
     last: int
@@ -29,7 +29,7 @@ class Recovered:
     """The state from which the log continues."""
 
     report: Recovery
-    marked: int  # The last record that the log is known to have synced.
+    marked: int  # the last record that some block proves to be synced
     segments: list[Segment]
     spare: Segment | None
 
@@ -75,7 +75,7 @@ def _drop_tail(disk: Disk, findings: Findings) -> None:
 
 
 def _take_spare(findings: Findings) -> Segment | None:
-    """Return the blank segment that comes next, and remove later ones."""
+    """Return the blank segment that comes next, and remove any later blank segments."""
     last = findings.segments[-1].serial if findings.segments else 0
     spare = None
     for segment in sorted(findings.blank, key=lambda each: -each.serial):
@@ -87,7 +87,7 @@ def _take_spare(findings: Findings) -> Segment | None:
 
 
 def _make_durable(disk: Disk, findings: Findings) -> None:
-    """Sync the last records, which a killed process may have left only in the page cache."""
+    """Sync the last records, because a killed process may have left them only in the page cache."""
     for segment in reversed(findings.segments):
         segment.file.sync()
         if segment.first <= findings.proven:
@@ -96,7 +96,7 @@ def _make_durable(disk: Disk, findings: Findings) -> None:
 
 
 def _settle(disk: Disk, findings: Findings) -> None:
-    """Save missing indexes, and close all segments but the last."""
+    """Save missing indexes, and close all segments except the last."""
     names = set(disk.names())
     for segment in findings.segments[:-1]:
         if segment.index is not None and index_name(segment.serial) not in names:

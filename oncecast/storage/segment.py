@@ -42,19 +42,19 @@ def new_name(serial: int) -> str:
 
 
 def serials(disk: Disk) -> list[int]:
-    """Return the serials of the segments; ignore files with other names."""
+    """Return the serial numbers of the segments in the directory."""
     names = disk.names()
     numbers = [int(name[:-4]) for name in names if LOG_NAME.fullmatch(name)]
     return [number for number in numbers if log_name(number) in names]
 
 
 class Index:
-    """Pairs of a block's first record number and offset, one for every few KiB of log."""
+    """Maps the first record number of a block to its offset, with one entry per few KiB of log."""
 
     def __init__(self) -> None:
         self._numbers = array("Q")
         self._offsets = array("Q")
-        self.next_offset = 0  # earlier blocks are not added
+        self.next_offset = 0  # `add` ignores blocks before this offset
 
     def add(self, number: int, offset: int) -> None:
         if offset >= self.next_offset:
@@ -63,12 +63,12 @@ class Index:
             self.next_offset = offset + INDEX_EVERY
 
     def find(self, number: int) -> tuple[int, int]:
-        """Return (number, offset) of a block at or before a record; (0, 0) if there is none."""
+        """Return (number, offset) of an indexed block at or before a record, or (0, 0)."""
         at = bisect_right(self._numbers, number) - 1
         return (self._numbers[at], self._offsets[at]) if at >= 0 else (0, 0)
 
     def cut(self, number: int) -> None:
-        """Remove the entries from record `number` on."""
+        """Remove the entries of record `number` and all later records."""
         at = bisect_right(self._numbers, number - 1)
         del self._numbers[at:], self._offsets[at:]
         self._look()
@@ -89,7 +89,7 @@ class Index:
 
 
 class Segment:
-    """One segment. `first` is its first record number, `end` the offset of the next block."""
+    """One segment. `first` is its first record number, `end` the offset after its last block."""
 
     def __init__(self, disk: Disk, serial: int) -> None:
         self.serial = serial
@@ -97,8 +97,8 @@ class Segment:
         self.seed = store.seed_of(serial)
         self.first = 0
         self.allocated = 0
-        self.blank = True  # Only zeros.
-        self.whole = True  # It has its full size.
+        self.blank = True  # the file contains only zeros
+        self.whole = True  # the file has its full size
         self.end = 0
         self.index: Index | None = None
         self.disk = disk
@@ -123,7 +123,7 @@ class Segment:
     # Writing
 
     def create(self) -> None:
-        """Create an empty file with a temporary name; `allocate` and `publish` follow."""
+        """Create an empty file with a temporary name. Call `allocate` and `publish` next."""
         self._file = self.disk.open(new_name(self.serial), create=True)
         self._file.truncate(0)
 
@@ -132,18 +132,18 @@ class Segment:
         self.allocated = size
 
     def publish(self) -> None:
-        """Rename the file. Sync the file before, and the directory after."""
+        """Rename the file. The caller syncs the file before and the directory afterwards."""
         self.disk.rename(new_name(self.serial), self.name)
 
     def start(self, first: int, synced: int) -> None:
-        """Queue the opening block, which is written with the first record."""
+        """Queue the opening block, which is written together with the first record."""
         self.first = first
         self.index = Index()
         body = _OPENING.pack(VERSION, self.serial, self.allocated)
         self.put(store.OPENING, first, 0, synced, [body])
 
     def put(self, kind: int, first: int, count: int, synced: int, parts: Sequence[bytes]) -> None:
-        """Queue a block, for which there must be space."""
+        """Queue a block. The segment must have enough free space for it."""
         head = store.header(self.seed + self.end, kind, first, count, synced, parts)
         if kind == store.RECORDS and self.index is not None:
             self.index.add(first, self.end)
@@ -153,7 +153,7 @@ class Segment:
         assert self.end <= self.allocated
 
     def write(self) -> File:
-        """Write the queued blocks; return the file to sync."""
+        """Write the queued blocks and return the file, which the caller must sync."""
         file = self.file
         file.write(self._written, self._pending)
         self._pending = []
@@ -193,7 +193,7 @@ class Segment:
         return store.walk(self.file, self.seed, start, ahead=ahead)
 
     def blocks(self, number: int, stop: int) -> Iterator[tuple[int, list[bytes]]]:
-        """Yield the first number and the records of each block from `number` up to `stop`.
+        """Yield (first record number, records) of each block from record `number` up to `stop`.
 
         Raise Corrupt at the first record that cannot be read.
         """
@@ -219,7 +219,7 @@ class Segment:
     # The index file
 
     def save_index(self) -> None:
-        """Save the index; ignore errors, because it can be rebuilt."""
+        """Save the index. Ignore disk errors, because the index can be rebuilt."""
         assert self.index is not None
         body = self.index.encode()
         head = store.header(self.seed, store.INDEX, self.first, 0, 0, [body])
@@ -232,7 +232,7 @@ class Segment:
                 file.close()
 
     def load_index(self) -> Index:
-        """Load the index, or rebuild it if the file is missing or damaged."""
+        """Return the index from its file; rebuild it if the file is missing or damaged."""
         self.index = self.stored_index()
         if self.index is None:
             self.index = self._rebuilt_index()
@@ -262,9 +262,9 @@ class Segment:
     # Removing and closing
 
     def wipe(self, start: int) -> None:
-        """Overwrite the torn tail with zeros, so that no old block can follow new ones.
+        """Overwrite the torn tail with zeros, so that no old block can follow new blocks.
 
-        The size stays the same, because a shorter file counts as corruption.
+        The file keeps its size, because a shortened file counts as corruption.
         """
         for at in range(start, self.end, _WIPE):
             self.file.write(at, [bytes(min(_WIPE, self.end - at))])

@@ -1,9 +1,9 @@
-"""Snapshots: a state at a record number, saved atomically.
+"""Snapshots: the state of a protocol at a record number, saved atomically.
 
 A snapshot is written to a temporary file of checksummed blocks, synced and renamed to
-`<name>-<number>.snap`. Older snapshots are removed after the directory is synced. So there is a
-complete snapshot after a crash at any step. Snapshots of several names may share the directory of a
-log.
+`<name>-<number>.snap`. Older snapshots are removed after the directory is synced. So a complete
+snapshot exists after a crash at any step. Snapshots with different names can share a directory with
+a log.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def save(
 ) -> None:
     """Save the state after record `number`, and keep the `keep` newest snapshots.
 
-    Record `number` must be synced. DiskFull leaves older snapshots unchanged. After SyncFailed the
-    node must stop.
+    Record `number` must be synced. Raise DiskFull if the disk is full; older snapshots stay intact.
+    Raise SyncFailed on any other disk error; the node must then stop.
     """
     temporary = f"{name}.tmp"
     try:
@@ -48,10 +48,10 @@ def save(
 
 
 def load(disk: Disk, *, name: str = NAME) -> tuple[int, Iterator[bytes]] | None:
-    """Return number and chunks of the newest intact snapshot; None if none was saved.
+    """Return the record number and the chunks of the newest intact snapshot.
 
-    The file is read twice, so that all checksums are verified before the first chunk. Raise Corrupt
-    if there are snapshots but none is intact.
+    Return None if there is no snapshot. Raise Corrupt if there are snapshots but none is intact.
+    All checksums are verified before the first chunk is returned, so the file is read twice.
     """
     damage = None
     for number in _numbers(disk, name):
@@ -102,7 +102,7 @@ def _file_name(name: str, number: int) -> str:
 
 
 def _numbers(disk: Disk, name: str) -> list[int]:
-    """Return the numbers of the snapshots, newest first."""
+    """Return the record numbers of the snapshots, newest first."""
     pattern = re.compile(re.escape(name) + r"-(\d{20})\.snap")
     found = (pattern.fullmatch(each) for each in disk.names())
     return sorted((int(match[1]) for match in found if match), reverse=True)

@@ -1,13 +1,13 @@
 """Blocks: records that were written together, with one checksum.
 
-    0  magic          4   marks the next block after damage
+    0  magic          4   helps to find the next block after damage
     4  header crc     4   CRC-32C of bytes 8 to 40, seeded with the file and the offset
     8  body crc       4   CRC-32C of the body
     12 body bytes     4
     16 records        4   number of records in the body; 0 for other kinds
     20 kind           4   RECORDS, OPENING, MARKER, INDEX, END
-    24 first          8   number of the first record; without records, of the next one
-    32 synced         8   last record known to be on disk when this block was made
+    24 first          8   number of the first record, or of the next record if the block has none
+    32 synced         8   last record known to be on disk when this block was built
     40 body               one record: its bytes; several: their lengths (4 each), then their bytes
 
 Small records share a block, so that opening a log costs one checksum per block. A large record has
@@ -29,26 +29,26 @@ from oncecast.storage.disk import File
 MAGIC = b"\x8aocL"
 HEADER = struct.Struct("<4sIIIIIQQ")
 HEADER_BYTES = HEADER.size
-BLOCK_BYTES = 128 * 1024  # Limit for small records; a flipped bit loses at most one block.
+BLOCK_BYTES = 128 * 1024  # limit for a block of small records; a flipped bit loses only one block
 
 RECORDS, OPENING, MARKER, INDEX, END = range(5)
 
-CHUNK = 512 * 1024  # The size of a read,
-_LARGE = 32 * 1024  # except for larger bodies outside of the chunk,
-_GLANCE = 256  # and for the header after such a body.
-_CHECKED = struct.Struct("<IIIIQQ")  # The part of the header under its checksum.
+CHUNK = 512 * 1024  # bytes to read at once
+_LARGE = 32 * 1024  # a larger body that exceeds the chunk is read separately
+_GLANCE = 256  # bytes to read for the header after such a body
+_CHECKED = struct.Struct("<IIIIQQ")  # the part of the header that its checksum covers
 _CHECKED_BYTES = _CHECKED.size
 _unpack = HEADER.unpack_from
 _make = tuple.__new__
 _ZEROS = bytes(CHUNK)
-_SECTOR = 512  # The unit in which a disk loses bytes.
-_LOST = b"\xee"  # Instead of a byte that the disk cannot read; zeros would look like free space.
+_SECTOR = 512  # the unit in which a disk loses bytes
+_LOST = b"\xee"  # replaces an unreadable byte; a zero would look like free space
 _UNREADABLE = (errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO))
 _MASK = 0xFFFFFFFF
 
 
 class Block(NamedTuple):
-    """A block with an intact header. `body` is None if it is damaged."""
+    """A block with an intact header. `body` is None if the body is damaged."""
 
     offset: int
     end: int
@@ -60,7 +60,7 @@ class Block(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Bytes without an intact header; all zeros after `dirty_end`."""
+    """Bytes without an intact header. All bytes after `dirty_end` are zero."""
 
     offset: int
     end: int
@@ -68,14 +68,14 @@ class Gap(NamedTuple):
 
 
 def seed_of(serial: int) -> int:
-    """Return a checksum seed that differs between files; `serial` is the file's number."""
+    """Return a checksum seed that differs for each file; `serial` is the number of the file."""
     return serial * 0x9E3779B1 & _MASK
 
 
 def header(
     position: int, kind: int, first: int, count: int, synced: int, parts: Sequence[bytes]
 ) -> bytes:
-    """Return the header of a block at `position`, which is the file's seed plus the offset."""
+    """Return the header of a block; `position` is the seed of the file plus the block's offset."""
     crc = size = 0
     for part in parts:
         crc = extend(crc, part)
@@ -85,7 +85,7 @@ def header(
 
 
 def pack(records: Sequence[bytes]) -> bytes:
-    """Return the body of several records."""
+    """Return the body of a block with several records."""
     lengths = struct.pack(f"<{len(records)}I", *map(len, records))
     return b"".join((lengths, *records))
 
@@ -98,16 +98,17 @@ def unpack(body: bytes, count: int) -> list[bytes]:
 
 
 def read_block(file: File, seed: int, offset: int) -> Block | None:
-    """Return the intact block at `offset`, or None."""
+    """Return the block at `offset`, or None if there is no intact block."""
     for found in walk(file, seed, offset):
         return found if isinstance(found, Block) and found.body is not None else None
     return None
 
 
 def read(file: File, offset: int, size: int) -> bytes:
-    """Return `size` bytes, or fewer at the end of the file; sectors that the disk lost are garbage.
+    """Return `size` bytes, or fewer at the end of the file.
 
-    So an unreadable block is damaged like one with a flipped bit, and the blocks around it survive.
+    Replace each unreadable sector with filler bytes. Then the checksum finds the damaged block, and
+    the blocks around it can still be read.
     """
     try:
         return file.read(offset, size)
@@ -144,22 +145,22 @@ def is_readable(file: File, start: int, end: int) -> bool:
     return True
 
 
-# Long, because this loop dominates the opening of a log, and calls of helpers would slow it down.
+# This function is long because it dominates opening a log, and helper calls would slow it down.
 def walk(file: File, seed: int, start: int = 0, *, ahead: int = CHUNK) -> Iterator[Block | Gap]:
     """Yield the blocks and gaps of the file from `start` on, and verify all checksums.
 
-    The header has its own checksum. After a damaged body the next block is known exactly; after a
-    damaged header the next magic is searched.
+    The header has its own checksum. So the position of the next block is known even if the body is
+    damaged. After a damaged header, search for the next magic.
     """
     limit = file.size()
     at = base = start
     chunk = b""
-    held = 0  # bytes of the chunk
+    held = 0  # size of the chunk
     large = False
     while at < limit:
         here = at - base + HEADER_BYTES
         if here > held:
-            # A large body is read separately, so read only the header.
+            # After a large body, which was read separately, read only the next header.
             chunk, base, here = read(file, at, _GLANCE if large else ahead), at, HEADER_BYTES
             held = len(chunk)
             if held < HEADER_BYTES:
@@ -183,7 +184,7 @@ def walk(file: File, seed: int, start: int = 0, *, ahead: int = CHUNK) -> Iterat
                 held = len(chunk)
                 body = chunk[HEADER_BYTES : HEADER_BYTES + size]
         whole = value(body) == crc and len(body) == size
-        # Twice as fast as Block(...); this loop dominates the opening of a log.
+        # This is twice as fast as Block(...), and this loop dominates opening a log.
         yield _make(Block, (at, end, kind, first, records, synced, body if whole else None))
         at = end
 
@@ -199,24 +200,24 @@ def _gap(file: File, seed: int, start: int, limit: int) -> Gap:
                 if found >= 0:
                     return Gap(start, at + found, at + found)
                 dirty_end = at + len(chunk.rstrip(b"\0"))
-            # A header may lie across two chunks.
+            # A header may span two chunks.
             at += len(chunk) if at + len(chunk) >= stop else len(chunk) - HEADER_BYTES + 1
     return Gap(start, limit, dirty_end)
 
 
 def _data(file: File, start: int, limit: int) -> list[tuple[int, int]]:
-    """Return the ranges that may hold non-zero bytes, before reads turn holes into data."""
+    """Return the ranges that may hold non-zero bytes. Call this before reads fill the holes."""
     stretches = []
     at, stop = file.data(start)
     while at < limit:
-        # The zeros at the end of a header may be in a hole.
+        # The trailing zeros of a header may lie in a hole.
         stretches.append((at, min(stop + HEADER_BYTES, limit)))
         at, stop = file.data(stop)
     return stretches
 
 
 def _find_header(chunk: bytes, position: int, start: int) -> int:
-    """Return the position of the next intact header, or -1."""
+    """Return the position of the next intact header in the chunk, or -1 if there is none."""
     at = chunk.find(MAGIC, start)
     while at >= 0:
         head = chunk[at : at + HEADER_BYTES]

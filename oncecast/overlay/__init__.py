@@ -1,4 +1,4 @@
-"""Membership of a cluster, and durable broadcast that delivers each message once."""
+"""Cluster membership, and a durable broadcast that delivers each message once to each node."""
 
 from oncecast.overlay.events import (
     Broadcast,

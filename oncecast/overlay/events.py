@@ -2,7 +2,7 @@
 
 application   Publish, Discard, Disregard ↓   Delivered, Lost ↑
 Recovery      Broadcast ↓   Received ↑
-Plumtree      NeighborUp, NeighborDown ↑ (Recovery follows them too)
+Plumtree      NeighborUp, NeighborDown ↑ (Recovery observes these events too)
 Mesh or HyParView
 """
 
@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from oncecast.kernel.protocol import NodeId, Value
 
-NUMBER_MAX = 2**62  # numbers near it still fit in 64 bits
+NUMBER_MAX = 2**62  # small enough that sums of a few numbers still fit in 64 bits
 ORIGIN_LENGTH_MAX = 255
 
 
 class MessageId(Value, tag=False, order=True):
-    """The origin of a message and its number there, counted from 1 without gaps.
+    """The origin of a message and its number at that origin, counted from 1 without gaps.
 
-    So a node can store the numbers it has seen as the highest one and the gaps below it.
+    So a node can store the numbers that it has seen as the highest number and the gaps below it.
     """
 
     origin: NodeId
@@ -25,7 +25,7 @@ class MessageId(Value, tag=False, order=True):
 
     @property
     def possible(self) -> bool:
-        """Return whether an honest node could have made this id."""
+        """Return whether an honest node could have created this id."""
         return 1 <= self.number <= NUMBER_MAX and 0 < len(self.origin) <= ORIGIN_LENGTH_MAX
 
 
@@ -45,7 +45,7 @@ class Broadcast(Value):
 
 
 class Received(Value):
-    """A broadcast has arrived, probably for the first time."""
+    """A broadcast has arrived, usually for the first time."""
 
     id: MessageId
     payload: bytes
@@ -58,7 +58,7 @@ class Publish(Value):
 
 
 class Discard(Value):
-    """Request: delete a message that no node needs any more, or do not fetch it."""
+    """Request: delete a message that no node needs any more, or stop fetching it."""
 
     id: MessageId
 
@@ -72,14 +72,14 @@ class Disregard(Value):
 
 
 class Delivered(Value):
-    """A message is on this node's disk. No id is delivered twice, even after restarts."""
+    """A message is stored on this node's disk. No id is delivered twice, even after restarts."""
 
     id: MessageId
     payload: bytes
 
 
 class Lost(Value):
-    """No node keeps these messages any more. They will never be delivered here."""
+    """No node keeps these messages any more, so this node will never deliver them."""
 
     origin: NodeId
     first: int

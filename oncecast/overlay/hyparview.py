@@ -1,23 +1,23 @@
-"""HyParView: membership by a small view that is kept intact and a larger one kept random.
+"""HyParView: membership with a small active view and a larger random passive view.
 
 Leitao, Pereira and Rodrigues, "HyParView: a membership protocol for reliable gossip-based
-broadcast", DSN 2007. Names follow the paper. The active view is symmetric and its links are
-watched. Broadcasts use it. The passive view is a reserve from which lost neighbours are replaced.
-Shuffles along random walks keep it fresh.
+broadcast", DSN 2007. Names follow the paper. Broadcasts use the active view. It is symmetric, and
+each node watches the links to its active peers. The passive view is a reserve of candidates that
+replace lost neighbours. Shuffles along random walks keep it fresh.
 
-Needs links (watch), and a contact for all but the first node. Emits NeighborUp and NeighborDown in
-turn for each peer.
+Needs links (watch), and a contact for every node except the first. Emits NeighborUp and
+NeighborDown alternately for each peer.
 
-Here messages may be lost, repeated or late, and nodes come back. So we add to the paper:
+The network may lose, repeat or delay messages, and nodes may restart. So we add to the paper:
 
-- Walks go over links only. If a walk comes from a node that is not a neighbour, the receiver
-  answers Disconnect. So a view that the other side does not share is noticed.
-- A node draws an incarnation when it starts. A neighbour with a new incarnation has restarted: it
-  goes down and up again. The same request twice changes nothing.
-- A neighbour is asked again after its link broke. If only the network failed, nothing else would
-  join the two halves again.
-- Rarely, a node trades a neighbour for a peer of its passive view. Otherwise two parts of the
-  overlay in which all views are full would never meet again.
+- A walk uses only links of the active view. If a walk comes from a node that is not a neighbour,
+  the receiver answers Disconnect. So the sender learns that the link exists only on its side.
+- A node draws an incarnation when it starts. A neighbour with a new incarnation has restarted, so
+  the node emits NeighborDown and NeighborUp for it. A repeated request changes nothing.
+- A node asks a neighbour again after their link broke. If only the network failed, nothing else
+  would join the two halves again.
+- Occasionally, a node trades a neighbour for a peer of its passive view. Otherwise two parts of the
+  overlay whose views are all full would never connect again.
 - A node that finds no neighbour in its passive view joins again through its contacts.
 """
 
@@ -30,38 +30,38 @@ from typing import assert_never
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import ORIGIN_LENGTH_MAX, NeighborDown, NeighborUp
 
-WALK_MAX = 64  # steps of a walk that a peer may ask for
-SAMPLE_MAX = 256  # names that a peer may send at once
+WALK_MAX = 64  # maximum number of steps that a peer may request for a walk
+SAMPLE_MAX = 256  # maximum number of names in one message
 
 
 class Join(Value, tag="Join"):
-    """Ask a contact to be a neighbour, and to start walks that find others."""
+    """Ask a contact to become a neighbour and to start walks that find more neighbours."""
 
     incarnation: int
 
 
 class ForwardJoin(Value, tag="ForwardJoin"):
-    """A walk. The node at its end asks the newcomer to be its neighbour."""
+    """A random walk. The node at its end asks the newcomer to become its neighbour."""
 
     newcomer: NodeId
     steps: int
 
 
 class Neighbor(Value, tag="Neighbor"):
-    """Ask a peer to be a neighbour. If `urgent`, it accepts even if its view is full."""
+    """Ask a peer to become a neighbour. It accepts an `urgent` request even if its view is full."""
 
     incarnation: int
     urgent: bool
 
 
 class Accepted(Value, tag="Accepted"):
-    """Tell a peer that it is in our active view now."""
+    """Tell a peer that it is now in our active view."""
 
     incarnation: int
 
 
 class Refused(Value, tag="Refused"):
-    """Refuse Neighbor because the active view is full."""
+    """Reject a Neighbor request because the active view is full."""
 
 
 class Disconnect(Value, tag="Disconnect"):
@@ -69,7 +69,7 @@ class Disconnect(Value, tag="Disconnect"):
 
 
 class Shuffle(Value, tag="Shuffle"):
-    """A walk. The node at its end exchanges a part of its passive view for this sample."""
+    """A random walk. The node at its end exchanges part of its passive view for this sample."""
 
     origin: NodeId
     steps: int
@@ -85,13 +85,13 @@ class Cycle(Value):
 
 
 class Unanswered(Value):
-    """Timer: a peer that was asked to be a neighbour has not answered."""
+    """Timer: a peer that was asked to become a neighbour has not answered."""
 
     peer: NodeId
 
 
 class Alone(Value):
-    """Timer: this node has no neighbour, and no peer left to ask."""
+    """Timer: this node has no neighbour and no other peer to ask."""
 
 
 Walk = ForwardJoin | Shuffle
@@ -137,11 +137,11 @@ class HyParView(Protocol):
         self.active: dict[NodeId, int] = {}  # incarnation by neighbour
         self.passive: dict[NodeId, None] = {}
         self.asked: dict[NodeId, bool] = {}  # pending neighbour requests; True for high priority
-        self.tried: dict[NodeId, None] = {}  # peers with a full view, in this cycle
-        self.lost: dict[NodeId, None] = {}  # the last peers that were silent or lost their link
+        self.tried: dict[NodeId, None] = {}  # peers that had a full view in this cycle
+        self.lost: dict[NodeId, None] = {}  # the last peers that did not answer or lost their link
         self.lacking = False  # a neighbour was lost, and no candidate is left
-        self.offered: tuple[NodeId, ...] = ()  # nodes sent in the last shuffle
-        self.dropped = 0  # invalid messages
+        self.offered: tuple[NodeId, ...] = ()  # names sent in the last shuffle
+        self.dropped = 0  # number of invalid messages
 
     def start(self) -> None:
         self.incarnation = self.rng.getrandbits(62)
@@ -175,7 +175,7 @@ class HyParView(Protocol):
             case Disconnect():
                 if sender in self.active or sender in self.asked:
                     self._spare(sender)
-                    # In the paper, as we read it, the view is filled in the next cycle.
+                    # As we read the paper, the view is filled only in the next cycle.
                     if self.refill_at_once or not self.active:
                         self._fill()
             case _:
@@ -208,7 +208,7 @@ class HyParView(Protocol):
             self._ask(self.rng.choice(self.contacts), Join(self.incarnation), reserved=True)
 
     def _welcome(self, peer: NodeId, incarnation: int) -> bool:
-        """Make a peer a neighbour and notify it. Return False if it was one already."""
+        """Make a peer a neighbour and notify it. Return False if it was already a neighbour."""
         new = self._make_active(peer, incarnation)
         self.send(peer, Accepted(self.incarnation))
         return new
@@ -260,32 +260,32 @@ class HyParView(Protocol):
             self._fill()
 
     def _fill(self) -> None:
-        """Ask as many peers of the passive view as the active view lacks."""
+        """Ask peers of the passive view to fill the vacancies of the active view."""
         self.lacking = False
         vacancies = self.active_max - len(self.active) - len(self.asked)
         if vacancies > 0:
-            urgent = not self.active  # not refused, so peers are asked again that had a full view
+            urgent = not self.active  # no peer rejects an urgent request, so also ask tried peers
             tried = () if urgent else self.tried
             free = [p for p in self.passive if p not in tried and p not in self.asked]
             for peer in self.rng.sample(free, min(vacancies, len(free))):
                 self._ask(peer, Neighbor(self.incarnation, urgent), reserved=False)
         if not self.active and not self.asked:
-            # Without jitter, nodes that were cut off together would join in lockstep.
+            # Without jitter, nodes that were cut off at the same time would join in lockstep.
             self.later(self.retry_every * self.rng.uniform(0.75, 1.25), Alone())
 
     def _ask_a_lost_one(self) -> None:
         if self.lost and len(self.asked) < self.active_max:
             peer = next(iter(self.lost))
             del self.lost[peer]
-            self.lost[peer] = None  # other lost peers come first next time
+            self.lost[peer] = None  # move it to the end, so that other lost peers come first
             if peer not in self.asked:
                 self._ask(peer, Neighbor(self.incarnation, urgent=True), reserved=True)
 
     def _trade(self) -> None:
-        """Now and then replace a neighbour by a peer of the passive view.
+        """Occasionally replace a neighbour with a peer of the passive view.
 
-        Evictions can cut the last link between two parts of the overlay. When all views in them
-        are full, nothing else would join the parts again.
+        Evictions can cut the last link between two parts of the overlay. If all views in both parts
+        are full, nothing else would connect them again.
         """
         if self._has_vacancy() or not self.trade_chance or self.rng.random() >= self.trade_chance:
             return
@@ -314,25 +314,25 @@ class HyParView(Protocol):
     def _receive_reply(self, sample: tuple[NodeId, ...]) -> None:
         offered, self.offered = self.offered, ()
         if not offered:
-            self.dropped += 1  # an answer to no shuffle
+            self.dropped += 1  # this reply answers no shuffle of ours
             return
         self._integrate(sample, offered)
         if self.lacking:
             self._fill()
 
     def _integrate(self, sample: tuple[NodeId, ...], given: tuple[NodeId, ...]) -> None:
-        """Add a sample to the passive view. It replaces the peers `given` for it first."""
-        if not all(map(_is_name, sample)):  # checked only here, not at each step of a walk
+        """Add a sample to the passive view. A full view evicts the peers in `given` first."""
+        if not all(map(_is_name, sample)):  # checked here only, not at each step of a walk
             self.dropped += 1
             return
         spare = [peer for peer in given if peer in self.passive]
         for peer in sample:
             self._remember(peer, spare)
 
-    # -- the views: one place for each change --
+    # -- the views: each kind of change is in one place --
 
     def _make_active(self, peer: NodeId, incarnation: int) -> bool:
-        """Make a peer a neighbour. Return False if it was one, and has not restarted."""
+        """Make a peer a neighbour. Return False if it already is one and has not restarted."""
         self._answered(peer)
         if peer in self.active:
             if self.active[peer] == incarnation:
@@ -357,7 +357,7 @@ class HyParView(Protocol):
             self.unwatch(peer)
 
     def _spare(self, peer: NodeId) -> None:
-        """Keep a live peer in reserve, and do not ask it again in this cycle."""
+        """Move a live peer to the passive view, and do not ask it again in this cycle."""
         self._answered(peer)
         self._make_inactive(peer)
         self.lost.pop(peer, None)
@@ -365,7 +365,7 @@ class HyParView(Protocol):
         self._remember(peer)
 
     def _lose(self, peer: NodeId) -> None:
-        """Drop a peer that does not answer or lost its link."""
+        """Drop a peer that did not answer or lost its link."""
         missed = peer in self.active or peer in self.passive
         self._answered(peer)
         self._make_inactive(peer)
@@ -374,7 +374,7 @@ class HyParView(Protocol):
         self._fill()
         if missed and self._has_vacancy() and not self.asked:
             self.lacking = True
-            self._shuffle()  # the next cycle may be far off, and other nodes know candidates
+            self._shuffle()  # the next cycle may be far away, and other nodes know candidates
 
     def _answered(self, peer: NodeId) -> None:
         if self.asked.pop(peer, None) is not None:

@@ -1,4 +1,4 @@
-"""The messages that a node has from each origin, in a form that it can send to other nodes."""
+"""Summaries of the messages that a node has from each origin, which nodes exchange."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.overlay.events import ORIGIN_LENGTH_MAX, MessageId
 from oncecast.overlay.memory import Numbers, Range
 
-ANY = NodeId("")  # as a bound of a range of origins: unbounded
+ANY = NodeId("")  # an unbounded end of a range of origins
 
 
 class Holding(Value, tag=False):
-    """A node has 1 to `top` of an origin, except `gaps`. Payloads below `floor` may be gone."""
+    """The node has messages 1 to `top` except `gaps`; payloads below `floor` may be deleted."""
 
     origin: NodeId
     floor: int
@@ -21,9 +21,10 @@ class Holding(Value, tag=False):
 
 
 class Ledger(Value, tag=False):
-    """All messages that a node has of the origins from `low` to before `high`.
+    """A summary of a node's messages, for the origins from `low` up to but excluding `high`.
 
-    It may leave out the highest gaps: they are reported once lower ones are filled.
+    A ledger may omit the highest gaps of an origin. Later ledgers report them, once the lower gaps
+    are filled.
     """
 
     low: NodeId
@@ -35,7 +36,7 @@ class Ledger(Value, tag=False):
 
 
 class Stock(Numbers):
-    """The numbers of one origin, and the floor below which not every payload is kept."""
+    """The message numbers of one origin. Below `floor`, some payloads may be deleted."""
 
     __slots__ = ("floor",)
 
@@ -55,11 +56,11 @@ NOTHING = Stock()  # the stock of an unknown origin; never modified
 
 
 class Inventory:
-    """The stocks of a node, bounded in origins and in gaps per origin."""
+    """The stocks of a node, with limits on the number of origins and of gaps per origin."""
 
     def __init__(self, me: NodeId, *, origins_max: int, gaps_max: int) -> None:
         self.origins_max, self.gaps_max = origins_max, gaps_max
-        self._stocks = {me: Stock()}  # so its own messages always fit
+        self._stocks = {me: Stock()}  # created first, so that our own messages always fit
 
     def __contains__(self, key: MessageId) -> bool:
         return key.number in self.of(key.origin)
@@ -68,14 +69,14 @@ class Inventory:
         return self._stocks.get(origin, NOTHING)
 
     def open(self, origin: NodeId) -> Stock:
-        """Return the stock of an origin for changes, and create it if needed."""
+        """Return the stock of an origin, which the caller may change. Create it if needed."""
         return self._stocks.setdefault(origin, Stock())
 
     def can_add_origin(self, origin: NodeId) -> bool:
         return origin in self._stocks or len(self._stocks) < self.origins_max
 
     def can_add(self, key: MessageId) -> bool:
-        """Return whether a message fits. The lowest missing one always does."""
+        """Return whether a message fits the limits. The lowest missing message always fits."""
         stock = self.of(key.origin)
         makes_no_gap = key.number in (stock.lowest_missing, stock.top + 1)
         return self.can_add_origin(key.origin) and (makes_no_gap or len(stock.gaps) < self.gaps_max)
@@ -88,7 +89,7 @@ class Inventory:
             self._stocks[each.origin] = Stock(each.top, each.gaps, each.floor)
 
     def ledger(self, low: NodeId, high: NodeId, *, origins_max: int, gaps_max: int) -> Ledger:
-        """Return the holdings from `low` to before `high`, or fewer if these are too many."""
+        """Return a ledger from `low` up to but excluding `high`, or a shorter one at the limit."""
         origins = list(filter(Ledger(low, high, ()).covers, sorted(self._stocks)))
         if len(origins) > origins_max:
             high = origins[origins_max]
@@ -96,7 +97,7 @@ class Inventory:
         return Ledger(low, high, tuple(self._holding(origin, gaps_max) for origin in kept))
 
     def read(self, ledger: Ledger) -> dict[NodeId, Stock] | None:
-        """Return the stocks of a peer, also for origins only we know, or None if invalid."""
+        """Return a peer's stock of each origin that it or this node knows, or None if invalid."""
         stocks = {origin: NOTHING for origin in self._stocks if ledger.covers(origin)}
         for each in ledger.holdings:
             stock = Stock(each.top, each.gaps, each.floor)

@@ -1,4 +1,4 @@
-"""Message numbers and payloads, kept in bounded memory."""
+"""Message numbers and payloads in bounded memory."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterable
 
 from oncecast.overlay.events import NUMBER_MAX, MessageId
 
-Range = tuple[int, int]  # first and last, both included
+Range = tuple[int, int]  # first and last number, both inclusive
 
 
 class Numbers:
-    """The known numbers of one origin: 1 to `top`, except the `gaps`.
+    """The known message numbers of one origin: 1 to `top`, except the `gaps`.
 
-    Its size depends only on the number of gaps.
+    The memory it needs depends only on the number of gaps.
     """
 
     __slots__ = ("gaps", "top")
 
     def __init__(self, top: int = 0, gaps: Iterable[Range] = ()) -> None:
         self.top = top
-        self.gaps = list(gaps)  # ascending, never touching each other, the last one below top
+        self.gaps = list(gaps)  # ascending, not adjacent, and all below `top`
 
     def __contains__(self, number: int) -> bool:
         return 1 <= number <= self.top and self._gap_at(number) is None
@@ -31,7 +31,7 @@ class Numbers:
 
     @property
     def well_formed(self) -> bool:
-        """Return whether the numbers of a peer follow the rules of this class."""
+        """Return whether numbers that a peer sent satisfy the invariants of this class."""
         end = -1
         for first, last in self.gaps:
             if not end + 1 < first <= last < self.top:
@@ -40,7 +40,7 @@ class Numbers:
         return 0 <= self.top <= NUMBER_MAX
 
     def add(self, number: int) -> bool:
-        """Add a number. Return False if it was known."""
+        """Add a number. Return False if it was already known."""
         if number > self.top:
             if number > self.top + 1:
                 self.gaps.append((self.top + 1, number - 1))
@@ -102,7 +102,7 @@ def common(one: list[Range], other: list[Range]) -> list[Range]:
 
 
 class Payloads:
-    """The newest payloads, bounded by count and bytes. The last one always stays."""
+    """The newest payloads, limited by count and bytes. The newest payload always stays."""
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self.count_max, self.bytes_max = count_max, bytes_max
@@ -110,7 +110,7 @@ class Payloads:
         self.bytes = 0
 
     def add(self, key: MessageId, payload: bytes) -> list[MessageId]:
-        """Keep a payload. Return the ids evicted for it, oldest first."""
+        """Keep a payload. Return the ids of the payloads that it evicts, oldest first."""
         if key in self.by_id:
             return []
         self.by_id[key] = payload

@@ -1,10 +1,9 @@
 """Static membership: a configured peer is a neighbour while messages pass in both directions.
 
-Needs links (watch). Emits NeighborUp and NeighborDown in turn for each peer.
+Needs links (watch). Emits NeighborUp and NeighborDown alternately for each peer.
 
-A node sends Hello to each peer until it hears from it. The peer answers with Welcome. A node that
-restarts or loses its link sends Hello again. Peers must list each other: messages from other nodes
-are ignored.
+A node sends Hello to each peer until the peer answers with Welcome. A node that restarts or loses a
+link sends Hello again. Peers must list each other: a node ignores messages from unlisted nodes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from oncecast.overlay.events import NeighborDown, NeighborUp
 
 
 class Hello(Value, tag="Hello"):
-    """Ask a peer whether it is up."""
+    """Ask a peer whether it is running."""
 
 
 class Welcome(Value, tag="Welcome"):
@@ -25,7 +24,7 @@ class Welcome(Value, tag="Welcome"):
 
 
 class Retry(Value):
-    """Timer: greet a peer again that has not answered, or whose link broke."""
+    """Timer: send Hello again to a peer that has not answered or whose link broke."""
 
     peer: NodeId
 
@@ -40,9 +39,9 @@ class Mesh(Protocol):
     ) -> None:
         super().__init__(me, rng)
         self.retry_every = retry_every
-        # True while a neighbour. A set of strings would iterate differently in each process.
+        # The value is True for a neighbour. A set would iterate differently in each process.
         self.peers = {peer: False for peer in peers if peer != me}
-        self.dropped = 0  # messages from nodes that are not listed
+        self.dropped = 0  # messages from unlisted nodes
 
     def start(self) -> None:
         for peer in self.peers:
@@ -71,7 +70,7 @@ class Mesh(Protocol):
         self._retry_later(peer)
 
     def _retry_later(self, peer: NodeId) -> None:
-        # Without jitter, nodes that were cut off together would greet in lockstep.
+        # Without jitter, nodes that were cut off at the same time would greet in lockstep.
         self.later(self.retry_every * self.rng.uniform(0.75, 1.25), Retry(peer))
 
     def _make_up(self, peer: NodeId) -> None:

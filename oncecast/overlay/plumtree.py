@@ -1,15 +1,15 @@
 """Plumtree: broadcast over a tree that repairs itself with lazy announcements.
 
 Leitao, Pereira and Rodrigues, "Epidemic Broadcast Trees", SRDS 2007; names follow the paper.
-Payloads travel on eager links, which become a tree: a node that gets a payload twice prunes the
-later link. Lazy links carry announcements only. A node that hears of a payload and does not get it
-grafts the link.
+Payloads travel on eager links, which form a tree: a node that gets a payload twice prunes the later
+link. Lazy links carry only announcements. If an announced payload does not arrive, the node grafts
+the link of the announcer.
 
 Needs NeighborUp and NeighborDown. Emits Received for the broadcasts of other nodes.
 
-Best effort: memory is bounded, so a payload that has left the cache cannot be grafted, and excess
-announcements are ignored. A message may be Received twice, long after the first time. The layer
-above (Recovery) filters duplicates and repairs losses.
+Plumtree is best effort, because its memory is bounded. A payload that has left the cache cannot be
+grafted, and excess announcements are ignored. A node may emit Received twice for a message, with a
+long time in between. The layer above (Recovery) filters duplicates and repairs losses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROUND_MAX = 2**31
 
 class Gossip(Value, tag="Gossip"):
     id: MessageId
-    round: int  # hops from the origin
+    round: int  # number of hops from the origin
     payload: bytes
 
 
@@ -40,14 +40,14 @@ class IHave(Value, tag="IHave"):
 
 
 class Graft(Value, tag="Graft"):
-    """Make the link eager, and ask for this payload unless it is None."""
+    """Make the link eager. If `id` is not None, also request that payload."""
 
     id: MessageId | None
     round: int
 
 
 class Prune(Value, tag="Prune"):
-    """Make the link lazy: the payload was a duplicate."""
+    """Make the link lazy, because the payload was a duplicate."""
 
 
 class Missing(Value):
@@ -88,14 +88,14 @@ class Plumtree(Protocol):
         self.announce_after, self.announce_max = announce_after, announce_max
         self.threshold, self.missing_max = threshold, missing_max
         self.origins_max, self.gaps_max = origins_max, gaps_max
-        # Dicts as ordered sets: a set of strings iterates differently in every process.
+        # Dicts serve as ordered sets: a set of strings iterates differently in each process.
         self.eager: dict[NodeId, None] = {}
         self.lazy: dict[NodeId, None] = {}
         self.seen: dict[NodeId, Numbers] = {}
         self.cache = Payloads(cache_max, cache_bytes_max)
-        self.missing: dict[MessageId, dict[NodeId, int]] = {}  # announcers and their rounds
-        self.unannounced: list[tuple[Announcement, NodeId]] = []  # and the peer that sent it
-        self.dropped = 0  # invalid messages
+        self.missing: dict[MessageId, dict[NodeId, int]] = {}  # round of each announcer
+        self.unannounced: list[tuple[Announcement, NodeId]] = []  # with the sender of the payload
+        self.dropped = 0  # number of invalid messages
 
     def request(self, request: Broadcast) -> None:
         self._note_seen(request.id)
@@ -175,7 +175,7 @@ class Plumtree(Protocol):
     def _graft(self, timer: Missing) -> None:
         announcers = self.missing[timer.id]
         if not announcers:
-            del self.missing[timer.id]  # all were asked; the next announcement starts again
+            del self.missing[timer.id]  # all announcers were asked; wait for a new announcement
             return
         peer = next(iter(announcers))
         round_announced = announcers.pop(peer)
@@ -184,7 +184,7 @@ class Plumtree(Protocol):
         self.later(self.graft_again_after, timer)
 
     def _spread(self, gossip: Gossip, sender: NodeId) -> None:
-        """Send the payload to the eager peers, and its announcement to the lazy ones."""
+        """Send the payload to the eager peers and an announcement to the lazy peers."""
         self.cache.add(gossip.id, gossip.payload)
         onward = Gossip(gossip.id, gossip.round + 1, gossip.payload)
         for peer in self.eager:
@@ -212,7 +212,7 @@ class Plumtree(Protocol):
             self._optimize(gossip, sender, announcers)
 
     def _optimize(self, gossip: Gossip, sender: NodeId, announcers: dict[NodeId, int]) -> None:
-        """Replace a link of the tree by a lazy one, `threshold` hops nearer to the origin."""
+        """Replace the sender's link with a lazy link that is `threshold` hops nearer the origin."""
         nearest = min(announcers, key=announcers.__getitem__)
         if nearest != sender and gossip.round - announcers[nearest] >= self.threshold:
             self._make_eager(nearest)
@@ -225,7 +225,7 @@ class Plumtree(Protocol):
         return numbers is not None and key.number in numbers
 
     def _note_seen(self, key: MessageId) -> bool:
-        """Record an id. Return False if it was known, or if its gap was dropped."""
+        """Record an id. Return False if it was already recorded or its gap was dropped."""
         numbers = self.seen.get(key.origin)
         if numbers is None:
             if len(self.seen) >= self.origins_max:
@@ -241,7 +241,7 @@ class Plumtree(Protocol):
 
     def _make_eager(self, peer: NodeId) -> None:
         if peer in self.lazy:
-            self._announce()  # otherwise it would get neither payload nor announcement
+            self._announce()  # otherwise the peer would get neither payload nor announcement
             del self.lazy[peer]
             self.eager[peer] = None
 

@@ -9,15 +9,15 @@ Emits Delivered and Lost.
 
 For applications:
 
-- Delivered with an id of this node is the receipt for its Publish: the message is on disk.
-- A message on disk counts as delivered. A node may crash before the application has handled it, and
-  does not emit Delivered again after the restart. The application can read `held` instead.
+- Delivered with an id of this node acknowledges its Publish: the message is on disk.
+- A message on disk counts as delivered. If the node crashes before the application has handled it,
+  the node does not emit Delivered again after the restart. The application can read `held` instead.
 - Messages are delivered as they arrive, in any order.
-- A node keeps its last `kept_max` payloads. A node that is new, or was away for longer, gets the
-  messages that other nodes still keep. For the rest it emits Lost once.
+- A node keeps its last `kept_max` payloads. A node that is new, or was offline for longer, gets the
+  messages that other nodes still keep. For all other messages it emits Lost once.
 - An application that knows that no node needs a message any more sends Discard, or Disregard for
-  many. The message then counts as delivered. Send the request to all nodes.
-- The name of a node stands for its disk. A node that lost its disk must come back under another
+  many messages. The message then counts as delivered. Send the request to all nodes.
+- The name of a node identifies its disk. A node that lost its disk must come back under another
   name, or it would reuse its numbers. A node without a disk gets a new `incarnation` at each start.
 """
 
@@ -46,26 +46,26 @@ from oncecast.overlay.memory import Numbers, Payloads
 
 
 class Stored(Value, tag="Stored"):
-    """A message, as a record on disk and as a part of repairs and snapshots."""
+    """A message, as a record on disk and as an item of repairs and snapshots."""
 
     id: MessageId
     payload: bytes
 
 
 class Compare(Value, tag="Compare"):
-    """Send a summary of our messages to a neighbour, and ask for missing ones."""
+    """Send a neighbour a summary of our messages, and ask for the messages that we lack."""
 
     ledger: Ledger
 
 
 class Compared(Value, tag="Compared"):
-    """Answer Compare with our own ledger, because we lack something or can no longer help."""
+    """Answer Compare with our own ledger, if we lack messages or no longer keep some."""
 
     ledger: Ledger
 
 
 class Repair(Value, tag="Repair"):
-    """Send messages that the receiver lacks, lowest numbers first. `more`: there are others."""
+    """Send messages that the receiver lacks, lowest numbers first. `more`: others remain."""
 
     messages: tuple[Stored, ...]
     more: bool
@@ -76,20 +76,20 @@ class Round(Value):
 
 
 class GiveUp(Value):
-    """Timer: a neighbour no longer keeps what we lack, and no other node has sent it since."""
+    """Timer: a neighbour no longer keeps a message that we lack, and no node has sent it since."""
 
     origin: NodeId
 
 
 class GivenUp(Value, tag="GivenUp"):
-    """Record: the messages missing up to this number are lost."""
+    """Record: the messages up to this number that are still missing are lost."""
 
     origin: NodeId
     last: int
 
 
 class Archive(Value, tag="Archive"):
-    """Snapshot: all holdings and all kept payloads."""
+    """Snapshot: the holdings of all origins and all kept payloads."""
 
     holdings: tuple[Holding, ...]
     kept: tuple[Stored, ...]
@@ -131,15 +131,15 @@ class Recovery(Protocol):
         self.origin = NodeId(f"{me}#{incarnation}") if incarnation else me
         self.inventory = Inventory(self.origin, origins_max=origins_max, gaps_max=gaps_max)
         self.kept = Payloads(kept_max, kept_bytes_max)
-        self.doubts: dict[NodeId, int] = {}  # the floor of a neighbour, above a message we lack
-        self.next_low = ANY  # where the next comparison starts
-        self.unsaved = self.unsaved_bytes = 0  # since the last snapshot
-        self.fresh = self.fresh_before = 0  # messages stored in this round, and in the one before
+        self.doubts: dict[NodeId, int] = {}  # a neighbour's floor that is above a missing message
+        self.next_low = ANY  # the origin at which the next comparison starts
+        self.unsaved = self.unsaved_bytes = 0  # records and bytes since the last snapshot
+        self.fresh = self.fresh_before = 0  # messages stored in this and in the previous round
         self.dropped = 0  # invalid messages, and messages beyond the limits
 
     @property
     def held(self) -> Mapping[MessageId, bytes]:
-        """Return the payloads that this node keeps, oldest first. They survive a restart."""
+        """Return the kept payloads by id, oldest first. They survive a restart."""
         return self.kept.by_id
 
     def restore(self, record: Stored | GivenUp | Archive) -> None:
@@ -167,7 +167,7 @@ class Recovery(Protocol):
                 self.ask(Broadcast(key, payload))
             case Discard(key):
                 self.kept.remove(key)
-                # Only this node assigns its own numbers.
+                # Only this node assigns numbers to its own messages.
                 if key.origin != self.origin and self.inventory.can_add(key):
                     self.inventory.open(key.origin).add(key.number)
             case Disregard(origin, top, gaps):
@@ -196,7 +196,7 @@ class Recovery(Protocol):
                 self._compare(sender, ledger)
             case Repair(messages, more):
                 new = [each.id for each in messages if self._take(each.id, each.payload)]
-                if more and new:  # without progress, the peer would send the same again
+                if more and new:  # without progress, the peer would send the same messages again
                     self.send(sender, Compare(self._ledger(new[0].origin)))
             case _:
                 assert_never(message)
@@ -221,10 +221,10 @@ class Recovery(Protocol):
         self.later(self.compare_every * self.rng.uniform(0.75, 1.25), Round())
 
     def _take(self, key: MessageId, payload: bytes) -> bool:
-        """Store a message of another node, if it is new and within the limits."""
+        """Store a message of another node. Return False if it is known or exceeds the limits."""
         if key in self.inventory:
             return False
-        # We have all our own messages: another one is a forgery, and would raise our numbers.
+        # We have all our own messages. Any other is forged and would raise our numbers.
         if key.origin == self.origin or not (key.possible and self.inventory.can_add(key)):
             self.dropped += 1
             return False
@@ -262,7 +262,7 @@ class Recovery(Protocol):
         self.unsaved += 1
 
     def _save_if_due(self) -> None:
-        """Write a snapshot now and then, and trim the records before it to keep the log short."""
+        """Save a snapshot when one is due, and trim the older records to keep the log short."""
         if self.unsaved < self.snapshot_every and self.unsaved_bytes < self.snapshot_every_bytes:
             return
         kept = tuple(Stored(key, payload) for key, payload in self.held.items())
@@ -278,7 +278,7 @@ class Recovery(Protocol):
     def _compare(self, peer: NodeId, ledger: Ledger) -> bool:
         """Send the peer the messages that it lacks.
 
-        Return whether it should get our ledger in return.
+        Return whether the peer should get our ledger in return.
         """
         stocks = self.inventory.read(ledger)
         if stocks is None:
@@ -309,9 +309,9 @@ class Recovery(Protocol):
             self.send(peer, Repair(batch, more=len(batch) < len(wanted)))
 
     def _settled(self) -> Iterator[MessageId]:
-        """Return the held ids except the newest, which Plumtree is probably still spreading."""
+        """Return the ids of the kept messages, except new ones that Plumtree may still spread."""
         held = len(self.held)
-        # Under heavy load all may be new. Then the older half counts as settled.
+        # Under heavy load all messages may be new. Then count the older half as settled.
         fresh = min(self.fresh + self.fresh_before, (held + 1) // 2)
         return islice(self.held, held - fresh)
 
@@ -327,7 +327,7 @@ class Recovery(Protocol):
         return tuple(batch)
 
     def _doubt(self, origin: NodeId, floor: int) -> None:
-        """Give other nodes `lost_after` to send what lies below the floor of a neighbour."""
+        """Wait `lost_after` for other nodes to send the messages below a neighbour's floor."""
         if origin not in self.doubts and self.inventory.can_add_origin(origin):
             self.doubts[origin] = floor
             self.later(self.lost_after, GiveUp(origin))

@@ -1,4 +1,4 @@
-"""Chord, a ring on which each key has an owner, and Scribe, a multicast tree for each topic."""
+"""Chord, a ring in which each key has an owner, and Scribe, a multicast tree for each topic."""
 
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import FindRoot, RangeChanged, RootFound, Route, Routed

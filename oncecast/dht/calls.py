@@ -1,4 +1,4 @@
-"""Calls: a peer that does not answer in time counts as dead."""
+"""Pending calls to peers. A peer that does not answer in time counts as dead."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 
 
 class Silent(Value):
-    """Timer: a call has not been answered."""
+    """Timer: the peer has not answered a call."""
 
     number: int
 
 
 class Again(Value):
-    """Timer: try a lookup or a payload again that had no node to go to."""
+    """Timer: retry a lookup or a payload for which no next node was known."""
 
     number: int
 
 
 class Call(NamedTuple):
     peer: NodeId
-    purpose: object  # a value of the part that made the call
+    purpose: object  # a value that tells the caller's code why it made the call
 
 
 class Counters:
-    """Counts of requests that Chord did not serve."""
+    """The number of requests and messages that Chord did not serve."""
 
     def __init__(self) -> None:
         self.dropped = 0  # invalid messages and late answers
-        self.refused = 0  # requests beyond lookups_max
+        self.refused = 0  # requests that exceeded lookups_max
 
 
 class Calls:
-    """The calls of this node that wait for an answer. Each ends exactly once."""
+    """The calls of this node that wait for an answer. Each call ends exactly once."""
 
     def __init__(self, protocol: Protocol, counters: Counters, answer_within: float) -> None:
         self._protocol, self._counters = protocol, counters
@@ -52,11 +52,11 @@ class Calls:
         self._protocol.later(self.answer_within, Silent(number))
 
     def retry_later(self, number: int, share: float = 1.0) -> None:
-        """Set the timer Again to `share` of the time a peer has to answer."""
+        """Set the timer Again. `share` is its delay as a fraction of `answer_within`."""
         self._protocol.later(self.answer_within * share, Again(number))
 
     def take_answer(self, sender: NodeId, answer: Answer) -> object:
-        """End a call and return its purpose, or None if `sender` owes no such answer."""
+        """End a call and return its purpose, or None if `sender` was not asked for this answer."""
         call = self.waiting.get(answer.number)
         if call is None or call.peer != sender:
             self._counters.dropped += 1
@@ -66,12 +66,12 @@ class Calls:
         return call.purpose
 
     def take_late(self, number: int) -> None:
-        """End a call by an answer of any peer that was asked under this number."""
+        """End a call when any of the peers that were asked under this number answers."""
         call = self.waiting.pop(number, None)
         self._protocol.cancel(Again(number) if call is None else Silent(number))
 
     def take_lost(self, peer: NodeId) -> list[Call]:
-        """End all calls to a peer when its link breaks, without waiting for their timers."""
+        """End all calls to a peer whose link broke, and return them."""
         numbers = [number for number, call in self.waiting.items() if call.peer == peer]
         for number in numbers:
             self._protocol.cancel(Silent(number))

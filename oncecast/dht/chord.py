@@ -1,16 +1,17 @@
-"""Chord: a ring on which each key has an owner, found in a logarithmic number of hops.
+"""Chord: a ring in which each key has an owner that is found in a logarithmic number of hops.
 
 Stoica et al., "Chord: A Scalable Peer-to-peer Lookup Protocol for Internet Applications", ToN 2003,
 with the rules that Zave has corrected (see `member`). An id is the SHA-256 of a name. A key belongs
 to the first position at or after it.
 
-Needs a contact to join by, and links unless they are turned off. Serves FindRoot and Route. Emits
-RootFound, Routed and RangeChanged.
+Needs a contact to join through, and links unless they are turned off. Serves FindRoot and Route.
+Emits RootFound, Routed and RangeChanged.
 
-The ring holds while no member loses all its successors at once, and has more members than a list is
-long. Smaller rings work, but a member that all others lose has to be found again. A member that
-loses all its successors finds the ring again by its fingers. A member that is cut off entirely
-forms its own ring. Nodes that lose each other look for each other, so rings merge again.
+The ring stays intact if no member loses all its successors at once, and if the ring has more
+members than a successor list. Smaller rings work, but a member that all others have lost must be
+found again. A member that loses all its successors uses its fingers to find the ring again. A
+member that is cut off entirely forms its own ring. Nodes that lost each other keep looking for each
+other, so separate rings merge again.
 
 Chord passes each input to one of its parts. The parts share `Members`, the positions of this node.
 """
@@ -51,7 +52,7 @@ from oncecast.dht.stabilization import Rectifying, Stabilization, Stabilize, Sta
 from oncecast.dht.status import Status
 from oncecast.kernel.protocol import NodeId, Protocol
 
-PATIENCE = 4  # turns of stabilizing in which a live predecessor notifies us
+PATIENCE = 4  # stabilize periods within which a live predecessor notifies us
 
 
 class Chord(Protocol):
@@ -111,7 +112,7 @@ class Chord(Protocol):
 
     def start(self) -> None:
         for index, member in enumerate(self.members):
-            if member.joined:  # built as part of a ring; its other nodes may start later
+            if member.joined:  # created as part of a ring whose other nodes may start later
                 self.stabilization.schedule(member)
                 self._ranges.announce(member)
             elif not self.joining.contacts and index == 0:
@@ -160,7 +161,7 @@ class Chord(Protocol):
         match timer:
             case Stabilize(at):
                 member = self.members.at(at)
-                assert member is not None, "a timer of another node"
+                assert member is not None, "the timer belongs to another node"
                 if member.joined:
                     self._take_turn(member)
                 else:
@@ -194,7 +195,7 @@ class Chord(Protocol):
                 self._lookups.confirmed(confirming, answer)
             case None, _:
                 pass
-            case purpose, _:  # not an answer to this question
+            case purpose, _:  # the answer does not fit the question
                 self._counters.dropped += 1
                 self._give_up(Call(sender, purpose))
 
@@ -207,9 +208,9 @@ class Chord(Protocol):
             case Hopping() as hopping:
                 self._routing.unanswered(hopping, call.peer)
             case purpose:
-                raise AssertionError(f"a call for {purpose}")
+                raise AssertionError(f"unknown purpose of a call: {purpose}")
 
-    # -- a turn of stabilizing --
+    # -- one round of stabilization --
 
     def _take_turn(self, member: Member) -> None:
         self.stabilization.schedule(member)

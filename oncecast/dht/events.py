@@ -18,21 +18,21 @@ class FindRoot(Value):
 
 
 class RootFound(Value):
-    """Answer to FindRoot."""
+    """The owner of `key`, as the answer to FindRoot."""
 
     key: Key
     root: NodeId
     hops: int  # hops to the member before the root, or to the root if a list skips that member
-    timeouts: int  # nodes on the way that did not answer
-    doubts: int = 0  # nodes asked later, because an owner was not sure
-    certain: bool = True  # False: a hint, the best guess of the root itself
+    timeouts: int  # number of nodes that did not answer
+    doubts: int = 0  # number of nodes asked after an owner was not sure
+    certain: bool = True  # False: a hint; the root is not sure that it owns the key
 
 
 class Route(Value):
     """Request: send `payload` one hop towards the owner of `key`.
 
-    The next node emits Routed. An observer there asks Route again if the payload must travel
-    further.
+    The next node emits Routed. If the payload must travel further, an observer at that node makes
+    another Route request.
     """
 
     key: Key
@@ -40,23 +40,24 @@ class Route(Value):
 
 
 class Routed(Value):
-    """A payload has arrived on its way to the owner of `key`.
+    """A payload on its way to the owner of `key` has arrived at this node.
 
-    `root`: this node is certain to be the owner. `hint`: this node may be the owner, and knows no
+    `root`: this node is certain to be the owner. `hint`: this node may be the owner and knows no
     better candidate.
     """
 
     key: Key
     payload: bytes
-    sender: NodeId  # this node itself, if the payload needed no hop
+    sender: NodeId  # this node itself if the payload needed no hop
     root: bool
     hint: bool = False
 
 
 class RangeChanged(Value):
-    """Position `at` now owns the keys after `after`, up to itself.
+    """Position `at` now owns the keys after `after`, up to and including `at`.
 
-    None: until it hears from its neighbours, it is not certain which keys it owns.
+    `after` is None if the position is not certain which keys it owns. It then waits for messages
+    from its neighbours.
     """
 
     at: Key

@@ -1,6 +1,6 @@
-"""Arithmetic on 256-bit identifiers, which lie on a circle.
+"""Arithmetic on 256-bit identifiers, which form a circle.
 
-An identifier is 32 bytes, so comparing bytes compares identifiers.
+An identifier is 32 bytes in big-endian order, so comparing the bytes compares the identifiers.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def key_of(text: str) -> Key:
 
 
 def position_ids(name: str, count: int) -> tuple[Key, ...]:
-    """Return the identifiers of a node with `count` positions. The first does not depend on it."""
+    """Return the identifiers of a node with `count` positions. The first is the hash of `name`."""
     return tuple(key_of(f"{name}#{index}" if index else name) for index in range(count))
 
 
 def between(low: Key, key: Key, high: Key) -> bool:
     """Return whether `key` lies after `low` and before `high`, clockwise.
 
-    If `low` equals `high`, the interval is the whole circle without that identifier.
+    If `low` equals `high`, the interval is the whole circle except that identifier.
     """
     if low < high:
         return low < key < high
@@ -50,7 +50,7 @@ def between(low: Key, key: Key, high: Key) -> bool:
 
 
 def up_to(low: Key, key: Key, high: Key) -> bool:
-    """Return whether `key` lies after `low` and not after `high`.
+    """Return whether `key` lies after `low` and at or before `high`, clockwise.
 
     If `low` is the predecessor of `high`, these are the keys that `high` owns.
     """
@@ -64,10 +64,10 @@ def finger_start(id: Key, index: int) -> Key:
 
 
 def after(id: Key) -> Key:
-    """Return the next identifier."""
+    """Return the identifier that follows `id`."""
     return finger_start(id, 0)
 
 
 def distance(low: Key, high: Key) -> int:
-    """Return how far `high` lies from `low`, clockwise."""
+    """Return the clockwise distance from `low` to `high`."""
     return (int.from_bytes(high) - int.from_bytes(low)) % (1 << BITS)

@@ -1,4 +1,4 @@
-"""How a position gets on a ring: it joins one, starts one, or finds a lost one again."""
+"""Getting a position onto a ring: it joins a ring, starts one, or finds a lost ring again."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from oncecast.dht.ranges import Links, Ranges
 from oncecast.dht.stabilization import Stabilization, Stabilize
 from oncecast.kernel.protocol import NodeId, Protocol
 
-LOST_CHANCE = 0.1  # per turn of stabilizing, to look for one lost node
-LOST_MAX = 16  # lost nodes kept
+LOST_CHANCE = 0.1  # probability per stabilize period of looking for a lost node
+LOST_MAX = 16  # maximum number of lost nodes to remember
 
 
 class Joining:
-    """Finds the member before us, copies its list, and makes our position a member."""
+    """Finds the member before our position, copies its list and makes our position a member."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Joining:
     def joined(self, member: Member, before: Position, successors: tuple[Position, ...]) -> None:
         head = successors[0]
         if head.id == member.position.id and head.node != self._protocol.me:
-            # Another node holds our position. We may take it once that node is gone.
+            # Another node holds our position. Try again later, in case that node has gone.
             self._protocol.later(self._stabilization.every, Stabilize(member.position.id))
             return
         member.join(before, successors)
@@ -57,7 +57,7 @@ class Joining:
 
 
 class Reunion:
-    """Looks for nodes that this node lost, so that rings that were parted merge."""
+    """Looks for nodes that this node has lost, so that separate rings merge again."""
 
     def __init__(self, protocol: Protocol, lookups: Lookups, lost: Iterable[NodeId]) -> None:
         self._protocol, self._lookups = protocol, lookups
@@ -69,15 +69,15 @@ class Reunion:
             del self.lost[next(iter(self.lost))]
 
     def miss(self, node: NodeId) -> None:
-        """Note a node that was not reported dead, but that our ring no longer knows. Ask it next.
+        """Remember a node that our ring no longer knows although no link to it broke. Ask it next.
 
-        After many failures at once, survivors may close a ring of their own.
+        After many simultaneous failures, the survivors may have formed a separate ring.
         """
         others = [each for each in self.lost if each != node]
         self.lost = dict.fromkeys([node, *others][:LOST_MAX])
 
     def look(self, member: Member) -> None:
-        """Occasionally ask the node that was tried longest ago for our position on its ring."""
+        """Occasionally ask the least recently tried lost node for our position on its ring."""
         if self.lost and self._protocol.rng.random() < LOST_CHANCE:
             node = next(iter(self.lost))
             del self.lost[node]
@@ -90,10 +90,10 @@ class Reunion:
     def _found(
         self, member: Member, node: NodeId, before: Position, successors: tuple[Position, ...]
     ) -> None:
-        """Use the answer of a lost node: on its ring, `successors` come after us."""
+        """Handle the answer of a lost node: on its ring, `successors` follow our position."""
         after = successors[0]
         if member.successors and member.successors[0] == after:
-            self.lost.pop(node, None)  # it is on our ring
+            self.lost.pop(node, None)  # the node is on our ring
         elif member.nearer(after):
             member.candidate = after
         elif after.id != member.position.id:

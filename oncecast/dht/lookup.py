@@ -1,7 +1,7 @@
 """The state of one lookup: which nodes to ask next, which to avoid, and which may own the key.
 
-A lookup is iterative, as in the simulations of the Chord paper. The asker goes from node to node,
-so a dead node costs a time-out and never the lookup.
+A lookup is iterative, as in the simulations of the Chord paper: this node asks one node after
+another. So a dead node costs a timeout, but the lookup continues.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from oncecast.dht.identifiers import Key, Position, between
 from oncecast.dht.messages import AVOID_MAX
 from oncecast.kernel.protocol import NodeId
 
-# Called with the member before the key and its successors.
+# Called with the member before the key and the successors of that member.
 OnFound = Callable[[Position, tuple[Position, ...]], None]
 
 
@@ -30,14 +30,14 @@ class Lookup:
         self.number, self.key = number, key
         self.contacts = contacts  # nodes to ask first; their positions are unknown
         self.contacts_left = list(contacts)
-        self.itself = itself  # only the member before the key may name its successors
+        self.itself = itself  # only the member before the key may answer with its successors
         self.retry = retry  # try again until there is an answer
-        self.on_found = on_found  # None: ask the owner, and notify the layer above
-        self.pool: dict[Key, Position] = {}  # known and not asked yet
+        self.on_found = on_found  # None: let the owner confirm, then notify the layer above
+        self.pool: dict[Key, Position] = {}  # known positions that were not asked yet
         self.asked: dict[Key, None] = {}
         self.avoid: dict[NodeId, None] = {}  # nodes that did not answer
         self.unavoided = True  # all nodes have answered since the last start
-        self.nearest: Position | None = None  # the last node that has answered
+        self.nearest: Position | None = None  # the last position that has answered
         self.news = False  # a node after `nearest` did not answer
         self.before: Position | None = None  # the member before the key, once found
         self.owners: list[Position] = []  # the successors of `before`
@@ -62,9 +62,10 @@ class Lookup:
                 self.pool[position.id] = position
 
     def next(self) -> Position | None:
-        """Return the position nearest before the key that is not asked yet, but never go back.
+        """Return the unasked position nearest before the key, or None. Never go backwards.
 
-        If the nearest node that has answered named only dead nodes, it is asked again without them.
+        If the nearest position that answered named only dead nodes, return it once more. Its next
+        answer leaves out those nodes.
         """
         key, nearest = self.key, self.nearest
         while self.pool:
@@ -81,7 +82,7 @@ class Lookup:
         return None
 
     def answered(self, position: Position | None) -> None:
-        """Count a hop. The position is None if a contact has answered."""
+        """Count a hop. `position` is None if the answer came from a contact."""
         if position is None or position != self.nearest:
             if self.doubted:
                 self.doubts += 1
@@ -94,21 +95,21 @@ class Lookup:
         self.owners = list(successors) or [before]
         answerer = me if self.nearest is None else self.nearest.node
         if before.node != answerer and not self.itself:
-            self.hops += 1  # the list of the answerer leads past `before`, right to the owner
+            self.hops += 1  # the answerer's list skips `before` and names the owner
 
     def owner(self) -> Position | None:
-        """Return the first position after the key that may be alive."""
+        """Return the first position after the key whose node is not avoided, or None."""
         while self.owners and self.owners[0].node in self.avoid:
             del self.owners[0]
         return self.owners[0] if self.owners else None
 
     def put_owner_first(self, nearer: Position) -> None:
-        """Ask `nearer` next, even if it did not answer before."""
+        """Ask `nearer` next, even if its node did not answer before."""
         self.avoid.pop(nearer.node, None)
         self.owners.insert(0, nearer)
 
     def silent(self, node: NodeId) -> None:
-        """Count a time-out, and avoid `node` from now on."""
+        """Count a timeout, and avoid `node` from now on."""
         if self.doubted:
             self.doubts += 1
         else:

@@ -1,8 +1,9 @@
 """The lookups of this node that are in flight.
 
-A lookup finds the member before the key, which names the owner. For the layer above, the owner then
-confirms that it owns the key. If it knows a nearer member, that one is asked. If the lookup has
-found that member dead, the owner checks this before it answers.
+A lookup finds the member before the key, which names the owner. For a lookup of the layer above,
+the owner then confirms that it owns the key. If the owner names a nearer member, the lookup asks
+that member. If that member did not answer this lookup before, the owner first checks whether it is
+alive.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from oncecast.dht.responder import Responder
 from oncecast.dht.stabilization import HASTE
 from oncecast.kernel.protocol import NodeId, Protocol
 
-STEPS_MAX = 600  # more than an id has bits; beyond it, the ring has changed and we start again
-DOUBLINGS = 4  # times that the pause after Unsure doubles
+STEPS_MAX = 600  # more than an id has bits; after that, the ring has changed and we start again
+DOUBLINGS = 4  # how often the pause after Unsure doubles
 
 
 class Seeking(NamedTuple):
-    """Call: ask a node on the way for the member before the key. A contact has no position."""
+    """Call: ask a node for the member before the key. `position` is None for a contact."""
 
     lookup: Lookup
     position: Position | None
 
 
 class Confirming(NamedTuple):
-    """Call: ask the owner."""
+    """Call: ask the owner to confirm that it owns the key."""
 
     lookup: Lookup
     owner: Position
@@ -71,7 +72,7 @@ class Lookups:
         itself: bool = False,
         retry: bool = True,
     ) -> None:
-        """Start a lookup for `on_found`, or for the layer above. See `Lookup` for the options."""
+        """Start a lookup for `on_found`, or for the layer above. `Lookup` explains the options."""
         number = self._calls.next_number()
         lookup = Lookup(number, key, contacts, itself=itself, retry=retry, on_found=on_found)
         self.in_flight[number] = lookup
@@ -124,7 +125,7 @@ class Lookups:
         elif lookup.unavoided:
             self._calls.retry_later(lookup.number)
         else:
-            # There may be a way around the nodes that were found dead.
+            # There may be a route around the nodes that did not answer.
             lookup.start_again(forgive=False)
             self._set_out(lookup)
 
@@ -143,7 +144,7 @@ class Lookups:
     def _end(self, lookup: Lookup) -> None:
         del self.in_flight[lookup.number]
 
-    # -- ends of calls --
+    # -- results of calls --
 
     def sought(self, seeking: Seeking, answer: Near | Nearer) -> None:
         lookup = seeking.lookup
@@ -160,8 +161,8 @@ class Lookups:
                 found = RootFound(lookup.key, owner.node, *way, answer.certain)
                 self._protocol.emit(found)
             case Unsure():
-                # The next try asks the member before the owner itself. By then it may have notified
-                # the owner, unless it first waits for a dead node to answer.
+                # The next attempt asks the member right before the owner. By then that member may
+                # have notified the owner, unless it is still waiting for a dead node.
                 lookup.itself = True
                 pause = min(HASTE * 2**lookup.doubted, 2.0)
                 lookup.doubted = min(lookup.doubted + 1, DOUBLINGS)

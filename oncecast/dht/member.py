@@ -1,7 +1,7 @@
-"""One position of this node on the ring: its neighbours and its fingers.
+"""One position of this node on the ring, with its neighbours and its fingers.
 
-The rules that change it are those of Zave, "Reasoning about Identifier Spaces: How to Make Chord
-Correct" (arXiv 1610.01140), which correct the rules of 2001. `Stabilization` applies them.
+The update rules are those of Zave, "Reasoning about Identifier Spaces: How to Make Chord Correct"
+(arXiv 1610.01140), which correct the rules of 2001. `Stabilization` applies them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ class Ownership(IntEnum):
     """How sure a member is that it owns a key."""
 
     NO = 0
-    HINT = 1  # it cannot rule it out, and knows no better owner
+    HINT = 1  # the member may own the key and knows no better owner
     CERTAIN = 2
 
 
 class Member:
-    """`successors` is empty if the member is alone on its ring, or cut off from it."""
+    """A position on the ring. `successors` is empty if the member is alone or cut off."""
 
     __slots__ = (
         "_ids",
@@ -48,7 +48,7 @@ class Member:
         self.position, self.successors_max = position, successors_max
         self.joined = False
         self.settled = False  # its successor has named it as predecessor at least once
-        self.recognized = False  # its successor named it as predecessor in the last report
+        self.recognized = False  # its successor's last report names it as predecessor
         self.successors: tuple[Position, ...] = ()
         self.predecessor: Position | None = None
         self.heard_at = 0.0  # when a predecessor last notified this member
@@ -56,22 +56,22 @@ class Member:
         self.fingers: dict[int, Position] = {}
         self.next_finger = BITS - 1
         self.busy = False  # one operation runs at a time
-        self.notified: Position | None = None  # the best Notify since that operation began
-        self.candidate: Position | None = None  # possibly a nearer successor; not asked yet
-        self._known: list[Position] | None = None  # successors and fingers by id, or None if stale
+        self.notified: Position | None = None  # the best Notify since the operation began
+        self.candidate: Position | None = None  # possibly a nearer successor; not probed yet
+        self._known: list[Position] | None = None  # successors and fingers by id; None if stale
         self._ids: list[Key] = []
 
     # -- Zave's rules --
 
     def join(self, before: Position, successors: Iterable[Position]) -> None:
-        """Become a member right after `before`, with its whole list."""
+        """Become a member right after `before`, with the successor list of `before`."""
         me = self.position.id
         self.joined = True
         self.predecessor = before
         self._set([each for each in successors if each.id != me] or [before])
 
     def follow(self, head: Position, successors: Iterable[Position]) -> None:
-        """Replace the list with `head` and its list. Lists are never merged."""
+        """Replace the successor list with `head` and its list. Lists are never merged."""
         self._set([head, *successors])
 
     def _set(self, successors: list[Position]) -> None:
@@ -86,7 +86,7 @@ class Member:
         self._known = None
 
     def drop(self, node: NodeId) -> bool:
-        """Remove a dead node from the list and the fingers. Return whether it was the head."""
+        """Remove a dead node from all tables. Return whether it was the first successor."""
         was_head = bool(self.successors) and self.successors[0].node == node
         self.successors = tuple(each for each in self.successors if each.node != node)
         for index in [index for index, finger in self.fingers.items() if finger.node == node]:
@@ -97,29 +97,29 @@ class Member:
         if was_head:
             self.recognized = False
         if self.joined and not self.successors:
-            # A member alone needs no confirmation. One that is cut off begins again.
+            # A lone member needs no confirmation. A member that is cut off starts over.
             self.recognized = self.settled = not self.fingers
         return was_head
 
     @property
     def cut_off(self) -> bool:
-        """Return whether all successors were lost at once, but a finger still leads to the ring."""
+        """Return whether all successors are lost, but a finger still leads to the ring."""
         return not self.successors and bool(self.fingers)
 
     def nearest(self) -> Position | None:
-        """Return the first known position after this member."""
+        """Return the first known position after this member, or None."""
         known = self.known()
         return known[bisect_left(self._ids, self.position.id) % len(known)] if known else None
 
     def nearer(self, position: Position | None) -> bool:
-        """Return whether `position` lies between this member and the head of its list."""
+        """Return whether `position` lies between this member and its first successor."""
         if position is None:
             return False
         head = self.successors[0].id if self.successors else self.position.id
         return between(self.position.id, position.id, head)
 
     def precedes_better(self, new: Position) -> bool:
-        """Return whether `new` lies between the predecessor and this member."""
+        """Return whether `new` is a better predecessor: it lies between the old one and us."""
         before = self.predecessor
         return before is None or between(before.id, new.id, self.position.id)
 
@@ -130,7 +130,8 @@ class Member:
         """Return the identifier after which the keys of this member begin, or None if unknown.
 
         Both neighbours must agree: the predecessor has notified this member recently, and the
-        successor names it as predecessor. If links are cut, two members may still own a key.
+        successor names this member as its predecessor. While links are cut, two members may still
+        own the same key.
         """
         if not self.recognized:
             return None
@@ -139,10 +140,10 @@ class Member:
         return None if self.unheard else self.predecessor.id
 
     def owns(self, key: Key, via: Key | None = None) -> Ownership:
-        """Return whether this member owns `key`: the only rule of ownership.
+        """Return whether, and how surely, this member owns `key`. No other code decides ownership.
 
-        `via` is the predecessor of this member according to another node. It counts if no
-        predecessor has notified this member for long, because the link to it may be cut.
+        `via` is the predecessor of this member according to another node. It counts only if no
+        predecessor has notified this member for a long time, because that link may be cut.
         """
         low, sure = self.low, Ownership.CERTAIN
         if low is None and self.settled:
@@ -153,7 +154,7 @@ class Member:
                 low = via
         return sure if low is not None and up_to(low, key, self.position.id) else Ownership.NO
 
-    # -- the way to a key --
+    # -- the route to a key --
 
     def is_before(self, key: Key) -> bool:
         """Return whether `key` lies between this member and its successor."""
@@ -172,7 +173,10 @@ class Member:
         return tuple(found)
 
     def listed_owner(self, key: Key) -> tuple[Position, int] | None:
-        """Return the position before `key` and the index of its owner, if the list covers `key`."""
+        """Return the position before `key` and the index of the owner in the successor list.
+
+        Return None if the list does not cover `key`.
+        """
         before = self.position
         for at, position in enumerate(self.successors):
             if up_to(before.id, key, position.id):
@@ -200,10 +204,13 @@ class Member:
             self._known = [by_id[id] for id in self._ids]
         return self._known
 
-    # -- fingers: they only make lookups fast --
+    # -- fingers: only to speed up lookups --
 
     def finger_to_fix(self) -> int | None:
-        """Return the next finger in turn, from the farthest down to the last beyond the head."""
+        """Return the index of the next finger to fix, or None if no finger is needed.
+
+        The indexes go from the farthest finger down to the last one beyond the first successor.
+        """
         if not self.successors:
             return None
         index = self.next_finger
@@ -230,7 +237,7 @@ class Member:
 
 
 class Members:
-    """The positions of this node: the state that the parts of Chord share."""
+    """The positions of this node, which the parts of Chord share."""
 
     def __init__(self, members: Iterable[Member]) -> None:
         self._by_id = {member.position.id: member for member in members}
@@ -242,13 +249,13 @@ class Members:
         return self._by_id.get(id)
 
     def before(self, key: Key) -> Member | None:
-        """Return the joined member of this node that is nearest before `key`."""
+        """Return the joined member of this node that is nearest before `key`, or None."""
         ids = [id for id, member in self._by_id.items() if member.joined]
         if not ids:
             return None
         return self._by_id[max(ids, key=lambda id: (id < key, id))]
 
     def own(self, key: Key) -> Ownership:
-        """Return whether a joined member of this node owns `key`."""
+        """Return whether, and how surely, a joined member of this node owns `key`."""
         joined = (member.owns(key) for member in self if member.joined)
         return max(joined, default=Ownership.NO)

@@ -7,23 +7,23 @@ from typing import assert_never
 from oncecast.dht.identifiers import BYTES, NODE_LENGTH_MAX, Key, Position
 from oncecast.kernel.protocol import NodeId, Value
 
-POSITIONS_MAX = 64  # positions per message; successor lists are shorter
+POSITIONS_MAX = 64  # maximum positions per message; successor lists are shorter
 AVOID_MAX = 64
 NUMBER_MAX = 2**62
-# Calls are numbered from a random start, so an answer meant for the node before its restart fits
-# no call of the new incarnation.
+# Calls are numbered from a random start. So an answer to a call from before a restart does not
+# match any call made after it.
 FIRST_NUMBER_BITS = 60
 
 
 class Probe(Value, tag="Probe"):
-    """Ask the member at `at` for its neighbours."""
+    """Ask the member at `at` for its predecessor and successors."""
 
     at: Key
     number: int
 
 
 class Report(Value, tag="Report"):
-    """Answer to Probe."""
+    """Answer Probe with the neighbours of the sender."""
 
     number: int
     predecessor: Position | None
@@ -31,23 +31,23 @@ class Report(Value, tag="Report"):
 
 
 class Notify(Value, tag="Notify"):
-    """Tell a member that `position` may be its predecessor."""
+    """Tell the member at `at` that `position` may be its predecessor."""
 
     at: Key
     position: Position
 
 
 class Hurry(Value, tag="Hurry"):
-    """Ask a member to stabilize now, because a new member has joined right after it."""
+    """Ask the member at `at` to stabilize now, because a new member has joined right after it."""
 
     at: Key
 
 
 class Locate(Value, tag="Locate"):
-    """Ask for the member before `key`. Nodes in `avoid` did not answer the asker.
+    """Ask for the member before `key`. The nodes in `avoid` did not answer the sender.
 
-    `itself`: only that member may answer, not a member that has it in its list. It also stabilizes,
-    because the asker depends on its list.
+    `itself`: only that member may answer, not a member that has it in its successor list. That
+    member also stabilizes, because the sender depends on its list.
     """
 
     key: Key
@@ -57,14 +57,14 @@ class Locate(Value, tag="Locate"):
 
 
 class Nearer(Value, tag="Nearer"):
-    """Name positions nearer to the key, the nearest first."""
+    """Answer with positions nearer to the key, the nearest first."""
 
     number: int
     positions: tuple[Position, ...]
 
 
 class Near(Value, tag="Near"):
-    """Name the member before the key and its successors."""
+    """Answer with the member before the key and its successors."""
 
     number: int
     position: Position
@@ -72,7 +72,7 @@ class Near(Value, tag="Near"):
 
 
 class Confirm(Value, tag="Confirm"):
-    """Ask the member at `at` whether it owns `key`; the member at `via` names it as successor."""
+    """Ask the member at `at` whether it owns `key`. The member at `via` names it as successor."""
 
     key: Key
     at: Key
@@ -82,14 +82,14 @@ class Confirm(Value, tag="Confirm"):
 
 
 class Found(Value, tag="Found"):
-    """Confirm that the sender owns the key or, if not `certain`, that it knows no better owner."""
+    """Answer that the sender owns the key or, if not `certain`, that it knows no better owner."""
 
     number: int
     certain: bool = True
 
 
 class Unsure(Value, tag="Unsure"):
-    """Ask to be asked again: the sender's successor or predecessor is not settled yet."""
+    """Ask the receiver to try again later: the sender's neighbours are not settled yet."""
 
     number: int
 
@@ -97,7 +97,7 @@ class Unsure(Value, tag="Unsure"):
 class Hop(Value, tag="Hop"):
     """Carry a payload towards the owner of `key`.
 
-    The receiver is the owner, unless there is a member between it and `via`.
+    The receiver is the owner unless another member lies between `via` and the receiver.
     """
 
     key: Key

@@ -9,11 +9,11 @@ from oncecast.kernel.protocol import NodeId, Protocol
 
 
 class Ranges:
-    """Notifies the layer above when the range of a position has changed."""
+    """Notifies the layer above when the key range of a position has changed."""
 
     def __init__(self, protocol: Protocol, heard_within: float) -> None:
         self._protocol = protocol
-        self._heard_within = heard_within  # seconds in which a live predecessor notifies us
+        self._heard_within = heard_within  # seconds within which a live predecessor notifies us
         self._announced: dict[Key, Key | None] = {}
 
     def set_predecessor(self, member: Member, new: Position | None) -> None:
@@ -22,17 +22,17 @@ class Ranges:
             self.hear_predecessor(member)
 
     def hear_predecessor(self, member: Member) -> None:
-        """Note that the predecessor is alive now."""
+        """Record that the predecessor is alive now."""
         member.heard_at, member.unheard = self._protocol.now, False
         self.announce(member)
 
     def check_predecessor(self, member: Member) -> None:
-        """Note whether no predecessor has notified `member` for long."""
+        """Set `unheard` if no predecessor has notified `member` for too long."""
         member.unheard = self._protocol.now - member.heard_at > self._heard_within
         self.announce(member)
 
     def announce(self, member: Member) -> None:
-        """Emit RangeChanged if the range differs from the last one announced."""
+        """Emit RangeChanged if the range differs from the last announced range."""
         at, low = member.position.id, member.low
         if self._announced.get(at, Key(b"")) != low:
             self._announced[at] = low
@@ -40,7 +40,7 @@ class Ranges:
 
 
 class Links:
-    """Links to the nodes that the tables of this node name, and to no others."""
+    """Keeps links to the nodes that the tables of this node name, and to no other nodes."""
 
     def __init__(self, protocol: Protocol, members: Members, enabled: bool) -> None:
         self._protocol, self._members, self._enabled = protocol, members, enabled

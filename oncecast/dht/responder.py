@@ -1,7 +1,7 @@
-"""Answers to the questions that other members ask during a lookup.
+"""Answers the questions that other members ask during a lookup.
 
-Only `Member.owns` makes an answer certain. A member that may own the key, and knows no nearer
-member, answers with a hint. So a lookup ends even while links are cut.
+An answer is certain only if `Member.owns` says so. A member that may own the key and knows no
+nearer member answers with a hint. So a lookup ends even while links are cut.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from oncecast.dht.ranges import Ranges
 from oncecast.dht.stabilization import Stabilization
 from oncecast.kernel.protocol import NodeId, Protocol
 
-NEARER_MAX = 16  # positions in an answer; the farther ones serve if the nearest are dead
+NEARER_MAX = 16  # maximum positions in an answer; the farther ones serve if the nearest are dead
 
 
 class Responder:
@@ -37,7 +37,7 @@ class Responder:
     def locate(
         self, number: int, key: Key, avoid: dict[NodeId, None], itself: bool
     ) -> Near | Nearer:
-        """Return the known route to `key`."""
+        """Return the member before `key` if it is known, else known positions nearer to `key`."""
         member = self._members.before(key)
         if member is None:
             return Nearer(number, ())
@@ -51,13 +51,13 @@ class Responder:
                 return Near(number, before, member.successors[at:])
         nearer = member.preceding(key, NEARER_MAX, avoid)
         if itself and not nearer:
-            self._stabilization.stabilize(member)  # the asker could not reach our successor
+            self._stabilization.stabilize(member)  # the sender could not reach our successor
         return Nearer(number, nearer)
 
     def answer_confirm(self, sender: NodeId, message: Confirm) -> None:
         member = self._members.at(message.at)
         if member is None or not member.joined:
-            # The asker means an earlier incarnation of this node, which counts as dead.
+            # The sender means an earlier incarnation of this node, which counts as dead.
             self._counters.dropped += 1
             return
         self._ranges.check_predecessor(member)

@@ -1,4 +1,4 @@
-"""Payloads on their way to the owner of a key, one hop at a time."""
+"""Routes payloads to the owner of a key, one hop at a time."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from oncecast.kernel.protocol import NodeId, Protocol
 
 
 class Hopping:
-    """Call: hand a payload to the next node, or to several in turn if the first is slow to answer.
+    """Call: pass a payload to the next node, and to further nodes if a node does not answer.
 
-    All of these calls have the same number. The first answer ends them.
+    All these calls have the same number. The first answer ends them.
     """
 
     def __init__(self, number: int, key: Key, payload: bytes) -> None:
         self.number, self.key, self.payload = number, key, payload
         self.avoid: dict[NodeId, None] = {}
-        self.came_again = False  # a second copy has arrived, and is sent after this one
+        self.came_again = False  # a second copy has arrived; send it after this one is answered
 
 
 class Routing:
@@ -47,9 +47,9 @@ class Routing:
             self._pass_on(hopping)
 
     def _take(self, key: Key, payload: bytes) -> Hopping | None:
-        """Take over a payload, or return None if a copy of it waits for its answer here.
+        """Take over a payload. Return None if a copy of it is already in flight here.
 
-        If answers take longer than `answer_within`, each node on the way makes another copy.
+        If answers take longer than `answer_within`, each node on the route creates another copy.
         Without this rule, the copies would multiply.
         """
         known = self._by_payload.get((key, payload))
@@ -61,7 +61,7 @@ class Routing:
         return hopping
 
     def _pass_on(self, hopping: Hopping) -> None:
-        """Send a payload to the owner if it is in our list, else to the node nearest before it."""
+        """Send a payload to the owner if our list has it, else to the nearest node before it."""
         key, me = hopping.key, self._protocol.me
         owns = self._members.own(key)
         if owns is not Ownership.NO:
@@ -91,10 +91,10 @@ class Routing:
         self._pass_on(hopping)
 
     def hop(self, sender: NodeId, message: Hop) -> None:
-        """Take a payload from another node."""
+        """Accept a payload from another node and acknowledge it."""
         key, payload, number, via = message.key, message.payload, message.number, message.via
         if self._members.before(key) is None or len(self.in_flight) >= self._payloads_max:
-            self._counters.dropped += 1  # without an answer, the sender finds another way
+            self._counters.dropped += 1  # the sender gets no answer and tries another node
             return
         self._protocol.send(sender, Hopped(number))
         root = self._members.own(key) is Ownership.CERTAIN
@@ -107,15 +107,15 @@ class Routing:
         if hopping is None:
             return
         before = meant.predecessor
-        # If the key lies between our predecessor and us, no node knows more than we do. Passed on,
-        # the payload would go around the ring.
+        # If the key lies between our predecessor and us, no node knows the owner better than we do.
+        # A payload that we passed on would go around the ring.
         if before is not None and not up_to(before.id, key, meant.position.id):
             self._send(hopping, before.node, via)
         else:
-            self._calls.retry_later(hopping.number)  # we know more by then
+            self._calls.retry_later(hopping.number)  # by then we know our neighbours better
 
     def _meant(self, key: Key, via: Key) -> Member | None:
-        """Return the member of this node that the sender of a payload took for the owner."""
+        """Return the member of this node that the sender takes for the owner, or None."""
         for member in self._members:
             if member.joined and up_to(via, key, member.position.id):
                 self._ranges.check_predecessor(member)
@@ -123,14 +123,14 @@ class Routing:
         return None
 
     def hopped(self, number: int) -> None:
-        """End a payload that another node has taken over, perhaps one that answers late."""
+        """Stop routing a payload that another node has accepted, even if its answer is late."""
         hopping = self.in_flight.get(number)
         if hopping is None:
             self._counters.dropped += 1
             return
         self._calls.take_late(number)
         self._end(hopping)
-        if hopping.came_again:  # perhaps the other node has sent it back to us
+        if hopping.came_again:  # perhaps the other node has sent the payload back to us
             self.route(Route(hopping.key, hopping.payload))
 
     def _end(self, hopping: Hopping) -> None:
@@ -140,7 +140,7 @@ class Routing:
 def next_hop(
     member: Member, key: Key, avoid: dict[NodeId, None], me: NodeId
 ) -> tuple[Position, Key] | None:
-    """Return where to send a payload, and the id of the member before that position."""
+    """Return the next position for a payload and the id of the member before it, or None."""
     listed = member.listed_owner(key)
     if listed is not None:
         before, at = listed

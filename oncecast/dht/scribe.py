@@ -1,14 +1,14 @@
-"""Scribe: a multicast tree for each topic, made of the routes from its members to the root.
+"""Scribe: a multicast tree for each topic, formed by the routes from its members to the root.
 
 Castro, Druschel, Kermarrec and Rowstron, "Scribe: A large-scale and decentralized application-level
 multicast infrastructure", JSAC 2002. The root is the owner of the topic's key. A joining node sends
-Enlist towards it. The first node on the way adopts the joining node, and becomes a forwarder.
+Enlist towards the root. The first node on the route adopts the joining node and forwards to it.
 
 Needs Route, Routed and RangeChanged of Chord, and links. Serves JoinTree, LeaveTree and Multicast.
 Emits Multicasted at nodes that have joined.
 
 Best effort, as in the paper: while a tree is being repaired, a message may not reach all members.
-Messages may arrive in any order. A layer above can add offsets to notice gaps.
+Messages may arrive in any order. A layer above can add offsets to detect gaps.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from oncecast.dht.tree import (
 )
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
-PATIENCE = 2.5  # heartbeats until a silent neighbour counts as dead
+PATIENCE = 2.5  # heartbeat periods after which a silent neighbour counts as dead
 
 
 class Unadopted(Value):
-    """Timer: no node has adopted us yet."""
+    """Timer: no node has adopted this node yet."""
 
     topic: str
 
 
 class PulseDue(Value):
-    """Timer: send heartbeats, and check which neighbours are silent."""
+    """Timer: send heartbeats and drop the neighbours that are silent."""
 
 
 class Scribe(Protocol):
@@ -78,7 +78,7 @@ class Scribe(Protocol):
         self._trees: dict[str, Tree] = {}
         self.ranges: dict[Key, Key | None] = {}  # ranges of our positions, as in RangeChanged
         self.heard: dict[NodeId, float] = {}  # when each neighbour last sent a message
-        self.seen: dict[tuple[NodeId, int], None] = {}  # the last copies, by origin and number
+        self.seen: dict[tuple[NodeId, int], None] = {}  # recent copies, by origin and number
         # A restarted node must not reuse numbers that other nodes may have seen.
         self.published = rng.getrandbits(FIRST_NUMBER_BITS)
         self.dropped = 0  # invalid messages, and messages beyond the limits
@@ -189,7 +189,7 @@ class Scribe(Protocol):
     def _seek_parent(self, tree: Tree) -> None:
         tree.parent, tree.seeking = None, True
         at = self._nearest_position(tree.key)
-        if at is not None:  # otherwise this node is not on the ring yet, and the timer tries again
+        if at is not None:  # otherwise this node is not on the ring yet; the timer will retry
             self.ask(Route(tree.key, encode(Enlist(tree.topic, self.me, at))))
         self.later(self.adopt_within, Unadopted(tree.topic))
 
@@ -215,13 +215,13 @@ class Scribe(Protocol):
             self._prune(tree)
 
     def _enlist_on_hint(self, enlist: Enlist, key: Key) -> None:
-        """Adopt the child only if we became the root while certain. Otherwise it asks again."""
+        """Adopt the child if this node is already the root. Otherwise the child will ask again."""
         tree = self._trees.get(enlist.topic)
         if tree is not None and tree.root and tree.key == key and enlist.child != self.me:
             self._adopt(tree, enlist)
 
     def _farther(self, at: Key, tree: Tree) -> bool:
-        """Return whether a position is farther from the key than this node."""
+        """Return whether the position `at` is farther from the key than this node."""
         here = self._nearest_position(tree.key)
         return here is not None and distance(at, tree.key) > distance(here, tree.key)
 
@@ -262,9 +262,9 @@ class Scribe(Protocol):
         self.cancel(Unadopted(tree.topic))
 
     def _update_root(self, tree: Tree) -> None:
-        """Become the root, or stop being it, after our range has changed."""
+        """Become the root, or stop being the root, after a key range of this node has changed."""
         if None in self.ranges.values():
-            return  # not certain yet
+            return  # the ranges are not certain yet
         owned = any(
             after is not None and up_to(after, tree.key, at) for at, after in self.ranges.items()
         )
@@ -310,7 +310,7 @@ class Scribe(Protocol):
         for child in tree.children:
             self.send(child, copy)
 
-    # -- heartbeats: neighbours compare what they know of each other --
+    # -- heartbeats: neighbours compare their views of the tree --
 
     def _pulse_later(self) -> None:
         self.later(self.heartbeat_every * self.rng.uniform(0.9, 1.1), PulseDue())

@@ -1,7 +1,7 @@
 """Stabilize and rectify: the rules that change the neighbours of a position.
 
-The rules are Zave's (see `member`). Each reads one other member at a time, and a position runs one
-at a time. It answers probes meanwhile, and handles a Notify that arrives meanwhile afterwards.
+The rules are Zave's (see `member`). Each rule reads one other member at a time, and a position runs
+one rule at a time. While a rule runs, the position answers probes and defers a Notify to the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from oncecast.dht.messages import Hurry, Notify, Probe, Report
 from oncecast.dht.ranges import Links, Ranges
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
-HASTE = 0.2  # fraction of the timeout that a round trip usually takes
+HASTE = 0.2  # a typical round trip, as a fraction of the timeout
 
 
 class Stabilize(Value):
@@ -25,7 +25,7 @@ class Stabilize(Value):
 
 
 class Stabilizing(NamedTuple):
-    """Call: probe `asked`, the head of the list. If `head` is set, `asked` may lie before it."""
+    """Call: probe `asked`, the first successor or, if `head` is set, a candidate before `head`."""
 
     member: Member
     asked: Position
@@ -33,7 +33,7 @@ class Stabilizing(NamedTuple):
 
 
 class Rectifying(NamedTuple):
-    """Call: probe the predecessor. If it is dead, `new` takes over."""
+    """Call: probe the predecessor. If it is dead, `new` replaces it."""
 
     member: Member
     new: Position | None
@@ -53,10 +53,10 @@ class Stabilization:
         self._ranges, self._links = ranges, links
         self.every = every
 
-    # -- stabilize: check our successors, and notify the first --
+    # -- stabilize: check our successors and notify the first one --
 
     def schedule(self, member: Member) -> None:
-        # Uniform around the mean, as in the paper, so that members do not act in lockstep.
+        # The delay is uniform around the mean, as in the paper, so members do not act in lockstep.
         delay = self.every * self._protocol.rng.uniform(0.5, 1.5)
         self._protocol.later(delay, Stabilize(member.position.id))
 
@@ -66,10 +66,10 @@ class Stabilization:
             self._ask_head(member)
 
     def _ask_head(self, member: Member) -> None:
-        """Probe the head of the list.
+        """Probe the first successor.
 
-        A member that is cut off probes its fingers, the nearest first. From there it goes back
-        from predecessor to predecessor. A member that is alone probes a node that has notified it.
+        A member that is cut off probes its fingers, the nearest first. From there it follows the
+        predecessors back. A lone member probes a node that has notified it.
         """
         if member.successors:
             head = member.successors[0]
@@ -96,13 +96,13 @@ class Stabilization:
         self._approach(member, report.predecessor, asked)
 
     def _settle(self, member: Member) -> None:
-        """Make our predecessor stabilize now, in case our successor dies first."""
+        """Make our predecessor stabilize now, in case our successor dies before it does."""
         member.settled = True
         if member.predecessor is not None:
             self._protocol.send(member.predecessor.node, Hurry(member.predecessor.id))
 
     def _approach(self, member: Member, hearsay: Position | None, head: Position | None) -> None:
-        """Probe a position that may lie before our head. We follow it only if it answers."""
+        """Probe a position that may lie before our first successor; follow it if it answers."""
         nearest, member.candidate = member.candidate, None
         if nearest is None or (
             hearsay is not None and between(member.position.id, hearsay.id, nearest.id)
@@ -133,7 +133,7 @@ class Stabilization:
         self._finish(member)
 
     def _finish(self, member: Member) -> None:
-        """End an operation, and handle a Notify that arrived during it."""
+        """End an operation, then handle a Notify that arrived during it."""
         member.busy = False
         self._ranges.announce(member)
         new, member.notified = member.notified, None
@@ -153,7 +153,7 @@ class Stabilization:
                 member.notified = new
         elif member.precedes_better(new):
             if member.predecessor is not None:
-                # The new predecessor owns our keys after the old one, and no more than those.
+                # The new predecessor takes over only our keys after the old predecessor.
                 self._protocol.send(new.node, Notify(new.id, member.predecessor))
             self._ranges.set_predecessor(member, new)
             if not member.successors:
@@ -163,7 +163,7 @@ class Stabilization:
             self._probe_predecessor(member, new)
 
     def doubt_predecessor(self, member: Member) -> None:
-        """Probe the predecessor, which did not answer another node."""
+        """Probe the predecessor because it did not answer another node."""
         if not member.busy and member.predecessor is not None:
             self._probe_predecessor(member, None)
 
@@ -172,7 +172,7 @@ class Stabilization:
         member.busy = True
         self._probe(member.predecessor, Rectifying(member, new))
 
-    # -- ends of calls and links --
+    # -- results of calls, and lost links --
 
     def answered(self, purpose: Stabilizing | Rectifying, report: Report) -> None:
         if isinstance(purpose, Stabilizing):

@@ -1,4 +1,4 @@
-"""Read-only views of Chord and Scribe, for code that only looks: viewer, scenarios, checkers."""
+"""Read-only views of Chord and Scribe for the viewer, the scenarios and the checkers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MemberStatus(Protocol):
 
 
 class TreeStatus(Protocol):
-    """The part of a node in one tree. See `Tree` for the meaning of each attribute."""
+    """The role of a node in one tree. See `Tree` for the meaning of each attribute."""
 
     @property
     def topic(self) -> str: ...
@@ -52,10 +52,10 @@ class Status(NamedTuple):
     """The state of Chord at one node."""
 
     members: Iterable[MemberStatus]
-    calls: Mapping[int, Call]  # calls without an answer
+    calls: Mapping[int, Call]  # unanswered calls
     lookups: int  # lookups in flight
     payloads: int  # payloads in flight to their next hop
     contacts: tuple[NodeId, ...]
-    lost: tuple[NodeId, ...]  # nodes to look for, the next first
+    lost: tuple[NodeId, ...]  # lost nodes to look for, in the order of the next attempts
     dropped: int  # invalid messages and late answers
-    refused: int  # requests beyond lookups_max
+    refused: int  # requests that exceeded lookups_max

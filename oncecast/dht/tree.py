@@ -1,4 +1,4 @@
-"""The part of a node in the tree of one topic, and the messages between nodes of a tree."""
+"""The role of a node in the tree of one topic, and the messages between the nodes of a tree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oncecast.dht.messages import NUMBER_MAX
 from oncecast.kernel.protocol import NodeId, Value
 
 TOPIC_BYTES_MAX = 255
-TOPICS_MAX = 10_000  # topics per message
+TOPICS_MAX = 10_000  # maximum topics per message
 
 
 class JoinTree(Value):
@@ -37,7 +37,7 @@ class Multicasted(Value):
 
 
 class Enlist(Value):
-    """Route towards the root, until a node adopts the child at position `at`."""
+    """Travel towards the root until a node adopts the child at position `at`."""
 
     topic: str
     child: NodeId
@@ -45,7 +45,7 @@ class Enlist(Value):
 
 
 class Publication(Value):
-    """Route a payload to the root, which spreads it."""
+    """Carry a payload to the root, which sends it down the tree."""
 
     topic: str
     origin: NodeId
@@ -54,13 +54,13 @@ class Publication(Value):
 
 
 class Adopted(Value, tag="Adopted"):
-    """Tell a node that it is a child of the sender."""
+    """Tell a node that it is now a child of the sender."""
 
     topic: str
 
 
 class Orphaned(Value, tag="Orphaned"):
-    """Tell a node that it is not a child of the sender: it has to find another parent."""
+    """Tell a node that it is not a child of the sender and must find another parent."""
 
     topic: str
 
@@ -81,7 +81,7 @@ class Copy(Value, tag="Copy"):
 
 
 class Pulse(Value, tag="Pulse"):
-    """A heartbeat. The sender is the parent on the topics `feeds` and the child on `fed`."""
+    """A heartbeat. The sender is the parent for the topics in `feeds` and a child in `fed`."""
 
     feeds: tuple[str, ...]
     fed: tuple[str, ...]
@@ -94,7 +94,7 @@ _decode = msgspec.msgpack.Decoder(Enlist | Publication).decode
 
 
 def decode(payload: bytes) -> Enlist | Publication | None:
-    """Return the value that was routed, or None if it is invalid."""
+    """Return the routed value, or None if the payload is invalid."""
     try:
         value: Enlist | Publication = _decode(payload)
     except (ValueError, RecursionError):
@@ -129,19 +129,19 @@ def node_possible(node: NodeId) -> bool:
 class Tree:
     """The parent and the children of this node in one tree.
 
-    Each edge leads nearer to the key, so the tree has no cycle. Only the root, which lies beyond
-    the key, may have children nearer than itself.
+    Each edge leads nearer to the key, so the tree has no cycle. Only the root, which lies after the
+    key, may have children that are nearer to the key than itself.
     """
 
     __slots__ = ("children", "joined", "key", "parent", "root", "seeking", "topic")
 
     def __init__(self, topic: str) -> None:
         self.topic, self.key = topic, key_of(topic)
-        self.joined = False  # payloads are for this node, not only for its children
+        self.joined = False  # this node itself receives the payloads, not only its children
         self.root = False
         self.parent: NodeId | None = None
-        self.seeking = False  # a parent; no node has adopted us yet
-        self.children: dict[NodeId, Key] = {}  # position by child
+        self.seeking = False  # this node is looking for a parent and has not been adopted yet
+        self.children: dict[NodeId, Key] = {}  # the position of each child
 
     @property
     def needed(self) -> bool:

@@ -50,7 +50,7 @@ def save(
 def load(disk: Disk, *, name: str = NAME) -> tuple[int, Iterator[bytes]] | None:
     """Return the record number and the chunks of the newest intact snapshot.
 
-    Return None if there is no snapshot. Raise Corrupt if there are snapshots but none is intact.
+    Return None if no snapshot exists. Raise Corrupt if there are snapshots but none is intact.
     All checksums are verified before the first chunk is returned, so the file is read twice.
     """
     damage = None

@@ -98,7 +98,7 @@ def unpack(body: bytes, count: int) -> list[bytes]:
 
 
 def read_block(file: File, seed: int, offset: int) -> Block | None:
-    """Return the block at `offset`, or None if there is no intact block."""
+    """Return the block at `offset`, or None if no intact block starts there."""
     for found in walk(file, seed, offset):
         return found if isinstance(found, Block) and found.body is not None else None
     return None

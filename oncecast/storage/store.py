@@ -145,7 +145,7 @@ def is_readable(file: File, start: int, end: int) -> bool:
     return True
 
 
-# This function is long because it dominates opening a log, and helper calls would slow it down.
+# Long for speed: this loop dominates opening a log, and helper calls would slow it down.
 def walk(file: File, seed: int, start: int = 0, *, ahead: int = CHUNK) -> Iterator[Block | Gap]:
     """Yield the blocks and gaps of the file from `start` on, and verify all checksums.
 

@@ -36,7 +36,7 @@ def test_announced_items_are_refused_before_they_are_walked() -> None:
 
 def test_long_text_is_refused() -> None:
     """SEC-3"""
-    with pytest.raises(Malformed, match="text is 65,537 bytes long"):
+    with pytest.raises(Malformed, match="string is 65,537 bytes long"):
         WARY.decode(WARY.encode(Look(1, "x" * (TEXT_BYTES_MAX + 1))))
 
 

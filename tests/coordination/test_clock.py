@@ -12,12 +12,12 @@ from oncecast.kernel.protocol import NodeId
 A, B = NodeId("a"), NodeId("b")
 
 
-def test_each_tick_is_later_than_the_one_before() -> None:
+def test_each_tick_of_a_clock_is_later_than_the_last_tick() -> None:
     clock = LamportClock(A)
     assert [clock.tick(), clock.tick()] == [Stamp(1, A), Stamp(2, A)]
 
 
-def test_event_after_a_message_is_later_than_its_sending() -> None:
+def test_event_after_a_message_has_a_later_stamp_than_the_message() -> None:
     clock = LamportClock(A)
     clock.witness(Stamp(7, B))
     assert clock.tick() == Stamp(8, A)
@@ -30,7 +30,7 @@ def test_old_message_does_not_set_the_clock_back() -> None:
     assert clock.tick() == Stamp(10, A)
 
 
-def test_lower_name_breaks_ties() -> None:
+def test_node_name_breaks_ties_between_equal_times() -> None:
     assert Stamp(1, B) < Stamp(2, A)
     assert Stamp(2, A) < Stamp(2, B)
 
@@ -38,7 +38,7 @@ def test_lower_name_breaks_ties() -> None:
 @pytest.mark.parametrize(
     ("time", "possible"), [(0, False), (1, True), (2**62, True), (2**62 + 1, False)]
 )
-def test_stamps_start_at_one_and_can_be_incremented(time: int, possible: bool) -> None:
+def test_stamp_outside_the_valid_range_is_not_possible(time: int, possible: bool) -> None:
     assert Stamp(time, A).possible == possible
 
 

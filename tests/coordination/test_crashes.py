@@ -19,7 +19,7 @@ SECONDS = 0.6  # enough for all steps of a run without crashes
 
 
 class Doom(Checker):
-    """Crashes nodes for good in step `step` of the first of them."""
+    """Crashes nodes permanently in step `step` of the first node."""
 
     def __init__(self, doomed: tuple[NodeId, ...], step: int) -> None:
         self.doomed, self.left = doomed, step

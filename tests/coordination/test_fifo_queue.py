@@ -22,7 +22,7 @@ def group(count: int) -> Wires:
 
 
 @pytest.mark.parametrize("count", range(2, 12))
-def test_each_other_member_costs_one_message_to_enqueue_and_three_to_dequeue(
+def test_enqueue_costs_one_and_dequeue_three_messages_for_each_other_member(
     count: int,
 ) -> None:
     """DDS-5"""
@@ -46,7 +46,7 @@ def asking() -> FifoQueue:
     return queue
 
 
-def test_older_request_is_acknowledged_at_once_and_a_newer_one_after_the_pop() -> None:
+def test_older_request_is_acknowledged_at_once_and_a_newer_request_after_the_pop() -> None:
     """DDS-5: a member knows which element was taken before its turn starts."""
     queue = asking()
     queue.receive(B, Deq(Stamp(1, B)))

@@ -48,7 +48,7 @@ def test_start_sends_alive_to_every_peer_and_emits_the_first_view() -> None:
 
 
 @pytest.mark.parametrize(("dice", "delay"), [(LowDice(), 0.375), (HighDice(), 0.625)])
-def test_alive_is_repeated_every_half_second_give_or_take_a_quarter(
+def test_alive_is_repeated_every_half_second_with_a_quarter_of_jitter(
     dice: Random, delay: float
 ) -> None:
     group = Group(A, dice, peers=[B])
@@ -56,7 +56,7 @@ def test_alive_is_repeated_every_half_second_give_or_take_a_quarter(
     assert group.drain() == [Send(B, Alive(True, ())), Later(delay, Beat())]
 
 
-def test_peer_is_suspected_after_two_seconds_and_kept_for_a_minute() -> None:
+def test_silent_peer_is_suspected_after_two_seconds_and_known_for_another_minute() -> None:
     """DDS-4"""
     group = Group(A, MiddleDice(), peers=[B])
     group.receive(B, Alive(False, ()))
@@ -87,7 +87,7 @@ def test_node_that_has_not_joined_sees_the_members() -> None:
     assert list(group.view) == [A, B]
 
 
-def test_leaving_node_announces_it_and_is_not_suspected() -> None:
+def test_leaving_node_announces_its_departure_and_is_not_suspected() -> None:
     """DDS-4"""
     group = with_b()
     group.request(Leave())
@@ -110,7 +110,7 @@ def test_silent_node_is_suspected_until_its_next_message_and_then_gets_more_time
 
 def test_broken_link_causes_suspicion_at_once_without_a_longer_timeout() -> None:
     group = with_b()
-    del group.watched[B]  # as the stack does
+    del group.watched[B]  # the stack does the same
     group.down(B)
     assert events(group.drain()) == [ViewChanged((A,))]
     group.receive(B, HERE)

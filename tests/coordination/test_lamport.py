@@ -1,4 +1,4 @@
-"""Lamport's mutual exclusion: one at a time, in the order of the requests, for 3(N-1) messages."""
+"""Lamport's mutual exclusion: one holder at a time, in order of the requests, 3(N-1) messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_entry_costs_three_messages_for_each_other_member() -> None:
 
 
 @pytest.mark.parametrize("count", range(2, 10))
-def test_entries_under_contention_cost_the_same(count: int) -> None:
+def test_entries_under_contention_cost_no_more_messages(count: int) -> None:
     """DDS-4: all members ask at once, and each entry costs 3(N-1) messages."""
     wires = group(count, Random(count))
     for node in names(count):
@@ -57,13 +57,13 @@ def test_entries_under_contention_cost_the_same(count: int) -> None:
     ]
 
 
-def test_only_member_enters_at_once() -> None:
+def test_only_member_of_a_group_enters_at_once() -> None:
     wires = group(1)
     wires.ask(names(1)[0], Acquire(LOCK))
     assert wires.events == [(names(1)[0], Acquired(LOCK, 1))]
 
 
-def test_request_goes_to_all_others_and_the_reply_has_a_later_time() -> None:
+def test_request_goes_to_all_other_members_and_the_reply_has_a_later_stamp() -> None:
     mutex = LamportMutex(A, Random(0), members=[A, B, C])
     mutex.request(Acquire(LOCK))
     wanted = Wanted(LOCK, Stamp(1, A))
@@ -112,7 +112,7 @@ def test_member_that_has_released_the_lock_can_acquire_it_again() -> None:
     assert wires.events == [(me, Acquired(LOCK, 1)), (me, Acquired(LOCK, 2))]
 
 
-def test_different_locks_are_held_at_the_same_time() -> None:
+def test_different_locks_can_be_held_at_the_same_time() -> None:
     wires = group(2)
     one, other = names(2)
     wires.ask(one, Acquire("left"))
@@ -121,7 +121,7 @@ def test_different_locks_are_held_at_the_same_time() -> None:
     assert sorted(node for node, _ in wires.events) == [one, other]
 
 
-def test_crashed_member_blocks_all_others() -> None:
+def test_crashed_member_blocks_all_other_members() -> None:
     """DDS-4: the documented limit."""
     wires = group(3)
     one, other, dead = names(3)

@@ -87,7 +87,7 @@ def test_free_lock_is_requested_at_once_and_held_when_its_token_is_settled() -> 
 
 
 @pytest.mark.parametrize("lease", [2.5, 10.0, 100.0])
-def test_waiting_process_waits_for_the_holders_lease_by_the_slowest_clock(lease: float) -> None:
+def test_waiting_process_allows_for_clock_drift_in_the_lease_of_the_holder(lease: float) -> None:
     """DDS-4: not for its own lease, and longer by the drift of both clocks."""
     holder = LeaseMutex(B, Random(1), lease=lease, drift=0.5)
     made = mutex()
@@ -118,7 +118,7 @@ def test_stated_lease_may_be_shorter_than_a_second() -> None:
 @pytest.mark.parametrize(
     "holder", ["b", "b~0123456789ab", "late 7~0123456789ab", "b inf", "b 0", "b -0.5"]
 )
-def test_our_own_lease_is_the_default_for_a_holder_without_one(holder: str) -> None:
+def test_holder_without_a_stated_lease_is_assumed_to_have_our_own_lease(holder: str) -> None:
     """DDS-4: earlier versions stored only the name, and all leases were the same."""
     made = mutex()
     made.observe(Settled(SERIES, 1, holder))
@@ -209,7 +209,7 @@ def test_holder_that_learns_of_the_release_of_a_later_token_lapses() -> None:
     assert made.drain() == ended(1)
 
 
-def test_process_whose_token_was_won_and_released_by_another_asks_for_the_next() -> None:
+def test_process_asks_for_the_next_token_if_another_process_won_and_released_one() -> None:
     made = mutex()
     made.request(Acquire("door"))
     made.drain()
@@ -232,7 +232,7 @@ def test_token_that_is_settled_twice_does_not_extend_a_lease() -> None:
     assert (made.locks["door"].token, made.locks["door"].vacant_at) == (2, 115.0)
 
 
-def test_token_that_was_not_asked_for_is_not_held() -> None:
+def test_process_does_not_hold_a_token_that_it_did_not_ask_for() -> None:
     """DDS-4: the start of its lease is unknown."""
     made = mutex()
     made.request(Acquire("door"))
@@ -308,7 +308,7 @@ def test_token_that_arrives_after_the_release_is_freed() -> None:
 
 
 @pytest.mark.parametrize(("late", "held"), [(0.49, True), (0.5, False), (1.0, False)])
-def test_token_that_arrives_after_half_its_lease_is_freed_and_the_next_requested(
+def test_token_that_arrives_after_half_its_lease_is_freed_and_requested_again(
     late: float, held: bool
 ) -> None:
     """DDS-4: too little time is left to renew the lease."""
@@ -361,7 +361,7 @@ def test_restarted_process_does_not_hold_its_earlier_locks() -> None:
     assert not after.locks["door"].held
 
 
-def test_fence_rejects_a_token_after_a_later_one() -> None:
+def test_fence_rejects_a_token_after_a_later_token() -> None:
     """DDS-4"""
     fence = Fence()
     assert fence.highest == 0

@@ -143,7 +143,7 @@ class LastDice(Random):
         return bounds[0] - 1
 
 
-def test_choice_is_among_the_sixty_four_oldest_elements() -> None:
+def test_queue_asks_for_one_of_the_64_oldest_elements() -> None:
     made = PaxosQueue(A, LastDice(0), **layers(A))
     for number in range(1, 100):
         made.observe(Delivered(MessageId(B, number), PAYLOAD))
@@ -151,7 +151,7 @@ def test_choice_is_among_the_sixty_four_oldest_elements() -> None:
     assert made.drain() == [Ask(Decide("queue/b", 64, made.incarnation))]
 
 
-def test_any_of_the_oldest_elements_is_asked_for() -> None:
+def test_nodes_ask_for_different_elements_among_the_oldest() -> None:
     """Nodes pick different elements, and settled numbers have few gaps."""
     asked = set()
     for seed in range(200):
@@ -199,7 +199,7 @@ def test_answer_to_an_earlier_incarnation_confirms_no_deposit() -> None:
     assert guest.drain() == [Emit(Deposited(JOBS, 7, True))]
 
 
-def test_leader_deposits_with_itself() -> None:
+def test_leader_confirms_its_own_deposit() -> None:
     leader = queue()
     leader.takers.observe(ViewChanged((A,)))
     leader.request(Deposit(JOBS, 7, b"job"))
@@ -282,7 +282,7 @@ def test_queue_ignores_settled_locks() -> None:
     assert made.length(JOBS) == 1
 
 
-def test_elements_of_a_restarted_process_without_a_disk_are_taken() -> None:
+def test_elements_of_a_restarted_process_without_a_disk_can_be_taken() -> None:
     """DDS-5: other nodes count the element numbers of its earlier incarnation as taken."""
     heard: list[Dequeued] = []
 

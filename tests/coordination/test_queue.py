@@ -10,7 +10,7 @@ both = pytest.mark.parametrize("make", MAKES)
 
 
 @both
-def test_element_is_taken_at_another_node_and_gone_everywhere(make: str) -> None:
+def test_element_taken_at_another_node_is_removed_everywhere(make: str) -> None:
     """DDS-5"""
     group = QueueGroup(make)
     group.put(0, b"job")
@@ -98,7 +98,7 @@ def test_element_for_a_withdrawn_request_stays_in_the_queue(make: str, after: fl
 
 
 @both
-def test_group_of_one_has_a_queue(make: str) -> None:
+def test_queue_works_in_a_group_of_one(make: str) -> None:
     group = QueueGroup(make, 1)
     group.put(0, b"job")
     ticket = group.take(0, wait=True)
@@ -136,22 +136,22 @@ def pop_never_sent(make: str) -> QueueGroup:
     return group
 
 
-def test_missing_acknowledgement_blocks_the_first_implementation() -> None:
+def test_missing_acknowledgement_blocks_the_fifo_queue() -> None:
     """DDS-5: as documented."""
     assert acknowledgement_missing("fifo").answers == {}
 
 
-def test_second_implementation_works_without_one_acknowledgement() -> None:
+def test_paxos_queue_works_without_one_acknowledgement() -> None:
     """DDS-5"""
     assert acknowledgement_missing("paxos").taken() == [b"job"]
 
 
-def test_pop_that_is_never_sent_blocks_the_first_implementation() -> None:
+def test_pop_that_is_never_sent_blocks_the_fifo_queue() -> None:
     """DDS-5: as documented, the next member waits forever."""
     assert pop_never_sent("fifo").answers == {}
 
 
-def test_second_implementation_survives_a_crash_of_the_member_whose_turn_it_is() -> None:
+def test_paxos_queue_survives_a_crash_of_the_member_whose_turn_it_is() -> None:
     """DDS-5"""
     group = pop_never_sent("paxos")
     assert [node for node, _ in group.answers.values()] == [group.names[1]]

@@ -84,7 +84,7 @@ async def kept(client: oncecast.Client) -> int:
     return view.next - view.first
 
 
-def test_topic_is_empty_after_all_processes_sign_out(tmp_path: Path) -> None:
+def test_register_topic_is_empty_after_all_processes_sign_out(tmp_path: Path) -> None:
     """DDS-4"""
 
     async def story() -> None:
@@ -100,7 +100,7 @@ def test_topic_is_empty_after_all_processes_sign_out(tmp_path: Path) -> None:
     run(story())
 
 
-def test_topic_stays_short_while_processes_come_and_go(
+def test_register_topic_stays_short_while_processes_come_and_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DDS-4: one process stays while short-lived processes join and leave."""
@@ -119,7 +119,7 @@ def test_topic_stays_short_while_processes_come_and_go(
     run(story())
 
 
-def test_topic_of_the_previous_version_is_shortened(tmp_path: Path) -> None:
+def test_register_topic_of_the_previous_version_is_shortened(tmp_path: Path) -> None:
     """DDS-4: its entries count, and the next process to sign in shortens it."""
 
     async def story() -> None:

@@ -14,23 +14,23 @@ from tests.mutants import Mutant, exact, must_be_noticed, replaced
 pytestmark = pytest.mark.mutants
 
 RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
-    "entries are never dropped": (
-        tests.test_topic_is_empty_after_all_processes_sign_out,
+    "entries are dropped after a process signs out": (
+        tests.test_register_topic_is_empty_after_all_processes_sign_out,
         Register, "sign_out", "await self._shorten()", "pass",
     ),
-    "crashed processes are never removed": (
+    "a crashed process is removed": (
         tests.test_crashed_process_on_this_machine_is_removed,
         Register, "sign_in", "await self._remove_ended(me, founders)", "pass",
     ),
-    "a refusal from another machine counts as proof": (
+    "a refused connection from another machine proves nothing": (
         tests.test_founder_on_another_machine_is_never_removed,
         Register, "_has_ended", "present.network == self._network", "True",
     ),
-    "incarnations are not compared": (
+    "a late removal of an earlier incarnation is ignored": (
         tests.test_late_removal_of_an_earlier_process_keeps_its_successor_at_the_same_address,
         Members, "_apply", 'incarnation in ("", known.incarnation)', "True",
     ),
-    "a roll hides the entry after it": (
+    "a roll replaces only the entries before it": (
         tests.test_roll_has_the_effect_of_the_entries_that_it_replaces,
         Members, "__init__", "upto, self.first = roll.upto,", "upto, self.first = roll.upto + 1,",
     ),

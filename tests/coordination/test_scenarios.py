@@ -37,7 +37,7 @@ def test_lamport_mutex_has_one_holder_at_a_time_and_serves_all(first: int) -> No
 
 
 @seeds(50)
-def test_lease_mutex_has_one_holder_and_growing_tokens_in_a_storm(first: int) -> None:
+def test_lease_mutex_has_one_holder_and_increasing_tokens_in_a_storm(first: int) -> None:
     """DDS-4"""
     assert_no_violation(MUTEX, first)
 

@@ -85,7 +85,7 @@ def test_requester_petitions_the_leader_and_then_all_acceptors() -> None:
 
 
 @pytest.mark.parametrize(("dice", "share"), [(LowDice(), 0.75), (HighDice(), 1.25)])
-def test_petition_is_repeated_after_half_a_second_and_an_inquiry_after_two(
+def test_petition_is_repeated_after_half_a_second_and_an_inquiry_after_two_seconds(
     dice: Random, share: float
 ) -> None:
     """DDS-5: give or take a quarter."""
@@ -114,7 +114,7 @@ def test_majority_is_more_than_half(count: int, majority: int) -> None:
     assert made.majority == majority
 
 
-def test_memory_and_log_are_bounded() -> None:
+def test_default_limits_bound_the_memory_and_the_log() -> None:
     made = Synod(A, Random(0), acceptors=[A])
     assert (made.values_max, made.snapshot_every) == (100_000, 10_000)
 
@@ -164,7 +164,7 @@ def test_leader_proposes_with_the_promises_of_a_majority_and_not_before() -> Non
     assert sent(leader.drain()) == [(A, accept), (B, accept), (C, accept)]
 
 
-def test_choice_needs_a_majority_and_is_announced_to_all() -> None:
+def test_choice_needs_a_majority_and_is_announced_to_all_nodes() -> None:
     """DDS-5"""
     leader = leading()
     leader.observe(ViewChanged((A, B, GUEST)))
@@ -242,7 +242,7 @@ def test_leader_that_learns_of_a_choice_does_not_announce_it_again() -> None:
     assert leader.drain() == []
 
 
-def test_leader_that_has_promised_another_starts_a_higher_ballot_at_the_next_petition() -> None:
+def test_leader_that_promised_another_leader_starts_a_higher_ballot_when_petitioned() -> None:
     leader = leading()
     leader.receive(B, Prepare(HIGH))
     leader.drain()
@@ -350,7 +350,7 @@ def test_acceptor_takes_a_snapshot_every_few_records() -> None:
     assert [type(each) for each in effects] == [Append, Snapshot, Trim, Send]
 
 
-def test_restored_promise_comes_from_the_snapshot() -> None:
+def test_promise_in_a_snapshot_is_restored() -> None:
     acceptor = synod(C)
     acceptor.restore(Minutes(HIGH, (), (), ()))
     acceptor.receive(A, Prepare(LOW))
@@ -403,14 +403,14 @@ def test_numbers_and_rounds_of_messages_are_bounded(message: SynodMessage, expec
     assert possible(message) == expected
 
 
-def test_settled_is_emitted_once() -> None:
+def test_settled_value_is_reported_once() -> None:
     learner = synod(GUEST)
     learner.receive(A, Chosen(*KEY, "x"))
     learner.receive(A, Chosen(*KEY, "x"))
     assert learner.drain() == [Emit(Settled(*KEY, "x"))]
 
 
-def test_late_petition_is_answered_with_its_value_and_the_last_of_the_series() -> None:
+def test_late_petition_is_answered_with_its_value_and_the_last_value_of_the_series() -> None:
     acceptor = synod(B)
     for number in range(1, 5):
         acceptor.receive(A, Chosen("series", number, f"v{number}"))
@@ -420,7 +420,7 @@ def test_late_petition_is_answered_with_its_value_and_the_last_of_the_series() -
     assert sent(acceptor.drain()) == expected
 
 
-def test_decide_for_a_known_number_also_emits_the_last_of_the_series() -> None:
+def test_decide_for_a_known_number_also_reports_the_last_value_of_the_series() -> None:
     acceptor = synod(B)
     for number in range(1, 4):
         acceptor.receive(A, Chosen("series", number, "x"))

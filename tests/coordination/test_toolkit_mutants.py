@@ -78,7 +78,7 @@ MUTANTS = [
     # -- group and leader --
     by_storm(
         ELECTION,
-        "the lowest member leads, not the first",
+        "the lowest member of the view leads",
         LeaderElection,
         "observe",
         "lowest(event.view, self.candidates)",
@@ -93,7 +93,7 @@ MUTANTS = [
     ),
     by_storm(
         ELECTION,
-        "members hear of each other",
+        "members learn of each other from Alive messages",
         Group,
         "receive",
         "(sender, *message.known)",
@@ -179,7 +179,7 @@ MUTANTS = [
     ),
     by_test(
         partial(
-            test_mutex.test_waiting_process_waits_for_the_holders_lease_by_the_slowest_clock, 10.0
+            test_mutex.test_waiting_process_allows_for_clock_drift_in_the_lease_of_the_holder, 10.0
         ),
         "the leases of other processes are extended by the drift",
         LeaseMutex,
@@ -247,7 +247,7 @@ MUTANTS = [
     ),
     by_storm(
         QUEUE_FIFO,
-        "a later request waits",
+        "a later request waits for its turn",
         FifoQueue,
         "receive",
         "NOT_ASKING != self.asking < stamp",
@@ -301,7 +301,7 @@ MUTANTS = [
     ),
     by_test(
         test_synod.test_vote_is_on_disk_before_it_is_sent,
-        "a vote is on disk",
+        "a vote is on disk before it is sent",
         Synod,
         "_vote",
         "self._save(vote)",
@@ -353,7 +353,7 @@ MUTANTS = [
     ),
     by_test(
         test_paxos_queue.test_answer_to_an_earlier_incarnation_confirms_no_deposit,
-        "a deposit is confirmed to its incarnation",
+        "a deposit is confirmed only to the incarnation that made it",
         PaxosQueue,
         "receive",
         'depositor in ("", self.incarnation)',
@@ -362,7 +362,7 @@ MUTANTS = [
     Mutant(
         "a process without a disk numbers its elements differently after a restart",
         constructed(Recovery, lambda recovery: vars(recovery).update(origin=recovery.me)),
-        checked(test_paxos_queue.test_elements_of_a_restarted_process_without_a_disk_are_taken),
+        checked(test_paxos_queue.test_elements_of_a_restarted_process_without_a_disk_can_be_taken),
         1,
     ),
     by_storm(
@@ -388,7 +388,7 @@ MUTANTS = [
         "self._promise(self.highest)",
     ),
     by_test(
-        test_synod.test_choice_needs_a_majority_and_is_announced_to_all,
+        test_synod.test_choice_needs_a_majority_and_is_announced_to_all_nodes,
         "the leader announces the choice to all",
         Synod,
         "_announce",

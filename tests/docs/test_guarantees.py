@@ -22,13 +22,13 @@ ROW = re.compile(
 )
 OWN_TESTS = {
     "publisher: restart with the old epoch": "late_put_of_an_old_epoch_is_fenced",
-    "publisher: two processes at once": "older_publisher_is_fenced_by_a_newer_one",
-    "subscriber: fenced in the handler": "fenced_subscriber_does_nothing_twice",
+    "publisher: two processes at once": "newer_publisher_fences_the_older_publisher",
+    "subscriber: fenced in the handler": "fenced_subscriber_duplicates_no_effect",
 }
 DEATHS = {
-    "publisher": "next_publisher_continues_after_a_crash",
-    "node": "clients_continue_when_a_crashed_node_is_back",
-    "subscriber": "work_of_a_crashed_subscriber_is_done_once",
+    "publisher": "next_publisher_continues_where_a_crashed_publisher_stopped",
+    "node": "clients_continue_when_a_crashed_node_restarts",
+    "subscriber": "each_message_of_a_crashed_subscriber_takes_effect_once",
 }
 
 

@@ -102,7 +102,7 @@ def test_next_publisher_continues_where_a_crashed_publisher_stopped(
     assert len(numbers) > max(map(int, promised), default=-1)
 
 
-def test_newer_publisher_fences_an_older_publisher_of_the_same_name(
+def test_newer_publisher_fences_the_older_publisher(
     address: str, topic: str, tmp_path: Path
 ) -> None:
     """SVC-8 SVC-13: two processes at once"""

@@ -1,4 +1,4 @@
-"""Claims of the Chord papers at small sizes; `oncecast sim papers` runs the full ones."""
+"""Claims of the Chord papers at small sizes; `oncecast sim papers` runs them at full size."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def trees() -> Trees:
 
 
 def flood_and_links(trees: Trees, share: float) -> tuple[float, int, float]:
-    """Return the reliability and payloads of a message at a failure, and what its links reach."""
+    """Return the reliability and payloads of a message, and the share that its links reach."""
     trees.overlay.fail(round(share * NODES))
     alive = trees.overlay.alive()
     sizes = dict(zip(alive, part_sizes(trees.overlay.links()), strict=True))
@@ -41,7 +41,7 @@ def test_first_message_is_flooded_over_all_links(trees: Trees) -> None:
 
 
 def test_flood_reaches_at_least_the_nodes_that_links_connect(trees: Trees) -> None:
-    """This allows to count HyParView's floods over links."""
+    """So HyParView's floods can be counted over links."""
     reliability, _, counted = apart(trees, flood_and_links, 0.6)
     assert 1.0 > counted > 0.5
     assert reliability >= counted
@@ -71,7 +71,7 @@ def test_steady_failures_lose_no_message(trees: Trees, monkeypatch: pytest.Monke
         assert cost.reliability == 1.0
 
 
-def test_recovery_delivers_every_message_although_a_tenth_is_lost() -> None:
+def test_recovery_delivers_every_message_although_a_tenth_of_all_packets_is_lost() -> None:
     """NET-3"""
     table = plumtree_paper.lossy(Experiment(), NODES)
     assert all(must.holds for must in table.must)

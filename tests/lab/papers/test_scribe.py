@@ -1,4 +1,4 @@
-"""Claims about Scribe at small sizes; `oncecast sim papers` runs the full ones."""
+"""Claims about Scribe at small sizes; `oncecast sim papers` runs them at full size."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Do(Value):
 
 
 class Again(Value):
-    """Timer."""
+    """Timer: repeat the open call."""
 
 
 class Caller(Protocol):
@@ -98,7 +98,7 @@ class Clients:
     def until(self, done: Callable[[], bool], within: float = 60.0) -> None:
         end = self.sim.now + within
         while not done():
-            assert self.sim.now < end, "it takes too long"
+            assert self.sim.now < end, "the condition is not met in time"
             self.sim.run(self.sim.now + 0.1)
 
     def secure(self, nodes: list[NodeId]) -> None:

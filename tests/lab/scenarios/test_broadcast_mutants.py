@@ -38,7 +38,7 @@ def outputs_released_before_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def delivered_without_waiting(patch: pytest.MonkeyPatch) -> None:
+def deliveries_do_not_wait_for_the_disk(patch: pytest.MonkeyPatch) -> None:
     """Mark deliveries as independent of any record."""
 
     def emit(self: Protocol, event: Value, after: int = -1) -> None:
@@ -49,22 +49,22 @@ def delivered_without_waiting(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def never_published(patch: pytest.MonkeyPatch) -> None:
+def publish_requests_are_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recovery, "request", lambda self, request: None)
 
 
 @mutant
-def never_appended(patch: pytest.MonkeyPatch) -> None:
+def records_are_never_appended(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recovery, "append", lambda self, record: 0)
 
 
 @mutant
-def never_compared(patch: pytest.MonkeyPatch) -> None:
+def nodes_never_compare_their_messages(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recovery, "start", lambda self: None)
 
 
 @mutant
-def taken_twice(patch: pytest.MonkeyPatch) -> None:
+def duplicate_messages_are_accepted(patch: pytest.MonkeyPatch) -> None:
     """Take messages without a check for duplicates."""
 
     def take(self: Recovery, key: MessageId, payload: bytes) -> bool:
@@ -75,7 +75,7 @@ def taken_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def numbers_repeat_after_a_restart(patch: pytest.MonkeyPatch) -> None:
+def message_numbers_repeat_after_a_restart(patch: pytest.MonkeyPatch) -> None:
     """Let a node without a disk publish under its name alone."""
     init = Recovery.__init__
 
@@ -88,7 +88,7 @@ def numbers_repeat_after_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def payload_damaged(patch: pytest.MonkeyPatch) -> None:
+def payloads_are_damaged(patch: pytest.MonkeyPatch) -> None:
     store = Recovery._store
 
     def damaged(self: Recovery, key: MessageId, payload: bytes) -> None:
@@ -98,7 +98,7 @@ def payload_damaged(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def snapshot_forgets(patch: pytest.MonkeyPatch) -> None:
+def snapshots_omit_messages(patch: pytest.MonkeyPatch) -> None:
     """Leave out the messages of one origin in a snapshot."""
     restore = Recovery.restore
 

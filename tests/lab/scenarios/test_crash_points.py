@@ -51,8 +51,8 @@ def test_crashes_at_two_points_only_delay_messages(name: str, half: int) -> None
             assert survive([one, other], seed, reply).hit == [name, str(other)]
 
 
-def test_each_seed_crashes_a_process_at_another_moment() -> None:
-    """Equal seeds would all be one run."""
+def test_each_seed_crashes_a_process_at_a_different_moment() -> None:
+    """Otherwise all seeds would repeat the same run."""
     point = BY_NAME["node: applied, not answered"]
     assert len({survive([point], seed, "").sim.done for seed in range(SINGLE_SEEDS)}) > 1
 

@@ -1,4 +1,4 @@
-"""Extreme messages of strangers, clients and nodes end no node; honest clients are served."""
+"""Extreme messages of strangers, clients and nodes stop no node; honest clients are served."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_extreme_messages_of_a_member_raise_no_exception() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(20, 200))
-def test_attacks_of_many_seeds(seed: int) -> None:
+def test_honest_clients_are_served_in_attacks_of_many_seeds(seed: int) -> None:
     """SEC-1, SEC-3"""
     attacked(seed)
     play_insider(Simulation(seed), 4)

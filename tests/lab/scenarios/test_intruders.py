@@ -34,13 +34,13 @@ def test_intruders_change_nothing_for_honest_clients(first: int) -> None:
 
 
 @pytest.mark.long
-def test_storm_pauses_if_an_administrator_cannot_finish_in_it() -> None:
+def test_storm_pauses_if_an_administrator_cannot_finish_its_work() -> None:
     """SEC-2"""
     storm(1001701)
 
 
 def test_intruder_sends_every_type_that_a_client_may_send() -> None:
-    """SEC-2: a new frame or command takes part without a change of the scenario."""
+    """SEC-2: new frames and commands are covered without a change to the scenario."""
     forger = Forger(Random(0), Overheard(), {"topic": ["mallory"]})
     made = [frame for frame in (forger.forge() for _ in range(3000)) if frame is not None]
     kinds = {type(frame) for frame in made}
@@ -49,7 +49,7 @@ def test_intruder_sends_every_type_that_a_client_may_send() -> None:
     assert commands == set(get_args(ClientCommand))
 
 
-def test_everything_is_foreign_to_a_stranger() -> None:
+def test_every_frame_counts_as_foreign_for_an_unknown_client() -> None:
     """SEC-2"""
     forger = Forger(Random(1), Overheard(), {"topic": ["mallory"], "source": ["mallory"]})
     frames = [frame for frame in (forger.forge() for _ in range(500)) if frame is not None]

@@ -1,4 +1,4 @@
-"""Replicas, disks and members in a storm: there is one order, and everything completes."""
+"""Replicas, disks and members in a storm: all agree on one order, and every put completes."""
 
 from __future__ import annotations
 
@@ -20,25 +20,29 @@ PER_TEST = 10
 
 
 @pytest.mark.parametrize("first", seeds(60, 600, PER_TEST))
-def test_three_replicas_keep_every_rule_in_a_storm_and_complete_in_the_calm(first: int) -> None:
+def test_three_replicas_keep_every_rule_in_a_storm_and_complete_all_puts_after_it(
+    first: int,
+) -> None:
     """REP-1 REP-2 REP-4 REP-5: the rules of docs/protocols/multipaxos.md, after every event."""
     storms(3, first)
 
 
 @pytest.mark.parametrize("first", seeds(30, 300, PER_TEST))
-def test_five_replicas_keep_every_rule_in_a_storm_and_complete_in_the_calm(first: int) -> None:
+def test_five_replicas_keep_every_rule_in_a_storm_and_complete_all_puts_after_it(
+    first: int,
+) -> None:
     """REP-1 REP-2 REP-4 REP-5"""
     storms(5, first)
 
 
-def test_new_member_catches_up_under_load_although_all_limits_are_one() -> None:
-    """REP-2 REP-5: a state of 757 bytes once took 757 round trips."""
+def test_new_member_catches_up_under_load_even_if_all_limits_are_one() -> None:
+    """REP-2 REP-5: a snapshot of 757 bytes must not take 757 round trips."""
     one = replace(FAST, window_slots=1, window_bytes=1, accept_bytes=1, piece_bytes=1)
     storm(3, Draw(options=(one,), load=Load(Shape.FLOOD, puts=0, rate=60.0)))
 
 
-def test_group_elects_a_leader_although_a_round_trip_takes_longer_than_resend() -> None:
-    """REP-5: two candidates kept ending each other's elections."""
+def test_group_elects_a_leader_even_if_a_round_trip_takes_longer_than_resend() -> None:
+    """REP-5: otherwise two candidates would keep ending each other's elections."""
     drawn = draw(11, 3)
     hasty = tuple(replace(each, resend=0.001) for each in drawn.options)
     storm(11, structs.replace(drawn, options=hasty, sessions=False))

@@ -74,14 +74,14 @@ def order_of_two() -> Order:
     return order
 
 
-def test_put_made_after_an_acknowledged_one_must_come_after_it() -> None:
+def test_order_checker_rejects_a_put_that_overtakes_an_acknowledged_put() -> None:
     """REP-1"""
     order_of_two().applied(TWO, 6)
     with pytest.raises(Violation, match="was acknowledged before it was made"):
         order_of_two().applied(TWO, 4)
 
 
-def test_put_must_have_the_same_slot_at_every_replica() -> None:
+def test_order_checker_rejects_a_put_with_different_slots_at_two_replicas() -> None:
     """REP-1"""
     order = order_of_two()
     order.applied(TWO, 6)
@@ -90,13 +90,13 @@ def test_put_must_have_the_same_slot_at_every_replica() -> None:
         order.applied(TWO, 7)
 
 
-def test_put_must_be_applied_by_a_replica_before_it_is_acknowledged() -> None:
+def test_order_checker_rejects_an_acknowledged_put_that_no_replica_has_applied() -> None:
     """REP-1"""
     with pytest.raises(Violation, match="no replica has applied it"):
         order_of_two().acknowledged(TWO)
 
 
-def test_settled_put_is_dropped() -> None:
+def test_order_checker_drops_a_settled_put() -> None:
     order = order_of_two()
     order.settled(ONE)
     order.applied(ONE, 9)

@@ -1,4 +1,4 @@
-"""Multi-Paxos without one of its rules is found out by a storm over three or five replicas."""
+"""Storms over three or five replicas detect each missing rule of Multi-Paxos."""
 
 from __future__ import annotations
 
@@ -77,182 +77,182 @@ def storm_with_sessions(seed: int) -> None:
     storm(seed, sessions=True)
 
 
-def hears_of_another_value(seed: int) -> None:
+def another_value_is_chosen(seed: int) -> None:
     test_leader.test_value_of_another_leader_is_reported_without_a_token()
 
 
-def hears_of_another_group(seed: int) -> None:
+def founder_loses_its_disk(seed: int) -> None:
     try:
         test_two_groups.test_founder_that_lost_its_disk_stops_and_the_group_keeps_its_log()
     except pytest.fail.Exception as failed:  # nothing was raised
         raise AssertionError(str(failed)) from failed
 
 
-def loses_its_seat_as_a_candidate(seed: int) -> None:
+def candidate_is_removed(seed: int) -> None:
     test_election.test_removed_candidate_sends_no_release()
 
 
-def loses_a_disk_beside_a_silent_member(seed: int) -> None:
+def disk_is_lost_beside_a_silent_member(seed: int) -> None:
     test_replaced.test_group_survives_a_lost_disk_while_a_silent_member_is_replaced_and_returns(
         "other", 0.0
     )
 
 
-def takes_a_state(seed: int) -> None:
+def snapshot_is_installed(seed: int) -> None:
     test_supply.test_snapshot_is_installed_once_all_its_entries_have_arrived()
 
 
-def takes_two_states(seed: int) -> None:
+def two_snapshots_are_fetched(seed: int) -> None:
     test_supply.test_pieces_of_two_snapshots_are_not_mixed()
 
 
-def meets_a_stranger(seed: int) -> None:
+def non_member_reports_a_vote(seed: int) -> None:
     test_promises.test_vote_of_a_non_member_does_not_count()
 
 
-def waits_for_what_it_lacks(seed: int) -> None:
+def candidate_lacks_slots(seed: int) -> None:
     test_election.test_candidate_that_is_behind_requests_missing_slots_until_they_arrive()
 
 
-def makes_out_what_is_lost(seed: int) -> None:
+def slot_is_unreadable(seed: int) -> None:
     test_learner.test_unreadable_slot_is_recovered_from_the_votes_of_other_members()
 
 
-def is_behind_with_all_whom_it_knows(seed: int) -> None:
+def all_known_members_are_behind(seed: int) -> None:
     test_learner.test_slot_that_no_known_member_has_is_requested_from_the_leader()
 
 
-def restores_more_than_it_holds(seed: int) -> None:
+def restart_finds_many_pending_votes(seed: int) -> None:
     test_restart.test_slot_with_two_votes_is_restored_with_the_last_value()
 
 
-def is_judged_by_the_rules(seed: int) -> None:
+def rules_check_a_restart(seed: int) -> None:
     test_paxos_rules.judge_a_restart()
 
 
-def restores_a_long_tail(seed: int) -> None:
+def restart_finds_a_gap_in_the_log(seed: int) -> None:
     test_restart.test_slots_after_a_gap_are_applied_from_the_log_once_the_gap_is_filled()
 
 
-def loses_records(seed: int) -> None:
+def replica_loses_records(seed: int) -> None:
     test_damage_history.History(Random(seed)).run(60)
 
 
-def loses_a_new_incarnation(seed: int) -> None:
+def new_incarnation_record_is_lost(seed: int) -> None:
     test_lost_records.test_lost_new_incarnation_record_makes_all_earlier_votes_doubtful()
 
 
-def loses_more(seed: int) -> None:
+def second_restart_finds_more_damage(seed: int) -> None:
     test_lost_records.test_doubtful_votes_stay_doubtful_if_the_next_restart_finds_more_damage()
 
 
-def learns_and_loses(seed: int) -> None:
+def learned_record_is_lost(seed: int) -> None:
     lost = Learned(1, 0, b"new")
     test_lost_records.test_record_that_only_the_first_of_two_restarts_can_read_makes_votes_doubtful(
         lost
     )
 
 
-def skips_and_loses(seed: int) -> None:
+def skipped_record_is_lost(seed: int) -> None:
     lost = Skipped(1)
     test_lost_records.test_record_that_only_the_first_of_two_restarts_can_read_makes_votes_doubtful(
         lost
     )
 
 
-def promises_what_it_learned(seed: int) -> None:
+def learned_value_is_promised(seed: int) -> None:
     test_lost_records.test_promise_reports_learned_values_with_the_highest_ballot()
 
 
-def is_alone_no_more(seed: int) -> None:
+def founder_restarts_after_another_replica_joined(seed: int) -> None:
     test_lost_records.test_founder_does_not_apply_votes_after_another_replica_joined()
 
 
-def restarts_last(seed: int) -> None:
+def last_replica_restarts(seed: int) -> None:
     test_alone.test_last_replica_waits_for_the_lease_of_the_leader_that_left()
 
 
-def is_told_of_much(seed: int) -> None:
+def newcomer_joins_under_load(seed: int) -> None:
     test_newcomers.test_newcomer_that_has_all_reported_slots_is_added_under_load()
 
 
-def comes_near(seed: int) -> None:
+def newcomer_has_nearly_caught_up(seed: int) -> None:
     test_newcomers.test_newcomer_gets_proposals_once_it_has_nearly_caught_up()
 
 
-def comes_to_a_lonely_leader(seed: int) -> None:
+def newcomer_joins_a_lone_leader(seed: int) -> None:
     test_newcomers.test_newcomer_gets_no_proposals_of_a_lone_leader()
 
 
-def comes_too_late(seed: int) -> None:
+def newcomer_finds_a_complete_group(seed: int) -> None:
     test_newcomers.test_newcomer_gets_no_more_proposals_when_the_group_is_complete()
 
 
-def falls_behind(seed: int) -> None:
+def newcomer_falls_behind(seed: int) -> None:
     test_newcomers.test_newcomer_that_falls_behind_gets_no_more_proposals()
 
 
-def never_catches_up(seed: int) -> None:
+def newcomer_never_catches_up(seed: int) -> None:
     test_newcomers.test_newcomer_that_never_catches_up_does_not_block_another()
 
 
-def joins_a_busy_group(seed: int) -> None:
+def newcomer_replaces_a_member_under_load(seed: int) -> None:
     test_newcomers.test_newcomer_replaces_a_lost_member_under_constant_load(1)
 
 
-def lacks_a_slot(seed: int) -> None:
+def slot_is_missing(seed: int) -> None:
     test_newcomers.test_memory_is_bounded_in_bytes_while_a_slot_is_missing()
 
 
-def has_nothing_yet(seed: int) -> None:
+def new_member_has_no_slots_yet(seed: int) -> None:
     test_newcomers.test_member_is_removed_only_after_a_majority_of_the_rest_has_all_decided_slots()
 
 
-def writes_slowly(seed: int) -> None:
+def disk_is_slow(seed: int) -> None:
     test_newcomers.test_answer_to_a_beat_counts_only_slots_on_disk()
 
 
-def is_seated_without_a_leader(seed: int) -> None:
+def newcomer_becomes_a_member_without_a_leader(seed: int) -> None:
     test_newcomers.test_new_member_sets_its_suspicion_timer_even_without_a_beat()
 
 
-def retires(seed: int) -> None:
+def leader_retires(seed: int) -> None:
     test_retiring.test_leader_hands_over_to_the_follower_that_has_applied_most()
 
 
-def loses_its_successor(seed: int) -> None:
+def successor_is_lost(seed: int) -> None:
     test_retiring.test_leader_asks_the_next_follower_if_the_link_to_the_first_breaks()
 
 
-def is_asked_to_stand_again(seed: int) -> None:
+def retired_replica_gets_a_release(seed: int) -> None:
     test_retiring.test_retired_replica_never_becomes_a_candidate_again()
 
 
-def has_too_many_votes(seed: int) -> None:
+def votes_exceed_one_message(seed: int) -> None:
     test_lost_records.test_promise_reports_votes_beyond_its_byte_limit_as_lost()
 
 
-def asks_in_parts(seed: int) -> None:
+def votes_are_reported_in_parts(seed: int) -> None:
     test_lost_records.test_member_that_could_not_report_all_votes_is_asked_again()
 
 
-def restarts_with_much_undecided(seed: int) -> None:
+def founder_restarts_with_many_undecided_slots(seed: int) -> None:
     test_lost_records.test_founder_applies_all_its_votes_before_it_starts()
 
 
-def comes_upon_an_old_check(seed: int) -> None:
+def old_check_is_applied(seed: int) -> None:
     test_lost_records.test_digest_of_an_old_check_is_not_sent_to_peers()
 
 
-def is_beaten(seed: int) -> None:
+def next_slot_is_already_chosen(seed: int) -> None:
     test_lost_records.test_leader_steps_down_instead_of_proposing_for_a_chosen_slot()
 
 
-def keeps_a_value_in_memory(seed: int) -> None:
+def value_is_replaced_before_it_is_on_disk(seed: int) -> None:
     test_lost_records.test_value_stays_in_memory_until_its_newest_record_is_on_disk()
 
 
-def reports_what_is_lost(seed: int) -> None:
+def votes_are_lost(seed: int) -> None:
     test_lost_records.test_lost_slots_stay_lost_until_they_are_applied()
 
 
@@ -275,7 +275,7 @@ def mutant(
 def damage_mutant(rule: str, owner: Any, name: str, text: str, instead: str) -> None:
     """Add a mutant that a single replica with a damaged log must notice."""
     mutant(rule, owner, name, text, instead)
-    MUTANTS[-1] = MUTANTS[-1]._replace(story=loses_records, seeds=2000)
+    MUTANTS[-1] = MUTANTS[-1]._replace(story=replica_loses_records, seeds=2000)
 
 
 # -- replies wait for the disk --
@@ -366,12 +366,12 @@ mutant(
     "found",
     "self.let_go(slot)",
     "if slot in self.items and not self._may_hold_more():\n        return",
-    restores_more_than_it_holds,
+    restart_finds_many_pending_votes,
 )
 MUTANTS.append(
     MUTANTS[-1]._replace(
         rule="a vote restored with another value breaks a rule of the storms",
-        story=is_judged_by_the_rules,
+        story=rules_check_a_restart,
     )
 )
 mutant(
@@ -380,7 +380,7 @@ mutant(
     "start",
     "self._finish()",
     "pass",
-    restores_a_long_tail,
+    restart_finds_a_gap_in_the_log,
 )
 mutant(
     "a higher ballot ends a term",
@@ -405,7 +405,7 @@ mutant(
     "value",
     "votes[member] for member in config.members if member in votes",
     "vote for vote in votes.values()",
-    meets_a_stranger,
+    non_member_reports_a_vote,
 )
 mutant(
     "a candidate asks again for missing slots",
@@ -413,7 +413,7 @@ mutant(
     "on_promise",
     "self.fetching.await_more()",
     "pass",
-    waits_for_what_it_lacks,
+    candidate_lacks_slots,
 )
 mutant(
     "a lost slot is recovered from the votes of a majority",
@@ -421,7 +421,7 @@ mutant(
     "on_recalled",
     "and config.agreed(votes)",
     "",
-    makes_out_what_is_lost,
+    slot_is_unreadable,
 )
 mutant(
     "a lost slot is recovered",
@@ -429,7 +429,7 @@ mutant(
     "on_lacking",
     "self.io.send(sender, Recall(slot, self.membership.group), after=0)",
     "pass",
-    makes_out_what_is_lost,
+    slot_is_unreadable,
 )
 mutant(
     "a leader outside the known membership is asked for missing slots",
@@ -437,7 +437,7 @@ mutant(
     "sources",
     "leader, *contacts",
     "*contacts",
-    is_behind_with_all_whom_it_knows,
+    all_known_members_are_behind,
 )
 mutant(
     "accepted values are carried into the new ballot",
@@ -523,7 +523,7 @@ MUTANTS.append(
     Mutant(
         "a leader that learns of another chosen value steps down",
         lambda patch: patch.setattr(Leader, "hear_chosen", lambda self, slot, item: None),
-        hears_of_another_value,
+        another_value_is_chosen,
         1,  # no storm causes it; see docs/protocols/multipaxos.md
     )
 )
@@ -531,7 +531,7 @@ MUTANTS.append(
     Mutant(
         "requests of another group are not answered",
         lambda patch: patch.setattr(Membership, "group", 0),
-        hears_of_another_group,
+        founder_loses_its_disk,
         1,
     )
 )
@@ -550,7 +550,7 @@ mutant(
     "message.last",
 )
 mutant(
-    "a chosen value replaces the accepted one",
+    "a chosen value replaces an accepted value",
     Votes,
     "store_learned",
     "if self.values.index.get(slot) is not None and self.values.readable(slot) == item:",
@@ -574,7 +574,7 @@ mutant(
 # -- memberships --
 
 mutant(
-    "the membership of a slot votes on it",
+    "the membership in force for a slot decides it",
     Learner,
     "_is_chosen",
     "self.membership.history.of(slot)",
@@ -603,7 +603,7 @@ MUTANTS.append(
             "return config.added(member)",
             "return config.added(member) if free else config.removed(next(iter(roster.silent)))",
         ),
-        loses_a_disk_beside_a_silent_member,
+        disk_is_lost_beside_a_silent_member,
         1,  # a disk must be lost at just that moment: storms may need more than a hundred
     )
 )
@@ -620,15 +620,15 @@ mutant(
     "chosen_at",
     "next((known for at, known in self.beats if at == stamp), applied)",
     "applied",
-    is_told_of_much,
+    newcomer_joins_under_load,
 )
 mutant(
-    "a new member that is close gets proposals",
+    "a newcomer that has nearly caught up gets proposals",
     Roster,
     "followers",
     'self.newcomer if self.newcomer_live and not alone else NodeId("")',
     'NodeId("")',
-    comes_near,
+    newcomer_has_nearly_caught_up,
 )
 mutant(
     "a leader that is alone sends its proposals to no other node",
@@ -636,7 +636,7 @@ mutant(
     "followers",
     "and not alone",
     "",
-    comes_to_a_lonely_leader,
+    newcomer_joins_a_lone_leader,
 )
 mutant(
     "a new member that falls behind gets no proposals",
@@ -644,7 +644,7 @@ mutant(
     "_may_follow",
     "offered.lag <= self.options.ahead_slots // 2",
     "True",
-    falls_behind,
+    newcomer_falls_behind,
 )
 mutant(
     "a new member is sent nothing while the group has no free seat",
@@ -652,7 +652,7 @@ mutant(
     "_with_one",
     'self._choose_newcomer(NodeId(""))  # no member is needed',
     "pass",
-    comes_too_late,
+    newcomer_finds_a_complete_group,
 )
 mutant(
     "new members catch up in turn",
@@ -660,7 +660,7 @@ mutant(
     "_next_newcomer",
     "if self.io.now < self.roster.newcomer_since + min(turn, options.replace_after):",
     "if True:",
-    never_catches_up,
+    newcomer_never_catches_up,
 )
 mutant(
     "a membership change goes before waiting commands",
@@ -668,23 +668,23 @@ mutant(
     "look",
     "term.queue.appendleft(",
     "term.queue.append(",
-    joins_a_busy_group,
+    newcomer_replaces_a_member_under_load,
 )
 mutant(
-    "slots that wait for a missing one are not all held in memory",
+    "slots that wait for a missing slot are not all held in memory",
     Values,
     "on_disk",
     "or self._holds_much()",
     "",
-    lacks_a_slot,
+    slot_is_missing,
 )
 mutant(
-    "no member is removed before a majority of the remaining ones has all slots",
+    "no member is removed before a majority of the remaining members has all slots",
     Roster,
     "informed",
     "return left.agreed([*current, self.membership.self_as_member])",
     "return True",
-    has_nothing_yet,
+    new_member_has_no_slots_yet,
 )
 mutant(
     "a member with a lost disk counts as absent",
@@ -695,7 +695,7 @@ mutant(
     exact(test_membership.test_no_member_is_removed_while_another_member_has_lost_its_disk),
 )
 mutant(
-    "a surplus member stays if the remaining ones lack a majority",
+    "a surplus member stays if the remaining members lack a majority",
     Reconfiguration,
     "_without_one",
     "roster.viable(left) and",
@@ -708,15 +708,15 @@ mutant(
     "on_beat",
     "incarnation, durable = membership.incarnation, self.values.durable",
     "incarnation, durable = membership.incarnation, self.learner.progress.applied",
-    writes_slowly,
+    disk_is_slow,
 )
 mutant(
-    "a new member waits for a leader",
+    "a new member sets its suspicion timer",
     Reconfiguration,
     "reconfigured",
     "self.io.later(self.following.patience(), Silence())",
     "pass",
-    is_seated_without_a_leader,
+    newcomer_becomes_a_member_without_a_leader,
 )
 mutant(
     "a snapshot has the membership of its slot",
@@ -803,7 +803,7 @@ mutant(
     "vouched",
     "if renewed or counted is None",
     "if counted is None",
-    loses_a_new_incarnation,
+    new_incarnation_record_is_lost,
 )
 mutant(
     "votes that were doubted once are doubted again",
@@ -811,10 +811,10 @@ mutant(
     "_doubt",
     "self.replaced += FORGOT",
     "pass",
-    loses_more,
+    second_restart_finds_more_damage,
 )
 damage_mutant(
-    "a lost snapshot is noticed",
+    "a lost snapshot record is detected",
     Transfer,
     "_jump",
     "self.votes.replaced += FORGOT",
@@ -826,18 +826,18 @@ mutant(
     "_restore_learned",
     "votes.replaced += 1",
     "pass",
-    learns_and_loses,
+    learned_record_is_lost,
 )
 mutant(
-    "an installed snapshot counts after a restart",
+    "an installed snapshot counts as a replacement after a restart",
     Recovery,
     "restore",
     "votes.replaced += FORGOT",
     "pass",
-    skips_and_loses,
+    skipped_record_is_lost,
 )
 damage_mutant(
-    "the latest installed snapshot counts",
+    "only the latest installed snapshot counts",
     Recovery,
     "restore",
     "max(progress.skipped, slot)",
@@ -863,7 +863,7 @@ mutant(
     "report",
     "self.ballots | dict.fromkeys(progress.learned, ballot)",
     "self.ballots",
-    promises_what_it_learned,
+    learned_value_is_promised,
 )
 mutant(
     "a lost slot stays lost until it is applied",
@@ -871,7 +871,7 @@ mutant(
     "report",
     "after(progress.applied, self.lost)",
     "after(known, self.lost)",
-    reports_what_is_lost,
+    votes_are_lost,
 )
 mutant(
     "a leader does not propose in a slot that it knows to be chosen",
@@ -879,7 +879,7 @@ mutant(
     "_next_items",
     "if self._beaten(slot, value):",
     "if False:",
-    is_beaten,
+    next_slot_is_already_chosen,
 )
 mutant(
     "a replica that is no longer alone does not treat an open vote as chosen",
@@ -887,7 +887,7 @@ mutant(
     "_finish_alone",
     "and membership.is_alone",
     "",
-    is_alone_no_more,
+    founder_restarts_after_another_replica_joined,
 )
 mutant(
     "a replica that is alone applies its log before it starts",
@@ -895,7 +895,7 @@ mutant(
     "start",
     "if not self.votes.damage:\n        self._finish_alone()\n    self.learner.start()",
     "self.learner.start()\n    if not self.votes.damage:\n        self._finish_alone()",
-    restarts_with_much_undecided,
+    founder_restarts_with_many_undecided_slots,
 )
 mutant(
     "a promise fits in a message",
@@ -903,7 +903,7 @@ mutant(
     "report",
     "if bytes_left <= 0:",
     "if False:",
-    has_too_many_votes,
+    votes_exceed_one_message,
 )
 mutant(
     "a replica that could not report all votes at once is asked again",
@@ -911,7 +911,7 @@ mutant(
     "_prepare_again",
     "if not whole and",
     "if promise is None and",
-    asks_in_parts,
+    votes_are_reported_in_parts,
 )
 mutant(
     "an old checksum is not compared",
@@ -919,7 +919,7 @@ mutant(
     "on_digest",
     "if chain is not None:",
     "if True:",
-    comes_upon_an_old_check,
+    old_check_is_applied,
 )
 mutant(
     "a value is held until its newest record is on disk",
@@ -927,7 +927,7 @@ mutant(
     "on_disk",
     "and self.settled(slot)",
     "",
-    keeps_a_value_in_memory,
+    value_is_replaced_before_it_is_on_disk,
 )
 
 # -- the lease --
@@ -956,7 +956,7 @@ mutant(
     "start",
     "alone and not bound and",
     "alone and",
-    restarts_last,
+    last_replica_restarts,
 )
 mutant(
     "a lease starts when the Beat was sent",
@@ -966,7 +966,7 @@ mutant(
     "self.io.now + ",
 )
 mutant(
-    "a lease ends",
+    "a leader with an expired lease serves no reads",
     Leader,
     "leads",
     "and now < self.lease_ends()",
@@ -999,7 +999,7 @@ MUTANTS.append(
     Mutant(
         "a replica that does not lead sends no release",
         replaced(Leader, "resign", "if term.acting:", "if True:"),
-        loses_its_seat_as_a_candidate,
+        candidate_is_removed,
         1,  # storms may need more than a hundred
     )
 )
@@ -1031,7 +1031,7 @@ mutant(
     "begin",
     "leader.resign(term, successor)",
     "pass",
-    retires,
+    leader_retires,
 )
 mutant(
     "the follower that has applied most leads next",
@@ -1039,15 +1039,15 @@ mutant(
     "_next",
     "max(left, key=lambda member: roster.reported.get(member, 0)).node",
     "left[0].node",
-    retires,
+    leader_retires,
 )
 mutant(
-    "if a follower is down, another one is asked",
+    "a leader hands over to another follower if the first is down",
     Retirement,
     "lost",
     "successor = self._next()",
     "successor = None",
-    loses_its_successor,
+    successor_is_lost,
 )
 mutant(
     "a replica that is about to stop does not become a candidate",
@@ -1055,7 +1055,7 @@ mutant(
     "stand",
     "or self.retired",
     "",
-    is_asked_to_stand_again,
+    retired_replica_gets_a_release,
 )
 
 # -- snapshots --
@@ -1085,7 +1085,7 @@ MUTANTS.append(
     Mutant(
         "votes from before an installed snapshot are not chosen",
         replaced(Transfer, "_jump", "self.io.append(m.Skipped(last))", "pass"),
-        takes_a_state,
+        snapshot_is_installed,
         1,  # a disk must be full at just that moment: storms may need more than two hundred
     )
 )
@@ -1095,7 +1095,7 @@ mutant(
     "on_piece",
     "and not taking.whole",
     "and False",
-    takes_two_states,
+    two_snapshots_are_fetched,
 )
 mutant(
     "a snapshot is split into a bounded number of pieces",

@@ -48,12 +48,12 @@ def judge_a_restart() -> None:
     judge(kept(list(LOG)), restored(*LOG, options=SMALL))
 
 
-def test_restart_that_keeps_all_values_passes() -> None:
+def test_checker_accepts_a_restart_that_keeps_all_values() -> None:
     """REP-1"""
     judge_a_restart()
 
 
-def test_restart_with_an_older_value_for_a_vote_fails() -> None:
+def test_checker_rejects_a_restart_with_an_older_value_for_a_vote() -> None:
     """REP-1"""
     group = restored(*LOG, options=SMALL)
     group.state.values.items[2] = command(b"2")
@@ -61,7 +61,7 @@ def test_restart_with_an_older_value_for_a_vote_fails() -> None:
         judge(kept(list(LOG)), group)
 
 
-def test_promise_with_a_value_that_was_not_proposed_fails() -> None:
+def test_checker_rejects_a_promise_with_a_value_that_was_not_proposed() -> None:
     """REP-1: also for a vote that is not yet on disk."""
     group, history = restored(*LOG, options=SMALL), kept(list(LOG))
     reports = Reports(history)
@@ -76,7 +76,7 @@ def test_promise_with_a_value_that_was_not_proposed_fails() -> None:
             reports.effects()[Promise](Send(C, sent, 0), group.status)
 
 
-def test_recalled_vote_with_a_value_that_was_not_proposed_fails() -> None:
+def test_checker_rejects_a_recalled_vote_with_a_value_that_was_not_proposed() -> None:
     """REP-1"""
     group, history = restored(*LOG, options=SMALL), kept(list(LOG))
     recalled = Recalled(2, 1, Vote(2, ballot(5), command(b"2")))

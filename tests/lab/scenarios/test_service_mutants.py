@@ -62,7 +62,7 @@ def messages_to_self_survive_a_crash(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def trim_above_what_is_needed(patch: pytest.MonkeyPatch) -> None:
+def log_is_trimmed_above_the_needed_slot(patch: pytest.MonkeyPatch) -> None:
     def compact(self: Supplier, request: Compact) -> None:
         on_compact(self, Compact(request.slot, request.slot + 1, request.state))
 
@@ -70,7 +70,7 @@ def trim_above_what_is_needed(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def start_forgets_what_came_after_the_snapshot(patch: pytest.MonkeyPatch) -> None:
+def restart_skips_slots_after_the_snapshot(patch: pytest.MonkeyPatch) -> None:
     def install_only(self: Service, slot: int, value: bytes) -> None:
         if slot % 10:
             learn(self, slot, value)
@@ -91,7 +91,7 @@ def no_dedup(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def gap_is_taken(patch: pytest.MonkeyPatch) -> None:
+def put_with_a_sequence_gap_is_accepted(patch: pytest.MonkeyPatch) -> None:
     def jump(self: Topic, slot: int, command: do.Put, clock: Clock) -> Any:
         producer = self.producers.get(command.producer)
         if producer is not None and command.sequence > producer.next:
@@ -130,7 +130,7 @@ def collection_above_the_low_water_mark(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def ack_may_go_back_and_forth(patch: pytest.MonkeyPatch) -> None:
+def ack_moves_the_cursor_too_far(patch: pytest.MonkeyPatch) -> None:
     def acknowledge(self: Subscription, upto: int) -> None:
         self.cursor = upto + 2
 
@@ -138,7 +138,7 @@ def ack_may_go_back_and_forth(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def resend_is_refused(patch: pytest.MonkeyPatch) -> None:
+def flow_refuses_to_resend_messages(patch: pytest.MonkeyPatch) -> None:
     def never_back(self: Flow, offset: int, messages: int, size: int) -> None:
         self._base = -1
         renew(self, max(offset, self.next), messages, size)
@@ -180,7 +180,7 @@ class Shifted:
 
 
 @mutant
-def half_a_batch_is_new(patch: pytest.MonkeyPatch) -> None:
+def producer_counts_too_few_messages(patch: pytest.MonkeyPatch) -> None:
     """Count fewer messages than the producer put, so that its next sequence is too low."""
 
     def appended(self: Producer, offset: int, count: int) -> None:
@@ -190,7 +190,7 @@ def half_a_batch_is_new(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def log_is_cut_without_being_carried(patch: pytest.MonkeyPatch) -> None:
+def log_is_trimmed_before_batches_are_carried(patch: pytest.MonkeyPatch) -> None:
     def snapshot_due(self: LogUsage, needed: int) -> bool:
         return True
 

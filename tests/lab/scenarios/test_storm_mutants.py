@@ -223,18 +223,18 @@ def without_need(*kinds: type) -> Plant:
 
 GUARD = replaced(Guard, "judge", "if verdict is Verdict.REDIRECT:", "if True:")
 INTRUSIONS: dict[str, tuple[Plant, tuple[int, ...]]] = {
-    "guard lets everything in": (GUARD, ()),
+    "the guard allows every request": (GUARD, ()),
     "a detach needs no permission": (without_need(do.Detach), ()),
     "a scan needs no permission": (without_need(Scan), ()),
     "a fetch acknowledges without permission": (
         replaced(Gateway, "_fetch", "if not self._may(client, ACK, fetch.topic):", "if False:"),
         (6,),
     ),
-    "parts are published without put on their topics": (
+    "parts are published without put permission on their topics": (
         replaced(Guard, "_may_publish", "return all(", "return True or all("),
         (),
     ),
-    "a publish without a topic needs no put": (
+    "a publish without a topic needs no put permission": (
         replaced(Access, "_has", "return bool(topics[PUT])", "return True"),
         (),
     ),

@@ -131,14 +131,14 @@ def test_get_is_repeated_after_a_broker_crash(seed: int) -> None:
 
 
 @seeds
-def test_broker_that_crashes_after_put_stores_it_once(seed: int) -> None:
+def test_broker_that_crashes_after_put_stores_the_message_once(seed: int) -> None:
     """SVC-13 SVC-2 SVC-10"""
     for name in ("proposed", "accepted by the only one", "applied, not answered"):
         ordeal([BY_NAME[f"node: {name}"]], seed)
 
 
 @seeds
-def test_broker_that_crashes_after_subscribe_answers_already(seed: int) -> None:
+def test_subscribe_repeated_after_a_broker_crash_is_answered_with_already(seed: int) -> None:
     """SVC-13 SVC-6"""
     answers: list[Subscribed] = []
 
@@ -154,7 +154,7 @@ def test_broker_that_crashes_after_subscribe_answers_already(seed: int) -> None:
 
 
 @seeds
-def test_broker_that_crashes_after_unsubscribe_answers_already(seed: int) -> None:
+def test_unsubscribe_repeated_after_a_broker_crash_is_answered_with_already(seed: int) -> None:
     """SVC-13 SVC-6"""
     leaver = unsubscribing(seed, at("node", after(DECIDED, decides(do.Unsubscribe))))
     assert (leaver.starts, leaver.answers) == (1, [True])
@@ -164,13 +164,13 @@ def test_broker_that_crashes_after_unsubscribe_answers_already(seed: int) -> Non
 
 
 @seeds
-def test_publisher_that_crashes_before_the_send_sends_after_its_restart(seed: int) -> None:
+def test_publisher_that_crashes_before_it_sends_a_put_sends_it_after_its_restart(seed: int) -> None:
     """SVC-13 SVC-2"""
     ordeal([BY_NAME["publisher: stored"]], seed)
 
 
 @seeds
-def test_publisher_that_crashes_after_the_send_puts_once(seed: int) -> None:
+def test_put_of_a_publisher_that_crashes_after_sending_it_is_stored_once(seed: int) -> None:
     """SVC-13 SVC-2"""
     ordeal([BY_NAME["publisher: sent"]], seed)
 
@@ -236,7 +236,7 @@ def test_lost_msg_is_delivered_again(seed: int) -> None:
 
 
 @seeds
-def test_lost_ack_is_covered_by_the_next_one(seed: int) -> None:
+def test_lost_ack_is_covered_by_the_next_ack(seed: int) -> None:
     """SVC-13 SVC-3 SVC-9"""
     losing(seed, [is_ack])
 
@@ -266,7 +266,7 @@ def synchronising(seed: int, *, waiting: bool) -> None:
 
 
 @seeds
-def test_reader_that_crashes_while_it_waits_waits_again(seed: int) -> None:
+def test_reader_that_crashes_while_it_waits_resumes_waiting(seed: int) -> None:
     """SVC-13 SVC-11"""
     synchronising(seed, waiting=True)
 

@@ -14,8 +14,8 @@ from oncecast.wire.commands import SetLimits
 from oncecast.wire.results import LimitsSet
 from tests.lab.scenarios.test_service_mutants import (
     cursor_moves_at_send,
-    producer_counts_too_few_messages,
     no_dedup,
+    producer_counts_too_few_messages,
 )
 from tests.mutants import Mutant, Plant, must_be_noticed
 from tests.seeds import seeds

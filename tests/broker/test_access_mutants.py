@@ -166,7 +166,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Scanner, "observe", "self._awaiting_lease.take()", "pass",
     ),
     "owner does not check readers of push": (
-        push.test_owner_permits_only_readers_with_a_rule,
+        push.test_owner_permits_only_readers_with_matching_rules,
         Pusher, "_permit", "not isinstance(found, NotHere) and", "False and",
     ),
     "acks of push are not checked": (

@@ -1,6 +1,6 @@
-"""Groups that move arcs between each other, one step at a time: a message or a decision.
+"""Simulate groups that move arcs between each other, one message or decision at a time.
 
-Each group is one log and its leader, which may change between any two steps. The ring stack of all
+Each group has one log and one leader, which may change between any two steps. The ring stack of all
 replicas always knows the current groups.
 """
 
@@ -27,7 +27,7 @@ LOOKUP = NodeId("lookup")
 GIVER, TAKER = "g-2", "g-a"  # order on the ring: g-2, topic t, g-a, topic u
 MINE, THEIRS = "t", "u"
 MESSAGES = 10
-CLIENT = 7  # the token of a caller of a leader
+CLIENT = 7  # the token of commands whose results are recorded
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(AnyCommand).decode
@@ -111,7 +111,7 @@ class Replica:
 
 
 class Group:
-    """A log and its leader. Former leaders stay, and know the current one."""
+    """A log and its leader. Former leaders stay, and know the current leader."""
 
     def __init__(self, world: World, name: str, *, first: bool) -> None:
         self.world, self.name, self.first = world, name, first
@@ -157,13 +157,13 @@ class Group:
             self.world.hear(each, each.me, reported)
 
     def apply(self, command: AnyCommand) -> None:
-        """Decide a command of another proposer."""
+        """Decide a command that another node proposes."""
         self.proposed.append((Agreed(NodeId(""), Random(0), self), Propose(-1, _encode(command))))
         self.proposed.insert(0, self.proposed.pop())
         self.decide()
 
     def result(self, command: AnyCommand) -> Value:
-        """Execute a command, and return its result."""
+        """Execute a command and return its result."""
         world, leader = self.world, self.leader
         world.did(leader, leader.stack.request(world.now, Execute(CLIENT, command)))
         self.proposed.insert(0, self.proposed.pop())
@@ -181,7 +181,7 @@ class World:
         self.wakes: list[tuple[Replica, Wake]] = []
         self.steps = 0
         self.results: list[Value] = []
-        self.spoil: Callable[[NodeId, NodeId, Value], int] = lambda *_: 1  # copies of each message
+        self.spoil: Callable[[NodeId, NodeId, Value], int] = lambda *_: 1  # number of copies
         self.known_facts: dict[str, GroupFacts] = {}
         self.found(GIVER, first=True)
         self.run(lambda: GIVER in self.known_facts)
@@ -208,7 +208,7 @@ class World:
     # -- one step at a time --
 
     def step(self) -> None:
-        """Deliver a message, or decide a proposal, or let time pass. With dice, choose one."""
+        """Deliver a message, decide a proposal or let time pass. With an rng, choose at random."""
         self.steps += 1
         proposing = [group for group in self.groups.values() if group.proposed]
         if self.rng is not None:

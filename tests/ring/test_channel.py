@@ -1,4 +1,4 @@
-"""The recent batches of a topic at a process. NET-6"""
+"""A channel keeps the recent batches of a topic in a process. NET-6"""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def offsets(channel: Channel, start: int, messages: int = ALL, size: int = ALL) 
     return [offset for each in found for offset in range(each.offset, each.offset + each.count)]
 
 
-def test_new_channel_knows_nothing_of_its_topic() -> None:
+def test_new_channel_is_empty() -> None:
     channel = Channel("t", 10, 5.0)
     assert (channel.topic_id, channel.first, channel.next, channel.fenced) == (0, 0, 0, 0)
     assert (channel.heard, channel.checked) == (5.0, 5.0)
     assert (channel.checking, channel.asking) == (False, False)
 
 
-def test_chunks_are_returned_in_order_up_to_a_gap() -> None:
+def test_chunks_are_returned_in_order_up_to_the_first_gap() -> None:
     """NET-6"""
     channel = make(chunk(4, 2), chunk(0, 2), chunk(2, 1))
     assert offsets(channel, 0) == [0, 1, 2]
@@ -43,7 +43,7 @@ def test_chunks_are_returned_in_order_up_to_a_gap() -> None:
     assert offsets(channel, 6) == []
 
 
-def test_batch_is_cut_at_both_ends() -> None:
+def test_batch_is_trimmed_to_the_requested_offsets() -> None:
     channel = make(chunk(0, 10))
     (found,) = channel.chunks(3, 4, ALL)
     assert (found.offset, found.skip, found.count, found.sequence) == (3, 3, 4, 3)
@@ -51,7 +51,7 @@ def test_batch_is_cut_at_both_ends() -> None:
     assert offsets(channel, 7) == [7, 8, 9]
 
 
-def test_first_chunk_may_exceed_the_limit_of_uncompressed_bytes() -> None:
+def test_first_chunk_may_exceed_the_byte_limit() -> None:
     small = batch.opened_bytes(chunk(0).batch)
     channel = make(chunk(0), chunk(1), chunk(2))
     assert offsets(channel, 0, size=0) == [0]
@@ -67,14 +67,14 @@ def test_gap_ends_at_the_next_known_chunk() -> None:
     assert channel.gap_end(7) == -1
 
 
-def test_messages_dropped_by_the_owner_are_not_missing() -> None:
+def test_messages_dropped_by_the_owner_do_not_count_as_missing() -> None:
     channel = make()
     channel.first = 50
     assert not channel.lacks(49)
     assert channel.lacks(50)
 
 
-def test_larger_part_of_a_batch_replaces_a_smaller_one() -> None:
+def test_larger_chunk_of_a_batch_replaces_a_smaller_chunk() -> None:
     channel = make(chunk(0, 2))
     channel.add(1, (chunk(0, 5),))
     channel.add(1, (chunk(0, 1), chunk(5)))
@@ -93,7 +93,7 @@ def test_new_topic_id_clears_the_channel() -> None:
     assert channel.next == 3
 
 
-def test_oldest_chunks_above_the_limit_are_dropped_but_never_the_last() -> None:
+def test_trim_drops_the_oldest_chunks_but_keeps_the_newest() -> None:
     size = len(chunk(0).batch)
     channel = make(*map(chunk, range(10)), bytes_max=3 * size)
     assert offsets(channel, 0) == list(range(10))
@@ -109,8 +109,8 @@ def test_oldest_chunks_above_the_limit_are_dropped_but_never_the_last() -> None:
 
 
 @pytest.mark.parametrize("spare", [0, -1])
-def test_bytes_are_counted_exactly(spare: int) -> None:
-    """NET-6: also when a batch is replaced, and when a topic is created again."""
+def test_channel_counts_its_bytes_exactly(spare: int) -> None:
+    """NET-6: even after a batch is replaced or a topic is created again."""
     kept = (chunk(0, 5), chunk(5))
     size = sum(len(each.batch) for each in kept)
     channels = [make(*kept, bytes_max=size + spare) for _ in range(3)]

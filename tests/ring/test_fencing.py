@@ -1,4 +1,4 @@
-"""Two readers of one subscription at different processes of a ring: the older one is fenced."""
+"""A second reader of a subscription, at another process of a ring, fences the first reader."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def reported(client: Client, event: Value) -> Callable[[], None]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
-def test_reader_that_took_over_gets_redelivered_messages_marked(seed: int) -> None:
+def test_new_reader_gets_messages_of_the_fenced_reader_marked_as_redelivered(seed: int) -> None:
     """SVC-3 SVC-8: the fenced reader gets no message that was put after the takeover."""
     earlier, later = story(seed)
     assert earlier.ended

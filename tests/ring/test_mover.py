@@ -1,4 +1,4 @@
-"""The mover and the exporter: messages and decisions of a move, rule by rule. REP-6"""
+"""Messages and decisions of a move in the mover and the exporter, rule by rule. REP-6"""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def decided(group: Group) -> list[str]:
 
 
 def ask(replica: Replica, world: World, message: Value, sender: NodeId = ASKER) -> list[Value]:
-    """Return the immediate answers to a message of a node that the directory knows."""
+    """Return the immediate answers to a message from a node that the directory knows."""
     replica.mover._neighbors.located(GroupFacts(TAKER, None, ASKER, (ASKER,), 1))
     before = len(world.sent)
     world.hear(replica, sender, message)
@@ -98,7 +98,7 @@ def test_move_surveys_copies_exports_adopts_and_releases() -> None:
     assert world.kept(MINE) == world.kept(THEIRS) == ALL
 
 
-def test_group_without_an_arc_claims_once_it_has_all_replicas() -> None:
+def test_group_without_an_arc_claims_one_only_with_all_its_replicas() -> None:
     """REP-5: only a group with all its replicas takes over topics."""
     world = World()
     importer = world.found(TAKER)
@@ -119,7 +119,7 @@ def test_group_without_an_arc_claims_once_it_has_all_replicas() -> None:
     assert len(importer.proposed) == 1
 
 
-def test_small_ring_requires_fewer_replicas() -> None:
+def test_group_in_a_small_ring_needs_fewer_replicas_to_claim_an_arc() -> None:
     """REP-5"""
     world = World()
     importer = world.found(TAKER)
@@ -132,7 +132,7 @@ def test_small_ring_requires_fewer_replicas() -> None:
 # -- the exporter answers from decided state --
 
 
-def test_repeated_questions_get_the_same_answers() -> None:
+def test_repeated_requests_get_the_same_answers() -> None:
     """REP-6"""
     world = begin()
     until(world, Adopted)
@@ -175,8 +175,8 @@ GHOST = NodeId(f"ghost:1/{TAKER}")
 
 
 @pytest.mark.parametrize("ghost", [GHOST, NodeId("ghost:1/g-x"), NodeId("ghost:1"), OLD])
-def test_forged_export_and_adoption_take_no_topic(ghost: NodeId) -> None:
-    """SEC-1: two messages made all topics of a group vanish."""
+def test_forged_messages_take_no_topic_from_a_group(ghost: NodeId) -> None:
+    """SEC-1: two forged messages once removed all topics of a group."""
     world = World()
     world.found(TAKER)
     world.run(lambda: TAKER in world.known_facts)
@@ -202,8 +202,8 @@ def test_forged_export_and_adoption_take_no_topic(ghost: NodeId) -> None:
 
 
 @pytest.mark.parametrize("kind", [Adopted, Abandoned])
-def test_other_group_cannot_end_a_move(kind: type[Adopted | Abandoned]) -> None:
-    """SEC-1: else the part would be dropped before it is adopted, or served by two groups."""
+def test_uninvolved_group_cannot_end_a_move(kind: type[Adopted | Abandoned]) -> None:
+    """SEC-1: otherwise the part could be dropped before its adoption, or served by two groups."""
     world = begin()
     until(world, Exported)
     exporter = world.groups[GIVER]
@@ -219,7 +219,7 @@ def test_other_group_cannot_end_a_move(kind: type[Adopted | Abandoned]) -> None:
     assert world.kept(MINE) == ALL
 
 
-def test_answers_of_nodes_that_were_not_asked_do_not_count() -> None:
+def test_answers_from_nodes_that_were_not_asked_are_ignored() -> None:
     """SEC-1"""
     world = begin()
     until(world, Survey)
@@ -243,7 +243,7 @@ def test_answers_of_nodes_that_were_not_asked_do_not_count() -> None:
     assert not any(to == GHOST for _, to, _ in world.sent)
 
 
-def test_question_waits_until_the_directory_knows_its_sender() -> None:
+def test_request_waits_until_the_directory_knows_its_sender() -> None:
     world = World()
     exporter = world.groups[GIVER].leader
     world.hear(exporter, ASKER, Survey("m", AT))
@@ -257,7 +257,7 @@ def test_question_waits_until_the_directory_knows_its_sender() -> None:
 
 
 def test_part_with_too_much_metadata_is_thawed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """REP-6: its topics, producers and subscriptions exceed one message."""
+    """REP-6: its topics, producers and subscriptions do not fit into one message."""
     world = begin()
     until(world, Export)
     monkeypatch.setattr("oncecast.ring.exporter.ROWS_BYTES_MAX", 10)
@@ -272,7 +272,7 @@ def test_part_with_too_much_metadata_is_thawed(monkeypatch: pytest.MonkeyPatch) 
     assert world.owners(MINE) == [TAKER]
 
 
-def test_topics_are_surveyed_in_the_order_of_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_survey_lists_topics_in_name_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oncecast.ring.exporter.TOPICS_MAX", 1)
     world = World()
     exporter = world.groups[GIVER].leader
@@ -283,7 +283,7 @@ def test_topics_are_surveyed_in_the_order_of_their_names(monkeypatch: pytest.Mon
     assert two == Surveyed("m", MINE, (TopicEnds(THEIRS, 2, 0, MESSAGES),), False)
 
 
-def test_pulls_are_bounded_and_empty_for_another_topic_id() -> None:
+def test_pull_is_bounded_and_empty_for_another_topic_id() -> None:
     world = World()
     exporter = world.groups[GIVER].leader
     (pulled,) = ask(exporter, world, Pull("m", MINE, 1, 3))
@@ -307,8 +307,8 @@ def test_messages_acknowledged_during_the_copy_are_not_pulled() -> None:
     assert world.owners(MINE) == [TAKER]
 
 
-def test_unreadable_batch_is_pulled_again_later() -> None:
-    """SVC-10: it is being fetched from another replica."""
+def test_pull_stops_before_an_unreadable_batch() -> None:
+    """SVC-10: the batch is being fetched from another replica."""
     world = World()
     group = world.groups[GIVER]
     live_slots = [each.slot for each in topic_of(group.leader).index.entries(0)]
@@ -326,7 +326,7 @@ def topic_of(replica: Replica) -> Any:
 # -- leaders --
 
 
-def test_replica_that_does_not_lead_names_the_leader() -> None:
+def test_follower_names_the_leader() -> None:
     world = World()
     group = world.groups[GIVER]
     group.new_leader()
@@ -337,7 +337,7 @@ def test_replica_that_does_not_lead_names_the_leader() -> None:
     assert ask(new, world, ImportAll(PeerGroup("x", (OLD,)))) == []
 
 
-def test_importer_follows_a_redirect_but_not_in_a_loop() -> None:
+def test_importer_follows_at_most_three_redirects() -> None:
     world = begin()
     until(world, Survey)
     importer = world.groups[TAKER].leader
@@ -352,7 +352,7 @@ def test_importer_follows_a_redirect_but_not_in_a_loop() -> None:
 
 
 def test_unanswered_importer_asks_the_next_replica_and_the_directory() -> None:
-    """REP-6: all replicas that it knows may have been replaced."""
+    """REP-6: all replicas that the importer knows may have been replaced."""
     world = begin()
     until(world, Survey)
     world.in_flight.clear()
@@ -371,7 +371,7 @@ def test_unanswered_importer_asks_the_next_replica_and_the_directory() -> None:
 
 
 def test_move_ends_when_the_exporter_is_gone() -> None:
-    """REP-6: it has released everything. A claim that is not adopted is abandoned."""
+    """REP-6: the exporter has released everything. A claim that is not adopted is abandoned."""
     vanished = GroupFacts(GIVER, None, NodeId(""), (), 1 << 62, retired=True)
     for kind, end in ((Survey, "Abandon"), (Adopted, "Finish")):
         world = begin()
@@ -386,7 +386,7 @@ def test_move_ends_when_the_exporter_is_gone() -> None:
 
 
 def test_refused_export_abandons_the_claim() -> None:
-    """REP-6: the exporter gets a message, because it may have frozen the part since."""
+    """REP-6: the exporter gets a message, because it may have frozen the part meanwhile."""
     world = begin()
     until(world, Export)
     give = world.sent[-1][2]
@@ -421,7 +421,7 @@ def test_abandoned_claim_thaws_the_part() -> None:
 
 
 def test_waiting_exporter_is_answered_only_after_a_decision() -> None:
-    """REP-6: not while the importer may still adopt."""
+    """REP-6: not while the importer may still adopt the part."""
     world = begin()
     until(world, Exported)
     importer = world.groups[TAKER]
@@ -448,7 +448,7 @@ def test_part_frozen_for_another_move_is_not_thawed() -> None:
 
 
 def test_copies_with_a_gap_are_discarded_and_copied_again() -> None:
-    """REP-6: one proposal of a leader may be lost, and a later one decided."""
+    """REP-6: a proposal of a leader may be lost while a later proposal is decided."""
     world = begin()
     until(world, Pulled)
     pulled = world.sent[-1][2]
@@ -498,7 +498,7 @@ def test_adopted_part_is_not_abandoned() -> None:
 
 
 def test_second_freeze_is_refused() -> None:
-    """REP-6: for any proposer."""
+    """REP-6: whichever node proposes it."""
     world = begin()
     until(world, Exported)
     exporter = world.groups[GIVER]
@@ -519,7 +519,7 @@ def retiring() -> World:
     return world
 
 
-def test_retiring_group_asks_the_next_group_to_import_all() -> None:
+def test_retiring_group_asks_the_next_group_to_import_its_arc() -> None:
     """REP-6"""
     world = retiring()
     until(world, ImportAll)
@@ -536,7 +536,7 @@ def test_retiring_group_asks_the_next_group_to_import_all() -> None:
     assert world.known_facts[TAKER].gone
 
 
-def test_only_a_neighbour_that_stays_imports_all() -> None:
+def test_only_a_neighbour_that_stays_imports_the_arc_of_a_retiring_group() -> None:
     """REP-6"""
     world = begin()
     world.run(lambda: world.settled)
@@ -551,7 +551,7 @@ def test_only_a_neighbour_that_stays_imports_all() -> None:
 
 
 def test_retiring_group_abandons_its_claim_before_it_is_gone() -> None:
-    """REP-6: otherwise the claimed part would be lost with it."""
+    """REP-6: otherwise the claimed part would be lost with the group."""
     world = begin()
     until(world, Exported)
     importer = world.groups[TAKER]
@@ -563,7 +563,7 @@ def test_retiring_group_abandons_its_claim_before_it_is_gone() -> None:
     assert world.known_facts[TAKER].gone == (importer.holdings.low is None)
 
 
-def test_claim_is_abandoned_if_another_group_owns_the_part_between() -> None:
+def test_claim_is_abandoned_if_a_new_group_owns_the_arc_in_between() -> None:
     """REP-6: a new group is between the leaving group and its importer."""
     world = retiring()
     until(world, Export)
@@ -578,8 +578,8 @@ def test_claim_is_abandoned_if_another_group_owns_the_part_between() -> None:
     assert exporter.holdings.low == between
 
 
-def test_nothing_is_adopted_while_another_part_is_frozen() -> None:
-    """REP-6: otherwise the frozen part would reach into the adopted one."""
+def test_no_part_is_adopted_while_another_part_is_frozen() -> None:
+    """REP-6: otherwise the frozen part would extend into the adopted part."""
     world = retiring()
     until(world, Exported)
     exporter = world.groups[GIVER]
@@ -596,8 +596,8 @@ def test_nothing_is_adopted_while_another_part_is_frozen() -> None:
     assert world.kept(MINE) == world.kept(THEIRS) == ALL
 
 
-def test_exporter_sends_its_trusted_time_and_its_last_stamp() -> None:
-    """REP-6 SVC-9: the last stamp may be disputed."""
+def test_exporter_sends_its_trusted_time_and_its_last_timestamp() -> None:
+    """REP-6 SVC-9: the last timestamp may be disputed."""
     world = begin()
     registry = world.groups[GIVER].leader.service.machine.registry
     until(world, Export)
@@ -607,8 +607,8 @@ def test_exporter_sends_its_trusted_time_and_its_last_stamp() -> None:
     assert (given.clock, given.newest) == (1000, 9000)
 
 
-def test_new_owner_knows_answers_of_the_former_owner() -> None:
-    """REP-6: a copy of the call may arrive after the move."""
+def test_new_owner_inherits_the_answers_of_the_former_owner() -> None:
+    """REP-6: a duplicate of the call may arrive after the move."""
     world = begin()
     exporter, importer = world.groups[GIVER], world.groups[TAKER]
     exporter.apply(Unsubscribe(MINE, "nobody", 0, "token"))

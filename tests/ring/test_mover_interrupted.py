@@ -25,7 +25,7 @@ def begin() -> World:
 
 
 def go_on(world: World) -> None:
-    """Run to the end, and check that no key ever has two owners."""
+    """Run until the move ends, and check that no key ever has two owners."""
 
     def done() -> bool:
         world.let_go()
@@ -80,7 +80,7 @@ def test_new_leaders_of_both_groups_finish_a_move_from_any_step() -> None:
 
 
 def test_move_survives_the_loss_of_any_message() -> None:
-    """REP-6: unanswered questions are repeated."""
+    """REP-6: unanswered requests are repeated."""
     for lost in range(length()):
         world, count = begin(), 0
 
@@ -94,8 +94,8 @@ def test_move_survives_the_loss_of_any_message() -> None:
         check(world)
 
 
-def test_move_survives_duplicates_of_any_message() -> None:
-    """REP-6: questions are idempotent."""
+def test_move_survives_duplicates_of_all_messages() -> None:
+    """REP-6: requests are idempotent."""
     world = begin()
     world.spoil = lambda sender, to, message: 2
     go_on(world)
@@ -104,8 +104,8 @@ def test_move_survives_duplicates_of_any_message() -> None:
 
 @pytest.mark.parametrize(("side", "other"), [(GIVER, TAKER), (TAKER, GIVER)])
 def test_move_ends_if_either_group_retires_at_any_step(side: str, other: str) -> None:
-    """REP-6: a group is gone only when it cannot own anything again. Its unsent messages are then
-    not needed."""
+    """REP-6: a group is removed only when it can never own an arc again. Its unsent messages are
+    then not needed."""
     for step in range(length()):
         world = begin()
         for _ in range(step):
@@ -117,8 +117,8 @@ def test_move_ends_if_either_group_retires_at_any_step(side: str, other: str) ->
         assert world.kept(MINE) == world.kept(THEIRS) == ALL
 
 
-@pytest.mark.parametrize("name", ["g-5", "g-0", "g-b"])  # before t, after it, after u
-def test_one_group_joins_and_another_leaves_at_any_step(name: str) -> None:
+@pytest.mark.parametrize("name", ["g-5", "g-0", "g-b"])  # before t, after t, after u
+def test_no_message_is_lost_if_a_group_joins_while_another_group_leaves(name: str) -> None:
     """REP-6: the arcs of three groups change at once."""
     world = begin()
     go_on(world)
@@ -138,7 +138,7 @@ def test_one_group_joins_and_another_leaves_at_any_step(name: str) -> None:
         assert world.kept(MINE) == world.kept(THEIRS) == ALL
 
 
-def test_third_group_joins_in_the_arc_at_any_step() -> None:
+def test_no_message_is_lost_if_a_third_group_joins_during_a_move() -> None:
     """REP-6: two concurrent claims succeed one after the other."""
     for step in range(0, length(), 2):
         for name in ("g-0", "g-5", "g-b"):
@@ -153,7 +153,7 @@ def test_third_group_joins_in_the_arc_at_any_step() -> None:
             assert len(set(lows)) == 3
 
 
-def test_messages_put_during_a_move_move_too() -> None:
+def test_messages_put_during_a_move_are_moved() -> None:
     """REP-6: they are copied in rounds, the last ones while the part is frozen."""
     world = begin()
     exporter = world.groups[GIVER]

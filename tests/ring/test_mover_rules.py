@@ -142,7 +142,7 @@ def test_group_with_a_claim_is_not_reported_as_retired(
     assert report == Send(LOOKUP, GroupFacts("g", LOW, ME, (ME, PEER), 7, retired))
 
 
-def test_sizes_of_a_move_are_bounded() -> None:
+def test_moves_have_default_size_limits() -> None:
     mover = Replica(None).mover
     assert (mover.pull_bytes, mover.little_bytes) == (1 << 20, 1 << 18)
 
@@ -173,7 +173,7 @@ def test_new_group_is_founded_once() -> None:
         ({"claim": ActiveClaim("m", OTHER, True), "retired": True}, [sent(X, Adopted("m"))]),
     ],
 )
-def test_leader_takes_the_next_step_of_its_group(
+def test_only_a_leader_with_a_lease_takes_the_next_step_of_a_move(
     fields: dict[str, Any], effects: list[Effect]
 ) -> None:
     """REP-6"""
@@ -185,7 +185,7 @@ def test_leader_takes_the_next_step_of_its_group(
         assert replica.pace() == []
 
 
-def test_new_leader_asks_the_exporter_from_the_beginning() -> None:
+def test_new_leader_restarts_the_survey() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     survey = [sent(X, Survey("m", LOW))]
@@ -196,14 +196,14 @@ def test_new_leader_asks_the_exporter_from_the_beginning() -> None:
     assert replica.pace() == survey
 
 
-def test_new_leader_begins_from_decided_state() -> None:
+def test_new_leader_starts_from_decided_state() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM, retired=True))
     assert replica.pace() == [execute(do.Abandon("m"))]
     replica.mover.observe(LeaderChanged(PEER))
     assert replica.mover.drain() == [Send(LOOKUP, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))]
     replica.registry.holdings.claim = None
-    assert replica.done(FIRST) == []  # the survey was in flight before
+    assert replica.done(FIRST) == []  # proposed before the leader changed
     replica.registry.holdings.claim = CLAIM
     assert replica.pace() == [execute(do.Abandon("m"), FIRST + 1)]
 
@@ -225,7 +225,7 @@ def test_replica_without_a_lease_names_the_leader(leading: bool) -> None:
         assert replica.hear(message, LOOKUP) == []
 
 
-def test_group_that_is_not_founded_yet_answers_nothing() -> None:
+def test_group_answers_no_requests_before_it_is_founded() -> None:
     replica = Replica(None)
     assert replica.hear(Survey("m", AT)) == []
     assert replica.hear(RetireGroup(), LOOKUP) == []
@@ -255,7 +255,7 @@ def test_group_retires_when_a_process_of_one_of_its_replicas_leaves(
         ("g", ME, []),
     ],
 )
-def test_retired_group_asks_the_next_group_to_import_all(
+def test_retired_group_asks_the_next_group_to_import_its_arc(
     group: str, leader: str, effects: list[Effect]
 ) -> None:
     """REP-6"""
@@ -277,7 +277,7 @@ def test_retired_group_asks_the_next_group_to_import_all(
         ({}, {"key": LOW}, 2, False),
     ],
 )
-def test_complete_group_without_an_arc_claims_its_part(
+def test_only_a_complete_group_without_an_arc_claims_one(
     fields: dict[str, Any], owner: dict[str, Any], processes: int, claims: bool
 ) -> None:
     """REP-6: the claim names the leader of the owner first."""
@@ -299,7 +299,7 @@ def test_group_with_three_replicas_is_complete() -> None:
     ("fields", "claims"),
     [({}, True), ({"claim": CLAIM}, False), ({"retired": True}, False), ({"low": AT}, False)],
 )
-def test_idle_neighbour_imports_all_of_a_leaving_group(
+def test_only_an_idle_neighbour_imports_the_arc_of_a_leaving_group(
     fields: dict[str, Any], claims: bool
 ) -> None:
     """REP-6"""
@@ -351,7 +351,7 @@ def test_reminders_go_to_the_new_replicas_of_the_importer() -> None:
     found = GroupFacts("h", None, z, (z,), 1)
     replica = Replica(holdings(frozen=FROZEN))
     for message, sender in (
-        (found, X),  # only the ring stack is believed
+        (found, X),  # only the ring stack is trusted
         (GroupFacts("i", None, z, (z,), 1), LOOKUP),
         (GroupFacts("h", None, z, (), 1), LOOKUP),
     ):
@@ -368,7 +368,7 @@ def test_part_is_thawed_when_its_importer_is_gone() -> None:
     assert replica.hear(gone, LOOKUP) == [execute(do.Thaw("m"))]
 
 
-def test_reminder_follows_to_the_leader_once() -> None:
+def test_reminder_follows_only_one_redirect_to_the_leader() -> None:
     """REP-6: two replicas may name each other as the leader."""
     replica = Replica(holdings(frozen=FROZEN))
     assert replica.hear(NotLeader("n", X, (X,))) == []
@@ -382,7 +382,7 @@ def test_reminder_follows_to_the_leader_once() -> None:
 
 
 def given(monkeypatch: pytest.MonkeyPatch, frozen: Frozen | None, rows_max: int = 10) -> Replica:
-    """Return an exporter whose metadata has ten bytes."""
+    """Return an exporter whose metadata is ten bytes long."""
     assert exporter.ROWS_BYTES_MAX == 16 << 20
     monkeypatch.setattr(exporter, "ROWS_BYTES_MAX", rows_max)
     monkeypatch.setattr("oncecast.broker.state.moved_out", lambda *_: b"x" * 10)
@@ -410,7 +410,7 @@ REPORT = Send(LOOKUP, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))
     ("rows_max", "effects"),
     [(10, [sent(X, GIVEN)]), (9, [execute(do.Thaw("m")), sent(X, ExportRefused("m"))])],
 )
-def test_frozen_part_is_exported_or_thawed_if_it_is_too_large(
+def test_oversized_frozen_part_is_thawed_instead_of_exported(
     rows_max: int, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REP-6"""
@@ -426,7 +426,7 @@ def test_frozen_part_is_exported_or_thawed_if_it_is_too_large(
         (None, []),
     ],
 )
-def test_part_is_exported_when_it_is_frozen_for_this_move(
+def test_part_is_exported_only_if_it_is_frozen_for_this_move(
     now: Holdings | None, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REP-6"""
@@ -438,7 +438,7 @@ def test_part_is_exported_when_it_is_frozen_for_this_move(
 
 
 @pytest.mark.parametrize("frozen", [None, Frozen("n", LOW, OTHER), FROZEN])
-def test_part_is_released_if_it_is_frozen_for_this_move(frozen: Frozen | None) -> None:
+def test_part_is_released_only_if_it_is_frozen_for_this_move(frozen: Frozen | None) -> None:
     """REP-6"""
     replica = Replica(holdings(frozen=frozen))
     gone = [sent(X, Released("m"))]
@@ -489,7 +489,7 @@ def test_staged_parts_are_pulled_while_readable_and_within_the_limit() -> None:
 # -- importer --
 
 
-def test_silent_exporter_is_asked_again_at_its_next_replica_after_a_second() -> None:
+def test_importer_asks_the_next_replica_of_a_silent_exporter_after_a_second() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     survey = Survey("m", LOW)
@@ -499,27 +499,27 @@ def test_silent_exporter_is_asked_again_at_its_next_replica_after_a_second() -> 
         assert replica.pace(seconds) == asked
 
 
-def test_importer_follows_a_redirect_and_keeps_the_replicas() -> None:
+def test_importer_follows_a_redirect_and_remembers_the_replicas() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     survey, z = Survey("m", LOW), NodeId("z:1/h")
     replica.pace()
     assert replica.hear(NotLeader("n", Y, (Y,))) == []
     assert replica.hear(NotLeader("m", NodeId(""), (z, X))) == []
-    assert replica.hear(NotLeader("m", X, (z, X))) == []  # it is the current contact
+    assert replica.hear(NotLeader("m", X, (z, X))) == []  # X is the current contact
     assert replica.hear(NotLeader("m", Y, (z, X))) == [sent(Y, survey)]
     asked = [replica.pace(1.0)[0] for _ in range(3)]
     assert asked == [sent(z, survey), sent(X, survey), sent(Y, survey)]
 
 
-def test_after_an_unknown_replica_the_first_known_one_is_asked() -> None:
+def test_importer_asks_the_first_known_replica_after_an_unknown_replica() -> None:
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     replica.hear(NotLeader("m", NodeId("stranger"), ()))
     assert replica.pace(1.0)[0] == sent(X, Survey("m", LOW))
 
 
-def test_survey_continues_after_the_last_topic_and_then_batches_are_pulled() -> None:
+def test_importer_pulls_batches_after_the_last_page_of_the_survey() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
@@ -533,7 +533,7 @@ def test_survey_continues_after_the_last_topic_and_then_batches_are_pulled() -> 
     assert Replica(holdings(claim=CLAIM)).hear(Surveyed("m", "", topics, True)) == []
 
 
-def test_abandon_is_reported_to_the_last_replica_asked() -> None:
+def test_abandoned_move_is_reported_to_the_replica_asked_last() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
@@ -566,7 +566,7 @@ def imported(size: int, topic: str = "a") -> do.Import:
 @pytest.mark.parametrize(
     ("sizes", "rounds"), [([10], 0), ([11, 10], 1), ([11, 11, 0], 2), ([11] * 9, 8)]
 )
-def test_importer_copies_in_rounds_until_little_is_new(sizes: list[int], rounds: int) -> None:
+def test_importer_copies_in_rounds_until_few_bytes_are_new(sizes: list[int], rounds: int) -> None:
     """REP-6: in at most eight rounds while clients put messages."""
     replica = Replica(holdings(claim=CLAIM), little_bytes=10)
     survey, pull = sent(X, Survey("m", LOW)), sent(X, Pull("m", "a", 1, 0))
@@ -585,7 +585,7 @@ def test_importer_copies_in_rounds_until_little_is_new(sizes: list[int], rounds:
 
 
 @pytest.mark.parametrize(("topic_id", "offset"), [(2, 5), (9, 3)])
-def test_copies_of_another_topic_id_do_not_count(topic_id: int, offset: int) -> None:
+def test_copies_of_another_topic_id_are_pulled_again(topic_id: int, offset: int) -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     replica.registry.holdings.incoming["b"] = SimpleNamespace(
@@ -596,10 +596,10 @@ def test_copies_of_another_topic_id_do_not_count(topic_id: int, offset: int) -> 
     assert replica.hear(surveyed) == [sent(X, Pull("m", "b", 2, offset))]
 
 
-def test_staged_parts_are_pulled_64_at_a_time_before_the_adopt(
+def test_staged_parts_are_pulled_64_at_a_time_before_the_adoption(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """REP-6: not while a part of the importer is frozen."""
+    """REP-6: the importer adopts nothing while one of its own parts is frozen."""
     names = [("s", 1, f"{each:02}") for each in range(66)]
     monkeypatch.setattr("oncecast.broker.state.moved_in", lambda *_: Moved([], {}, (), OPEN))
     monkeypatch.setattr("oncecast.ring.importer.names_of_parts", lambda _: names)
@@ -635,7 +635,7 @@ def test_answers_for_an_abandoned_claim_are_dropped() -> None:
     assert replica.done(FIRST) == []
 
 
-def test_import_that_is_decided_without_holdings_asks_for_nothing() -> None:
+def test_import_decided_without_holdings_causes_no_request() -> None:
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     replica.hear(Surveyed("m", "", (TopicEnds("a", 1, 0, 1),), False))
@@ -644,8 +644,8 @@ def test_import_that_is_decided_without_holdings_asks_for_nothing() -> None:
     assert replica.done(FIRST) == []
 
 
-def test_next_move_is_abandoned_at_the_first_replica_of_its_exporter() -> None:
-    """REP-6: the contact of an earlier move does not count."""
+def test_abandoned_next_move_is_reported_to_the_first_replica_of_its_exporter() -> None:
+    """REP-6: the contact of the earlier move is forgotten."""
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     replica.pace(1.0)
@@ -665,18 +665,18 @@ def test_refused_command_of_a_move_is_proposed_again() -> None:
     assert replica.pace() == [execute(do.Found("g", False), FIRST + 1)]
 
 
-def test_redirect_for_the_claim_concerns_only_the_importer() -> None:
+def test_exporter_ignores_a_redirect_for_the_claim() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM, frozen=FROZEN))
     replica.pace()
     assert (
         replica.hear(NotLeader("m", X, (X,))) == []
-    )  # the importer asks it; the exporter sends no reminder
+    )  # X is the contact of the importer; the exporter sends no reminder
 
 
 @pytest.mark.parametrize(("space", "pulled"), [(100, 1), (101, 2), (200, 2), (201, 3)])
 def test_batches_are_pulled_up_to_the_byte_limit(space: int, pulled: int) -> None:
-    """REP-6: the last one may exceed it."""
+    """REP-6: the last batch may exceed it."""
     entries = [
         SimpleNamespace(slot=at, offset=at, messages=1, size=100, time=50, skip=0, sequence=at)
         for at in range(4)
@@ -714,7 +714,7 @@ def test_part_that_cannot_be_adopted_is_abandoned(
     assert replica.done(FIRST, done) == effects
 
 
-def test_import_of_an_earlier_move_asks_for_nothing() -> None:
+def test_import_of_an_earlier_move_causes_no_request() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
@@ -725,12 +725,12 @@ def test_import_of_an_earlier_move_asks_for_nothing() -> None:
     assert replica.done(FIRST) == []
 
 
-# -- exporters that send what cannot be (SEC-1) --
+# -- exporters that send invalid data (SEC-1) --
 
 
 @pytest.mark.parametrize("rows", [b"", b"\xff" * 30, b"\x91\x91\xa1x"])
-def test_metadata_that_cannot_be_read_ends_the_move(rows: bytes) -> None:
-    """SEC-1: not the leader, at every restart."""
+def test_unreadable_metadata_aborts_the_move(rows: bytes) -> None:
+    """SEC-1: otherwise it would crash the leader at every restart."""
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     replica.hear(Surveyed("m", "", (), False))
@@ -751,7 +751,7 @@ def test_metadata_that_cannot_be_read_ends_the_move(rows: bytes) -> None:
         {"move": "n"},
     ],
 )
-def test_entries_that_no_exporter_has_are_not_imported(change: dict[str, Any]) -> None:
+def test_impossible_entries_are_not_imported(change: dict[str, Any]) -> None:
     """SEC-1: the index holds unsigned numbers."""
     entry = do.Import(
         "m", "b", 2, 3, 1, 100, 50, 0, 3, commands.Stage("s", 1, "p", "b", 1, 1, 0, b"")

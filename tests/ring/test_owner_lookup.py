@@ -25,7 +25,7 @@ PUT = Call(1, do.Put("t", "p", 1, 0, 1, 1, 0, b""))
 
 
 class Known:
-    """A roster that knows one owner, or none."""
+    """A roster that knows at most one owner."""
 
     def __init__(self, owner: GroupFacts | None) -> None:
         self.found, self.cards = owner, {ME: None, ROOT: None}
@@ -60,7 +60,7 @@ def test_any_request_about_a_topic_is_answered_with_its_owner(question: Any) -> 
     assert (owner_lookup.searched, owner_lookup.hops) == (1, 3)
 
 
-def test_process_at_the_key_answers_from_its_own_directory() -> None:
+def test_process_responsible_for_a_key_answers_from_its_own_directory() -> None:
     owner_lookup = make(OWNER)
     owner_lookup.receive(ANN, PUT)
     owner_lookup.drain()
@@ -82,7 +82,7 @@ def test_requests_for_one_key_share_a_search() -> None:
     assert owner_lookup.drain() == [Cancel(Overdue(KEY, 1)), *reported, replica]
 
 
-def test_process_without_a_known_owner_does_not_answer() -> None:
+def test_process_that_knows_no_owner_does_not_answer() -> None:
     owner_lookup = make(OWNER)
     owner_lookup.receive(ROOT, WhoOwns(5, KEY))
     assert owner_lookup.drain() == [Send(ROOT, Owner(5, OWNER))]
@@ -91,7 +91,7 @@ def test_process_without_a_known_owner_does_not_answer() -> None:
     assert owner_lookup.drain() == []
 
 
-def test_unanswered_search_falls_back_to_the_own_directory() -> None:
+def test_unanswered_search_falls_back_to_the_local_directory() -> None:
     owner_lookup = make(OWNER)
     owner_lookup.receive(ANN, PUT)
     owner_lookup.drain()
@@ -151,8 +151,8 @@ def test_waiting_clients_and_searches_are_bounded() -> None:
     assert len([each for each in owner_lookup.drain() if isinstance(each, Ask)]) == 10_000
 
 
-def test_only_the_process_that_was_asked_names_the_owner() -> None:
-    """SEC-1: another one could send all clients to a node of its own."""
+def test_owner_is_accepted_only_from_the_process_that_was_asked() -> None:
+    """SEC-1: another process could redirect all clients to its own node."""
     owner_lookup = make()
     owner_lookup.receive(ANN, PUT)
     owner_lookup.observe(RootFound(KEY, ROOT, 3, 0))
@@ -163,7 +163,7 @@ def test_only_the_process_that_was_asked_names_the_owner() -> None:
     assert Send(ANN, OWNED) in owner_lookup.drain()
 
 
-def test_only_replicas_of_the_process_search_by_key() -> None:
+def test_only_local_replicas_can_search_by_key() -> None:
     """SEC-1"""
     owner_lookup = make()
     owner_lookup.receive(NodeId("ghost:1/g"), WhoseKey(KEY))

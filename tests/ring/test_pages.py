@@ -28,7 +28,7 @@ def rows(page: str, title: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("page", "layers"), [("ring.md", [Mover, Roster, OwnerLookup]), ("push.md", [Relay, Pusher])]
 )
-def test_page_is_complete(page: str, layers: Layers) -> None:
+def test_page_lists_all_messages_timers_and_options(page: str, layers: Layers) -> None:
     for title in ("message", "timer"):
         kinds = [kind.__name__ for each in layers for kind in members(getattr(each, title.title()))]
         assert [name for name, _ in rows(page, title)] == kinds

@@ -26,7 +26,7 @@ def permits(leader: Leader, *reader_ids: ReaderId) -> list[ReadPermit]:
     return list(answer.message.permits)
 
 
-def test_owner_permits_only_readers_with_a_rule() -> None:
+def test_owner_permits_only_readers_with_matching_rules() -> None:
     """SEC-2"""
     leader = Leader()
     leader.apply(do.Attach("t", "s", "inc-1"))
@@ -58,7 +58,7 @@ def sent(relay: Relay) -> list[Any]:
     return [each for each in relay.drain() if isinstance(each, Send)]
 
 
-def test_process_names_the_principal_of_a_reader() -> None:
+def test_relay_sends_the_principal_of_a_reader_to_the_owner() -> None:
     relay, _ = make(principal_of=ann_of)
     relay.receive(ANN, tune())
     assert sent(relay) == [Send(LEADER, CheckReaders((ReaderId(T, "s", 7, "ann"),)))]
@@ -68,7 +68,7 @@ def test_process_names_the_principal_of_a_reader() -> None:
 
 
 def test_acks_are_forwarded_only_with_a_permit() -> None:
-    """SEC-2: a client without `ack` moves no cursor through another process."""
+    """SEC-2: a client without the `ack` right cannot move a cursor through another process."""
     relay, _ = make(principal_of=ann_of)
     relay.receive(ANN, tune(ack=3))
     assert not [each for each in relay.drain() if isinstance(each, Later)]
@@ -82,12 +82,12 @@ def test_acks_are_forwarded_only_with_a_permit() -> None:
     assert Send(LEADER, AcksUp(T, (Ack(T, "s", 7, 4),))) in relay.drain()
 
 
-def test_reader_that_acknowledges_without_permission_ends() -> None:
+def test_flow_ends_if_its_reader_acknowledges_without_permission() -> None:
     relay, _ = make(principal_of=ann_of)
     relay.receive(ANN, tune(ack=3))
     relay.drain()
     relay.receive(LEADER, checked(cursor=3, may_ack=False))
-    assert len(relay.flows)  # it repeats the cursor, and moves nothing
+    assert len(relay.flows)  # the ack repeats the cursor and moves nothing
     relay.receive(ANN, tune(ack=4))
     relay.drain()
     relay.receive(LEADER, checked(cursor=3, may_ack=False))

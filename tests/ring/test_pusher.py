@@ -109,7 +109,7 @@ def test_topic_without_readers_is_not_pushed() -> None:
     assert leader.pusher.drain() == []
 
 
-def test_root_gets_the_end_of_the_topic_and_then_new_messages() -> None:
+def test_root_gets_the_end_offset_of_the_topic_and_then_new_messages() -> None:
     """NET-6: messages decided together are pushed together, once."""
     leader = Leader()
     leader.put()
@@ -125,7 +125,7 @@ def test_root_gets_the_end_of_the_topic_and_then_new_messages() -> None:
     assert leader.pusher.pushed == 2
 
 
-def test_pusher_ignores_pump_messages_of_other_nodes() -> None:
+def test_pusher_ignores_push_due_messages_of_other_nodes() -> None:
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     leader.put()
@@ -134,7 +134,7 @@ def test_pusher_ignores_pump_messages_of_other_nodes() -> None:
     assert leader.pusher.drain() == []
 
 
-def test_messages_decided_without_a_lease_are_pushed_later() -> None:
+def test_messages_are_pushed_after_the_leader_regains_its_lease() -> None:
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     leader.put()
@@ -147,8 +147,8 @@ def test_messages_decided_without_a_lease_are_pushed_later() -> None:
     assert leader.hear(PushDue()) == [Send(ROOT, cast(2, chunk(0), chunk(1)))]
 
 
-def test_end_of_an_idle_topic_is_repeated_while_a_root_asks() -> None:
-    """NET-6: so the loss of the last message is noticed."""
+def test_end_offset_of_an_idle_topic_is_repeated_while_a_root_asks() -> None:
+    """NET-6: so that the loss of the last message is noticed."""
     leader = Leader()
     leader.pusher.start()
     assert leader.pusher.drain() == [Later(0.5, Remind())]
@@ -211,7 +211,7 @@ def test_deleted_topic_gets_neither_pushes_nor_reminders() -> None:
     assert leader.hear(PushDue()) == []
 
 
-def test_new_root_gets_messages_from_then_on() -> None:
+def test_new_root_gets_all_later_messages() -> None:
     """NET-6: the tree has a new root."""
     leader = Leader()
     leader.hear(PushWanted(("t",)))
@@ -222,7 +222,7 @@ def test_new_root_gets_messages_from_then_on() -> None:
     assert leader.hear(PushDue()) == [Send(OTHER, cast(2, chunk(1)))]
 
 
-def test_push_has_a_mebibyte_and_the_rest_follows_at_once() -> None:
+def test_push_is_limited_to_a_mebibyte_and_the_rest_follows_at_once() -> None:
     """NET-6: batches are not split."""
     leader = Leader()
     leader.hear(PushWanted(("t",)))
@@ -243,7 +243,7 @@ def test_push_has_a_mebibyte_and_the_rest_follows_at_once() -> None:
 
 
 def test_recreated_topic_is_pushed_from_its_beginning() -> None:
-    """NET-6: offsets of the deleted topic do not count."""
+    """NET-6: offsets of the deleted topic are ignored."""
     leader = Leader()
     for _ in range(5):
         leader.put()
@@ -255,7 +255,7 @@ def test_recreated_topic_is_pushed_from_its_beginning() -> None:
     assert leader.hear(PushDue()) == [Send(ROOT, Push("t", 2, 1, (chunk(0),), fenced=3))]
 
 
-def test_gossip_topic_is_pushed_unasked_by_its_own_process() -> None:
+def test_gossip_topic_is_pushed_to_the_local_process_without_a_request() -> None:
     """NET-5"""
     leader = Leader()
     leader.apply(do.SetPolicy("t", 0, Policy(gossip=True)))
@@ -265,7 +265,7 @@ def test_gossip_topic_is_pushed_unasked_by_its_own_process() -> None:
 
 
 def test_topic_that_changes_to_gossip_is_pushed_from_its_newest_batch() -> None:
-    """NET-5: processes ask for older batches."""
+    """NET-5: processes request older batches."""
     leader = Leader()
     leader.put()
     leader.put()
@@ -275,7 +275,7 @@ def test_topic_that_changes_to_gossip_is_pushed_from_its_newest_batch() -> None:
     assert leader.hear(PushDue()) == [Send(LOOKUP, cast(3, chunk(2), gossip=True))]
 
 
-def test_topic_with_a_tree_that_changes_to_gossip_is_pushed_by_its_own_process() -> None:
+def test_tree_topic_that_changes_to_gossip_is_pushed_to_the_local_process() -> None:
     """NET-5"""
     leader = Leader()
     leader.hear(PushWanted(("t",)))
@@ -311,7 +311,7 @@ def test_follower_pushes_no_gossip() -> None:
     assert leader.pusher.drain() == []
 
 
-def test_one_message_checks_a_thousand_readers() -> None:
+def test_one_message_checks_at_most_a_thousand_readers() -> None:
     reader_ids = (ReaderId("u", "s", 1),) * 1001
     (answer,) = Leader().hear(CheckReaders(reader_ids))
     assert isinstance(answer, Send)
@@ -343,7 +343,7 @@ def test_gaps_are_filled_from_the_log() -> None:
     assert (found.topic_id, found.first, found.next, found.chunks) == (1, 0, 3, (chunk(1),))
 
 
-def test_checked_readers_get_a_permit_or_the_reason() -> None:
+def test_checked_readers_get_a_permit_or_an_error() -> None:
     """SVC-3"""
     leader = Leader()
     leader.apply(do.Attach("t", "s", "inc-1"))
@@ -365,7 +365,7 @@ def test_checked_readers_get_a_permit_or_the_reason() -> None:
 
 
 def test_pushes_and_fills_carry_the_last_fencing_epoch() -> None:
-    """SVC-8: so a process stops sending to fenced readers."""
+    """SVC-8: so that a process stops sending to fenced readers."""
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     fenced = []
@@ -399,7 +399,7 @@ def test_acks_from_the_tree_are_passed_to_the_service() -> None:
     assert leader.hear(AcksUp("t", acks)) == [Ask(acks[0]), Ask(acks[1])]
 
 
-def test_replica_without_a_lease_answers_nothing() -> None:
+def test_replica_without_a_lease_answers_no_requests() -> None:
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     leader.sure = False

@@ -133,7 +133,7 @@ def turn(relay: Relay, seconds: float = 0.25) -> list[Effect]:
 # -- reading --
 
 
-def test_reader_is_checked_before_anything_is_sent() -> None:
+def test_reader_gets_no_messages_before_its_permit() -> None:
     """NET-6"""
     relay, _ = make()
     relay.receive(ANN, tune())
@@ -210,8 +210,8 @@ def test_fill_of_an_unknown_topic_or_another_topic_id_is_dropped() -> None:
     assert (relay.drain(), relay.filled, relay.channels[T].topic_id) == ([], 0, TOPIC_ID)
 
 
-def test_end_of_an_idle_topic_reveals_a_gap() -> None:
-    """NET-6: the last message may be lost, too."""
+def test_end_offset_of_an_idle_topic_reveals_a_gap() -> None:
+    """NET-6: the last message may be lost."""
     relay, _ = make()
     reader_id(relay)
     relay.observe(heard(next_=2))
@@ -227,7 +227,7 @@ def test_relay_timer_fires_four_times_a_second() -> None:
     assert relay.drain() == [Later(0.25, Turn()), Send(LEADER, PushWanted((T,)))]
 
 
-def test_owner_that_is_silent_for_more_than_a_second_and_a_half_is_asked() -> None:
+def test_relay_asks_an_owner_that_was_silent_for_more_than_1_5_seconds() -> None:
     """NET-6: the tree may be broken."""
     relay, _ = make()
     reader_id(relay)
@@ -238,7 +238,7 @@ def test_owner_that_is_silent_for_more_than_a_second_and_a_half_is_asked() -> No
     assert turn(relay) == []
 
 
-def test_responsive_owner_is_asked_every_two_seconds() -> None:
+def test_relay_checks_readers_at_a_responsive_owner_every_two_seconds() -> None:
     """NET-6: a reader may have been fenced."""
     relay, _ = make()
     reader_id(relay)
@@ -270,8 +270,8 @@ def test_gaps_are_requested_before_permits() -> None:
     assert turn(relay, 0.5) == both
 
 
-def test_reader_stays_within_its_credit() -> None:
-    """NET-6: in messages and in uncompressed bytes."""
+def test_deliveries_stay_within_the_credit_of_the_reader() -> None:
+    """NET-6: the credit limits messages and uncompressed bytes."""
     relay, _ = make()
     reader_id(relay, messages=3)
     relay.observe(heard(chunk(0, 2), chunk(2, 2)))
@@ -291,15 +291,15 @@ def test_reader_stays_within_its_credit() -> None:
 @pytest.mark.parametrize(
     ("messages", "size", "count"), [(0, 9, 0), (1, 9, 1), (9, 0, 0), (9, 1, 1), (-1, 9, 0)]
 )
-def test_reader_gets_no_more_bytes_than_its_credit(messages: int, size: int, count: int) -> None:
-    """NET-6: but the first message may exceed it."""
+def test_reader_without_credit_gets_no_messages(messages: int, size: int, count: int) -> None:
+    """NET-6: the first message may exceed the remaining bytes."""
     relay, _ = make()
     reader_id(relay, messages=messages, size=size)
     relay.observe(heard(chunk(0), chunk(1)))
     assert [len(each.chunks) for each in sent(relay.drain(), Delivery)] == [1] * count
 
 
-def test_one_delivery_has_at_most_a_mebibyte() -> None:
+def test_delivery_ends_after_a_mebibyte() -> None:
     relay, _ = make()
     reader_id(relay, size=1 << 23)
     half = batch.opened_bytes(chunk(0, size=1 << 19).batch)
@@ -309,7 +309,7 @@ def test_one_delivery_has_at_most_a_mebibyte() -> None:
     assert found == [[0, 1], [2, 3]]
 
 
-def test_clients_and_topics_take_eight_mebibytes_and_the_relay_ten_thousand_readers() -> None:
+def test_relay_limits_windows_channels_and_readers_by_default() -> None:
     relay, _ = make()
     assert (relay.window_bytes, relay.channel_bytes) == (8 << 20, 8 << 20)
     for number in range(10_001):
@@ -332,7 +332,7 @@ def test_client_with_a_full_window_gets_the_rest_after_it_renews_credit() -> Non
     assert turn(relay) == [fill(1)]
 
 
-def test_window_with_any_space_takes_one_more_message() -> None:
+def test_window_with_any_free_space_accepts_one_more_message() -> None:
     one = batch.opened_bytes(chunk(0).batch)
     for window, offsets in ((one - 1, [0]), (one, [0]), (one + 1, [0, 1])):
         relay, _ = make(window_bytes=window)
@@ -353,7 +353,7 @@ def test_reader_without_credit_causes_no_requests() -> None:
     assert relay.channels[T].asking
 
 
-def test_slow_reader_advances_although_newer_messages_fill_the_channel() -> None:
+def test_slow_reader_advances_even_if_newer_messages_fill_the_channel() -> None:
     """NET-6: the filled gap is older than all kept batches."""
     relay, _ = make(channel_bytes=1)
     reader_id(relay)
@@ -392,19 +392,19 @@ def test_reader_without_a_subscription_gets_no_report_of_lost_messages() -> None
     assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, NotSubscribed(T, "s")))]
 
 
-def test_reported_loss_ends_at_the_permit_of_the_reader() -> None:
+def test_reported_loss_ends_at_the_first_offset_of_the_permit() -> None:
     """NET-6 SVC-9"""
     relay, _ = make()
     reader_id(relay)
     relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 8, 9, 8, (chunk(8),))))
     relay.drain()
-    relay.receive(LEADER, checked(9, first=5))  # it was overtaken
+    relay.receive(LEADER, checked(9, first=5))  # an older permit that arrives late
     assert relay.drain() == [Send(ANN, delivery(next_=5)), vouch()]
     relay.receive(LEADER, checked(9, first=8))
     assert relay.drain() == [Send(ANN, delivery(next_=8)), Send(ANN, delivery(chunk(8), next_=9))]
 
 
-def test_message_that_the_owner_dropped_is_not_sent_although_it_is_here() -> None:
+def test_cached_message_that_the_owner_dropped_is_not_sent() -> None:
     """SVC-9"""
     relay, _ = make()
     reader_id(relay)
@@ -427,7 +427,7 @@ def test_report_of_a_loss_costs_no_credit() -> None:
     assert relay.flows.of_topic(T)[0].bytes_left == 1 - one
 
 
-def test_newer_permit_of_the_same_epoch_applies() -> None:
+def test_newer_permit_with_the_same_epoch_applies() -> None:
     """SVC-9"""
     relay, _ = make()
     reader_id(relay)
@@ -440,7 +440,7 @@ def test_newer_permit_of_the_same_epoch_applies() -> None:
 
 @pytest.mark.parametrize("why", [None, NotSubscribed(T, "s")])
 @pytest.mark.parametrize("asked", [{"name": "r"}, {"epoch": 6}, {"epoch": 8}])
-def test_permit_of_another_reader_changes_nothing(why: Any, asked: dict[str, Any]) -> None:
+def test_permit_for_another_reader_is_ignored(why: Any, asked: dict[str, Any]) -> None:
     """SVC-8"""
     relay, _ = make()
     relay.receive(LEADER, checked(1, why=why))  # no reader here
@@ -465,7 +465,7 @@ def test_reader_of_a_recreated_topic_needs_a_new_permit() -> None:
     assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, NotSubscribed(T, "s")))]
 
 
-def test_recreated_topic_is_not_mixed_with_the_old_one() -> None:
+def test_messages_of_a_recreated_topic_are_not_mixed_with_old_ones() -> None:
     """NET-6"""
     relay, _ = make()
     reader_id(relay)
@@ -478,7 +478,7 @@ def test_recreated_topic_is_not_mixed_with_the_old_one() -> None:
     assert only.chunks == (chunk(0),)
 
 
-def test_moving_topic_ends_no_flow() -> None:
+def test_flow_survives_a_move_of_its_topic() -> None:
     """REP-6"""
     relay, _ = make()
     reader_id(relay)
@@ -488,7 +488,7 @@ def test_moving_topic_ends_no_flow() -> None:
     assert sent(relay.drain(), Delivery) == [delivery(chunk(0), next_=1)]
 
 
-def test_later_epoch_of_a_subscription_reads() -> None:
+def test_reader_with_a_later_epoch_fences_the_earlier_reader() -> None:
     """SVC-3"""
     relay, _ = make()
     reader_id(relay)
@@ -503,7 +503,7 @@ def test_later_epoch_of_a_subscription_reads() -> None:
     assert relay.flows.of_client(ANN) == []
 
 
-def test_later_connection_with_the_same_epoch_reads() -> None:
+def test_later_connection_with_the_same_epoch_takes_over() -> None:
     """SVC-3: the client has reconnected."""
     relay, _ = make()
     reader_id(relay)
@@ -527,8 +527,8 @@ def test_state_of_disconnected_readers_is_deleted() -> None:
     assert relay.drain() == [Watch(ANN), vouch()]
 
 
-def test_owner_of_an_earlier_version_is_believed_after_a_newer_one() -> None:
-    """NET-6: another replica leads now."""
+def test_permit_from_an_older_version_is_accepted_after_a_newer_one() -> None:
+    """NET-6: a replica that runs an older version leads now."""
     relay, _ = make()
     reader_id(relay)
     relay.receive(LEADER, checked(0, last_epoch=7))
@@ -539,7 +539,7 @@ def test_owner_of_an_earlier_version_is_believed_after_a_newer_one() -> None:
 
 
 def test_fenced_reader_gets_no_later_messages() -> None:
-    """SVC-8: its successor reads at another process, with any delays."""
+    """SVC-8: the new reader is at another process, and messages may be delayed."""
     relay, _ = make()
     reader_id(relay)
     relay.receive(LEADER, checked(0, last_epoch=7))
@@ -568,13 +568,13 @@ def test_reader_that_was_not_fenced_continues_with_a_new_permit() -> None:
     assert relay.drain() == [vouch()]  # too early
     relay.receive(LEADER, checked(1, last_epoch=10))
     assert relay.drain() == [Send(ANN, delivery(chunk(0), chunk(1), next_=2))]
-    relay.receive(LEADER, checked(1, last_epoch=9))  # it was overtaken
+    relay.receive(LEADER, checked(1, last_epoch=9))  # an older permit that arrives late
     relay.observe(heard(chunk(2), fenced=10))
     assert relay.drain() == [Send(ANN, delivery(chunk(2), next_=3))]
 
 
-def test_permit_without_an_epoch_is_believed() -> None:
-    """NET-6: it has an earlier version."""
+def test_permit_without_an_epoch_is_accepted() -> None:
+    """NET-6: its sender runs an older version."""
     relay, _ = make()
     reader_id(relay)
     relay.observe(heard(chunk(0), fenced=8))
@@ -636,7 +636,7 @@ def test_acks_of_all_readers_are_sent_up_the_tree_in_one_message() -> None:
     assert relay.drain() == [Send(PARENT, AcksUp(T, acks))]
 
 
-def test_acks_are_merged_by_their_maximum() -> None:
+def test_highest_ack_of_a_subscription_is_sent_to_the_owner() -> None:
     """NET-6"""
     relay, world = make()
     world.trees[T] = Tree(T, parent=None, root=True)
@@ -647,7 +647,7 @@ def test_acks_are_merged_by_their_maximum() -> None:
     assert relay.drain() == [Send(LEADER, AcksUp(T, (Ack(T, "s", 7, 9),)))]
 
 
-def test_repeated_ack_is_sent_up_once() -> None:
+def test_repeated_ack_is_sent_up_the_tree_once() -> None:
     """NET-6"""
     relay, _ = make()
     reader_id(relay, next_=9)
@@ -725,7 +725,7 @@ def test_root_asks_the_leader_for_the_topics_of_its_trees() -> None:
     assert turn(relay) == [Send(LEADER, PushWanted(("a", "b")))]
 
 
-def test_relay_without_a_known_leader_sends_no_questions() -> None:
+def test_relay_without_a_known_leader_sends_no_requests() -> None:
     relay, world = make()
     world.leader = NodeId("")
     world.trees[T] = Tree(T, None, root=True)
@@ -733,7 +733,7 @@ def test_relay_without_a_known_leader_sends_no_questions() -> None:
 
 
 def test_push_is_multicast_or_broadcast() -> None:
-    """NET-5 NET-6: a topic can choose gossip instead of a tree."""
+    """NET-5 NET-6: a topic can use gossip instead of a tree."""
     relay, _ = make()
     cast_one = push_(chunk(0))
     relay.receive(LEADER, cast_one)
@@ -761,7 +761,7 @@ def test_broadcasting_process_serves_its_own_readers() -> None:
 
 @pytest.mark.parametrize("children", [1, 3, 8])
 def test_root_sends_one_copy_per_child(children: int) -> None:
-    """NET-6: shown by counting."""
+    """NET-6: the test counts the copies."""
     key = key_of(T)
     here, farther = slot(key, 100), slot(key, 200)
     scribe = Scribe(ME, Random(1))
@@ -779,7 +779,7 @@ def test_root_sends_one_copy_per_child(children: int) -> None:
         scribe.request(cast("Any", ask.request))
         (route,) = scribe.drain()
         assert isinstance(route, Ask)
-        assert isinstance(route.request, Route)  # which ends here
+        assert isinstance(route.request, Route)  # it ends at this process
         scribe.observe(Routed(key, route.request.payload, ME, True))
         assert len(sent(scribe.drain(), Copy)) == children
 
@@ -788,8 +788,8 @@ def slot(key: Key, steps: int) -> Key:
     return Key(((int.from_bytes(key) - steps) % 2**BITS).to_bytes(BYTES))
 
 
-def test_only_the_owner_of_a_topic_feeds_its_readers() -> None:
-    """SEC-1: another node could put messages into the flow of every reader."""
+def test_readers_get_messages_only_from_the_owner_of_the_topic() -> None:
+    """SEC-1: otherwise any node could insert messages into every flow."""
     relay, _ = make()
     relay.receive(ANN, tune())
     relay.drain()

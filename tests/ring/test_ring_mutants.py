@@ -1,4 +1,4 @@
-"""Tests notice each removed rule of moves and push delivery."""
+"""A test fails if any rule of moves or push delivery is removed."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def storm(seed: int) -> None:
 
 
 def fencing(seed: int) -> None:
-    """Let a reader take over from another one, at another process."""
-    test_fencing.test_reader_that_took_over_gets_redelivered_messages_marked(seed)
+    """Let a reader at another process take over from the first reader."""
+    test_fencing.test_new_reader_gets_messages_of_the_fenced_reader_marked_as_redelivered(seed)
 
 
 def of(test: Callable[[], None]) -> Callable[[int], None]:
@@ -109,7 +109,7 @@ mutant(
     of(test_mover.test_abandoned_claim_thaws_the_part),
 )
 mutant(
-    "a released part has another owner",
+    "a released part is no longer owned",
     Moving,
     "release",
     "holdings.low = None if until == holdings.position else until",
@@ -138,7 +138,7 @@ mutant(
     "topic.producers.clear(); topic.rebuild()",
 )
 mutant(
-    "cursors move",
+    "cursors move with their subscriptions",
     Moving,
     "adopt",
     "topic.rebuild()",
@@ -146,14 +146,14 @@ mutant(
     "; topic.subscriptions and topic.subscriptions.popitem(); topic.rebuild()",
 )
 mutant(
-    "epochs continue",
+    "epochs continue after a move",
     Moving,
     "adopt",
     "registry.last_epoch = max(registry.last_epoch, command.last_epoch)",
     "pass",
 )
 mutant(
-    "topic ids continue",
+    "topic ids continue after a move",
     Moving,
     "adopt",
     "registry.last_topic_id = max(registry.last_topic_id, command.last_topic_id)",
@@ -173,7 +173,7 @@ mutant(
     "may_import",
     "return until == (self.position if self.low is None else self.low)",
     "return True",
-    of(test_machine_moves.test_only_an_owned_and_adjacent_part_moves),  # movers check it, too
+    of(test_machine_moves.test_only_an_owned_and_adjacent_part_moves),  # movers also check this
 )
 mutant(
     "only an owned part is exported",
@@ -184,7 +184,7 @@ mutant(
 )
 
 mutant(
-    "one wall clock moves the time of a group by a step at most",
+    "one wall clock advances the time of a group by at most one step",
     Clock,
     "pass_time",
     "if not step or not self.trusted:",
@@ -193,12 +193,12 @@ mutant(
 )
 
 mutant(
-    "a disputed time of the exporter is not believed",
+    "a disputed time of the exporter is not trusted",
     Exporter,
     "_exported",
     "(clock.trusted, registry.last_topic_id",
     "(clock.now, registry.last_topic_id",
-    of(test_mover.test_exporter_sends_its_trusted_time_and_its_last_stamp),
+    of(test_mover.test_exporter_sends_its_trusted_time_and_its_last_timestamp),
 )
 mutant(
     "a disputed time of the exporter stays disputed",
@@ -212,14 +212,14 @@ mutant(
 # -- leaders --
 
 mutant(
-    "nothing is released before it is adopted",
+    "no part is released before it is adopted",
     Importer,
     "_go_on",
     "if claim.adopted:",
     "if claim.adopted or progress.exported is not None:",
 )
 mutant(
-    "nothing is thawed after it is adopted",
+    "no part is thawed after it is adopted",
     Mover,
     "receive",
     "self.send(sender, Adopted(move))",
@@ -233,12 +233,12 @@ mutant(
     "if holdings.claim is None or not holdings.claim.adopted:",
 )
 mutant(
-    "nothing is adopted while something is frozen",
+    "no part is adopted while another part is frozen",
     Importer,
     "_go_on",
     "if holdings.frozen is None and not self._mover.in_flight(do.Freeze):",
     "if True:",
-    of(test_mover.test_nothing_is_adopted_while_another_part_is_frozen),
+    of(test_mover.test_no_part_is_adopted_while_another_part_is_frozen),
 )
 mutant(
     "copies with a gap are copied again",
@@ -249,7 +249,7 @@ mutant(
     of(test_mover.test_copies_with_a_gap_are_discarded_and_copied_again),
 )
 mutant(
-    "a group with a claim is not gone",
+    "a group with a claim is not reported as gone",
     Mover,
     "report",
     "holdings.retired and holdings.claim is None",
@@ -257,7 +257,7 @@ mutant(
     of(test_mover.test_retiring_group_abandons_its_claim_before_it_is_gone),
 )
 mutant(
-    "a move with a group that is gone ends",
+    "a move ends when the other group is gone",
     Importer,
     "located",
     "elif claim.adopted:",
@@ -277,10 +277,10 @@ mutant(
     "_exported",
     "state.moved_out(holdings, answers, registry.access)",
     "state.moved_out(holdings, (), registry.access)",
-    of(test_mover.test_new_owner_knows_answers_of_the_former_owner),
+    of(test_mover.test_new_owner_inherits_the_answers_of_the_former_owner),
 )
 mutant(
-    "a part that no group wants is thawed",
+    "an abandoned part is thawed",
     Exporter,
     "remind",
     "mover.send(self._nodes[self._turn % len(self._nodes)], StillWanted(frozen.move))",
@@ -316,12 +316,12 @@ mutant(
     storm,
 )
 mutant(
-    "acks are merged by their maximum",
+    "the highest ack is kept",
     Relay,
     "_gather",
     "ack.upto > known.upto",
     "ack.upto < known.upto",
-    of(test_relay.test_acks_are_merged_by_their_maximum),
+    of(test_relay.test_highest_ack_of_a_subscription_is_sent_to_the_owner),
 )
 mutant(
     "a lost ack is sent again",
@@ -340,7 +340,7 @@ mutant(
     of(test_relay.test_reader_of_a_recreated_topic_needs_a_new_permit),
 )
 mutant(
-    "a fenced reader gets nothing more",
+    "a fenced reader gets no more messages",
     Relay,
     "_may_read",
     "permit.last_epoch >= channel.fenced",
@@ -369,7 +369,7 @@ mutant(
     "reaches",
     "self._chunks.clear()",
     "pass",
-    of(test_relay.test_recreated_topic_is_not_mixed_with_the_old_one),
+    of(test_relay.test_messages_of_a_recreated_topic_are_not_mixed_with_old_ones),
 )
 mutant(
     "a gap is requested once",
@@ -385,15 +385,15 @@ mutant(
     "_fill",
     "channel.add(scanned.topic_id, scanned.chunks)",
     "channel.add(scanned.topic_id, scanned.chunks); channel.trim()",
-    of(test_relay.test_slow_reader_advances_although_newer_messages_fill_the_channel),
+    of(test_relay.test_slow_reader_advances_even_if_newer_messages_fill_the_channel),
 )
 mutant(
-    "credit is kept",
+    "deliveries stay within the credit",
     Relay,
     "_serve",
     "flow.next < channel.next and has_credit(flow) and",
     "flow.next < channel.next and",
-    of(test_relay.test_reader_stays_within_its_credit),
+    of(test_relay.test_deliveries_stay_within_the_credit_of_the_reader),
 )
 
 
@@ -407,7 +407,7 @@ def losses_unvouched(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS.append(
     Mutant(
-        "a reader is told of a loss only if the owner still vouches for it",
+        "a reader gets a report of a loss only with a permit of the owner",
         losses_unvouched,
         of(test_relay.test_reader_without_a_subscription_gets_no_report_of_lost_messages),
         1,
@@ -443,11 +443,11 @@ mutant(
     "_keep",
     "if known is None and facts.owns_all",
     "if facts.owns_all",
-    of(test_roster.test_known_group_that_owned_all_is_kept_during_its_export),
+    of(test_roster.test_known_group_that_owned_the_whole_ring_is_kept_during_its_export),
 )
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_ring_mutant_is_noticed(mutant: Mutant) -> None:
+def test_ring_mutant_is_detected(mutant: Mutant) -> None:
     """REP-4 REP-5 REP-6 NET-6"""
     must_be_noticed(mutant)

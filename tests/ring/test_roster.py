@@ -70,7 +70,7 @@ def test_new_neighbour_is_asked_for_its_cards() -> None:
     assert roster.drain() == [Send(A, Stamps(((ME, 1),), True))]
 
 
-def test_new_card_goes_to_all_other_neighbours_once() -> None:
+def test_new_card_is_forwarded_once_to_all_other_neighbours() -> None:
     """REP-5"""
     roster = make()
     neighbors(roster, A, B)
@@ -91,7 +91,7 @@ def test_older_card_is_ignored() -> None:
     assert roster.cards[A].stamp == 5
 
 
-def test_neighbour_with_older_cards_gets_the_newer_ones() -> None:
+def test_neighbour_with_older_cards_gets_the_newer_cards() -> None:
     roster = make()
     roster.receive(B, NewCards((card(B, 3),)))
     roster.drain()
@@ -126,7 +126,7 @@ def test_dropped_card_is_not_accepted_again() -> None:
     assert roster.cards[A].stamp == 6
 
 
-def test_dropped_card_is_dropped_when_no_process_can_have_it() -> None:
+def test_dropped_card_is_accepted_again_after_thirty_seconds() -> None:
     roster = make()
     roster.receive(B, NewCards((card(A, 5),)))
     tick(roster, 10.5)
@@ -156,7 +156,7 @@ def test_one_neighbour_is_asked_for_its_cards_each_second() -> None:
 
 
 def test_restarted_process_has_a_newer_card() -> None:
-    """Its old card sets the lowest stamp, regardless of its clock."""
+    """Its new stamp is above the stamp of its old card, regardless of its clock."""
     roster = make()
     neighbors(roster, A)
     roster.receive(A, NewCards((card(ME, 1 << 40),)))
@@ -165,7 +165,7 @@ def test_restarted_process_has_a_newer_card() -> None:
     assert roster.cards[ME].stamp == (1 << 40) + 1
 
 
-def test_clock_that_jumps_back_makes_no_older_card() -> None:
+def test_backward_clock_jump_creates_no_older_card() -> None:
     roster = make()
     tick(roster, 100.0)
     before = roster.cards[ME].stamp
@@ -175,7 +175,7 @@ def test_clock_that_jumps_back_makes_no_older_card() -> None:
 
 
 def test_unchanged_card_is_renewed_three_times_before_it_would_be_dropped() -> None:
-    """NET-6: the cost of a card grows with the ring. Applied commands do not change it."""
+    """NET-6: the cost of a card grows with the ring. Applied commands do not cause a new card."""
     roster = make("g", gone_after=10.0)
     neighbors(roster, A)
     leads = NodeId("me:1/g")
@@ -214,7 +214,7 @@ def is_news(effect: Effect) -> bool:
     return isinstance(effect, Send) and isinstance(effect.message, NewCards)
 
 
-def test_card_with_a_maximal_stamp_is_ignored() -> None:
+def test_card_with_an_invalid_stamp_is_ignored() -> None:
     roster = make()
     for stamp, kept in ((-1, []), (1 << 62, []), (0, [0]), ((1 << 62) - 1, [(1 << 62) - 1])):
         roster.receive(A, NewCards((card(A, stamp),)))
@@ -223,14 +223,14 @@ def test_card_with_a_maximal_stamp_is_ignored() -> None:
     assert roster.cards[A].stamp == (1 << 62) - 1
 
 
-def test_first_card_of_a_process_is_sent_to_neighbours_without_it() -> None:
+def test_card_is_sent_to_a_neighbour_that_lacks_it() -> None:
     roster = make()
     roster.receive(B, NewCards((card(B, 0),)))
     roster.receive(A, Stamps(((ME, 1),), False))
     assert roster.drain() == [Send(A, NewCards((card(B, 0),)))]
 
 
-def test_one_message_has_200_cards_and_a_roster_10_000() -> None:
+def test_message_has_at_most_200_cards_and_roster_at_most_10_000() -> None:
     """REP-5"""
     roster = make()
     cards = [card(NodeId(name)) for name in names(10_001)]
@@ -261,7 +261,7 @@ def test_number_of_processes_is_limited() -> None:
     assert roster.cards[A].stamp == 2
 
 
-def test_cards_that_exceed_one_message_all_arrive(
+def test_all_cards_arrive_even_if_they_exceed_one_message(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """REP-5"""
@@ -290,7 +290,7 @@ def names(count: int) -> list[str]:
 # -- groups --
 
 
-def test_facts_with_the_highest_applied_are_kept() -> None:
+def test_facts_with_the_highest_applied_slot_are_kept() -> None:
     """REP-4"""
     roster = make()
     newer, older = facts("g", A, applied=9), facts("g", B, applied=8)
@@ -346,7 +346,7 @@ def test_group_that_claims_to_own_all_of_a_shared_ring_is_ignored(low: str) -> N
     assert roster.groups["g-a:1"] == stranger  # the only remaining group
 
 
-def test_known_group_that_owned_all_is_kept_during_its_export() -> None:
+def test_known_group_that_owned_the_whole_ring_is_kept_during_its_export() -> None:
     """REP-5 REP-6: otherwise a process could leave a group that needs its vote."""
     roster = make("g-a:1", replicas=1)
     first = facts("g-a:1", A, low=key_of("g-a:1"))
@@ -360,8 +360,8 @@ def test_known_group_that_owned_all_is_kept_during_its_export() -> None:
     assert Seat("g-a:1", voted.nodes) in events(tick(roster))
 
 
-def test_process_of_another_ring_learns_of_this_one() -> None:
-    """REP-6: otherwise it would never stop."""
+def test_process_with_its_own_ring_learns_of_another_ring() -> None:
+    """REP-6: otherwise the process would never stop."""
     roster = make()
     roster.receive(NodeId(f"{ME}/{MINE}"), facts(MINE, ME, low=key_of(MINE)))
     there = facts("g-a:1", A, low=key_of("g-a:1"))
@@ -369,7 +369,7 @@ def test_process_of_another_ring_learns_of_this_one() -> None:
     assert roster.groups["g-a:1"] == there
 
 
-def test_leader_publishes_facts_at_once_and_follower_does_not() -> None:
+def test_only_the_leader_publishes_facts_at_once() -> None:
     roster = make("g")
     neighbors(roster, A)
     roster.receive(NodeId("me:1/g"), facts("g", A, ME))
@@ -389,7 +389,7 @@ def test_facts_from_replicas_of_other_processes_are_ignored() -> None:
 
 
 def test_facts_of_a_group_without_seats_are_dropped() -> None:
-    """REP-4: otherwise processes that missed its removal would keep it as an owner."""
+    """REP-4: otherwise processes that missed its removal would keep the group as an owner."""
     roster = make(gone_after=10.0, replicas=1)
     roster.receive(A, NewCards((card(A, 1, facts("g-a:1", A)),)))
     tick(roster, 5.0)
@@ -409,7 +409,7 @@ def test_replica_that_cannot_reach_a_group_gets_its_facts() -> None:
     assert roster.cards[ME].asks == ("g",)  # the group may be gone
 
 
-def test_at_most_a_thousand_groups_are_asked_for() -> None:
+def test_card_asks_for_at_most_a_thousand_groups() -> None:
     roster = make()
     for number in range(1001):
         roster.receive(NodeId("me:1/h"), WhereIs(f"g{number}"))
@@ -447,7 +447,7 @@ def ring_of(*processes: NodeId) -> list[NodeId]:
     return sorted(processes, key=lambda each: key_of(f"g-{each}"))
 
 
-def test_first_processes_after_a_group_take_a_seat_once() -> None:
+def test_process_that_follows_a_group_takes_a_seat_once() -> None:
     """REP-5"""
     roster = make(replicas=3)
     roster.receive(A, NewCards((card(A, 1, facts("g-a:1", A)), card(B))))
@@ -456,7 +456,7 @@ def test_first_processes_after_a_group_take_a_seat_once() -> None:
     assert "g-a:1" in roster.cards[ME].seats
 
 
-def test_other_processes_give_up_seats_without_a_vote() -> None:
+def test_process_that_is_not_a_backup_gives_up_its_seat_without_a_vote() -> None:
     """REP-5"""
     others = [NodeId(each) for each in names(8)]
     ring = ring_of(ME, *others)
@@ -510,7 +510,7 @@ def test_process_takes_no_seat_in_a_group_that_other_processes_back_up() -> None
     assert events(tick(roster)) == []
 
 
-def test_backups_are_the_processes_at_and_after_the_position() -> None:
+def test_backups_of_a_group_are_the_processes_that_follow_its_position() -> None:
     """REP-5"""
     others = [NodeId(each) for each in names(8)]
     roster = Roster(ME, Random(1), group=f"g-{ME}", replicas=3)
@@ -522,7 +522,7 @@ def test_backups_are_the_processes_at_and_after_the_position() -> None:
 
 
 def test_seats_of_a_removed_group_are_given_up() -> None:
-    """REP-6: even at its own process. A process that returns with an old disk learns it."""
+    """REP-6: even at the group's own process, and after it returns with an old disk."""
     roster = make()
     roster.seated((MINE, "g"))
     roster.receive(A, NewCards((card(A, 1, gone=(MINE, "g"), seats=("g",)),)))
@@ -540,7 +540,7 @@ def test_seats_of_a_removed_group_are_given_up() -> None:
 # -- leaving --
 
 
-def test_leaving_process_retires_its_group_and_reports_the_end() -> None:
+def test_leaving_process_retires_its_group_and_reports_that_it_has_left() -> None:
     """REP-6"""
     roster = make(MINE)
     roster.request(Leave())
@@ -559,7 +559,7 @@ def test_leaving_process_retires_its_group_and_reports_the_end() -> None:
     assert events(tick(roster)) == []
 
 
-# -- cards that say what their process cannot know (SEC-1) --
+# -- forged cards (SEC-1) --
 
 
 def replica_says(roster: Roster, said: GroupFacts) -> None:
@@ -567,8 +567,8 @@ def replica_says(roster: Roster, said: GroupFacts) -> None:
     roster.drain()
 
 
-def test_card_cannot_end_a_group_that_has_a_leader() -> None:
-    """SEC-1: one card made every process delete its replica."""
+def test_forged_card_cannot_remove_a_group_that_has_a_leader() -> None:
+    """SEC-1: a single card once made every process delete its replica."""
     roster = make("g")
     replica_says(roster, facts("g", A, ME))
     roster.receive(B, NewCards((card(B, 1, gone=("g",)),)))
@@ -579,7 +579,7 @@ def test_card_cannot_end_a_group_that_has_a_leader() -> None:
     assert roster.groups["g"].leader == f"{A}/g"
 
 
-def test_data_of_a_group_is_deleted_only_if_its_own_log_says_that_it_is_gone() -> None:
+def test_group_data_is_deleted_only_if_the_log_of_the_group_records_its_end() -> None:
     """SEC-1"""
     roster = make("g", "h")
     replica_says(roster, facts("g"))
@@ -600,8 +600,8 @@ def test_data_of_a_group_is_deleted_only_if_its_own_log_says_that_it_is_gone() -
         {"nodes": tuple(NodeId(f"{each}/g") for each in range(65))},
     ],
 )
-def test_facts_that_a_process_cannot_publish_are_ignored(change: dict[str, Any]) -> None:
-    """SEC-1: facts of a group come from its leader, or from a replica without one."""
+def test_invalid_facts_of_a_group_are_ignored(change: dict[str, Any]) -> None:
+    """SEC-1: only the leader of a group, or a replica without a leader, may publish its facts."""
     mine = GroupFacts("g", None, NodeId(f"{B}/g"), (NodeId(f"{B}/g"),), 5)
     roster = make()
     roster.receive(B, NewCards((card(B, 1, msgspec.structs.replace(mine, **change)),)))

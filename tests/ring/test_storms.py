@@ -14,20 +14,20 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("seed", seeds(15, 150))
-def test_all_readers_get_everything_once_and_in_order_in_random_runs(seed: int) -> None:
+def test_readers_get_every_message_once_and_in_order_in_random_runs(seed: int) -> None:
     """REP-4 REP-5 REP-6 NET-6 SVC-2 SVC-3 SVC-10: `oncecast sim run ring` runs more of them."""
     outcome = run(RING, seed)
     assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
 
 
-def test_slow_group_catches_up_with_producers_that_were_cut_off() -> None:
+def test_slow_group_catches_up_with_partitioned_producers() -> None:
     """SVC-2: producers do not resend stored batches."""
     outcome = run(RING, 63087)
     assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
 
 
-def test_group_that_lost_a_disk_gets_back_a_member_that_was_stopped() -> None:
-    """REP-5: without this member it has no majority."""
+def test_group_that_lost_a_disk_regains_a_stopped_member() -> None:
+    """REP-5: without this member the group has no majority."""
     outcome = run(RING, 700617)
     assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
 
@@ -41,7 +41,9 @@ def test_each_seed_draws_its_own_reproducible_run() -> None:
     assert {each.wall for each in drawn} >= {0.0, 86400.0}
     watched = [each for each in drawn if each.habits.age]
     assert len(watched) > 60
-    assert max(each.wall for each in watched) < 1.0  # only a jumping clock is wrong
+    assert (
+        max(each.wall for each in watched) < 1.0
+    )  # a larger error would remove messages too early
     windows = {each.window_slots for some in drawn for each in some.options}
     assert (min(windows), max(windows)) == (1, 1024)
     suspicions = [{each.suspicion for each in some.options} for some in drawn]
@@ -50,7 +52,7 @@ def test_each_seed_draws_its_own_reproducible_run() -> None:
     assert max(each.seconds for each in drawn) > 10.0
 
 
-def test_random_move_loses_and_duplicates_nothing() -> None:
+def test_random_moves_lose_and_duplicate_no_message() -> None:
     """REP-6 SVC-2 SVC-3"""
     for seed in range(60):
         Walk(seed).go()

@@ -78,12 +78,12 @@ def test_processes_and_groups_are_shown_in_the_order_of_the_ring() -> None:
     assert World().look(LookRing(7)) == [view()]
 
 
-def test_process_that_leaves_the_ring_still_shows_it() -> None:
+def test_leaving_process_still_shows_the_ring() -> None:
     """REP-6"""
     assert World().look(LeaveRing(7)) == [Ask(Leave()), view()]
 
 
-def test_process_outside_of_a_tree_shows_its_readers() -> None:
+def test_process_outside_a_tree_shows_its_readers() -> None:
     """NET-5"""
     assert World().look(LookRing(7, "t")) == [view(TreeView("t", "", False, "", (), 2))]
 

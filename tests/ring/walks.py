@@ -1,4 +1,4 @@
-"""Random moves, during which a client puts, reads and acknowledges.
+"""Random moves, during which a client puts, reads and acknowledges messages.
 
 Messages are reordered, lost and duplicated; leaders change; groups join and leave.
 """
@@ -23,7 +23,7 @@ class Walk:
         self.world = World(self.rng)
         self.world.spoil = self.spoil
         self.put, self.acked, self.reader_id, self.epoch = MESSAGES, 0, 0, 0
-        self.topic_id = 1  # of the topic
+        self.topic_id = 1
 
     def spoil(self, sender: NodeId, to: NodeId, message: Value) -> int:
         return 1 if to == LOOKUP else self.rng.choices((0, 1, 2), (5, 90, 5))[0]
@@ -86,8 +86,10 @@ class Walk:
     def put_one(self, owner: Group) -> None:
         opened = owner.result(do.OpenProducer(MINE, "p", "inc-1", 0))
         assert isinstance(opened, done.Opened), opened
-        assert opened.next_sequence == self.put, f"{self.put} were put: {opened}"
-        assert opened.topic_id == self.topic_id, f"the topic has another incarnation: {opened}"
+        assert opened.next_sequence == self.put, (
+            f"{self.put} messages were put, but the answer is {opened}"
+        )
+        assert opened.topic_id == self.topic_id, f"the topic id has changed: {opened}"
         again = owner.result(do.Put(MINE, "p", opened.epoch, self.put - 1, 1, 100, 0, b"bytes"))
         assert isinstance(again, done.Already), again
         put = owner.result(do.Put(MINE, "p", opened.epoch, self.put, 1, 100, 0, b"bytes"))
@@ -97,7 +99,7 @@ class Walk:
     def attach(self, owner: Group) -> None:
         attached = owner.result(do.Attach(MINE, "s", f"inc-{self.rng.random()}"))
         assert isinstance(attached, done.Attached), attached
-        assert attached.epoch > self.epoch, "an epoch is given twice"
+        assert attached.epoch > self.epoch, "the epoch has not increased"
         assert attached.cursor == self.acked, f"the cursor is {attached.cursor}, not {self.acked}"
         self.epoch = attached.epoch
 
@@ -111,10 +113,12 @@ class Walk:
         owner = self.owner()
         assert owner is not None, "no group owns the topic"
         kept = self.world.kept(MINE)
-        assert kept == list(range(self.acked, self.put)), f"{kept} of {self.acked}..{self.put}"
+        assert kept == list(range(self.acked, self.put)), (
+            f"kept {kept}, not {self.acked}..{self.put}"
+        )
         self.put_one(owner)
         self.attach(owner)
         owner.apply(do.DeleteTopic(MINE, 0))
         subscribed = owner.result(do.Subscribe(MINE, "s", do.FromNew(), 0))
         assert isinstance(subscribed, done.Subscribed), subscribed
-        assert subscribed.topic_id > self.topic_id, "a life is given twice"
+        assert subscribed.topic_id > self.topic_id, "the topic id has not increased"

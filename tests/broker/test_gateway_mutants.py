@@ -72,7 +72,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         lowers_a_limit, Producing, "put", "topic.already(command) or fault", "fault",
     ),
     "deposed leader refuses what another one has stored": (
-        exact(lowered_limits.test_node_without_a_lease_does_not_refuse_a_large_put),
+        exact(lowered_limits.test_node_without_a_lease_does_not_refuse_an_oversized_put),
         Gateway, "_answer_to_large", "not self._leased", "False",
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A node in this process, on a free port, and clients of it."""
+"""Run a node in this process, on a free port, for tests of its clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE = 30.0
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run `work`; fail if it hangs."""
+    """Run `work`, and fail if it hangs."""
     asyncio.run(asyncio.wait_for(work, PATIENCE))
 
 

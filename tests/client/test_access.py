@@ -1,4 +1,4 @@
-"""Users, tokens and rules through the client (SEC-2)."""
+"""A client manages users, tokens and rules (SEC-2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANN = {"user": "ann", "password": "tulip"}
 
 @asynccontextmanager
 async def secured(path: Path) -> AsyncIterator[tuple[str, Client]]:
-    """Yield the address of a node with the administrator root and the user ann, and root."""
+    """Yield the address of a node with users root and ann, and the client of root."""
     settings = Settings(data=str(path / "node"), listen="127.0.0.1:0")
     async with Server(settings) as server:
         async with oncecast.connect(server.me) as first:
@@ -40,8 +40,8 @@ def connect(address: str, login: dict[str, str]) -> Client:
     return oncecast.connect(address, **options)
 
 
-def test_first_user_closes_the_node_to_clients_without_a_login(tmp_path: Path) -> None:
-    """SEC-2: deny by default as soon as one user exists."""
+def test_clients_without_a_login_are_refused_once_a_user_exists(tmp_path: Path) -> None:
+    """SEC-2: access is denied by default as soon as one user exists."""
 
     async def test() -> None:
         async with secured(tmp_path) as (address, _):
@@ -81,7 +81,7 @@ def test_first_user_must_be_an_administrator(tmp_path: Path) -> None:
     run(test())
 
 
-def test_rules_allow_puts_and_gets_of_one_user(tmp_path: Path) -> None:
+def test_rules_allow_one_user_to_put_and_get(tmp_path: Path) -> None:
     async def test() -> None:
         async with secured(tmp_path) as (address, root):
             assert await root.access.allow("ann", "ack", "read", "put", topic="news.*")
@@ -104,7 +104,7 @@ def test_rules_allow_puts_and_gets_of_one_user(tmp_path: Path) -> None:
     run(test())
 
 
-def test_reader_without_ack_reads_but_does_not_acknowledge(tmp_path: Path) -> None:
+def test_reader_without_the_ack_right_can_read_but_not_acknowledge(tmp_path: Path) -> None:
     async def test() -> None:
         async with secured(tmp_path) as (address, root):
             await root.access.allow("ann", "read", topic="news")
@@ -120,7 +120,7 @@ def test_reader_without_ack_reads_but_does_not_acknowledge(tmp_path: Path) -> No
     run(test())
 
 
-def test_denied_reader_ends_when_its_rule_is_removed(tmp_path: Path) -> None:
+def test_reader_ends_when_its_rule_is_removed(tmp_path: Path) -> None:
     async def test() -> None:
         async with secured(tmp_path) as (address, root):
             await root.access.allow("ann", "read", "ack", topic="news")
@@ -194,7 +194,7 @@ def test_expired_token_does_not_log_in(tmp_path: Path) -> None:
 
 
 def test_client_name_must_belong_to_the_user(tmp_path: Path) -> None:
-    """SEC-2: no user ousts the client of another."""
+    """SEC-2: no user can fence a client of another user."""
 
     async def test() -> None:
         async with secured(tmp_path) as (address, root):
@@ -210,7 +210,7 @@ def test_client_name_must_belong_to_the_user(tmp_path: Path) -> None:
     run(test())
 
 
-def test_changed_password_counts(tmp_path: Path) -> None:
+def test_only_the_new_password_works_after_a_change(tmp_path: Path) -> None:
     async def test() -> None:
         async with secured(tmp_path) as (address, root):
             await root.access.add_user("ann", "rose")
@@ -224,7 +224,7 @@ def test_changed_password_counts(tmp_path: Path) -> None:
     run(test())
 
 
-def test_rule_for_everyone_lets_clients_in_without_a_login(tmp_path: Path) -> None:
+def test_rule_for_everyone_admits_clients_without_a_login(tmp_path: Path) -> None:
     async def test() -> None:
         async with secured(tmp_path) as (address, root):
             await root.access.allow("*", "read", "put", "ack", topic="public")

@@ -1,4 +1,4 @@
-"""Acknowledgements, nacks and seeks, and the messages that they deliver again."""
+"""Acks, nacks and seeks decide which messages are delivered again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_next_get_acknowledges_earlier_messages(tmp_path: Path) -> None:
     run(story())
 
 
-def test_explicit_acks_only(tmp_path: Path) -> None:
+def test_only_explicit_acks_move_the_cursor_without_auto_ack(tmp_path: Path) -> None:
     """SVC-3"""
 
     async def story() -> None:
@@ -59,7 +59,7 @@ def test_explicit_acks_only(tmp_path: Path) -> None:
     run(story())
 
 
-def test_nack_acknowledges_nothing_and_delivered_messages_stay_marked(tmp_path: Path) -> None:
+def test_nack_acknowledges_nothing_and_redelivered_messages_are_marked(tmp_path: Path) -> None:
     """SVC-3, SVC-4: a nack acknowledges no message before it."""
 
     async def story() -> None:
@@ -125,7 +125,7 @@ def test_nack_wakes_a_waiting_get(tmp_path: Path) -> None:
 
 
 def test_late_nack_raises_an_error_with_a_remedy(tmp_path: Path) -> None:
-    """SVC-3 SVC-7: the next get acknowledges, even if no message arrives."""
+    """SVC-3 SVC-7: the next get acknowledges the message, even if no other message arrives."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -140,14 +140,14 @@ def test_late_nack_raises_an_error_with_a_remedy(tmp_path: Path) -> None:
             await client.put("t", b"b")
             after = await waiting
             assert after is not None
-            topic.nack(after)  # it is the last that was asked for
+            topic.nack(after)  # no later get has acknowledged it
             with pytest.raises(errors.InvalidArgument, match="not delivered yet"):
                 topic.nack(after)
 
     run(story())
 
 
-def test_seek_accepts_an_offset_the_earliest_and_new_messages(tmp_path: Path) -> None:
+def test_seek_accepts_an_offset_a_time_earliest_and_new(tmp_path: Path) -> None:
     """SVC-1"""
 
     async def story() -> None:
@@ -175,7 +175,7 @@ def test_seek_accepts_an_offset_the_earliest_and_new_messages(tmp_path: Path) ->
     run(story())
 
 
-def test_another_client_may_seek_a_subscription_in_use(tmp_path: Path) -> None:
+def test_another_client_can_seek_a_subscription_in_use(tmp_path: Path) -> None:
     """SVC-3"""
 
     async def story() -> None:
@@ -192,7 +192,7 @@ def test_another_client_may_seek_a_subscription_in_use(tmp_path: Path) -> None:
     run(story())
 
 
-def test_next_reader_gets_possible_redeliveries_marked(tmp_path: Path) -> None:
+def test_next_reader_gets_redelivered_messages_marked(tmp_path: Path) -> None:
     """SVC-4 SVC-11"""
 
     async def story() -> None:
@@ -294,7 +294,7 @@ async def ask_by_get_many(topic: Subscription, handled: Handled) -> None:
 def test_idle_consumer_has_no_lag(
     consume: Callable[[Subscription, Handled], Awaitable[None]], tmp_path: Path
 ) -> None:
-    """SVC-3: it asks for the next message, so it is done with the last one."""
+    """SVC-3: a consumer that asks for the next message has finished the last one."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -329,7 +329,7 @@ def test_idle_blocking_consumer_has_no_lag(tmp_path: Path) -> None:
 
 
 def test_empty_get_acknowledges_earlier_messages(tmp_path: Path) -> None:
-    """SVC-3: also with nothing to wait for."""
+    """SVC-3: even if the get does not wait."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -348,8 +348,8 @@ def test_empty_get_acknowledges_earlier_messages(tmp_path: Path) -> None:
     run(story())
 
 
-def test_message_in_hand_is_not_acknowledged(tmp_path: Path) -> None:
-    """SVC-3: its handling may take hours, and fail."""
+def test_message_being_processed_is_not_acknowledged(tmp_path: Path) -> None:
+    """SVC-3: processing may take hours, and fail."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -372,8 +372,8 @@ def test_message_in_hand_is_not_acknowledged(tmp_path: Path) -> None:
     run(story())
 
 
-def test_cancelled_consumer_redelivers_nothing(tmp_path: Path) -> None:
-    """SVC-3: it was waiting, so it had finished all delivered messages."""
+def test_idle_consumer_has_no_lag_after_it_is_cancelled(tmp_path: Path) -> None:
+    """SVC-3: the consumer was waiting, so it had finished all delivered messages."""
 
     async def story() -> None:
         async with serving(tmp_path) as node:

@@ -1,4 +1,4 @@
-"""docs/api.md has every call, every option and every error, and no other."""
+"""docs/api.md lists exactly the calls, options and errors of the library."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_calls_are_documented_with_their_parameters(kind: type, hidden: set[str]
         if name.startswith("_") or name in hidden:
             continue
         call = re.search(rf"`{name}\((?P<parameters>.*?)\)`", reported)
-        assert call, f"{name} is not in the page"
+        assert call, f"{name} is not documented"
         parameters = [each.split("=")[0].strip() for each in call["parameters"].split(", ") if each]
         assert parameters == list(inspect.signature(member).parameters)[1:]
 

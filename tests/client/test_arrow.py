@@ -1,4 +1,4 @@
-"""A topic as a stream of Arrow batches, without Spark."""
+"""A client reads a topic as a stream of Arrow batches, without Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_batches_have_all_messages_with_all_columns(client: blocking.Client) -> 
     assert (first["topic"], first["key"], first["headers"]) == ("t", b"k", [("h", b"v")])
 
 
-def test_range_columns_and_batch_size_are_as_asked(client: blocking.Client) -> None:
+def test_offset_range_columns_and_batch_size_can_be_chosen(client: blocking.Client) -> None:
     reader = read_arrow(
         "t", client, start=oncecast.from_offset(5), until=30, columns=["offset", "value"], rows=10
     )
@@ -66,7 +66,7 @@ def test_following_reader_gets_new_messages_and_ends_at_its_limit(client: blocki
     assert found[99:] == [b"99", b"a", b"b", b"c"]
 
 
-def test_reader_by_address_closes_its_connection(client: blocking.Client) -> None:
+def test_reader_opened_by_address_closes_its_connection(client: blocking.Client) -> None:
     address = client.node_of("t")
     threads = set(threading.enumerate())
     reader = read_arrow("t", address, rows=1)
@@ -83,7 +83,7 @@ def test_reader_by_address_closes_its_connection(client: blocking.Client) -> Non
     assert set(threading.enumerate()) == threads
 
 
-def test_read_of_lost_or_missing_messages_raises(client: blocking.Client) -> None:
+def test_read_outside_the_topic_or_of_a_recreated_topic_raises(client: blocking.Client) -> None:
     with pytest.raises(errors.OutOfRange, match="offset 200 of topic 't'"):
         read_arrow("t", client, until=200).read_all()
     with pytest.raises(errors.OutOfRange, match="offset 200 of topic 't'"):
@@ -111,7 +111,7 @@ def test_missing_pyarrow_is_reported_with_the_package_to_install(
         read_arrow("t", client)
 
 
-def test_error_of_the_node_reaches_the_reader_of_a_c_stream(client: blocking.Client) -> None:
+def test_error_of_the_node_is_raised_by_an_arrow_c_stream(client: blocking.Client) -> None:
     stream = pa.RecordBatchReader.from_stream(read_arrow("t", client, until=200))
     with pytest.raises(pa.ArrowInvalid, match="offset 200 of topic 't'"):
         stream.read_all()

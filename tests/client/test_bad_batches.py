@@ -1,4 +1,4 @@
-"""Batches that a reader cannot open: they fail one reader, and nothing else."""
+"""An unreadable batch fails only the reader that gets it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGE = b"x" * 5000  # smaller batches are not compressed
 async def compressed_and_plain(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[str, Client]]:
-    """Run with a client without zstandard; `packed` has a compressed and a plain message."""
+    """Yield a client without zstandard. The topic `packed` has a compressed and plain messages."""
     async with serving(path) as node:
         async with oncecast.connect(node, name="writer", zstd=3) as writer:
             await writer.create_topic("packed", oncecast.Policy(keep_all=True))
@@ -33,7 +33,7 @@ async def compressed_and_plain(
                 yield node, reader
 
 
-def test_without_zstandard_only_reading_a_compressed_topic_fails(
+def test_client_without_zstandard_fails_only_at_compressed_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVC-7 SVC-10"""
@@ -63,7 +63,7 @@ def test_without_zstandard_only_reading_a_compressed_topic_fails(
     run(story())
 
 
-def test_scan_names_the_offsets_that_it_cannot_read(
+def test_scan_error_names_the_unreadable_offsets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVC-7 SVC-10"""

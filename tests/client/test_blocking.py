@@ -1,4 +1,4 @@
-"""The blocking face: the same names, without a loop."""
+"""The blocking client has the interface of the async client, without an event loop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def public(kind: type) -> dict[str, list[str]]:
         ),
     ],
 )
-def test_blocking_and_async_client_have_the_same_names(
+def test_blocking_and_async_clients_have_the_same_methods(
     one: type, other: type, apart: set[str]
 ) -> None:
     wanted = {name: reported for name, reported in public(one).items() if name not in apart}
@@ -58,7 +58,7 @@ def test_close_without_ack_leaves_the_last_message_to_the_next_reader(
     assert (again.value, again.offset, again.redelivered) == (first.value, first.offset, True)
 
 
-def test_blocking_client_puts_and_gets_without_a_loop(tmp_path: Path) -> None:
+def test_blocking_client_puts_and_gets_without_an_event_loop(tmp_path: Path) -> None:
     """SVC-1 SVC-12"""
     with blocking.embedded(tmp_path) as client:
         topic = client.subscribe("t")
@@ -103,7 +103,7 @@ def test_blocking_client_acks_nacks_seeks_and_closes(tmp_path: Path) -> None:
         assert client.delete_topic("t")
 
 
-def test_blocking_client_raises_errors_of_the_async_client(tmp_path: Path) -> None:
+def test_blocking_client_raises_the_errors_of_the_async_client(tmp_path: Path) -> None:
     """SVC-7"""
     with blocking.embedded(tmp_path) as client:
         with pytest.raises(errors.NotSubscribed):
@@ -119,7 +119,7 @@ def test_blocking_client_raises_errors_of_the_async_client(tmp_path: Path) -> No
         pass
 
 
-def test_every_call_of_a_closed_client_raises_closed(tmp_path: Path) -> None:
+def test_every_call_of_an_unopened_client_raises_closed(tmp_path: Path) -> None:
     """SVC-7"""
     client = blocking.connect()
     asks: list[Callable[[], object]] = [
@@ -136,7 +136,7 @@ def test_every_call_of_a_closed_client_raises_closed(tmp_path: Path) -> None:
     client.close()
 
 
-def test_threads_may_share_a_client(tmp_path: Path) -> None:
+def test_threads_can_share_a_client(tmp_path: Path) -> None:
     """SVC-2"""
     with blocking.embedded(tmp_path) as client:
         topic = client.subscribe("t")
@@ -159,7 +159,7 @@ def test_threads_may_share_a_client(tmp_path: Path) -> None:
         assert seen == dict.fromkeys(range(4), 200)
 
 
-def test_unknown_option_is_refused_at_once(tmp_path: Path) -> None:
+def test_unknown_option_is_refused_before_a_node_starts(tmp_path: Path) -> None:
     """SVC-7"""
     with pytest.raises(TypeError, match="foo"):
         blocking.connect(foo=1)  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""The asynchronous client against a real node, in one process and over real sockets."""
+"""The async client works with a real node, embedded and over real sockets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_get_of_an_empty_topic_returns_none_or_an_empty_list(tmp_path: Path) -> 
     run(story())
 
 
-def test_get_without_a_timeout_returns_stored_messages(tmp_path: Path) -> None:
+def test_get_with_a_zero_timeout_returns_stored_messages(tmp_path: Path) -> None:
     """SVC-4"""
 
     async def story() -> None:
@@ -79,7 +79,7 @@ def test_waiting_subscriber_gets_the_next_message(tmp_path: Path) -> None:
     run(story())
 
 
-def test_puts_of_one_loop_turn_share_a_batch_in_order(tmp_path: Path) -> None:
+def test_concurrent_puts_are_stored_in_order(tmp_path: Path) -> None:
     """SVC-2"""
 
     async def story() -> None:
@@ -116,7 +116,7 @@ def test_mixed_puts_keep_their_order(tmp_path: Path) -> None:
     run(story())
 
 
-def test_many_large_puts_are_split_into_batches(tmp_path: Path) -> None:
+def test_large_put_many_arrives_complete_and_in_order(tmp_path: Path) -> None:
     """SVC-2 SVC-3"""
 
     async def story() -> None:
@@ -154,7 +154,7 @@ def test_repeated_subscribe_and_unsubscribe_change_nothing(tmp_path: Path) -> No
     run(story())
 
 
-def test_receipt_shows_whether_the_message_is_kept(tmp_path: Path) -> None:
+def test_receipt_tells_whether_the_message_is_kept(tmp_path: Path) -> None:
     """SVC-5"""
 
     async def story() -> None:

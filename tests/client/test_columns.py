@@ -1,4 +1,4 @@
-"""PIPE-1: slices become one Arrow batch that equals their single batches."""
+"""PIPE-1: slices are joined into one Arrow batch with the same rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def slice_of(data: bytes, offset: int, producer: str = "p", skip: int = 0, count
     ],
     ids=["one", "alike", "parts", "unlike", "last"],
 )
-def test_joined_slices_equal_single_slices(slices: list[Slice]) -> None:
+def test_joined_slices_have_the_rows_of_the_single_slices(slices: list[Slice]) -> None:
     apart = pa.Table.from_batches([each.to_arrow().select(NAMES) for each in slices])
     together = joined(slices, NAMES)
     together.validate(full=True)
@@ -50,7 +50,7 @@ def test_damaged_batch_is_rejected() -> None:
         joined([slice_of(damaged, 0)], NAMES)
 
 
-def test_messages_before_a_damaged_batch_are_read_and_the_error_names_its_offsets() -> None:
+def test_messages_before_a_damaged_batch_are_read_before_the_error() -> None:
     damaged = bytes([*PLAIN[:-9], PLAIN[-9] ^ 1, *PLAIN[-8:]])
     slices = [slice_of(PLAIN, 0), slice_of(RICH, 3), slice_of(damaged, 6), slice_of(PLAIN, 9)]
     found = batches(slices, ["offset"])
@@ -59,6 +59,6 @@ def test_messages_before_a_damaged_batch_are_read_and_the_error_names_its_offset
         next(found)
 
 
-def test_batches_are_cut_after_enough_messages() -> None:
+def test_batches_end_after_the_requested_number_of_rows() -> None:
     slices = [slice_of(PLAIN, 3 * number) for number in range(4)]
     assert [len(each) for each in batches(slices, ["offset"], rows_max=5)] == [6, 6]

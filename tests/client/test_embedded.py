@@ -1,4 +1,4 @@
-"""A node in this process, and directories with which it cannot run."""
+"""An embedded node reports damaged directories and failed disks."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def test_damaged_directory_is_reported_at_every_start(
 def test_failed_disk_of_the_node_fails_all_waiting_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SVC-10: it stops, and no call waits forever."""
+    """SVC-10: the node stops, and no call waits forever."""
 
     def failing(file: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with (
-        pytest.raises(errors.StateUnusable, match="fsync failed"),  # at its end, too
+        pytest.raises(errors.StateUnusable, match="fsync failed"),  # also when the client closes
         blocking.embedded(tmp_path) as client,
     ):
         sub = client.subscribe("t", "s")

@@ -20,7 +20,7 @@ from oncecast.storage.journal import Journal
 from tests.client.serving import run
 
 
-def test_put_to_a_full_disk_reports_it_and_is_stored_when_space_is_free(tmp_path: Path) -> None:
+def test_put_to_a_full_disk_raises_and_is_stored_when_space_is_free(tmp_path: Path) -> None:
     """SVC-7: the message stays in flight and must not be put again."""
 
     async def story() -> None:
@@ -47,7 +47,7 @@ def test_put_to_a_full_disk_reports_it_and_is_stored_when_space_is_free(tmp_path
 
 
 def test_put_without_a_timeout_does_not_wait_forever_for_a_full_disk(tmp_path: Path) -> None:
-    """SVC-7: the client's timeout limits it, and the message stays in flight."""
+    """SVC-7: the timeout of the client applies, and the message stays in flight."""
 
     async def story() -> None:
         async with (
@@ -67,7 +67,7 @@ def test_put_without_a_timeout_does_not_wait_forever_for_a_full_disk(tmp_path: P
             patient = asyncio.create_task(client.put("t", b"four", timeout=20.0))
             with pytest.raises(errors.Overloaded):
                 await client.flush()
-            assert not patient.done()  # it has its own timeout
+            assert not patient.done()  # this put has its own timeout
             gateway.free_disk_bytes = there_is
             assert (await patient).offset == 4
             await client.flush()
@@ -79,7 +79,7 @@ def test_put_without_a_timeout_does_not_wait_forever_for_a_full_disk(tmp_path: P
 def test_idle_node_notices_free_disk_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """SVC-10: otherwise only a refused publisher would check for it."""
+    """SVC-10: otherwise the node would check only after a refused put."""
     allocate, full = os.posix_fallocate, [False]
 
     def full_or_not(file: int, start: int, size: int) -> None:
@@ -96,7 +96,7 @@ def test_idle_node_notices_free_disk_space(
             await client.create_topic("t", oncecast.Policy(keep_all=True))
             full[0] = True
             puts = 0
-            while not await refused(client):  # the node may have allocated the next segment before
+            while not await refused(client):  # the node may have allocated the next segment
                 client.put_nowait("t", bytes(1 << 20))
                 puts += 1
             full[0] = False
@@ -112,7 +112,7 @@ def test_idle_node_notices_free_disk_space(
 
 
 async def refused(client: oncecast.Client) -> bool:
-    """Return whether the node reports a full disk; it may not answer yet."""
+    """Return whether the node reports a full disk. It may not have answered yet."""
     try:
         await client.flush(timeout=0.2)
     except errors.Overloaded as full:
@@ -122,7 +122,7 @@ async def refused(client: oncecast.Client) -> bool:
     return False
 
 
-def test_leader_with_a_full_disk_hands_over_and_puts_are_stored(tmp_path: Path) -> None:
+def test_leader_with_a_full_disk_hands_over_so_that_puts_are_stored(tmp_path: Path) -> None:
     """SVC-10: the other members have space."""
 
     async def story() -> None:

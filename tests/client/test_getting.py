@@ -1,4 +1,4 @@
-"""Getting messages that are there now; the wait ends even if the node dies."""
+"""Calls that get messages end in time, even if the node is down."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from oncecast.node.server import Server
 from tests.client.serving import run
 
 
-def test_get_without_a_timeout_fails_when_the_node_is_down(tmp_path: Path) -> None:
-    """SVC-4 SVC-7: a message that the topic holds and that does not arrive raises TimedOut."""
+def test_get_with_a_zero_timeout_fails_when_the_node_is_down(tmp_path: Path) -> None:
+    """SVC-4 SVC-7: TimedOut is raised if a stored message does not arrive."""
 
     async def story() -> None:
         async with Server(Settings(data=str(tmp_path), listen="127.0.0.1:0")) as server:
             client = await oncecast.connect(server.me, name="me", timeout=0.2).__aenter__()
             topic = await client.subscribe("t")
-            await client.put_many("t", [bytes(1_000_000)] * 12)  # more than is read ahead
+            await client.put_many("t", [bytes(1_000_000)] * 12)  # more than the client reads ahead
             assert await topic.get(timeout=0) is not None
         got = 1
         with pytest.raises(errors.TimedOut):
@@ -36,7 +36,7 @@ def test_get_without_a_timeout_fails_when_the_node_is_down(tmp_path: Path) -> No
 
 
 def test_messages_dropped_during_a_read_are_reported(tmp_path: Path) -> None:
-    """SVC-4 SVC-9: also when nothing is left behind them."""
+    """SVC-4 SVC-9: even if no message follows them."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -54,7 +54,7 @@ def test_messages_dropped_during_a_read_are_reported(tmp_path: Path) -> None:
     run(story())
 
 
-def test_attach_without_a_leader_times_out_with_a_reason(tmp_path: Path) -> None:
+def test_read_without_a_leader_raises_no_quorum(tmp_path: Path) -> None:
     """SVC-7 REP-5"""
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""Readers and clients close in time and leave nothing behind."""
+"""Readers and clients close in time and release all resources."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_deleted_topic_can_be_subscribed_to_again(tmp_path: Path) -> None:
     run(story())
 
 
-def test_client_can_subscribe_again_after_another_client_unsubscribed_it(tmp_path: Path) -> None:
+def test_client_can_subscribe_again_after_another_client_unsubscribed(tmp_path: Path) -> None:
     """SVC-5 SVC-6"""
 
     async def story() -> None:
@@ -53,7 +53,7 @@ def test_client_can_subscribe_again_after_another_client_unsubscribed_it(tmp_pat
 
 
 def test_subscription_can_be_read_again_after_a_cancelled_close(tmp_path: Path) -> None:
-    """SVC-3: late messages of the old reader do not end the new one."""
+    """SVC-3: late messages of the old reader do not end the new reader."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -75,7 +75,7 @@ def test_subscription_can_be_read_again_after_a_cancelled_close(tmp_path: Path) 
     run(story())
 
 
-def test_subscribe_during_a_close_returns_another_object(tmp_path: Path) -> None:
+def test_subscribe_during_a_close_returns_a_working_subscription(tmp_path: Path) -> None:
     """SVC-5"""
 
     async def story() -> None:
@@ -91,7 +91,7 @@ def test_subscribe_during_a_close_returns_another_object(tmp_path: Path) -> None
     run(story())
 
 
-def test_subscription_cannot_be_open_with_different_options(tmp_path: Path) -> None:
+def test_open_subscription_cannot_be_opened_with_other_options(tmp_path: Path) -> None:
     """SVC-7: options that cannot be applied are refused, not ignored."""
 
     async def story() -> None:
@@ -107,8 +107,8 @@ def test_subscription_cannot_be_open_with_different_options(tmp_path: Path) -> N
     run(story())
 
 
-def test_close_returns_although_the_node_is_down(tmp_path: Path) -> None:
-    """SVC-7: also if it never answered a reader."""
+def test_close_returns_even_if_the_node_is_down(tmp_path: Path) -> None:
+    """SVC-7: even if the node never answered a reader."""
 
     async def story() -> None:
         async with serving(tmp_path) as node:
@@ -162,7 +162,7 @@ def test_cancelled_close_releases_all_resources(tmp_path: Path) -> None:
     run(story())
 
 
-def test_failed_put_does_not_keep_the_client_from_closing(tmp_path: Path) -> None:
+def test_client_closes_after_a_failed_put(tmp_path: Path) -> None:
     """SVC-3 SVC-7: the last message is redelivered, because its result may not be stored."""
 
     async def story() -> None:
@@ -183,7 +183,7 @@ def test_failed_put_does_not_keep_the_client_from_closing(tmp_path: Path) -> Non
     run(story())
 
 
-def test_client_can_be_awaited_and_raises_closed_before(tmp_path: Path) -> None:
+def test_client_raises_closed_until_it_is_awaited(tmp_path: Path) -> None:
     """SVC-7"""
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""The client library without any one of its rules fails a test."""
+"""A test fails if any rule of the client library is removed."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tests.mutants import Mutant, exact, must_be_noticed, replaced
 pytestmark = pytest.mark.mutants
 
 RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
-    "failed build not told": (
+    "failed build not reported": (
         unpackable.test_flush_raises_if_a_batch_cannot_be_built,
         Putting, "_cut", "self._refused(parcel, OncecastError(message))", "pass",
     ),
-    "only some errors of gathered puts told": (
-        unpackable.test_flush_raises_any_error_of_the_headers_of_a_gathered_message,
+    "only some errors of gathered puts reported": (
+        unpackable.test_flush_raises_errors_of_the_headers_of_a_gathered_message,
         Putting, "put_gathered", "except Exception as", "except (TypeError, ValueError) as",
     ),
-    "message in hand acknowledged": (
-        acknowledging.test_message_in_hand_is_not_acknowledged,
+    "message acknowledged while it is processed": (
+        acknowledging.test_message_being_processed_is_not_acknowledged,
         Subscription, "_ask", "self._slow = NEVER", "pass",
     ),
     "acknowledged message delivered again": (
@@ -41,7 +41,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         persistent, "reader_name",
         "if client.parts.options.durable_name else platform.node()", "",
     ),
-    "persistent reader goes on from the cursor of a killed one": (
+    "persistent reader continues from the cursor of a killed reader": (
         streams.test_persistent_reader_takes_over_from_a_killed_reader,
         persistent.PersistentReader, "_feed", "await subscription.seek(EARLIEST)", "pass",
     ),
@@ -49,7 +49,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         acknowledging.test_empty_get_acknowledges_earlier_messages,
         Subscription, "_ask", "self._inbox.acknowledge_all()", "pass",
     ),
-    "puts taken after the last look": (
+    "puts accepted after the close": (
         unpackable.test_put_nowait_during_a_close_raises,
         Gathering, "put", "if self._closed:", "if False:",
     ),

@@ -1,4 +1,4 @@
-"""Clients that log in: the interface, and the checks on the client's side."""
+"""Clients log in, and check their login before they connect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def serving(path: Path, users: Users) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("login", [{"user": "ann", "password": "tulip"}, {"token": TOKEN}])
-def test_client_logs_in_and_puts(login: dict[str, Any], tmp_path: Path) -> None:
+def test_client_can_put_after_a_login(login: dict[str, Any], tmp_path: Path) -> None:
     """SEC-2"""
 
     async def test() -> None:
@@ -50,7 +50,7 @@ def test_client_logs_in_and_puts(login: dict[str, Any], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "login", [{}, {"user": "ann", "password": "rose"}, {"user": "bob", "password": "tulip"}]
 )
-def test_failed_login_is_raised_at_once(login: dict[str, Any], tmp_path: Path) -> None:
+def test_failed_login_raises_not_authenticated(login: dict[str, Any], tmp_path: Path) -> None:
     """SEC-2"""
 
     async def test() -> None:
@@ -113,12 +113,12 @@ def test_token_is_not_sent_over_a_network_without_tls() -> None:
         {"token": ""},
     ],
 )
-def test_incomplete_login_is_refused_before_anything_connects(login: dict[str, Any]) -> None:
+def test_incomplete_login_is_refused_before_the_client_connects(login: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         oncecast.connect(**login)
 
 
-def test_secrets_do_not_show_in_error_reports() -> None:
+def test_secrets_are_not_part_of_the_repr() -> None:
     """SEC-4"""
     assert "tulip" not in repr(Login("ann", "tulip"))
     assert TOKEN not in repr(Login(token=TOKEN))
@@ -142,7 +142,7 @@ def test_command_takes_its_login_from_options_then_from_the_environment(tmp_path
     assert login_of(arguments(token_file=str(secret)), variables) == Login(token="tulip")
 
 
-def test_command_says_which_secret_is_missing(tmp_path: Path) -> None:
+def test_error_of_a_command_names_the_missing_secret(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.touch()
     for given, reason in (

@@ -1,4 +1,4 @@
-"""Names: a newer client or reader takes over; a client without a name leaves nothing behind."""
+"""A newer client or reader takes over a name. A client without a name leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oncecast.node.server import Server
 from tests.client.serving import run, serving
 
 
-def test_older_of_two_clients_with_one_name_is_fenced(tmp_path: Path) -> None:
+def test_newer_client_with_the_same_name_fences_the_older_client(tmp_path: Path) -> None:
     """SVC-8"""
 
     async def story() -> None:
@@ -55,7 +55,7 @@ def test_fenced_client_does_not_reclaim_its_name(tmp_path: Path) -> None:
     run(story())
 
 
-def test_older_of_two_readers_of_one_subscription_is_fenced(tmp_path: Path) -> None:
+def test_newer_reader_of_a_subscription_fences_the_older_reader(tmp_path: Path) -> None:
     """SVC-8"""
 
     async def story() -> None:
@@ -75,7 +75,7 @@ def test_older_of_two_readers_of_one_subscription_is_fenced(tmp_path: Path) -> N
     run(story())
 
 
-def test_client_without_a_name_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_client_without_a_name_leaves_no_topic_behind(tmp_path: Path) -> None:
     """SVC-8 SVC-9"""
 
     async def story() -> None:

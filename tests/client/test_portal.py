@@ -1,4 +1,4 @@
-"""Puts from any thread reach the loop: none is dropped or overlooked."""
+"""Puts from any thread reach the event loop, and none is dropped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from oncecast.client.portal import Gathering, Portal
 from oncecast.client.putting import Putting
 
 
-def test_put_nowait_waits_for_buffer_space_and_drops_nothing(
+def test_put_nowait_waits_for_buffer_space_and_drops_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVC-2"""
@@ -36,7 +36,7 @@ def test_put_nowait_waits_for_buffer_space_and_drops_nothing(
         assert client.describe("t").next == 301
 
 
-def test_put_nowait_keeps_the_order_while_it_waits(
+def test_put_nowait_preserves_the_order_while_it_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVC-2"""
@@ -52,8 +52,8 @@ def test_put_nowait_keeps_the_order_while_it_waits(
         assert got == list(range(50))
 
 
-def test_put_from_any_thread_wakes_an_idle_loop() -> None:
-    """SVC-2: a put between two others must not rely on their wake-up."""
+def test_put_from_any_thread_wakes_an_idle_event_loop() -> None:
+    """SVC-2: a put after the loop has run must wake the loop again."""
     calls: list[Callable[[], None]] = []
     put: list[Any] = []
 
@@ -118,7 +118,7 @@ def test_flush_raises_the_error_of_an_invalid_message(tmp_path: Path) -> None:
 
 
 class Interrupt:
-    """Send SIGINT until it is handled: just before a thread waits, it is handled late."""
+    """Sends SIGINT until it is handled. A signal just before a thread waits is handled late."""
 
     def __init__(self) -> None:
         self.heard = False
@@ -135,9 +135,7 @@ class Interrupt:
         await asyncio.Event().wait()
 
 
-def test_interrupted_get_takes_nothing_and_a_closed_client_raises_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_get_takes_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SVC-3 SVC-7"""
     with blocking.embedded(tmp_path) as client:
         topic = client.subscribe("t")

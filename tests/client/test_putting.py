@@ -1,4 +1,4 @@
-"""Puts until they are stored: none is dropped, and each outcome is reported correctly."""
+"""No put is dropped before it is stored, and each outcome is reported correctly."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Desk:
         assert len(self.asked) >= batches
 
 
-def test_put_many_waits_for_buffer_space_and_stores_all(
+def test_put_many_waits_for_buffer_space_and_stores_all_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SVC-2: it never stops half-way because too much is in flight."""
+    """SVC-2: too many bytes in flight delay the call, but do not end it."""
     monkeypatch.setattr(putting, "BUFFER_BYTES", 300_000)
 
     async def story() -> None:
@@ -59,7 +59,7 @@ def test_put_many_waits_for_buffer_space_and_stores_all(
     run(story())
 
 
-def test_put_of_a_lone_publisher_is_sent_at_once() -> None:
+def test_single_puts_are_sent_at_once() -> None:
     async def story() -> None:
         desk = Desk()
         for number in range(20):
@@ -74,8 +74,8 @@ def test_put_of_a_lone_publisher_is_sent_at_once() -> None:
 
 
 @pytest.mark.parametrize("before", [0, putting.SINGLES])
-def test_puts_of_one_turn_share_a_batch_if_they_did_before(before: int) -> None:
-    """Only a put after many single ones gets ahead of the rest of its turn, and only once."""
+def test_concurrent_puts_share_a_batch(before: int) -> None:
+    """Only the first put after many single puts is sent in its own batch."""
 
     async def together(desk: Desk, counts: list[int]) -> None:
         first = len(desk.asked)
@@ -94,7 +94,7 @@ def test_puts_of_one_turn_share_a_batch_if_they_did_before(before: int) -> None:
     run(story())
 
 
-def test_put_waits_for_the_end_of_the_turn_while_a_batch_is_in_flight() -> None:
+def test_concurrent_puts_share_a_batch_while_another_is_in_flight() -> None:
     async def story() -> None:
         desk = Desk()
         desk.putting._singles = putting.SINGLES
@@ -126,7 +126,7 @@ def test_put_many_returns_the_receipt_of_its_last_message() -> None:
 
 
 def test_put_many_raises_if_any_of_its_batches_is_refused() -> None:
-    """SVC-7: not only if the last one is."""
+    """SVC-7: even if the last batch is stored."""
 
     async def story() -> None:
         desk = Desk()
@@ -137,13 +137,13 @@ def test_put_many_raises_if_any_of_its_batches_is_refused() -> None:
         desk.store(2, 2)
         with pytest.raises(errors.InvalidTopic):
             await work
-        await desk.putting.flush(None)  # its caller already has the error
+        await desk.putting.flush(None)  # the caller already got the error
 
     run(story())
 
 
 @pytest.mark.parametrize("wrong", [b"abc", ["text"], [b"fine", None]])
-def test_put_many_puts_nothing_if_one_value_is_invalid(wrong: list[bytes]) -> None:
+def test_put_many_stores_no_message_if_one_value_is_invalid(wrong: list[bytes]) -> None:
     """SVC-7"""
 
     async def story() -> None:
@@ -161,7 +161,7 @@ def test_put_many_puts_nothing_if_one_value_is_invalid(wrong: list[bytes]) -> No
 def test_buffer_limit_covers_many_partly_filled_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """SVC-7: while the node is away, the waiting bytes of all topics together are limited."""
+    """SVC-7: while the node is down, the total of waiting bytes of all topics is limited."""
     monkeypatch.setattr(putting, "BUFFER_BYTES", 1_000_000)
 
     async def story() -> None:
@@ -179,7 +179,7 @@ def test_buffer_limit_covers_many_partly_filled_batches(
     run(story())
 
 
-def test_put_that_times_out_stays_in_flight_and_flush_reports_it() -> None:
+def test_put_that_times_out_stays_in_flight_until_flush_reports_it() -> None:
     """SVC-2: a second put would store another message, and the error warns about it."""
 
     async def story() -> None:
@@ -200,7 +200,7 @@ def test_put_that_times_out_stays_in_flight_and_flush_reports_it() -> None:
     run(story())
 
 
-def test_put_without_buffer_space_in_time_is_not_sent(
+def test_put_that_times_out_without_buffer_space_is_not_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SVC-7: the error names the messages that may be put again."""
@@ -218,8 +218,8 @@ def test_put_without_buffer_space_in_time_is_not_sent(
     run(story())
 
 
-def test_batches_respect_the_limit_of_the_node(tmp_path: Path) -> None:
-    """SVC-2 SVC-7: its limit is known from the first message on."""
+def test_batches_respect_the_size_limit_of_the_node(tmp_path: Path) -> None:
+    """SVC-2 SVC-7: the client knows the limit before the first message."""
     most = 20_000
     large = most - 100
 

@@ -42,8 +42,8 @@ REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
     ),
     "large key": (errors.PayloadTooLarge, lambda client: client.put("t", b"x", key=bytes(70_000))),
     "unknown topic": (errors.NoSuchTopic, lambda client: client.describe("nowhere")),
-    "topic that is read and not there": (errors.NoSuchTopic, lambda client: client.get("nowhere")),
-    "policy of another kind": (
+    "read of an unknown topic": (errors.NoSuchTopic, lambda client: client.get("nowhere")),
+    "invalid policy": (
         errors.InvalidArgument,
         lambda client: client.create_topic("t", oncecast.Policy(drop_unread=True)),
     ),
@@ -55,7 +55,7 @@ REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
         errors.InvalidArgument,
         lambda client: client.subscribe("t", start=oncecast.from_offset(2**70)),
     ),
-    "time that will never come": (
+    "time out of range": (
         errors.InvalidArgument,
         lambda client: client.seek("t", "s", oncecast.from_time(1e30)),
     ),
@@ -93,7 +93,7 @@ REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
     "no topic": (errors.InvalidTopic, lambda client: client.put(None, b"x")),
     "topic of bytes": (errors.InvalidTopic, lambda client: client.subscribe(b"t")),
     "subscription that is a number": (errors.InvalidName, lambda client: client.read("t", 5)),
-    "offset that is not there": (
+    "offset beyond the end": (
         errors.OutOfRange,
         lambda client: client.subscribe("t", "s", start_at=7),
     ),
@@ -170,15 +170,15 @@ def test_full_buffer_refuses_put_nowait_and_lets_put_wait(
         (7, "topic name is 7, not a str"),
     ],
 )
-def test_error_says_what_is_wrong_with_a_topic_name(name: object, fault: str) -> None:
+def test_error_explains_why_a_topic_name_is_invalid(name: object, fault: str) -> None:
     """SVC-8"""
     with pytest.raises(errors.InvalidTopic) as refused:
         check_topic(name)
     assert str(refused.value) == f"{fault}; use 1 to 255 bytes of UTF-8"
 
 
-def test_empty_name_is_refused() -> None:
-    """SVC-7 SVC-8: leave the name out to have none."""
+def test_empty_or_long_client_name_is_refused() -> None:
+    """SVC-7 SVC-8: a client without a name omits the option."""
     for name in ("", "x" * 256):
         with pytest.raises(errors.InvalidName, match="client"):
             oncecast.connect(name=name)
@@ -193,13 +193,13 @@ def test_empty_name_is_refused() -> None:
         ({"connect_timeout": -1.0}, "connect_timeout is -1.0"),
     ],
 )
-def test_wrong_option_is_named(options: dict[str, Any], fact: str) -> None:
+def test_error_names_the_invalid_option(options: dict[str, Any], fact: str) -> None:
     """SVC-7"""
     with pytest.raises(errors.InvalidArgument, match=fact):
         oncecast.connect(**options)
 
 
-def test_argument_of_a_wrong_type_is_named(tmp_path: Path) -> None:
+def test_error_names_the_argument_of_a_wrong_type(tmp_path: Path) -> None:
     """SVC-7"""
     wrong: Any = "x"
 
@@ -218,7 +218,7 @@ def test_argument_of_a_wrong_type_is_named(tmp_path: Path) -> None:
     run(story())
 
 
-def test_timeout_and_count_of_a_wrong_type_are_named(tmp_path: Path) -> None:
+def test_error_names_a_timeout_or_count_of_a_wrong_type(tmp_path: Path) -> None:
     """SVC-7"""
     wrong: Any = "x"
 
@@ -296,7 +296,7 @@ def test_closed_client_raises_closed(tmp_path: Path) -> None:
         ("policy is None; use a Policy", lambda c: c.set_policy("t", None)),
     ],
 )
-def test_start_or_policy_of_another_type_names_the_right_ones(
+def test_error_names_the_valid_values_of_start_and_policy(
     text: str, ask: Any, tmp_path: Path
 ) -> None:
     async def story() -> None:

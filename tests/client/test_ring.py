@@ -1,4 +1,4 @@
-"""A client of a ring with two groups, while a topic moves between them."""
+"""A client of a ring with two groups follows a topic that moves between them."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def replica(host: Runtime, group: str, path: Path) -> Runtime:
     return Runtime(stack, me=me, journal=journal, clients=FRAMES, primary=host)
 
 
-def test_client_finds_its_topics_and_follows_their_moves(tmp_path: Path) -> None:
-    """SVC-2 SVC-3 SVC-13: it was given one process, and needs no knowledge of groups."""
+def test_client_finds_its_topics_and_follows_them_to_another_group(tmp_path: Path) -> None:
+    """SVC-2 SVC-3 SVC-13: the client knows one process, and no groups."""
 
     async def test() -> None:
         async with (

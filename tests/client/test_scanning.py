@@ -1,4 +1,4 @@
-"""PIPE-1: a topic is read without a subscription, from anywhere to anywhere."""
+"""PIPE-1: a scan reads any offset range of a topic without a subscription."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEEP = Policy(age_us=3_600_000_000)
 
 
 def embedded(story: Callable[[oncecast.Client], Awaitable[None]]) -> Callable[[Path], None]:
-    """Run a test with its own node."""
+    """Run a test with its own embedded node."""
 
     async def tell(path: Path) -> None:
         async with oncecast.embedded(path) as client:
@@ -31,7 +31,7 @@ def embedded(story: Callable[[oncecast.Client], Awaitable[None]]) -> Callable[[P
     def test(tmp_path: Path) -> None:
         run(tell(tmp_path))
 
-    del test.__wrapped__  # pytest would ask that for its arguments
+    del test.__wrapped__  # pytest would take its arguments for fixtures
     return test
 
 
@@ -91,7 +91,7 @@ async def test_scan_moves_no_cursor_and_sees_unread_messages(
 
 
 @embedded
-async def test_locate_finds_offsets_by_time_and_both_ends(client: oncecast.Client) -> None:
+async def test_locate_finds_offsets_by_time_and_at_both_ends(client: oncecast.Client) -> None:
     """PIPE-3"""
     await filled(client, 3)
     message = (await anext(aiter(client.scan("t", from_offset(1))))).messages()[0]
@@ -146,7 +146,7 @@ async def test_scan_stops_if_the_topic_is_recreated(client: oncecast.Client) -> 
         await values(client, topic_id=topic_id)
 
 
-def test_blocking_scan_returns_the_same_and_can_be_abandoned(tmp_path: Path) -> None:
+def test_blocking_scan_returns_all_messages_and_can_be_abandoned(tmp_path: Path) -> None:
     with blocking.embedded(tmp_path) as client:
         client.create_topic("t", KEEP)
         client.put_many("t", numbers(0, 10))

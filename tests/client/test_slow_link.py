@@ -1,4 +1,4 @@
-"""A slow link that makes progress: a large message takes its time, and is sent once."""
+"""A large message is sent once over a slow link that makes progress."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUE = bytes(1_500_000)
 
 
 class SlowLink:
-    """A proxy that lets little through at a time."""
+    """A proxy that limits the bytes per second."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -46,7 +46,7 @@ class SlowLink:
 
 @asynccontextmanager
 async def slow_link(node: str) -> AsyncIterator[str]:
-    """Yield an address at which that node is reached slowly."""
+    """Yield the address of a slow proxy for the node."""
     server = await asyncio.start_server(SlowLink(node).accept, "127.0.0.1", 0, limit=PIECE)
     async with server:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"

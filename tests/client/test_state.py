@@ -1,4 +1,4 @@
-"""A publisher that restarts: its messages are stored once, even after a crash."""
+"""The messages of a restarted publisher are stored once, even after a crash."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_client_name_is_stored_in_the_state_directory(tmp_path: Path) -> None:
     run(story())
 
 
-def test_state_directory_is_locked_by_one_process(tmp_path: Path) -> None:
+def test_state_directory_can_be_used_by_only_one_client(tmp_path: Path) -> None:
     """SVC-8"""
 
     async def story() -> None:
@@ -65,7 +65,7 @@ def test_embedded_node_locks_its_directory(tmp_path: Path) -> None:
 
 
 def test_damaged_state_directory_raises_an_error_with_a_remedy(tmp_path: Path) -> None:
-    """SVC-7: a client has no peers to be refilled from."""
+    """SVC-7: a client has no peers to restore its state from."""
 
     async def story() -> None:
         me = tmp_path / "me"

@@ -1,4 +1,4 @@
-"""Clients of a node with TLS: by certificate, by password, and refused without either."""
+"""Clients of a node with TLS log in by certificate or password, and are refused otherwise."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def serving(path: Path, authority: Authority, users: Users | None, **settings: A
     return Server(made, logins=users)
 
 
-def test_client_certificate_is_a_login(authority: Authority, tmp_path: Path) -> None:
+def test_client_certificate_counts_as_a_login(authority: Authority, tmp_path: Path) -> None:
     """SEC-2"""
 
     async def test() -> None:
@@ -48,7 +48,7 @@ def test_client_certificate_is_a_login(authority: Authority, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("ca", ["optional", "none"])
-def test_node_with_tls_works_without_certificates_of_clients(
+def test_clients_without_a_certificate_can_log_in_with_a_password(
     ca: str, authority: Authority, tmp_path: Path
 ) -> None:
     """SEC-2"""
@@ -81,7 +81,9 @@ def test_client_without_a_certificate_is_refused_by_default(
     run(test())
 
 
-def test_client_without_tls_is_told_to_use_it(authority: Authority, tmp_path: Path) -> None:
+def test_error_of_a_client_without_tls_names_the_tls_option(
+    authority: Authority, tmp_path: Path
+) -> None:
     """SEC-2"""
 
     async def test() -> None:
@@ -94,7 +96,9 @@ def test_client_without_tls_is_told_to_use_it(authority: Authority, tmp_path: Pa
     run(test())
 
 
-def test_client_with_another_authority_is_told_so(authority: Authority, tmp_path: Path) -> None:
+def test_error_of_a_client_with_another_authority_names_the_certificate(
+    authority: Authority, tmp_path: Path
+) -> None:
     """SEC-2"""
 
     async def test() -> None:

@@ -1,4 +1,4 @@
-"""Messages that cannot be packed: the next call of the application reports them."""
+"""Messages that cannot be encoded are reported by the next call of the application."""
 
 from __future__ import annotations
 
@@ -33,16 +33,14 @@ OPENERS: dict[str, Callable[..., object]] = {
 
 @pytest.mark.parametrize("opener", OPENERS)
 @pytest.mark.parametrize("level", [23, 99, "3", 2.5])
-def test_connect_rejects_a_level_that_zstd_does_not_have(
-    opener: str, level: object, tmp_path: Path
-) -> None:
+def test_connect_rejects_an_invalid_zstd_level(opener: str, level: object, tmp_path: Path) -> None:
     """SVC-7"""
     with pytest.raises(errors.InvalidArgument, match=r"zstd level is .* from 1 to 22"):
         OPENERS[opener](tmp_path, zstd=level)
 
 
 @pytest.mark.parametrize("opener", OPENERS)
-def test_connect_rejects_compression_without_the_package(
+def test_connect_rejects_compression_without_the_zstandard_package(
     opener: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVC-7"""
@@ -91,15 +89,15 @@ def test_put_raises_if_its_batch_cannot_be_built(monkeypatch: pytest.MonkeyPatch
         for work in (desk.putting.put("bad", b"x"), desk.putting.put_many("bad", [b"x"], None)):
             with pytest.raises(errors.OncecastError, match="cannot pack"):
                 await work
-        await desk.putting.flush(None)  # both callers got the error
+        await desk.putting.flush(None)  # both callers already got the error
 
     run(story())
 
 
-def test_batch_that_cannot_be_built_after_an_answer_breaks_nothing_else(
+def test_batch_that_cannot_be_built_does_not_block_other_topics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """SVC-2: messages that gathered while others were in flight."""
+    """SVC-2: the messages were waiting while other batches were in flight."""
     fail_to_build(monkeypatch, "bad")
 
     async def story() -> None:
@@ -133,7 +131,7 @@ class Unreadable(Mapping[str, bytes]):
         return 1
 
 
-def test_flush_raises_any_error_of_the_headers_of_a_gathered_message() -> None:
+def test_flush_raises_errors_of_the_headers_of_a_gathered_message() -> None:
     """SVC-7"""
 
     async def story() -> None:
@@ -151,8 +149,8 @@ def test_flush_raises_any_error_of_the_headers_of_a_gathered_message() -> None:
     run(story())
 
 
-def test_close_raises_if_a_put_was_lost_with_the_session(tmp_path: Path) -> None:
-    """SVC-7 SVC-8: the client was fenced while messages without a waiter were in flight."""
+def test_close_raises_if_puts_failed_with_the_session(tmp_path: Path) -> None:
+    """SVC-7 SVC-8: the client was fenced while messages from put_nowait were in flight."""
 
     async def story() -> None:
         async with serving(tmp_path) as node:
@@ -183,7 +181,7 @@ def test_close_does_not_repeat_a_failure_that_flush_has_raised(tmp_path: Path) -
 
 @pytest.mark.parametrize("flushed", [True, False])
 def test_close_raises_if_the_state_directory_has_failed(tmp_path: Path, flushed: bool) -> None:
-    """SVC-7 SVC-12: with an error of the library, as all its calls."""
+    """SVC-7 SVC-12: with an error of the library, like all its calls."""
 
     async def story() -> None:
         async with serving(tmp_path) as node:
@@ -200,7 +198,7 @@ def test_close_raises_if_the_state_directory_has_failed(tmp_path: Path, flushed:
 
 
 def test_put_nowait_during_a_close_raises() -> None:
-    """SVC-2: another thread closes the client, and may have looked for the last time."""
+    """SVC-2: the thread that closes the client may have already checked for new puts."""
 
     async def story() -> None:
         asked: list[Produce] = []

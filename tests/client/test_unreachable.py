@@ -1,4 +1,4 @@
-"""The error of a client that reaches no node."""
+"""Errors of a client that cannot reach any node."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from oncecast.kernel.protocol import NodeId
 a, b, c = map(NodeId, ("a:1", "b:2", "c:3"))
 
 
-def test_problem_that_several_nodes_share_is_named_once() -> None:
+def test_problem_shared_by_several_nodes_is_reported_once() -> None:
     """CLI-3"""
     refused = Problem("Connection refused")
     error = not_connected({a: refused, b: Problem(), c: refused}, refused=False)
     assert error.message == "cannot connect to a:1, c:3: Connection refused, b:2: no answer"
 
 
-def test_command_gets_a_remedy_in_its_own_words() -> None:
+def test_remedy_names_the_command_line_options_for_a_command() -> None:
     """CLI-3"""
     closed = problem_of(NetworkError("closed by the other side"), tls=False)
     error = not_connected({a: closed}, refused=False)
@@ -26,7 +26,7 @@ def test_command_gets_a_remedy_in_its_own_words() -> None:
     assert error.in_cli().endswith("; if the node uses TLS, give its CA, with --tls or --tls-ca")
 
 
-def test_other_program_is_not_told_to_use_tls() -> None:
+def test_error_of_another_program_does_not_suggest_tls() -> None:
     """CLI-3"""
     problem = problem_of(NetworkError(str(NotOncecast("starts with HTTP"))), tls=False)
     assert not problem.remedy

@@ -1,4 +1,4 @@
-"""Real client sessions at real nodes in the simulator, with the clients of the storms."""
+"""Run real client sessions against real nodes in the simulator."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def build_replica(me: NodeId, rng: Random) -> Stack:
 
 
 class App(clients.Client):
-    """An application that uses a session, over all its processes."""
+    """An application that uses a session, across restarts of its process."""
 
     def __init__(self, world: World, me: str, *, durable: bool = False, topic: str = TOPIC) -> None:
         self.world, self.topic = world, topic
@@ -52,7 +52,7 @@ class App(clients.Client):
 
 
 class Publisher(clients.Publisher):
-    """Puts so many numbered messages. Others that have its `name` may fence it."""
+    """Puts `total` numbered messages. Another publisher with the same `name` may fence it."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Publisher(clients.Publisher):
 
 
 class Subscriber(clients.Subscriber):
-    """Takes, sometimes hands back, and acknowledges. Others that have its `name` may fence it."""
+    """Reads, sometimes nacks, and acknowledges. A reader with the same `name` may fence it."""
 
     def __init__(
         self,
@@ -104,9 +104,9 @@ class Subscriber(clients.Subscriber):
 
 
 class World:
-    """`replicas` is None for a node that serves alone."""
+    """A simulated cluster and its clients. `replicas` is None for a single node."""
 
-    away = (0.0, 1.0)  # seconds before a restart; some restarts overlap with old messages in flight
+    away = (0.0, 1.0)  # seconds until a restart; old messages may still be in flight then
 
     def __init__(self, seed: int, *, replicas: int | None = None, **weather: Any) -> None:
         self.nodes = [NODE, *[NodeId(f"node{each}") for each in range(2, (replicas or 1) + 1)]]
@@ -123,10 +123,10 @@ class World:
     def _hear(self, node: NodeId, event: Value) -> None:
         app = self.apps.get(node)
         if app is not None:
-            # Not now: the step that emits it has not ended.
+            # Deliver the event later: the step that emits it has not ended.
             app.soon(0.0, lambda: app.hear(event))
 
-    # -- trouble --
+    # -- faults --
 
     def bounce(self, node: NodeId) -> None:
         if self.sim.nodes[node].stack is not None:
@@ -135,7 +135,7 @@ class World:
             self.sim.bounce(node, away)
 
     def chaos(self, until: float, crashing: list[NodeId]) -> None:
-        """Cause a random event from time to time."""
+        """Cause a random fault from time to time."""
         sim, rng = self.sim, self.sim.rng
 
         def trouble() -> None:
@@ -165,10 +165,10 @@ class World:
             if reached():
                 return
             self.sim.run(until=self.sim.now + 1.0)
-        raise Violation("what should have happened did not, in 100 seconds")
+        raise Violation("the condition does not hold after 100 seconds")
 
     def finish(self, topic: str = TOPIC) -> list[bytes]:
-        """Check all promises about a topic; return its messages."""
+        """Check all guarantees for a topic, and return its messages."""
         apps = [app for app in self.apps.values() if app.topic == topic]
         publishers = [app for app in apps if isinstance(app, Publisher)]
         subscribers: list[clients.Subscriber] = [app for app in apps if isinstance(app, Subscriber)]

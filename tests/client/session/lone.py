@@ -1,4 +1,4 @@
-"""A single client session, tested by its inputs and exact effects."""
+"""Drive a single client session by its inputs, and observe its exact effects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oncecast.wire.commands import Put
 from oncecast.wire.frames import Answer, Call, Chunk, Delivery, Fetch
 
 ME, NODE = NodeId("client/me"), NodeId("node")
-UNSAVED = 10**6  # a record that is not on disk yet; only effects that need it may wait for it
+UNSAVED = 10**6  # a record that is not on disk yet; only effects that depend on it may wait
 T = TypeVar("T", bound=Value)
 
 
@@ -28,7 +28,7 @@ def chunk(offset: int, *values: bytes) -> Chunk:
 
 
 def waits_for_disk(output: Output) -> bool:
-    """Return whether an output waits for a record, other than a batch for its own record."""
+    """Return whether an output waits for a record. A batch may wait for its own record."""
     match output:
         case Send(_, Call(_, Put()), after):
             return after >= UNSAVED
@@ -41,7 +41,7 @@ def waits_for_disk(output: Output) -> bool:
 
 
 class Lone:
-    """Drives one session by hand; `sent` and `events` are the effects of the last input."""
+    """Drives one session. `sent` and `events` are the effects of the last input."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Lone:
         self.outputs = [each for each in outputs if not isinstance(each, Wake)]
         self.wakes += [each for each in outputs if isinstance(each, Wake)]
 
-    # -- what came of it --
+    # -- effects of the last input --
 
     @property
     def sent(self) -> list[Value]:

@@ -31,16 +31,16 @@ def service_of(sim: Simulation) -> Service:
 
 
 class ExactlyOnce(Checker):
-    """No acknowledged message of a topic is lost; all readers get the same, once and in order.
+    """Checks that no acknowledged message is lost, and that readers get each once and in order.
 
-    Clients of a topic are called `topic/...`.
+    The names of clients start with their topic: `topic/...`.
     """
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.promised: dict[str, dict[int, None]] = {}  # acked sequences, by producer
         self.read: dict[str, list[bytes]] = {}
-        self.log: list[bytes] = []  # the longest that a reader has read
+        self.log: list[bytes] = []  # the messages of the reader that has read most
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
         if not node.startswith(f"{self.topic}/"):
@@ -64,7 +64,7 @@ class ExactlyOnce(Checker):
         elif self.log[got.offset] != got.value:
             raise Violation(
                 f"at {got.offset} {got.subscription} read {got.value!r}, "
-                f"another {self.log[got.offset]!r}"
+                f"but another reader {self.log[got.offset]!r}"
             )
 
     def after(self, sim: Simulation, step: Step) -> None:
@@ -72,22 +72,22 @@ class ExactlyOnce(Checker):
             self._remembers(service_of(sim).machine)
 
     def _remembers(self, machine: Machine) -> None:
-        """After a crash, all acknowledged and all read messages are present."""
+        """Check after a crash that all acknowledged and all read messages are present."""
         topic = machine.registry.topics.get(self.topic)
         end = 0 if topic is None else topic.index.next
         if end < len(self.log):
-            raise Violation(f"{len(self.log)} were read and {end} are remembered")
+            raise Violation(f"{len(self.log)} messages were read, but the topic ends at {end}")
         for name, sequences in self.promised.items():
             producer = None if topic is None else topic.producers.get(name)
             if producer is None or producer.next <= max(sequences):
-                raise Violation(f"{name}: acked up to {max(sequences)} and forgotten")
+                raise Violation(f"{name}: acked up to {max(sequences)}, but not stored")
 
     def finish(self, sim: Simulation) -> None:
         seen: dict[str, int] = {}
         for value in self.log:
             name, sequence = value.split(b" ")[0].decode().rsplit("/", 1)
             if int(sequence) != seen.get(name, 0):
-                raise Violation(f"{value!r} came where {seen.get(name, 0)} was due")
+                raise Violation(f"{value!r} arrived, but {seen.get(name, 0)} was expected")
             seen[name] = int(sequence) + 1
         for name, sequences in self.promised.items():
             if seen.get(name, 0) != len(sequences):
@@ -98,7 +98,7 @@ class ExactlyOnce(Checker):
 
 
 class Upheaval(Checker):
-    """Counts events of the log, so that a run without any does not pass."""
+    """Counts snapshots and other events of the log, so that a run without them does not pass."""
 
     def __init__(self) -> None:
         self.counts = {"snapshots": 0, "carried": 0, "cut": 0}
@@ -121,9 +121,9 @@ def build_node(me: NodeId, rng: Random) -> Stack:
 
 
 def visit(sim: Simulation) -> Upheaval:
-    """Publishers and readers at a node, through a storm, until it has been calm for a while.
+    """Run publishers and readers at a node through a storm and a calm period.
 
-    There is a busy topic, and a small one that is read only at the end: it pins the log.
+    One topic is busy. A small topic is read only at the end, so it pins the log.
     """
     upheaval = Upheaval()
     checkers = [ExactlyOnce("busy"), ExactlyOnce("small")]
@@ -152,7 +152,7 @@ def visit(sim: Simulation) -> Upheaval:
     sim.run(until=STORM_SECONDS + CALM_SECONDS)
     sim.finish()
     if not all(checker.log for checker in checkers):
-        raise Violation("nothing was read at all")
+        raise Violation("no message was read")
     return upheaval
 
 

@@ -1,4 +1,4 @@
-"""Two real groups that share the topics of a ring, and an entry at each process.
+"""Run two real groups that share the topics of a ring, with an entry at each process.
 
 The ring itself is not simulated: all processes read one table of owners, which the replicas update.
 The table is slightly stale, as it would be in a real ring.
@@ -28,7 +28,7 @@ def lies_in(low: str, topic: str, high: str) -> bool:
     return up_to(key_of(low), key_of(topic), key_of(high))
 
 
-# The new group claims what lies between the old one and itself: one topic moves, another stays.
+# The new group claims the arc between the old group and itself: one topic moves, another stays.
 STAYS = next(name for name in (f"stays{n}" for n in range(99)) if lies_in(TOPIC, name, OLD))
 NEW = next(
     name
@@ -38,7 +38,7 @@ NEW = next(
 
 
 class RingProcess(Protocol):
-    """Answers every request about a topic with its owner, and those about a group."""
+    """Answers every request about a topic with its owner, and requests about a group."""
 
     name = "process"
     Message = Call | Fetch | Look | Scan | WhoseKey | WhereIs | GroupFacts
@@ -64,7 +64,7 @@ class RingProcess(Protocol):
         topic = getattr(message.command if isinstance(message, Call) else message, "topic", "")
         owner = self._owner(message.key if isinstance(message, WhoseKey) else key_of(topic))
         if owner is None:
-            return  # they ask again
+            return  # the sender asks again
         if isinstance(message, WhoseKey):
             self.send(sender, KeyOwner(message.key, owner, self._processes))
         else:
@@ -78,7 +78,7 @@ class RingProcess(Protocol):
 
 
 class RingWorld(World):
-    """At first the old group owns all. Each group has a replica in each of three processes."""
+    """A ring of three processes with a replica of each group. At first the old group owns all."""
 
     principal_of: PrincipalOf = staticmethod(anonymous)
 
@@ -113,7 +113,7 @@ class RingWorld(World):
             self.sim.add(each, replica, durable=True)
 
     def owns(self, group: str, topic: str) -> bool:
-        """Return whether a replica knows that its group has the topic."""
+        """Return whether any replica of the group has the topic."""
         stacks = [self.sim.nodes[node].stack for node in self.replicas[group]]
         services = [
             protocol

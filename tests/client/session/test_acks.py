@@ -1,4 +1,4 @@
-"""Acks: how a reader's word reaches the node."""
+"""How the acks of a reader reach the node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.client.session.standin import StandIn
 
 
 class Desk:
-    """The acks of one epoch, from offset 3 on."""
+    """The acks of one epoch, starting at offset 3."""
 
     def __init__(self) -> None:
         self.session = StandIn()
@@ -46,10 +46,10 @@ def test_new_acks_are_sent_within_a_tenth_of_a_second() -> None:
     desk.acks.call()
     assert (desk.acks.due, desk.calls()) == (NEVER, [Ack("t", "s", 7, 5)])
     desk.acks.soon()
-    assert desk.acks.due == NEVER  # the node is informed
+    assert desk.acks.due == NEVER  # the node already has the ack
 
 
-def test_acks_that_a_fetch_carries_need_no_call() -> None:
+def test_acks_carried_by_a_fetch_need_no_call() -> None:
     """SVC-3"""
     desk = Desk()
     desk.acks.advance(5)
@@ -73,20 +73,20 @@ def test_only_one_ack_call_is_in_flight_at_a_time() -> None:
     assert desk.calls() == [Ack("t", "s", 7, 5), Ack("t", "s", 7, 6)]
 
 
-def test_ticket_is_answered_when_the_node_has_confirmed_its_ack() -> None:
+def test_ticket_finishes_when_the_node_confirms_its_ack() -> None:
     """SVC-3: at once, without waiting for the disk."""
     desk = Desk()
     desk.acks.settle(1, 3)
     assert desk.session.drain() == [Emit(Finished(1, Acked(3)))]
     desk.acks.advance(5)
     desk.acks.settle(2, 4)
-    desk.acks.settle(3, 9)  # more than was acknowledged: it waits for the acknowledged part
+    desk.acks.settle(3, 9)  # beyond the acknowledged offset: it waits only for that offset
     desk.acks.settle(4, 5)
     assert (desk.session.drain(), desk.calls()) == ([], [Ack("t", "s", 7, 5)])
     desk.acks.advance(6)
     desk.answer(Acked(4))
     assert desk.session.drain() == [Emit(Finished(2, Acked(4)))]
-    # The remaining acks are called for at once, and no second call is due.
+    # The remaining acks are sent at once, and no other call is due.
     assert desk.calls()[1:] == [Ack("t", "s", 7, 6)]
     assert (desk.acks.due, desk.session.dues) == (NEVER, [])
     desk.answer(Acked(6))
@@ -103,7 +103,7 @@ def test_late_answer_does_not_move_the_cursor_back() -> None:
     assert desk.session.drain() == [Emit(Finished(1, Acked(3)))]
 
 
-def test_refusal_is_reported_and_ends_the_wait() -> None:
+def test_refused_ack_is_reported_and_ends_the_wait() -> None:
     """SVC-8"""
     desk = Desk()
     desk.acks.advance(5)

@@ -1,4 +1,4 @@
-"""A client session reports each answer once: the exact effects of each input."""
+"""A client session reports each answer exactly once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def group(id_: int) -> GroupView:
         (Group(3), LookGroup, group, Shown),
     ],
 )
-def test_answer_is_reported_once_and_waits_for_no_record(
+def test_answer_is_reported_once_without_waiting_for_a_record(
     request_: Any, question: Any, answer: Any, event: Any
 ) -> None:
     """SVC-3: the node answers only after it has stored the command."""

@@ -1,4 +1,4 @@
-"""Calls and the inbox, by their exact effects."""
+"""The exact effects of calls and of the inbox."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ ONCE = [
 
 
 @pytest.mark.parametrize("command", ONCE, ids=lambda each: type(each).__name__)
-def test_each_call_has_a_token_that_its_copies_share(command: do.Once) -> None:
-    """SVC-13: also for equal calls of one application, and after a restart."""
+def test_each_call_has_a_unique_token_that_its_copies_share(command: do.Once) -> None:
+    """SVC-13: even for equal calls of one application, and after a restart."""
     calls: list[Call] = []
     for incarnation in ("first", "second"):
         lone = Lone(incarnation=incarnation).start()
@@ -87,7 +87,7 @@ def test_call_to_a_busy_node_is_retried_until_the_timeout() -> None:
     assert lone.wait(2.0).events == [Finished(9, busy)]
 
 
-def test_call_is_retried_with_backoff_and_later_if_the_node_is_busy() -> None:
+def test_call_is_retried_with_backoff_after_silence_or_a_busy_answer() -> None:
     """SVC-7"""
     lone = Lone(rng=HighDice(1)).start().ask(Do(9, CREATE))
     call = lone.call
@@ -103,7 +103,7 @@ def test_call_is_retried_with_backoff_and_later_if_the_node_is_busy() -> None:
 
 
 def test_call_ids_start_at_a_random_number() -> None:
-    """SVC-3: late answers to an earlier process with this name are not mixed up."""
+    """SVC-3: so that late answers to an earlier process with this name match no call."""
     assert Lone().session.calls.new_id() == Random(1).getrandbits(48) + 1
 
 
@@ -121,7 +121,7 @@ PUBLISH = do.PublishStaged("source", 0, ("a",), 0, expected=0)
 
 
 def test_publish_names_the_epoch_of_its_source() -> None:
-    """PIPE-2: if the answer names another epoch, the client repeats the call with it."""
+    """PIPE-2: if the answer names another epoch, the client repeats the call with that epoch."""
     asked = do.PublishStaged("source", 0, ("a",), 0)
     lone = Lone().start().ask(Do(9, asked))
     assert lone.call.command == PUBLISH
@@ -141,7 +141,7 @@ def test_retried_publish_keeps_its_deadline() -> None:
     assert lone.wait(0.2).events == [Finished(9, NoAnswer(2.0))]
 
 
-def test_failed_look_reports_its_reason() -> None:
+def test_failed_look_reports_the_error() -> None:
     """SVC-7: a process of a ring does not store topics itself."""
     lone = Lone().start().ask(Show(9, prefix="a"))
     (look,) = lone.sent
@@ -150,7 +150,7 @@ def test_failed_look_reports_its_reason() -> None:
     assert lone.hear(Answer(look.id, why)).events == [Finished(9, why)]
 
 
-def test_all_requests_in_flight_are_sent_over_a_new_link() -> None:
+def test_all_requests_in_flight_are_resent_over_a_new_link() -> None:
     """SVC-13"""
     lone = Lone().start().ask(Do(9, CREATE))
     call = lone.call
@@ -159,7 +159,7 @@ def test_all_requests_in_flight_are_sent_over_a_new_link() -> None:
     assert lone.down().sent == [call, look]
 
 
-def test_view_answers_only_a_look() -> None:
+def test_view_is_accepted_only_as_the_answer_to_a_look() -> None:
     """SVC-3"""
     lone = Lone().start().ask(Do(9, CREATE))
     call = lone.call
@@ -197,7 +197,7 @@ def test_each_message_is_delivered_once_in_order() -> None:
     assert box.delivered == 9
 
 
-def test_taking_acknowledges_earlier_messages() -> None:
+def test_next_take_acknowledges_earlier_messages() -> None:
     """SVC-3"""
     box = inbox()
     assert box.ack == 5
@@ -211,7 +211,7 @@ def test_taking_acknowledges_earlier_messages() -> None:
     assert box.ack == 9
 
 
-def test_without_auto_ack_only_explicit_acks_count() -> None:
+def test_inbox_without_auto_ack_acknowledges_only_explicitly() -> None:
     """SVC-3"""
     box = inbox(auto_ack=False)
     box.take_many(3)

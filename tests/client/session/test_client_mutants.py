@@ -1,4 +1,4 @@
-"""A session without any one of its rules fails an exact test, or a storm."""
+"""A test fails if any rule of the client session is removed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         exact(puts.test_gap_causes_one_resend_from_the_missing_batch),
         Flow, "_resend_from", "self._rewind(each.number)", "pass",
     ),
-    "resent from the wrong place": (
+    "resent from the wrong batch": (
         exact(puts.test_gap_causes_one_resend_from_the_missing_batch),
         Flow, "_resend_from", "(each.number)", "(each.number + each.count)",
     ),
@@ -62,11 +62,11 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         exact(puts.test_gap_causes_one_resend_from_the_missing_batch),
         Flow, "_rewind", "self._mark = self._calls.new_id()", "pass",
     ),
-    "already taken for a failure": (
+    "stored batch taken for a failure": (
         weather, Flow, "answered", "self._stored(id_, outgoing, offset, None)",
         "self._fail_all(Fenced(0))",
     ),
-    "silence never broken": (
+    "silent node never probed": (
         weather, Flow, "tick", "self._probe()", "pass",
     ),
     "resent under another number": (
@@ -77,7 +77,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         crashes, Flow, "_rebase", "= opened.topic_id, opened.next_sequence",
         "= opened.topic_id, 0",
     ),
-    "sent before it is written down": (
+    "batch sent before it is on disk": (
         exact(puts.test_durable_client_logs_batches_and_their_numbers),
         Flow, "_send", "max(outgoing.record, self._numbers.logged)", "0",
     ),
@@ -85,17 +85,17 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         crashes, Flow, "restore",
         "self.unsettled[number] = Outgoing(self, 0, number, count, batch)", "pass",
     ),
-    "outbox put again whole": (
+    "stored batches of the outbox put again": (
         crashes, Flow, "_rebase", "elif self._agrees(opened):", "elif False:",
     ),
     "outbox never sent by the next process": (
         crashes, ClientSession, "start", "flow.go_on()", "pass",
     ),
-    "snapshot forgets what is unsettled": (
+    "snapshot without the unsettled batches": (
         exact(puts.test_busy_outbox_is_compacted_without_losing_unsettled_batches),
         Flow, "records", "self.unsettled.values()", "()",
     ),
-    "snapshot forgets the numbers": (
+    "snapshot without the numbers": (
         crashes, Flow, "_based", "numbers.topic_id, first, numbers.base", "0, 0, 0",
     ),
     "number not restored": (
@@ -105,18 +105,18 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         exact(puts.test_batches_of_another_outbox_with_the_same_name_are_not_confused),
         Flow, "_agrees", "first.sent or", "True or",
     ),
-    "numbers of others taken for ours": (
+    "numbers of another outbox taken for own numbers": (
         exact(puts.test_outbox_is_put_even_if_another_outbox_used_its_numbers),
         Flow, "_agrees", "opened.mine", "0, opened.next_sequence",
     ),
-    "numbers gone on with behind those of others": (
+    "own numbers continued after those of another outbox": (
         exact(puts.test_outbox_is_put_even_if_another_outbox_used_its_numbers),
         Flow, "_agrees", "known == opened.next_sequence", "True",
     ),
     "newer incarnation ignored": (
         two_lives, Flow, "answered", "self._fail_all(result)", "self._held = 0; self._reopen()",
     ),
-    "what was settled before a rebase put again": (
+    "batches settled before a rebase put again": (
         directories, Flow, "restore", "self._forget(number)  #", "pass  #",
     ),
     "only the last few state directories known": (
@@ -130,14 +130,14 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         topics.replaced, Flow, "_rebase", "if self._numbers.topic_id:", "if False:",
     ),
     "messages that were never sent taken for acknowledged": (
-        exact(puts.test_unsent_outbox_is_put_to_any_topic),
+        exact(puts.test_unsent_outbox_is_put_even_to_a_recreated_topic),
         Flow, "_rebase", "if self._numbers.topic_id:", "if True:",
     ),
-    "idle client told that it cannot know": (
-        exact(puts.test_client_can_put_after_a_long_idle_time),
+    "idle client gets an unknown outcome": (
+        exact(puts.test_client_can_put_after_a_long_idle_period),
         Flow, "answered", "self._nothing_is_stored()", "pass",
     ),
-    "record of a producer not written down": (
+    "record of a producer not restored": (
         idle.away_for_long, Flow, "restore",
         "numbers.topic_id, numbers.record = topic_id, known_by", "numbers.topic_id = topic_id",
     ),
@@ -152,30 +152,30 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         exact(puts.test_fenced_process_does_not_take_the_name_back),
         Flow, "_held_by_another", "if 0 < self._held < fenced.epoch:", "if False:",
     ),
-    "link lost and nothing sent again": (
-        exact(puts.test_producer_keeps_its_epoch_over_a_lost_link),
+    "nothing resent after a lost link": (
+        exact(puts.test_producer_keeps_its_epoch_after_a_lost_link),
         ClientSession, "resend", "flow.link_lost()", "pass",
     ),
-    "refused batch leaves a hole": (
-        exact(puts.test_refused_batch_leaves_no_hole), Flow, "_drop_refused", "self._reopen()",
-        "self.go_on()",
+    "refused batch leaves a gap": (
+        exact(puts.test_refused_batch_leaves_no_gap_in_the_sequence),
+        Flow, "_drop_refused", "self._reopen()", "self.go_on()",
     ),
     # Staged puts.
-    "published whatever the epoch of the source": (
+    "epoch of the source not checked by a publish": (
         exact(late.test_late_copy_of_a_refused_publish_has_no_effect),
         ClientSession, "_do", "expected=0", "expected=-1",
     ),
     # Reading.
     "ack of a reader that leaves is never answered": (
-        exact(reads.test_ack_in_flight_while_the_reader_leaves_reports_its_refusal),
+        exact(reads.test_refusal_of_an_ack_is_reported_after_the_reader_left),
         Reader, "_ack_refused", "acks.void(outcome)", "pass",
     ),
     "epoch of deliveries not checked": (
         exact(reads.test_stale_delivery_is_dropped),
         Reader, "delivered", "delivery.epoch != self.epoch", "False",
     ),
-    "end of an older flow believed": (
-        exact(reads.test_fenced_reader_reports_it_and_stops),
+    "end of an older flow accepted": (
+        exact(reads.test_fenced_reader_reports_the_error_and_stops),
         Reader, "flow_ended", "if ended.epoch != self.epoch:", "if False:",
     ),
     "gap skipped": (
@@ -189,58 +189,58 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         weather, Reader, "tick", "self._refetch()", "self._patience.begin()",
     ),
     "repeated message delivered again": (
-        exact(reads.test_messages_arrive_in_order_and_once),
+        exact(reads.test_messages_arrive_once_and_in_order),
         Reader, "delivered", "end <= self._at.expected",
         "setattr(self._at, 'expected', chunk.offset)",
     ),
-    "suspects not marked": (
+    "possible redeliveries not marked": (
         crashes, Reader, "delivered", "max(self._suspect_below, delivery.suspect_below)", "0",
     ),
-    "redelivered and not marked": (
+    "nacked messages not marked": (
         weather, Reader, "again",
         "max(self._suspect_below, again.delivered)", "self._suspect_below",
     ),
-    "cursor moved by what has arrived": (
+    "cursor moved by arrived messages": (
         crashes, Reader, "want", "min(want.ack, self._at.delivered)", "self._at.expected",
     ),
-    "own seek done twice": (
+    "own seek executed twice": (
         exact(reads.test_reader_continues_in_the_new_epoch_after_its_seek),
         Reader, "_repositioned", "self._moving or", "False or",
     ),
-    "seek of a reader that has left moves the next one": (
-        exact(reads.test_seek_that_is_answered_after_its_reader_left_moves_no_other_reader),
+    "seek of a reader that has left moves the next reader": (
+        exact(reads.test_seek_answered_after_its_reader_left_moves_no_other_reader),
         Reader, "_seek", "if self.ended:", "if False:",
     ),
     "reader that has left goes back": (
         exact(rules.test_reader_that_left_during_a_seek_reports_nothing),
         Reader, "_went_back", "if self.ended:", "if False:",
     ),
-    "attached again after a lost link": (
-        exact(reads.test_reader_fetches_in_the_same_epoch_after_a_lost_link),
+    "reader attaches again after a lost link": (
+        exact(reads.test_reader_keeps_its_epoch_after_a_lost_link),
         Reader, "link_lost", "self._fetch()",
         "self._attach(0)",
     ),
-    "own state directory ignored": (
+    "offset of the application ignored": (
         exact(reads.test_reading_begins_at_the_offset_of_the_application),
         Reader, "_attached", "start = self._start_at", "start = -1",
     ),
-    "taking acknowledges what is taken": (
-        exact(calls.test_taking_acknowledges_earlier_messages),
+    "taken message acknowledged at once": (
+        exact(calls.test_next_take_acknowledges_earlier_messages),
         Inbox, "take", "self.last = 1", "self.last = 0",
     ),
-    "bad batch ends it before what is here is taken": (
+    "bad batch ends the reader before earlier messages are taken": (
         exact(reads.test_messages_before_a_bad_batch_are_taken_and_acknowledged_first),
         Reader, "_end_in_order", "self._at.delivered == self._at.expected and", "True and",
     ),
-    "bad batch forgets the acks": (
+    "acks lost at a bad batch": (
         exact(reads.test_messages_before_a_bad_batch_are_taken_and_acknowledged_first),
         Reader, "_end_in_order", "self._detach(lambda _: None, RETRY_MAX)", "pass",
     ),
-    "ack without an answer taken for done": (
-        exact(reads.test_leaving_without_an_answer_to_the_ack_is_reported),
+    "unanswered ack taken for confirmed": (
+        exact(reads.test_leaving_reader_reports_an_unanswered_ack),
         Reader, "_detach", "isinstance(outcome, NoAnswer)", "False",
     ),
-    "stale arrival taken in": (
+    "stale arrival accepted": (
         exact(calls.test_seeking_back_drops_queued_messages),
         Inbox, "arrive", "if messages[0].offset != self._end:", "if False:",
     ),
@@ -249,16 +249,16 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Flow, "_not_opened", "self._forgotten()", "pass",
     ),
     # Calls.
-    "calls asked once": (
+    "calls never resent": (
         weather, Calls, "tick", "self._send(waiting)", "pass",
     ),
     "copies of a call have no token": (
         exact(late.late_delete), Calls, "do", "token=token", "token=''",
     ),
-    "late copy of a call is done again": (
+    "late copy of a call executed again": (
         late.late_unsubscribe, Machine, "_once", "if token:", "if False:",
     ),
-    "late answer believed": (
+    "late answer accepted": (
         exact(calls.test_late_and_repeated_answers_are_dropped),
         Calls, "answered", "del self._waiting[answer.id]", "pass",
     ),

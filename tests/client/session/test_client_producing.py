@@ -1,4 +1,4 @@
-"""Putting, by its exact effects."""
+"""The exact effects of puts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def put(sequence: int, count: int, batch: bytes, epoch: int = 7) -> do.Put:
 
 
 def opened(next_sequence: int = 0, *, durable: bool = False, topic_id: int = 1) -> Lone:
-    """Return a session that has opened and put A, without an answer."""
+    """Return a session that has opened its producer and put A, without an answer yet."""
     lone = Lone(durable=durable).start().ask(Produce(1, "t", 1, A))
     return lone.answer(lone.call, opening(7, next_sequence, topic_id))
 
@@ -109,11 +109,11 @@ def test_batch_is_not_resent_while_bytes_are_moving() -> None:
     lone = opened()
     lone.measure(lambda _: int(1000 * lone.now))
     assert lone.wait(30.0).sent == []
-    lone.measure(lambda _: 30_000)  # it stands still
+    lone.measure(lambda _: 30_000)  # the link has stalled
     assert commands(lone.wait(1.0)) == [put(0, 1, A)]
 
 
-def test_timeout_grows_with_each_lost_link_until_an_answer() -> None:
+def test_timeout_grows_with_each_lost_link_until_the_node_answers() -> None:
     """SVC-2"""
     lone = opened()
     for _ in range(4):
@@ -125,7 +125,7 @@ def test_timeout_grows_with_each_lost_link_until_an_answer() -> None:
     assert commands(lone.wait(0.6)) == [put(1, 2, B)]
 
 
-def test_busy_node_is_tried_again_even_if_bytes_move() -> None:
+def test_busy_node_is_retried_even_while_bytes_are_moving() -> None:
     """SVC-7"""
     lone = opened()
     lone.measure(lambda _: int(1000 * lone.now))
@@ -133,7 +133,7 @@ def test_busy_node_is_tried_again_even_if_bytes_move() -> None:
     assert commands(lone.wait(0.6)) == [put(0, 1, A)]
 
 
-def test_producer_keeps_its_epoch_over_a_lost_link() -> None:
+def test_producer_keeps_its_epoch_after_a_lost_link() -> None:
     """SVC-2 SVC-8"""
     lone = opened().down()
     assert commands(lone) == [put(0, 1, A)]
@@ -150,7 +150,7 @@ def test_unopened_producer_opens_again_and_renumbers_unsettled_batches() -> None
     assert commands(lone) == [put(0, 2, B, epoch=8)]
 
 
-def test_producer_starts_again_if_the_node_lost_acknowledged_batches() -> None:
+def test_producer_reopens_if_the_node_lost_acknowledged_batches() -> None:
     lone = opened(40)
     lone.answer(lone.call, results.Appended(0, 1, True))
     lone.ask(Produce(2, "t", 2, B))
@@ -171,7 +171,7 @@ def test_fenced_producer_fails_all_waiting_and_all_later_batches() -> None:
 
 
 def test_new_process_takes_over_the_producer_name() -> None:
-    """SVC-8: it names the epoch that it replaces, and retries if another process was faster."""
+    """SVC-8: the process names the epoch that it replaces, and retries after a concurrent open."""
     lone = Lone().start().ask(Produce(1, "t", 1, A))
     for epoch in (5, 6):
         lone.answer(lone.call, errors.Fenced(epoch))
@@ -182,7 +182,7 @@ def test_new_process_takes_over_the_producer_name() -> None:
 
 
 def test_fenced_process_does_not_take_the_name_back() -> None:
-    """SVC-8: when it reopens after a refused batch, another process holds the name."""
+    """SVC-8: another process holds the name when this process reopens after a refused batch."""
     lone = opened()
     lone.answer(lone.call, errors.TooLarge("bytes", 1))
     lone.ask(Produce(2, "t", 1, A))
@@ -201,7 +201,7 @@ def test_refused_open_fails_waiting_batches_and_is_tried_again_later() -> None:
     assert commands(lone) == [do.OpenProducer("t", "p", "inc", 0, expected=0)]
 
 
-def test_refused_batch_leaves_no_hole() -> None:
+def test_refused_batch_leaves_no_gap_in_the_sequence() -> None:
     """SVC-7: later batches get new numbers under a new epoch, so old copies have no effect."""
     lone = opened()
     first = lone.call
@@ -218,7 +218,7 @@ def test_refused_batch_leaves_no_hole() -> None:
     assert commands(lone) == [put(1, 1, C, epoch=8)]
 
 
-def test_busy_node_gets_no_requests_during_a_pause() -> None:
+def test_busy_node_gets_no_puts_during_a_pause() -> None:
     """SVC-7"""
     lone = opened()
     first = lone.call
@@ -264,7 +264,7 @@ def test_next_process_drops_stored_batches_and_sends_the_rest() -> None:
 
 
 def test_batches_of_another_outbox_with_the_same_name_are_not_confused() -> None:
-    """SVC-2: a directory restored from an older copy, or another one with the same name."""
+    """SVC-2: the directory is an older copy, or another directory uses the same name."""
     lone = Lone(durable=True).start(Named("p", "directory"), Based("t", 3, 0, 40), Settled("t", 2))
     lone.ask(Produce(1, "t", 1, A))
     lone.answer(lone.call, opening(8, 50, 3))
@@ -272,7 +272,7 @@ def test_batches_of_another_outbox_with_the_same_name_are_not_confused() -> None
 
 
 def test_outbox_is_put_even_if_another_outbox_used_its_numbers() -> None:
-    """SVC-2: only sequences 40 and 41 are its own, so one batch is stored and two are not."""
+    """SVC-2: only sequences 40 and 41 belong to this outbox; the later batches are not stored."""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 1, 1, A)]
     more = [Queued("t", 2, 2, 1, B), Queued("t", 4, 1, 1, C)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *queued, *more)
@@ -289,8 +289,8 @@ def test_outbox_is_put_completely_if_the_node_does_not_know_it() -> None:
     assert commands(lone) == [put(50, 2, B, epoch=8)]
 
 
-def test_outbox_of_an_earlier_process_outlasts_a_refused_open() -> None:
-    """SVC-2 SVC-7: the process that put it has ended and cannot put it again."""
+def test_outbox_of_an_earlier_process_survives_a_refused_open() -> None:
+    """SVC-2 SVC-7: the earlier process has ended and cannot put the messages again."""
     queued = [Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *queued)
     lone.ask(Produce(1, "t", 1, C))
@@ -322,7 +322,7 @@ def opens(lone: Lone) -> Call:
 
 
 def test_next_process_resends_no_sent_batch_to_a_recreated_topic() -> None:
-    """SVC-2: a client does not log acknowledgements, so any sent batch may have one."""
+    """SVC-2: a client does not log acks, so any sent batch may already be stored."""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *queued)
     first_open = lone.call
@@ -333,7 +333,7 @@ def test_next_process_resends_no_sent_batch_to_a_recreated_topic() -> None:
     assert lone.records == [Based("t", 4, 3, 0)]
 
 
-def test_unsent_outbox_is_put_to_any_topic() -> None:
+def test_unsent_outbox_is_put_even_to_a_recreated_topic() -> None:
     """SVC-2: the client stopped before it knew the topic."""
     for known in ([], [Based("t", 0, 0, 0)]):
         lone = Lone(durable=True, incarnation="next").start(
@@ -354,7 +354,7 @@ def test_put_that_was_sent_twice_is_not_put_to_a_recreated_topic() -> None:
 
 
 def test_next_process_does_not_put_batches_settled_before_a_rebase() -> None:
-    """SVC-2: they were found stored under earlier numbers before the process was killed."""
+    """SVC-2: the killed process had found them stored under earlier numbers."""
     batches = [Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
     based = [Based("t", 1, 0, 10), *batches, Based("t", 1, 1, 20)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *based)
@@ -363,7 +363,7 @@ def test_next_process_does_not_put_batches_settled_before_a_rebase() -> None:
 
 
 def test_sent_batches_of_a_client_without_a_record_are_not_resent() -> None:
-    """SVC-2: sent batches may be stored and are reported; later ones are put."""
+    """SVC-2: sent batches may be stored and are reported; later batches are put."""
     outbox = [Based("t", 1, 0, 10, record=5), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *outbox)
     first_open = lone.call
@@ -375,7 +375,7 @@ def test_sent_batches_of_a_client_without_a_record_are_not_resent() -> None:
     assert lone.records == [Based("t", 1, 3, 0, record=8)]
 
 
-def test_client_can_put_after_a_long_idle_time() -> None:
+def test_client_can_put_after_a_long_idle_period() -> None:
     """SVC-2: the new batch was never sent before, so it cannot be stored."""
     lone = opened_under(record=5)
     lone.answer(lone.call, results.Appended(0, 1, True))
@@ -388,7 +388,7 @@ def test_client_can_put_after_a_long_idle_time() -> None:
 
 
 def test_client_partitioned_for_long_reports_an_unknown_outcome() -> None:
-    """SVC-2: its first message was sent before it was cut off, and may be stored."""
+    """SVC-2: the first message was sent before the partition, and may be stored."""
     lone = opened_under(record=5).down()
     reopen = lone.answer(lone.call, errors.Unopened("t", "p")).call
     lone.ask(Produce(2, "t", 2, B))
@@ -398,7 +398,7 @@ def test_client_partitioned_for_long_reports_an_unknown_outcome() -> None:
 
 
 def test_refused_reopen_does_not_fail_a_put_that_may_be_stored() -> None:
-    """SVC-2: the first attempt may be stored in a topic that was deleted since."""
+    """SVC-2: the first attempt may be stored in the topic that was then deleted."""
     lone = opened().down()
     reopen = lone.answer(lone.call, errors.Unopened("t", "p")).call
     lone.ask(Produce(2, "t", 2, B))
@@ -413,7 +413,7 @@ def opened_under(record: int) -> Lone:
 
 
 def test_client_adopts_the_record_number_from_an_upgraded_node() -> None:
-    """SVC-2: the numbers of its batches do not change."""
+    """SVC-2: the sequence numbers of its batches do not change."""
     outbox = [Based("t", 1, 0, 10), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *outbox)
     lone.answer(lone.call, opening(8, 11, 1, mine=(10, 11), record=5))

@@ -1,4 +1,4 @@
-"""Reading, by its exact effects."""
+"""The exact effects of reads."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_reading_begins_at_the_cursor() -> None:
     assert lone.fetch == Fetch("t", "s", 3, 5, 5, 100, WINDOW)
 
 
-def test_messages_arrive_in_order_and_once() -> None:
+def test_messages_arrive_once_and_in_order() -> None:
     """SVC-3"""
     lone = attached()
     assert delivered(lone.deliver(3, chunk(5, b"a", b"b"))) == [(5, b"a", False), (6, b"b", False)]
@@ -61,7 +61,7 @@ def test_messages_arrive_in_order_and_once() -> None:
     assert lone.sent == []
 
 
-def test_ack_in_flight_while_the_reader_leaves_reports_its_refusal() -> None:
+def test_refusal_of_an_ack_is_reported_after_the_reader_left() -> None:
     """SVC-3: another process has moved the subscription."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
@@ -72,7 +72,7 @@ def test_ack_in_flight_while_the_reader_leaves_reports_its_refusal() -> None:
 
 
 def test_ack_that_is_refused_during_a_seek_is_answered_at_once() -> None:
-    """SVC-3: the reader may leave, and time out, before the own seek is answered."""
+    """SVC-3: the reader may leave, and time out, before its own seek is answered."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
     ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
@@ -83,7 +83,7 @@ def test_ack_that_is_refused_during_a_seek_is_answered_at_once() -> None:
     assert Finished(9, moved) not in lone.answer(last_ack, moved).events
 
 
-def test_seek_that_is_answered_after_its_reader_left_moves_no_other_reader() -> None:
+def test_seek_answered_after_its_reader_left_moves_no_other_reader() -> None:
     """SVC-11: the next reader of the same subscription is not attached yet."""
     lone = attached()
     seek = lone.ask(Move(9, "t", "s", do.FromEarliest())).call
@@ -105,7 +105,7 @@ def test_gap_is_fetched_again_once() -> None:
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
     lone.deliver(3, chunk(7, b"c"))
-    # The first only renews the credit: the node cannot know that something is missing.
+    # The first fetch only renews the credit: the node cannot know that a message is missing.
     assert [each.offset for each in lone.sent if isinstance(each, Fetch)] == [6, 6]
     assert lone.events == []
     assert lone.deliver(3, chunk(8, b"d")).outputs == []
@@ -118,7 +118,7 @@ def test_possible_redeliveries_are_marked() -> None:
     assert delivered(lone) == [(5, b"a", True), (6, b"b", False)]
 
 
-def test_silent_node_is_fetched_from_again() -> None:
+def test_fetch_is_repeated_if_the_node_is_silent() -> None:
     """SVC-3 SVC-13"""
     lone = attached().wait(0.6)
     assert lone.fetch.offset == 5
@@ -136,11 +136,11 @@ def test_delivery_is_not_fetched_again_while_bytes_are_moving() -> None:
 
     lone.measure(moving)
     assert lone.wait(30.0).sent == []
-    lone.measure(lambda _: moved)  # it stands still
+    lone.measure(lambda _: moved)  # the link has stalled
     assert lone.wait(1.0).fetch.offset == 5
 
 
-def test_delivery_is_lost_if_too_many_other_bytes_arrive_first() -> None:
+def test_delivery_counts_as_lost_after_too_many_other_bytes() -> None:
     """SVC-3: other traffic may keep the link busy forever."""
     lone = attached()
     lone.measure(lambda _: int(lone.now * ANSWERED_WITHIN / 10))
@@ -148,7 +148,7 @@ def test_delivery_is_lost_if_too_many_other_bytes_arrive_first() -> None:
     assert lone.wait(4.0).fetch.offset == 5
 
 
-def test_reader_fetches_in_the_same_epoch_after_a_lost_link() -> None:
+def test_reader_keeps_its_epoch_after_a_lost_link() -> None:
     """SVC-8 SVC-11"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
@@ -156,7 +156,7 @@ def test_reader_fetches_in_the_same_epoch_after_a_lost_link() -> None:
     assert lone.sent == [Fetch("t", "s", 3, 6, 6, 100, WINDOW)]
 
 
-def test_credit_is_renewed_when_half_of_it_was_used() -> None:
+def test_credit_is_renewed_when_half_of_it_is_used() -> None:
     """SVC-3"""
     lone = attached(cursor=0)
     lone.deliver(3, chunk(0, *[b"x"] * 60))
@@ -178,7 +178,7 @@ def test_arrivals_are_reported_before_any_message_is_taken() -> None:
     )  # no credit for messages that have arrived
 
 
-def test_compressed_batch_counts_with_its_uncompressed_size() -> None:
+def test_compressed_batch_uses_credit_for_its_uncompressed_size() -> None:
     """SVC-4"""
     lone = attached(cursor=0)
     large = batch.encode([bytes(1_000_000)], timestamps=1, zstd=3)
@@ -218,7 +218,7 @@ def test_flush_waits_for_the_node_to_confirm_the_ack() -> None:
     assert lone.answer(lone.call, results.Acked(6)).events == [Finished(9, results.Acked(6))]
 
 
-def test_ack_from_before_a_seek_confirms_nothing_after_it() -> None:
+def test_ack_from_before_a_seek_confirms_no_later_message() -> None:
     """SVC-3"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a", b"b", b"c"))
@@ -238,7 +238,7 @@ def test_nacked_messages_are_redelivered_and_marked() -> None:
     lone.deliver(3, chunk(5, b"a", b"b", b"c"))
     lone.ask(Again("t", "s", 6, 7))
     offsets = [each.offset for each in lone.sent if isinstance(each, Fetch)]
-    assert offsets == [6, 6], "one alone would only renew the credit, and wait for silence"
+    assert offsets == [6, 6], "a single fetch would only renew the credit"
     assert delivered(lone.deliver(3, chunk(8, b"d"))) == []
     assert delivered(lone.deliver(3, chunk(6, b"b", b"c"))) == [(6, b"b", True), (7, b"c", False)]
 
@@ -249,7 +249,7 @@ def test_reader_continues_in_the_new_epoch_after_its_seek() -> None:
     lone.ask(Move(9, "t", "s", do.FromEarliest()))
     assert lone.call.command == do.Seek("t", "s", do.FromEarliest(), 0, "inc.1.1", 3)
     call = lone.call
-    # Other words of the node about it, before its answer, have no effect.
+    # An earlier notice of the seek has no effect before the answer arrives.
     assert lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 0))).outputs == []
     lone.answer(call, results.Sought(4, 0, False))
     assert lone.events == [Positioned("t", "s", 0, 9), Finished(9, results.Sought(4, 0, False))]
@@ -266,7 +266,7 @@ def test_seek_of_another_client_moves_the_reader() -> None:
     assert lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 2))).outputs == []
 
 
-def test_fenced_reader_reports_it_and_stops() -> None:
+def test_fenced_reader_reports_the_error_and_stops() -> None:
     """SVC-8"""
     lone = attached()
     assert lone.hear(FlowEnded("t", "s", 2, errors.Fenced(4))).outputs == []
@@ -290,7 +290,7 @@ def test_new_reader_takes_over_from_the_attached_reader() -> None:
     assert lone.events == [Positioned("t", "s", 5, 9)]
 
 
-def test_reader_that_leaves_takes_over_from_no_other_reader() -> None:
+def test_leaving_reader_takes_over_from_no_other_reader() -> None:
     """SVC-8"""
     lone = Lone().start().ask(Read("t", "s"))
     attach = lone.call
@@ -325,7 +325,7 @@ def broken(offset: int, *values: bytes) -> Chunk:
 
 
 def test_messages_before_a_bad_batch_are_taken_and_acknowledged_first() -> None:
-    """SVC-3 SVC-10: otherwise a slow application would never get past them."""
+    """SVC-3 SVC-10: otherwise a slow application would never get these messages."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a", b"b"))
     for _ in range(reading.DAMAGED_MAX + 1):
@@ -338,7 +338,7 @@ def test_messages_before_a_bad_batch_are_taken_and_acknowledged_first() -> None:
     assert lone.answer(lone.call, results.Acked(7)).call.command == do.Detach("t", "s", 3, 7)
 
 
-def test_loss_reported_by_the_node_comes_after_the_messages_before_it() -> None:
+def test_loss_is_reported_after_the_messages_before_it_are_taken() -> None:
     """SVC-10"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
@@ -348,7 +348,7 @@ def test_loss_reported_by_the_node_comes_after_the_messages_before_it() -> None:
 
 
 def test_batch_that_becomes_readable_is_read() -> None:
-    """SVC-10: it was damaged in transit, not on disk."""
+    """SVC-10: the batch was damaged in transit, not on disk."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
     for _ in range(reading.DAMAGED_MAX):
@@ -367,8 +367,8 @@ def test_reader_can_leave_before_a_bad_batch_is_reported() -> None:
     assert lone.answer(detach, results.Detached(6)).events == [Finished(9, results.Detached(6))]
 
 
-def test_flush_at_a_bad_batch_reports_it() -> None:
-    """SVC-7: a flush ends."""
+def test_flush_at_a_bad_batch_reports_the_error() -> None:
+    """SVC-7: the flush does not wait forever."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
     why = errors.BadBatch("offset 6 is lost")
@@ -376,7 +376,7 @@ def test_flush_at_a_bad_batch_reports_it() -> None:
     assert lone.ask(Settle(9, "t", "s", 6, 6)).events == [Ended("t", "s", why), Finished(9, why)]
 
 
-def test_leaving_without_an_answer_to_the_ack_is_reported() -> None:
+def test_leaving_reader_reports_an_unanswered_ack() -> None:
     """SVC-7: the outcome of the ack is unknown."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
@@ -465,7 +465,7 @@ def test_messages_acknowledged_by_a_newer_reader_are_not_reported_as_dropped() -
     assert lone.answer(lone.call, errors.Fenced(4)).events == [Ended("t", "s", errors.Fenced(4))]
 
 
-def test_reader_that_leaves_before_it_is_attached_waits_with_a_timeout() -> None:
+def test_reader_that_leaves_before_it_is_attached_waits_until_its_timeout() -> None:
     """SVC-3: if the node answers in time, the reader detaches."""
     lone = Lone().start().ask(Read("t", "s"))
     attach = lone.call

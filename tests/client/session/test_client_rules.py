@@ -1,4 +1,4 @@
-"""The client session around its parts: the exact effects of each input."""
+"""Rules of the client session that involve several of its parts."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ GONE = errors.NotSubscribed("t", "s")
         (Leave(3, "t", "s", 0, 0), [Finished(3, GONE)]),
     ],
 )
-def test_ended_reader_answers_all_waiting_requests(request_: Value, reported: list[Value]) -> None:
-    """SVC-7"""
+def test_requests_of_a_missing_reader_are_answered(request_: Value, reported: list[Value]) -> None:
+    """SVC-7: none of them waits forever."""
     lone = Lone().start().ask(request_)
     assert (lone.events, lone.sent) == (reported, [])
 
 
-def test_scan_gets_an_id_of_the_session() -> None:
+def test_scan_gets_an_id_from_the_session() -> None:
     """SVC-3"""
     lone = Lone().start().ask(Survey(3, Scan(0, "t", do.FromEarliest(), 5, 100, 7)))
     (scan,) = lone.sent
@@ -78,7 +78,7 @@ def test_no_answer_is_awaited_during_the_pause_after_a_refused_open() -> None:
     assert (session.owing(), session.topics_in_use()) == (set(), {"t"})
 
 
-def test_topics_with_readers_or_requests_are_in_use() -> None:
+def test_topics_with_readers_or_requests_count_as_used() -> None:
     """SVC-9"""
     lone = Lone().start().ask(Read("t", "s"))
     lone.answer(lone.call, results.Attached(3, 5, 0, 9, 0, 1)).ask(Do(9, do.CreateTopic("u", 0)))
@@ -99,7 +99,7 @@ def test_other_nodes_are_asked_only_if_the_leader_is_silent(spoken: bool) -> Non
     )
 
 
-def test_messages_from_unknown_nodes_count_only_outside_a_ring() -> None:
+def test_answers_from_unknown_nodes_are_accepted_only_outside_a_ring() -> None:
     """SVC-13: any node of a group may answer."""
     lone = Lone().start().ask(ASKED)
     done = results.TopicCreated(1, False)
@@ -113,7 +113,7 @@ def test_messages_from_unknown_nodes_count_only_outside_a_ring() -> None:
     assert lone.answer(call, done, LEADER).events == [Finished(9, done)]
 
 
-def test_new_link_is_recorded_before_it_is_used() -> None:
+def test_new_link_is_watched_before_it_is_used() -> None:
     """SVC-13"""
     lone = Lone(rng=HighDice(1)).start().ask(ASKED)
     call = lone.call
@@ -127,7 +127,7 @@ def snapshots(lone: Lone) -> list[Value]:
     return [each.state for each in lone.outputs if isinstance(each, Snapshot)]
 
 
-def test_outbox_is_tidied_after_half_a_second_without_unsettled_batches() -> None:
+def test_outbox_is_compacted_after_half_a_second_without_unsettled_batches() -> None:
     """SVC-12"""
     lone = putting(A, durable=True)
     lone.answer(lone.call, results.Appended(0, 1, True))

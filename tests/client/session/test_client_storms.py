@@ -1,4 +1,4 @@
-"""Sessions through bad weather: nothing lost, nothing twice, nothing out of order."""
+"""Sessions lose, repeat and reorder no message under faults of network, nodes and clients."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_loss_duplication_and_reordering_only_delay_messages(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(60, 480))
-def test_clients_survive_crashes_of_node_publishers_and_subscribers(seed: int) -> None:
+def test_no_message_is_lost_if_node_publishers_and_subscribers_crash(seed: int) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-10 SVC-11"""
     world = storm(seed)
     assert world.finish()
 
 
 @pytest.mark.parametrize("seed", seeds(30, 240))
-def test_clients_survive_crashes_with_slow_disks(seed: int) -> None:
+def test_no_message_is_lost_in_crashes_with_slow_disks(seed: int) -> None:
     """SVC-2 SVC-10"""
     world = storm(seed, disk=SLOW_DISK)
     assert world.finish()
@@ -68,7 +68,7 @@ def fencing(seed: int, total: int = 60) -> tuple[World, Publisher, Publisher]:
 
 
 @pytest.mark.parametrize("seed", seeds(20, 160))
-def test_newer_of_two_publishers_with_one_name_continues(seed: int) -> None:
+def test_newer_publisher_with_the_same_name_fences_the_older_publisher(seed: int) -> None:
     """SVC-8"""
     world, older, newer = fencing(seed)
     world.finish()
@@ -77,7 +77,7 @@ def test_newer_of_two_publishers_with_one_name_continues(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(10, 80))
-def test_newer_of_two_readers_of_one_subscription_continues(seed: int) -> None:
+def test_newer_reader_of_a_subscription_fences_the_older_reader(seed: int) -> None:
     """SVC-8"""
     world = World(seed, loss=0.1, duplication=0.1)
     older = Subscriber(world, "older", name="same")
@@ -87,7 +87,7 @@ def test_newer_of_two_readers_of_one_subscription_continues(seed: int) -> None:
     newer = Subscriber(world, "newer", name="same")
     newer.seen = (
         older.seen
-    )  # they are one: a message delivered to either is marked if it comes again
+    )  # both share one list: a message delivered to either reader is marked the next time
     world.run_until(lambda: older.ended is not None)
     assert isinstance(older.ended, Fenced)
     world.run_until(lambda: len(newer.seen) == len(publisher.promised) == 60)

@@ -1,4 +1,4 @@
-"""Credit: how much more of a subscription may be sent to a reader."""
+"""The credit of a reader limits the messages and bytes that a node may send."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def granted(messages: int = 10) -> Credit:
 def test_new_reader_is_granted_a_full_window() -> None:
     """SVC-3"""
     assert Credit(10).grant(0, 0) == (10, WINDOW)
-    assert Credit(10).grant(7, 5) == (8, WINDOW)  # two have arrived and are not taken
+    assert Credit(10).grant(7, 5) == (8, WINDOW)  # two messages have arrived and are not taken
     assert UNREPORTED_BYTES_MAX == WINDOW // 8
 
 
@@ -49,8 +49,8 @@ def test_arrived_bytes_are_reported_with_the_next_grant() -> None:
     assert credit.unreported_bytes == 0
 
 
-def test_deleted_messages_take_no_space() -> None:
-    """SVC-3: they will be delivered again."""
+def test_dropped_messages_use_no_credit() -> None:
+    """SVC-3: the messages will be delivered again."""
     credit = granted()
     credit.arrived(3, 100)
     credit.forget()

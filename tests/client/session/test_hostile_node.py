@@ -1,4 +1,4 @@
-"""A node that sends more than it was asked for cannot fill the memory of a client."""
+"""A node that sends more than requested cannot exhaust the memory of a client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def arrived(lone: Lone) -> int:
     return sum(len(each.messages) for each in lone.events if isinstance(each, Arrived))
 
 
-def test_credit_ends_at_its_messages_and_bytes() -> None:
+def test_credit_limits_messages_and_bytes() -> None:
     """SEC-3: the last batch may exceed the bytes, because a node sends whole batches."""
     credit = Credit(WINDOW)
     credit.grant(0, 0)
@@ -36,7 +36,7 @@ def test_credit_ends_at_its_messages_and_bytes() -> None:
 
 
 def test_messages_beyond_the_credit_are_dropped() -> None:
-    """SEC-3: a hostile node filled 700 MB against a credit of 8 MiB."""
+    """SEC-3: a hostile node once filled 700 MB of memory despite a credit of 8 MiB."""
     lone = attached(cursor=0)
     assert arrived(lone.deliver(3, chunk(0, *[b"x"] * WINDOW))) == WINDOW
     for _ in range(3):
@@ -46,7 +46,7 @@ def test_messages_beyond_the_credit_are_dropped() -> None:
     assert arrived(lone.deliver(3, chunk(WINDOW, b"x"))) == 1
 
 
-def test_node_that_does_not_stop_ends_the_reader_with_an_error() -> None:
+def test_reader_fails_if_the_node_keeps_exceeding_the_credit() -> None:
     """SEC-3"""
     lone = attached(cursor=0)
     lone.deliver(3, chunk(0, *[b"x"] * WINDOW))
@@ -59,8 +59,8 @@ def test_node_that_does_not_stop_ends_the_reader_with_an_error() -> None:
     assert "offset 100 of topic 't' cannot be read: the node sends more" in ended.why.fact
 
 
-def test_small_delivery_does_not_expand_beyond_one_batch() -> None:
-    """SEC-3: a delivery of 196 KiB expanded to 3.8 GB."""
+def test_delivery_of_compressed_batches_does_not_exceed_the_credit() -> None:
+    """SEC-3: a delivery of 196 KiB once expanded to 3.8 GB."""
     data = batch.encode([bytes(WINDOW_BYTES)], timestamps=0, zstd=3)
     assert len(data) < 4096
     bombs = [Chunk(offset, 0, 1, "p", offset, data) for offset in range(50)]

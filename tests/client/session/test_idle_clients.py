@@ -1,4 +1,4 @@
-"""A client whose record was deleted stores nothing twice, and reports unknown outcomes."""
+"""A client whose record was deleted stores no message twice, and reports unknown outcomes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Absent(Publisher):
 
 
 def away_for_long(seed: int) -> None:
-    """Kill a publisher whose messages are stored, before an answer; restart it after Forgotten."""
+    """Kill a publisher before it gets its answers; restart it after its record is deleted."""
     world = Forgetful(seed)
     sim = world.sim
     subscriber = Subscriber(world, "auto")
@@ -62,7 +62,7 @@ def away_for_long(seed: int) -> None:
     sim.run(until=sim.now + 5.0)
     world.finish()
     assert publisher.forgotten
-    assert len(subscriber.seen) > stored  # it continues with the messages that it had not sent
+    assert len(subscriber.seen) > stored  # it continues with its unsent messages
 
 
 def idle_for_long(seed: int) -> None:
@@ -86,6 +86,6 @@ def test_messages_of_a_client_whose_record_was_deleted_are_not_stored_twice(seed
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_client_that_was_idle_for_long_puts_as_before(seed: int) -> None:
+def test_client_continues_to_put_after_a_long_idle_period(seed: int) -> None:
     """SVC-2 SVC-9"""
     idle_for_long(seed)

@@ -1,4 +1,4 @@
-"""Inbox: each message is delivered once, and delivered messages are acknowledged."""
+"""The inbox delivers each message once, and acknowledges delivered messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_only_delivered_messages_can_be_acknowledged() -> None:
     assert box.ack == 2
 
 
-def test_next_take_acknowledges_nothing_if_all_is_acknowledged() -> None:
+def test_acknowledge_all_leaves_nothing_for_the_next_take() -> None:
     """SVC-3"""
     box = inbox()
     box.take_many(3)
@@ -58,8 +58,8 @@ def test_next_take_acknowledges_nothing_if_all_is_acknowledged() -> None:
 
 
 @pytest.mark.parametrize("auto_ack", [False, True])
-def test_seeking_back_acknowledges_nothing(auto_ack: bool) -> None:
-    """SVC-3: neither messages before the new position nor an earlier ack."""
+def test_going_back_acknowledges_no_message(auto_ack: bool) -> None:
+    """SVC-3: messages before the new offset keep their state."""
     box = inbox(auto_ack=auto_ack)
     box.take()
     box.take_many(3)

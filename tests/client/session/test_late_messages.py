@@ -1,4 +1,4 @@
-"""Late messages of a dead process take nothing from the next process."""
+"""Late messages of a dead process do not disturb the next process."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def soon(world: World, reached: Callable[[], bool]) -> None:
         if reached():
             return
         world.sim.run(until=world.sim.now + 0.02)
-    raise AssertionError("what should have happened did not, in 20 seconds")
+    raise AssertionError("the condition does not hold after 20 seconds")
 
 
 def die(world: World, app: Publisher | Subscriber) -> list[Any]:
-    """Delay everything that the process sends from now on, then kill it."""
+    """Delay all further messages of the process, then kill it."""
     fronts = world.sim.hold([app.me], [NODE], one_way=True)
     world.sim.run(until=world.sim.now + 1.0)
     world.sim.crash(app.me)
-    app.starts += 1  # none of its requests is executed any more
+    app.starts += 1  # so that its pending requests are not executed
     return fronts
 
 
 def late_open(seed: int) -> None:
-    """Kill a publisher whose OpenProducer is in flight, and start the next with its name."""
+    """Kill a publisher whose OpenProducer is in flight, and start another with its name."""
     world = World(seed)
     subscriber = Subscriber(world, "auto")
     world.run_until(lambda: subscriber.positioned)
@@ -62,7 +62,7 @@ class Resumed(Subscriber):
 
 
 def late_attach(seed: int) -> None:
-    """Kill a reader whose Attach is in flight, and start the next one."""
+    """Kill a reader whose Attach is in flight, and start another reader."""
     world = World(seed)
     first = Subscriber(world, "first", name="same")
     world.run_until(lambda: first.positioned)
@@ -106,8 +106,8 @@ def late_publish() -> None:
     assert desk.service.machine.bounds("topic") == (0, 1)
 
 
-def test_late_copies_of_a_closed_source_publish_nothing() -> None:
-    """PIPE-2: the record that tells a copy from a new publish is deleted with the source."""
+def test_late_calls_to_a_closed_source_publish_nothing() -> None:
+    """PIPE-2: closing the source deletes the record that identifies duplicates."""
     late_publish()
 
 
@@ -128,7 +128,7 @@ def late_delete() -> None:
     assert desk.service.machine.bounds("topic") == (0, 1)
 
 
-def test_late_copy_of_an_answered_delete_loses_no_message() -> None:
+def test_late_copy_of_an_answered_delete_deletes_no_message() -> None:
     """SVC-10 SVC-13: another client has created the topic again, and has put a message there."""
     late_delete()
 
@@ -161,7 +161,7 @@ def leader_of(world: World) -> NodeId | None:
 
 
 def late_unsubscribe(seed: int) -> None:
-    """Hold the first copy until its node leads again, long after the answer."""
+    """Hold the first copy of an Unsubscribe until its node leads again, long after the answer."""
     world = World(seed, replicas=3)
     sim = world.sim
     ann, bob = Caller(world, "ann"), Caller(world, "bob")
@@ -193,7 +193,7 @@ def late_unsubscribe(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_late_copy_of_an_answered_unsubscribe_ends_no_new_subscription(seed: int) -> None:
+def test_late_copy_of_an_answered_unsubscribe_keeps_the_new_subscription(seed: int) -> None:
     """SVC-6 SVC-13: the leader changed between the copies."""
     late_unsubscribe(seed)
 
@@ -204,12 +204,12 @@ def stage(part: str) -> do.Stage:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_late_open_of_a_dead_publisher_does_not_fence_the_next(seed: int) -> None:
+def test_late_open_of_a_dead_publisher_does_not_fence_the_next_publisher(seed: int) -> None:
     """SVC-8"""
     late_open(seed)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_late_attach_of_a_dead_reader_does_not_fence_the_next(seed: int) -> None:
+def test_late_attach_of_a_dead_reader_does_not_fence_the_next_reader(seed: int) -> None:
     """SVC-8"""
     late_attach(seed)

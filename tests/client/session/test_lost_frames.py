@@ -1,9 +1,9 @@
-"""A client resends every frame that is lost without a broken link, in each of its paths.
+"""A client resends every lost frame in each of its paths, even if the link stays up.
 
 Each path runs once to count the frames between client and nodes. Then it runs again for every
-frame: without that frame, and without that frame and its next copies. The link stays up, so only
-the client's own timers can help. Each client does one thing at a time with long pauses between. A
-timer of one request then cannot hide that another request has none.
+frame: without that frame, and without that frame and its next copies. Only the client's own
+timers can help. Each client makes one request at a time, with long pauses in between. The timer of
+one request then cannot hide that another request has no timer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.client.session.client_world import FAST
 ME, OTHER = NodeId("client/me"), NodeId("client/other")
 NODES = [NodeId("node1"), NodeId("node2"), NodeId("node3")]
 LIMIT = 60.0  # seconds until a path counts as stuck; the longest retry interval is 8 seconds
-PAUSE = 20.0  # seconds between two requests; all timers of the first have fired by then
+PAUSE = 20.0  # seconds between two requests; all timers of the first request have fired by then
 E = TypeVar("E", bound=Value)
 
 
@@ -62,7 +62,7 @@ class Lossy(Simulation):
 
 
 class Talk:
-    """A client that loses frames, and another one that does not."""
+    """A client that loses frames, and another client that loses none."""
 
     def __init__(self, world: Callable[[Lossy], list[NodeId]], lost: int, copies: int) -> None:
         self.sim = Lossy(lost, copies)
@@ -128,7 +128,7 @@ class Talk:
             self.wait_for(local.Stored, of)
 
     def stored(self, topic: str = "t") -> list[int]:
-        """Return the numbers that the topic holds, as the other client reads them."""
+        """Return the numbers in the topic, as read by the other client."""
         scan = Scan(0, topic, do.FromEarliest(), bytes=1 << 20)
         self.ask(local.Survey(self.ticket(), scan), OTHER)
         view = self.wait_for(local.Shown, OTHER).view
@@ -154,7 +154,7 @@ class Talk:
         self.wait_for(local.Positioned)
 
     def taken(self) -> list[int]:
-        """Return the next numbers that arrive, without asking for more."""
+        """Return the next numbers that arrive, without renewing the credit."""
         return [int(message.value) for message in self.wait_for(local.Arrived).messages]
 
 
@@ -167,7 +167,7 @@ def one_node(sim: Lossy) -> list[NodeId]:
 
 
 def group(sim: Lossy) -> list[NodeId]:
-    """Start three replicas; the client asks one that does not lead first."""
+    """Start three replicas. The client first asks a follower."""
 
     def replica(me: NodeId, rng: Random) -> Stack:
         contacts = () if me == NODES[0] else NODES[:1]
@@ -303,7 +303,7 @@ def get_more_than_the_credit(talk: Talk) -> None:
 
 
 def acknowledge(talk: Talk) -> None:
-    """Acknowledge, and make no further request."""
+    """Acknowledge a message, and make no further request."""
     talk.put(of=OTHER)
     talk.read()
     assert talk.taken() == [0]
@@ -405,5 +405,5 @@ def test_client_resends_each_frame_that_is_lost(path: Callable[[Talk], None], co
 @pytest.mark.long
 @pytest.mark.parametrize("path", [put_once, call, get], ids=lambda each: each.__name__)
 def test_client_of_a_group_resends_each_frame_that_is_lost(path: Callable[[Talk], None]) -> None:
-    """SVC-3 SVC-13 REP-6: also the frames that name the leader."""
+    """SVC-3 SVC-13 REP-6: including the frames that name the leader."""
     lose_each_frame(path, group, 1)

@@ -1,4 +1,4 @@
-"""A limit on batches is lowered while a client repeats a put that is stored already."""
+"""A batch limit is lowered while a client repeats a put that is already stored."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def lowered(limits: Limits) -> None:
 
 @pytest.mark.parametrize("limits", LOWERED)
 def test_stored_put_is_not_refused_by_a_lower_limit(limits: Limits) -> None:
-    """SVC-2: otherwise the client would report it as not stored, and renumber all later puts."""
+    """SVC-2: otherwise the client would report a failure, and renumber all later puts."""
     lowered(limits)
 
 
-def test_unstored_large_put_is_refused() -> None:
+def test_oversized_put_that_is_not_stored_is_refused() -> None:
     """SVC-7"""
     desk = Desk(service={"limits": LOWERED[0]})
     epoch = producing(desk)
@@ -56,8 +56,8 @@ def test_unstored_large_put_is_refused() -> None:
     assert desk.call(BOB, put(epoch, 0, SMALL)) == Already(0, 1)
 
 
-def test_node_without_a_lease_does_not_refuse_a_large_put() -> None:
-    """SVC-2: another leader may have stored it."""
+def test_node_without_a_lease_does_not_refuse_an_oversized_put() -> None:
+    """SVC-2: another leader may have stored the message."""
     desk = Desk(service={"limits": LOWERED[0]})
     epoch = producing(desk)
     desk.service.group.leads = lambda now: False  # type: ignore[method-assign]

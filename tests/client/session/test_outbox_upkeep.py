@@ -1,4 +1,4 @@
-"""How a durable client keeps its outbox small: the exact effects of each input."""
+"""A durable client compacts its outbox: the exact effects of each input."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_restarted_client_uses_the_name_in_its_state_directory() -> None:
         assert (made.producer, made.identity.directory_id) == ("q", "first incarnation")
 
 
-def test_limits_of_a_session() -> None:
+def test_session_has_default_limits_and_is_not_durable() -> None:
     assert (READ_AHEAD, OUTBOX_BYTES) == (16_384, 4 << 20)
     made = ClientSession(ME, Random(1), node=NODE, producer="p", incarnation="inc")
     assert not made.identity.durable
 
 
 @pytest.mark.parametrize(("settled", "tidied"), [(130, []), (131, TIDIED)])
-def test_outbox_is_tidied_when_most_of_it_is_settled(settled: int, tidied: list[Effect]) -> None:
+def test_outbox_is_compacted_when_most_of_it_is_settled(settled: int, tidied: list[Effect]) -> None:
     """SVC-12: the limit is 100 bytes plus four times the unsettled bytes."""
     made = started()
     for _ in range(2):
@@ -90,7 +90,7 @@ def test_restored_batches_count_as_unsettled(settled: int, tidied: bool) -> None
     assert bool(made.drain()) == tidied
 
 
-def test_idle_outbox_is_tidied_after_half_a_second() -> None:
+def test_idle_outbox_is_compacted_after_half_a_second() -> None:
     """SVC-12"""
     made = started()
     for _ in range(2):
@@ -103,7 +103,7 @@ def test_idle_outbox_is_tidied_after_half_a_second() -> None:
         assert made.drain() == TIDIED
 
 
-def test_client_without_a_state_directory_tidies_nothing() -> None:
+def test_client_without_a_state_directory_compacts_nothing() -> None:
     made = started(durable=False)
     made._outbox.settled(5)
     assert made.drain() == []

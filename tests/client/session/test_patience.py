@@ -1,4 +1,4 @@
-"""Patience: how long a client waits before it asks again."""
+"""How long a client waits before it repeats a request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oncecast.client.session.local import NEVER
 from oncecast.client.session.patience import Patience
 from tests.client.session.standin import NODE, StandIn
 
-MANY = 256 << 20  # bytes that may move before an answer comes
+MANY = 256 << 20  # bytes that may move before an answer arrives
 
 
 class NoChance(Random):
@@ -24,7 +24,7 @@ def patience(rng: Random | None = None) -> tuple[Patience, StandIn]:
     return Patience(session, session.alarm, session.routes, "t"), session
 
 
-def test_wait_is_drawn_from_the_upper_half_and_doubles_with_each_attempt() -> None:
+def test_wait_is_jittered_and_doubles_with_each_attempt() -> None:
     """SVC-3"""
     waits = [0.5, 1.0, 2.0, 4.0, 8.0, 8.0]
     for rng, share in ((None, 1.0), (NoChance(), 0.5)):
@@ -60,22 +60,22 @@ def test_wait_ends_at_its_deadline() -> None:
 @pytest.mark.parametrize(("moved", "over"), [(MANY - 1, False), (MANY, True)])
 @pytest.mark.parametrize("before", [0, 7])
 def test_moving_bytes_extend_the_wait_up_to_a_limit(before: int, moved: int, over: bool) -> None:
-    """SVC-3: the answer may be among them, but the node may have dropped the request."""
+    """SVC-3: the bytes may contain the answer, but the node may have dropped the request."""
     waiting, session = patience()
     counts = {NODE: before}
     session.moved = counts.__getitem__
     waiting.begin()
     session.now = 100.5
-    assert not waiting.over(100.5)  # this is the first look
+    assert not waiting.over(100.5)  # the first check
     assert waiting.due == session.dues[-1] == 101.0
     session.now = 101.0
     counts[NODE] = before + moved
     assert waiting.over(101.0) == over
     session.now = 102.0
-    assert waiting.over(102.0)  # nothing has moved since
+    assert waiting.over(102.0)  # no more bytes have moved
 
 
-def test_busy_node_is_asked_again_even_if_bytes_move() -> None:
+def test_busy_node_is_asked_again_even_while_bytes_are_moving() -> None:
     waiting, session = patience()
     session.moved = {NODE: 7}.__getitem__
     waiting.begin()

@@ -33,7 +33,7 @@ def putting(*batches: bytes, durable: bool = False, sequence: int = 0, epoch: in
 
 
 def next_life(*records: Value) -> Lone:
-    """Return a session that has restored these records; it opens if it has batches."""
+    """Return a session that has restored these records. It opens its producer if it has batches."""
     lone = Lone(durable=True, incarnation="next", rng=HighDice(1))
     return lone.start(Named("p", "directory"), *records)
 
@@ -49,13 +49,13 @@ def expecting(epoch: int, incarnation: str = "inc") -> do.OpenProducer:
 # Windows and records.
 
 
-def test_put_of_a_client_without_a_state_directory_waits_for_no_record() -> None:
+def test_client_without_a_state_directory_puts_without_waiting_for_a_record() -> None:
     """SVC-2"""
     lone = putting()
     assert lone.outputs == [Send(NODE, lone.call)]
 
 
-def test_repeated_put_waits_for_its_own_record_only() -> None:
+def test_repeated_put_waits_only_for_its_own_record() -> None:
     """SVC-2"""
     lone = putting(A, durable=True)
     put_a = lone.call
@@ -82,7 +82,7 @@ def test_byte_window_advances_with_each_answer() -> None:
         assert commands(lone) == [put(sequence + 2, 1, large)]
 
 
-def test_rewound_batches_are_not_in_flight() -> None:
+def test_rewound_batches_do_not_count_as_in_flight() -> None:
     """SVC-2"""
     large = bytes(4 * MIB)
     lone = putting(large, large, large).down()
@@ -119,7 +119,7 @@ def test_busy_node_is_retried_with_backoff() -> None:
     assert commands(lone.wait(0.02)) == [put(1, 1, C)]
 
 
-def test_answer_during_a_pause_opens_the_window() -> None:
+def test_answer_during_a_pause_reopens_the_window() -> None:
     """SVC-2"""
     large = bytes(SECOND)
     lone = putting(large, large)
@@ -159,7 +159,7 @@ def test_window_is_never_wider_than_its_limit() -> None:
     assert commands(lone) == [put(WINDOW_BATCHES, 1, A)]
 
 
-def test_answer_to_a_batch_sent_after_the_timeout_opens_the_window() -> None:
+def test_answer_to_a_batch_sent_after_the_timeout_reopens_the_window() -> None:
     """SVC-2"""
     lone = putting(A, C, A, C, A)
     lone.wait(0.51)
@@ -220,8 +220,8 @@ def test_idle_producer_sets_no_timer() -> None:
 # Answers.
 
 
-def test_gap_is_resent_from_the_first_batch_that_the_node_lacks() -> None:
-    """SVC-2: the answer to the first batch was lost; the later batches were lost."""
+def test_batches_are_resent_from_the_first_one_that_the_node_lacks() -> None:
+    """SVC-2: the answer to the first batch and all later batches were lost."""
     lone = putting(A, C, C, sequence=40)
     last = calls(lone)[-1]
     lone.answer(last, errors.Gap(41))
@@ -229,7 +229,7 @@ def test_gap_is_resent_from_the_first_batch_that_the_node_lacks() -> None:
     assert lone.answer(last, errors.Gap(41)).outputs == []
 
 
-def test_batch_that_was_answered_after_a_rewind_is_not_sent_again() -> None:
+def test_batch_answered_after_a_rewind_is_not_resent() -> None:
     """SVC-2"""
     lone = putting(A, C, B, C)
     _, second, third, _ = calls(lone)
@@ -242,7 +242,7 @@ def test_batch_that_was_answered_after_a_rewind_is_not_sent_again() -> None:
     assert lone.outputs == [Emit(Stored(1, 0, None))]
 
 
-def test_answers_of_an_earlier_epoch_are_ignored() -> None:
+def test_answers_from_an_earlier_epoch_are_ignored() -> None:
     """SVC-2"""
     lone = putting(A, C)
     first, second = calls(lone)
@@ -251,13 +251,13 @@ def test_answers_of_an_earlier_epoch_are_ignored() -> None:
         assert lone.answer(call, results.Appended(0, 1, True)).outputs == []
 
 
-def test_impossible_answer_to_a_put_is_a_bug() -> None:
+def test_impossible_answer_to_a_put_raises_an_assertion_error() -> None:
     lone = putting()
     with pytest.raises(AssertionError, match="does not answer a put"):
         lone.answer(lone.call, results.Detached(0))
 
 
-def test_batches_after_a_refused_one_are_renumbered() -> None:
+def test_batches_after_a_refused_batch_are_renumbered() -> None:
     """SVC-7"""
     lone = putting(A, C, B)
     second = calls(lone)[1]
@@ -269,8 +269,8 @@ def test_batches_after_a_refused_one_are_renumbered() -> None:
     assert commands(lone) == [expecting(7, "inc.1")]
 
 
-def test_batch_after_a_refused_one_is_put_to_a_recreated_topic() -> None:
-    """SVC-2: it cannot be in the deleted topic, because the batch before it is not."""
+def test_batch_after_a_refused_batch_is_put_to_a_recreated_topic() -> None:
+    """SVC-2: the deleted topic cannot contain it, because the batch before it was refused."""
     lone = putting(A, C)
     lone.answer(calls(lone)[0], REFUSED)
     assert lone.events == [NotStored(1, REFUSED)]
@@ -282,7 +282,9 @@ def test_batch_after_a_refused_one_is_put_to_a_recreated_topic() -> None:
 
 
 @pytest.mark.parametrize(("held", "reported"), [(7, False), (6, False), (8, True)])
-def test_process_reclaims_its_name_but_not_from_a_newer_process(held: int, reported: bool) -> None:
+def test_process_reclaims_its_name_unless_a_newer_process_holds_it(
+    held: int, reported: bool
+) -> None:
     """SVC-8"""
     lone = putting(A, C)
     lone.answer(calls(lone)[0], REFUSED)
@@ -292,7 +294,7 @@ def test_process_reclaims_its_name_but_not_from_a_newer_process(held: int, repor
     assert commands(lone) == ([] if reported else [expecting(held, "inc.1")])
 
 
-def test_first_epoch_counts_as_held() -> None:
+def test_producer_of_the_first_epoch_does_not_take_its_name_back() -> None:
     """SVC-8"""
     lone = putting(A, C, epoch=1)
     lone.answer(calls(lone)[0], REFUSED)
@@ -315,7 +317,7 @@ def test_fenced_client_keeps_its_batches_only_on_disk(durable: bool, kept: int) 
     assert lone.sent == []
 
 
-def test_refused_open_settles_batches_on_disk_too() -> None:
+def test_refused_open_also_settles_batches_on_disk() -> None:
     """SVC-7: the application got the error and may put the message again."""
     lone = Lone(durable=True).start().ask(Produce(1, "t", 1, A))
     lone.answer(lone.call, errors.TooMany("topics", 1))
@@ -326,7 +328,7 @@ def test_refused_open_settles_batches_on_disk_too() -> None:
 
 
 def test_numbers_are_kept_if_the_node_stored_only_batches_of_the_outbox() -> None:
-    """SVC-2: so no record is written."""
+    """SVC-2: therefore no record is written."""
     for known, stored in ((0, 0), (1, 1), (3, 2)):
         outbox = [Based("t", 3, 0, 40), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
         lone = next_life(*outbox)
@@ -367,7 +369,7 @@ def test_put_that_may_be_stored_keeps_its_number() -> None:
     ids=["not told", "the same", "another"],
 )
 @pytest.mark.parametrize("durable", [False, True])
-def test_client_with_another_record_gets_forgotten(
+def test_unknown_outcome_is_reported_if_the_node_has_another_record(
     record: int, reported: list[Value], sequence: int, durable: bool
 ) -> None:
     """SVC-2: durable clients log a changed record number."""
@@ -381,7 +383,7 @@ def test_client_with_another_record_gets_forgotten(
     assert commands(lone) == [put(0, 1, A, epoch=8)][sequence:]
 
 
-def test_refused_first_batch_is_put_to_each_recreated_topic() -> None:
+def test_unopened_first_batch_is_put_to_each_recreated_topic() -> None:
     """SVC-2: the topic is created again each time."""
     lone = putting()
     for topic_id in (2, 3):
@@ -390,8 +392,8 @@ def test_refused_first_batch_is_put_to_each_recreated_topic() -> None:
         assert (lone.events, commands(lone)) == ([], [put(0, 1, A, epoch=8)])
 
 
-def test_refusal_of_the_second_batch_does_not_cover_the_first() -> None:
-    """SVC-2: the first may be stored in the deleted topic."""
+def test_refusal_of_the_second_batch_does_not_imply_refusal_of_the_first() -> None:
+    """SVC-2: the first batch may be stored in the deleted topic."""
     lone = putting(A, C)
     lone.answer(calls(lone)[1], UNOPENED)
     lone.answer(lone.call, opening(8, 0, 2))
@@ -402,7 +404,7 @@ def test_refusal_of_the_second_batch_does_not_cover_the_first() -> None:
 # Restart.
 
 
-def test_unopened_producer_can_be_saved_in_a_snapshot() -> None:
+def test_snapshot_contains_the_batches_of_an_unopened_producer() -> None:
     """SVC-9"""
     lone = Lone(durable=True).start().ask(Produce(1, "t", 1, A))
     lone.ask(Finish(9, forget=False))

@@ -1,4 +1,4 @@
-"""The exact effects of reads: limits at their boundaries, and every way that a reader ends."""
+"""The exact effects of reads: limits at their boundaries, and every end of a reader."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def reading(*, start_at: int = -1, push: bool = False) -> Lone:
 
 
 def at_five(**options: Any) -> Lone:
-    """Return a session that reads from offset 5 on."""
+    """Return a session that reads from offset 5."""
     lone = reading(**options)
     return lone.answer(lone.call, results.Attached(3, 5, 0, 9, 0, 1))
 
@@ -166,7 +166,7 @@ def test_seek_back_survives_a_lost_link() -> None:
     assert lone.down().sent == [seek, Fetch("t", "s", 3, 5, 0, 95, WINDOW)]
 
 
-def test_reader_that_is_not_attached_fetches_nothing() -> None:
+def test_unattached_reader_fetches_nothing() -> None:
     """SVC-3"""
     lone = reading()
     attach = lone.call
@@ -177,7 +177,7 @@ def test_reader_that_is_not_attached_fetches_nothing() -> None:
     assert set(map(type, lone.wait(20.0).sent)) == {Call}
 
 
-def test_first_offset_is_not_marked_as_redelivered() -> None:
+def test_first_message_of_a_topic_is_not_marked_as_redelivered() -> None:
     """SVC-11"""
     lone = attached(cursor=0)
     assert delivered(lone.deliver(3, chunk(0, b"a"))) == [(0, b"a", False)]
@@ -196,7 +196,7 @@ def of_ring(*, push: bool) -> Lone:
     return lone.answer(attach, results.Attached(3, 5, 0, 9, 0, 1), LEADER)
 
 
-def test_pushed_messages_come_from_the_process_and_others_from_the_group() -> None:
+def test_push_reader_asks_its_process_and_other_readers_ask_the_group() -> None:
     """SVC-3"""
     asked = Fetch("t", "s", 3, 5, 5, 100, WINDOW)
     assert of_ring(push=True).outputs == [positioned(5), Send(NODE, Tune(asked))]
@@ -205,9 +205,7 @@ def test_pushed_messages_come_from_the_process_and_others_from_the_group() -> No
 
 
 @pytest.mark.parametrize(("push", "sent"), [(True, [Tune]), (False, [])])
-def test_pushed_messages_are_requested_again_after_a_lost_link(
-    push: bool, sent: list[type]
-) -> None:
+def test_push_reader_repeats_its_request_after_a_lost_link(push: bool, sent: list[type]) -> None:
     """SVC-13"""
     assert [type(each) for each in of_ring(push=push).down().sent] == sent
 
@@ -242,7 +240,7 @@ def test_acks_are_sent_in_time_despite_an_earlier_timer() -> None:
 # Deliveries.
 
 
-def test_new_messages_of_a_batch_arrive_with_their_own_numbers() -> None:
+def test_new_messages_of_a_partly_read_batch_keep_their_numbers() -> None:
     """SVC-3: the first messages of the batch were read before, or by another reader."""
     lone = at_five().deliver(3, chunk(5, b"a"))
     whole = packed(b"x", b"a", b"b", b"c")
@@ -270,20 +268,20 @@ def test_repeated_delivery_costs_no_credit() -> None:
     assert lone.down().outputs == [Watch(NODE), fetch(6, 5, 99, WINDOW - A_BYTES)]
 
 
-def test_missing_messages_are_fetched_once_even_if_more_arrive() -> None:
+def test_missing_messages_are_fetched_once_even_if_later_ones_arrive() -> None:
     """SVC-3"""
     lone = at_five()
     assert lone.deliver(3, chunk(6, b"b"), chunk(5, b"a")).outputs == [fetch(5)]
 
 
-def test_batches_after_a_damaged_one_are_ignored() -> None:
+def test_batches_after_a_damaged_batch_are_ignored() -> None:
     """SVC-10"""
     lone = at_five()
     assert lone.deliver(3, broken(5, b"a"), chunk(6, b"b")).outputs == [fetch(5)]
     assert lone.deliver(3, broken(5, b"a"), chunk(5, b"a")).outputs == [fetch(5)]
 
 
-def test_batch_is_bad_when_it_was_damaged_three_times_in_a_row() -> None:
+def test_batch_damaged_three_times_in_a_row_is_reported_as_bad() -> None:
     """SVC-10"""
     lone = at_five()
     for offset, space in ((5, WINDOW), (6, WINDOW - A_BYTES)):
@@ -362,7 +360,7 @@ def test_reader_ended_by_a_bad_batch_acknowledges_and_detaches_within_eight_seco
 def test_only_arrived_unacknowledged_messages_are_redelivered(
     offset: int, outputs: list[Output]
 ) -> None:
-    """SVC-3: they are marked up to the last delivered message, and use no credit."""
+    """SVC-3: messages up to the last delivered one are marked, and use no credit."""
     lone = at_five().deliver(3, chunk(5, b"a", b"b", b"c"), suspect_below=7)
     lone.ask(Want("t", "s", 7, 6))
     assert lone.ask(Again("t", "s", offset, 6)).outputs == outputs
@@ -383,7 +381,7 @@ def test_reader_that_nacks_and_leaves_reports_every_delivered_message() -> None:
 # Refused acks.
 
 
-def test_ack_after_a_foreign_seek_moves_the_reader() -> None:
+def test_ack_refused_after_a_seek_of_another_client_moves_the_reader() -> None:
     """SVC-3"""
     lone = at_five().deliver(3, chunk(5, b"a"))
     ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
@@ -394,7 +392,7 @@ def test_ack_after_a_foreign_seek_moves_the_reader() -> None:
     ]
 
 
-def test_refused_ack_ends_the_reading() -> None:
+def test_refused_ack_ends_the_reader() -> None:
     """SVC-7 SVC-8"""
     lone = at_five().deliver(3, chunk(5, b"a"))
     ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
@@ -411,7 +409,7 @@ def test_refused_ack_from_before_a_seek_is_ignored(why: errors.AnyRefusal) -> No
     assert delivered(lone.deliver(4, chunk(2, b"x"))) == [(2, b"x", False)]
 
 
-def test_impossible_answer_to_an_ack_is_a_bug() -> None:
+def test_impossible_answer_to_an_ack_raises_an_assertion_error() -> None:
     lone = at_five().deliver(3, chunk(5, b"a")).ask(Settle(9, "t", "s", 6, 6))
     with pytest.raises(AssertionError, match="does not answer an ack"):
         lone.answer(lone.call, results.Detached(0))
@@ -448,15 +446,15 @@ def test_gap_at_the_same_offset_is_fetched_again_after_a_move() -> None:
     assert lone.deliver(4, chunk(1, b"b")).outputs == [fetch(0, 0, epoch=4)]
 
 
-def test_older_epoch_does_not_move_the_reader() -> None:
+def test_seek_in_an_older_epoch_does_not_move_the_reader() -> None:
     """SVC-8"""
     lone = at_five()
     for epoch in (2, 3):
         assert lone.hear(over(errors.Repositioned(epoch, 0))).outputs == []
 
 
-def test_seek_is_repeated_in_the_epoch_of_a_concurrent_seek() -> None:
-    """SVC-1: the token is the same, so it is executed once."""
+def test_seek_is_repeated_after_a_concurrent_seek() -> None:
+    """SVC-1: the token is the same, so the seek is executed once."""
     lone = at_five().ask(Move(9, "t", "s", do.FromEarliest()))
     lone.answer(lone.call, errors.Repositioned(6, 2))
     assert (lone.events, commands(lone)) == (
@@ -471,15 +469,15 @@ def test_seek_is_repeated_in_the_epoch_of_a_concurrent_seek() -> None:
     ]
 
 
-def test_seek_without_an_answer_is_followed_by_a_fetch() -> None:
-    """SVC-7: the answer shows whether the reader was moved."""
+def test_unanswered_seek_is_followed_by_a_fetch() -> None:
+    """SVC-7: the answer to the fetch shows whether the seek was executed."""
     lone = at_five().ask(Move(9, "t", "s", do.FromEarliest(), 0.4))
     assert lone.wait(0.4).outputs == [fetch(5), finished(NoAnswer(0.4))]
     moved = over(errors.Repositioned(4, 0))
     assert lone.hear(moved).outputs == [positioned(0), fetch(0, 0, epoch=4)]
 
 
-def test_refused_seek_leaves_the_reader_where_it_is() -> None:
+def test_refused_seek_does_not_move_the_reader() -> None:
     """SVC-7"""
     lone = at_five().ask(Move(9, "t", "s", do.FromOffset(99)))
     why = errors.OutOfRange(9)
@@ -500,7 +498,7 @@ def test_reader_survives_a_busy_node_and_looks_up_a_moved_topic() -> None:
     assert lone.wait(0.0).outputs == [fetch(5)]
 
 
-# Messages that are gone.
+# Deleted messages.
 
 
 def test_skipped_messages_are_reported_once() -> None:
@@ -511,7 +509,7 @@ def test_skipped_messages_are_reported_once() -> None:
 
 
 def looking() -> tuple[Lone, Look]:
-    """Return a session that misses offset 5 and asks for the first offset of the topic."""
+    """Return a session that lacks offset 5 and asks for the first offset of the topic."""
     lone = at_five().deliver(3, chunk(8, b"d")).wait(0.5)
     (look,) = [each for each in lone.sent if isinstance(each, Look)]
     assert lone.outputs == [Send(NODE, look), fetch(5)]
@@ -525,7 +523,7 @@ def view(look: Look, *firsts: int) -> View:
 
 
 @pytest.mark.parametrize(("firsts", "asked"), [([], []), ([5], []), ([6, 2], [5])])
-def test_epoch_is_checked_only_if_messages_were_deleted(
+def test_reader_checks_its_epoch_only_if_messages_were_deleted(
     firsts: list[int], asked: list[int]
 ) -> None:
     """SVC-9"""
@@ -537,7 +535,7 @@ def test_epoch_is_checked_only_if_messages_were_deleted(
         assert lone.answer(lone.call, results.Acked(5)).outputs == [skipped(5, 6), fetch(6)]
 
 
-def test_late_view_changes_nothing() -> None:
+def test_late_view_is_ignored() -> None:
     """SVC-9"""
     lone, look = looking()
     lone.hear(over(errors.Fenced(4)))
@@ -545,7 +543,7 @@ def test_late_view_changes_nothing() -> None:
 
 
 def test_unanswered_look_is_abandoned_after_eight_seconds() -> None:
-    """SVC-9: a newer look has replaced it by then."""
+    """SVC-9: by then a newer look has replaced it."""
     lone, look = looking()
     assert look in lone.wait(7.4).sent
     lone.wait(1.0)
@@ -568,7 +566,7 @@ def test_answer_for_an_earlier_epoch_skips_nothing(meanwhile: FlowEnded) -> None
 
 
 @pytest.mark.parametrize("timeout", [0.0, 0.2])
-def test_reader_that_leaves_before_it_is_attached_waits_for_its_timeout(
+def test_reader_that_leaves_before_it_is_attached_waits_until_its_timeout(
     timeout: float,
 ) -> None:
     """SVC-7"""
@@ -610,7 +608,7 @@ def test_unattached_reader_leaves_without_a_detach(
     assert lone.session.readers == {}
 
 
-def test_each_call_of_a_leaving_reader_has_its_timeout() -> None:
+def test_each_call_of_a_leaving_reader_has_its_own_timeout() -> None:
     """SVC-7"""
     lone = at_five().ask(Leave(9, "t", "s", 5, 5, 0.3))
     assert commands(lone) == [do.Ack("t", "s", 3, 5)]

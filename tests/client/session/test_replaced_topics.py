@@ -1,4 +1,4 @@
-"""A durable client comes back to a topic that was deleted and created again."""
+"""A durable client returns to a topic that was deleted and created again."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ def replaced(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_acknowledged_message_is_not_put_to_the_new_topic(seed: int) -> None:
-    """SVC-2: later puts of the restarted client are stored there."""
+def test_acknowledged_message_is_not_put_to_a_recreated_topic(seed: int) -> None:
+    """SVC-2: later puts of the restarted client are stored in the new topic."""
     replaced(seed)

@@ -1,4 +1,4 @@
-"""A client finds the leader: it follows nodes that name it, waits, and asks other nodes."""
+"""A client finds the leader: it follows redirects, waits, and asks other nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASKED = Do(1, CreateTopic("t", 0), timeout=20.0)
 
 
 class Seeker:
-    """A session that knows three nodes and waits for an answer of the first."""
+    """A session that knows three nodes and waits for an answer from the first."""
 
     def __init__(self) -> None:
         self.session = ClientSession(
@@ -51,7 +51,7 @@ class Seeker:
         self.now = until
 
     def asked(self, kind: type[Value]) -> list[NodeId]:
-        """Return the nodes that it has sent this to since the last input."""
+        """Return the nodes that got a message of this type since the last input."""
         sends = [each for each in self.outputs if isinstance(each, Send)]
         return [each.to for each in sends if isinstance(each.message, kind)]
 
@@ -59,7 +59,7 @@ class Seeker:
         self.hear(sender or self.session.entry.node, Elsewhere(leader, GROUP))
 
     def lose(self, node: NodeId) -> None:
-        """Break the link, and again when it is dialled."""
+        """Break the link to a node, and again after the client redials."""
         self.down(node)
         self.wait(0.05)
         self.report_leader(node)
@@ -80,7 +80,7 @@ def test_client_moves_to_the_named_leader_and_resends() -> None:
     assert Watch(C) in seeker.outputs
 
 
-def test_node_whose_link_broke_twice_is_not_dialled_on_every_hint() -> None:
+def test_node_whose_link_broke_twice_is_not_redialled_on_every_hint() -> None:
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node
@@ -90,7 +90,7 @@ def test_node_whose_link_broke_twice_is_not_dialled_on_every_hint() -> None:
     assert seeker.session.entry.node == here
 
 
-def test_client_waits_for_a_leader_and_moves_as_soon_as_one_is_named() -> None:
+def test_client_waits_for_a_leader_and_moves_when_a_node_names_one() -> None:
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node
@@ -104,7 +104,7 @@ def test_client_waits_for_a_leader_and_moves_as_soon_as_one_is_named() -> None:
     assert other in seeker.asked(Call)
 
 
-def test_connected_node_may_become_the_leader() -> None:
+def test_client_asks_again_when_its_node_becomes_the_leader() -> None:
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node
@@ -131,7 +131,7 @@ def test_busy_client_leaves_a_node_that_knows_no_leader() -> None:
     assert seeker.session.entry.node == B
 
 
-def test_client_tries_other_nodes_if_two_name_each_other_as_leader() -> None:
+def test_client_tries_a_third_node_if_two_nodes_know_no_leader() -> None:
     """REP-3: former members know an old membership and cannot lead."""
     seeker = Seeker()
     seeker.hear(A, Elsewhere("", ("b", "c")))
@@ -143,7 +143,7 @@ def test_client_tries_other_nodes_if_two_name_each_other_as_leader() -> None:
 
 
 def test_lost_node_is_tried_again_after_a_pause() -> None:
-    """Its link may have broken although it still leads."""
+    """Its link may have broken while it still leads."""
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node
@@ -155,7 +155,7 @@ def test_lost_node_is_tried_again_after_a_pause() -> None:
     assert seeker.session.entry.node == A
 
 
-def test_hint_of_an_earlier_node_is_ignored_while_the_current_one_answers() -> None:
+def test_hint_of_an_earlier_node_is_ignored_while_the_current_node_answers() -> None:
     seeker = Seeker()
     seeker.report_leader("c")
     seeker.wait(0.1)
@@ -175,7 +175,7 @@ def test_hanging_dial_is_abandoned_when_another_node_names_a_leader() -> None:
     assert seeker.session.entry.node == C
 
 
-# A leader that says nothing
+# A silent leader
 
 
 def view(node: NodeId, leader: str) -> GroupView:
@@ -221,7 +221,7 @@ def test_other_nodes_are_asked_until_the_silent_node_answers() -> None:
     assert seeker.asked(LookGroup) == []
 
 
-# No leader at all
+# No leader
 
 
 def test_timed_out_call_reports_whether_a_leader_is_known() -> None:

@@ -1,4 +1,4 @@
-"""Route, rule by rule: the exact effects of each input."""
+"""A route, rule by rule: the exact effects of each input."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def redial(seconds: float, group: str = "g") -> list[Later]:
     return [Later(cast("Any", pytest.approx(seconds)), Redial(group))]
 
 
-def test_pause_grows_with_each_redirect_until_a_node_answers() -> None:
+def test_pause_grows_with_each_lost_link_until_a_node_answers() -> None:
     """REP-5"""
     route, session = make(group="")
     for _ in range(2):
@@ -43,8 +43,8 @@ def test_pause_grows_with_each_redirect_until_a_node_answers() -> None:
 
 
 @pytest.mark.parametrize("found", [False, True])
-def test_group_is_abandoned_after_each_node_failed_twice_and_once_more(found: bool) -> None:
-    """REP-5: the entry is then asked for the group."""
+def test_group_is_abandoned_after_its_nodes_fail_more_than_twice_each(found: bool) -> None:
+    """REP-5: the client then asks the entry for the group."""
     route, session = make()
     if found:
         for _ in range(6):
@@ -67,7 +67,7 @@ def test_entry_is_never_abandoned() -> None:
 
 @pytest.mark.parametrize(("one", "other"), [(C, D), (D, C)])
 def test_node_left_longest_ago_is_tried_next(one: NodeId, other: NodeId) -> None:
-    """REP-5: nodes that were never tried come first, in the order in which they are named."""
+    """REP-5: untried nodes come first, in the order in which they were named."""
     route, session = make()
     route.gone(A)
     route.learn((A, B, one, other))
@@ -79,7 +79,7 @@ def test_node_left_longest_ago_is_tried_next(one: NodeId, other: NodeId) -> None
     assert session.left == [A, B, one, other, A, B]
 
 
-def test_new_node_is_tried_before_a_failed_one() -> None:
+def test_new_node_is_tried_before_a_failed_node() -> None:
     route, _ = make(A, B)
     route.gone(A)
     route.learn((A, B, D))
@@ -106,7 +106,7 @@ def test_node_that_returns_counts_as_new() -> None:
         ("g", tuple(f"n{number}" for number in range(65)), tuple(f"n{n}" for n in range(64))),
     ],
 )
-def test_group_keeps_the_nodes_named_last_and_the_entry_keeps_all(
+def test_group_keeps_the_latest_node_list_and_the_entry_keeps_all_nodes(
     group: str, named: tuple[str, ...], known: tuple[str, ...]
 ) -> None:
     route, _ = make(group=group)
@@ -114,7 +114,7 @@ def test_group_keeps_the_nodes_named_last_and_the_entry_keeps_all(
     assert route.nodes == known
 
 
-def test_node_names_the_leader_and_the_replicas() -> None:
+def test_route_follows_a_redirect_and_learns_the_replicas() -> None:
     """REP-5"""
     route, session = make()
     route.elsewhere(A, Elsewhere("d", ("a", "d")))
@@ -122,7 +122,7 @@ def test_node_names_the_leader_and_the_replicas() -> None:
     assert session.drain() == redial(0.01)
 
 
-def test_hint_of_another_node_counts_only_until_the_route_has_an_answer() -> None:
+def test_hint_of_another_node_is_followed_only_while_the_route_is_lost() -> None:
     route, session = make()
     route.elsewhere(B, Elsewhere("c", ("b", "c")))
     assert (route.node, route.nodes, session.drain()) == (A, (A, B, C), [])
@@ -139,7 +139,7 @@ def test_node_that_becomes_leader_is_asked_again_at_once() -> None:
     assert session.drain() == redial(0.0)
 
 
-def test_lost_leader_is_tried_once_more_if_it_is_named() -> None:
+def test_lost_leader_is_tried_once_more_if_a_node_names_it() -> None:
     """REP-5: after that, the client waits for another leader."""
     route, session = make()
     route.gone(A)
@@ -160,7 +160,7 @@ ALL = ("a", "b", "c")
 
 
 def lost_twice() -> Route:
-    """Return a route to c that has lost its link to a twice."""
+    """Return a route to node c that has lost its link to node a twice."""
     route, _ = make()
     route.gone(A)
     route.elsewhere(B, Elsewhere("a", ALL))
@@ -169,21 +169,21 @@ def lost_twice() -> Route:
     return route
 
 
-def test_node_lost_again_is_tried_once_more() -> None:
+def test_another_lost_node_is_tried_once_more() -> None:
     route = lost_twice()
     route.gone(C)
     route.elsewhere(B, Elsewhere("c", ALL))
     assert route.node == C
 
 
-def test_lost_node_is_tried_again_after_another_node() -> None:
+def test_twice_lost_node_is_tried_again_after_another_node() -> None:
     route = lost_twice()
     route.elsewhere(C, Elsewhere("b", ALL))
     route.elsewhere(B, Elsewhere("a", ALL))
     assert route.node == A
 
 
-def test_answer_implies_a_leader() -> None:
+def test_answer_implies_that_the_group_has_a_leader() -> None:
     route, _ = make()
     assert route.led
     route.elsewhere(A, Elsewhere("", ALL))
@@ -203,7 +203,7 @@ def test_route_without_a_leader_waits_at_its_node(dice: Any, pause: float) -> No
     ("astray", "leader", "node"),
     [(False, "d", B), (True, "", B), (True, "b", B), (True, "a", B), (True, "d", D)],
 )
-def test_hint_of_the_entry_counts_until_a_node_of_the_group_answers(
+def test_hint_of_the_entry_is_followed_until_a_node_of_the_group_answers(
     astray: bool, leader: str, node: NodeId
 ) -> None:
     route, session = make()
@@ -222,7 +222,7 @@ def test_hint_of_the_entry_counts_until_a_node_of_the_group_answers(
 def test_missing_answer_of_a_node_is_detected(
     of_ring: bool, astray: bool, owes: bool, silence: float
 ) -> None:
-    """REP-5: a client without a leader waits, but a process of a ring should answer."""
+    """REP-5: a client without a leader waits, but any process of a ring must answer."""
     route, session = make()
     route.of_ring, route.astray = of_ring, astray
     session.now += silence
@@ -254,7 +254,7 @@ def test_other_nodes_are_asked_ten_times_per_second() -> None:
 
 
 @pytest.mark.parametrize("heard", [False, True])
-def test_other_nodes_are_not_asked_without_a_missing_answer(heard: bool) -> None:
+def test_other_nodes_are_not_asked_if_no_answer_is_missing(heard: bool) -> None:
     route, session = silent()
     if heard:
         route.heard = session.now
@@ -278,7 +278,7 @@ def test_client_moves_to_the_leader_that_another_node_follows(
     assert (route.node, session.drain()) == ((C, redial(0.01)) if moved else (A, []))
 
 
-def test_client_leaves_a_silent_process_and_gives_the_next_one_time() -> None:
+def test_client_leaves_a_silent_process_for_the_next_one() -> None:
     """REP-4"""
     route, session = silent(A, B, of_ring=True)
     route.timeout(AskAround("g"))
@@ -287,4 +287,4 @@ def test_client_leaves_a_silent_process_and_gives_the_next_one_time() -> None:
     route.timeout(AskAround("g"))
     assert (route.node, route.heard, session.drain()) == (A, 100.0, [])
     route.look(owes=True)
-    assert session.drain() == [Later(2.0, AskAround("g"))]  # and it is noticed again
+    assert session.drain() == [Later(2.0, AskAround("g"))]  # the silence is detected again

@@ -1,4 +1,4 @@
-"""Which group of a ring is asked about which topic, by the exact effects."""
+"""Requests about a topic go to its group: the exact effects of each input."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def create(topic: str, ticket: int = 1, timeout: float = 1000.0) -> Do:
 
 
 def shown(lone: Lone, owned: Owned) -> Lone:
-    """Deliver the owner from the entry, and run the timer that follows."""
+    """Deliver the owner of a topic from the entry, and fire the timer that this sets."""
     return lone.hear(owned).wait(0.0)
 
 
 def bound(*owned: Owned) -> Lone:
-    """Return a session that has found these topics and waits for nothing."""
+    """Return an idle session that has found these topics."""
     lone = Lone().start()
     for each in owned:
         call = lone.ask(create(each.topic)).call
@@ -121,7 +121,9 @@ def test_any_node_of_the_group_is_asked_if_its_leader_is_unknown() -> None:
 def test_repeated_owner_changes_nothing() -> None:
     lone = bound(of_g()).ask(create("t"))
     assert shown(lone, of_g()).outputs == []
-    assert shown(lone, Owned("t", "h", C, (C,))).outputs == []  # only its own group would know
+    assert (
+        shown(lone, Owned("t", "h", C, (C,))).outputs == []
+    )  # only its current group can report a move
     assert asked(lone.ask(create("t")), Call) == [A]
 
 
@@ -135,13 +137,13 @@ def test_empty_owner_answer_is_dropped(owned: Owned) -> None:
     assert shown(lone, owned).outputs == []
 
 
-def test_only_the_entry_is_believed_about_owners() -> None:
+def test_owners_are_accepted_only_from_the_entry() -> None:
     lone = bound(of_g("t")).ask(create("u"))
     assert lone.hear(of_h(), A).wait(0.0).outputs == []
     assert lone.hear(of_h(), NodeId("stranger")).wait(0.0).outputs == []
 
 
-# Groups change without each other
+# Groups change independently
 
 
 def test_leader_change_does_not_affect_other_groups() -> None:
@@ -163,7 +165,7 @@ def test_only_requests_of_a_lost_link_are_resent(lost: NodeId, topic: str, then:
     assert lone.down(lost).addressed == [(then, calls[topic])]
 
 
-def test_groups_work_while_the_entry_is_down() -> None:
+def test_bound_topics_work_while_the_entry_is_down() -> None:
     """SVC-13"""
     lone = bound(of_g())
     for _ in range(5):
@@ -195,7 +197,7 @@ def test_bytes_on_other_links_do_not_extend_the_wait() -> None:
 
 
 def test_entry_is_asked_again_if_a_group_is_unreachable() -> None:
-    """Its topics may have moved, or all its nodes may have been replaced."""
+    """The topics of the group may have moved, or all its nodes may have been replaced."""
     lone = bound(of_g())
     call = lone.ask(create("t")).call
     for _ in range(ROUNDS * 2):
@@ -208,7 +210,7 @@ def test_entry_is_asked_again_if_a_group_is_unreachable() -> None:
     assert lone.wait(0.0).addressed == [(new, call)]
 
 
-def test_unreachable_group_takes_its_nodes_from_the_entry() -> None:
+def test_unreachable_group_gets_new_nodes_from_the_entry() -> None:
     lone = bound(of_g()).ask(create("t"))
     lone.down(A)
     lone.ask(create("t2"))
@@ -218,7 +220,7 @@ def test_unreachable_group_takes_its_nodes_from_the_entry() -> None:
 
 
 def test_entry_and_a_group_may_use_the_same_node() -> None:
-    """The application may have named a replica; the link stays while either uses it."""
+    """The application may have named a replica. The link stays open while either uses it."""
     lone = Lone().start().ask(create("t"))
     call = lone.call
     assert shown(lone, Owned("t", "g", NODE, (NODE, B))).addressed == [(NODE, call)]
@@ -238,7 +240,7 @@ def test_any_process_of_the_ring_can_be_the_entry() -> None:
     assert lone.down(NODE).addressed == [("a:1", call)]
 
 
-def test_client_moves_from_a_silent_process_to_the_next() -> None:
+def test_client_moves_from_a_silent_process_to_the_next_process() -> None:
     lone = bound(of_g()).wait(10.0)
     call = lone.ask(create("u")).call
     lone.wait(3.0)
@@ -247,12 +249,12 @@ def test_client_moves_from_a_silent_process_to_the_next() -> None:
     assert Unwatch(NODE) in lone.links
 
 
-# State that is not needed any more
+# Unused state
 
 
 def test_unused_bindings_are_deleted_and_their_group_is_left() -> None:
     lone = bound(of_g("t"))
-    assert lone.wait(routes.SWEEP_EVERY).links == []  # it was used in between
+    assert lone.wait(routes.SWEEP_EVERY).links == []  # the binding was used in between
     assert lone.wait(routes.SWEEP_EVERY).links == [Unwatch(A)]
     assert asked(lone.ask(create("t")), Call) == [NODE]
 
@@ -283,7 +285,7 @@ def test_bindings_and_links_are_limited_to_those_in_use(
     assert lone.answer(waiting, DONE, C).events == [Finished(1, DONE)]
 
 
-def test_put_to_a_deleted_binding_finds_its_group_again() -> None:
+def test_put_finds_the_group_again_after_its_binding_was_deleted() -> None:
     """SVC-2"""
     lone = bound(of_g("t"))
     opening = lone.ask(Produce(1, "t", 1, packed(b"a"))).call
@@ -301,7 +303,7 @@ def scans(lone: Lone) -> list[Scan]:
     return [message for _, message in lone.addressed if isinstance(message, Scan)]
 
 
-def test_scans_with_any_replica_begin_at_random_replicas_and_follow_a_redirect() -> None:
+def test_scan_from_any_replica_starts_at_a_random_one_and_follows_a_redirect() -> None:
     """PIPE-1"""
     begun = set()
     for seed in range(20):

@@ -1,4 +1,4 @@
-"""A topic moves from one group to another while it is put to, read and looked at."""
+"""A topic moves to another group while clients put to it, read it and describe it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def question(lone: Lone) -> Call | Look | Scan:
 
 
 def not_here(lone: Lone, id: int, sender: NodeId = A) -> Lone:
-    """Run the timers that are due now."""
+    """Answer NotHere, and run the timers that are due now."""
     return lone.hear(Answer(id, NOWHERE), sender).wait(0.0)
 
 
@@ -55,7 +55,7 @@ def not_here(lone: Lone, id: int, sender: NodeId = A) -> Lone:
     ],
     ids=("a call", "a stage", "its publication", "a look", "a scan"),
 )
-def test_moved_topic_is_looked_up_at_the_entry_then_at_its_group(ask: Value) -> None:
+def test_request_about_a_moved_topic_goes_to_the_entry_and_then_to_its_group(ask: Value) -> None:
     """SVC-13"""
     lone = bound(of_g()).ask(ask)
     asked = question(lone)
@@ -71,7 +71,7 @@ def test_only_requests_about_the_topic_move_with_it() -> None:
     second = lone.ask(create("t", 2)).call
     lone.ask(create("u", 3))
     assert not_here(lone, first.id).addressed == [(NODE, first), (NODE, second)]
-    assert not_here(lone, second.id).addressed == []  # that is known
+    assert not_here(lone, second.id).addressed == []  # the move is already known
     assert shown(lone, MOVED).addressed == [(C, first), (C, second)]
 
 
@@ -85,7 +85,7 @@ def test_late_answer_of_the_old_group_has_no_effect() -> None:
     assert asked(lone.ask(create("t")), Call) == [C]
 
 
-def test_inconsistent_ring_is_asked_with_backoff() -> None:
+def test_entry_of_an_inconsistent_ring_is_asked_with_backoff() -> None:
     lone = bound(of_g())
     call = lone.ask(create("t", 1, timeout=300.0)).call
     rounds: list[float] = []
@@ -97,7 +97,7 @@ def test_inconsistent_ring_is_asked_with_backoff() -> None:
             lone.hear(Answer(call.id, NOWHERE), A).wait(0.0)
         else:
             lone.wait(0.01)
-    assert rounds[0] == 0.0  # the first time home is asked at once
+    assert rounds[0] == 0.0  # the entry is asked at once the first time
     assert rounds[1] >= MISS_MIN
     assert 30 <= len(rounds) <= 110
     assert lone.wait(2.0).events == [Finished(1, NoAnswer(300.0))]
@@ -131,7 +131,7 @@ def put(sequence: int, batch: bytes) -> do.Put:
 
 
 def putting() -> tuple[Lone, list[Call]]:
-    """Put two batches to group g; the first is stored and its answer lost."""
+    """Put two batches to group g. The first is stored, but its answer is lost."""
     lone = bound(of_g())
     opening = lone.ask(Produce(1, "t", 1, ONE)).call
     assert isinstance(opening.command, do.OpenProducer)
@@ -141,7 +141,7 @@ def putting() -> tuple[Lone, list[Call]]:
     return lone, [first, second]
 
 
-def test_puts_continue_at_the_new_group_with_their_numbers() -> None:
+def test_puts_continue_at_the_new_group_with_the_same_numbers() -> None:
     """SVC-2"""
     lone, (_, second) = putting()
     probe = not_here(lone, second.id).call
@@ -154,7 +154,7 @@ def test_puts_continue_at_the_new_group_with_their_numbers() -> None:
     assert lone.answer(lone.call, results.Appended(1, 1, True), C).events == [Stored(2, 1, True)]
 
 
-def test_several_refused_batches_cause_one_restart() -> None:
+def test_several_batches_refused_by_the_old_group_are_resent_once() -> None:
     """SVC-2"""
     lone, (first, second) = putting()
     not_here(lone, first.id)
@@ -165,8 +165,8 @@ def test_several_refused_batches_cause_one_restart() -> None:
     assert lone.ask(Produce(3, "t", 1, three)).call.command == put(2, three)
 
 
-def test_batches_stored_by_the_old_group_count_as_stored() -> None:
-    """SVC-2: its answer may arrive after the move."""
+def test_late_answer_of_the_old_group_confirms_its_stored_batch() -> None:
+    """SVC-2: the answer may arrive after the move."""
     lone, (first, second) = putting()
     not_here(lone, second.id)
     shown(lone, MOVED)
@@ -197,7 +197,7 @@ def test_puts_refused_during_a_move_are_resent_unchanged() -> None:
 
 
 def reading() -> Lone:
-    """Return a reader of offsets 5 to 9 that has the first two."""
+    """Return a reader that starts at offset 5 and has received two messages."""
     lone = bound(of_g())
     lone.answer(lone.ask(Read("t", "s")).call, results.Attached(3, 5, 0, 9, 0, 1), A)
     lone.deliver(3, chunk(5, b"a", b"b"), sender=A)
@@ -224,11 +224,11 @@ def test_reader_continues_at_the_new_group_from_its_position() -> None:
     shown(lone, MOVED)
     assert (asked(lone, Fetch), lone.fetch.epoch, lone.fetch.offset) == ([C], 3, 7)
     assert arrived(lone.deliver(3, chunk(7, b"c"), sender=C)) == [7]
-    assert arrived(lone.deliver(3, chunk(5, b"a", b"b", b"c"), sender=A)) == []  # overtaken
+    assert arrived(lone.deliver(3, chunk(5, b"a", b"b", b"c"), sender=A)) == []  # a late copy
     assert arrived(lone.deliver(3, chunk(8, b"d"), sender=C)) == [8]
 
 
-def test_late_end_of_a_flow_at_the_old_group_has_no_effect() -> None:
+def test_late_flow_end_from_the_old_group_has_no_effect() -> None:
     """SVC-3"""
     lone = turned_away(reading())
     shown(lone, MOVED)
@@ -236,7 +236,7 @@ def test_late_end_of_a_flow_at_the_old_group_has_no_effect() -> None:
     assert arrived(lone.deliver(3, chunk(7, b"c"), sender=C)) == [7]
 
 
-def test_refused_ack_is_sent_to_the_new_group() -> None:
+def test_ack_refused_by_the_old_group_is_sent_to_the_new_group() -> None:
     """SVC-3"""
     lone = reading()
     ack = lone.ask(Settle(8, "t", "s", 7, 6)).call

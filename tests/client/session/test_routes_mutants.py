@@ -1,4 +1,4 @@
-"""Routing without any one of its rules fails its exact test."""
+"""A test fails if any rule of routing is removed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.mutants import Mutant, must_be_noticed, replaced
 pytestmark = pytest.mark.mutants
 
 RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
-    "found and not asked again": (
+    "owner found but not asked": (
         routes.test_request_goes_to_the_group_of_its_topic,
         Routes, "owned", "self._ask_again(topic, 0.0)", "pass",
     ),
@@ -29,7 +29,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         routes.test_request_goes_to_the_group_of_its_topic,
         Routes, "_route_to", "self._host.watch(route.node)", "pass",
     ),
-    "all asked again where one topic is": (
+    "requests about all topics resent to one group": (
         routes.test_only_requests_about_the_topic_go_to_its_group,
         Routes, "timeout", "topic in fresh and topic not in self._fresh", "True",
     ),
@@ -37,15 +37,15 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         routes.test_leader_change_does_not_affect_other_groups,
         ClientSession, "redial", "self.routes.bound_to(topic) is route", "True",
     ),
-    "bound again by every answer": (
+    "topic bound again by every answer": (
         routes.test_repeated_owner_changes_nothing,
         Routes, "owned", "if bound is None:", "if True:",
     ),
-    "any node believed about owners": (
-        routes.test_only_the_entry_is_believed_about_owners,
+    "owners accepted from any node": (
+        routes.test_owners_are_accepted_only_from_the_entry,
         ClientSession, "receive", "elif route is self.entry:", "else:",
     ),
-    "all groups thought to owe an answer": (
+    "answers expected from all groups": (
         routes.test_only_nodes_of_a_silent_group_are_asked,
         ClientSession, "owing", "return {", "return set(self.routes) | {",
     ),
@@ -53,7 +53,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         routes.test_entry_is_asked_again_if_a_group_is_unreachable,
         Route, "gone", "self._failures > ROUNDS * len(self.nodes)", "False",
     ),
-    "wait at a node without a leader begun again by every answer": (
+    "wait for a leader restarted by every answer": (
         route.test_busy_client_leaves_a_node_that_knows_no_leader,
         Route, "_wait_here", "if not self._waiting:", "if True:",
     ),
@@ -62,18 +62,18 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Routes, "left", "if node not in self.at:", "if True:",
     ),
     "silent process kept": (
-        routes.test_client_moves_from_a_silent_process_to_the_next,
+        routes.test_client_moves_from_a_silent_process_to_the_next_process,
         Route, "_leave_silent", "self._move_to(self._next_node())", "pass",
     ),
     "other processes not learned": (
         routes.test_any_process_of_the_ring_can_be_the_entry,
         Routes, "owned", "self._meet(nodes)", "pass",
     ),
-    "nothing ever forgotten": (
+    "unused bindings never deleted": (
         routes.test_unused_bindings_are_deleted_and_their_group_is_left,
         Routes, "_sweep", "bound.used = False", "pass",
     ),
-    "what is in use forgotten": (
+    "used bindings deleted": (
         routes.test_bindings_in_use_are_kept,
         Routes, "_sweep", "{*used, *self._pending.topics_in_use()}", "set()",
     ),
@@ -81,36 +81,36 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         routes.test_unused_bindings_are_deleted_and_their_group_is_left,
         Routes, "_keep", "self._drop(route)", "pass",
     ),
-    "not here and still bound": (
+    "moved topic still bound": (
         moving.test_only_requests_about_the_topic_move_with_it,
         Routes, "not_here", "self._bound.pop(topic, None)", "pass",
     ),
-    "late word of the old group believed": (
+    "late answer of the old group accepted": (
         moving.test_late_answer_of_the_old_group_has_no_effect,
         Routes, "not_here", "self.bound_to(topic) is route and", "True and",
     ),
-    "contradictions not paced": (
-        moving.test_inconsistent_ring_is_asked_with_backoff,
+    "inconsistent ring asked without backoff": (
+        moving.test_entry_of_an_inconsistent_ring_is_asked_with_backoff,
         Routes, "_miss", "if before else 0.0", "if False else 0.0",
     ),
-    "contradictions never forgiven": (
+    "old inconsistencies never forgotten": (
         moving.test_old_inconsistency_does_not_slow_down_lookups,
         Routes, "_miss", "host.now < last + FORGIVEN_AFTER", "last",
     ),
-    "not here taken for an answer": (
-        moving.test_inconsistent_ring_is_asked_with_backoff,
+    "NotHere taken for an answer": (
+        moving.test_entry_of_an_inconsistent_ring_is_asked_with_backoff,
         Calls, "answered", "if type(answer.result) is NotHere:", "if False:",
     ),
-    "put that is not here taken for refused": (
-        moving.test_puts_continue_at_the_new_group_with_their_numbers,
+    "put to a moved topic taken for refused": (
+        moving.test_puts_continue_at_the_new_group_with_the_same_numbers,
         Flow, "answered", "case NotHere():", "case NotHere() if False:",
     ),
-    "each put that is not here starts again": (
-        moving.test_several_refused_batches_cause_one_restart,
+    "each put to a moved topic causes a resend": (
+        moving.test_several_batches_refused_by_the_old_group_are_resent_once,
         Flow, "answered",
         "case Gap() | NotHere() if id_ < self._mark:", "case Gap() if id_ < self._mark:",
     ),
-    "reading that is not here ended": (
+    "reader of a moved topic ended": (
         moving.test_reader_continues_at_the_new_group_from_its_position,
         Reader, "flow_ended", "case errors.NotHere():", "case errors.NotHere() if False:",
     ),

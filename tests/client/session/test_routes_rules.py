@@ -1,4 +1,4 @@
-"""Routes, rule by rule: which topics are bound to which group, and when home is asked again."""
+"""Routes, rule by rule: topics are bound to groups, and looked up again at the entry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make(rng: Random | None = None) -> tuple[Routes, StandIn]:
 
 
 def bound(*topics: str) -> tuple[Routes, StandIn]:
-    """Return routes that found these topics at group g."""
+    """Return routes that have bound these topics to group g."""
     made, session = make()
     for topic in topics:
         made.owned(Owned(topic, "g", A, (A, B)))
@@ -44,7 +44,7 @@ def test_session_starts_at_the_entry() -> None:
     assert made.to("g") is None
 
 
-def test_topic_is_bound_to_its_group_and_requested_there_at_once() -> None:
+def test_topic_is_bound_to_its_group_and_its_requests_are_resent_at_once() -> None:
     """REP-4"""
     made, session = make()
     made.owned(Owned("t", "g", B, (A, B)))
@@ -54,7 +54,7 @@ def test_topic_is_bound_to_its_group_and_requested_there_at_once() -> None:
     assert made.at == {NODE: made.entry, B: route}
     assert made.entry.nodes == (NODE, "a:1", "b:1")
     made.owned(Owned("u", "g", B, (A, B)))
-    assert session.drain() == []  # both are looked at in the same turn
+    assert session.drain() == []  # one timer handles both topics
     made.timeout(Rebound())
     (about,) = session.resent
     assert [about(topic) for topic in ("t", "u", "v")] == [True, True, False]
@@ -64,7 +64,7 @@ def test_topic_is_bound_to_its_group_and_requested_there_at_once() -> None:
 @pytest.mark.parametrize(
     ("leader", "nodes", "node"), [("", (A, B), A), (B, (), B), (B, (A,), B), (A, (B,), A)]
 )
-def test_leader_is_asked_or_else_the_first_node(
+def test_route_starts_at_the_leader_or_else_at_the_first_node(
     leader: str, nodes: tuple[str, ...], node: NodeId
 ) -> None:
     made, _ = make()
@@ -75,7 +75,7 @@ def test_leader_is_asked_or_else_the_first_node(
 @pytest.mark.parametrize(
     "owned", [Owned("", "g", A, (A,)), Owned("t", "", A, (A,)), Owned("t", "g", "", ())]
 )
-def test_answer_without_topic_group_or_node_is_dropped(owned: Owned) -> None:
+def test_owner_answer_without_topic_group_or_node_is_dropped(owned: Owned) -> None:
     made, session = make()
     made.owned(owned)
     assert (session.drain(), made.entry.of_ring) == ([], False)
@@ -89,7 +89,7 @@ def test_new_processes_are_added_to_the_entry() -> None:
 
 
 @pytest.mark.parametrize("group", ["g", "h"])
-def test_entry_names_the_nodes_of_a_bound_topic(group: str) -> None:
+def test_lost_route_takes_new_nodes_of_its_group_from_the_entry(group: str) -> None:
     """REP-5: nodes of another group are ignored."""
     made, session = bound("t")
     route = made.of("t")
@@ -124,7 +124,7 @@ def test_entry_is_asked_with_backoff_if_the_ring_is_inconsistent() -> None:
 
 
 @pytest.mark.parametrize(("later", "pause"), [(15.0, 0.2), (16.0, 0.0)])
-def test_old_miss_of_a_topic_does_not_count(later: float, pause: float) -> None:
+def test_old_miss_of_a_topic_causes_no_backoff(later: float, pause: float) -> None:
     made, session = bound("t")
     made.not_here("t", made.of("t"))
     session.now += later
@@ -143,7 +143,7 @@ def test_entry_is_asked_at_once_on_the_first_miss() -> None:
     assert session.drain() == [Later(0.0, Rebound())]
 
 
-def test_answer_of_an_earlier_group_is_ignored() -> None:
+def test_not_here_from_an_earlier_group_is_ignored() -> None:
     """REP-6"""
     made, session = bound("t")
     route = made.of("t")
@@ -183,7 +183,7 @@ def test_bindings_unused_for_a_minute_are_deleted() -> None:
     made.timeout(Sweep())
     assert session.drain() == [Later(60.0, Sweep())]
     route = made.of("t")
-    made.bound_to("v")  # to look is not to use
+    made.bound_to("v")  # a lookup does not count as a use
     made.timeout(Sweep())
     assert session.drain() == [Later(60.0, Sweep())]
     assert [made.bound_to(topic) for topic in ("t", "u", "v")] == [route, route, made.entry]
@@ -193,7 +193,7 @@ def test_bindings_unused_for_a_minute_are_deleted() -> None:
     assert session.resent == []
 
 
-def test_old_misses_are_dropped() -> None:
+def test_old_misses_are_forgotten() -> None:
     made, session = bound("t", "u")
     made.not_here("t", made.of("t"))
     session.now += 1.0
@@ -205,7 +205,7 @@ def test_old_misses_are_dropped() -> None:
 
 @pytest.mark.parametrize("limit", ["BOUND_MAX", "GROUPS_MAX"])
 def test_unused_bindings_and_links_are_evicted(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If all are in use, the limit is doubled until the next check."""
+    """If all bindings are in use, the limit is doubled until the next check."""
     assert (module.BOUND_MAX, module.GROUPS_MAX) == (10_000, 128)
     monkeypatch.setattr(module, limit, 3)
     made, session = make()

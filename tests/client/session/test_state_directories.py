@@ -1,4 +1,4 @@
-"""Several state directories under one client name: each message is stored once, all the same."""
+"""Each message is stored once, even if several state directories share one client name."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ PUT_BY_EACH = 12
 
 
 def directories(seed: int) -> World:
-    """Start and kill one process at a time on either directory.
+    """Start and kill one process at a time, each on a random directory.
 
-    Finally, each directory has a process that finishes its work.
+    Finally, one process per directory finishes its work.
     """
     world, rng = World(seed), Random(seed)
     sim = world.sim
@@ -53,6 +53,6 @@ def idle(world: World, user: Publisher) -> bool:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
-def test_message_is_stored_once_however_many_directories_share_a_name(seed: int) -> None:
+def test_each_message_is_stored_once_even_if_many_directories_share_a_name(seed: int) -> None:
     """SVC-2 SVC-8"""
     assert directories(seed).finish()

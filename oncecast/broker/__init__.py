@@ -1,1 +1,1 @@
-"""Own topics on a node: the state machine, its service, and the protocols that serve clients."""
+"""The broker of a node: the pub/sub state machine, its service, and the client protocols."""

@@ -1,8 +1,8 @@
-"""Budgets of accounts: limits on calls and bytes that a node handles at the same time.
+"""Limit the calls and bytes in flight of each account.
 
-An account is the principal of a client, which several clients may share. A client without a login
-has an account of its own. A call counts from its
-arrival until its answer. The first batch of an account always fits, however large it is.
+All clients with the same principal share an account. A client without a login has its own account.
+A call counts from its arrival until its answer. If an account has no bytes in flight, its next
+batch is accepted whatever its size.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from oncecast.wire.errors import Overloaded
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    calls: int = 10_000  # calls in flight of one account
-    bytes: int = 64 << 20  # bytes of batches in flight of one account
-    rate: float = inf  # bytes of batches per second of one account
-    total_bytes: int = 512 << 20  # bytes of batches in flight of all accounts
+    calls: int = 10_000  # maximum calls in flight per account
+    bytes: int = 64 << 20  # maximum bytes of batches in flight per account
+    rate: float = inf  # maximum bytes of batches per second and account
+    total_bytes: int = 512 << 20  # maximum bytes of batches in flight over all accounts
 
 
 class Account:
@@ -38,10 +38,10 @@ class Accounts:
         self.budget = budget
         self._principal_of = principal_of
         self._accounts: dict[str, Account] = {}
-        self.bytes = 0  # bytes in flight of all accounts
+        self.bytes = 0  # bytes in flight over all accounts
 
     def join(self, client: NodeId, now: float) -> tuple[str, Account]:
-        """Return the account of a client, and its name for `leave`."""
+        """Add a client to its account. Return the account's name, for `leave`, and the account."""
         principal = self._principal_of(client)
         name = f"@{principal}" if principal else client  # client names never start with @
         account = self._accounts.get(name)
@@ -51,7 +51,7 @@ class Accounts:
         return name, account
 
     def leave(self, name: str, calls: int, size: int) -> None:
-        """Forget the calls of a client that has disconnected."""
+        """Remove a disconnected client with its number of `calls` and their `size` in bytes."""
         account = self._accounts[name]
         self.end(account, calls, size)
         account.clients -= 1
@@ -59,7 +59,7 @@ class Accounts:
             del self._accounts[name]
 
     def refusal(self, account: Account, size: int, now: float) -> Overloaded | None:
-        """Return the refusal of a call with a batch of `size` bytes, or None."""
+        """Return the refusal of a call with a batch of `size` bytes, or None if it fits."""
         budget = self.budget
         if account.calls >= budget.calls:
             return Overloaded("calls of one client")

@@ -1,4 +1,4 @@
-"""Names the object of an administrative request, for the audit."""
+"""Describe administrative requests for the audit log."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from oncecast.wire.frames import Call, Govern, LeaveRing
 
 
 def asked_of(message: Value) -> Value:
-    """Return the command of a call, or the frame itself."""
+    """Return the command if the message is a call, or else the message itself."""
     return message.command if isinstance(message, Call) else message
 
 
 def is_act(message: Value) -> bool:
-    """Return whether an administrative request changes something, and is not only a look."""
+    """Return whether an administrative request changes the cluster instead of only reading it."""
     return isinstance(message, Call | Govern | LeaveRing)
 
 
 def object_of(message: Value) -> str:
-    """Return the user, token, rule or node that a request is about, or an empty text."""
+    """Return the user, token, rule or node that a request changes, or "" for other requests."""
     match asked_of(message):
         case do.AddUser(name) | do.RemoveUser(name):
             return f"user {name}"

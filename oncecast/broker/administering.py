@@ -1,4 +1,4 @@
-"""Commands that manage topics, time and the log."""
+"""Handlers of the commands that manage topics, limits, time and the log."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Administering:
         return Ticked()
 
     def carry(self, slot: int, command: Carry) -> Carried:
-        """Move the entry at the old slot to this slot, if it is still needed."""
+        """Move the entry at the old slot to this slot, unless it was dropped or moved before."""
         moved = self._move(command, slot)
         if moved:
             self._registry.live_slots.add(slot)

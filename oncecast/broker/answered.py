@@ -1,10 +1,10 @@
-"""Results of calls by their tokens, so that a late copy of a call changes nothing.
+"""Keep the results of calls by token, so that a late copy of a call is not executed again.
 
-A client repeats a call until it is answered. If the leader or the connection changes between two
-copies, both are decided. The second copy gets the result of the first one, marked `already`.
+A client repeats a call until it gets an answer. If the leader or the connection changes between two
+copies, the group may decide both. The second copy gets the result of the first, marked `already`.
 
-A token counts for one topic. A client may know the token of another client. Without permission on
-the same topic, it neither gets the result of that call nor takes its place.
+A token is valid for one topic only. A client may know another client's token. Without permission on
+that topic, it can neither read the result of the call nor replace it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import msgspec
 
 from oncecast.wire.results import Result
 
-# A client stops repeating a call when it is answered, so the last copy is late by seconds, or by
-# the delay of the network. Clients make these calls once per topic or subscription, so 1,000 of
-# them cover a much longer time. They take less than 1 MB of memory and of a snapshot.
+# A client stops repeating a call when it gets the answer, so the last copy is late by seconds or by
+# the network delay. Clients make these calls about once per topic or subscription, so 1,000 results
+# cover a much longer time. They take less than 1 MB in memory and in a snapshot.
 ANSWERED_MAX = 1000
 
 
@@ -39,7 +39,7 @@ class Answered:
         return None if known is None else known.result
 
     def add(self, token: str, topic: str, result: Result) -> None:
-        """Store the result for later copies of a call."""
+        """Store the result, marked `already`, for later copies of the call."""
         if "already" in result.__struct_fields__:
             result = msgspec.structs.replace(result, already=True)
         self._answers[topic, token] = Answer(topic, result)
@@ -51,5 +51,5 @@ class Answered:
         return [(token, answer) for (_, token), answer in self._answers.items()]
 
     def about(self, chosen: Callable[[str], bool]) -> Iterator[tuple[str, Answer]]:
-        """Return the answers about topics that `chosen` accepts."""
+        """Return the tokens and answers whose topics `chosen` accepts."""
         return (each for each in self.items() if chosen(each[1].topic))

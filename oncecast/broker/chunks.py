@@ -1,4 +1,4 @@
-"""Chunks of a topic as sent to readers: a batch, and the range of its messages."""
+"""Build the chunks that a node sends to readers: a batch and the range of messages to use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def chunks_of(
 ) -> tuple[tuple[Chunk, ...], list[int]]:
     """Return the chunks of these extents and their uncompressed sizes, up to `budget` bytes.
 
-    At least one chunk is returned. Raise Missing, or Corrupt if no replica can read the first.
+    The first chunk may be larger than `budget`. Raise Missing if a replica is being asked for its
+    batch, or Corrupt if no replica can read it.
     """
     chunks: list[Chunk] = []
     sizes: list[int] = []
@@ -27,7 +28,7 @@ def chunks_of(
             chunks.append(chunk_of(service, extent))
         except (Missing, Corrupt):
             if chunks:
-                break  # send the readable ones first
+                break  # send the chunks before the unreadable one
             raise
         sizes.append(batch.opened_bytes(chunks[-1].batch))
         budget -= sizes[-1]

@@ -1,24 +1,24 @@
-"""The replicated clock, which no single wrong wall clock can move far.
+"""The replicated clock. A single wrong wall clock cannot move it far.
 
 Each stamp is the wall clock of the leader that proposed the command, and one wall clock may be
 wrong by a year. So the machine keeps two times:
 
-    now        the newest stamp, believed or not: new messages get it
-    trusted    the time by which ages are measured: a disputed stamp expires nothing
+    now        the newest stamp, trusted or not; new messages are stamped with it
+    trusted    the time that ages are measured by; a disputed stamp does not expire anything
 
 Rules
-- A stamp within a step of `trusted` is believed. So is a later one, if its leader has measured that
-  much time since the last stamp: the group was idle.
-- Any other stamp is disputed. `trusted` then follows the pace of the stamps, at most a step each.
+- A stamp within one step of `trusted` is accepted. A later stamp is accepted if its leader has
+  measured that much time since the last stamp, because the group was idle.
+- Any other stamp is disputed. `trusted` then advances as the stamps do, by at most one step each.
 - A dispute ends when a stamp agrees with `trusted` again. Later times are then moved back to it.
-- Or it ends when the stamps have advanced steadily for `SUSTAINED` steps: they are then accepted.
-  If they are ahead, the group was off for that time, and all messages are older by that time.
+- A dispute also ends when the stamps have advanced steadily for `SUSTAINED` steps. The stamps are
+  then accepted. If they are ahead, the group was off, and all messages are that much older.
 - If they are behind, `trusted` was wrong. All times are moved back by the difference, and ages stay
-  the same. `moved_back` is the difference. If the stamps go forward again, the times are
-  moved forward by it, so a clock that was wrong for a while makes nothing older.
+  the same. `moved_back` is the difference. If the stamps later jump forward again, the times move
+  forward by it. So a clock that was wrong for a while does not make messages older.
 
-So a single stamp makes nothing expire early by more than a step. With a step of 0, the rule of
-older logs, the highest stamp counts.
+So a single stamp cannot make a message expire more than one step early. With a step of 0, as in
+logs of older versions, the clock follows the highest stamp.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class Dispute(IntEnum):
 
 
 class Retiming(NamedTuple):
-    """A correction: each time after `above` becomes `rule(time)`. It keeps their order."""
+    """A correction of stored times: each time after `above` becomes `rule(time)`.
+
+    The correction keeps the order of the times.
+    """
 
     above: int
     rule: Callable[[int], int]
@@ -65,7 +68,7 @@ class Clock:
         return self.trusted, self.stamp, self.dispute, self.sustained, self.moved_back
 
     def restore(self, now: int, state: tuple[int, int, int, int, int] | None) -> None:
-        """Restore a snapshot. One of an older version has no `state`."""
+        """Restore the clock from a snapshot. A snapshot of an older version has no `state`."""
         self.now = now
         trusted, stamp, dispute, *counts = state or (now, now, 0, 0, 0)
         self.trusted, self.stamp, self.dispute = trusted, stamp, Dispute(dispute)
@@ -79,12 +82,12 @@ class Clock:
         return copy.trusted
 
     def pass_time(self, at: int, step: int, elapsed: int = 0) -> Retiming | None:
-        """Apply a stamp. Return the correction of earlier times, if they need one."""
+        """Apply a stamp. Return the correction of stored times, or None if they stay the same."""
         at = min(max(at, 0), TIME_MAX)
         if self.trusted <= at <= self.trusted + step and self.dispute is Dispute.NONE:
             self.now = self.trusted = self.stamp = at  # the common case
             return None
-        if not step or not self.trusted:  # the rule of older logs, or the first stamp
+        if not step or not self.trusted:  # a log of an older version, or the first stamp
             self.now = self.trusted = self.stamp = max(self.now, at)
             return None
         passed = min(max(at - self.stamp, 0), step + max(elapsed, 0))
@@ -136,7 +139,7 @@ class Clock:
         self.sustained += passed
 
     def _settle(self) -> Retiming | None:
-        """End the dispute. Return the correction of times after the trusted time."""
+        """End the dispute. Return the correction of times after the trusted time, or None."""
         later, trusted = self.now > self.trusted, self.trusted
         self.dispute, self.sustained, self.now = Dispute.NONE, 0, trusted
         return Retiming(trusted, lambda time: trusted) if later else None

@@ -1,7 +1,7 @@
-"""Flows: the subscriptions that clients read, their next offset and their credit.
+"""Flows: the state of each subscription that a client reads, such as next offset and credit.
 
-A flow is one attached reader of a subscription at one client. It advances without gaps, within the
-credit of its last Fetch, and ends with its epoch.
+A flow is the attached reader of a subscription. It sends messages without gaps, within the credit
+of the client's last Fetch. It ends when its epoch does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Ended = InvalidTopic | NoSuchTopic | NotHere | NotSubscribed | Fenced | Repositi
 def readable_subscription(
     machine: Machine, topic: str, subscription: str, epoch: int
 ) -> Subscription | Ended:
-    """Return the subscription if `epoch` may read it, else the refusal."""
+    """Return the subscription if a reader with this epoch may read it, else the refusal."""
     known = machine.registry.topics.get(topic)
     if known is None:
         return machine.registry.elsewhere(topic) or machine.registry.missing(topic)
@@ -41,7 +41,7 @@ def readable_subscription(
 
 
 class Window:
-    """The bytes in flight to one client, over all its flows, and the flows that wait for them."""
+    """The bytes in flight to one client over all its flows, and the flows that wait for space."""
 
     __slots__ = ("outstanding", "starved")
 
@@ -51,7 +51,7 @@ class Window:
 
 
 class Flow:
-    """`next` is the offset to send next. `_sent` has the chunks in flight."""
+    """The reader of a subscription. `next` is the next offset to send, `_sent` the sent chunks."""
 
     __slots__ = (
         "_base",
@@ -77,7 +77,7 @@ class Flow:
         self._sent: deque[tuple[int, int]] = deque()  # end offset and bytes of each chunk
 
     def renew(self, offset: int, messages: int, size: int) -> None:
-        """Set new credit. The client has all messages before `offset`."""
+        """Set new credit from `offset` on. The client has received all messages before `offset`."""
         if self._base < offset <= self.next:
             while self._sent and self._sent[0][0] <= offset:
                 self._arrived(self._sent.popleft()[1])
@@ -101,7 +101,7 @@ class Flow:
         self.window.outstanding -= size
 
     def soon_renewed(self, offset: int) -> bool:
-        """Return whether half of the credit is used at `offset`, so that the client renews it."""
+        """Return whether half of the credit is used at `offset`; the client then renews it."""
         return 2 * (self._limit - offset) <= self._limit - self._base
 
     @property
@@ -114,7 +114,7 @@ class Flow:
 
 
 class Flows:
-    """All flows of a node. A subscription has at most one, because one epoch is valid."""
+    """All flows of a node. A subscription has at most one flow, because one epoch is valid."""
 
     def __init__(self) -> None:
         self._by_topic: dict[str, dict[str, Flow]] = {}

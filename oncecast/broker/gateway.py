@@ -1,15 +1,16 @@
-"""The node's side of the client protocol: answers calls and sends messages to readers.
+"""The node's side of the client protocol: answer calls and send messages to readers.
 
 Rules
-- A call is answered when its command is decided, in any order. A call with the same id is the same
-  call: it is not executed again, and gets the same answer. Most commands are idempotent (sequence,
-  epoch, token). A `Seek` without a reader is not if another seek came in between. So the gateway
-  keeps answers while the connection lasts.
-- Limits are checked first. A call above a limit is answered Overloaded and costs nothing.
+- A call is answered when its command is decided, so answers may arrive in any order. A repeated
+  call has the same id. It is not executed again, and gets the same answer. Most commands are
+  idempotent (sequence, epoch, token). A `Seek` without an epoch is not, if another seek came in
+  between. So the gateway keeps answers while the connection lasts.
+- Limits are checked first. A call above a limit is answered Overloaded and is not executed.
 - A flow sends decided messages in order, without gaps, within its credit. Flows take turns. A slow
   client fills its own window and does not delay other clients.
 - A client that disconnects loses its flows. Its subscriptions do not change.
-- Only the leader serves. It answers reads while it holds its lease; without one, reads wait for it.
+- Only the leader serves clients. It answers reads only while it holds its lease. Otherwise reads
+  wait for the lease.
   When it stops leading, it drops all calls in flight and redirects its clients.
 """
 
@@ -59,11 +60,11 @@ WITH_BATCH = (do.Put, do.Stage)
 
 
 class Pump(Value, tag="Pump"):
-    """Message to itself: send everything decided since, together."""
+    """Message to itself: send everything that was decided since the last pump."""
 
 
 class AccessApplied(Value):
-    """Event: users, tokens and rules have this version now, and flows without permission ended."""
+    """Event: the users, tokens and rules of this version apply; flows without permission ended."""
 
     version: int
 
@@ -73,13 +74,13 @@ class LeaseDue(Value):
 
 
 class ClientState:
-    """Calls of a client in flight, their bytes, and the window of its flows."""
+    """The calls in flight of a client, the bytes of their batches, and the window of its flows."""
 
     __slots__ = ("account", "account_name", "answered", "bytes", "calls", "window")
 
     def __init__(self, account_name: str, account: Account) -> None:
         self.account_name, self.account = account_name, account
-        self.calls: dict[int, int] = {}  # tokens by id
+        self.calls: dict[int, int] = {}  # token by call id
         self.answered: OrderedDict[int, Answer] = OrderedDict()
         self.bytes = 0
         self.window = Window()
@@ -96,7 +97,7 @@ class Waiting(NamedTuple):
     client: NodeId
     id: int
     bytes: int
-    once: bool  # not idempotent, so the answer is kept
+    once: bool  # whether to keep the answer, because the command may not be idempotent
 
 
 class Gateway(Protocol):
@@ -133,7 +134,7 @@ class Gateway(Protocol):
         self.flows = Flows()
         self._changed: dict[str, None] = {}
         self._ready: dict[Flow, None] = {}
-        self._unreadable: dict[Flow, None] = {}  # a replica is being asked for their next batch
+        self._unreadable: dict[Flow, None] = {}  # another replica is asked for their next batch
         self._awaiting_lease: LeaseQueue[Fetch | Look] = LeaseQueue(self, LeaseDue())
         self._pumping = False
         self._answers: list[tuple[NodeId, Answer]] = []  # sent with the next pump
@@ -171,7 +172,7 @@ class Gateway(Protocol):
         self.refused += 1
         if isinstance(question, Look):
             self.send(client, Answer(question.id, fault))
-        else:  # without its names, which may be too long for a frame
+        else:  # leave out the names, which may be too long for a frame
             self.send(client, FlowEnded("", "", question.epoch, fault))
 
     def down(self, client: NodeId) -> None:
@@ -189,7 +190,7 @@ class Gateway(Protocol):
 
     def _lead(self, leader: NodeId) -> None:
         if leader == self.me:
-            for client in self._clients:  # clients that wait for a leader can stop waiting
+            for client in self._clients:  # some clients may be waiting for a leader
                 self.send(client, self._elsewhere())
             return
         self._calls.clear()
@@ -264,9 +265,10 @@ class Gateway(Protocol):
     def _answer_to_large(
         self, command: do.Put | do.Stage, limit: int
     ) -> errors.Overloaded | errors.TooLarge | Already | Staged:
-        """Refuse a batch above the limit, unless it was stored while the limit was higher.
+        """Return the answer to a batch above the limit.
 
-        Without a lease the node cannot be sure, and the client asks again.
+        The batch may have been stored while the limit was higher. A node without a lease cannot
+        know, so it answers Overloaded and the client asks again.
         """
         if not self._leased:
             return errors.Overloaded("bytes of one client's calls")
@@ -274,7 +276,7 @@ class Gateway(Protocol):
 
     @property
     def disk_is_full(self) -> bool:
-        """Return whether puts are refused for lack of disk space."""
+        """Return whether the node refuses puts for lack of disk space."""
         return not self._has_space(self._free_disk_bytes_min)
 
     @property
@@ -286,7 +288,7 @@ class Gateway(Protocol):
         return self.free_disk_bytes is None or self.free_disk_bytes() >= size
 
     def _known(self, command: do.Put | do.Stage) -> Already | Staged | None:
-        """Return the answer if the command was executed before and needs no disk space."""
+        """Return the answer if the command was executed before, or None."""
         registry = self._service.machine.registry
         if isinstance(command, do.Put):
             topic = registry.topics.get(command.topic)
@@ -314,7 +316,7 @@ class Gateway(Protocol):
     def _answer(self, event: Executed) -> None:
         waiting = self._calls.pop(event.token, None)
         if waiting is None:
-            return  # another layer asked
+            return  # another layer asked for this command
         client, id, size, once = waiting
         state = self._clients.get(client)
         # The client may be gone, or back with a new call of the same id and another token.
@@ -369,7 +371,7 @@ class Gateway(Protocol):
             self._drop(flow)
 
     def _check_readers(self) -> None:
-        """End the flows of clients that may not read any more; others in a queue ask again."""
+        """End flows of clients that may no longer read. Drop queued reads, which clients repeat."""
         self._awaiting_lease.take()
         for client in self._clients:
             for flow in self.flows.of_client(client):
@@ -390,7 +392,7 @@ class Gateway(Protocol):
         return flow
 
     def _end(self, flow: Flow) -> None:
-        """End a flow because another client reads, or the same one on a new connection."""
+        """End a flow that another reader replaces or whose epoch is over, and tell its client."""
         found = readable_subscription(
             self._service.machine, flow.topic, flow.subscription, flow.epoch
         )
@@ -404,7 +406,7 @@ class Gateway(Protocol):
         self._unreadable.pop(flow, None)
 
     def _pump_soon(self) -> None:
-        """Pump after the inputs that already wait, which may be for the same flows."""
+        """Pump after the inputs that are already queued, because they may affect the same flows."""
         if not self._pumping:
             self._pumping = True
             self.send(self.me, Pump())
@@ -417,13 +419,13 @@ class Gateway(Protocol):
             ready.update(dict.fromkeys(self.flows.of_topic(topic)))
         for flow in ready:
             self._serve(flow)
-        # Readers come before publishers: they wait for new messages, not for a receipt.
+        # Serve readers before publishers: a reader waits for messages, a publisher for a receipt.
         answers, self._answers = self._answers, []
         for client, answer in answers:
             self.send(client, answer)
 
     def _serve(self, flow: Flow) -> None:
-        """Send one Delivery if the client has credit, and schedule the flow for the rest."""
+        """Send one Delivery if the client has credit, and schedule the flow if more remains."""
         if not self._leased:
             self._ready[flow] = None
             self._awaiting_lease.watch()
@@ -474,14 +476,14 @@ class Gateway(Protocol):
             self._pump_soon()
 
     def _tell_lost(self, flow: Flow, damage: Corrupt) -> None:
-        """End the flow: no replica can read its next batch. The reader may skip that batch."""
+        """End the flow because no replica can read its next batch. The reader may skip it."""
         where = (flow.topic, flow.subscription, flow.epoch)
         why = lost(flow.topic, flow.next, damage)
         self.send(flow.client, FlowEnded(*where, why))
         self._drop(flow)
 
     def _tell_gone(self, flow: Flow, found: Subscription) -> None:
-        """Send an empty Delivery if all messages from the next one on were dropped unread."""
+        """Send an empty Delivery if the topic has dropped all messages that the flow would send."""
         first, end = self._service.machine.bounds(flow.topic)
         if flow.next < first:
             where = (flow.topic, flow.subscription, flow.epoch)
@@ -499,7 +501,7 @@ class Gateway(Protocol):
         self.send(client, View(look.id, views, more, self.me, self._version))
 
     def _page(self, client: NodeId, look: Look) -> tuple[tuple[TopicView, ...], bool]:
-        """Return a page of topics, and whether there are more of them."""
+        """Return a page of topics, and whether more topics follow."""
         views: list[TopicView] = []
         left = min(max(look.limit, 1), LOOK_MAX)
         subscriptions = 0
@@ -512,7 +514,7 @@ class Gateway(Protocol):
         return tuple(views), False
 
     def _topics(self, client: NodeId, look: Look) -> Iterator[Topic]:
-        """Yield the topics that a Look asks for and the client may see, in order."""
+        """Yield the topics that a Look asks for and that the client may see, by name."""
         registry = self._service.machine.registry
         topics, holdings = registry.topics, registry.holdings
         if look.topic:

@@ -1,11 +1,11 @@
-"""The node's side of group administration: shows the replica group and changes it.
+"""The node's side of group administration: show the replica group and change it.
 
     LookGroup, Govern →    GroupView, Answer, Elsewhere ←    and News ↑ for the node's log
 
-Any node answers LookGroup and LookRing with its local view, which may be old. Only the leader
-changes the group. It answers a request when the change has happened, and only while it holds its
-lease. If it steps down, its clients repeat the request at the next leader. A change that has
-already happened is answered at once.
+Any node answers LookGroup and LookRing with its local view, which may be stale. Only the leader
+changes the group. It answers a request when the change is complete, and only while it holds its
+lease. If it steps down, clients repeat the request at the next leader. A change that is already
+complete is answered at once.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from oncecast.wire.frames import (
 )
 
 PENDING_MAX = 64
-HEARD_WITHIN = 1.5  # suspicion times; a live node sends a message within one
+HEARD_WITHIN = 1.5  # suspicion times; a live node sends at least one message per suspicion time
 
 Event = LeaderChanged | Added | Removed | Suspected | Mended | Installed
 
 
 class News(Value):
-    """Event: something that an operator should know."""
+    """Event for the node's log: an operator should know about this."""
 
     what: str
     node: str = ""
@@ -175,14 +175,14 @@ def news_of(event: Event) -> News:
             return News("installed")
 
 
-# The group as seen by one replica.
+# The functions below describe the group as one replica sees it.
 
 
 def has_quorum(group: Status, now: float) -> bool:
     """Return whether this node believes that a majority is up."""
     if group.leader == group.me:
         return group.leads(now)
-    # There may already be a candidate when the suspicion time is over.
+    # Allow for the time that an election takes after the suspicion time.
     return bool(group.leader) and now <= group.heard + 1.25 * group.options.suspicion
 
 
@@ -193,10 +193,10 @@ def role_of(group: Status) -> str:
 
 
 def reachable(group: Status, node: NodeId, now: float) -> bool | None:
-    """Return whether this node hears from `node`, or None if that is unknown.
+    """Return whether this node receives messages from `node`, or None if that is unknown.
 
-    A leader hears from all members. A follower hears only from its leader, or all members during an
-    election.
+    A leader hears from all members. A follower hears only from its leader, or from all members
+    during an election.
     """
     if node == group.me:
         return True
@@ -252,9 +252,10 @@ def is_done(group: Status, request: Change | HandOver) -> bool:
 
 
 def sized(group: Status, change: Change) -> Change:
-    """Return the change with a group size: one more for an added node, one less for a removed one.
+    """Return the change with the new group size: one more or one less than before.
 
-    Otherwise a removed node would rejoin at once. The seat of a silent node stays free for another.
+    With the old size, a removed node would rejoin at once. If the removed node is silent, the size
+    stays the same, so that another node can replace it.
     """
     size = group.config.size
     count = min(len(group.config.members), size)  # during a change there may be one more
@@ -268,7 +269,7 @@ def sized(group: Status, change: Change) -> Change:
 def refused_size(config: Config, change: Change) -> str:
     """Return why the group cannot have this size, or "" if it can.
 
-    Otherwise a client could remove the redundancy of a group, or all its members.
+    Without this check a client could remove the redundancy of a group, or all its members.
     """
     size = change.size
     members = [node for node in config.nodes() if node != change.remove]

@@ -1,7 +1,7 @@
-"""Commands that change users, tokens and rules.
+"""Handlers of the commands that change users, tokens and rules.
 
-A command is refused if no administrator could log in after it. So a cluster never locks itself out,
-and never becomes open again by mistake.
+A command is refused if no administrator could log in after it. So administrators cannot lock
+themselves out, and a cluster cannot become open again by mistake.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Granting:
         return access_fault(command) or self._set(self._after(command))
 
     def _after(self, command: AccessCommand) -> Access:
-        """Return what the command makes of users, tokens and rules."""
+        """Return the users, tokens and rules after the command."""
         access = self._registry.access
         match command:
             case AddUser(name, credentials, admin):

@@ -1,13 +1,13 @@
-"""Checks every request: a stack asks its guard before a message reaches any protocol.
+"""Check permissions: a stack asks its guard before a message reaches any protocol.
 
 A request without permission gets the same answer whether or not its topic exists. Only a leader
-with its lease is sure to know the newest rules, so other nodes refuse nothing that the leader would
-check anyway: they redirect the client, as they do with any request. A leader without its lease
-drops the request, and the client sends it again.
+with its lease is sure to know the newest rules. So the other nodes do not refuse requests that the
+leader checks. They redirect the client to the leader. A leader without its lease drops the request,
+and the client sends it again.
 
-A process that joins a ring begins without rules. Until it has those of the ring, administrative
-requests are answered Overloaded, and the client sends them again. Commands about users are answered
-NotHere, as the state machine of a group without topics does.
+A process that joins a ring starts without rules. Until it has the rules of the ring, it answers
+administrative requests with Overloaded, and the client sends them again. It answers commands about
+users with NotHere, like the state machine of a group without topics.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from oncecast.wire.frames import (
 
 PrincipalOf = Callable[[NodeId], str]
 
-# Requests that only a leader executes, and those that a process of a ring only redirects.
+# Requests that only a leader executes, and requests that a process of a ring only redirects.
 OF_LEADER = (Call, Fetch, Look, Scan, Govern, LookAccess)
 OF_OWNER = (Call, Fetch, Look, Scan)
 
@@ -47,20 +47,20 @@ ADMINISTRATIVE = (MANAGE, ADMIN)
 
 
 def anonymous(client: NodeId) -> str:
-    """Return the principal of each client of a node without logins."""
+    """Return the anonymous principal, which all clients have on a node without logins."""
     return ANONYMOUS
 
 
 class Verdict(Enum):
-    """The treatment of a request that the rules of this node do not allow."""
+    """A decision about a request that the rules of this node do not allow."""
 
     REFUSE = auto()
-    REDIRECT = auto()  # let it in: this node does not execute it
-    DROP = auto()  # this node may have old rules
+    REDIRECT = auto()  # let the request in, because this node only redirects the client
+    DROP = auto()  # ignore the request, because this node may have old rules
 
 
 class Checked(Value):
-    """A denied request, or an administrative one that was allowed, for the audit."""
+    """A denied request, or an allowed administrative request, for the audit log."""
 
     client: NodeId
     principal: str
@@ -81,23 +81,23 @@ class Guard:
         verdict: Callable[[Value], Verdict] = lambda message: Verdict.REFUSE,
         staged: Callable[[PublishStaged], Iterable[str]] = lambda command: (),
         report: Callable[[Checked], None] = lambda checked: None,
-        unsettled: Callable[[], bool] = lambda: False,  # whether there may be unknown rules
+        unsettled: Callable[[], bool] = lambda: False,  # whether the rules are not known yet
     ) -> None:
         self._access, self._principal_of, self.unsettled = access, principal_of, unsettled
         self._verdict, self._staged, self.report = verdict, staged, report
-        self.denied = 0  # requests so far
+        self.denied = 0  # requests denied so far
         # Whether administrative requests are also reported before the first user is added.
         self.audits_open = False
 
     def __call__(self, sender: NodeId, message: Value) -> tuple[Value, ...] | None:
-        """Return None to let a message in, or else the answers to it."""
+        """Return None to let a message in, or else the answers to send."""
         access = self._access()
         if access.open and not self.audits_open and not self.unsettled():
             return None
         return self.judge(access, sender, message)
 
     def judge(self, access: Access, sender: NodeId, message: Value) -> tuple[Value, ...] | None:
-        """Return the answers to a message under these rules, or None to let it in."""
+        """Return the answers to a message under the rules of `access`, or None to let it in."""
         if type(message) is Call:  # the most frequent one
             verb, topic, name = COMMANDS[type(message.command)](message.command)
         else:
@@ -140,9 +140,9 @@ class Guard:
         self.report(Checked(client, principal, kind, *need, object_of(message), allowed))
 
     def _may_publish(self, access: Access, principal: str, command: PublishStaged) -> bool:
-        """Return whether the principal may put into the topics of all staged parts.
+        """Return whether the principal may put to the topics of all staged parts.
 
-        Outside of a ring, they need not be for the topic of the command.
+        Outside of a ring, these topics may differ from the topic of the command.
         """
         return all(access.allows(principal, PUT, topic) for topic in self._staged(command))
 
@@ -155,18 +155,18 @@ def refusal_of(message: Value) -> Value:
         return Answer(id_of(message), DENIED)
     names = (message.topic, message.subscription)
     if any(map(too_long, names)):
-        names = ("", "")  # they may be too long for a frame
+        names = ("", "")  # the names may be too long for a frame
     return FlowEnded(*names, message.epoch, DENIED)
 
 
 def try_again(message: Value) -> Answer:
-    """Return the answer to an administrative request before the rules are known."""
+    """Return the answer to an administrative request that arrives before the rules are known."""
     early = NotHere("") if isinstance(message, Call) else Overloaded(RULES)
     return Answer(id_of(message), early)
 
 
 def id_of(message: Value) -> int:
-    """Return the id of a request. Every frame but Fetch and Tune has one."""
+    """Return the id of a request. Every frame except Fetch and Tune has an id."""
     id: int = getattr(message, "id")  # noqa: B009  # the frames have no common base
     return id
 
@@ -178,9 +178,9 @@ def guard_of_replica(
     *,
     on_ring: bool = False,
 ) -> Guard:
-    """Return the guard of a replica, with the rules of its group.
+    """Return the guard of a replica, which applies the rules of its group.
 
-    A group on a ring gets the rules with its first topics, or later from its process.
+    A group on a ring receives the rules with its first topics, or later from its process.
     """
 
     def verdict(message: Value) -> Verdict:
@@ -216,8 +216,9 @@ def guard_of_process(
 ) -> Guard:
     """Return the guard of a ring stack, which redirects requests about topics to their owners.
 
-    A Tune is served by the process, but only as long as the owner confirms that the client may
-    read. A process whose rules do not allow it drops the Tune until it gets newer rules.
+    The process itself serves a Tune, but only as long as the owner confirms that the client may
+    read. If the rules of the process do not allow a Tune, the process drops it, because its rules
+    may be old.
     """
 
     def verdict(message: Value) -> Verdict:

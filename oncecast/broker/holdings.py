@@ -1,13 +1,13 @@
 """The arc of the ring that a group owns, and the part of it that is moving.
 
 A group owns the arc that ends at its position: the topics with keys after `low`, up to the
-position. Arcs move between neighbours only, by commands that both groups decide, so no key ever has
+position. Arcs move only between neighbours, by commands that both groups decide. So a key never has
 two owners (REP-6).
 
     exporter                                     importer
                                                  Claim: stores copies that clients do not see
     Freeze: stops serving a part of its arc
-                                                 Adopt: has every message; serves the part
+                                                 Adopt: has all messages; serves the part
     Release: drops the part
                                                  Finish: may claim again
 
@@ -49,8 +49,9 @@ class Frozen(Value, tag=False):
 class Holdings:
     def __init__(self, group: str, low: Key | None) -> None:
         self.group, self.position = group, key_of(group)
-        self.low = low  # None if it owns nothing; its own position if it owns everything
-        self.retired = False  # exports everything, then stops
+        # None if the group owns nothing. Its own position if it owns everything.
+        self.low = low
+        self.retired = False  # the group exports everything, then stops
         self.claim: ActiveClaim | None = None
         self.incoming: dict[str, Topic] = {}  # copies imported so far
         self.parts: dict[PartName, Part] = {}  # imported staged parts, by source, number and name
@@ -75,8 +76,8 @@ class Holdings:
         return self.low is not None and up_to(self.low, until, self.position)
 
     def may_import(self, until: Key) -> bool:
-        """Return whether a part up to `until` would join the arc at its low end.
+        """Return whether a part that ends at `until` would extend the arc at its low end.
 
-        A group without an arc imports a part that ends at its position.
+        A group without an arc can import a part that ends at its own position.
         """
         return until == (self.position if self.low is None else self.low)

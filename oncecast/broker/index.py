@@ -1,9 +1,9 @@
 """The index of a topic: the slots of the log that hold its messages. It stores no message.
 
-An entry is a batch, or the rest of a batch that was partly stored before. Entries are rows of four
-columns, 32 bytes each, with a head that advances as messages are dropped. Few entries need more: a
-batch with skipped first messages, and a staged batch, whose command does not know its sequence.
-Those have notes next to the columns.
+An entry is a batch, or the rest of a batch that was partly stored before. Each entry is a row in
+four columns, 32 bytes in all. `_head` advances as messages are dropped. Two rare kinds of entries
+also have a note: batches whose first messages are skipped, and staged batches, whose command does
+not contain the sequence.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from oncecast.kernel.protocol import Value
 from oncecast.wire.retention import Policy
 
 COMPACT_MIN = 64
-PLAIN = (0, -1)  # no message is skipped; the command has the sequence
+PLAIN = (0, -1)  # no message is skipped, and the command contains the sequence
 
 
 class Extent(Value):
     """`count` consecutive messages from `offset` on, after the first `skip` of their batch.
 
-    The command at `slot` has their bytes and producer. `sequence` is that of the first message. If
-    it is -1, the sequence is that of the command plus `skip`.
+    The command at `slot` contains their bytes and producer. `sequence` is the sequence of the first
+    message. If it is -1, that sequence is the one in the command plus `skip`.
     """
 
     slot: int
@@ -70,7 +70,7 @@ class Index:
         self._live_slots = live_slots
         self._offsets = array("Q")  # offset of the first message of an entry
         self._slots = array("Q")
-        self._times = array("Q")  # append time by the machine clock; never decreases
+        self._times = array("Q")  # append time by the replicated clock; never decreases
         self._ends = array("Q")  # total bytes up to and including this entry
         self._notes: dict[int, tuple[int, int]] = {}  # by offset: skip and sequence
         self._head = 0
@@ -161,7 +161,7 @@ class Index:
         return self._offsets[at] if at < len(self._offsets) else self.next
 
     def floor(self, policy: Policy, trusted: int) -> int:
-        """Return the offset below which `policy` retains nothing at the time `trusted`."""
+        """Return the lowest offset that `policy` retains at the time `trusted`."""
         if not policy.age_us and not policy.bytes_max:
             return self.first if policy.keep_all else self.next
         floor = self.first
@@ -172,7 +172,7 @@ class Index:
         return floor
 
     def before(self, slot: int) -> Iterator[Extent]:
-        """Yield the whole entries in slots before `slot`."""
+        """Yield an extent for each whole entry in a slot before `slot`."""
         stop = len(self._slots)
         if self._ordered:
             stop = bisect_left(self._slots, slot, self._head)
@@ -181,7 +181,10 @@ class Index:
                 yield self._extent(at, self._offsets[at], self.next)
 
     def move(self, offset: int, old: int, new: int) -> bool:
-        """Move the entry at `offset` from slot `old` to `new`. Return False if it is elsewhere."""
+        """Move the entry at `offset` from slot `old` to `new`.
+
+        Return False if there is no such entry, or if it is in another slot.
+        """
         at = bisect_left(self._offsets, offset, self._head) if offset >= 0 else len(self._offsets)
         if at == len(self._offsets) or self._offsets[at] != offset or self._slots[at] != old:
             return False
@@ -202,7 +205,7 @@ class Index:
         self.first = self.next = offset
 
     def entries(self, offset: int) -> Iterator[Entry]:
-        """Yield whole batches, from the one that contains `offset` on."""
+        """Yield the whole entries, starting with the entry that contains `offset`."""
         if self.batches and offset < self.next:
             for at in range(self._entry(max(offset, self.first)), len(self._slots)):
                 yield self._whole(at)

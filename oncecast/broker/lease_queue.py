@@ -1,6 +1,6 @@
 """Reads that wait until the leader holds its lease again.
 
-A leader without a lease may have been replaced, so its state may be old, and it does not answer
+A leader without a lease may have been replaced, and its state may be stale, so it does not answer
 reads. It queues them and checks the lease every `LEASE_CHECK_EVERY` seconds. The wait is short: a
 leader without a majority steps down within the suspicion time, and redirects its clients.
 """
@@ -13,15 +13,15 @@ from typing import Generic, TypeVar
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
 LEASE_CHECK_EVERY = 0.02
-QUEUED_MAX = 1000  # above it, a read is dropped and its client retries
+QUEUED_MAX = 1000  # further reads are dropped, and their clients retry
 QUEUED_OF_CLIENT_MAX = 100
-TURN = 50  # reads that are answered at once, before other inputs get their turn
+TURN = 50  # reads that are answered before other inputs get a turn
 
 Question = TypeVar("Question", bound=Value)
 
 
 class LeaseQueue(Generic[Question]):
-    """Reads of one protocol in order of arrival. A repeated read is kept once."""
+    """Reads of one protocol in order of arrival. A repeated read is queued once."""
 
     def __init__(self, protocol: Protocol, timer: Value) -> None:
         self._protocol, self._timer = protocol, timer
@@ -44,7 +44,7 @@ class LeaseQueue(Generic[Question]):
             self._protocol.later(LEASE_CHECK_EVERY, self._timer)
 
     def take(self) -> list[tuple[NodeId, Question]]:
-        """Remove and return all reads. The timer has fired or is not needed."""
+        """Remove and return all reads. Call this when the timer has fired or is not needed."""
         self._watching = False
         taken = list(self._questions)
         self._questions.clear()
@@ -52,7 +52,7 @@ class LeaseQueue(Generic[Question]):
         return taken
 
     def due(self, *, leased: bool) -> list[tuple[NodeId, Question]]:
-        """Remove and return the next reads after the timer has fired; none without a lease."""
+        """Remove and return the next reads after the timer has fired. Return [] without a lease."""
         self._watching = False
         if self._questions and not leased:
             self.watch()

@@ -1,7 +1,8 @@
 """The slots of the log that are still needed. The log can be truncated before the lowest one.
 
-Each command with messages has its own slot, and slots grow. So the slots are a sorted column, with
-one byte each for live or dead. At most half of them are dead.
+Each command with messages has its own slot, and slot numbers grow. So the slots form a sorted
+column. One more byte per slot says whether it is live or dead. Beyond `COMPACT_MIN` slots, at most
+half of them are dead.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class LiveSlots:
     def __init__(self) -> None:
         self._slots = array("Q")
         self._alive = bytearray()
-        self._head = 0  # all before it are dead
+        self._head = 0  # index of the first live slot
         self._dead = 0
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
-"""Decides when to take a snapshot or carry entries forward, by the bytes of the log in use.
+"""Decide when to take a snapshot or carry entries forward, by the bytes of the log in use.
 
-The machine knows the slots that are needed, not the bytes between them. So from time to time a mark
-records the size of the log at a slot.
+The machine knows which slots are needed, but not how many bytes lie between them. So a mark records
+the total size of the log at a slot, about once per MiB.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ class Marks(msgspec.Struct, array_like=True):
 
 
 class LogUsage:
-    """`snapshot_bytes` limits the bytes to replay at a start, and the bytes to free at once."""
+    """The size of the log over time.
+
+    `snapshot_bytes` limits the bytes to replay at a start, and the garbage between two snapshots.
+    """
 
     def __init__(self, snapshot_bytes: int) -> None:
         self.snapshot_bytes = snapshot_bytes
@@ -49,14 +52,14 @@ class LogUsage:
         return self._total - self._totals[at] if at < len(self._totals) else 0
 
     def slot_behind(self, slot: int, size: int) -> int:
-        """Return the slot about `size` bytes after `slot`."""
+        """Return the slot about `size` bytes after `slot`, or 0 if the log is not that long."""
         start = self._total - self.bytes_from(slot)
         at = bisect_left(self._totals, start + size)
         return self._slots[at] if at < len(self._slots) else 0
 
     def snapshot_due(self, needed: int) -> bool:
-        """Return whether a snapshot would shorten a replay or free disk space by enough."""
-        # A state as large as the log would be written as often as the log itself.
+        """Return whether a snapshot would shorten the replay enough, or free enough disk space."""
+        # Otherwise a node with a large state would write it as often as the log itself.
         much = max(self.snapshot_bytes, 2 * self._state_bytes)
         if self._total - self._snapshot_total >= much:
             return True
@@ -64,7 +67,7 @@ class LogUsage:
         return garbage >= self.snapshot_bytes
 
     def carry_due(self, needed: int, live_bytes: int) -> bool:
-        """Return whether more than half of the kept log is garbage."""
+        """Return whether more than half of the log from `needed` on is garbage."""
         return self.bytes_from(needed) > 2 * live_bytes + self.snapshot_bytes
 
     def snapshot_taken(self, needed: int, size: int) -> None:

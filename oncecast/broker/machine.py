@@ -1,8 +1,8 @@
 """The pub/sub state machine: `apply(slot, command) -> result`. Nothing else changes its state.
 
-Every replica applies the same commands in the same slots, and then has the same state. Time comes
-from the commands; the machine uses no random numbers and iterates no sets. `slot` is the position
-of a command in the replicated log. Messages stay in the log: a topic is an index of slots.
+All replicas apply the same commands in the same slots, so all have the same state. The time comes
+from the commands. The machine uses no random numbers and does not iterate over sets. `slot` is the
+position of a command in the replicated log. Messages stay in the log: a topic is an index of slots.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ class Machine:
 
     @classmethod
     def restore(cls, chunks: Iterable[bytes]) -> Machine:
-        """Return the machine with this `state`.
+        """Return a machine with the state in these chunks, which come from `state`.
 
-        Raise WrongFormat if another version wrote it, and ValueError if it is not a state.
+        Raise WrongFormat if another version wrote them, and ValueError if they are not a state.
         """
         machine = cls.__new__(cls)
         machine._manage(state.restored(chunks))
         return machine
 
     def apply(self, slot: int, command: AnyCommand) -> Result:
-        """Execute a command and return its result. Never raises; `slot` must grow."""
+        """Execute a command and return its result or refusal. `slot` must be above the last one."""
         assert slot > self.registry.last_slot, f"slot {slot} comes after {self.registry.last_slot}"
         self.registry.last_slot = slot
         if self.registry.holdings is not None:
             elsewhere = self._elsewhere(command)
             if elsewhere is not None:
                 return elsewhere
-        # A seek of a reader names its epoch instead, and is tried again with the next epoch.
+        # A seek by a reader contains the reader's epoch instead, so a late copy has no effect.
         if type(command) in do.ONCE or (type(command) is do.Seek and not command.epoch):
             return self._once(slot, cast("do.Once | do.Seek", command))
         return self._handlers[type(command)](slot, command)
@@ -76,7 +76,7 @@ class Machine:
         return result
 
     def _elsewhere(self, command: AnyCommand) -> NotHere | None:
-        """Return the refusal if the group does not own the topic of the command."""
+        """Return the refusal if the group does not own the topic of the command, or None."""
         if isinstance(command, OF_TOPIC):
             return self.registry.elsewhere(command.topic)
         holdings = self.registry.holdings
@@ -90,7 +90,7 @@ class Machine:
         return state.chunks(self.registry)
 
     def checksum(self) -> int:
-        """Return the CRC of the state, which is equal on equal replicas."""
+        """Return the CRC-32C of the state. Replicas with the same state have the same checksum."""
         value = 0
         for chunk in self.state():
             value = google_crc32c.extend(value, chunk)
@@ -114,7 +114,10 @@ class Machine:
         return () if known is None else tuple(known.index.extents(offset, messages_max, bytes_max))
 
     def uncut(self, topic: str, extents: tuple[Extent, ...]) -> tuple[Extent, ...]:
-        """Drop the last extent if it is part of a batch, so that the batch is not sent twice."""
+        """Return the extents without the last one if it ends inside a batch.
+
+        So the same batch is not sent twice.
+        """
         return extents if self.registry.topics[topic].index.ends(extents[-1]) else extents[:-1]
 
     def needed(self) -> int:

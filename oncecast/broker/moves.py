@@ -1,4 +1,4 @@
-"""Commands that move arcs of the ring between groups. `holdings` shows their order."""
+"""Commands that move arcs of the ring between groups. The module `holdings` shows their order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NUMBER_MAX = 1 << 62
 
 
 class Found(Value, tag="Found"):
-    """Name this group. The first group of a ring owns everything; others have to claim."""
+    """Name this group. The first group of a ring owns all topics; later groups claim their arc."""
 
     group: str
     first: bool
@@ -29,7 +29,7 @@ class Claim(Value, tag="Claim"):
 
 
 class Import(Value, tag="Import"):
-    """A batch of the exporter: an entry of its index, and the command with the messages."""
+    """Store a copy of a batch: its entry in the exporter's index, and its command."""
 
     move: str
     topic: str
@@ -44,18 +44,19 @@ class Import(Value, tag="Import"):
 
     @property
     def possible(self) -> bool:
-        """Return whether an exporter can have such an entry; a staged part has no offset."""
+        """Return whether the numbers are in range. A staged part has offset -1."""
         numbers = (self.topic_id, self.count, self.size, self.time, self.skip)
         signed = (self.offset, self.sequence)
         return min(numbers) >= 0 and min(signed) >= -1 and max(*numbers, *signed) < NUMBER_MAX
 
 
 class Adopt(Value, tag="Adopt"):
-    """Own the part from `low` to `until`. `rows` are its topics, producers and subscriptions at the
-    time of the Freeze, and the counters of the exporter.
+    """Own the part from `low` to `until`.
 
-    `clock` is the trusted time of the exporter, and `newest` its last stamp, which may be disputed.
-    In a command of an older version, `clock` is the last stamp and `newest` is 0.
+    `rows` contains the topics, producers and subscriptions of the part at the time of the Freeze.
+
+    `clock` is the trusted time of the exporter. `newest` is its last stamp, which may be disputed.
+    In a command from an older version, `clock` is the last stamp and `newest` is 0.
     """
 
     move: str
@@ -99,7 +100,7 @@ class Release(Value, tag="Release"):
 
 
 class ShareAccess(Value, tag="ShareAccess"):
-    """Take over users, tokens and rules of another group, if they are newer."""
+    """Replace users, tokens and rules by those of another group, if these are newer."""
 
     rows: bytes
 

@@ -1,4 +1,4 @@
-"""Handlers of the move commands. A repeated command has the same result."""
+"""Handlers of the commands that move arcs. A repeated command has the same result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ NO, YES = MoveStep(False), MoveStep(True)
 
 
 class Moving:
-    """`MoveStep(True)` means that this command or an earlier copy of it took effect."""
+    """Apply the move commands.
+
+    A handler returns `MoveStep(True)` if this command or an earlier copy of it took effect.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -90,7 +93,7 @@ class Moving:
         whole = all(self._has_all(holdings, topic) for topic in topics)
         staged = all(name in holdings.parts for name in names_of_parts(sources))
         if holdings.frozen is not None or not holdings.may_import(command.until):
-            return NO  # the adopted part must not end where a frozen part begins
+            return NO  # a part that moves away begins where the adopted part would end
         if not whole or not staged:
             return NO
         for topic in topics:
@@ -108,12 +111,12 @@ class Moving:
         if command.clock > registry.clock.trusted:
             registry.pass_time(command.clock)
         if command.newest > registry.clock.now:
-            # It may be disputed. Then the next stamp moves the adopted times back.
+            # The stamp may be disputed. In that case a later stamp moves the adopted times back.
             registry.pass_time(command.newest)
         registry.access = registry.access.newer(access)
         registry.last_topic_id = max(registry.last_topic_id, command.last_topic_id)
         registry.last_epoch = max(registry.last_epoch, command.last_epoch)
-        # The exporter may have deleted the record of a source after it refused a publish.
+        # The exporter may have refused a publish of a source and then deleted its record.
         registry.staging.floor = registry.last_epoch
         holdings.low = command.low
         holdings.claim = ActiveClaim(command.move, holdings.claim.exporter, adopted=True)
@@ -186,7 +189,7 @@ class Moving:
             holdings.low = None if until == holdings.position else until
         return YES
 
-    # -- users, tokens and rules, which all groups of a ring have --
+    # -- users, tokens and rules: each group of a ring has a copy --
 
     def share_access(self, slot: int, command: do.ShareAccess) -> MoveStep:
         registry = self._registry
@@ -198,7 +201,7 @@ class Moving:
     # -- helpers --
 
     def _claiming(self, move: str) -> Holdings | None:
-        """Return the holdings if `move` is the claim and it is not adopted yet."""
+        """Return the holdings if `move` is the active claim and is not adopted yet, or None."""
         holdings = self._registry.holdings
         claim = holdings.claim if holdings is not None else None
         return holdings if claim is not None and claim.move == move and not claim.adopted else None
@@ -221,7 +224,7 @@ class Moving:
             topic.index.clear()
 
     def _has_all(self, holdings: Holdings, topic: Topic) -> bool:
-        """Return whether the copies cover all messages of the topic."""
+        """Return whether the imported copies cover all messages of the topic."""
         index, copied = topic.index, holdings.incoming.get(topic.name)
         if index.first == index.next:
             return True

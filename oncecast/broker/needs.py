@@ -1,7 +1,7 @@
 """The permissions that each command and frame needs: a verb on a topic, and the use of a name.
 
-This is the only list. A test compares it with the types that clients may send, and fails for a type
-that is not in it. docs/security.md has the same table.
+There is no other list. A test fails if a type that clients may send is missing here.
+docs/security.md has the same table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from oncecast.wire.frames import (
     Tune,
 )
 
-# A verb, a topic and a name. An empty part is not needed.
+# A verb, a topic and a name. If a field is empty, no permission for it is needed.
 Need = tuple[str, str, str]
 Needs = Callable[[Any], Need]
 
@@ -51,7 +51,7 @@ def of_stage(asked: do.Stage) -> Need:
 
 
 def of_source(asked: do.PublishStaged | do.DropStaged | do.CloseSource) -> Need:
-    """Return the need of a request about staged parts. The guard also checks their topics."""
+    """Return the permission for a request about staged parts. The guard checks their topics too."""
     return PUT if asked.topic else PUTS, asked.topic, asked.source
 
 
@@ -98,7 +98,7 @@ def of_tune(tune: Tune) -> Need:
 
 
 def of_look(look: Look) -> Need:
-    """Return the need of a Look. The gateway leaves out topics that the principal may not see."""
+    """Return the permission for a Look. The gateway hides topics that the principal may not see."""
     return (SEE, look.topic, "") if look.topic else (KNOWN, "", "")
 
 

@@ -1,25 +1,25 @@
-"""The record of a producer in a topic: exact deduplication in constant space."""
+"""The record of a producer in a topic. It detects duplicates exactly, in constant space."""
 
 from __future__ import annotations
 
 from array import array
 
 RUNS_MAX = 8
-DIRECTORIES_KEPT = 4  # other state directories kept under the rules of older logs
+DIRECTORIES_KEPT = 4  # other state directories kept in logs of older versions
 
 
 class Producer:
-    """`next` is the only sequence that it may append. The topic has each lower one once.
+    """A producer: `next` is the next sequence to append, and each lower one was appended once.
 
-    In a run, offset and sequence grow together. The last runs are kept so that the answer to a
-    repeated put can contain its offset. The only producer of a topic has one run.
+    A run is a range in which offset and sequence grow together. The last runs are kept so that the
+    answer to a repeated put can contain its offset. The only producer of a topic has one run.
 
     `directory_id` identifies the state directory that numbers the sequences. Several directories
-    may use one name, and each needs its own sequences. The current directory has put everything
-    from `since` on; `earlier` has the last range of each other directory.
+    may use the same name, and each needs its own sequences. The current directory has put all
+    messages from `since` on. `earlier` contains the last range of each other directory.
 
-    An idle record is deleted. `record` is unique among the records of the name, so that a client
-    notices that its record was deleted.
+    An idle record is deleted. `record` differs for each record of a name, so that a client notices
+    when its record was deleted.
     """
 
     __slots__ = (
@@ -38,7 +38,7 @@ class Producer:
         self.epoch = epoch
         self.incarnation = incarnation  # empty for a source of staged puts
         self.next = 0
-        self.record = self.used = 0  # 0 if kept as long as the topic
+        self.record = self.used = 0  # 0 if the record is kept as long as the topic
         self.runs = array("Q")  # first sequence and offset of each run, oldest first
         self.directory_id, self.since = "", 0
         self.earlier: dict[
@@ -54,9 +54,9 @@ class Producer:
         return directory_id == self.directory_id or directory_id in self.earlier
 
     def keep(self, directory_id: str, *, forget: bool) -> tuple[int, int]:
-        """Make `directory_id` current. Return the range of sequences that it put last.
+        """Make `directory_id` current. Return the last range of sequences that it has put.
 
-        `forget` drops all but the last few other directories, as older logs require.
+        `forget` drops all but the last few other directories, as in logs of older versions.
         """
         if directory_id != self.directory_id:
             if self.next > self.since:
@@ -82,7 +82,7 @@ class Producer:
         self.next += count
 
     def offset_of(self, sequence: int, count: int) -> int:
-        """Return the offset of these messages, or -1 if it is unknown or they are split."""
+        """Return the first offset of these messages, or -1 if it is unknown or they are split."""
         end = self.next
         for at in range(len(self.runs) - 2, -1, -2):
             begin = self.runs[at]

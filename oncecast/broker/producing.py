@@ -1,4 +1,4 @@
-"""Commands of producers: store each message once, in the order of its producer."""
+"""Handlers of the producer commands: store each message once, in the order of its producer."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Producing:
     def _take_over(
         self, producer: Producer, command: OpenProducer
     ) -> NameInUse | Fenced | TooMany | None:
-        """Give the name to the incarnation of the command, or return the refusal."""
+        """Give the name to the incarnation of the command. Return None, or the refusal."""
         same, directories_max = (
             producer.incarnation == command.incarnation,
             self._registry.limits.directories_max,
@@ -77,7 +77,7 @@ class Producing:
             return Fenced(producer.epoch)
         full = 0 < directories_max <= len(producer.earlier)
         if full and command.directory_id and not producer.knows(command.directory_id):
-            # If the topic forgot another directory, it could store its messages twice.
+            # If the topic forgot a directory, it could store messages of that directory twice.
             return TooMany("state directories under one producer name", directories_max)
         if not same:
             producer.epoch, producer.incarnation = self._registry.new_epoch(), command.incarnation

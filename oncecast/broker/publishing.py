@@ -1,4 +1,4 @@
-"""Commands of sources: stage messages in parts, and publish all parts atomically, once."""
+"""Handlers of the source commands: stage messages in parts, and publish the parts atomically."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Publishing:
     def _parts(
         self, key: str, command: PublishStaged
     ) -> list[Part] | InvalidArgument | InvalidTopic | NotStaged | NotKept | NameInUse | TooMany:
-        """Return the parts to publish, or the refusal."""
+        """Return the parts to publish, or the refusal of the publish."""
         staging, limits = self._registry.staging, self._registry.limits
         if key not in staging.sources and len(staging.sources) >= limits.sources_max:
             return TooMany("sources", limits.sources_max)
@@ -183,7 +183,7 @@ class Publishing:
     def _publish_fault(
         self, command: PublishStaged, parts: list[Part]
     ) -> InvalidArgument | InvalidTopic | NotKept | TooMany | NameInUse | None:
-        """Return the refusal of a publish, or None. Nothing can fail after this check."""
+        """Return the refusal of a publish, or None. After this check the publish cannot fail."""
         registry = self._registry
         if len(set(command.parts)) < len(parts):
             return InvalidArgument("a part is named twice")
@@ -240,7 +240,7 @@ class Publishing:
 def run_fault(
     source: Source | None, command: Stage | PublishStaged
 ) -> TakenOver | OldNumber | None:
-    """Return why the run of a command may not act for the source, or None."""
+    """Return the refusal if the run of a command may not act for the source, or None."""
     if source is None or not command.run:
         return None
     if source.has_fenced(command.run):
@@ -251,13 +251,16 @@ def run_fault(
 
 
 def known_part(source: Source, command: Stage) -> bool:
-    """Return whether the part is staged, or its number is published."""
+    """Return whether the part is already staged, or its number is already published."""
     late = command.number <= source.published
     return late or command.part in source.staged.get(command.number, {})
 
 
 def published_again(source: Source, command: PublishStaged) -> Published | OtherContent:
-    """Return the answer to a publish of a number that is published. Only the last one is known."""
+    """Return the answer to a publish of a number that is already published.
+
+    The source keeps the ranges and the digest of the last number only.
+    """
     if command.number < source.published:
         return Published((), already=True)
     if command.digest and source.digest and command.digest != source.digest:

@@ -1,4 +1,4 @@
-"""The state of the pub/sub machine, with the methods that create and remove topics."""
+"""The state of the pub/sub machine, and the methods that create and remove topics."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Registry:
         self.staging = Staging(self.live_slots)
         self.answered = Answered()
         self.access: Access = OPEN  # immutable: a command replaces it
-        self.holdings: Holdings | None = None  # None outside of a ring: owns everything
+        self.holdings: Holdings | None = None  # None outside of a ring: the group owns all topics
 
     def pass_time(self, at: int, elapsed: int = 0) -> Clock:
         """Advance the clock by a stamp of the leader, and return the clock."""
@@ -79,12 +79,12 @@ class Registry:
     def owns_arc(self) -> bool:
         """Return whether the group owns a part of a ring.
 
-        It receives the users with its first part.
+        The group receives users, tokens and rules with its first part.
         """
         return self.holdings is not None and self.holdings.low is not None
 
     def elsewhere(self, name: str) -> NotHere | None:
-        """Return NotHere if another group owns this name or it is moving there."""
+        """Return NotHere if another group owns this topic or the topic is moving there, or None."""
         if self.holdings is None or name in self.topics or self.holdings.owns(name):
             return None
         return NotHere(name)
@@ -94,7 +94,7 @@ class Registry:
         return source if self.holdings is None else key_of_source(source, topic)
 
     def refusal_to_make(self, name: str, more: int = 1) -> InvalidTopic | TooMany | None:
-        """Return the refusal to create this topic, as one of `more` new ones, or None."""
+        """Return the refusal to create this topic as one of `more` new topics, or None."""
         if not is_name(name):
             return InvalidTopic()
         if len(self.topics) + more > self.limits.topics_max:
@@ -102,7 +102,7 @@ class Registry:
         return None
 
     def refusal_to_subscribe(self, topic: Topic) -> TooMany | None:
-        """Return the refusal to create another subscription of this topic, or None."""
+        """Return the refusal to create another subscription for this topic, or None."""
         limits = self.limits
         if len(topic.subscriptions) >= limits.subscriptions_max:
             return TooMany("subscriptions of the topic", limits.subscriptions_max)
@@ -111,7 +111,7 @@ class Registry:
         return None
 
     def refusal_to_produce(self, topic: Topic | None, more: int = 1) -> TooMany | None:
-        """Return the refusal to create a producer, as one of `more` new ones, or None."""
+        """Return the refusal to create a producer as one of `more` new producers, or None."""
         limits = self.limits
         if topic is not None and len(topic.producers) >= limits.producers_max:
             return TooMany("producers in the topic", limits.producers_max)
@@ -145,7 +145,7 @@ class Registry:
             self.staging.use(key, self.clock.now)
 
     def follow_sources(self) -> None:
-        """Begin to measure how long sources of staged puts are idle."""
+        """Start to measure the idle time of sources."""
         for key in self.staging.sources:
             self.staging.use(key, self.clock.now)
 
@@ -155,10 +155,10 @@ class Registry:
         return self.staging.unused(trusted - idle) if idle else iter(())
 
     def delete_source(self, key: str) -> bool:
-        """Delete the record of a source, with its parts, and its producers; False if unknown."""
+        """Delete a source with its parts and producers. Return False if it does not exist."""
         if not self.staging.close(key):
             return False
-        # Late copies of a stage and its publish expect an older epoch, so they publish nothing.
+        # A late copy of a publish expects an older epoch, so it publishes nothing.
         self.staging.floor = self.last_epoch
         source, topics = key, list(self.topics.values())
         if self.holdings is not None:  # on a ring a source has one topic
@@ -172,7 +172,7 @@ class Registry:
         return True
 
     def follow_use(self) -> None:
-        """Begin to measure how long producers are idle. `follow_sources` covers sources."""
+        """Start to measure the idle time of producers. `follow_sources` does so for sources."""
         for topic in self.topics.values():
             for producer in topic.producers.values():
                 if producer.incarnation:

@@ -1,12 +1,12 @@
-"""Reading a topic without a subscription: `Scan →`, `Scanned ←`.
+"""Read a topic without a subscription: `Scan →`, `Scanned ←`.
 
-Each scan is independent: the node keeps no state between two scans, several readers can split a
-topic, and no cursor moves. The leader answers while it holds its lease. So a scan sees everything
-that was acknowledged before it was sent.
+Scans are independent: the node keeps no state between two scans, several readers can split a topic,
+and no cursor moves. The leader answers only while it holds its lease. So a scan sees all messages
+that were acknowledged before it was sent.
 
-Decided messages do not change. So a follower also answers, if the client allows it, and if the
-follower holds all of a range whose topic and ends are fixed. It must have heard from its leader
-recently, because it checks the permission by its own copy of the rules.
+Decided messages do not change. So a follower may answer too, if the client allows it. The scan must
+fix the topic id and both ends of the range, and the follower must hold the whole range. It must
+have heard from its leader recently, because it checks permissions by its own copy of the rules.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class Scanner(Protocol):
         self._awaiting_lease: LeaseQueue[Scan] = LeaseQueue(self, ScanDue())
 
     def timeout(self, timer: ScanDue) -> None:
-        # A deposed leader redirects its clients.
+        # A replica that no longer leads takes the scans out of the queue to redirect their clients.
         ready = not self._service.leading or self._service.group.leads(self.now)
         for client, scan in self._awaiting_lease.due(leased=ready):
             self.receive(client, scan)
 
     def observe(self, event: AccessChanged) -> None:
-        self._awaiting_lease.take()  # their clients ask again, under the new rules
+        self._awaiting_lease.take()  # drop the scans; the clients repeat them under the new rules
 
     def receive(self, sender: NodeId, scan: Scan) -> None:
         service = self._service
@@ -94,7 +94,7 @@ class Scanner(Protocol):
             try:
                 self.send(sender, scanned(service, topic, scan))
             except (Missing, Corrupt):
-                pass  # the leader may be able to read it
+                pass  # the leader may be able to read the batch
             else:
                 return
         self.send(sender, Elsewhere(service.leader, service.group.nodes()))
@@ -111,13 +111,13 @@ class Scanner(Protocol):
         )
 
     def _permitted(self, sender: NodeId, scan: Scan) -> bool:
-        # The guard lets requests in that a follower only redirects.
+        # The guard of a follower lets all scans in, because most of them are redirected.
         access = self._service.machine.registry.access
         return access.open or access.permits(self._principal_of(sender), READ, scan.topic, "")
 
 
 def scanned(service: Service, topic: Topic, scan: Scan) -> Scanned:
-    """Return the answer to a scan. Raise Missing, or Corrupt."""
+    """Return the answer to a scan. Raise Missing or Corrupt if its first batch is unreadable."""
     index = topic.index
     offset = topic.nearest_offset(scan.start)
     until = index.next if scan.until < 0 else min(scan.until, index.next)

@@ -3,10 +3,10 @@
     Execute, Ack ↓    Executed, Changed, AccessChanged, ClockDisputed ↑
     and `machine`, `stored_batch(slot)`
 
-It stamps commands with the time, and batches acks in one slot of the log. It keeps the log short
-with snapshots, and carries live entries forward when most of the log around them is garbage. It
-reports only decided commands. It proposes only while its replica leads. When the replica stops
-leading, open proposals are dropped, and clients must ask the next leader.
+The service stamps commands with the time, and batches acks in one slot of the log. It keeps the log
+short with snapshots. It carries live entries forward when most of the log around them is garbage.
+It reports only decided commands, and proposes only while its replica leads. When the replica stops
+leading, the service drops open proposals, and clients must ask the next leader.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from oncecast.wire import errors
 from oncecast.wire.limits import LIMITS, Limits
 from oncecast.wire.results import Done, Published, Result
 
-COMMAND_BYTES_MAX = 1 << 20  # maximum size of a command, in addition to its batch
+COMMAND_BYTES_MAX = 1 << 20  # maximum size of a command without its batch
 CARRY_BYTES = 2 << 20  # bytes carried forward at once
 MAINTENANCE_EVERY_BYTES = 1 << 20
 PRODUCERS_EVERY = 3600.0  # maximum seconds between two checks for idle producers
 DISPUTE_TICK_US = 60 * 1_000_000  # maximum time between two stamps during a dispute
-NO_ASKER, CARRYING, ACKING = -1, -2, -3  # used instead of a token of a layer above
-ACKS_IN_FLIGHT_MAX = 16  # proposals; more acks wait, and only the newest of each reader
+NO_ASKER, CARRYING, ACKING = -1, -2, -3  # take the place of a token from the layer above
+ACKS_IN_FLIGHT_MAX = 16  # proposals; further acks wait, and only the newest of each reader is kept
 
 Outcome = Done | errors.AnyRefusal
 
 
 class Execute(Value):
-    """Request: execute a command. The result arrives as Executed, unless the node stops."""
+    """Request: execute a command. Executed reports the result, unless the replica stops leading."""
 
     token: int
     command: AnyCommand
@@ -68,7 +68,7 @@ class Executed(Value):
 
 
 class Changed(Value):
-    """Event: a topic has new messages or a changed reader."""
+    """Event: a topic has new messages, or the state of its readers has changed."""
 
     topic: str
 
@@ -78,27 +78,27 @@ class AccessChanged(Value):
 
 
 class ClockDisputed(Value):
-    """Event: stamps are this far ahead of the trusted time; 0 if the dispute is over."""
+    """Event: the stamps are ahead of the trusted time by `ahead_us`; 0 if the dispute is over."""
 
     ahead_us: int
 
 
 class ClockOutvoted(Value):
-    """Event: the clock of this node is this far ahead of its group; 0 if it agrees again."""
+    """Event: the clock of this node is ahead of its group by `ahead_us`; 0 if it agrees again."""
 
     ahead_us: int
 
 
 class FlushAcks(Value):
-    """Timer."""
+    """Timer: propose the collected acks."""
 
 
 class Upkept(Value):
-    """Timer: expire messages and look after the log."""
+    """Timer: expire messages and maintain the log."""
 
 
 class StoredBatch(NamedTuple):
-    """A batch with its producer. `sequence` is -1 if only the index knows it."""
+    """A batch with its producer. `sequence` is -1 if only the index contains it."""
 
     producer: str
     sequence: int
@@ -130,7 +130,7 @@ class Service(Protocol):
         acks_max: int = 1000,
         maintenance_every: float = 1.0,
         snapshot_bytes: int = 64 << 20,
-        recent_bytes: int = 32 << 20,  # cached batches
+        recent_bytes: int = 32 << 20,  # size of the cache of batches
     ) -> None:
         super().__init__(me, rng)
         self.machine = Machine()
@@ -197,7 +197,7 @@ class Service(Protocol):
         self.ask(Propose(self._tokens, value))
 
     def _refuse(self, asker: int, limit: int) -> None:
-        """Refuse a command that no frame can carry: it would block the log."""
+        """Refuse a command that is too large for a frame. It would block the log."""
         if asker >= 0:
             self.emit(Executed(asker, errors.TooLarge("bytes", limit)))
 
@@ -210,7 +210,7 @@ class Service(Protocol):
             self.time.saw_stamp()
             return do.Tick(at, elapsed, command.producers)
         if step and self.time.idle_us > step // 2:
-            self._propose(do.Tick(0))  # the Tick reports how long the group was idle
+            self._propose(do.Tick(0))  # the Tick contains the time for which the group was idle
         return cast("AnyCommand", msgspec.structs.replace(command, at=at))
 
     def _wall(self) -> int:
@@ -284,7 +284,7 @@ class Service(Protocol):
         elif isinstance(command, do.Attach | do.Detach | do.Seek | do.Unsubscribe | do.DeleteTopic):
             self.emit(Changed(command.topic))
 
-    # -- acks: only the newest of a subscription counts, and no client waits for it --
+    # -- acks: only the newest ack of a subscription matters, and no client waits for it --
 
     def _gather(self, ack: do.Ack) -> None:
         key = ack.topic, ack.subscription, ack.epoch
@@ -330,9 +330,9 @@ class Service(Protocol):
     # -- maintenance: expiry, snapshots and carried entries --
 
     def _pass_time(self) -> None:
-        """Propose a Tick only if it expires something, now or after a dispute.
+        """Propose a Tick if it would expire something, or help to end a dispute about the time.
 
-        So an idle node does not write to its disk.
+        An idle node proposes nothing, so it does not write to its disk.
         """
         if not self.leading:
             return
@@ -346,16 +346,16 @@ class Service(Protocol):
         abandoned = registry.staging.abandoned(trusted - staged_age)
         if any(aged) or any(abandoned) or self._dispute_due(step, at - trusted):
             self._propose(do.Tick(0))
-        if self.now >= self._producers_due:  # rarely, because there may be many
+        if self.now >= self._producers_due:  # not often, because there may be many producers
             idle = registry.limits.producer_idle_us / 1e6
             self._producers_due = self.now + min(PRODUCERS_EVERY, idle / 10)
             if any(registry.idle_producers(trusted)) or any(registry.idle_sources(trusted)):
                 self._propose(do.Tick(0, producers=True))
 
     def _dispute_due(self, step: int, ahead_us: int) -> bool:
-        """Return whether a stamp is due that supports or ends a dispute about the time.
+        """Return whether another stamp is needed to continue or end a dispute about the time.
 
-        Until the dispute ends, messages stamped in it do not age.
+        Messages that are stamped during a dispute do not age until it ends.
         """
         registry, idle = self.machine.registry, self.time.idle_us
         disputed = registry.clock.dispute or abs(ahead_us) > step
@@ -376,7 +376,7 @@ class Service(Protocol):
         needed = self.machine.needed()
         if self._log_usage.snapshot_due(needed):
             self._compact(needed)
-        # Compute the sum over all topics only if it can matter.
+        # The sum over all topics is slow, so check first whether it can make a difference.
         if self.leading and not self._carrying and self._log_usage.carry_due(needed, 0):
             registry = self.machine.registry
             live = sum(topic.index.size for topic in registry.topics.values())
@@ -399,7 +399,7 @@ class Service(Protocol):
             except Missing:
                 break  # the batch is being fetched
             except Corrupt:
-                continue  # no replica has the batch: it stays, and readers get an error
+                continue  # no replica has the batch; it stays, and its readers get an error
             self._carrying += 1
             left -= command.size
             self._propose(do.Carry(extent.slot, extent.offset, command), CARRYING)

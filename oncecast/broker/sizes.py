@@ -1,7 +1,7 @@
-"""Sizes of a client's requests, checked before the node does any work for them.
+"""Check the size of a client's request before the node does any work for it.
 
 The state machine refuses invalid names too, but a refused command is still replicated. A command
-that is longer than a frame could never be replicated, and would block the group.
+that is longer than a frame cannot be replicated, and would block the group.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from oncecast.wire.errors import InvalidArgument, InvalidName, InvalidTopic, Too
 from oncecast.wire.frames import ClientCommand, Fetch, Look, Scan
 from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
 
-ALWAYS_SHORT = NAME_BYTES_MAX // 4  # characters; a character has at most four bytes
+ALWAYS_SHORT = NAME_BYTES_MAX // 4  # in characters, because a character has at most four bytes
 
 OF_ACCESS = get_args(AccessCommand)
 ACCESS_BYTES_MAX = 8 * 1024  # maximum size of a command about users, tokens or rules
@@ -37,7 +37,7 @@ def too_long(name: str) -> bool:
 def size_fault(
     command: ClientCommand,
 ) -> InvalidTopic | InvalidName | InvalidArgument | TooMany | None:
-    """Return the refusal of a command whose names are too long or too many, or None."""
+    """Return the refusal if the command is too large or its names are too long or too many."""
     if type(command) is Put:  # the most frequent one
         short = len(command.topic) <= ALWAYS_SHORT and len(command.producer) <= ALWAYS_SHORT
         if short:

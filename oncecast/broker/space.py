@@ -1,8 +1,8 @@
-"""A leader whose disk is full hands over to a member with disk space.
+"""Move leadership to a member with disk space when the disk of the leader is full.
 
-A full leader refuses puts, although the other members could store them. It asks them for their free
-space, and lets the first one lead that has enough. If none has, it stays: it can still serve reads
-and acknowledgements.
+A leader with a full disk refuses puts that other members could store. It asks the members whether
+they have disk space, and hands over to the first that has enough. If no member has enough, it keeps
+leading, because it can still serve reads and acknowledgements.
 
     full leader    AskSpace →    ← Space    member
 """
@@ -17,16 +17,16 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import HandOver
 
 CHECK_EVERY = 1.0
-STAY = 10.0  # seconds between two attempts, so that an election can end
+STAY = 10.0  # seconds between two attempts, so that an election can finish
 LAG_MAX = 10_000  # slots that the next leader may be behind
 
 
 class AskSpace(Value, tag="AskSpace"):
-    """A leader without disk space asks a member."""
+    """Message: ask a member whether it has disk space."""
 
 
 class Space(Value, tag="Space"):
-    """Whether a member has disk space for puts, and the last slot that it has applied."""
+    """Message: the answer of a member, with the last slot that it has applied."""
 
     enough: bool
     applied: int

@@ -1,12 +1,12 @@
 """Staged puts: parts in the log that readers do not see until their source publishes them.
 
-A source numbers its publishes in ascending order. Its last published number is kept with its
-result. A repeated publish of that number is answered with `already`. Parts of this or a lower
-number are late and ignored.
+A source numbers its publishes in ascending order. The last published number is kept with its
+result. A repeated publish of that number is answered with `already`. Parts with this or a lower
+number arrive too late and are ignored.
 
-A refused publish gives the source a new epoch, so a late copy of the command names an old one. So
-does a drop, because parts may be staged again under the same names. `floor` is the
-epoch of sources without a record. It is at least the epoch of any deleted record.
+A refused publish gives the source a new epoch, so a late copy of the command has an old epoch. A
+drop does the same, because parts may be staged again under the same names. `floor` is the epoch of
+sources without a record. It is at least the epoch of any deleted record.
 
 A run of a program takes over a source with its first command. Commands of earlier runs are refused.
 """
@@ -34,7 +34,7 @@ def source_of_key(key: str) -> str:
     return rest[int(length) :] if length.isdigit() else ""
 
 
-RUNS_KEPT = 16  # runs of a source that are known, the current one included
+RUNS_KEPT = 16  # runs that a source remembers, including the current one
 
 
 class Part:
@@ -75,7 +75,7 @@ class Source:
         return run in self.runs[:-1]
 
     def enter(self, run: str) -> None:
-        """Make `run` the current one. An empty run changes nothing."""
+        """Make `run` the current run. An empty name changes nothing."""
         if run and run not in self.runs:
             self.runs = (*self.runs, run)[-RUNS_KEPT:]
 
@@ -95,7 +95,7 @@ class Staging:
         return self.floor if known is None else known.epoch
 
     def refuse(self, source: str, epoch: int) -> None:
-        """Give the source a new epoch. Commands with an earlier one have no effect."""
+        """Give the source a new epoch. Commands with an earlier epoch have no effect."""
         known = self.sources.get(source)
         if known is None:
             self.floor = epoch
@@ -138,7 +138,7 @@ class Staging:
         self.drop_up_to(key, number)
 
     def drop(self, source: str, number: int) -> int:
-        """Drop the parts of a number, and return their count."""
+        """Drop the parts staged under a number, and return their count."""
         known = self.sources.get(source)
         parts = known.staged.pop(number, {}) if known is not None else {}
         for part in parts.values():
@@ -154,7 +154,7 @@ class Staging:
             self.drop(source, old)
 
     def hand_over(self, source: str) -> Source:
-        """Remove and return the record of a source. Its slots stay live."""
+        """Remove and return the record of a source. The slots of its parts stay live."""
         known = self.sources.pop(source)
         for part in known.parts():
             self._forget(part)

@@ -1,7 +1,7 @@
-"""Snapshots of the machine: its state as rows, and back.
+"""Convert the state of the machine to the rows of a snapshot, and back.
 
 The rows of a topic follow its TopicRow. Rows describe the result of the commands, not the memory
-layout, so equal machines have equal bytes.
+layout. So machines with equal state produce equal bytes.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class PartRow(Value, tag="PartRow"):
 
 
 class AccessRow(Value, tag="AccessRow"):
-    """The version of users, tokens and rules, and some of them. Several rows belong together."""
+    """The version of users, tokens and rules, and some of the entries. Other rows have the rest."""
 
     version: int
     users: tuple[User, ...]
@@ -226,7 +226,7 @@ def moved_out(holdings: Holdings, answers: Answers = (), access: Access = OPEN) 
 
 
 def moved_in(rows: bytes, live_slots: LiveSlots) -> Moved:
-    """Return what `moved_out` encoded."""
+    """Return the metadata that `moved_out` encoded."""
     registry = Registry(Limits())
     _read(registry, _decoder.decode(rows), live_slots)
     topics, sources = list(registry.topics.values()), registry.staging.sources
@@ -234,12 +234,12 @@ def moved_in(rows: bytes, live_slots: LiveSlots) -> Moved:
 
 
 def access_out(access: Access) -> bytes:
-    """Return users, tokens and rules for another group."""
+    """Return the users, tokens and rules as bytes for another group."""
     return _encoder.encode(list(_access_rows(access)))
 
 
 def access_in(rows: bytes) -> Access:
-    """Return what `access_out` encoded."""
+    """Return the users, tokens and rules that `access_out` encoded."""
     registry = Registry(Limits())
     _read(registry, _decoder.decode(rows), registry.live_slots)
     return registry.access
@@ -341,7 +341,7 @@ def _access_rows(access: Access) -> Iterator[Row]:
             yield AccessRow(access.version, users, tokens, rules)
 
 
-# Long: one case for each type of row, with the current topic and source in common.
+# This function is long because it has one case per row type, and all cases share its variables.
 def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> None:
     """Add rows to the registry. A row belongs to the last TopicRow or SourceRow before it."""
     topic = Topic(0, "", DEFAULT, False, live_slots)

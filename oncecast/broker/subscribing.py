@@ -1,6 +1,6 @@
-"""Commands of subscriptions: only the current epoch moves a cursor, and only forwards.
+"""Handlers of the subscription commands. An ack needs the current epoch, and only moves forward.
 
-A nack needs no command: the client session redelivers the message.
+A nack does not need a command, because the client session redelivers the message.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Subscribing:
             return Subscribed(known.cursor, topic.id, already=True)
         full = registry.refusal_to_subscribe(topic)
         if full is not None:
-            registry.release(topic)  # the new topic, if it was made for this subscription
+            registry.release(topic)  # removes the topic if this command created it
             return full
         made = topic.subscribe(command.subscription, registry.new_epoch(), command.start)
         return Subscribed(made.cursor, topic.id, already=False)

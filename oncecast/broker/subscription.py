@@ -1,4 +1,4 @@
-"""The record of a subscription in a topic: its cursor, and the epoch that may move it."""
+"""The record of a subscription in a topic: its cursor, and the epoch of its reader."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class Subscription:
 
     def __init__(self, epoch: int, cursor: int) -> None:
         self.epoch = epoch
-        self.attached = epoch  # epoch of the current attach
+        self.attached = epoch  # epoch at which the current reader attached
         self.incarnation = ""  # empty: no reader is attached
         self.cursor = cursor
         self.suspect_below = 0
         self.seek_token = ""  # the token of the last seek
 
     def attach(self, incarnation: str, epoch: int, end: int) -> None:
-        """Attach a reader. If it replaces another one, all messages before `end` are suspect."""
+        """Attach a reader. If it replaces another reader, all messages before `end` are suspect."""
         if self.incarnation:
             self.suspect_below = max(self.suspect_below, end)
         self.incarnation = incarnation

@@ -1,13 +1,13 @@
-"""The time that a leader stamps: its own wall clock, unless the other replicas outvote it.
+"""Choose the time that a leader stamps: its own wall clock, unless other replicas outvote it.
 
-The machine believes a stamp near its trusted time. While its own clock is not near it, the leader
-asks the other replicas for theirs, and stamps with the median of a majority. Of the two middle ones
-of an even number of clocks, the one nearer to the trusted time counts. So one wrong clock of three,
-or of two, moves nothing.
+The machine accepts a stamp near its trusted time. If the leader's clock is not near it, the leader
+asks the other replicas for their clocks, and stamps with the median of a majority. With an even
+number of clocks, it takes the middle one that is nearer to the trusted time. So one wrong clock of
+two or three has no effect.
 
 A leader also reports the time since the last stamp by its monotonic clock, because an idle group
-does not have a wrong clock. In a group it does so only while the other replicas answer, because a
-clock that jumps has measured nothing.
+must not look like a wrong clock. With other replicas it does so only while a majority answers,
+because a monotonic clock may jump too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oncecast.broker.clock import Clock
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import Group
 
-FRESH = 10.0  # seconds that the answer of another replica is valid
+FRESH = 10.0  # seconds for which the answer of another replica is valid
 ASK_EVERY = 2.0
 
 
@@ -33,16 +33,16 @@ class ClockRead(Value, tag="ClockRead"):
 class Timekeeper:
     def __init__(self, protocol: Protocol, group: Group, wall: Callable[[], int]) -> None:
         self._protocol, self._group, self._wall = protocol, group, wall
-        self._watched: float | None = None  # when this node saw the last stamp, if it did
+        self._watched: float | None = None  # when this node saw the last stamp; None if never
         self._asked = -FRESH
-        # The wall clock of each other replica, after its arrival time by the monotonic clock.
+        # For each other replica: the arrival time by the monotonic clock, and its wall clock.
         self._readings: dict[NodeId, tuple[float, int]] = {}
 
     def saw_stamp(self) -> None:
         self._watched = self._protocol.now
 
     def saw_nothing(self) -> None:
-        """Discard the last stamp: the state was replaced, and the time of its stamp is unknown."""
+        """Discard the time of the last stamp, because a snapshot has replaced the state."""
         self._watched = None
 
     @property
@@ -51,16 +51,16 @@ class Timekeeper:
         return 0 if self._watched is None else int((self._protocol.now - self._watched) * 1e6)
 
     def stamp(self, clock: Clock, step: int) -> int:
-        """Return the time of the group, in microseconds."""
+        """Return the time to stamp, in microseconds since 1970."""
         wall = self._wall()
         return wall if self._near(wall, clock, step) else self._median(wall, clock)
 
     def correction(self, clock: Clock, step: int) -> int:
-        """Return how far the other replicas correct this wall clock, in microseconds."""
+        """Return the correction of this wall clock by the other replicas, in microseconds."""
         return self.stamp(clock, step) - self._wall()
 
     def elapsed(self) -> int:
-        """Return `idle_us`, or 0 if the other replicas do not confirm the time."""
+        """Return `idle_us`, or 0 if no majority of replicas has answered recently."""
         return self.idle_us if self._confirmed() else 0
 
     # -- clocks of the other replicas --
@@ -89,7 +89,7 @@ class Timekeeper:
     def _median(self, wall: int, clock: Clock) -> int:
         """Return the median of a majority of clocks, or `wall` without a majority.
 
-        It is computed for each stamp, because a wall clock may be set at any moment.
+        It is computed for each stamp, because a wall clock may be changed at any moment.
         """
         if not self._confirmed():
             return wall
@@ -99,11 +99,11 @@ class Timekeeper:
         return min(middle, key=lambda each: abs(each - clock.trusted))
 
     def _confirmed(self) -> bool:
-        """Return whether a majority, including this node, has a recent clock reading."""
+        """Return whether the clocks of a majority, including this node, are known and recent."""
         return 2 * (len(self._fresh()) + 1) > len(self._others()) + 1
 
     def _fresh(self) -> list[int]:
-        """Return the current time by each other replica that answered recently."""
+        """Return the current time by the clock of each other replica that answered recently."""
         now, others = self._protocol.now, self._others()
         readings = [self._readings[node] for node in others if node in self._readings]
         return [time + int((now - at) * 1e6) for at, time in readings if 0 <= now - at <= FRESH]

@@ -44,7 +44,7 @@ from oncecast.wire.retention import DEFAULT, Policy
 
 
 class Topic:
-    """A topic with one id. Offsets count from 0 and are never reused."""
+    """A topic from its creation to its deletion. Offsets count from 0 and are never reused."""
 
     __slots__ = (
         "_cursors",
@@ -65,25 +65,25 @@ class Topic:
         self.id = id_
         self.name = name
         self.policy = policy
-        self.declared = declared  # created by CreateTopic: stays until DeleteTopic
+        self.declared = declared  # created by CreateTopic, so the topic stays until DeleteTopic
         self._live_slots = live_slots
         self.index = Index(live_slots)
         self.producers: Counted[Producer] = Counted()
         self.subscriptions: Counted[Subscription] = Counted()
-        # The last epoch that may have fenced a reader. It is not stored. After a restart it may be
-        # higher, up to the last epoch of the group.
+        # The last epoch that may have fenced a reader. Snapshots do not contain it, so it may be
+        # higher after a restart, up to the last epoch of the group.
         self.fenced = 0
-        # A heap with at least one (cursor, name) per subscription, not above its real cursor.
+        # A heap with at least one (cursor, name) per subscription. A cursor in it may be too low.
         self._cursors: list[tuple[int, str]] = []
 
     @property
     def keeps(self) -> bool:
-        """Return whether the topic keeps a new message, at least for some time."""
+        """Return whether the topic would keep a new message, at least for some time."""
         return self.policy.retains or bool(self.subscriptions)
 
     @property
     def idle(self) -> bool:
-        """Return whether the topic can be deleted: it is neither declared nor used."""
+        """Return whether the topic can be deleted, because it is neither declared nor in use."""
         return not (self.declared or self.subscriptions or self.producers or self.policy.retains)
 
     # Producers.
@@ -127,12 +127,12 @@ class Topic:
         clock: Clock,
         note: tuple[int, int] = PLAIN,
     ) -> tuple[int, bool]:
-        """Append messages. Return the offset of the first, and whether they are kept."""
+        """Append messages. Return the offset of the first, and whether the topic keeps them."""
         index = self.index
         offset = index.append(slot, count, size, clock.now, note)
         producer.appended(offset, count)
         if self.policy == DEFAULT and self.subscriptions:
-            return offset, True  # subscriptions need the new messages; no old one expires
+            return offset, True  # subscriptions need the new messages, and no old message expires
         self.collect(clock)
         return offset, index.first <= offset
 
@@ -141,7 +141,7 @@ class Topic:
     def subscribe(self, name: str, epoch: int, start: Start) -> Subscription:
         subscription = Subscription(epoch, self.nearest_offset(start))
         self.subscriptions[name] = subscription
-        self.fenced = epoch  # a client may still read a removed one of this name
+        self.fenced = epoch  # a client may still read a removed subscription of this name
         self._note_cursor(subscription.cursor, name)
         return subscription
 

@@ -1,4 +1,4 @@
-"""Topics by name: their names in order, and the totals of their subscriptions and producers."""
+"""A dict of topics that lists names in order, and counts all subscriptions and producers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from oncecast.broker.topic import Topic
 from oncecast.broker.totals import Total
 
-FEW = 64  # names that are inserted one by one; more are sorted together
-STALE_MAX = 1000  # removed names that stay in the list, besides as many as there are topics
+FEW = 64  # up to this many new names are inserted one by one; more are sorted together
+STALE_MAX = 1000  # removed names that may stay in the list, in addition to one per topic
 
 
 class Topics(dict[str, Topic]):
     """A dict in the order of creation, which also lists its names in alphabetical order.
 
-    The order of creation decides the state of the machine. The list is only built for queries. New
-    names are added to it, and removed names skipped, when it is read.
+    The order of creation is part of the state of the machine. The sorted list serves queries only.
+    A read of the list adds new names and skips removed names.
     """
 
     def __init__(self) -> None:

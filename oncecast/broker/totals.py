@@ -1,4 +1,4 @@
-"""Totals over all topics, kept exact while each topic changes its own parts."""
+"""Keep exact totals over all topics while each topic adds and removes its own items."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Counted(dict[str, Part]):
         self._total = Total()
 
     def count_in(self, total: Total) -> None:
-        """Count the items in this total from now on, and no longer in the one before."""
+        """Count the items in `total` from now on, instead of in the previous total."""
         self._total.count -= len(self)
         self._total = total
         total.count += len(self)
 
     def count_out(self, total: Total) -> None:
-        """Count the items no longer in this total, unless another one has taken them over."""
+        """Stop counting the items in `total`, unless they already count in another total."""
         if self._total is total:
             self.count_in(Total())
 

@@ -1,1 +1,1 @@
-"""The client library: asynchronous (`client`), blocking (`blocking`), and with the node inside."""
+"""The client library: asynchronous (`client`), blocking (`blocking`) and embedded (`embedded`)."""

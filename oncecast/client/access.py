@@ -1,10 +1,10 @@
-"""Users, tokens and rules of the cluster, for administrators.
+"""Manage the users, tokens and rules of the cluster. Only administrators may do this.
 
     await client.access.add_user("ann", "secret", admin=True)
     await client.access.allow("bob", "read", "ack", topic="news.*")
 
-Passwords and secrets of tokens do not leave this process: nodes get and store only salted hashes.
-On a ring each group has its own copy, and a change goes to all of them.
+Passwords and token secrets do not leave this process: nodes receive and store only salted hashes.
+On a ring each group has its own copy of users, tokens and rules. A change goes to all groups.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from oncecast.wire.frames import AccessView, ArcView, TokenView
 ID_BYTES = 8
 SECRET_BYTES = 32
 TOGETHER = 16  # groups of a ring that are asked concurrently
-ROUNDS = 5  # attempts to read all pages of one version
-PAUSE = 0.05  # seconds until a new ring is asked again
+ROUNDS = 5  # attempts to read all pages at the same version
+PAUSE = 0.05  # seconds before a new ring without owners is asked again
 
 T = TypeVar("T")
 
 
 class TokenInfo(msgspec.Struct, frozen=True):
-    """A token without its secret. `expires` is in seconds since 1970, or None for never."""
+    """A token without its secret. `expires` is in seconds since 1970; None if it never expires."""
 
     id: str
     principal: str
@@ -63,10 +63,10 @@ class AccessControl:
     async def add_user(
         self, name: str, password: str | None = None, *, admin: bool = False
     ) -> None:
-        """Add a user, or change the password of a known one.
+        """Add a user, or change the password of an existing user.
 
         Without a password, the user logs in with a certificate or a token. The first user must be
-        an administrator. From then on, clients without a login can do nothing that no rule allows.
+        an administrator. From then on, every request needs a rule that allows it.
         """
         credentials = None
         if password is not None:
@@ -76,9 +76,9 @@ class AccessControl:
         await self._change(do.AddUser(name, credentials, admin))
 
     async def remove_user(self, name: str) -> bool:
-        """Remove a user with its tokens and rules; return whether it existed.
+        """Remove a user with its tokens and rules, and close its connections.
 
-        Its connections are closed.
+        Return whether the user existed.
         """
         return await self._change(do.RemoveUser(name))
 
@@ -88,9 +88,10 @@ class AccessControl:
     # -- tokens --
 
     async def create_token(self, principal: str, expires_after: float | None = None) -> str:
-        """Return a new token, with which a client logs in as `principal`. It is not stored.
+        """Return a new token for clients that log in as `principal`.
 
-        It is valid for `expires_after` seconds, or until it is revoked.
+        The token is valid for `expires_after` seconds, or until it is revoked. Nodes store only a
+        hash of its secret, so the token cannot be shown again.
         """
         if expires_after is not None and not expires_after > 0:
             raise InvalidArgument(
@@ -102,7 +103,7 @@ class AccessControl:
         return f"{id}.{secret}"
 
     async def revoke_token(self, token: str) -> bool:
-        """End a token, given as a whole or by its id; return whether it existed."""
+        """Revoke a token, given in full or by its id. Return whether it existed."""
         return await self._change(do.RevokeToken(token_id(token)))
 
     async def tokens(self) -> list[TokenInfo]:
@@ -111,15 +112,15 @@ class AccessControl:
     # -- rules --
 
     async def allow(self, principal: str, *verbs: str, topic: str = "", name: str = "") -> bool:
-        """Allow these verbs on topics that match a pattern, or the use of names that do.
+        """Allow these verbs on topics that match a pattern, or the use of matching names.
 
-        The verbs are put, read, ack, manage and admin. A pattern may have `*` and `?`. The
-        principal `*` is every client. Return whether the rule is new.
+        The verbs are put, read, ack, manage and admin. A pattern may contain `*` and `?`. The
+        principal `*` stands for every client. Return whether the rule is new.
         """
         return await self._change(do.Allow(rule_of(principal, verbs, topic, name)))
 
     async def disallow(self, principal: str, *verbs: str, topic: str = "", name: str = "") -> bool:
-        """Revoke verbs allowed with the same pattern, or all; return whether any was revoked."""
+        """Revoke these verbs, or all verbs, for the same pattern. Return whether a rule changed."""
         return await self._change(do.Disallow(rule_of(principal, verbs, topic, name)))
 
     async def rules(self) -> list[Rule]:
@@ -128,11 +129,11 @@ class AccessControl:
     # -- one group --
 
     async def change_here(self, command: do.AccessCommand) -> bool:
-        """Change the connected group only; return whether that changed anything."""
+        """Execute the command in the connected group only. Return whether it changed anything."""
         return await self._requests.changes(command)
 
     async def views_here(self) -> list[AccessView]:
-        """Return all pages of the connected group."""
+        """Return all pages of the connected group. Raise TimedOut if they keep changing."""
         for _ in range(ROUNDS):
             views = [await self._page(0)]
             while views[-1].next and views[-1].version == views[0].version:
@@ -172,7 +173,7 @@ class AccessControl:
         groups = await self._groups()
         if not groups:
             return await self.change_here(command)
-        # One group first. If it refuses the change, the other groups do not get it.
+        # Ask one group first. If it refuses the change, the other groups do not receive it.
         changed, late = await self._of_each(groups[:1], lambda one: one.change_here(command))
         others, more = await self._of_each(groups[1:], lambda one: one.change_here(command))
         late.update(more)
@@ -193,7 +194,7 @@ class AccessControl:
     async def _of_each(
         self, groups: list[ArcView], work: Callable[[AccessControl], Awaitable[T]]
     ) -> tuple[list[T], dict[str, OncecastError]]:
-        """Return the outcome of each group that answers, and the errors of the other groups."""
+        """Run `work` in each group. Return the results, and the errors of unreachable groups."""
 
         async def one(arc: ArcView) -> T:
             async with self._at(",".join(arc.nodes)) as access:

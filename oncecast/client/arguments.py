@@ -1,4 +1,4 @@
-"""Checks of arguments, before a request is sent: a bad frame would end the session."""
+"""Check arguments before a request is sent, because an invalid frame would end the session."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_name(what: str, name: object) -> None:
 
 
 def fault_of(what: str, name: object) -> str:
-    """Return why `name`, which is not valid, is not valid."""
+    """Return the reason why an invalid name is invalid."""
     if not isinstance(name, str):
         return f"{what} is {name!r:.80}, not a str"
     if not name:
@@ -59,7 +59,7 @@ def check_start(start: object) -> None:
 
 
 def check_compression(level: int) -> None:
-    """Check the level and that zstandard is installed: a batch that cannot be packed is lost."""
+    """Raise if the level is invalid or zstandard is missing, before a batch is packed."""
     try:
         check_level(level)
     except ValueError as error:
@@ -67,7 +67,7 @@ def check_compression(level: int) -> None:
 
 
 def check_sendable(value: Value) -> None:
-    """Raise if a field has a wrong type or a value that no frame can carry."""
+    """Raise if a field has the wrong type, or a value that cannot be encoded in a frame."""
     try:
         msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=type(value))
     except msgspec.ValidationError as error:
@@ -78,7 +78,7 @@ def check_sendable(value: Value) -> None:
 
 
 def field_at(value: Any, path: str) -> str:
-    """Return the name of the field at a path such as `[2][1]`, in which a tag counts as one."""
+    """Return the name of the field at a path such as `[2][1]`. The tag of a struct is item 0."""
     name = "invalid argument"
     for index in map(int, re.findall(r"\[(\d+)\]", path)):
         if not isinstance(value, msgspec.Struct):
@@ -95,7 +95,7 @@ def check_password(password: object) -> None:
 
 
 def check_tls(tls: object) -> None:
-    from oncecast.network.tls import Tls  # here: a client without TLS does not need it
+    from oncecast.network.tls import Tls  # here, because most clients do not need it
 
     if not isinstance(tls, Tls):
         raise InvalidArgument(f"tls is {tls!r:.80}", "use oncecast.Tls.from_files(...)")
@@ -107,7 +107,7 @@ def check_count(count: object) -> None:
 
 
 def check_wait(timeout: object) -> None:
-    """Raise unless `timeout` is a number. One in the past is the same as 0."""
+    """Raise unless `timeout` is a number. A negative number is the same as 0."""
     if not isinstance(timeout, int | float) or timeout != timeout:
         raise InvalidArgument(f"timeout is {timeout!r:.80}", "use seconds, or None for no limit")
 

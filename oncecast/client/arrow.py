@@ -32,8 +32,8 @@ def read_arrow(
 ) -> pa.RecordBatchReader:
     """Return the messages from `start` to before `until` as Arrow batches, in order.
 
-    With `follow` the stream waits for new messages, and ends only at `until`. A read moves no
-    cursor and keeps no messages. The errors are those of `scan`.
+    With `follow` the stream waits for new messages, and ends only at `until`. Reading does not move
+    a cursor, and does not keep messages from being deleted. It raises the errors of `scan`.
     """
     import_arrow()
     import pyarrow as pa
@@ -61,7 +61,7 @@ def import_arrow() -> None:
 
 
 class Reading:
-    """One read of a topic, which a deleted and recreated topic ends."""
+    """One read of a topic. It fails if the topic is deleted and created again meanwhile."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Reading:
                 self._wait(self._follow)
 
     def _wait(self, interval: float) -> None:
-        """Wait for messages after those that were read."""
+        """Wait until the topic has messages after the last one that was read."""
         self._at = self._end
         while self._end == self._at:
             time.sleep(interval)

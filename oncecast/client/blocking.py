@@ -5,9 +5,9 @@
         client.put("news", b"hello")
         for message in news: ...
 
-A thread runs the asynchronous client. Each call runs a coroutine there and waits for it. Two calls
-are faster: `put_nowait` only queues the message, and `get` takes a message that has arrived without
-asking the thread. Threads may share a client, but not a subscription.
+A background thread runs the asynchronous client. Each call runs a coroutine in that thread and
+waits for it. Two methods avoid this: `put_nowait` only queues the message, and `get` takes a
+message directly if one has arrived. Threads may share a client, but not a subscription.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Client:
-    """A client for programs without an event loop. Made by `connect` or `embedded`.
+    """A client for programs without an event loop. Create it with `connect` or `embedded`.
 
     `oncecast.Client` documents the methods.
     """
@@ -116,7 +116,7 @@ class Client:
         work: Callable[[asynchronous.Client, float | None], Coroutine[Any, Any, T]],
         timeout: float | None,
     ) -> T:
-        """Run `work` after the messages of `put_nowait`, with the rest of `timeout`."""
+        """Put the messages of `put_nowait`, then run `work` with the rest of `timeout`."""
 
         async def put() -> T:
             left = await self._gathering.all_put(timeout)
@@ -141,7 +141,10 @@ class Client:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Put without waiting, unless much is queued; `flush` raises its error."""
+        """Queue a message without waiting for the node; `flush` raises its error.
+
+        Block only while more than 8 MiB are queued.
+        """
         if self._portal is None or not self._portal.alive:
             check_open(self._portal)
         self._gathering.put(topic, value, key, headers)
@@ -441,7 +444,7 @@ def connect(
         token=token,
         any_replica=any_replica,
     )
-    make()  # Raises now if an option is invalid, not in `with`.
+    make()  # Raises now if an option is invalid, and not at the start of `with`.
     return Client(make)
 
 
@@ -459,7 +462,7 @@ def embedded(
     password: str | None = None,
     token: str | None = None,
 ) -> Client:
-    """Return a blocking client of a node in this process, as `oncecast.embedded`."""
+    """Return a blocking client of a node in this process. See `oncecast.embedded`."""
     from oncecast.client.embedded import Embedded
 
     make = partial(

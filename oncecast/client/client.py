@@ -5,9 +5,9 @@
         await client.put("news", b"hello")
         async for message in news: ...
 
-It batches, pipelines, resends and reconnects automatically. A call that gets no
-answer within `timeout` seconds raises TimedOut. `put` and `get` wait without limit by default, but
-a put waits at most `timeout` seconds for a full disk.
+The client batches, pipelines, resends and reconnects automatically. A call that gets no answer
+within `timeout` seconds raises TimedOut. By default `put` and `get` wait without a limit. While the
+disk of the node is full, a put waits at most `timeout` seconds.
 """
 
 # ruff: noqa: ASYNC109  # timeouts are part of the interface
@@ -47,13 +47,13 @@ __all__ = ["DEFAULT_ADDRESS", "EARLIEST", "NEW", "Client", "connect", "from_offs
 
 
 class Client:
-    """A client with one name and any number of topics and subscriptions. Made by `connect`."""
+    """A client with one name and any number of topics and subscriptions, created by `connect`."""
 
     def __init__(
         self,
         address: str = DEFAULT_ADDRESS,  # address of a node, or of several, separated by commas
         *,
-        name: str | None = None,  # durable; without one, the node chooses a temporary name
+        name: str | None = None,  # durable; by default the node chooses a temporary name
         state: str | os.PathLike[str] | None = None,  # directory for puts that outlive the process
         timeout: float = 30.0,
         connect_timeout: float = 5.0,
@@ -95,7 +95,7 @@ class Client:
         return self.parts.session.producer
 
     def __await__(self) -> Generator[Any, None, Self]:
-        """Open the client as `async with` does; the caller closes it."""
+        """Open the client as `async with` does. The caller must close it."""
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
@@ -111,9 +111,10 @@ class Client:
         await self.close(ack=kind is None)
 
     async def close(self, *, ack: bool = True, timeout: float | None = None) -> None:
-        """Store the puts, close the subscriptions and disconnect; `ack` as in `Subscription.close`.
+        """Wait until all puts are stored, close the subscriptions and disconnect.
 
-        Raise an error if that takes longer than `timeout`, or the client's timeout.
+        `ack` is as in `Subscription.close`. Raise an error if closing takes longer than `timeout`
+        seconds (default: the client's timeout).
         """
         if self._entered:
             self._entered = False
@@ -121,7 +122,7 @@ class Client:
 
     # -- put --
 
-    # Not `async`: it returns the coroutine of `Putting`, and saves one for each put.
+    # Not `async`, so that each put needs one coroutine (that of `Putting`) instead of two.
     def put(
         self,
         topic: str,
@@ -130,7 +131,7 @@ class Client:
         headers: Mapping[str, bytes] | None = None,
         timeout: float | None = None,
     ) -> Coroutine[Any, Any, Receipt]:
-        """Return when the message is on disk. Concurrent puts share a batch."""
+        """Put a message. Return its receipt when it is on disk. Concurrent puts share a batch."""
         return self._putting.put(topic, value, key, headers, timeout)
 
     def put_nowait(
@@ -140,8 +141,11 @@ class Client:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Put without waiting; `flush` raises its error. Raise Overloaded if 64 MiB wait."""
-        # As Parcel.take, inlined: another call for each message would take a third longer.
+        """Put a message without waiting; `flush` raises its error.
+
+        Raise Overloaded if 64 MiB are not stored yet.
+        """
+        # This is Parcel.take, inlined: a method call per message would take a third longer.
         try:
             batch = self._batches[topic]
         except KeyError:
@@ -158,11 +162,11 @@ class Client:
     async def put_many(
         self, topic: str, values: Iterable[bytes], timeout: float | None = None
     ) -> Receipt | None:
-        """Put all values in order; return the receipt of the last when all are on disk."""
+        """Put all values in order. Return the receipt of the last value when all are on disk."""
         return await self.parts.usable.putting.put_many(topic, values, timeout)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until all puts are on disk; raise the first failure since the last flush."""
+        """Wait until all puts are on disk. Raise the first failure since the last flush."""
         await self.parts.usable.putting.flush(timeout)
 
     async def wait_for_space(self) -> None:
@@ -179,11 +183,11 @@ class Client:
         start: Start = NEW,  # where a new subscription starts
         start_at: int | None = None,  # read from this offset, regardless of acknowledgements (E3)
         auto_ack: bool = True,
-        push: bool = False,  # on a ring: through the process that this client is connected to
+        push: bool = False,  # on a ring: read through the process that this client is connected to
     ) -> Subscription:
-        """Create the subscription and the topic if they do not exist, and read.
+        """Create the subscription and the topic if they do not exist, and start to read.
 
-        The same subscription of one client is always the same object.
+        A client returns the same object each time for the same subscription.
         """
         parts, name = self.parts.usable, self.parts.subscription_name(subscription)
         if parts.subscriptions.get(topic, name) is None:
@@ -201,7 +205,7 @@ class Client:
         auto_ack: bool = True,
         push: bool = False,
     ) -> Subscription:
-        """Read a subscription that exists; raise NotSubscribed if it does not."""
+        """Read an existing subscription. Raise NotSubscribed if it does not exist."""
         name = self.parts.subscription_name(subscription)
         return await self.parts.usable.subscriptions.read(
             topic, name, auto_ack=auto_ack, start_at=start_at, push=push
@@ -218,23 +222,26 @@ class Client:
         return await self.parts.usable.subscriptions.create(topic, name, start)
 
     async def unsubscribe(self, topic: str, subscription: str | None = None) -> bool:
-        """Delete the subscription; return whether it existed."""
+        """Delete the subscription. Return whether it existed."""
         name = self.parts.subscription_name(subscription)
         return await self.parts.usable.subscriptions.remove(topic, name)
 
     async def seek(self, topic: str, subscription: str, start: Start) -> int:
-        """Move a subscription, even if another client reads it; return its next offset."""
+        """Move a subscription, even if another client reads it. Return its next offset."""
         return await self.parts.usable.subscriptions.seek(topic, subscription, start)
 
     async def hold(self, topic: str, subscription: str, start: Start) -> int:
-        """Create or move a subscription without reading; the topic keeps messages from `start`."""
+        """Create or move a subscription without reading, and return its next offset.
+
+        The topic then keeps the messages from `start` on.
+        """
         await self.parts.usable.subscriptions.create(topic, subscription, start)
         return await self.seek(topic, subscription, start)
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
-        """Return the next message of the subscription with the client's name; None if none comes.
+        """Return the next message of the subscription with the client's name.
 
-        `timeout` is as in `Subscription.get`.
+        Return None if no message arrives within `timeout`, as in `Subscription.get`.
         """
         return await (await self.parts.own_subscription(topic)).get(timeout)
 
@@ -244,7 +251,7 @@ class Client:
     # -- scan --
 
     async def locate(self, topic: str, start: Start) -> Located:
-        """Return the offset nearest to `start` that the topic holds, or will hold."""
+        """Return the kept offset nearest to `start`, or the next one to be assigned."""
         return await self.parts.usable.scans.locate(topic, start)
 
     async def scan(
@@ -256,10 +263,11 @@ class Client:
         topic_id: int = 0,  # topic epoch as returned by `locate`, or 0 for the current one
         size: int = SCAN_BYTES,
     ) -> AsyncIterator[Slice]:
-        """Yield the messages from `start` to before `until`, in order and without a gap.
+        """Yield the messages from `start` to before `until`, in order and without gaps.
 
-        A scan moves no cursor and keeps no messages. Raise MessagesLost if the topic has deleted
-        some of them, and TopicReplaced if the topic is deleted and created again meanwhile.
+        A scan does not move a cursor, and does not keep messages from being deleted. Raise
+        MessagesLost if the topic has deleted some of the messages. Raise TopicReplaced if the topic
+        is deleted and created again meanwhile.
         """
         async for page in self.parts.usable.scans.pages(
             topic, start, until, topic_id=topic_id, size=size
@@ -280,14 +288,14 @@ class Client:
         *,
         run: str = "",
     ) -> bool:
-        """Store a packed batch of `count` messages; return whether it is new.
+        """Store a packed batch of `count` messages as a part that readers do not see yet.
 
-        A source numbers its publications in ascending order. Any client may stage and publish its
-        parts, and repeated calls have no effect. On a ring each topic has its own sources, so name
-        the topic.
+        Return whether the part is new. A source numbers its publications in ascending order. Any
+        client may stage and publish parts of a source, and repeated calls have no effect. On a ring
+        each topic has its own sources, so `publish_staged` needs the topic.
 
-        `run` identifies a run of the program. A new run takes over the source, and earlier runs
-        raise TakenOver. A run that continues below the last published number raises OldNumber.
+        `run` identifies a run of the program. A new run takes over the source, and calls of earlier
+        runs raise TakenOver. A `number` below the last published one raises OldNumber.
         """
         command = do.Stage(source, number, part, topic, count, len(batch), 0, batch, run)
         return await self.parts.usable.requests.changes(command)
@@ -303,11 +311,11 @@ class Client:
         digest: bytes = b"",
         keep: bool = False,
     ) -> tuple[PublishedRange, ...]:
-        """Append these parts to their topics in this order, and drop all other staged parts.
+        """Append these parts to their topics in this order. Drop the other parts up to `number`.
 
         Return the offsets of the parts, even if an earlier call published them. With a `digest` of
-        the content, raise OtherContent if the earlier call had another one. With `keep`, raise
-        NotKept if a topic has neither retention nor a subscription. `run` is that of `stage`.
+        the content, raise OtherContent if the earlier call had a different digest. With `keep`,
+        raise NotKept if a topic has neither retention nor a subscription. `run` is as in `stage`.
         """
         names = tuple(parts)
         if len(names) > PARTS_MAX:
@@ -319,70 +327,71 @@ class Client:
         return ranges
 
     async def drop_staged(self, source: str, number: int, topic: str = "", *, run: str = "") -> int:
-        """Delete the parts of this number; return how many there were.
+        """Delete the parts staged under this number. Return how many there were.
 
-        Delete nothing if another run has taken over from `run`.
+        If another run has taken over from `run`, delete nothing and return 0.
         """
         command = do.DropStaged(source, number, topic, run=run, renew=True)
         return int((await self.parts.usable.requests.call(command)).parts)
 
     async def close_source(self, source: str, topic: str = "") -> bool:
-        """Delete a source that will not be used again; return whether it existed."""
+        """Delete a source that will not be used again. Return whether it existed."""
         command = do.CloseSource(source, 0, topic, renew=True)
         return await self.parts.usable.requests.changes(command)
 
     # -- topics --
 
     async def create_topic(self, topic: str, policy: Policy = DEFAULT) -> bool:
-        """Create a topic that stays until it is deleted; return whether it is new."""
+        """Create a topic that stays until it is deleted. Return whether it is new."""
         return await self.parts.usable.requests.changes(do.CreateTopic(topic, 0, policy))
 
     async def set_policy(self, topic: str, policy: Policy) -> None:
         await self.parts.usable.requests.call(do.SetPolicy(topic, 0, policy))
 
     async def delete_topic(self, topic: str) -> bool:
-        """Delete a topic, its messages and subscriptions; return whether it existed."""
+        """Delete a topic with its messages and subscriptions. Return whether it existed."""
         return await self.parts.usable.requests.changes(do.DeleteTopic(topic, 0))
 
     async def describe(self, topic: str) -> TopicView:
         return await self.parts.usable.topics.describe(topic)
 
     async def topics(self, prefix: str = "") -> AsyncIterator[TopicView]:
-        """Yield all topics with this prefix, by name; on a ring, those of all groups."""
+        """Yield all topics with this prefix, sorted by name. On a ring, include all groups."""
         async for each in self.parts.usable.topics.all(prefix):
             yield each
 
     # -- the cluster --
 
     async def group(self) -> GroupView:
-        """Return the replica group, as the connected node sees it; that need not be the leader."""
+        """Return the replica group as seen by the connected node, which may be a follower."""
         return await self.parts.usable.cluster.group()
 
     async def add_replica(self, node: str) -> GroupView:
-        """Add a node that waits to join; return when it is a member."""
+        """Add a node that waits to join. Return the group when the node is a member."""
         return await self.parts.usable.cluster.group(Change(add=NodeId(node)))
 
     async def remove_replica(self, node: str) -> GroupView:
-        """Remove a node; return when it is no longer a member."""
+        """Remove a node. Return the group when the node is no longer a member."""
         return await self.parts.usable.cluster.group(Change(remove=NodeId(node)))
 
     async def transfer_leader(self, node: str) -> GroupView:
-        """Make this node the leader; return when it is."""
+        """Make this node the leader. Return the group when the node leads."""
         return await self.parts.usable.cluster.group(HandOver(NodeId(node)))
 
     async def ring(self, tree: str = "") -> RingView:
-        """Return the ring as the connected process knows it, with its part in the tree of a topic.
+        """Return the ring as seen by the connected process.
 
-        The view has no processes if the nodes are not a ring.
+        If `tree` is a topic, the view shows the part of the process in the tree of that topic. If
+        the nodes are not a ring, the view has no processes.
         """
         return await self.parts.usable.cluster.ring(tree)
 
     async def leave_ring(self) -> RingView:
-        """Move the topics of the connected process to other processes, and stop it."""
+        """Move the topics of the connected process to other processes, then stop the process."""
         return await self.parts.usable.cluster.ring(leave=True)
 
     async def ping(self) -> View:
-        """Return the node's address and version. In a group only the leader answers."""
+        """Return the address and version of the node. In a group only the leader answers."""
         return await self.parts.usable.cluster.ping()
 
     @property
@@ -394,17 +403,17 @@ class Client:
         """Return the node to which this client sends requests about the topic."""
         return self.parts.session.node_of(topic)
 
-    # -- below the public methods --
+    # -- for the command line --
 
     def hurry(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds for answers from now on: the process is about to end."""
+        """Wait at most `timeout` seconds for answers from now on, because the process is ending."""
         self._options = replace(self._options, timeout=min(self._options.timeout, timeout))
         if isinstance(self.parts, Running):
             self.parts.requests.limit_timeout(timeout)
 
 
 class NotOpen:
-    """Replaces the parts of a client that was never opened."""
+    """A placeholder for the parts of a client that is not open. Every access raises Closed."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise Closed("the client is not open", "use it in `async with`, or await it")

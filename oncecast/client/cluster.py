@@ -1,4 +1,4 @@
-"""The cluster behind a client: its replica group, or its ring of groups."""
+"""Query and change the cluster of a client: its replica group, or its ring of groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Cluster:
         self._requests = requests
 
     async def group(self, wish: Change | HandOver | None = None) -> GroupView:
-        """Return the replica group, after a change to it if `wish` is set."""
+        """Return the replica group. If `wish` is set, change the group first."""
         ring = await self.ring()
         if ring.processes:
             example = next((arc.nodes[0] for arc in ring.groups if arc.nodes), "host:port/GROUP")

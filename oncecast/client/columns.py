@@ -1,7 +1,7 @@
-"""Convert slices of a topic to Arrow batches, for Spark and for programs without it.
+"""Convert slices of a topic to Arrow batches, for Spark and for other programs.
 
-Constant and counting columns are built for all slices at once. Only values, keys and headers are
-built slice by slice, with `batch_arrow`.
+Columns that are constant or count up within a slice are built without reading messages. Values,
+keys, headers and individual timestamps are built slice by slice, with `batch_arrow`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Make = Callable[[Columns, pa.Buffer], pa.Array]
 
 
 class Opened:
-    """Slices with validated batches, and what their messages have in common."""
+    """Slices with opened batches, from which columns are built."""
 
     def __init__(self, slices: Sequence[Slice]) -> None:
         self.chunks = [each.chunk for each in slices]
@@ -45,19 +45,19 @@ class Opened:
         return any(each.header.flags & flag for each in self.columns)
 
     def each(self, make: Make) -> pa.Array:
-        """Build a column batch by batch, with the selected messages of each."""
+        """Return a column that `make` builds batch by batch, with the selected messages of each."""
         parts = zip(self.columns, self.buffers, self.chunks, strict=True)
         found = [make(each, data).slice(chunk.skip, chunk.count) for each, data, chunk in parts]
         return pa.concat_arrays(found)
 
     def runs(self, values: Iterable[Any], kind: pa.DataType) -> pa.Array:
-        """Return a column with one value for all messages of a slice."""
+        """Return a column that repeats one value per slice for all messages of the slice."""
         ends = pa.array(accumulate(each.count for each in self.chunks), pa.int32())
         runs = pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind))
         return pc.run_end_decode(runs)
 
     def upwards(self, firsts: Iterable[int]) -> pa.Array:
-        """Return a column that counts from the first message of each slice."""
+        """Return a column that counts up within each slice, starting at its item of `firsts`."""
         each = zip(firsts, self.chunks, strict=True)
         return pa.concat_arrays([pa.arange(first, first + chunk.count) for first, chunk in each])
 
@@ -65,7 +65,7 @@ class Opened:
 def batches(
     slices: Iterable[Slice], names: Sequence[str], *, rows_max: int = ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of one topic with these columns, in batches of a suitable size."""
+    """Yield the messages of one topic with these columns, in batches of about `rows_max` rows."""
     gathered: list[Slice] = []
     rows = size = 0
     for each in slices:
@@ -79,7 +79,7 @@ def batches(
 
 
 def readable(slices: Sequence[Slice], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield all messages, or those before a damaged batch and then the error that names it."""
+    """Yield all messages. At a damaged batch, yield the messages before it and raise BadBatch."""
     try:
         together = joined(slices, names)
     except BadBatch:
@@ -90,7 +90,7 @@ def readable(slices: Sequence[Slice], names: Sequence[str]) -> Iterator[pa.Recor
 
 
 def joined(slices: Sequence[Slice], names: Sequence[str]) -> pa.RecordBatch:
-    """Return all messages of some slices of one topic, with these columns."""
+    """Return all messages of these slices as one Arrow batch, with these columns."""
     opened = Opened(slices)
     chunks, columns = opened.chunks, opened.columns
     made: dict[str, Callable[[], pa.Array]] = {

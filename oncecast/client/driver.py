@@ -1,8 +1,8 @@
 """The runtime of a client session on a real network.
 
-Connections carry frames both ways. When one is lost, the session dials again. Two things end the
-session for good: a node that the application named refuses the client, or a node says that another
-client has taken over the name.
+Connections carry frames both ways. When a connection is lost, the session dials again. Two events
+end the session for good: a node that the application named refuses the client, or a node reports
+that another client has taken over the name.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ if TYPE_CHECKING:
     from oncecast.network.tls import Tls
     from oncecast.storage.journal import Journal
 
-NOWHERE = NodeId("localhost:0")  # A client has no address.
+NOWHERE = NodeId("localhost:0")  # A client has no address of its own.
 
-# The session limits the bytes in flight; these limits are higher.
+# The session has lower limits on the bytes in flight, so it does not reach these limits.
 OPTIONS = Options(frame_bytes_max=65 * MiB, queue_bytes_max=128 * MiB, waiting_bytes_max=128 * MiB)
 
 DIAL_PAUSE = 0.05
 
 Ended = Callable[[OncecastError], None]  # called when the session has ended
-Limited = Callable[[int], None]  # called with the batch size that the nodes accept
+Limited = Callable[[int], None]  # called with the maximum batch size that the nodes accept
 
 
 class ClientLink(Link):
@@ -89,8 +89,8 @@ class ClientLink(Link):
         self._transport = transport
         self.problem = Problem()  # why the last connection failed
         self.refused: Refused | None = None
-        self.batch_bytes_max = 0  # limit of the node
-        self._message_bytes = 0  # sent and received
+        self.batch_bytes_max = 0  # maximum batch size that the node accepts
+        self._message_bytes = 0  # bytes of messages sent and received
         self.linked: asyncio.Future[None] = wires.loop.create_future()
 
     async def _greet(self, connection: Connection, ask: Ask) -> None:
@@ -142,7 +142,7 @@ class ClientLink(Link):
 
     @property
     def moved(self) -> int:
-        """Return the bytes of messages received here or by the node; pings do not count."""
+        """Return the bytes of messages that have crossed the link, both ways, without pings."""
         connection, moved = self._connection, self._message_bytes - self.unsent_bytes
         if connection is None:
             return moved
@@ -175,7 +175,7 @@ class ClientLink(Link):
             self._wires.stats.messages_in += 1
             self._transport.deliver(self.peer, message)
         elif kind == GREETING:
-            GREETINGS.decode(body)  # a node sends it to a client that another one replaces
+            GREETINGS.decode(body)  # the node reports that another client has taken over the name
             self._transport.end(Fenced().within(f"client {self._transport.name!r}"))
         elif kind == BYE and self._connection is not None:
             self._connection.close("the node stops")
@@ -212,12 +212,12 @@ class ClientTransport(Transport):
         self._looking = asyncio.create_task(self._look())
 
     def end(self, why: OncecastError) -> None:
-        """End the session and dial no more: to dial again would take the name back."""
+        """End the session and stop dialing, because dialing again would take the name back."""
         self.over = True
         self._ended(why)
 
     def limit(self) -> None:
-        """Report the smallest limit of all known nodes: a batch may go to any of them."""
+        """Report the smallest limit of all known nodes, because a batch may go to any of them."""
         links = [link for link in self._links.values() if isinstance(link, ClientLink)]
         limits = [link.batch_bytes_max for link in links if link.batch_bytes_max]
         if limits:
@@ -272,7 +272,7 @@ class ClientRuntime(Runtime):
         self._connect_timeout, self._login = connect_timeout, login
 
     async def __aenter__(self) -> Self:
-        """Connect, then start the session under the name that the node has confirmed."""
+        """Connect, then start the session with the name that the node has confirmed."""
         self._prepare()
         transport = ClientTransport(
             self._session.producer,
@@ -299,7 +299,10 @@ class ClientRuntime(Runtime):
         return self
 
     async def _dial(self, transport: ClientTransport) -> NodeId:
-        """Return the first node that accepts a connection; raise if one refuses or none answers."""
+        """Return the first node that accepts a connection.
+
+        Raise if a node refuses the client, or if no node answers in time.
+        """
         give_up = self._loop.time() + self._connect_timeout
         links = [transport.link(node) for node in self._session.entry.nodes]
         while not any(link.linked.done() for link in links):
@@ -328,7 +331,7 @@ class ClientRuntime(Runtime):
         return transport.moved(node)
 
     def send_now(self) -> None:
-        """Write sent frames without waiting for the end of this turn of the loop."""
+        """Write queued frames now, instead of at the end of this turn of the event loop."""
         self._transport.flush()
 
     def _broke(self, error: BaseException | None) -> None:
@@ -337,7 +340,7 @@ class ClientRuntime(Runtime):
 
 
 def told(refused: Refused, node: NodeId) -> OncecastError:
-    """Return the error to raise because this node has refused the client."""
+    """Return the error to raise when this node has refused the client."""
     if isinstance(refused, NotAuthenticated):
         return refused.within(node)
     return NotConnected(f"{node}: {refused}")

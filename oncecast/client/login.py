@@ -1,4 +1,4 @@
-"""The credentials of a client."""
+"""The credentials with which a client logs in."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ NONCE_BYTES = 18  # a multiple of 3, so that its base64 has no padding
 
 
 class Login(msgspec.Struct, frozen=True):
-    """User and password, or a token, or none of them for an anonymous client.
+    """A user with a password, or a token. An anonymous client has neither.
 
-    `node` is the address of a node that asks other nodes before it joins them.
+    `node` is set if the client is a node that asks other nodes before it joins them. It is the
+    address of that node.
     """
 
     user: str | None = None
@@ -34,17 +35,20 @@ class Login(msgspec.Struct, frozen=True):
                 raise InvalidArgument("a user name, password or token is empty", "give a text")
 
     def __repr__(self) -> str:
-        """Return no secret: a traceback or a log may show it."""
+        """Return a text without secrets, because a traceback or a log may show it."""
         return f"Login(user={self.user!r}, node={self.node!r})"
 
     def exchange(self) -> ClientExchange | None:
-        """Return a login with SCRAM if there is a password."""
+        """Return the client side of a SCRAM login, or None without a password."""
         if self.user is None or self.password is None:
             return None
         return ClientExchange(self.user, self.password, secrets.token_urlsafe(NONCE_BYTES))
 
     def check_exposure(self, address: str, *, tls: bool) -> None:
-        """Refuse to send a token over a network in clear text; a password is never sent."""
+        """Raise NotAuthenticated if a token would cross a network in clear text.
+
+        A password is never sent, so it does not need this check.
+        """
         host, _ = split(address)
         if self.token is not None and not tls and not is_loopback(host):
             raise NotAuthenticated(

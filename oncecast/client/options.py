@@ -1,4 +1,4 @@
-"""The options of a client, checked before anything connects."""
+"""The options of a client, which are checked before it connects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULT_ADDRESS = "127.0.0.1:7400"
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of `oncecast.connect`."""
+    """The arguments of `oncecast.connect`, and two more for nodes that connect as clients."""
 
     address: str = DEFAULT_ADDRESS
     name: str | None = None
@@ -35,7 +35,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     password: str | None = None
     token: str | None = None
     secret: ClusterSecret | None = None  # the secret of a node that connects as a client
-    node: str = ""  # the address of a node that asks before it joins
+    node: str = ""  # the address of a node that asks other nodes before it joins them
     any_replica: bool = False  # scan at any replica of a group, not only at its leader
 
     def __post_init__(self) -> None:
@@ -74,9 +74,9 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def durable_name(self) -> bool:
-        """Return whether the client has the same name in its next process."""
+        """Return whether the client keeps its name when its process restarts."""
         return self.name is not None or self.state is not None
 
     def anonymous_at(self, address: str) -> ClientOptions:
-        """Return the options for an unnamed second client of another node."""
+        """Return the options for a second client without a name, at another address."""
         return msgspec.structs.replace(self, address=address, name=None, state=None, zstd=None)

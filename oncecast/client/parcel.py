@@ -1,4 +1,4 @@
-"""A batch that is being collected: messages of one topic."""
+"""Collect the messages of one topic until they become a batch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from oncecast.wire.batch import Builder
 from oncecast.wire.batch_builder import of_values
 from oncecast.wire.batch_layout import FRAME_BYTES
 
-MESSAGE_BYTES = 20  # overhead of each message, as counted here
+MESSAGE_BYTES = 20  # assumed overhead of each message
 CHUNK = 1024  # values of `put_many` that are measured together
 
 
 class Receipt(NamedTuple):
-    """The offset of a stored message; -1 and None if the node no longer has the offset.
+    """The offset of a stored message, and whether the topic keeps the message.
 
-    It is not `kept` if the topic has no subscription and its policy retains nothing.
+    If the node no longer knows the offset, `offset` is -1 and `kept` is None. A message is not kept
+    if the topic has no subscription and its policy retains nothing.
     """
 
     offset: int
@@ -43,8 +44,8 @@ class Parcel:
 
     def __init__(self, topic: str, most: int, cut: int) -> None:
         self.topic = topic
-        self.most, self.cut = most, cut  # bytes: the limit, and when the batch is sent
-        self.values: list[bytes] = []  # without key and headers, and not in the builder yet
+        self.most, self.cut = most, cut  # the limit in bytes, and the size at which it is sent
+        self.values: list[bytes] = []  # messages without key and headers, not in the builder yet
         self.builder: Builder | None = None
         self.bytes = 0
         self.time = time.time_ns() // 1000
@@ -57,11 +58,11 @@ class Parcel:
 
     @property
     def silent(self) -> bool:
-        """Return whether some message has no waiter."""
+        """Return whether a message of the batch has no waiter."""
         return (self.count or len(self)) > self.waited
 
     def take(self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> bool:
-        """Add a plain value, unless it fills the batch; return whether it was added."""
+        """Add a plain value if it fits in the batch. Return whether it was added."""
         if key is None and headers is None and type(value) is bytes:
             size = self.bytes + MESSAGE_BYTES + len(value)
             if size <= self.cut:
@@ -71,7 +72,7 @@ class Parcel:
         return False
 
     def add(self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> None:
-        """Add a message with a key or headers; raise if it is invalid."""
+        """Add a message with a key or headers. Raise if it is invalid or does not fit."""
         builder = self._gathered()
         before = builder.bytes
         builder.add(value, key, headers, self.time)
@@ -100,7 +101,7 @@ class Parcel:
 
 
 def slices(values: list[bytes], most: int) -> Iterator[tuple[list[bytes], int]]:
-    """Yield pieces of up to `most` bytes, with their sizes; a larger value is a piece alone."""
+    """Yield pieces of up to `most` bytes, with their sizes. A larger value is its own piece."""
     for start in range(0, len(values), CHUNK):
         some = values[start : start + CHUNK]
         size = sum(map(len, some)) + MESSAGE_BYTES * len(some)

@@ -1,4 +1,4 @@
-"""A thread that runs an event loop, for calls that block and puts that do not."""
+"""A thread with an event loop, which runs the calls and queued puts of a blocking client."""
 
 # ruff: noqa: ASYNC109  # timeouts are part of the interface
 
@@ -18,7 +18,7 @@ from oncecast.client.putting import Putting
 from oncecast.errors import Closed
 
 T = TypeVar("T")
-GATHERED_BYTES = 8 * 1024 * 1024  # `put_nowait` waits if more than this is queued
+GATHERED_BYTES = 8 * 1024 * 1024  # `put_nowait` blocks if more bytes are queued
 
 
 class Portal:
@@ -46,14 +46,14 @@ class Portal:
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
-        except BaseException:  # An interrupt of the caller ends the work too.
+        except BaseException:  # If the caller is interrupted, cancel the work too.
             future.cancel()
             raise
 
     def leave(self, work: Coroutine[Any, Any, object]) -> None:
         """Run `work` without waiting for it.
 
-        The garbage collector may call this in any thread, also in the thread of the loop.
+        The garbage collector may call this in any thread, including the thread of the loop.
         """
         if self.alive:
             asyncio.run_coroutine_threadsafe(work, self.loop)
@@ -97,22 +97,22 @@ def call(portal: Portal | None, work: Coroutine[Any, Any, T]) -> T:
     try:
         portal = check_open(portal)
     except Closed:
-        work.close()  # It never runs.
+        work.close()  # Avoids a warning that the coroutine was never awaited.
         raise
     return portal.call(work)
 
 
 class Gathering:
-    """Queues puts of any thread for the loop, in order, and drops none.
+    """Queue the puts of all threads for the loop, in order and without loss.
 
     A put that finds `_woken` unset wakes the loop. The loop unsets it before it empties the queue,
-    so no put is overlooked. Without buffer space the loop stops, and continues when there is some.
+    so it does not miss a put. Without buffer space, the loop waits for space and then continues.
     """
 
     def __init__(self, portal: Portal, putting: Putting) -> None:
         self._portal, self._putting = portal, putting
         self._queue: deque[tuple[Any, ...]] = deque()
-        self._bytes = 0  # queued; approximate, as threads count concurrently
+        self._bytes = 0  # queued bytes; approximate, because threads count concurrently
         self._woken = False
         self._continuing: asyncio.Task[None] | None = None  # waits for buffer space
         self._closed = False
@@ -143,7 +143,7 @@ class Gathering:
             self._continuing = asyncio.create_task(self._continue())
 
     def _put(self) -> bool:
-        """Put all queued messages; return False if buffer space ran out."""
+        """Put all queued messages. Return False if there is not enough buffer space."""
         done = self._putting.put_gathered(self._queue)
         if done:
             self._bytes = 0
@@ -157,12 +157,12 @@ class Gathering:
             self._continuing = None
 
     async def close(self, timeout: float) -> None:
-        """Put all queued messages; later puts of other threads raise Closed."""
+        """Put all queued messages. Later puts of other threads raise Closed."""
         self._closed = True
         await self.all_put(timeout)
 
     async def all_put(self, timeout: float | None) -> float | None:
-        """Put all queued messages; return the rest of the timeout."""
+        """Put all queued messages. Return the rest of the timeout, or raise if it is too short."""
         loop = self._portal.loop
         end = None if timeout is None else loop.time() + timeout
         self._wake()

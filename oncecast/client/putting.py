@@ -1,9 +1,9 @@
 """Buffer puts until they are stored. Puts to one topic in one turn of the loop share a batch.
 
-While many batches are in flight, messages wait for an answer: the busier the node, the larger the
-batches. An awaited put is sent at once if nothing is in flight and the last batches had one message
-each: a publisher that waits for each put has nothing to collect. `Client.put_nowait` adds plain
-values to an open batch by itself, as that is the hottest path of a publisher.
+While many batches are in flight, new messages wait for an answer. So batches grow when the node is
+busy. An awaited put is sent at once if no batch is in flight and the last batches had one message
+each. The publisher then awaits each put, so waiting for more messages would only cost time.
+`Client.put_nowait` adds plain values to an open batch directly, because that is the hottest path.
 """
 
 # ruff: noqa: ASYNC109  # timeouts are part of the interface
@@ -30,12 +30,12 @@ from oncecast.wire.errors import Overloaded as Busy
 from oncecast.wire.limits import Limits
 
 CUT_BYTES = 256 * 1024  # a batch of this size is sent at once
-BUFFER_BYTES = 64 * 1024 * 1024  # bytes of messages that are put and not yet stored
-IN_FLIGHT = 16  # batches in flight at which messages begin to wait
-# Batches of one message in a row, after which a put is sent at once. If many tasks start together,
-# the first one must not get ahead: it would stay ahead, and twice as many batches would be sent.
+BUFFER_BYTES = 64 * 1024 * 1024  # maximum bytes of messages that are put and not yet stored
+IN_FLIGHT = 16  # number of batches in flight from which messages wait for an answer
+# A put is sent at once after this many consecutive batches of one message. With a smaller number,
+# the first of many concurrent tasks would send its puts alone, and double the number of batches.
 SINGLES = 8
-MANY = 256  # open topics; the size of all open batches is checked each time this many more are open
+MANY = 256  # the size of all open batches is checked each time this many more topics are open
 PAYLOAD_BYTES_MAX = 60 * 1024 * 1024
 SPLIT = "split it, or store it elsewhere and put its address"
 
@@ -44,7 +44,7 @@ NOT_TAKEN = "nothing was put; try again later"
 
 
 class Putting:
-    """Collects messages into batches. `request` takes a batch, `send` writes it to the network."""
+    """Collect messages into batches. `request` accepts a batch, `send` writes it to the network."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Putting:
         *,
         busy: Callable[[], Refusal | None] = lambda: None,
         zstd: int | None = None,
-        left: int = 0,  # batches in the state directory of an earlier process
+        left: int = 0,  # unsettled batches that an earlier process left in the state directory
         patience: float = inf,  # seconds that a put without a timeout waits for a full disk
     ) -> None:
         self._request, self._send, self._busy, self._zstd = request, send, busy, zstd
@@ -63,9 +63,9 @@ class Putting:
         self._tickets = 0
         self._bytes = 0  # bytes of all batches in flight
         self._due = False
-        self._singles = 0  # batches in a row that had one message
+        self._singles = 0  # consecutive batches of one message
         self._left = left
-        # Each with the last ticket that it waits for.
+        # Each flush with the last ticket that it waits for.
         self._flushing: list[tuple[int, asyncio.Future[None]]] = []
         self._waiting_for_space: list[asyncio.Future[None]] = []
         self._failure: Exception | None = None  # failure of puts without a waiter
@@ -73,11 +73,11 @@ class Putting:
         self._watching: asyncio.TimerHandle | None = None
         self._limited: set[asyncio.Future[Receipt]] = set()  # waiters with a timeout of their own
         self.broken: OncecastError | None = None  # raised by every later put
-        self._most = self._cut_bytes = 0  # bytes of a batch: the limit, and when it is sent
+        self._most = self._cut_bytes = 0  # maximum bytes of a batch, and size at which it is sent
         self.limit(Limits().batch_bytes_max)
 
     def limit(self, batch_bytes_max: int) -> None:
-        """Accept batches of up to this size, as the node demands."""
+        """Limit batches to the maximum size that the node accepts."""
         self._most = min(batch_bytes_max - FRAME_BYTES, PAYLOAD_BYTES_MAX + MESSAGE_BYTES)
         self._cut_bytes = min(CUT_BYTES, self._most // 2)
         for parcel in self.open.values():
@@ -128,7 +128,7 @@ class Putting:
     async def put_many(
         self, topic: str, values: Iterable[bytes], timeout: float | None
     ) -> Receipt | None:
-        """Put all values in order; return the receipt of the last when all are stored."""
+        """Put all values in order. Return the receipt of the last value when all are stored."""
         if timeout is not None:
             check_wait(timeout)
         pieces = self._pieces(values)
@@ -160,7 +160,7 @@ class Putting:
             abandon(waiters)
 
     def _pieces(self, values: Iterable[bytes]) -> list[tuple[list[bytes], int]]:
-        """Split the values into pieces, with their sizes; raise if any value cannot be put."""
+        """Return the values in pieces, with their sizes. Raise if a value cannot be put."""
         values = list(values)
         if not set(map(type, values)) <= {bytes}:
             values = [to_bytes("value", value) for value in values]
@@ -184,9 +184,9 @@ class Putting:
         return waiter
 
     def put_gathered(self, messages: deque[tuple[Any, ...]]) -> bool:
-        """Put the queued messages without waiting; return False if buffer space ran out.
+        """Put the queued messages without waiting. Return False if the buffer is full.
 
-        `flush` raises the error of an invalid message.
+        If a message is invalid, `flush` raises the error.
         """
         for _ in range(len(messages)):
             if self._bytes >= BUFFER_BYTES:
@@ -216,7 +216,7 @@ class Putting:
     def _fresh(self, topic: str) -> Parcel:
         many = len(self.open) % MANY == MANY - 1
         if many and sum(each.bytes for each in self.open.values()) > BUFFER_BYTES // 2:
-            self._cut_all()  # A batch counts towards the limit only when it is cut.
+            self._cut_all()  # The buffer limit does not include open batches.
         parcel = self.open[topic] = Parcel(topic, self._most, self._cut_bytes)
         if not self._due:
             self._due = True
@@ -231,7 +231,7 @@ class Putting:
         headers: Mapping[str, bytes] | None,
         waiter: asyncio.Future[Receipt] | None = None,
     ) -> None:
-        """Add a message to `parcel`, or to the next one if it is full."""
+        """Add a message to `parcel`, or to a new batch if `parcel` is full."""
         if key is None and headers is None and type(value) is bytes:
             size = MESSAGE_BYTES + len(value)
             if parcel.bytes + size > self._most:
@@ -262,7 +262,7 @@ class Putting:
     # -- out --
 
     def _another(self, parcel: Parcel, size: int) -> Parcel:
-        """Send a full batch and begin another; raise if a message of `size` bytes fits in none."""
+        """Send a full batch and return a new one. Raise if `size` bytes do not fit in any batch."""
         if size > self._most:
             raise self._too_large(size - MESSAGE_BYTES)
         self._cut(parcel)
@@ -311,9 +311,9 @@ class Putting:
         return isinstance(busy, Busy) and busy.what == DISK
 
     def _watch(self) -> None:
-        """Raise an error from puts without a timeout that have waited too long for a full disk.
+        """Fail puts without a timeout that have waited too long while the disk is full.
 
-        Other failures of a node pass, but the disk may stay full until an operator acts.
+        Other failures are temporary, but a disk may stay full until an operator acts.
         """
         self._watching = None
         if not self._flying:
@@ -328,7 +328,7 @@ class Putting:
     def _give_up(self, parcel: Parcel) -> None:
         waiters = [each for each, _ in parcel.waiters if each not in self._limited]
         if any(not each.done() for each in waiters):
-            parcel.waited = -1  # a later refusal of the batch is raised by `flush`
+            parcel.waited = -1  # so that `flush` raises a later refusal of the batch
             fail(waiters, self._not_stored_within(parcel.topic, self._patience))
 
     def _not_stored_within(self, topic: str, timeout: float) -> OncecastError:
@@ -350,7 +350,7 @@ class Putting:
         self._refused(self._landed(event.ticket), event.why.raised())
 
     def _refused(self, parcel: Parcel | None, error: OncecastError) -> None:
-        """Raise `error` from the waiters; without a waiter, from `flush`."""
+        """Raise `error` from the waiters of the batch, and from `flush` if a message has none."""
         waiters = [] if parcel is None else [waiter for waiter, _ in parcel.waiters]
         if parcel is None or parcel.silent or any(waiter.cancelled() for waiter in waiters):
             self._failure = self._failure or error
@@ -358,7 +358,7 @@ class Putting:
 
     def _landed(self, ticket: int) -> Parcel | None:
         parcel = self._flying.pop(ticket, None)
-        if parcel is None:  # The batch is from an earlier process: only `flush` waits for it.
+        if parcel is None:  # The batch is from an earlier process, so only `flush` waits for it.
             self._left -= 1
             self._tell_flushed()
             return None
@@ -380,11 +380,11 @@ class Putting:
 
     @property
     def left(self) -> bool:
-        """Return whether any message is not stored yet."""
+        """Return whether a message is not stored yet."""
         return bool(self.open or self._flying or self._left > 0)
 
     async def flush(self, timeout: float | None) -> None:
-        """Wait until all puts are stored; raise the first failure of one without a waiter."""
+        """Wait until all puts are stored. Raise the first failure of a put without a waiter."""
         self._cut_all()
         if self.left and self.broken is None:
             waiter = self._loop.create_future()
@@ -402,7 +402,7 @@ class Putting:
             raise failure
 
     async def wait_for_space(self, timeout: float | None = None) -> float | None:
-        """Wait for buffer space; return the rest of the timeout."""
+        """Wait for buffer space. Return the rest of the timeout, or raise if it is too short."""
         end = None if timeout is None else self._loop.time() + timeout
         while self._bytes >= BUFFER_BYTES and self.broken is None:
             waiter = self._loop.create_future()
@@ -424,7 +424,7 @@ class Putting:
             waiter.cancel()
 
     def late(self, message: str, remedy: str, *, in_flight: bool = False) -> OncecastError:
-        """Return TimedOut, or Overloaded with the reason that the node gave for not storing."""
+        """Return TimedOut, or Overloaded with the reason if a node is too busy to store puts."""
         busy = self._busy()
         error: OncecastError = TimedOut(message)
         if busy is not None:
@@ -433,7 +433,7 @@ class Putting:
         return error
 
     def fail(self, error: OncecastError) -> None:
-        """Raise `error` from all puts that wait, and from all later ones."""
+        """Raise `error` from all waiting and all later puts."""
         self.broken = error
         parcels = [*self.open.values(), *self._flying.values()]
         self.open.clear()

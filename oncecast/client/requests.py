@@ -1,4 +1,4 @@
-"""Requests to a client's session, and the answers to them."""
+"""Send requests to a client's session, and wait for the answers."""
 
 # ruff: noqa: ASYNC109  # timeouts are part of the interface
 
@@ -17,7 +17,7 @@ from oncecast.wire.frames import ClientCommand
 
 
 class Requests:
-    """Each request carries a ticket, a number that comes back with its answer."""
+    """The open requests of a client. Each has a ticket: a number that its answer repeats."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Requests:
         self.timeout = min(self.timeout, seconds)
 
     def seconds(self, timeout: float | None) -> float:
-        """Return `timeout`, or the client's own if it is None."""
+        """Return `timeout`, or the timeout of the client if it is None."""
         if timeout is None:
             return self.timeout
         check_wait(timeout)
@@ -52,16 +52,16 @@ class Requests:
     # -- asking --
 
     async def call(self, command: ClientCommand, timeout: float | None = None) -> Any:
-        """Have the node execute `command` once; return its result or raise its refusal."""
+        """Have the node execute `command` once. Return its result, or raise its refusal."""
         check_names(command)
         return await self.answer(lambda ticket: local.Do(ticket, command, self.seconds(timeout)))
 
     async def changes(self, command: ClientCommand) -> bool:
-        """Have the node execute `command` once; return whether it has changed something."""
+        """Have the node execute `command` once. Return whether it changed anything."""
         return not (await self.call(command)).already
 
     async def answer(self, make: Callable[[int], Value], timeout: float | None = None) -> Any:
-        """Send the request that `make` returns for a new ticket; return or raise its answer."""
+        """Send the request that `make` returns for a new ticket. Return or raise its answer."""
         self.check_open()
         check_sendable(make(0))
         self._last_ticket += 1
@@ -78,7 +78,7 @@ class Requests:
             del self._waiting[ticket]
 
     def send(self, request: Value) -> None:
-        """Send a request that has no answer; drop it if the client is closed."""
+        """Send a request that has no answer. Drop it if the client is closed."""
         if self.closed is None:
             self._ask(request)
 
@@ -101,7 +101,7 @@ class Requests:
             waiter.set_result(outcome)
 
     def fail(self, error: OncecastError) -> None:
-        """Raise `error` from every request that waits and from every later one."""
+        """Raise `error` from all waiting and all later requests."""
         self.closed = error
         for waiter in self._waiting.values():
             if not waiter.done():

@@ -1,4 +1,4 @@
-"""An open client: its session, the runtime that drives the session, and the parts that use it."""
+"""An open client: a session, the runtime that drives it, and the parts that use the session."""
 
 # ruff: noqa: ASYNC109  # timeouts are part of the interface
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """Sees all requests to a session and all events of it."""
+    """An observer of all requests to a session and all its events."""
 
     def asked(self, request: Value) -> None: ...
     def heard(self, event: Value) -> None: ...
 
 
 class Running:
-    """The parts of one open client, wired together. `async with` it."""
+    """The parts of one open client, wired together. Use it in `async with`."""
 
-    # Long, so that all wiring is in one place.
+    # This method is long, so that all wiring is in one place.
     def __init__(
         self,
         options: ClientOptions,
@@ -51,7 +51,7 @@ class Running:
         make_subscription: MakeSubscription = Subscription,
         observe: Callable[[ClientSession], Observer] | None = None,
     ) -> None:
-        rng = Random()  # SystemRandom makes a system call for each number.
+        rng = Random()  # not SystemRandom, which makes a system call for each number
         first, *others = options.begin_at(rng)
         self.options = options
         self.session = ClientSession(
@@ -106,7 +106,7 @@ class Running:
 
     @property
     def usable(self) -> Self:
-        """Return these parts, or raise an error if the client is closed."""
+        """Return this object, or raise an error if the client is closed."""
         self.requests.check_open()
         return self
 
@@ -115,7 +115,7 @@ class Running:
         return self.session.producer if name is None else name
 
     async def own_subscription(self, topic: str) -> Subscription:
-        """Return the subscription with the client's name, and read it."""
+        """Return the subscription with the client's name. Start to read it if necessary."""
         self.requests.check_open()
         name, subscriptions = self.session.producer, self.subscriptions
         if found := subscriptions.get(topic, name):
@@ -138,7 +138,7 @@ class Running:
         return self.runtime.moved(node)
 
     def fail(self, error: OncecastError) -> None:
-        """Raise `error` from all calls that wait, and from all later ones."""
+        """Raise `error` from all waiting and all later calls."""
         self.putting.fail(error)
         self.requests.fail(error)
         self.subscriptions.fail(error)
@@ -158,7 +158,7 @@ class Running:
         await self.close(ack=kind is None, timeout=None)
 
     async def close(self, *, ack: bool, timeout: float | None) -> None:
-        """Flush, close the subscriptions and disconnect; disconnect also if that fails."""
+        """Flush, close the subscriptions and disconnect. Disconnect even if a step fails."""
         try:
             if self.requests.closed is None:
                 await self._leave_in_time(ack, self.requests.seconds(timeout))
@@ -188,13 +188,13 @@ class Running:
             raise self.putting.late(fact, remedy) from None
 
     async def _leave(self, ack: bool) -> None:
-        """Take every step, even if one before it failed; then raise the first failure."""
+        """Run every step, even after a failure. Then raise the first failure."""
         failures: list[BaseException] = []
         try:
             await self.putting.flush(None)
         except Exception as error:  # noqa: BLE001  # it is raised at the end
             failures.append(error)
-            ack = False  # The result of handling the last message may not be stored.
+            ack = False  # Puts that depend on the last message may not be stored.
         failures += await failed([each.close(ack=ack) for each in self.subscriptions.all()])
         name, unsubscribe = self.session.producer, self.subscriptions.remove
         failures += await failed([unsubscribe(topic, name) for topic in self.temporary])
@@ -212,25 +212,25 @@ class Running:
 def open_state(options: ClientOptions) -> StateDirectory | None:
     if options.state is None:
         return None
-    from oncecast.client.state import StateDirectory  # here: most clients store nothing
+    from oncecast.client.state import StateDirectory  # here, because few clients need it
 
     return StateDirectory(options.state)
 
 
 async def failed(work: list[Coroutine[Any, Any, Any]]) -> list[BaseException]:
-    """Run all of `work` concurrently; return the exceptions."""
+    """Run all coroutines of `work` concurrently. Return their exceptions."""
     outcomes = await asyncio.gather(*work, return_exceptions=True)
     return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
 
 
 @asynccontextmanager
 async def access_at(options: ClientOptions, address: str) -> AsyncIterator[AccessControl]:
-    """Yield the users, tokens and rules of one group of a ring, over a separate connection."""
+    """Yield the access control of one group of a ring, over a separate connection."""
     async with Running(options.anonymous_at(address)) as other:
         yield other.access
 
 
 async def topics_at(options: ClientOptions, address: str, prefix: str) -> list[TopicView]:
-    """List the topics of one group of a ring, over a separate connection."""
+    """Return the topics of one group of a ring, over a separate connection."""
     async with Running(options.anonymous_at(address)) as other:
         return [each async for each in other.topics.of_group(prefix)]

@@ -25,7 +25,7 @@ SCAN_BYTES = 4 << 20  # bytes per page; the next page is prefetched
 
 
 class Slice(NamedTuple):
-    """Adjacent messages of a topic, still packed as they were put."""
+    """Consecutive messages of a topic, packed as they were put."""
 
     topic: str
     chunk: Chunk
@@ -39,7 +39,7 @@ class Slice(NamedTuple):
         return self.chunk.offset + self.chunk.count
 
     def messages(self) -> list[Message]:
-        """Unpack the messages; raise BadBatch if they are damaged or of a newer format."""
+        """Return the messages. Raise BadBatch if they are damaged or have a newer format."""
         with self._readable():
             return batch.messages(self.chunk.batch, **self._arguments)
 
@@ -71,10 +71,10 @@ class Slice(NamedTuple):
 
 
 class Located(NamedTuple):
-    """The offset of a start, the epoch of the topic, and the first and next offset of the topic.
+    """The offset of a start, the id of the topic, and the first and next offset of the topic.
 
-    `time` is when the message at `offset` was appended, in microseconds since 1970; 0 if there is
-    none.
+    `time` is when the message at `offset` was appended, in microseconds since 1970. It is 0 if the
+    topic holds no message at `offset`.
     """
 
     offset: int
@@ -101,7 +101,7 @@ class Scans:
         topic_id: int = 0,
         size: int = SCAN_BYTES,
     ) -> AsyncGenerator[list[Slice], None]:
-        """Yield the slices from `start` to before `until`, as many at once as the node sends."""
+        """Yield the slices from `start` to before `until`, one list per answer of the node."""
         if size < 1:
             raise InvalidArgument(f"size is {size}", "ask for at least one byte")
         found = await self._scan(
@@ -139,7 +139,7 @@ def mark_retrieved(done: asyncio.Future[Scanned]) -> None:
 
 
 def check(topic: str, found: Scanned, start: Start, until: int, topic_id: int) -> None:
-    """Raise if the topic was replaced, or does not hold all of the range."""
+    """Raise if the topic was replaced, or does not hold the whole range."""
     if found.topic_id != topic_id:
         raise TopicReplaced(topic)
     asked = start.offset if isinstance(start, FromOffset) else found.offset

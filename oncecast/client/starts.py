@@ -1,4 +1,4 @@
-"""Where a subscription or scan starts."""
+"""The positions at which a subscription or a scan can start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def from_offset(offset: int) -> Start:
 
 
 def from_time(seconds: float) -> Start:
-    """Start at the first message put at or after this time, in seconds since 1970."""
+    """Return the start at the first message put at or after `seconds` since 1970."""
     try:
         near = abs(seconds) < SECONDS_MAX
     except TypeError:

@@ -1,4 +1,4 @@
-"""The state directory of a client: its name and its outbox.
+"""The state directory of a client, with its name and its outbox.
 
 A state directory belongs to one client, and to one process at a time.
 """
@@ -15,7 +15,7 @@ from oncecast.node.directory import warn_if_exposed
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.journal import Journal
 
-SEGMENT_BYTES = 4 * 1024 * 1024  # An outbox is mostly empty, and a segment is allocated as a whole.
+SEGMENT_BYTES = 4 * 1024 * 1024  # small, because segments are preallocated and outboxes short
 
 
 class StateDirectory:
@@ -32,7 +32,7 @@ class StateDirectory:
         warn_if_exposed(self._disk, self._path)
 
     def open(self, stack: Stack, session: ClientSession) -> Journal:
-        """Restore the session; close the directory if that fails."""
+        """Restore the session, and return its journal. Close the directory if that fails."""
         try:
             return self._restore(stack, session)
         except BaseException:

@@ -1,4 +1,4 @@
-"""A subscription, as its reader uses it: each message once and in order."""
+"""A subscription as the application uses it. It returns each message once and in order."""
 
 # ruff: noqa: ASYNC109  # timeouts are part of the interface
 
@@ -45,12 +45,12 @@ NOT_BY_COUNT = -1  # a threshold that the queue length never reaches
 
 
 class Subscription:
-    """Messages of one subscription: use `async for`, or `get`. Made by `Client.subscribe`.
+    """The messages of one subscription. Use `async for` or `get`; `Client.subscribe` creates it.
 
     `start` is the offset at which reading started.
 
     With `auto_ack` (the default), asking for the next message acknowledges the messages before it,
-    even if none arrives. Without it, only `ack` acknowledges.
+    even if no message arrives. Without `auto_ack`, only `ack` acknowledges.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class Subscription:
         self._lost: MessagesLost | None = None  # raised once
         self._error: OncecastError | None = None  # raised by every later call
         self._telling: asyncio.TimerHandle | None = None
-        # With more messages queued than this, taking one needs no bookkeeping.
+        # While more messages than this are queued, taking a message needs no bookkeeping.
         self._slow: float = NEVER
-        self._hailed = False  # another thread has scheduled `_took`
+        self._hailed = False  # whether another thread has scheduled `_took`
         requests.send(Read(topic, name, -1 if start_at is None else start_at, push))
 
     def __repr__(self) -> str:
@@ -125,7 +125,7 @@ class Subscription:
                 await self._arrival(None)
 
     def take_arrived(self) -> Message | None:
-        """Return a queued message, if any. Only for threads other than the one of the loop."""
+        """Return a queued message, or None. Call this only outside the thread of the loop."""
         if len(self._queue) > self._slow:
             return self._queue.popleft()
         message = self._inbox.take()
@@ -141,7 +141,7 @@ class Subscription:
         return message
 
     def _ask(self) -> None:
-        """Acknowledge everything with `auto_ack`: the application asks and the queue is empty."""
+        """Acknowledge all taken messages if `auto_ack` is set, before asking for the next one."""
         if self._inbox.auto_ack and self._inbox.last:
             self._slow = NEVER  # The fast path relies on `last` being 1.
             self._inbox.acknowledge_all()
@@ -175,7 +175,7 @@ class Subscription:
     # -- waiting --
 
     async def _arrival(self, timeout: float | None) -> bool:
-        """Wait for a message; return False if none arrives within `timeout` seconds."""
+        """Wait for a message. Return False if none arrives within `timeout` seconds."""
         if timeout is None:
             await self._message()
             return True
@@ -190,7 +190,7 @@ class Subscription:
         return True
 
     async def _at_hand(self) -> bool:
-        """Ask the node whether the topic holds another message, and wait for that message."""
+        """Return whether the topic holds another message, after that message has arrived."""
         seconds = self._requests.timeout
         try:
             async with asyncio.timeout(seconds):
@@ -225,9 +225,9 @@ class Subscription:
                 self._waiters.remove(waiter)
 
     async def _due(self) -> bool:
-        """Return whether a message is left to take.
+        """Return whether the topic holds a message that was not taken yet.
 
-        Only the node knows about messages that have not arrived.
+        Ask the node if all known messages were taken.
         """
         self._raise()
         if self._inbox.delivered >= self._end_of_topic:
@@ -246,13 +246,13 @@ class Subscription:
                 waiter.set_result(None)
 
     async def ready(self) -> Self:
-        """Wait until the node accepts this reader; raise if it refuses."""
+        """Wait until the node accepts this reader, and return it. Raise if the node refuses it."""
         while not self._ready:
             self._raise()
             await self._wait()
         return self
 
-    # -- what the session says --
+    # -- events of the session --
 
     def _to(self, offset: int) -> None:
         self._slow = NEVER
@@ -292,7 +292,7 @@ class Subscription:
     # -- acknowledging --
 
     def ack(self, message: Message) -> None:
-        """Acknowledge this message and all before it; `flush` waits until that is stored."""
+        """Acknowledge this message and all before it. `flush` waits until this is stored."""
         self._check(message)
         try:
             self._inbox.acknowledge(message.offset)
@@ -339,7 +339,7 @@ class Subscription:
         )
 
     async def seek(self, start: Start, timeout: float | None = None) -> None:
-        """Continue at `start`: an offset, a time, `EARLIEST` or `NEW`."""
+        """Continue reading at `start`: an offset, a time, `EARLIEST` or `NEW`."""
         self._raise_error()
         check_start(start)
         seconds = self._requests.seconds(timeout)
@@ -350,10 +350,10 @@ class Subscription:
     # -- the end --
 
     async def close(self, *, ack: bool = True) -> None:
-        """Stop reading. The node keeps the subscription, and new messages for it.
+        """Stop reading. The node keeps the subscription and stores new messages for it.
 
-        With `auto_ack`, acknowledge all messages that `get` has returned. With `ack=False` the last
-        of them is delivered again, marked `redelivered`.
+        With `auto_ack`, acknowledge all messages that `get` has returned. With `ack=False`, leave
+        out the last one, which is then redelivered to the next reader.
         """
         if self._error is not None:
             return

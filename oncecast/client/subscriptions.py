@@ -1,4 +1,4 @@
-"""The subscriptions of a client: each is read by one object at a time."""
+"""The open subscriptions of a client. One object at a time reads a subscription."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MakeSubscription = Callable[..., Subscription]  # has the parameters of Subscrip
 
 
 class Subscribed(NamedTuple):
-    """The next offset of a subscription, and whether the call has created the subscription."""
+    """The next offset of a subscription, and whether the call created the subscription."""
 
     offset: int
     new: bool
 
 
 class Subscriptions:
-    """Starts and ends readers, and hands them the events of the session."""
+    """Start and end readers, and pass them the events of the session."""
 
     def __init__(self, requests: Requests, make: MakeSubscription = Subscription) -> None:
         self._requests, self._make = requests, make
@@ -60,7 +60,7 @@ class Subscriptions:
     async def read(
         self, topic: str, name: str, *, auto_ack: bool, start_at: int | None, push: bool
     ) -> Subscription:
-        """Return the open subscription, or start to read it."""
+        """Return the subscription when the node accepts its reader. Open it if necessary."""
         found = self.get(topic, name)
         if found is None:
             check_names(do.Attach(topic, name, incarnation=""))
@@ -78,7 +78,7 @@ class Subscriptions:
         try:
             async with asyncio.timeout(seconds):
                 return await found.ready()
-        except TimeoutError:  # It keeps trying to attach: a later call may find it ready.
+        except TimeoutError:  # The reader keeps trying, so a later call may find it ready.
             raise local.NoAnswer(seconds, self._requests.led()).raised() from None
 
     async def _open_when_left(
@@ -100,7 +100,7 @@ class Subscriptions:
             del self._open[key]
 
     async def leave(self, subscription: Subscription, request: Callable[[int], Value]) -> None:
-        """Send `request`; until it is answered, no other reader of this subscription starts."""
+        """Send `request`. Until it is answered, no other reader of this subscription starts."""
         key = (subscription.topic, subscription.name)
         left = self._leaving[key] = self._requests.loop.create_future()
         try:

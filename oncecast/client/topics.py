@@ -1,4 +1,4 @@
-"""Describes and lists topics."""
+"""Describe and list topics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Topics:
         return view.topics[0]
 
     async def all(self, prefix: str) -> AsyncIterator[TopicView]:
-        """Yield all topics with this prefix by name; on a ring, those of all groups."""
+        """Yield all topics with this prefix, sorted by name. On a ring, include all groups."""
         if (await self._cluster.ring()).processes:
             for each in await self._of_ring(prefix):
                 yield each
@@ -46,10 +46,10 @@ class Topics:
             more = view.more
 
     async def _of_ring(self, prefix: str) -> list[TopicView]:
-        """Ask all groups twice.
+        """Return the topics of all groups, sorted by name.
 
-        A topic may move from a group that is asked late to a group that was asked before. The
-        second round finds it there.
+        Ask each group twice: a topic may move, during the first round, to a group that has already
+        answered. The second round finds the topic there.
         """
         found: dict[str, TopicView] = {}
         for _ in range(2):

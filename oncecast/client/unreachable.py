@@ -1,4 +1,4 @@
-"""Why a client cannot connect to a node, and what to do about it."""
+"""Explain why a client cannot connect to a node, and what to do about it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from oncecast.network.incidents import tls_reason
 class Problem(NamedTuple):
     fact: str = "no answer"
     remedy: str = ""
-    cli_remedy: str = ""  # replaces the remedy in the output of the command
+    cli_remedy: str = ""  # the remedy that the command line shows instead
 
 
 def problem_of(error: Exception, *, tls: bool) -> Problem:
-    """Explain the error of a connection attempt."""
+    """Return the fact and the remedy for the error of a connection attempt."""
     if isinstance(error, ssl.SSLCertVerificationError):
         cause = error.verify_message.removesuffix(".")
         return Problem(
@@ -42,12 +42,12 @@ def problem_of(error: Exception, *, tls: bool) -> Problem:
 
 
 def _is_cut(error: Exception) -> bool:
-    """Return whether the other side has ended the connection, without a reason."""
+    """Return whether the other side has closed the connection without giving a reason."""
     return isinstance(error, NetworkError) and error.message.startswith((CLOSED, LOST))
 
 
 def not_connected(problems: Mapping[NodeId, Problem], *, refused: bool) -> NotConnected:
-    """Return the error about all nodes, which names each problem once."""
+    """Return one error for all nodes, which lists each problem once with its nodes."""
     peers: dict[str, list[str]] = {}
     for peer, problem in problems.items():
         peers.setdefault(problem.fact, []).append(peer)

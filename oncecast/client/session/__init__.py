@@ -1,1 +1,1 @@
-"""The pure half of the client: calls, producers, readers and routes."""
+"""The client session as pure state machines: calls, producers, readers and routes."""

@@ -1,7 +1,7 @@
-"""The acknowledgements of one reader in one epoch, and how many of them the node knows.
+"""The acknowledgements of one reader in one epoch, and how many of them the node has confirmed.
 
-A Fetch carries them if one is due. Otherwise they are sent as a call, one call at a time. Only the
-answer to a call confirms them.
+If a Fetch is due, it carries the acknowledgements. Otherwise a call carries them, one call at a
+time. Only the answer to a call confirms them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DELAY = 0.1  # seconds for which acks are collected into one call
 
 
 class Acks:
-    """`refused` is called when the node refuses an ack."""
+    """The acks of one reader. `refused` is called when the node refuses an ack."""
 
     def __init__(
         self,
@@ -35,11 +35,11 @@ class Acks:
     ) -> None:
         self._host, self._alarm, self._calls, self._refused = host, alarm, calls, refused
         self._topic, self._subscription, self._epoch = topic, subscription, epoch
-        self.upto = offset  # The application has acknowledged all offsets before it.
-        self._sent = offset  # acks before it were sent
-        self.confirmed = offset  # acks before it were confirmed
+        self.upto = offset  # The application has acknowledged all offsets before this one.
+        self._sent = offset  # Acks for all offsets before this one were sent.
+        self.confirmed = offset  # The node has confirmed the acks for all offsets before this one.
         self._calling = False
-        self._waiting: list[tuple[int, int]] = []  # tickets, each with the ack it waits for
+        self._waiting: list[tuple[int, int]] = []  # tickets, each with the offset it waits for
         self.due = NEVER
 
     def advance(self, upto: int) -> None:
@@ -53,7 +53,7 @@ class Acks:
         self._sent, self.due = self.upto, NEVER
 
     def soon(self) -> None:
-        """Send new acks within DELAY, if no Fetch carries them before."""
+        """Send new acks within DELAY, unless a Fetch carries them earlier."""
         if self.upto > self._sent and self.due == NEVER:
             self.due = self._host.now + DELAY
             self._alarm.due(self.due)
@@ -88,7 +88,7 @@ class Acks:
             self.call()
 
     def void(self, outcome: Acked | AnyRefusal) -> None:
-        """Answer all tickets with `outcome`, as the epoch has ended."""
+        """Answer all tickets with `outcome`, because the epoch has ended."""
         for ticket, _ in self._waiting:
             self._host.emit(Finished(ticket, outcome), after=0)
         self._waiting.clear()

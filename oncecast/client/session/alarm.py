@@ -1,4 +1,4 @@
-"""One timer for everything that a session waits for."""
+"""One timer for all deadlines of a session."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from oncecast.kernel.protocol import Protocol, Value
 
 
 class Tick(Value):
-    """Timer: something may be due."""
+    """Timer: check which deadlines have passed."""
 
 
 class Alarm:
@@ -16,7 +16,7 @@ class Alarm:
         self._at = NEVER
 
     def due(self, at: float) -> None:
-        """Tick at `at` or earlier."""
+        """Set the timer to fire at `at` or earlier."""
         if at < self._at:
             self._at = at
             self._host.later(max(0.0, at - self._host.now), Tick())

@@ -1,7 +1,7 @@
-"""Calls: sent again until they are answered or time out (the Lazy Pirate pattern).
+"""Repeat calls until they are answered or time out (the Lazy Pirate pattern).
 
 All copies of a call carry the same sequence, expected epoch or token, so only one of them has an
-effect. The first answer counts; later answers are dropped.
+effect. The session uses the first answer and drops later ones.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Then = Callable[[Outcome], None]
 
 
 class Waiting:
-    """A call without an answer. Its topic is empty if it is about the group or the ring."""
+    """A call without an answer. The topic is empty for a call about the group or the ring."""
 
     __slots__ = ("deadline", "message", "patience", "refusal", "then", "timeout", "topic")
 
@@ -66,7 +66,7 @@ class Calls:
     def __init__(self, host: Protocol, identity: Identity, alarm: Alarm, routes: Routes) -> None:
         self._host, self._identity, self._alarm, self._routes = host, identity, alarm, routes
         self._waiting: dict[int, Waiting] = {}
-        # Answers to calls of an earlier process may still arrive; their ids must differ.
+        # Answers to calls of an earlier process may still arrive, so the ids must differ.
         self._last = host.rng.getrandbits(48)
 
     def topics(self) -> list[str]:
@@ -77,7 +77,7 @@ class Calls:
         return self._last
 
     def do(self, command: ClientCommand, then: Then, timeout: float = NEVER) -> int:
-        """Send `command` and call `then` with its outcome; return an id for `forget`."""
+        """Send `command` and call `then` with its outcome. Return an id for `forget`."""
         id_ = self.new_id()
         if type(command) in ONCE:
             token = f"{self._identity.incarnation}.{id_}"
@@ -86,10 +86,10 @@ class Calls:
         return id_
 
     def publish(self, command: PublishStaged, then: Then, timeout: float = NEVER) -> None:
-        """Publish staged parts, unless the source has another epoch than `command.expected`.
+        """Publish staged parts if `command.expected` is the epoch of the source.
 
-        If the node names another epoch, ask again with that one. A late copy of the first command
-        then names an old epoch and has no effect.
+        If the node reports another epoch, ask again with that epoch. A late copy of the first
+        command then has an old epoch, and no effect.
         """
         deadline = self._host.now + timeout
 
@@ -106,7 +106,7 @@ class Calls:
         self.do(command, answered, timeout)
 
     def forget(self, id_: int) -> None:
-        """Stop sending a call, and drop its answer."""
+        """Stop repeating a call, and ignore its answer."""
         self._waiting.pop(id_, None)
 
     def look(
@@ -130,15 +130,15 @@ class Calls:
         waiting = self._waiting.get(answer.id)
         if waiting is None:
             return
-        if type(answer.result) is NotHere:  # quicker than isinstance if it is another type
+        if type(answer.result) is NotHere:  # faster than isinstance in the common case
             self._routes.not_here(waiting.topic, route)
         elif isinstance(answer.result, Overloaded):
             waiting.refusal = answer.result
-            waiting.patience.pause()  # `tick` sends it again.
+            waiting.patience.pause()  # `tick` sends the call again.
         elif isinstance(waiting.message, LookRing | LeaveRing) and not isinstance(
             answer.result, Denied
         ):
-            pass  # Only a view answers it.
+            pass  # Wait for the view, which is the only valid answer.
         else:
             del self._waiting[answer.id]
             waiting.then(answer.result)
@@ -150,7 +150,7 @@ class Calls:
             waiting.then(view)
 
     def resend(self, about: Callable[[str], bool]) -> None:
-        """Send the calls about these topics again."""
+        """Send the calls again whose topic `about` accepts."""
         for waiting in self._waiting.values():
             if about(waiting.topic):
                 self._send(waiting)

@@ -1,9 +1,9 @@
-"""The client's side of a session with a cluster: pure, so simulator and network both run it.
+"""The client's side of a session with a cluster. It is pure: simulator and network both run it.
 
-It keeps one link to each group, to the leader (`routes`, `route`). The link carries calls
-(`calls`), batches of each topic (`producing`) and deliveries (`reading`). It sends again if the
-link or the node loses something, and drops copies. A durable client logs its outbox before it
-sends, and the next process of the client continues from there.
+The session keeps one link to the leader of each group (`routes`, `route`). The link carries calls
+(`calls`), batches of each topic (`producing`) and deliveries (`reading`). The session resends
+messages that the link or a node has lost, and drops duplicates. A durable client writes batches to
+its outbox before it sends them, and its next process continues from there.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from oncecast.wire.frames import (
     View,
 )
 
-READ_AHEAD = 16_384  # messages of a subscription that wait at the client
-OUTBOX_BYTES = 4 * 1024 * 1024  # written before settled batches are dropped
+READ_AHEAD = 16_384  # maximum messages of a subscription that are queued at the client
+OUTBOX_BYTES = 4 * 1024 * 1024  # bytes written to the outbox before settled batches are dropped
 
 
 Seen = View | Scanned | GroupView | RingView | AccessView
@@ -106,7 +106,7 @@ class ClientSession(Protocol):
         self.readers: dict[tuple[str, str], Reader] = {}
         self._readers_made = 0
         self._read_ahead = read_ahead
-        self._restored = False  # An earlier process used this outbox.
+        self._restored = False  # whether an earlier process used this outbox
 
     @property
     def producer(self) -> str:
@@ -132,7 +132,7 @@ class ClientSession(Protocol):
                 self._flow(record.topic).restore(record)
 
     def connected(self, node: NodeId, producer: str) -> None:
-        """Begin at `node`, which has confirmed or chosen the name. Call it before `start`."""
+        """Use `node`, which has confirmed or chosen the client's name. Call this before `start`."""
         self.entry.node, self.identity.producer = node, producer
 
     def start(self) -> None:
@@ -190,7 +190,7 @@ class ClientSession(Protocol):
         self, request: local.Want | local.Settle | local.Again | local.Move | local.Leave
     ) -> None:
         reader = self.readers.get((request.topic, request.subscription))
-        if reader is None:  # It has ended, and the application knows why.
+        if reader is None:  # The reader has ended, and the application has received the reason.
             if not isinstance(request, local.Want | local.Again):
                 gone = NotSubscribed(request.topic, request.subscription)
                 self._finished(request.ticket, gone)
@@ -214,10 +214,10 @@ class ClientSession(Protocol):
         else:
             route = self.routes.whose(sender)
             if route is None:
-                return  # The node that is asked now will send any useful messages.
+                return  # The message is from a node that the session has left.
         if route.astray and not isinstance(message, Elsewhere | GroupView | RingView):
             route.found()
-        # The most frequent type first: a failed isinstance is slow for structs.
+        # Check the most frequent type first, because a failed isinstance is slow for structs.
         if isinstance(message, Answer):
             outgoing = self._in_flight.get(message.id)
             if outgoing is not None:
@@ -256,7 +256,7 @@ class ClientSession(Protocol):
             route.timeout(timer)
 
     def redial(self, route: Route) -> None:
-        """Watch the node of the route, and send it all requests again."""
+        """Watch the node of the route, and send all its requests again."""
         self.watch(route.node)
         self.resend(lambda topic: self.routes.bound_to(topic) is route)
         if route is self.entry:
@@ -265,7 +265,7 @@ class ClientSession(Protocol):
                     reader.link_lost()
 
     def resend(self, about: Callable[[str], bool]) -> None:
-        """Send all requests about these topics again."""
+        """Send all requests again whose topic `about` accepts."""
         self.calls.resend(about)
         for flow in self.flows.values():
             if about(flow.topic):
@@ -275,7 +275,7 @@ class ClientSession(Protocol):
                 reader.link_lost()
 
     def owing(self) -> set[Route]:
-        """Return the routes that owe an answer."""
+        """Return the routes with unanswered requests."""
         put = [flow.topic for flow in self.flows.values() if flow.epoch and flow.unsettled]
         return {self.routes.bound_to(topic) for topic in (*put, *self.calls.topics())}
 
@@ -365,11 +365,11 @@ class ClientSession(Protocol):
 
     @property
     def led(self) -> bool:
-        """Return whether no group is known to be without a leader."""
+        """Return whether every group has a leader, as far as the client knows."""
         return all(route.led for route in self.routes)
 
     def node_of(self, topic: str) -> NodeId:
-        """Return the node that gets requests about the topic."""
+        """Return the node to which requests about the topic are sent."""
         return self.routes.bound_to(topic).node
 
     @property

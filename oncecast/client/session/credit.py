@@ -1,7 +1,7 @@
 """Credit: how many messages and bytes of a subscription the node may send.
 
-A Fetch grants credit. Each message that arrives uses it up. The reader can grant more when the
-application takes messages.
+A Fetch grants credit, and each message that arrives uses some of it. The reader can grant more when
+the application takes messages.
 """
 
 from __future__ import annotations
@@ -13,29 +13,35 @@ UNREPORTED_BYTES_MAX = WINDOW_BYTES // 8  # unreported bytes that may arrive bef
 
 
 class Credit:
-    """Up to `window` messages and WINDOW_BYTES are in flight or wait for the application."""
+    """The credit of one reader.
+
+    At most `window` messages and about WINDOW_BYTES are in flight or wait for the application.
+    """
 
     def __init__(self, window: int) -> None:
         self._window = window
-        self._limit = 0  # the offset at which credit ends
-        self._bytes_limit = 0  # total bytes at which credit ends
+        self._limit = 0  # offset at which the credit ends
+        self._bytes_limit = 0  # total bytes at which the credit ends
         self._bytes = 0  # total bytes that have arrived
         self._queued: deque[tuple[int, int]] = deque()  # end and bytes of each waiting batch
         self._queued_bytes = 0
-        self.unreported_bytes = 0  # arrived since the last grant
-        self.excesses = 0  # deliveries that were not allowed
+        self.unreported_bytes = 0  # bytes that have arrived since the last grant
+        self.excesses = 0  # deliveries beyond the credit
 
     def grant(self, offset: int, delivered: int) -> tuple[int, int]:
-        """Grant messages and bytes from `offset` on; those before `delivered` were taken."""
+        """Grant new credit from `offset` on. Return the messages and bytes that it allows.
+
+        The application has taken all messages before `delivered`.
+        """
         messages, free = delivered + self._window - offset, WINDOW_BYTES - self._queued_bytes
         self._limit, self._bytes_limit = offset + messages, self._bytes + free
         self.unreported_bytes = 0
         return messages, max(free, 0)
 
     def allows(self, end: int) -> bool:
-        """Return whether the node may send another batch, with messages before offset `end`.
+        """Return whether the credit allows another batch that ends before offset `end`.
 
-        The last batch may exceed the bytes, because a node sends whole batches.
+        The last batch may exceed the allowed bytes, because a node sends whole batches.
         """
         return self._bytes < self._bytes_limit and end <= self._limit
 
@@ -56,12 +62,12 @@ class Credit:
         self._queued_bytes = 0
 
     def low(self, expected: int) -> bool:
-        """Return whether half of the credit is used up; `expected` is the next offset."""
+        """Return whether half of the credit is used up. `expected` is the next offset."""
         left, left_bytes = self._limit - expected, self._bytes_limit - self._bytes
         return left <= self._window // 2 or left_bytes <= WINDOW_BYTES // 2
 
     def renewable(self, delivered: int) -> bool:
-        """Return whether a new grant would add half a window."""
+        """Return whether a new grant would add at least half a window."""
         gained = delivered + self._window - self._limit
         gained_bytes = self._bytes - self._queued_bytes + WINDOW_BYTES - self._bytes_limit
         return gained >= self._window // 2 or gained_bytes >= WINDOW_BYTES // 2

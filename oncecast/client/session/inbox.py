@@ -1,8 +1,8 @@
 """Messages that have arrived for one subscription and wait for the application.
 
-Taking a message is the hottest path of a reader, so it counts nothing: the number of messages taken
-follows from the number that is left. With `auto_ack`, taking a message acknowledges those before it
-(SVC-3).
+Taking a message is the hottest path of a reader, so it updates no counter. The number of messages
+taken follows from the number that is left. With `auto_ack`, taking a message acknowledges the
+messages before it (SVC-3).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ class Inbox:
         self.auto_ack = auto_ack
         self.mark = 0  # notify the session at this queue length
         self._end = 0  # the offset after the last queued message
-        self._acked = 0  # explicitly
+        self._acked = 0  # all offsets before this one were acknowledged explicitly
         self.last = 0  # number of messages in the last take
 
     @property
     def delivered(self) -> int:
-        """Return the offset before which all messages were taken."""
+        """Return the offset of the next message to take. All messages before it were taken."""
         return self._end - len(self.queue)
 
     @property
     def ack(self) -> int:
-        """Return the offset before which all messages are acknowledged."""
+        """Return the offset after the last acknowledged message."""
         return max(self._acked, self.delivered - self.last) if self.auto_ack else self._acked
 
     @property
@@ -43,7 +43,7 @@ class Inbox:
         self.mark = self.last = 0
 
     def arrive(self, messages: list[Message]) -> bool:
-        """Add the messages; return False if they do not continue the queue, as after a seek."""
+        """Add the messages. Return False if they do not continue the queue, as after a seek."""
         if messages[0].offset != self._end:
             return False
         self.queue.extend(messages)
@@ -54,7 +54,7 @@ class Inbox:
     # -- from the application --
 
     def take(self) -> Message | None:
-        """Take one message. After that, a caller may also pop messages from `queue` itself."""
+        """Return the next message, or None. The caller may then also pop from `queue` directly."""
         if not self.queue:
             return None
         self.last = 1
@@ -71,7 +71,7 @@ class Inbox:
         return taken
 
     def acknowledge(self, offset: int) -> None:
-        """Acknowledge the message at `offset` and all before it."""
+        """Acknowledge all messages up to and including `offset`."""
         if not 0 <= offset < self.delivered:
             raise ValueError(f"offset {offset} was not delivered yet")
         self._acked = max(self._acked, offset + 1)
@@ -80,7 +80,7 @@ class Inbox:
         self._acked, self.last = self.delivered, 0
 
     def back(self, offset: int) -> int:
-        """Go back to `offset`; return the offset before which all were taken."""
+        """Go back to `offset`. Return the offset after the last message that was taken before."""
         delivered, acked = self.delivered, self.ack
         if not 0 <= offset < delivered:
             raise ValueError(f"offset {offset} was not delivered yet")
@@ -95,6 +95,6 @@ class Inbox:
                 "delivered again); call nack() instead of ack(), or seek back"
             )
         self.position(offset)
-        # Messages before it that were not acknowledged stay so until the next take.
+        # Earlier messages that were not acknowledged stay unacknowledged until the next take.
         self._acked, self.last = acked, offset - acked
         return delivered

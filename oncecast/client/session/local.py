@@ -1,7 +1,7 @@
-"""Requests of a client library to its session, and events of the session; local to one process.
+"""Requests of the client library to its session, and events of the session, inside one process.
 
-A `ticket` is a number that the library chooses; it comes back with the outcome. A reader is named
-by its topic and subscription.
+A `ticket` is a number that the library chooses and that the outcome repeats. A topic and a
+subscription identify a reader.
 
     library → session    Do, Show, ShowAccess, Survey, Group, Ring · Produce · Finish
                          Read, Want, Settle, Again, Move, Leave
@@ -33,7 +33,7 @@ class NoAnswer(Value):
     """A call timed out. The node may or may not have executed it."""
 
     seconds: float
-    led: bool = True  # False if the group has no known leader and answers no calls
+    led: bool = True  # False if the group has no known leader, and so cannot answer calls
 
     def raised(self) -> TimedOut:
         """Return the exception for this outcome."""
@@ -64,7 +64,7 @@ class Show(Value):
 
 
 class ShowAccess(Value):
-    """List users, tokens and rules, from entry number `first` on."""
+    """Show one page of users, tokens and rules, from entry number `first` on."""
 
     ticket: int
     first: int = 0
@@ -80,7 +80,7 @@ class Survey(Value):
 
 
 class Group(Value):
-    """Show the replica group, after a change to it if `wish` is set."""
+    """Show the replica group. If `wish` is set, change the group first."""
 
     ticket: int
     wish: Change | HandOver | None = None
@@ -88,7 +88,7 @@ class Group(Value):
 
 
 class Ring(Value):
-    """Show the ring and the process's part in the tree of a topic, or make the process leave."""
+    """Show the ring, and the tree of a topic if `tree` names one. With `leave`, leave the ring."""
 
     ticket: int
     tree: str = ""
@@ -119,7 +119,10 @@ class Produce(Value):
 
 
 class Stored(Value):
-    """The batch is stored once, from `offset` on; -1 and None if the node no longer has them."""
+    """The batch is stored once, from `offset` on.
+
+    If the node no longer knows the offset, `offset` is -1 and `kept` is None.
+    """
 
     ticket: int
     offset: int
@@ -127,10 +130,10 @@ class Stored(Value):
 
 
 class NotStored(Value):
-    """The batch is not stored; if `why` is Fenced or Forgotten, the outcome is unknown.
+    """The batch is not stored. If `why` is Fenced or Forgotten, the outcome is unknown instead.
 
     After Fenced or Forgotten, check the topic before you put the batch again. A durable client
-    keeps a Fenced batch in its outbox, and its next process puts it if it is not stored.
+    keeps a Fenced batch in its outbox. Its next process puts the batch if it is not stored.
     """
 
     ticket: int
@@ -141,9 +144,9 @@ class NotStored(Value):
 
 
 class Read(Value):
-    """Start to read, from the cursor of the subscription or from offset `start_at` (E3).
+    """Start to read from the cursor of the subscription, or from offset `start_at` (E3).
 
-    With `push`, on a ring, messages come through the process that the client is connected to.
+    With `push`, on a ring, messages arrive through the process that the client is connected to.
     """
 
     topic: str
@@ -153,7 +156,7 @@ class Read(Value):
 
 
 class Want(Value):
-    """The application has taken all before `delivered` and acknowledged all before `ack`."""
+    """The application has taken the messages before `delivered`, and acknowledged up to `ack`."""
 
     topic: str
     subscription: str
@@ -162,7 +165,7 @@ class Want(Value):
 
 
 class Settle(Value):
-    """As Want, and answer Finished with Acked when the node has confirmed it."""
+    """The same as Want, but answered by Finished with Acked when the node has confirmed it."""
 
     ticket: int
     topic: str
@@ -172,7 +175,7 @@ class Settle(Value):
 
 
 class Again(Value):
-    """Deliver again from `offset` on, marked `redelivered` up to `delivered`."""
+    """Redeliver messages from `offset` on. Mark those before `delivered` as `redelivered`."""
 
     topic: str
     subscription: str
@@ -181,7 +184,7 @@ class Again(Value):
 
 
 class Move(Value):
-    """Continue at `start`: answered by Positioned, and by Finished with Sought."""
+    """Continue at `start`. Positioned answers it, and Finished with Sought."""
 
     ticket: int
     topic: str
@@ -191,7 +194,7 @@ class Move(Value):
 
 
 class Leave(Value):
-    """Acknowledge all before `ack`, report the delivered messages, and stop: Finished."""
+    """Acknowledge all messages before `ack`, then detach the reader. Finished answers it."""
 
     ticket: int
     topic: str
@@ -202,7 +205,7 @@ class Leave(Value):
 
 
 class Positioned(Value):
-    """The next message is at `offset`; drop queued messages. The topic ends at `next`."""
+    """The next message is at `offset`, so drop queued messages. The topic ends at `next`."""
 
     topic: str
     subscription: str
@@ -213,7 +216,7 @@ class Positioned(Value):
 class Arrived(Value):
     """The next messages, in order. The topic ends at `next`.
 
-    With `low` credit, send a Want as soon as some of them are taken.
+    If `low` is set, credit is low: send a Want as soon as the application has taken some messages.
     """
 
     topic: str
@@ -233,7 +236,7 @@ class Skipped(Value):
 
 
 class Ended(Value):
-    """The reader has ended."""
+    """The reader has ended, for the reason `why`."""
 
     topic: str
     subscription: str
@@ -244,7 +247,7 @@ class Ended(Value):
 
 
 class Finish(Value):
-    """The last request. With `forget`, the name of this producer will not be used again."""
+    """End the session. With `forget`, close the producers, because their name is not used again."""
 
     ticket: int
     forget: bool

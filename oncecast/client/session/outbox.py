@@ -1,7 +1,7 @@
-"""The outbox: batches that the client has put and the node has not answered for.
+"""The outbox: batches that the client has put and that are not settled by an answer yet.
 
-A durable client appends each batch to its log before it sends it. Answers are not logged: the next
-batch records which batches before it are settled, and a snapshot drops the settled ones.
+A durable client appends each batch to its log before it sends the batch. Answers are not logged.
+Instead, each batch records which batches before it are settled. A snapshot drops settled batches.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class Queued(Value, tag="Queued"):
 
 
 class Based(Value, tag="Based"):
-    """In topic `topic_id`, message `number` has this sequence, the next one the next sequence, ...
+    """The mapping of numbers to sequences: message `number` has this sequence, and so on.
 
-    `record` is the id of the topic's record of this producer; 0 if the node does not report it.
+    It is valid in the topic with id `topic_id`. `record` is the id of the record that this topic
+    has of the producer, or 0 if the node does not report it.
     """
 
     topic: str
@@ -69,9 +70,9 @@ class Outgoing:
         self.flow, self.ticket, self.record = flow, ticket, record
         self.number, self.count, self.batch = number, count, batch
         self.ids: list[int] = []  # ids of the calls that carried the batch
-        self.sent = ticket == 0  # whether it was ever sent; a restored batch may have been
+        self.sent = ticket == 0  # whether it may have been sent, as a restored batch may have been
         self.sends = int(self.sent)
-        self.led = 0  # the last call, if all batches before it were settled when it was sent
+        self.led = 0  # id of the last call, if all earlier batches were settled when it was sent
         self.refused: AnyRefusal | None = None
 
 
@@ -82,7 +83,7 @@ TIDY_AFTER = 0.5  # seconds after the last answer until settled batches are drop
 
 
 class Outbox:
-    """Decides when the log of the outbox is replaced by a snapshot, which `save` makes."""
+    """Decide when to replace the log of the outbox by a snapshot. `save` writes the snapshot."""
 
     def __init__(
         self,
@@ -96,7 +97,8 @@ class Outbox:
     ) -> None:
         self._host, self._alarm, self._flows, self._save = host, alarm, flows, save
         self._durable, self._bytes_max = durable, bytes_max
-        self._unsettled_bytes = self._written_bytes = 0  # written: since the last snapshot
+        # `_written_bytes` counts the bytes written since the last snapshot.
+        self._unsettled_bytes = self._written_bytes = 0
         self._due = NEVER
 
     def restored(self, size: int) -> None:
@@ -125,7 +127,7 @@ class Outbox:
         self._alarm.due(self._due)
 
     def _tidy_when_idle(self) -> None:
-        """Tidy unless batches are in flight. The next batch records the settled ones."""
+        """Drop settled batches if no batch is in flight. Otherwise try again later."""
         if any(flow.unsettled for flow in self._flows.values()):
             self._tidy_later()
         else:

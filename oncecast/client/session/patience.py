@@ -1,10 +1,10 @@
-"""How long to wait for an answer before a request is sent again.
+"""Decide how long to wait for an answer before a request is sent again.
 
-A link that is up loses nothing and keeps the order, so only silence justifies another copy. A large
-message takes its time on a slow link: while bytes move in either direction, the answer may be among
-them or behind them. The keepalive of the network detects a dead node. The wait is still bounded:
-after ANSWERED_WITHIN bytes without an answer, a node has dropped the request. Where the traffic is
-unknown, as in the simulator, only time counts.
+A link that is up loses nothing and keeps the order, so a request is repeated only after silence. A
+large message takes long on a slow link. While bytes move in either direction, the answer may still
+be on its way. The keepalive of the network detects a dead node. The wait is bounded: after
+ANSWERED_WITHIN bytes without an answer, the node has dropped the request. If the traffic is
+unknown, as in the simulator, only the elapsed time counts.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from oncecast.client.session.routes import Routes
 
 RETRY_MIN, RETRY_MAX = 0.5, 8.0
-SLOWEST = 64 * 1024  # minimum bytes per second that a node stores
-ANSWERED_WITHIN = 256 * 1024 * 1024  # bytes; more than a client and a node have in flight
+SLOWEST = 64 * 1024  # bytes per second that even a slow node can store
+ANSWERED_WITHIN = 256 * 1024 * 1024  # bytes; more than a client and a node can have in flight
 
 
 class Patience:
-    """Decides when to retry a request. `attempts` counts consecutive waits without an answer."""
+    """Decide when to repeat a request. `attempts` counts consecutive waits without an answer."""
 
     __slots__ = (
         "_alarm",
@@ -45,10 +45,10 @@ class Patience:
         self.due = NEVER
         self._asked_at = 0.0  # bytes moved at the first check
         self._seen = NEVER  # bytes moved at the last check
-        self._storing = 0.0  # seconds
+        self._storing = 0.0  # seconds that the node may need to store the request
 
     def begin(self, size: int = 0) -> None:
-        """Wait for an answer; the node must store `size` bytes before it can give one."""
+        """Wait for an answer. The node must store `size` bytes before it can answer."""
         self._seen = -1.0  # Most requests are answered before the first check.
         self._storing = size / SLOWEST
         self._wait()
@@ -60,7 +60,7 @@ class Patience:
         self._wait()
 
     def over(self, now: float) -> bool:
-        """Return whether it is time to ask again; if not, set the alarm for the next check."""
+        """Return whether it is time to ask again. If not, set the alarm for the next check."""
         if now >= self.due:
             if not self._moves():
                 return True

@@ -1,25 +1,25 @@
-"""Putting to one topic: pipelined, resent where the node misses something, stored once.
+"""Put batches to one topic: pipelined, resent after a loss, and stored exactly once.
 
-    number      counts all messages that this client has put to the topic; stored in the outbox
-    sequence    the count of the node: number + shift, for one topic id
+    number      the client's count of messages that it has put to the topic; stored in the outbox
+    sequence    the node's count of messages: number + shift, for one topic id
 
-A batch is written to the outbox, sent, and settled by its own answer. Sequences are contiguous, so
-the node recognizes a copy (`Already`) and a hole (`Gap`, a request to resend). After silence or a
-lost link only the first batch is sent. Its answer opens the window again; the answer to an earlier
-copy widens it by one.
+The client writes a batch to the outbox and sends it. The answer to the batch settles it. Sequences
+are contiguous, so the node detects a duplicate (`Already`) and a hole (`Gap`, a request to resend).
+After silence or a lost link, the client sends only the first batch. Its answer opens the window
+again. The answer to an earlier copy widens the window by one batch.
 
-An open takes the name over from the process that holds it, but only from the epoch that the client
-knows of. A first open expects that no process holds the name; if one does, the node names its
-epoch. So a late copy of an open has no effect. A process that held the name and then meets a newer
-epoch was taken over from, and stops.
+An open takes over the producer name from the process that holds it, but only if the client knows
+the epoch of that process. A first open expects that no process holds the name. If a process does,
+the node answers with its epoch. So a late copy of an open has no effect. If a process that held the
+name finds a newer epoch, another process has taken over, and the older process stops.
 
-The first open fixes the shift. It is logged before anything is sent, so the next process of this
-client can find out which batches the node has. If the node knows less than it acknowledged, or a
-process with another outbox used the name, all unsettled messages are numbered again.
+The first open fixes the shift. The shift is logged before anything is sent, so the next process of
+this client can find out which batches the node has. All unsettled messages get new sequences if the
+node knows less than it acknowledged, or if a process with another outbox used the name.
 
-A topic that was deleted and created again knows nothing of earlier puts. A batch that was sent
-before may be stored and acknowledged in the old topic, so it is never put again: its outcome is
-reported as unknown. The same holds when the topic has deleted the producer's record.
+A topic that was deleted and created again does not know about earlier puts. A batch that was sent
+before may be stored in the old topic, so the client does not put it again. It reports the outcome
+as unknown. It does the same when the topic has deleted the record of the producer.
 """
 
 from __future__ import annotations
@@ -55,20 +55,23 @@ WINDOW_BATCHES, WINDOW_BYTES = 256, 8 * 1024 * 1024  # maximum in flight
 
 
 class Numbers:
-    """How numbers of messages map to sequences of the topic."""
+    """The mapping from message numbers of the client to sequences of the topic."""
 
     __slots__ = ("base", "logged", "record", "shift", "topic_id")
 
     def __init__(self) -> None:
-        self.topic_id = 0  # 0 if nothing was sent
+        self.topic_id = 0  # 0 if nothing was sent yet
         self.shift = 0
         self.base = 0  # the first sequence to which the shift applies
-        self.record = 0  # id of the topic's record of this producer
-        self.logged = 0  # number of the log record that holds all this
+        self.record = 0  # id of the record that the topic has of this producer
+        self.logged = 0  # position in the log of the last Based record
 
 
 class Flow:
-    """`calls_in_flight` maps the id of each call that carries a batch to the batch."""
+    """The puts of a client to one topic.
+
+    `calls_in_flight` maps the id of each call that carries a batch to the batch.
+    """
 
     def __init__(
         self,
@@ -90,14 +93,14 @@ class Flow:
         self._held = 0  # the last epoch that this process held, or 0
         self._current = 0  # the epoch that an open takes over from
         self._opening = False
-        self.failed: AnyRefusal | None = None  # fails all later batches
+        self.failed: AnyRefusal | None = None  # refusal with which all later batches fail
         self.busy: Overloaded | None = None  # the last answer of a busy node
         self._numbers = Numbers()
         self.number = 0  # number of the next message
         # By number, in order. A dict is slow to find its first key after many deletions.
         self.unsettled: OrderedDict[int, Outgoing] = OrderedDict()
         self._next = 0  # batches from this number on are not in flight
-        self._window = 0  # batches
+        self._window = 0  # maximum batches in flight
         self._in_flight = self._in_flight_bytes = 0
         self._mark = 0  # calls with smaller ids were sent before the last rewind
 
@@ -122,11 +125,11 @@ class Flow:
 
     @property
     def settled(self) -> int:
-        """Return the number before which all messages are settled."""
+        """Return the number of the first unsettled message. All messages before it are settled."""
         return next(iter(self.unsettled), self.number)
 
     def go_on(self) -> None:
-        """Send as many batches as the window allows; open first if necessary."""
+        """Send as many batches as the window allows. Open the producer first if necessary."""
         if not self.unsettled or self._opening or self.failed is not None:
             return
         if not self.epoch:
@@ -142,7 +145,7 @@ class Flow:
                 self._send(outgoing)
 
     def _after(self, number: int) -> int:
-        """Return the next unsettled number; those between were answered after a rewind."""
+        """Return the next unsettled number. Numbers in between were answered after a rewind."""
         return next((each for each in self.unsettled if each > number), self.number)
 
     def _send(self, outgoing: Outgoing) -> None:
@@ -192,7 +195,7 @@ class Flow:
         self._rewind(self.settled)
 
     def _held_by_another(self, fenced: Fenced) -> None:
-        """Take over from the process with this epoch, unless it has taken over from this one."""
+        """Take over from the process with this epoch, unless that process has taken over here."""
         if 0 < self._held < fenced.epoch:
             self._fail_all(fenced)
         else:
@@ -213,7 +216,7 @@ class Flow:
             self._patience.attempts += 1
 
     def _rebase(self, opened: Opened) -> None:
-        """Find the sequence of the next number; log it if it changed."""
+        """Find the sequence of the next number. Log the mapping if it changed."""
         known, self._numbers.record = self._numbers.record, opened.record
         if opened.topic_id != self._numbers.topic_id:
             if self._numbers.topic_id:  # 0 if nothing was sent with these numbers
@@ -237,8 +240,8 @@ class Flow:
     def _forgotten(self) -> None:
         """Report the outcome of every batch that was sent as unknown.
 
-        The topic has lost its record of this producer, or refuses to open. A batch that is put
-        again could be stored twice.
+        The topic has lost its record of this producer, or refuses to open it. If such a batch were
+        put again, it could be stored twice.
         """
         why = Forgotten(self.topic, self._identity.producer)
         for outgoing in [each for each in self.unsettled.values() if each.sent]:
@@ -246,14 +249,17 @@ class Flow:
             self._settle(outgoing)
 
     def _agrees(self, opened: Opened) -> bool:
-        """Return whether the node has all messages that this outbox has sent, or a part of them."""
+        """Return whether the state of the node fits this outbox, so that the mapping stays valid.
+
+        Settle batches of an earlier process that the node has stored.
+        """
         begin, known = opened.mine
         if not begin <= self._numbers.base <= known or known < self.settled + self._numbers.shift:
             return False
         for outgoing in list(self.unsettled.values()):
             end = outgoing.number + outgoing.count + self._numbers.shift
             if outgoing.ticket == 0 and end <= known:
-                # It is of an earlier process, and its offset is no longer known.
+                # The batch is from an earlier process, and its offset is no longer known.
                 self._host.emit(Stored(outgoing.ticket, -1, None), after=0)
                 self._settle(outgoing)
         first = next(iter(self.unsettled.values()), None)
@@ -262,12 +268,12 @@ class Flow:
         return ours and known == opened.next_sequence
 
     def _nothing_is_stored(self) -> None:
-        """Mark all batches as not sent: the first was refused, so the topic has none behind it."""
+        """Mark all batches as not sent. The first was refused, so the topic has no later batch."""
         for outgoing in self.unsettled.values():
             outgoing.sent, outgoing.sends = False, 0
 
     def _reopen(self) -> None:
-        """Open again; answers to batches of the old epoch no longer count."""
+        """Open again, and ignore answers to batches of the old epoch."""
         self.epoch = 0
         for outgoing in self.unsettled.values():
             self._drop_calls(outgoing)
@@ -318,8 +324,8 @@ class Flow:
         self._settle(outgoing)
         self.busy = None
         self._patience.attempts = 0
-        # If the batch was sent before the last rewind, later ones may still be in flight. To
-        # send them all again with every such answer would keep a slow node busy with copies.
+        # If the batch was sent before the last rewind, later batches may still be in flight. If
+        # every such answer resent all of them, a slow node would be busy with duplicates.
         wider = self._window + 1 if id_ < self._mark else WINDOW_BATCHES
         self._window = min(WINDOW_BATCHES, wider)
         if self._in_flight:
@@ -351,7 +357,7 @@ class Flow:
         self.go_on()
 
     def _hold(self) -> None:
-        """Send nothing for a while, as the node is busy."""
+        """Send nothing for a while, because the node is busy."""
         self._window = 0
         self._rewind(self.settled)
         self._patience.pause()
@@ -360,10 +366,10 @@ class Flow:
     # -- refusals --
 
     def _drop_refused(self) -> None:
-        """Report a refused batch when all before it is settled, and open again.
+        """Report a refused batch when all batches before it are settled, and open again.
 
-        The batch leaves a hole in the sequence. Under the new epoch the rest is numbered again, and
-        copies with the old numbers have no effect.
+        The batch leaves a hole in the sequence. So the remaining batches get new sequences under a
+        new epoch, and copies with the old sequences have no effect.
         """
         first = next(iter(self.unsettled.values()), None)
         if first is None or first.refused is None:
@@ -378,7 +384,7 @@ class Flow:
     def _fail_all(self, why: AnyRefusal) -> None:
         """Report all batches as not stored.
 
-        A durable client that was fenced keeps them on disk for the next process of this outbox.
+        A fenced durable client keeps them on disk for the next process with this outbox.
         """
         kept = self._identity.durable and isinstance(why, Fenced)
         if isinstance(why, Fenced):
@@ -404,7 +410,7 @@ class Flow:
                 self.go_on()
 
     def _probe(self) -> None:
-        """After silence, send the first batch again; its answer opens the window for the rest."""
+        """Send the first batch again after silence. Its answer opens the window for the rest."""
         if self.epoch and self.unsettled:
             self._window = 1
             self._patience.attempts += 1
@@ -427,7 +433,7 @@ class Flow:
                 numbers = self._numbers
                 numbers.topic_id, numbers.record = topic_id, known_by
                 numbers.base, numbers.shift = sequence, sequence - number
-                self._forget(number)  # Unsettled messages have numbers from here on.
+                self._forget(number)  # All messages before this number were settled.
             case Settled(_, number):
                 self.number = max(self.number, number)
                 self._forget(number)

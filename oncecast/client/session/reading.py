@@ -1,13 +1,13 @@
-"""Read for one subscription: each offset once and in order, even if messages are repeated.
+"""Read one subscription: each offset once and in order, even if the network repeats messages.
 
-The reader attaches once, then fetches. It checks each delivery against its epoch and the next
-offset: stale and repeated messages are dropped, missing ones are fetched again. After a lost link
-it fetches in the same epoch and never attaches again. So if another process has taken over the
-subscription, the node says so and the reader ends. It renews the credit when half of the window is
-taken.
+The reader attaches once, then fetches. It compares each delivery with its epoch and next offset. It
+drops stale and repeated messages, and fetches missing messages again. After a lost link it fetches
+in the same epoch and does not attach again. So if another process has taken over the subscription,
+the node refuses the fetch and the reader ends. The reader renews its credit when the application
+has taken half of the window.
 
-An Attach takes over from one reader, named by its epoch. The first Attach expects no reader. If
-there is one, the node names its epoch. So a late copy of an Attach has no effect.
+An Attach takes over from a reader with a certain epoch. The first Attach expects no reader. If
+there is a reader, the node answers with its epoch. So a late copy of an Attach has no effect.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ DAMAGED_MAX = 3  # unreadable deliveries of one offset before the reader gives u
 
 
 class Position:
-    """Where a reader is in its topic."""
+    """The position of a reader in its topic."""
 
     __slots__ = ("bad", "delivered", "expected", "gap", "skip")
 
@@ -59,7 +59,7 @@ class Position:
         self.expected = offset  # the next expected offset
         self.delivered = offset  # the application has taken all earlier messages
         self.gap = -1  # the last offset that was found missing
-        self.skip = 0  # the first offset that the topic holds, if that is behind `expected`
+        self.skip = 0  # the first offset that the topic holds, if it is after `expected`, else 0
         self.bad: errors.BadBatch | None = None  # why the message at `expected` is unreadable
 
 
@@ -69,7 +69,10 @@ class Leaving(NamedTuple):
 
 
 class Reader:
-    """`incarnation` is unique to this reader; `readers` are all readers of the client."""
+    """The reader of one subscription.
+
+    `incarnation` is unique to this reader. `readers` contains all readers of the client.
+    """
 
     def __init__(
         self,
@@ -91,10 +94,10 @@ class Reader:
         self.topic_id = 0
         self.ended = False
         self._leaving: Leaving | None = None
-        self._seeks = 0  # so far
-        self._moving = 0  # own seeks in flight
+        self._seeks = 0  # seeks that this reader has started
+        self._moving = 0  # seeks of this reader in flight
         self._end_of_topic = 0
-        self._suspect_below = 0  # Messages before it may have been delivered before.
+        self._suspect_below = 0  # Messages before this offset may have been delivered before.
         self._fetched = -1  # the offset of the last Fetch
         self._credit = Credit(window)
         self._damaged = 0
@@ -103,13 +106,13 @@ class Reader:
 
     @property
     def confirmed(self) -> int:
-        """Return the offset before which the node has confirmed all acknowledgements."""
+        """Return the offset up to which the node has confirmed the acknowledgements."""
         return self._acks.confirmed
 
     # -- attach --
 
     def _attach(self, expected: int) -> None:
-        """Take over from the reader with this epoch, or from none if it is 0."""
+        """Attach, and take over from the reader with this epoch. With 0, expect no reader."""
         attach = Attach(self.topic, self.subscription, self._incarnation, expected)
         self._attaching = self._calls.do(attach, self._attached)
 
@@ -129,7 +132,7 @@ class Reader:
         elif start > outcome.next:
             self._end(errors.OutOfRange(outcome.next))
         elif 0 <= start < outcome.cursor:
-            # The application asks for messages that it has acknowledged: go back.
+            # The application asks for messages that it has acknowledged, so move the cursor back.
             self._at.expected = outcome.cursor
             self._seek(FromOffset(start), self._went_back)
         else:
@@ -182,7 +185,10 @@ class Reader:
         self._patience.begin()
 
     def _refetch(self) -> None:
-        """Fetch missing messages; a first Fetch from a later offset would only renew the credit."""
+        """Fetch missing messages.
+
+        The node takes the first Fetch at a later offset for a renewal of credit, so send a second.
+        """
         if self._fetched < self._at.expected:
             self._fetch()
         self._fetch()
@@ -217,14 +223,14 @@ class Reader:
             self._report_arrival()
 
     def _report_arrival(self) -> None:
-        """Report arrived bytes to the node: all readers of a client share the bytes in flight."""
+        """Report arrived bytes to the node, because all readers of a client share its window."""
         if self._credit.unreported_bytes * len(self._readers) >= UNREPORTED_BYTES_MAX:
             self._fetch()
 
     def _excess(self) -> None:
-        """Drop messages that were not asked for, so that a faulty node cannot fill the memory.
+        """Count messages beyond the credit, which are dropped, and end the reader after too many.
 
-        Copies from before a seek may exceed the credit too.
+        So a faulty node cannot fill the memory. Copies from before a seek may also exceed credit.
         """
         self._credit.excesses += 1
         if self._credit.excesses >= EXCESSES_MAX:
@@ -238,7 +244,7 @@ class Reader:
             self._refetch()
 
     def _open(self, chunk: Chunk, messages: list[Message]) -> bool:
-        """Add the new messages of `chunk`; return False if it is damaged."""
+        """Add the new messages of `chunk` to `messages`. Return False if it is damaged."""
         end = chunk.offset + chunk.count
         suspect_end = min(max(self._suspect_below, self._at.expected), end)
         try:
@@ -318,7 +324,7 @@ class Reader:
             return
         match outcome:
             case errors.Repositioned(epoch, cursor):
-                acks.void(Acked(cursor))  # the epoch has ended, even if an own seek is in flight
+                acks.void(Acked(cursor))  # the epoch is over, even if a seek of this reader is open
                 self._repositioned(epoch, cursor)
             case errors.Refusal():
                 self._end(outcome)
@@ -330,7 +336,7 @@ class Reader:
             self._suspect_below = max(self._suspect_below, again.delivered)
             self._at.expected = self._at.delivered = again.offset
             self._credit.forget()
-            self._at.gap = again.offset  # Messages in flight are behind it and show no new gap.
+            self._at.gap = again.offset  # Later messages in flight must not count as a new gap.
             self._refetch()
 
     # -- seeks --
@@ -360,14 +366,14 @@ class Reader:
             elif isinstance(outcome, Sought):
                 self._repositioned(outcome.epoch, outcome.cursor)
             elif isinstance(outcome, NoAnswer):
-                self._refetch()  # The answer shows whether the seek was done.
+                self._refetch()  # The answer shows whether the node has executed the seek.
             then(outcome)
 
         attempt(self.epoch)
 
     def _repositioned(self, epoch: int, cursor: int) -> None:
         if self._moving or epoch <= self.epoch:
-            return  # The answer to the own seek has the position, or it is already known.
+            return  # The answer to an open seek has the position, or the position is known.
         self.epoch = epoch
         self._position(cursor)
         self._fetch()
@@ -390,7 +396,7 @@ class Reader:
     # -- deleted messages --
 
     def _skip_to(self, first: int) -> None:
-        """Skip messages that the topic has deleted, when the application has taken those before."""
+        """Skip deleted messages as soon as the application has taken all messages before them."""
         self._at.skip = first if first > self._at.expected else 0
         self._pass_skipped()
 
@@ -408,9 +414,9 @@ class Reader:
         calls.look(look, self._looked, timeout=RETRY_MAX)
 
     def _looked(self, view: View | NoAnswer) -> None:
-        """Skip deleted messages, if the epoch is still valid, which the answer to an ack shows.
+        """Skip deleted messages if an ack shows that the epoch is still valid.
 
-        If another reader has taken over, the messages were acknowledged and not lost.
+        If another reader has taken over, that reader may have acknowledged the messages.
         """
         if self.ended or not isinstance(view, View) or not view.topics:
             return
@@ -456,7 +462,7 @@ class Reader:
             self._wait_to_leave(self._host.now)
 
     def _wait_to_leave(self, now: float) -> None:
-        """Wait for the answer to the attach, as it may have to be detached."""
+        """Wait for the answer to the attach, because the reader may have to detach."""
         if self._leaving is None:
             return
         if now >= self._leaving.deadline:
@@ -472,7 +478,7 @@ class Reader:
         self._host.emit(Finished(leave.ticket, NoAnswer(leave.timeout)), after=0)
 
     def _depart(self) -> None:
-        """Acknowledge, then detach; the reader ends in any case."""
+        """Acknowledge, then detach. The reader ends even if the node does not answer."""
         assert self._leaving is not None
         leave = self._leaving.request
         self._over()
@@ -480,7 +486,7 @@ class Reader:
 
     def _detach(self, then: Then, timeout: float) -> None:
         calls = self._calls
-        # `delivered` is lower after a nack.
+        # After a nack, `delivered` is lower than the offset up to which messages were delivered.
         delivered = max(self._at.delivered, self._suspect_below)
         detach = Detach(self.topic, self.subscription, self.epoch, delivered)
 

@@ -1,12 +1,13 @@
-"""The route to one group: the node that leads it, as far as the client knows.
+"""The route to one group: the node that leads the group, as far as the client knows.
 
-A client keeps one link to each group, to its leader. A node that does not lead names the leader,
-and names it again when that changes. So a client without a leader waits for a while before it asks
-the next node. A node whose link broke twice in a row is not believed to lead, even if others name
-it.
+A client keeps one link per group, to its leader. A node that does not lead reports the leader, and
+reports each change of leader. So a client without a leader waits for a while before it asks the
+next node. If the link to a node broke twice in a row, the client does not return to it, even if
+other nodes report it as leader.
 
-A silent leader is not left, as it may be busy: the other nodes are asked which leader they follow.
-All processes of a ring are equal: the client leaves a silent one for the next.
+A client does not leave a silent leader at once, because the leader may be busy. It asks the other
+nodes which leader they follow. All processes of a ring are equal, so there the client leaves a
+silent process for the next one.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
 
 NODES_MAX = 64  # nodes kept per group
 REDIAL = 0.1  # seconds
-WAIT_HERE = 0.6  # seconds at a node that knows no leader
-SILENCE = 0.25  # seconds of silence from a leader that should have answered
+WAIT_HERE = 0.6  # maximum seconds to wait at a node that knows no leader
+SILENCE = 0.25  # seconds without a message after which a leader counts as silent
 ASK_EVERY = 0.1
-RING_SILENCE = 2.0  # longer for a process of a ring, which may ask other processes
-ROUNDS = 2  # rounds through all nodes before the group is abandoned
+RING_SILENCE = 2.0  # longer for a process of a ring, because it may have to ask other processes
+ROUNDS = 2  # rounds through all nodes before the client gives up the group
 
 
 class Redial(Value):
-    """Timer: ask the node of this group again."""
+    """Timer: send the requests to the node of this group again."""
 
     group: str
 
@@ -49,13 +50,13 @@ class Pending(Interface):
     """The requests of a client that wait for an answer."""
 
     def redial(self, route: Route) -> None:
-        """Watch the node of the route, and send it all requests again."""
+        """Watch the node of the route, and send all its requests again."""
 
     def resend(self, about: Callable[[str], bool]) -> None:
-        """Send the requests about these topics again."""
+        """Send the requests again whose topic `about` accepts."""
 
     def owing(self) -> set[Route]:
-        """Return the routes that owe an answer."""
+        """Return the routes with unanswered requests."""
 
     def topics_in_use(self) -> set[str]:
         """Return the topics of all requests and readers."""
@@ -75,10 +76,10 @@ class Route:
         self.nodes, self.node = nodes, nodes[0]
         self.heard = host.now  # time of the last message from the node
         self.astray = False  # no answer yet from the current node
-        self.led = True  # False after a node reported that no leader is known
+        self.led = True  # False after a node reported that it knows no leader
         self.of_ring = False  # the nodes are processes of a ring
         self._lost = NodeId("")  # the node whose link broke last
-        self._tried = False  # that node was tried again
+        self._tried = False  # whether `_lost` was tried again
         self._strays = 0  # moves since the last answer
         self._failures = 0  # consecutive broken links
         self._left: dict[NodeId, int] = {}  # number of the last move away from each node
@@ -86,12 +87,12 @@ class Route:
         self._waiting = self._asking = False
 
     def found(self) -> None:
-        """Note that the node has answered, so it leads."""
+        """Record that the node has answered as the leader."""
         self.astray, self.led, self._lost, self._strays = False, True, NodeId(""), 0
         self._failures = 0
 
     def gone(self, peer: NodeId) -> None:
-        """Move on after the link to `peer` broke; give up if no node can be reached."""
+        """Move to the next node after the link to `peer` broke. Give up if no node is reachable."""
         self._failures += 1
         if self.group and self._failures > ROUNDS * len(self.nodes):
             self._routes.give_up(self)
@@ -101,10 +102,10 @@ class Route:
         self._move_to(self._next_node())
 
     def elsewhere(self, sender: NodeId, elsewhere: Elsewhere) -> None:
-        """Follow a node that names the leader."""
+        """Move to the leader that a node reports, or wait if it knows none."""
         leader = NodeId(elsewhere.leader)
         if sender != self.node and not self.astray:
-            return  # A node that was left before names an old leader.
+            return  # The client has left this node, which may report an old leader.
         self.learn(elsewhere.nodes)
         self.led = bool(leader)
         if leader == self.node:
@@ -116,21 +117,21 @@ class Route:
             self._wait_here()
 
     def learn(self, nodes: Iterable[str]) -> None:
-        """Store the nodes of the group; `entry` keeps every node that was ever named."""
+        """Store the nodes of the group. The route `entry` also keeps the nodes it knew before."""
         known = tuple(dict.fromkeys(map(NodeId, nodes)))
         if not self.group:
             known = tuple(dict.fromkeys((*known, *self.nodes)))
         self.nodes = known[:NODES_MAX] or self.nodes
 
     def hint(self, leader: str, nodes: Iterable[str]) -> None:
-        """Use what `entry` says about the group, unless a node of the group has answered."""
+        """Use the leader and nodes that `entry` reports, unless a node of this group answered."""
         if self.astray:
             self.learn(nodes)
             if leader and leader not in (self.node, self._lost):
                 self._move_to(NodeId(leader))
 
     def _wait_here(self) -> None:
-        if not self._waiting:  # Each call gets this answer; only the first one starts the wait.
+        if not self._waiting:  # Every open call gets this answer, but one wait is enough.
             self.astray = self._waiting = True
             self._host.later(self._host.rng.uniform(0.5, 1.0) * WAIT_HERE, Redial(self.group))
 
@@ -140,7 +141,7 @@ class Route:
         return min(others, key=lambda node: self._left.get(node, 0))
 
     def _move_to(self, node: NodeId) -> None:
-        """Ask another node: soon after the first move, with longer pauses after more moves."""
+        """Move to another node and ask it. The pause before that grows with the number of moves."""
         self._go(node)
         pause = REDIAL * min(self._strays, 4)
         self._strays += 1
@@ -170,7 +171,7 @@ class Route:
     # -- silence --
 
     def look(self, *, owes: bool) -> None:
-        """Ask the other nodes after a pause, if the node has not answered."""
+        """Ask the other nodes after a pause if this node owes an answer and is silent."""
         if owes and not self._asking and self._silent:
             self._asking = True
             patience = RING_SILENCE if self.of_ring else SILENCE
@@ -196,11 +197,11 @@ class Route:
     def _leave_silent(self) -> None:
         self._asking = False
         if len(self.nodes) > 1:
-            self.heard = self._host.now  # Give the next node the full timeout.
+            self.heard = self._host.now  # The next node gets the full time to answer.
             self._move_to(self._next_node())
 
     def seen(self, view: GroupView) -> None:
-        """Follow another node that names the leader while the current one is silent."""
+        """Move to the leader that another node reports while the current node is silent."""
         leader, here = NodeId(view.leader), self.node
         if self._asking and view.node != here and leader not in ("", here):
             self._move_to(leader)

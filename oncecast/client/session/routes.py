@@ -1,12 +1,12 @@
-"""The routes of a client: which group it asks about which topic.
+"""The routes of a client, which map each topic to the group that owns it.
 
-A single group answers for all topics. Then `entry`, the nodes that the application named, is the
-only route. A ring distributes the topics over groups: there `entry` answers `Owned`, and the topic
-is bound to the route of its group until that group answers `NotHere`. Then `entry` is asked again,
-at once; with increasing pauses if the ring contradicts itself. All requests about a topic whose
-route changes are sent again, as after a lost link.
+The route `entry` leads to the nodes that the application named. If they are a single group, it is
+the only route, because the group owns all topics. A ring distributes the topics over groups. There
+`entry` answers `Owned`, and the topic is bound to the route of its group until that group answers
+`NotHere`. The client then asks `entry` again: first at once, later with increasing pauses. When the
+route of a topic changes, all requests about the topic are sent again, as after a lost link.
 
-Bindings are a cache: unused ones are deleted, and so are the routes of groups without any.
+Bindings are a cache. Unused bindings are deleted, and so are the routes of groups without bindings.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from oncecast.kernel.backoff import backoff
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.wire.frames import Owned
 
-BOUND_MAX, GROUPS_MAX = 10_000, 128  # beyond these, only those in use are kept
+BOUND_MAX, GROUPS_MAX = 10_000, 128  # above these limits, only entries in use are kept
 SWEEP_EVERY = 60.0  # seconds until an unused binding is deleted
-MISS_MIN = 0.1  # seconds; a topic that moves arrives soon
+MISS_MIN = 0.1  # seconds until the first retry, because a topic soon finishes its move
 FORGIVEN_AFTER = 2 * RETRY_MAX  # seconds after which a miss no longer counts
 
 
@@ -45,7 +45,7 @@ class Bound:
 
 
 class Routes:
-    """`moved` returns the bytes that have crossed the link to a node, both ways."""
+    """All routes of a client. `moved` returns the bytes that have crossed the link to a node."""
 
     def __init__(
         self,
@@ -62,9 +62,10 @@ class Routes:
         self.at: dict[NodeId, Route] = {}  # by current node
         self._groups: dict[str, Route] = {}  # by name
         self._bound: dict[str, Bound] = {}  # by topic
-        self._fresh: dict[str, float] = {}  # topics to ask about again, and when
+        self._fresh: dict[str, float] = {}  # topics whose requests are sent again, and when
         self._due = NEVER  # the earliest of these times
-        self._misses: dict[str, tuple[float, int]] = {}  # time of the last, number before it
+        # By topic: the time of the last miss, and the number of misses before it.
+        self._misses: dict[str, tuple[float, int]] = {}
         self._bound_max, self._groups_max = BOUND_MAX, GROUPS_MAX
 
     def __iter__(self) -> Iterator[Route]:
@@ -83,7 +84,7 @@ class Routes:
         return self._groups.get(group) if group else self.entry
 
     def moved(self, topic: str) -> int | None:
-        """Return the bytes moved over the link for the topic; None if that is not measured."""
+        """Return the bytes that have crossed the link for the topic, or None if not measured."""
         return None if self._moved is None else self._moved(self.of(topic).node)
 
     def bound_to(self, topic: str) -> Route:
@@ -92,7 +93,7 @@ class Routes:
         return self.entry if bound is None else bound.route
 
     def whose(self, node: NodeId) -> Route | None:
-        """Return the route that a node belongs to, even if another node is in use."""
+        """Return the route that a node belongs to, even if the route uses another node, or None."""
         if not self.entry.of_ring:
             return self.entry
         return next((route for route in self if node in route.nodes), None)
@@ -136,7 +137,7 @@ class Routes:
     # -- bindings --
 
     def owned(self, owned: Owned) -> None:
-        """Bind a topic to the group that `entry` names, unless it is bound already."""
+        """Bind a topic to the group that `entry` reports, unless the topic is already bound."""
         topic, nodes = owned.topic, owned.nodes
         if not (topic and owned.group and (owned.leader or nodes)):
             return
@@ -157,7 +158,7 @@ class Routes:
             self.entry.learn((*self.entry.nodes, *processes))
 
     def not_here(self, topic: str, route: Route) -> None:
-        """Unbind the topic, unless the answer comes from an earlier route."""
+        """Unbind the topic, unless the answer is from an earlier route of the topic."""
         if self.bound_to(topic) is route and topic not in self._fresh:
             self._bound.pop(topic, None)
             self._miss(topic)
@@ -181,7 +182,7 @@ class Routes:
     # -- asking again --
 
     def _ask_again(self, topic: str, pause: float) -> None:
-        """Send all requests about the topic again after `pause`; one timer serves all topics."""
+        """Send all requests about the topic again after `pause`. One timer serves all topics."""
         self._fresh[topic] = at = self._host.now + pause
         self._wait_until(at)
 
@@ -221,6 +222,6 @@ class Routes:
         for route in list(self._groups.values()):
             if route.group not in kept:
                 self._drop(route)
-        # More than the limit may be in use: let that double before the next check.
+        # More than the limit may be in use. Let the number double before the next check.
         self._bound_max = max(BOUND_MAX, 2 * len(self._bound))
         self._groups_max = max(GROUPS_MAX, 2 * len(self._groups))

@@ -2,7 +2,7 @@
 
 A client keeps one link per group, to its leader. A node that does not lead reports the leader, and
 reports each change of leader. So a client without a leader waits for a while before it asks the
-next node. If the link to a node broke twice in a row, the client does not return to it, even if
+next node. If the link to a node broke twice in a row, the client avoids that node, even if
 other nodes report it as leader.
 
 A client does not leave a silent leader at once, because the leader may be busy. It asks the other

@@ -192,6 +192,7 @@ class Flow:
         self.epoch = self._held = self._current = outcome.epoch
         self._rebase(outcome)
         self._window = WINDOW_BATCHES
+        self._judge_refused(outcome.next_sequence)
         self._rewind(self.settled)
 
     def _held_by_another(self, fenced: Fenced) -> None:
@@ -370,16 +371,33 @@ class Flow:
 
         The batch leaves a hole in the sequence. So the remaining batches get new sequences under a
         new epoch, and copies with the old sequences have no effect.
+        If the batch was sent before, that copy may be stored: only the answer to the open shows it.
         """
         first = next(iter(self.unsettled.values()), None)
         if first is None or first.refused is None:
             return
-        self._host.emit(NotStored(first.ticket, first.refused), after=0)
-        self._settle(first)
         self._incarnations += 1
         self._incarnation = f"{self._identity.incarnation}.{self._incarnations}"
-        self._numbers.topic_id = 0
-        self._reopen()
+        if first.sends <= 1:
+            self._host.emit(NotStored(first.ticket, first.refused), after=0)
+            self._settle(first)
+            self._numbers.topic_id = 0
+        self._reopen()  # If an earlier copy was not refused, the answer shows whether it is stored.
+
+    def _judge_refused(self, next_sequence: int) -> None:
+        """Settle the refused batches of which an earlier copy is stored; then drop the others.
+
+        Copies of an earlier epoch have no effect any more.
+        """
+        for outgoing in list(self.unsettled.values()):
+            if outgoing.refused is None:
+                return
+            if outgoing.number + outgoing.count + self._numbers.shift > next_sequence:
+                self._nothing_is_stored()
+                self._drop_refused()
+                return
+            self._host.emit(Stored(outgoing.ticket, -1, None), after=0)
+            self._settle(outgoing)
 
     def _fail_all(self, why: AnyRefusal) -> None:
         """Report all batches as not stored.

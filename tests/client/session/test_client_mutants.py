@@ -21,6 +21,7 @@ from tests.client.session import test_late_messages as late
 from tests.client.session import test_reading_exactly as rules
 from tests.client.session import test_replaced_topics as topics
 from tests.client.session import test_state_directories as shared
+from tests.client.session import test_withdrawn_permission as denied
 from tests.client.session.test_client_storms import fencing, storm
 from tests.mutants import Mutant, Story, exact, must_be_noticed, replaced
 
@@ -65,6 +66,12 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     "stored batch taken for a failure": (
         weather, Flow, "answered", "self._stored(id_, outgoing, offset, None)",
         "self._fail_all(Fenced(0))",
+    ),
+    "refused copy of a stored put taken for a failure": (
+        exact(denied.refused_copy), Flow, "_drop_refused", "if first.sends <= 1:", "if True:",
+    ),
+    "stored put not recognised after a refused copy": (
+        exact(denied.refused_copy), Flow, "_judge_refused", "> next_sequence", "> -1",
     ),
     "silent node never probed": (
         weather, Flow, "tick", "self._probe()", "pass",

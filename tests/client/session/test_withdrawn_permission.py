@@ -1,0 +1,94 @@
+"""The permission to put is withdrawn while a client repeats puts that are stored already."""
+
+from __future__ import annotations
+
+from oncecast.client.session import local
+from oncecast.kernel.protocol import Value
+from oncecast.wire import commands as do
+from oncecast.wire.errors import Denied, Forgotten
+from oncecast.wire.frames import Answer, Call
+from tests.broker.desk import BOB
+from tests.broker.guarded_desk import ROOT, GuardedDesk
+from tests.client.session.lone import Lone, packed
+
+
+def guarded() -> GuardedDesk:
+    """Return a node on which bob may put to a topic that keeps its messages."""
+    desk = GuardedDesk()
+    desk.secure()
+    desk.call(ROOT, do.Subscribe("topic", "s", do.FromEarliest(), 0))
+    desk.allow("bob", "put", topic="topic")
+    desk.allow("bob", name="p")
+    return desk
+
+
+def calls(lone: Lone) -> list[Call]:
+    return [each for each in lone.sent if isinstance(each, Call)]
+
+
+def talk(lone: Lone, desk: GuardedDesk) -> list[Value]:
+    """Pass the calls of the client on until it has none, and return what it reports."""
+    reported = lone.events
+    while some := calls(lone):
+        for answer in desk.send(BOB, some[0]):
+            lone.hear(answer)
+            reported += lone.events
+    return reported
+
+
+def stored() -> tuple[GuardedDesk, Lone]:
+    """Return a client that has put two messages, which are stored, and has got no answer."""
+    desk = guarded()
+    lone = Lone().start().ask(local.Produce(1, "topic", 1, packed(b"a")))
+    (opened,) = desk.send(BOB, lone.call)
+    puts = lone.hear(opened).sent
+    puts += lone.ask(local.Produce(2, "topic", 1, packed(b"b"))).sent
+    for each in puts:
+        desk.send(BOB, each)
+    assert desk.service.machine.bounds("topic") == (0, 2)
+    return desk, lone
+
+
+def deny_first(desk: GuardedDesk, lone: Lone) -> None:
+    """Withdraw the permission until the first call of the client is refused."""
+    desk.disallow("bob", "put", topic="topic")
+    (denied,) = desk.send(BOB, calls(lone.wait(10.0))[0])
+    assert isinstance(denied, Answer)
+    assert denied.result == Denied()
+    desk.allow("bob", "put", topic="topic")
+    lone.hear(denied)
+
+
+def refused_copy() -> None:
+    desk, lone = stored()
+    deny_first(desk, lone)
+    assert talk(lone, desk) == [local.Stored(1, -1, None), local.Stored(2, 1, None)]
+    assert desk.service.machine.bounds("topic") == (0, 2)
+
+
+def test_stored_put_is_not_reported_as_denied_or_stored_again() -> None:
+    """SVC-2: a refused copy says nothing about the copy before it."""
+    refused_copy()
+
+
+def test_refused_put_of_which_no_copy_is_stored_is_reported() -> None:
+    """SVC-7: the puts behind it are stored once."""
+    desk = guarded()
+    lone = Lone().start().ask(local.Produce(1, "topic", 1, packed(b"a")))
+    (opened,) = desk.send(BOB, lone.call)
+    lone.hear(opened).ask(local.Produce(2, "topic", 1, packed(b"b")))
+    deny_first(desk, lone)
+    assert talk(lone, desk) == [
+        local.NotStored(1, Denied()),
+        local.Stored(2, 0, kept=True),
+    ]
+    assert desk.service.machine.bounds("topic") == (0, 1)
+
+
+def test_outcome_of_a_put_is_unknown_without_permission() -> None:
+    """SVC-2"""
+    desk, lone = stored()
+    desk.disallow("bob", "put", topic="topic")
+    lone.wait(10.0)
+    unknown = Forgotten("topic", "p")
+    assert talk(lone, desk) == [local.NotStored(1, unknown), local.NotStored(2, unknown)]

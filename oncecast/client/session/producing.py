@@ -385,7 +385,7 @@ class Flow:
         self._reopen()  # If an earlier copy was not refused, the answer shows whether it is stored.
 
     def _judge_refused(self, next_sequence: int) -> None:
-        """Settle the refused batches of which an earlier copy is stored; then drop the others.
+        """Settle the refused batches of which an earlier copy is stored; then drop the rest.
 
         Copies of an earlier epoch have no effect any more.
         """

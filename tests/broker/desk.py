@@ -1,4 +1,4 @@
-"""A node without a network: takes messages of clients and returns its answers in order."""
+"""Run a node without a network: it takes messages of clients and returns the answers in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ANN, BOB = NodeId("client/ann"), NodeId("client/bob")
 
 
 class Alone:
-    """A stub of a replica group, for a service or a gateway alone."""
+    """A stub of a replica group, to test a service or a gateway in isolation."""
 
     applied = 0
 
@@ -88,7 +88,7 @@ class Desk:
     # -- clients --
 
     def send(self, client: NodeId, message: Value) -> list[Value]:
-        """Send a message, and return the answers to that client."""
+        """Send a message and return the answers to that client."""
         self._do(self.stack.receive(self.now, client, message))
         return self.took(client)
 
@@ -98,7 +98,7 @@ class Desk:
         return mine
 
     def call(self, client: NodeId, command: Any, id: int = 0) -> Any:
-        """Execute a command, and return its result. Without an `id` the call is a new one."""
+        """Execute a command and return its result. Without an `id`, the call gets a new one."""
         self._ids += 1
         id = id or self._ids
         self._do(self.stack.receive(self.now, client, Call(id, command)))
@@ -142,7 +142,7 @@ class Desk:
             self._settle()
 
     def _settle(self) -> None:
-        """Process effects until none is left. Messages to itself arrive in order."""
+        """Process effects until none is left. Messages of the node to itself arrive in order."""
         self._busy = True
         while True:
             if not self.waiting:
@@ -183,7 +183,7 @@ def fetch(
 
 
 def reading(desk: Desk, client: NodeId = ANN, topic: str = "topic") -> int:
-    """Subscribe and attach, and return the epoch."""
+    """Subscribe and attach a reader, and return its epoch."""
     desk.call(client, do.Subscribe(topic, "sub", do.FromEarliest(), 0))
     attached = desk.call(client, do.Attach(topic, "sub", f"inc of {client}"))
     return int(attached.epoch)

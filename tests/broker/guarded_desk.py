@@ -1,4 +1,4 @@
-"""A node with users and rules, without a network."""
+"""Run a node with users and rules, without a network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRINCIPALS = {ANN: "ann", BOB: "bob", ROOT: "root"}  # STRANGER is anonymous
 
 
 class GuardedDesk(Desk):
-    """The client `client/NAME` has the principal NAME."""
+    """A node with users. The client `client/NAME` has the principal NAME."""
 
     membership: RingMembership | None = None
 
@@ -56,7 +56,7 @@ class GuardedDesk(Desk):
         super()._do([each for each in outputs if not isinstance(each, Emit)])
 
     def secure(self, *commands: Any) -> None:
-        """Add the administrator and the users, then these commands."""
+        """Add the administrator and the users, then execute these commands."""
         first = do.AddUser("root", KEYS, admin=True)
         for command in (first, do.AddUser("ann", KEYS), do.AddUser("bob", KEYS), *commands):
             assert isinstance(self.call(ROOT, command), AccessSet), command

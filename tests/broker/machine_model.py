@@ -1,4 +1,4 @@
-"""A simple model of the pub/sub machine, with every message in a list."""
+"""A simple model of the state machine that keeps every message in a list."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Model:
         self.clock = self.lives = self.epochs = 0
         self.topics: dict[str, ModelTopic] = {}
         self.sources: dict[str, ModelSource] = {}
-        self.sought: dict[tuple[str, str], done.Result] = {}  # of seeks without a reader
+        self.sought: dict[tuple[str, str], done.Result] = {}  # results of seeks without a reader
         self.refused = 0  # epoch of the only source after its last refusal or end
 
     def apply(self, slot: int, command: do.Command) -> done.Result:
@@ -294,7 +294,7 @@ class Model:
     def _produce(
         self, slot: int, command: do.OpenProducer | do.Put | do.CloseProducer
     ) -> done.Result:
-        # Longer than 40 lines: the model keeps the rules of producers on one screen.
+        # This function is long to keep all rules of producers in one place.
         known = self.topics.get(command.topic)
         producer = known.producers.get(command.producer) if known else None
         match command:
@@ -351,7 +351,7 @@ class Model:
     def _offset_of(self, topic: ModelTopic, producer: str, sequence: int, count: int) -> int:
         """Return the correct offset. The machine may answer -1 instead."""
         wanted = range(sequence, sequence + count)
-        # A producer that was closed and opened again restarts at 0; the newest counts.
+        # A producer that was closed and reopened restarts at 0; its newest messages are used.
         where = {m.sequence: o for o, m in enumerate(topic.messages) if m.producer == producer}
         offsets = [where[number] for number in wanted]
         together = offsets == list(range(offsets[0], offsets[0] + count))

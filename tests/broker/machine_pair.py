@@ -1,4 +1,4 @@
-"""Random commands for a machine and its model, with comparison."""
+"""Apply random commands to a machine and its model, and compare both."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ALL = 1 << 30
 
 
 class Pair:
-    """Applies every command to both, and compares their visible state."""
+    """Applies every command to a machine and its model, and compares their visible state."""
 
     def __init__(self, limits: Limits = Limits()) -> None:  # noqa: B008  # frozen
         self.machine, self.model = Machine(limits), Model(limits)
@@ -71,7 +71,7 @@ class Pair:
         assert extents == [each for each in needed if each[0] < half]
 
     def snapshot(self) -> None:
-        """Continue with a restored copy, which must be equal."""
+        """Continue with a restored copy, which must equal the original."""
         copy = Machine.restore(list(self.machine.state()))
         assert copy.checksum() == self.machine.checksum()
         assert b"".join(copy.state()) == b"".join(self.machine.state())
@@ -111,22 +111,22 @@ class Pair:
         first, end = self.machine.bounds(name)
         first_before, end_before = self.bounds.get(topic.id, (0, 0))
         assert first_before <= first <= end
-        assert end >= end_before, "an offset would be given twice"
+        assert end >= end_before, "an offset would be assigned twice"
         self.bounds[topic.id] = first, end
         for label, each in topic.subscriptions.items():
             key = (topic.id, label, each.epoch)
-            assert each.cursor >= self.cursors.get(key, 0), "a cursor went back without a seek"
+            assert each.cursor >= self.cursors.get(key, 0), "a cursor moved back without a seek"
             assert each.cursor <= end
             self.cursors[key] = each.cursor
             if first > first_before and not topic.policy.drop_unread:
-                assert first <= each.cursor, "collected above the low-water mark"
+                assert first <= each.cursor, "messages above the low-water mark were deleted"
         for each in topic.subscriptions.values():
             reached = self.machine.fetch(name, max(each.cursor, first), ALL, ALL)
             assert sum(extent.count for extent in reached) == end - max(each.cursor, first)
 
 
 class Troublemaker:
-    """Random commands: mostly valid, sometimes stale, repeated, split or out of order."""
+    """Creates random commands: mostly valid, sometimes stale, repeated, split or out of order."""
 
     def __init__(self, pair: Pair, choose: Choose) -> None:
         self.pair, self.choose = pair, choose
@@ -150,7 +150,7 @@ class Troublemaker:
         return start
 
     def epoch_of(self, known: Any) -> int:
-        """Return mostly the current epoch."""
+        """Return the current epoch in most cases."""
         present = known.epoch if known is not None else 1
         return int(self.choose([present, present, present, present, max(present - 1, 0)]))
 
@@ -177,7 +177,7 @@ class Troublemaker:
         )
 
     def _expected(self, current: int) -> int:
-        """Return mostly the current epoch or ANY_EPOCH, sometimes another."""
+        """Return the current epoch or ANY_EPOCH in most cases, sometimes another epoch."""
         others = [0, max(current - 1, 0), current + 1]
         return int(self.choose([do.ANY_EPOCH, do.ANY_EPOCH, current, current, current, *others]))
 
@@ -255,7 +255,7 @@ class Troublemaker:
         return self.tick() if isinstance(command, do.Carry) else command
 
     def _one_of(self, what: str) -> tuple[str, str, Any]:
-        """Return mostly an existing name, with its record."""
+        """Return an existing name in most cases, with its record."""
         topics = self.pair.machine.registry.topics
         known = [(name, each) for name, topic in topics.items() for each in getattr(topic, what)]
         name, label = self.choose([*(known * 3), (self.topic(), self.name())])

@@ -1,4 +1,4 @@
-"""Helpers for the commands that most tests of the machine begin with."""
+"""Helpers for the commands with which most tests of the state machine begin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests notice each removed rule of users, permissions and names."""
+"""A test fails if any rule of users, permissions and names is removed."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     "name of a longer principal usable": (
         Access, "_owns", "self._principals.isdisjoint((name, *longer))", "True",
     ),
-    "prefix of a name without a separator": (
+    "name prefix accepted without a separator": (
         Access, "_owns", "own + each for each in SEPARATORS", "own for each in SEPARATORS",
     ),
     "rules for everyone ignored": (
         Access, "_granted", "self._by_principal.get(EVERYONE, [])", "[]",
     ),
-    "open with tokens": (
+    "cluster with tokens stays open": (
         Access, "__init__", "not users and not tokens", "not users",
     ),
     "end of a pattern ignored": (Pattern, "_walk", "bool(at & self._final)", "bool(at)"),
@@ -79,7 +79,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         access.test_remembered_decisions_are_bounded,
         Access, "permits", "len(self._decisions) >= DECISIONS_MAX", "False",
     ),
-    "long names are remembered": (
+    "decisions about long names cached": (
         access.test_remembered_decisions_are_bounded,
         Access, "permits", "len(topic) <= LENGTH_MAX >= len(name)", "True",
     ),
@@ -106,7 +106,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Granting, "_set", "if after.locked or", "if",
     ),
     "late copy of a change is applied": (
-        machine.test_late_copies_undo_no_later_change,
+        machine.test_late_copy_of_a_command_undoes_no_later_change,
         Machine, "_once", "known = registry.answered.get(token, topic)", "known = None",
     ),
     "token never expires": (
@@ -132,11 +132,11 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Stack, "receive", "if self.guard is not None:", "if False:",
     ),
     "guard lets denied requests in": (
-        needs.test_principal_with_one_rule_gets_exactly_what_that_rule_allows,
+        needs.test_principal_with_one_rule_can_make_exactly_the_allowed_requests,
         Guard, "judge", "if access.permits(", "if True or access.permits(",
     ),
     "joined process is open to administrators": (
-        lambda: joined.test_joined_process_answers_administrative_requests_when_it_knows_the_rules(
+        lambda: joined.test_joined_process_accepts_administrative_requests_once_it_knows_the_rules(
             joined.ADMINISTRATIVE[0], audits_open=True
         ),
         Guard, "judge", "if verb == ADMIN and self.unsettled():", "if False:",
@@ -145,16 +145,16 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         joined.test_empty_group_of_a_ring_refuses_administrative_requests,
         Guard, "judge", "if verb == ADMIN and self.unsettled():", "if False:",
     ),
-    "parts are published without put": (
-        on_desk(guard.test_topic_of_a_publish_does_not_hide_the_topics_of_its_parts),
+    "parts are published without the put right": (
+        on_desk(guard.test_publish_through_another_topic_requires_rights_on_its_parts),
         Guard, "_may_publish", "return all(", "return True or all(",
     ),
-    "fetch acknowledges without ack": (
-        on_desk(guard.test_acknowledging_needs_ack),
+    "fetch acknowledges without the ack right": (
+        on_desk(guard.test_ack_requires_the_ack_right),
         Gateway, "_fetch", "if not self._may(client, ACK, fetch.topic):", "if False:",
     ),
     "list shows all topics": (
-        on_desk(guard.test_list_of_topics_has_only_visible_ones),
+        on_desk(guard.test_list_contains_only_visible_topics),
         Gateway, "_names", "if access.open:", "if True:",
     ),
     "flows survive the removal of a rule": (
@@ -162,7 +162,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Service, "_decided", "is not access:", "is None:",
     ),
     "queued scans survive the removal of a rule": (
-        patched(guard.test_reads_that_wait_for_the_lease_are_asked_again_under_new_rules),
+        patched(guard.test_waiting_reads_are_dropped_when_rules_change),
         Scanner, "observe", "self._awaiting_lease.take()", "pass",
     ),
     "owner does not check readers of push": (
@@ -182,6 +182,6 @@ MUTANTS = [Mutant(rule, replaced(*change), decisions, SEEDS) for rule, change in
 
 @pytest.mark.mutants
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_access_mutant_is_noticed(mutant: Mutant) -> None:
+def test_access_mutant_is_detected(mutant: Mutant) -> None:
     """SEC-2"""
     must_be_noticed(mutant)

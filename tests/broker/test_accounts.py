@@ -1,4 +1,4 @@
-"""Budgets of accounts, which one client or several clients use."""
+"""Clients of one account share its budget of calls and bytes."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_bytes_of_all_accounts_are_limited() -> None:
     assert accounts.refusal(bob, 20, 0.0) is None
 
 
-def test_rate_allows_a_second_at_once_and_then_its_share() -> None:
-    """SEC-3: a batch above the rest of the second is accepted, and delays the next one."""
+def test_rate_limit_allows_a_burst_of_one_second() -> None:
+    """SEC-3: a batch that exceeds the remaining bytes is accepted, and delays the next batch."""
     accounts = Accounts(Budget(rate=100.0), anonymous)
     _, ann = accounts.join(ANN, 10.0)
     full = Overloaded("bytes per second of one client")
@@ -65,10 +65,10 @@ def test_rate_allows_a_second_at_once_and_then_its_share() -> None:
     assert accounts.refusal(ann, 0, 10.5) is None  # other calls are not delayed
     assert accounts.refusal(ann, 1, 10.6) is None
     assert accounts.refusal(ann, 1, 99.0) is None
-    assert ann.left == 100.0  # unused time does not add up
+    assert ann.left == 100.0  # unused bytes do not add up
 
 
-def test_refused_call_takes_no_budget_and_an_answered_one_gives_it_back() -> None:
+def test_only_calls_in_flight_use_the_budget() -> None:
     """SEC-3"""
     desk = Desk(gateway={"budget": Budget(bytes=200), "principal_of": team})
     epoch = producing(desk)

@@ -1,4 +1,4 @@
-"""One wrong wall clock neither expires messages early nor keeps them for long."""
+"""One wrong wall clock neither expires messages early nor keeps them too long."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Aging(Steps):
         return subscribed.cursor
 
 
-def test_stamp_a_year_ahead_makes_nothing_expire() -> None:
+def test_timestamp_a_year_ahead_expires_no_message() -> None:
     """SVC-9"""
     steps = Aging()
     steps.minutes(NOON, 10)
@@ -76,7 +76,7 @@ def test_stamp_a_year_ahead_makes_nothing_expire() -> None:
     assert steps.kept()[0] == 6  # only messages older than a day are deleted
 
 
-def test_staged_parts_outlast_a_stamp_a_year_ahead() -> None:
+def test_timestamp_a_year_ahead_expires_no_staged_part() -> None:
     """SVC-9"""
     steps = Aging()
     steps.stage(0, "part")
@@ -84,8 +84,8 @@ def test_staged_parts_outlast_a_stamp_a_year_ahead() -> None:
     assert steps.machine.registry.staging.parts == 1
 
 
-def test_future_times_are_moved_back_when_the_clock_is_right_again() -> None:
-    """SVC-9: otherwise it would not expire for a year, nor be found by time."""
+def test_future_timestamps_are_corrected_when_the_clock_is_right_again() -> None:
+    """SVC-9: otherwise the messages would not expire for a year, nor be found by time."""
     steps = Aging()
     steps.minutes(NOON, 3)
     steps.put_at(NOON + YEAR, NOON + YEAR + MINUTE)
@@ -93,11 +93,11 @@ def test_future_times_are_moved_back_when_the_clock_is_right_again() -> None:
     steps.put_at(NOON + 3 * MINUTE)
     assert steps.times()[3:] == [NOON + 3 * MINUTE] * 3
     assert steps.nearest_offset(NOON + 3 * MINUTE) == 3
-    steps.tick(NOON + 3 * MINUTE + DAY // 2)  # no leader measured it: disputed
+    steps.tick(NOON + 3 * MINUTE + DAY // 2)  # disputed: no leader measured the time
     assert len(steps.kept()) == 6
 
 
-def test_group_that_was_off_catches_up_when_its_time_is_sustained() -> None:
+def test_restarted_group_catches_up_after_sustained_timestamps() -> None:
     """SVC-9"""
     steps = Aging()
     steps.minutes(NOON, 10)
@@ -115,8 +115,8 @@ def test_group_that_was_off_catches_up_when_its_time_is_sustained() -> None:
     )  # only messages older than a week are deleted
 
 
-def test_node_that_runs_briefly_each_day_catches_up_in_days() -> None:
-    """SVC-9: each start is evidence, at most a step of it."""
+def test_node_that_runs_briefly_each_day_catches_up_after_several_days() -> None:
+    """SVC-9: each start advances the trusted time by at most one step."""
     steps = Aging()
     for day in range(SUSTAINED + 2):
         steps.put_at(NOON + day * DAY, NOON + day * DAY + SECOND)
@@ -125,8 +125,8 @@ def test_node_that_runs_briefly_each_day_catches_up_in_days() -> None:
     assert steps.kept()[0] > 0
 
 
-def test_idle_group_is_not_in_dispute() -> None:
-    """SVC-9: its leader has measured the time."""
+def test_idle_group_has_no_disputed_time() -> None:
+    """SVC-9: its leader has measured the elapsed time."""
     steps = Aging()
     steps.put_at(NOON)
     steps.apply(do.Tick(NOON + 30 * DAY, elapsed=30 * DAY))
@@ -138,8 +138,8 @@ def test_idle_group_is_not_in_dispute() -> None:
     assert len(steps.kept()) == 1
 
 
-def test_clock_that_was_ahead_comes_back_and_ages_stay_the_same() -> None:
-    """SVC-9: it was moved by a log of an older version, or by a wrong majority."""
+def test_correction_of_a_fast_clock_preserves_message_ages() -> None:
+    """SVC-9: the time was ahead because of an older version or a wrong majority."""
     steps = Aging(Limits())
     steps.tick(NOON + YEAR)
     steps.apply(do.SetLimits(LIMITS))
@@ -159,8 +159,8 @@ def test_clock_that_was_ahead_comes_back_and_ages_stay_the_same() -> None:
     assert steps.kept() == []
 
 
-def test_clock_that_was_behind_expires_nothing() -> None:
-    """SVC-9: a machine without a battery begins in 1970, until it has a network."""
+def test_correction_of_a_slow_clock_expires_no_message() -> None:
+    """SVC-9: a machine without a clock battery starts in 1970, until it has a network."""
     steps = Aging()
     steps.minutes(NOON, 3)
     minutes = SUSTAINED * STEP // MINUTE + 2
@@ -176,7 +176,7 @@ def test_clock_that_was_behind_expires_nothing() -> None:
     assert steps.kept() == []
 
 
-def test_log_of_an_older_version_is_read_by_the_highest_stamp() -> None:
+def test_log_of_an_older_version_uses_the_highest_timestamp() -> None:
     steps = Aging(Limits())
     steps.minutes(NOON, 3)
     steps.tick(NOON + YEAR)
@@ -185,14 +185,14 @@ def test_log_of_an_older_version_is_read_by_the_highest_stamp() -> None:
     assert steps.clock.now == NOON + YEAR
 
 
-def test_first_stamp_is_believed() -> None:
+def test_first_timestamp_is_trusted() -> None:
     steps = Steps(LIMITS)
     steps.now = NOON
     steps.create()
     assert steps.machine.registry.clock.trusted == NOON
 
 
-# -- one stamp, exactly --
+# -- exact effects of one timestamp --
 
 AHEAD, BEHIND, AGREED = Dispute.AHEAD, Dispute.BEHIND, Dispute.NONE
 State = tuple[int, tuple[int, int, int, int, int]]  # now; trusted, stamp, dispute, sustained, back
@@ -216,7 +216,7 @@ def moved(retiming: Retiming | None, *times: int) -> tuple[int, list[int]] | Non
         ((1000, (1000, 1000, AGREED, 0, 0)), (990, 0), (1000, (1000, 990, AGREED, 0, 0))),
         ((1000, (1000, 1000, AGREED, 0, 0)), (989, 0), (1000, (1000, 989, BEHIND, 0, 0))),
         ((1000, (1000, 1000, AGREED, 0, 0)), (-5, 0), (1000, (1000, 0, BEHIND, 0, 0))),
-        # ahead: counts the time that passes, at most a step plus the elapsed time
+        # ahead: time advances by at most a step plus the elapsed time
         ((5000, (1000, 5000, AHEAD, 30, 7)), (5011, 0), (5011, (1010, 5011, AHEAD, 40, 7))),
         ((5000, (1000, 5000, AHEAD, 30, 7)), (5011, -5), (5011, (1010, 5011, AHEAD, 40, 7))),
         ((5000, (1000, 5000, AHEAD, 0, 7)), (5049, 40), (5049, (1049, 5049, AHEAD, 49, 7))),
@@ -235,7 +235,7 @@ def moved(retiming: Retiming | None, *times: int) -> tuple[int, list[int]] | Non
         ),
     ],
 )
-def test_stamp_moves_the_clock_by_this_much(
+def test_timestamp_updates_the_clock_state_exactly(
     before: State, stamp: tuple[int, int], after: State
 ) -> None:
     """SVC-9: with a step of 10."""
@@ -252,14 +252,14 @@ def test_stamp_moves_the_clock_by_this_much(
 @pytest.mark.parametrize(
     ("before", "at", "after", "times"),
     [
-        # sustained ahead: believed; no stored time is later
+        # sustained ahead: the time is trusted; no stored time is later
         (
             (6000, (1000, 5000, AHEAD, 55, 0)),
             5005,
             (5005, (5005, 5005, AGREED, 0, 0)),
             (5005, [5005] * 6),
         ),
-        # times that were moved back before are moved forward again
+        # times that were moved back earlier are moved forward again
         (
             (6000, (1000, 5000, AHEAD, 55, 100)),
             5005,
@@ -286,7 +286,7 @@ def test_stamp_moves_the_clock_by_this_much(
             (505, (505, 505, AGREED, 0, 507)),
             (-1, [0, 0, 505, 506, 4500, 5500]),
         ),
-        # it agrees again
+        # the clock agrees again
         (
             (6000, (1000, 6000, AHEAD, 55, 7)),
             1005,
@@ -295,10 +295,10 @@ def test_stamp_moves_the_clock_by_this_much(
         ),
     ],
 )
-def test_end_of_a_dispute_corrects_times_stamped_in_it(
+def test_end_of_a_dispute_corrects_the_disputed_timestamps(
     before: State, at: int, after: State, times: tuple[int, list[int]]
 ) -> None:
-    """SVC-9: with a step of 10, of which 6 are enough."""
+    """SVC-9: with a step of 10; a dispute ends after six steps."""
     clock = Clock()
     clock.restore(*before)
     retiming = clock.pass_time(at, 10)
@@ -306,7 +306,7 @@ def test_end_of_a_dispute_corrects_times_stamped_in_it(
     assert moved(retiming, 0, 500, 1005, 1006, 5000, 6000) == times
 
 
-def test_dispute_lasts_until_stamps_have_kept_their_pace_for_six_steps() -> None:
+def test_dispute_lasts_until_timestamps_are_consistent_for_six_steps() -> None:
     """SVC-9"""
     for state, at in (((1000, 5000, AHEAD, 54, 0), 5005), ((1000, 500, BEHIND, 54, 0), 505)):
         clock = Clock()
@@ -315,7 +315,7 @@ def test_dispute_lasts_until_stamps_have_kept_their_pace_for_six_steps() -> None
         assert (clock.dispute, clock.sustained) == (state[2], 59)
 
 
-def test_stamp_without_elapsed_time_is_believed_within_a_step() -> None:
+def test_timestamp_more_than_a_step_ahead_starts_a_dispute() -> None:
     """SVC-9"""
     clock = Clock()
     clock.restore(1000, None)
@@ -323,15 +323,15 @@ def test_stamp_without_elapsed_time_is_believed_within_a_step() -> None:
     assert clock.dispute is AHEAD
 
 
-def test_new_clock_has_seen_nothing() -> None:
+def test_new_clock_starts_at_zero_without_a_dispute() -> None:
     """SVC-9"""
     assert (Clock().now, Clock().state()) == (0, (0, 0, AGREED, 0, 0))
 
 
 def random_stamps(seed: int) -> None:
-    """Run random stamps, in which every other leader may briefly have a wrong clock.
+    """Apply random timestamps, where every other leader may briefly have a wrong clock.
 
-    No message that is really younger than the age, less a step, may expire."""
+    No message may expire more than one step before its age limit."""
     rng, steps = Random(seed), Aging()
     true, put = NOON, list[int]()
     while true < NOON + 36 * HOUR:
@@ -347,7 +347,7 @@ def random_stamps(seed: int) -> None:
         assert first <= bisect_right(put, true - DAY + STEP)
         if rng.random() < 0.2:
             steps.machine = Machine.restore(list(steps.machine.state()))
-    for _ in range(200):  # correct from now on: old messages expire
+    for _ in range(200):  # all clocks are correct from now on, so old messages expire
         true += STEP - SECOND
         steps.tick(true)
     assert steps.dispute == "NONE"
@@ -356,6 +356,6 @@ def random_stamps(seed: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
-def test_wrong_clocks_of_some_leaders_expire_nothing_early(seed: int) -> None:
+def test_wrong_clocks_of_some_leaders_expire_no_message_early(seed: int) -> None:
     """SVC-9"""
     random_stamps(seed)

@@ -1,4 +1,4 @@
-"""SVC-3: the position and the credit of a reader."""
+"""SVC-3: a flow tracks the next offset and the credit of a reader."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def left(found: Flow) -> tuple[int, int, int, int]:
     return found.next, found.messages_left, found.bytes_left, found.window.outstanding
 
 
-def test_new_flow_may_send_nothing() -> None:
+def test_new_flow_has_no_credit() -> None:
     """SVC-3"""
     assert left(flow()) == (-1, 0, 0, 0)
 
 
-def test_sent_messages_use_credit_and_arrived_ones_return_it() -> None:
+def test_sent_messages_use_credit_until_they_arrive() -> None:
     """SVC-3"""
     found = flow()
     found.renew(10, 8, 100)
@@ -52,8 +52,8 @@ def test_sent_messages_use_credit_and_arrived_ones_return_it() -> None:
 
 
 @pytest.mark.parametrize("offset", [9, 10, 16])
-def test_reader_that_jumps_resets_its_flow(offset: int) -> None:
-    """SVC-3: also if it repeats its offset, because nothing arrived."""
+def test_fetch_at_another_offset_resets_the_flow(offset: int) -> None:
+    """SVC-3: a fetch at the same offset also resets it, because no message arrived."""
     found = flow()
     found.renew(10, 8, 100)
     found.sent(15, 20)
@@ -90,7 +90,7 @@ def test_credit_is_soon_renewed_when_half_of_it_is_used() -> None:
     ]
 
 
-def test_dropped_flow_is_found_nowhere() -> None:
+def test_dropped_flow_is_removed_from_all_indexes() -> None:
     """SVC-3"""
     flows, windows = Flows(), (Window(), Window())
     one, two = flow(windows[0]), flow(windows[0], subscription="other")
@@ -121,7 +121,7 @@ def test_dropped_flow_is_found_nowhere() -> None:
     assert (flows._by_topic, flows._by_client) == ({"u": {"s": three}}, {BOB: {three: None}})
 
 
-def test_only_the_attached_incarnation_may_read() -> None:
+def test_only_the_attached_reader_may_read() -> None:
     """SVC-8"""
     steps = Steps()
     steps.subscribe()
@@ -142,7 +142,7 @@ def test_only_the_attached_incarnation_may_read() -> None:
     assert readable_subscription(machine, "t", "s", second + 1) == Fenced(second + 1)
 
 
-def test_topic_of_another_group_is_not_read_here() -> None:
+def test_read_of_a_topic_of_another_group_gets_not_here() -> None:
     """REP-6"""
     steps = Steps()
     steps.apply(Found("g", first=False))

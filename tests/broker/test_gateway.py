@@ -1,4 +1,4 @@
-"""The gateway: calls, limits and views."""
+"""The gateway executes calls, enforces limits and shows topics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bare() -> Gateway:
     return Gateway(ME, rng, service=service)
 
 
-def test_call_is_executed_and_answered_by_its_id() -> None:
+def test_call_is_executed_and_answered_with_its_id() -> None:
     gateway = bare()
     command = do.DeleteTopic("topic", 0)
     gateway.receive(ANN, Call(5, command))
@@ -71,7 +71,7 @@ def test_late_copy_of_a_call_gets_the_same_answer() -> None:
     assert gateway.drain() == [Send(ANN, Answer(5, PolicySet(already=False)))]
 
 
-def test_only_the_last_answers_to_a_client_are_kept() -> None:
+def test_gateway_keeps_only_the_latest_answers_to_a_client() -> None:
     gateway = bare()
     for id in range(1, ANSWERED_MAX + 2):
         gateway.receive(ANN, Call(id, do.DeleteTopic("topic", 0)))
@@ -84,7 +84,7 @@ def test_only_the_last_answers_to_a_client_are_kept() -> None:
 
 
 def test_repeated_call_after_not_here_is_executed() -> None:
-    """REP-6: the topic may have come back."""
+    """REP-6: the topic may have moved back."""
     gateway = bare()
     for token in (1, 2):
         gateway.receive(ANN, Call(5, do.DeleteTopic("topic", 0)))
@@ -118,13 +118,13 @@ def test_reconnected_client_gets_no_stale_answers() -> None:
     assert gateway.drain() == [Send(ANN, Answer(1, errors.NoSuchTopic("new")))]
 
 
-def test_pump_messages_of_other_nodes_are_ignored() -> None:
+def test_gateway_ignores_pump_messages_of_other_nodes() -> None:
     gateway = bare()
     gateway.receive(ANN, Pump())
     assert gateway.drain() == []
 
 
-def test_nothing_is_answered_before_it_is_on_disk() -> None:
+def test_call_is_not_answered_before_its_command_is_on_disk() -> None:
     """SVC-10"""
     desk = Desk()
     epoch = producing(desk)
@@ -141,8 +141,8 @@ def test_nothing_is_answered_before_it_is_on_disk() -> None:
     assert desk.took(BOB) == [Answer(7, Appended(0, 1, kept=False))]
 
 
-def test_repeated_put_adds_nothing_and_a_gap_is_reported() -> None:
-    """SVC-2: deduplication and the resend request."""
+def test_repeated_put_is_not_appended_and_a_gap_is_reported() -> None:
+    """SVC-2: the producer then resends from the gap."""
     desk = Desk()
     reading(desk)
     epoch = producing(desk)
@@ -153,7 +153,7 @@ def test_repeated_put_adds_nothing_and_a_gap_is_reported() -> None:
     assert desk.call(BOB, put(epoch, 1, b"b", b"c")) == Appended(2, 1, kept=True)
 
 
-def test_command_gets_the_time_of_the_node() -> None:
+def test_node_replaces_the_time_of_a_command() -> None:
     desk = Desk(service={"epoch_us": 1_000_000})
     desk.now = 2.5
     desk.call(ANN, do.CreateTopic("topic", at=99))
@@ -170,7 +170,9 @@ def test_command_gets_the_time_of_the_node() -> None:
         (do.Put("t", "p", 1, 0, 1, 9, 0, packed(b"a")[:-1] + b"?"), "checksum"),
     ],
 )
-def test_batch_that_differs_from_its_declaration_is_refused(command: do.Command, fact: str) -> None:
+def test_batch_that_does_not_match_its_declaration_is_refused(
+    command: do.Command, fact: str
+) -> None:
     desk = Desk()
     before = desk.journal.log.last
     refusal = desk.call(ANN, command)
@@ -197,13 +199,13 @@ def test_calls_above_a_limit_are_refused_without_effect() -> None:
     assert desk.send(BOB, Call(4, do.DeleteTopic("x", 0))) == [
         Answer(4, errors.Overloaded("calls of one client"))
     ]
-    assert desk.send(ANN, Call(1, do.DeleteTopic("x", 0))) == [], "others are not concerned"
+    assert desk.send(ANN, Call(1, do.DeleteTopic("x", 0))) == [], "other clients are not affected"
     desk.sync()
     assert [type(each) for each in desk.took(BOB)] == [Answer, Answer]
     assert desk.call(BOB, put(epoch, 1, bytes(120)), id=2) == Appended(1, 1, kept=False)
 
 
-def test_large_batch_passes_if_it_is_the_only_call() -> None:
+def test_large_batch_is_accepted_if_no_other_call_is_in_flight() -> None:
     desk = Desk(gateway={"budget": Budget(bytes=10)})
     epoch = producing(desk)
     assert desk.call(BOB, put(epoch, 0, bytes(100))) == Appended(0, 1, kept=False)
@@ -230,7 +232,7 @@ def test_nearly_full_disk_refuses_puts_but_accepts_acks() -> None:
     assert desk.call(BOB, put(producer, sequence, b"x")) == Appended(sequence, 1, kept=True)
 
 
-def test_subscribing_again_is_answered_already() -> None:
+def test_repeated_subscribe_gets_already() -> None:
     """SVC-6"""
     desk = Desk()
     command = do.Subscribe("topic", "sub", do.FromNew(), 0)
@@ -255,7 +257,7 @@ def test_look_lists_topics_in_pages() -> None:
 
 
 def test_moving_topics_are_listed_until_they_have_moved() -> None:
-    """REP-6: a list of all topics of a ring must include moving ones."""
+    """REP-6: a list of all topics of a ring must include moving topics."""
     desk = Desk()
     for name in ("b", "a"):
         desk.call(ANN, do.CreateTopic(name, 0))
@@ -308,7 +310,7 @@ def test_client_is_watched_once() -> None:
 
 
 def test_node_that_stops_leading_redirects_its_clients() -> None:
-    """REP-5: it drops calls in flight, and clients repeat them."""
+    """REP-5: the node drops calls in flight, and clients repeat them."""
     gateway = bare()
     gateway.receive(ANN, Call(1, do.CreateTopic("topic", 0)))
     gateway.drain()
@@ -322,8 +324,8 @@ def test_node_that_stops_leading_redirects_its_clients() -> None:
 
 
 @pytest.mark.parametrize("kind", ["foreign", "garbage"])
-def test_batch_that_no_reader_could_open_is_refused(kind: str) -> None:
-    """SEC-3: it was appended, and stopped all readers of the topic."""
+def test_batch_that_no_reader_could_read_is_refused(kind: str) -> None:
+    """SEC-3: such a batch was once stored, and stopped all readers of the topic."""
     desk = Desk()
     epoch = producing(desk)
     if kind == "foreign":

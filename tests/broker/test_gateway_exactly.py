@@ -83,7 +83,7 @@ def test_gateway_has_these_default_limits() -> None:
 
 
 def test_batch_at_the_limit_is_accepted() -> None:
-    """SVC-7: a larger one is refused before it is executed."""
+    """SVC-7: a larger batch is refused before it is executed."""
     size = len(packed(b"x"))
     for limit, taken in ((size, True), (size - 1, False)):
         gateway = bare(Limits(batch_bytes_max=limit))
@@ -94,7 +94,7 @@ def test_batch_at_the_limit_is_accepted() -> None:
 
 
 def test_bytes_of_concurrent_calls_are_limited() -> None:
-    """SVC-7: calls without messages hold none."""
+    """SVC-7: calls without messages use no bytes."""
     size = len(packed(b"x"))
     gateway = bare(budget=Budget(bytes=2 * size))
     gateway.receive(ANN, Call(1, DELETE))
@@ -106,8 +106,8 @@ def test_bytes_of_concurrent_calls_are_limited() -> None:
     assert (gateway._clients[ANN].bytes, gateway.refused) == (2 * size, 1)
 
 
-def test_disk_is_full_below_the_reserved_space() -> None:
-    """SVC-7: parts that were staged before are still answered."""
+def test_disk_counts_as_full_below_the_reserved_space() -> None:
+    """SVC-7: a repeated stage of a staged part is still answered."""
     gateway = bare(free_disk_bytes_min=100)
     for space, full in ((100, False), (99, True)):
         gateway.free_disk_bytes = lambda space=space: space
@@ -126,7 +126,7 @@ def test_disk_is_full_below_the_reserved_space() -> None:
     ]
 
 
-def test_view_has_at_least_one_topic_and_a_flag_for_more() -> None:
+def test_view_shows_at_least_one_topic_and_whether_more_exist() -> None:
     """SVC-1"""
     assert gateway_module.LOOK_MAX == 100
     gateway = bare()
@@ -156,15 +156,15 @@ def test_lag_counts_only_kept_messages() -> None:
 # -- calls --
 
 
-def test_answer_for_another_layer_is_left_alone() -> None:
+def test_result_for_another_layer_is_ignored() -> None:
     """SVC-1"""
     gateway = bare()
     gateway.observe(Executed(99, TopicDeleted(already=True)))
     assert gateway.drain() == []
 
 
-def test_answers_are_kept_except_for_puts() -> None:
-    """SVC-2: a repeated put is recognised by its sequence."""
+def test_answers_to_puts_are_not_kept() -> None:
+    """SVC-2: a repeated put is recognized by its sequence."""
     assert gateway_module.ANSWERED_MAX == 1000
     gateway = bare()
     for id, command in ((1, DELETE), (2, put(1, 0, b"x"))):
@@ -211,7 +211,7 @@ def test_calls_in_flight_are_dropped_when_another_node_leads() -> None:
 
 
 def test_flow_continues_when_the_lease_is_renewed() -> None:
-    """REP-5: without one nothing is delivered."""
+    """REP-5: no message is delivered without a lease."""
     gateway, epoch = flowing()
     lease(gateway, lease_queue=False)
     flow = gateway._flow(ANN, fetch(epoch, 0))
@@ -246,7 +246,7 @@ def test_flow_at_the_end_of_the_topic_waits() -> None:
     ("messages", "size", "delivered"),
     [(0, 1000, []), (-5, 1000, []), (1, 0, []), (1, -5, []), (1, 1, [2])],
 )
-def test_flow_without_credit_delivers_nothing(
+def test_flow_without_credit_delivers_no_messages(
     messages: int, size: int, delivered: list[int]
 ) -> None:
     """SVC-3: not even a report of dropped messages."""
@@ -260,7 +260,7 @@ def test_flow_without_credit_delivers_nothing(
         assert (flow.messages_left, flow.bytes_left) == (max(messages, 0), max(size, 0))
 
 
-def test_window_with_one_byte_of_space_takes_one_batch() -> None:
+def test_window_with_one_free_byte_accepts_one_batch() -> None:
     """SVC-3"""
     size = len(packed(b"a"))
     for window, delivered in ((size, [0]), (size + 1, [0, 1])):
@@ -319,7 +319,7 @@ def test_flow_waits_for_a_batch_from_another_replica(
 
 
 def test_flow_ends_at_a_batch_that_no_replica_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SVC-10: the reader gets the offset and may skip it."""
+    """SVC-10: the error names the offset, and the reader may skip it."""
     gateway, epoch = flowing()
     damage = Corrupt("0001.log", 17, 2, 2, "checksum")
     monkeypatch.setattr(gateway._service, "stored_batch", unreadable(damage))

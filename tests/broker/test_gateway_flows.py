@@ -1,4 +1,4 @@
-"""The gateway sends decided messages in order, within credit, to permitted readers."""
+"""The gateway sends decided messages to permitted readers, in order and within their credit."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_stored_messages_are_delivered_with_their_producer() -> None:
     ]
 
 
-def test_waiting_reader_gets_a_message_as_soon_as_it_is_decided() -> None:
+def test_waiting_reader_gets_a_message_once_it_is_decided() -> None:
     """SVC-4"""
     desk = Desk()
     epoch = reading(desk)
@@ -85,10 +85,12 @@ def test_deliveries_stay_within_the_credit() -> None:
     assert desk.send(ANN, fetch(epoch, 5, messages=0)) == []
     size = len(packed(b"a"))
     assert values(desk.send(ANN, fetch(epoch, 5, size=2 * size))) == LETTERS[5:7]
-    assert values(desk.send(ANN, fetch(epoch, 7, size=1))) == LETTERS[7:8], "one, whatever its size"
+    assert values(desk.send(ANN, fetch(epoch, 7, size=1))) == LETTERS[7:8], (
+        "one batch, whatever its size"
+    )
 
 
-def test_part_of_a_batch_is_delivered_for_small_credit() -> None:
+def test_small_credit_delivers_part_of_a_batch() -> None:
     desk = Desk()
     epoch = reading(desk)
     desk.call(BOB, put(producing(desk), 0, *LETTERS))
@@ -101,11 +103,13 @@ def test_batch_that_exceeds_the_remaining_credit_is_sent_with_the_next_fetch() -
     producer = producing(desk)
     for sequence in (0, 3, 6):
         desk.call(BOB, put(producer, sequence, *LETTERS[sequence : sequence + 3]))
-    assert values(desk.send(ANN, fetch(epoch, 0, messages=5))) == LETTERS[:3], "2 of 5 are left"
+    assert values(desk.send(ANN, fetch(epoch, 0, messages=5))) == LETTERS[:3], (
+        "a credit of 2 is left"
+    )
     assert values(desk.send(ANN, fetch(epoch, 3, messages=6))) == LETTERS[3:9]
 
 
-def test_batch_is_cut_to_use_more_than_half_of_the_credit() -> None:
+def test_batch_is_split_to_use_more_than_half_of_the_credit() -> None:
     """A reader that got less might not send another Fetch."""
     desk = Desk()
     epoch = reading(desk)
@@ -116,7 +120,7 @@ def test_batch_is_cut_to_use_more_than_half_of_the_credit() -> None:
 
 
 def test_reader_of_dropped_messages_gets_the_remaining_part_of_a_batch() -> None:
-    """Nothing is in flight that would cause another Fetch, and no message may be skipped."""
+    """No message is in flight that would cause another Fetch, and none may be skipped."""
     desk = Desk()
     epoch = reading(desk)
     producer = producing(desk)
@@ -129,15 +133,15 @@ def test_reader_of_dropped_messages_gets_the_remaining_part_of_a_batch() -> None
     assert values(desk.send(ANN, fetch(epoch, 0, ack=3, messages=2))) == LETTERS[3:5]
 
 
-def test_renewed_credit_resends_nothing_in_flight() -> None:
+def test_renewed_credit_resends_no_messages_in_flight() -> None:
     desk, epoch = filled()
     assert values(desk.send(ANN, fetch(epoch, 0, messages=6))) == LETTERS[:6]
     assert values(desk.send(ANN, fetch(epoch, 4, messages=6))) == LETTERS[6:10]
 
 
 @pytest.mark.parametrize("offset", [4, 2])
-def test_same_or_earlier_offset_resends(offset: int) -> None:
-    """SVC-3: a lost message is sent again unchanged."""
+def test_fetch_at_the_same_or_an_earlier_offset_resends(offset: int) -> None:
+    """SVC-3: a lost message is resent unchanged."""
     desk, epoch = filled()
     desk.send(ANN, fetch(epoch, 4, messages=3))
     assert values(desk.send(ANN, fetch(epoch, offset, messages=2))) == LETTERS[offset : offset + 2]
@@ -159,7 +163,7 @@ def test_slow_client_does_not_delay_other_clients() -> None:
     producer = producing(desk, BOB, "other")
     assert values(desk.send(ANN, fetch(epoch, 0))) == LETTERS[:4]
     desk.call(BOB, put(producer, 0, b"x", topic="other"))
-    assert desk.send(ANN, fetch(other, 0, topic="other")) == [], "its window is full"
+    assert desk.send(ANN, fetch(other, 0, topic="other")) == [], "the window of the client is full"
     desk.call(BOB, do.Subscribe("topic", "bob", do.FromEarliest(), 0))
     desk.call(BOB, do.Seek("topic", "bob", do.FromEarliest(), 0, "t"))
     bob = desk.call(BOB, do.Attach("topic", "bob", "inc-1")).epoch
@@ -171,7 +175,7 @@ def test_slow_client_does_not_delay_other_clients() -> None:
     assert "other" in [each.topic for each in got if isinstance(each, Delivery)]
 
 
-def test_acks_in_fetches_share_a_slot_of_the_log() -> None:
+def test_acks_in_several_fetches_share_one_slot() -> None:
     """SVC-9: acknowledged messages are dropped."""
     desk, epoch = filled()
     last = desk.journal.log.last
@@ -183,7 +187,7 @@ def test_acks_in_fetches_share_a_slot_of_the_log() -> None:
     assert desk.journal.log.last == last + 1
 
 
-def test_repeated_ack_is_not_written() -> None:
+def test_repeated_or_invalid_ack_is_not_written() -> None:
     desk, epoch = filled()
     last = desk.journal.log.last
     desk.send(ANN, fetch(epoch, 0, ack=0))
@@ -211,10 +215,10 @@ def test_many_acks_are_flushed_without_delay() -> None:
         (do.DeleteTopic("topic", 0), errors.NoSuchTopic),
     ],
 )
-def test_flow_ends_with_its_epoch_and_the_reason(
+def test_ended_flow_reports_its_epoch_and_the_reason(
     command: do.Command, why: type[errors.Refusal]
 ) -> None:
-    """SVC-8: the newer incarnation takes over, and the older gets a clear error."""
+    """SVC-8: a newer reader takes over, and the older reader gets a clear error."""
     desk, epoch = filled(3)
     desk.send(ANN, fetch(epoch, 0))
     desk.call(BOB, command)
@@ -227,16 +231,16 @@ def test_flow_ends_with_its_epoch_and_the_reason(
     assert type(ended.why) is why
 
 
-def test_old_epoch_gets_no_deliveries() -> None:
+def test_reader_with_an_old_epoch_gets_no_deliveries() -> None:
     desk, old = filled(3)
     new = desk.call(ANN, do.Attach("topic", "sub", "inc-2")).epoch
     (ended,) = desk.send(ANN, fetch(old, 0, ack=3))
     assert ended == FlowEnded("topic", "sub", old, errors.Fenced(new))
     desk.pass_time(1.0)
-    assert desk.service.machine.bounds("topic") == (0, 3), "nor is its ack taken"
+    assert desk.service.machine.bounds("topic") == (0, 3), "its ack is ignored"
     (delivery,) = desk.send(ANN, fetch(new, 0))
     assert isinstance(delivery, Delivery)
-    assert delivery.suspect_below == 3, "the older reader may have got these"
+    assert delivery.suspect_below == 3, "the older reader may have received these"
 
 
 def test_detached_reader_gets_no_deliveries() -> None:
@@ -246,7 +250,7 @@ def test_detached_reader_gets_no_deliveries() -> None:
     assert ended == FlowEnded("topic", "sub", epoch, errors.Fenced(epoch))
 
 
-def test_later_connection_of_a_reader_continues() -> None:
+def test_later_connection_of_a_reader_takes_over_its_flow() -> None:
     desk, epoch = filled(3)
     desk.send(ANN, fetch(epoch, 0))
     assert values(desk.send(BOB, fetch(epoch, 2))) == LETTERS[2:3]
@@ -254,14 +258,14 @@ def test_later_connection_of_a_reader_continues() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 4])
-def test_fetch_of_a_missing_topic_ends_the_flow(offset: int) -> None:
+def test_fetch_of_an_offset_out_of_range_ends_the_flow(offset: int) -> None:
     desk, epoch = filled(3)
     (ended,) = desk.send(ANN, fetch(epoch, offset))
     assert ended == FlowEnded("topic", "sub", epoch, errors.OutOfRange(3))
 
 
 def test_disconnected_client_loses_only_its_flows() -> None:
-    """SVC-4, SVC-11: it continues at its cursor."""
+    """SVC-4, SVC-11: a reconnected client continues at its cursor."""
     desk, epoch = filled(3)
     desk.send(ANN, fetch(epoch, 0, messages=1))
     desk.leave(ANN)
@@ -287,7 +291,7 @@ def test_restarted_node_reads_messages_from_disk() -> None:
     assert values(desk.send(ANN, fetch(epoch, 0))) == LETTERS
 
 
-def test_reader_sees_that_messages_were_dropped_unread() -> None:
+def test_reader_continues_after_dropped_unread_messages() -> None:
     desk, epoch = filled()
     policy = Policy(bytes_max=2 * len(packed(b"a")), drop_unread=True)
     desk.call(BOB, do.SetPolicy("topic", 0, policy))
@@ -308,7 +312,7 @@ def test_loss_of_all_unread_messages_is_reported_again_on_request() -> None:
     assert desk.send(ANN, fetch(epoch, 1)) == [gone]
 
 
-def test_staged_messages_have_the_sequence_of_their_publish() -> None:
+def test_staged_messages_get_their_sequence_when_published() -> None:
     desk = Desk()
     epoch = reading(desk)
     desk.send(ANN, fetch(epoch, 0))
@@ -323,8 +327,8 @@ def test_staged_messages_have_the_sequence_of_their_publish() -> None:
     assert [(each.producer, each.sequence) for each in chunks] == [("source", 0), ("source", 1)]
 
 
-def test_batch_that_the_disk_cannot_read_ends_the_flow_and_not_the_node() -> None:
-    """SVC-10: no other replica has it, so the reader gets an error with the offset."""
+def test_unreadable_batch_ends_the_flow_but_not_the_node() -> None:
+    """SVC-10: no other replica has the batch, so the reader gets an error with the offset."""
     desk = Desk(service={"recent_bytes": 0})
     epoch, producer = reading(desk), producing(desk)
     desk.call(BOB, put(producer, 0, b"first" * 1000))

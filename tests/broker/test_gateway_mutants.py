@@ -1,4 +1,4 @@
-"""Tests notice each removed rule of the gateway."""
+"""A test fails if any rule of the gateway is removed."""
 
 from __future__ import annotations
 
@@ -58,20 +58,20 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         LeaseQueue, "add", "self._questions[client, question] = None", "pass",
     ),
     "read waits at a deposed leader": (
-        of_each(reads.test_deposed_leader_sends_waiting_reads_to_the_new_one),
+        of_each(reads.test_deposed_leader_redirects_waiting_reads_to_the_new_leader),
         Scanner, "timeout", "self.receive(client, scan)", "self._awaiting_lease.add(client, scan)",
     ),
     "late copy of a call is executed again": (
         exact(calls.test_late_copy_of_a_call_gets_the_same_answer),
         Gateway, "_call", "if id in state.answered:", "if False:",
     ),
-    "lower limit of bytes refuses what is stored": (
+    "lower byte limit refuses a stored put": (
         lowers_a_limit, Gateway, "_answer_to_large", "self._known(command) or ", "",
     ),
-    "lower limit of messages refuses what is stored": (
+    "lower message limit refuses a stored put": (
         lowers_a_limit, Producing, "put", "topic.already(command) or fault", "fault",
     ),
-    "deposed leader refuses what another one has stored": (
+    "deposed leader refuses a put that another leader stored": (
         exact(lowered_limits.test_node_without_a_lease_does_not_refuse_an_oversized_put),
         Gateway, "_answer_to_large", "not self._leased", "False",
     ),
@@ -83,6 +83,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_gateway_mutant_is_noticed(mutant: Mutant) -> None:
+def test_gateway_mutant_is_detected(mutant: Mutant) -> None:
     """REP-5 SVC-10"""
     must_be_noticed(mutant)

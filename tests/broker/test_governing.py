@@ -1,4 +1,4 @@
-"""Any node shows its group. The leader changes it, and refuses harmful changes."""
+"""Any node shows its group. Only the leader changes the group, and refuses harmful changes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Governed(Governor):
 def governor(
     leader: NodeId = A, members: str = "abc", silent: str = "", *, leased: bool = True
 ) -> Governed:
-    """Return the governor of node a; with `leased`, it has a lease whenever it leads."""
+    """Return the governor of node a. With `leased`, the node has a lease whenever it leads."""
     group = Paxos(A, Random(0), incarnation=1)
     if leased:
         group.leader.leads = lambda now: group.status.leader == A  # type: ignore[method-assign]
@@ -131,7 +131,7 @@ def reached(made: Governor, now: float) -> list[tuple[bool, bool | None, float]]
 
 
 def test_follower_reports_only_its_leader_as_reachable() -> None:
-    """REP-2: it gets no messages of other followers."""
+    """REP-2: a follower gets no messages from other followers."""
     made = governor(leader=B)
     made.state.following.heard = made.paxos.last_message[B] = 10.0
     here, there = (False, True, 0.0), (False, True, 1.0)
@@ -139,19 +139,19 @@ def test_follower_reports_only_its_leader_as_reachable() -> None:
 
 
 def test_node_without_a_leader_shows_silent_members() -> None:
-    """REP-2: it does so once an election would have ended."""
+    """REP-2: only after the time of an election."""
     made = governor(leader=NodeId(""))
     made.state.following.heard = made.paxos.last_message[B] = 10.0
     here = (False, True, 0.0)
     assert reached(made, 11.0) == [here, (False, True, 1.0), (False, None, -1.0)]
     assert reached(made, 14.0) == [here, (True, False, 4.0), (True, False, -1.0)]
-    made.state.roster.silent[C] = None  # it sent a message while this node led, and none since
+    made.state.roster.silent[C] = None  # this node suspected C while it led
     assert reached(made, 11.0) == [here, (False, True, 1.0), (True, False, -1.0)]
     made.paxos.last_message[C] = 13.0
     assert reached(made, 14.0) == [here, (True, False, 4.0), (False, True, 1.0)]
 
 
-def test_any_message_of_a_member_ends_its_silence() -> None:
+def test_any_message_of_a_member_updates_its_last_message_time() -> None:
     """REP-2"""
     group = governor(leader=NodeId("")).paxos
     group.now = 7.0
@@ -160,7 +160,7 @@ def test_any_message_of_a_member_ends_its_silence() -> None:
 
 
 def test_strangers_do_not_displace_the_last_message_times_of_members() -> None:
-    """REP-2: messages of a member that joins later count, too."""
+    """REP-2: a message is recorded even if its sender joins later."""
     group = governor(leader=NodeId("")).paxos
     group.receive(B, Canvass(1, 0))
     for number in range(SENDERS_MAX + 10):
@@ -182,13 +182,13 @@ def test_group_has_a_quorum_while_a_leader_sends_messages() -> None:
     assert not has_quorum(group, 10.0)
 
 
-def test_roles_have_names() -> None:
+def test_node_reports_its_role_in_the_group() -> None:
     assert role_of(governor().group) == "leader"
     assert role_of(governor(leader=B).group) == "replica"
     assert role_of(governor(leader=B, members="bc").group) == "joining"
 
 
-def test_node_that_does_not_lead_redirects() -> None:
+def test_follower_redirects_a_change_to_the_leader() -> None:
     change = Govern(7, HandOver(B))
     assert answered(governor(leader=B), change) == Elsewhere("b", ("a", "b", "c"))
 
@@ -236,7 +236,7 @@ def test_client_of_a_resigned_leader_is_redirected() -> None:
     assert [each for each in made.drain() if isinstance(each, Send)] == []
 
 
-def test_change_that_already_happened_is_answered_at_once() -> None:
+def test_change_without_effect_is_answered_at_once() -> None:
     for change in (HandOver(A), Change(add=B), Change(remove=D)):
         assert isinstance(answered(governor(), Govern(7, change)), GroupView)
 
@@ -255,7 +255,7 @@ def test_harmful_change_is_refused_with_a_remedy() -> None:
     assert "does not answer" in refused(governor(silent="b"), HandOver(B))
 
 
-def test_no_member_is_removed_while_another_one_offers_itself_without_its_disk() -> None:
+def test_no_member_is_removed_while_another_member_has_lost_its_disk() -> None:
     """REP-4"""
     made = governor()
     made.state.roster.offers[C] = Offered(Member(C, 9), 0, 0.0)
@@ -302,7 +302,7 @@ def test_group_events_are_reported() -> None:
     assert made.elections == 1
 
 
-def test_group_outside_of_a_ring_shows_an_empty_ring() -> None:
+def test_group_outside_a_ring_shows_an_empty_ring() -> None:
     """REP-3"""
     made = governor()
     made.receive(ANN, LookRing(3))
@@ -334,8 +334,8 @@ def test_replica_with_a_damaged_disk_reports_that_it_is_refilled() -> None:
     assert made.drain() == [Emit(News("refilled"))]
 
 
-def test_event_is_reported_before_the_answer() -> None:
-    """REP-4: each change separately."""
+def test_event_is_reported_before_the_change_is_answered() -> None:
+    """REP-4: each change is answered separately."""
     made = governor()
     made.state.roster.offers[D] = Offered(Member(D, 4), 0, 0.0)
     made.receive(ANN, Govern(7, HandOver(B)))
@@ -366,8 +366,8 @@ def test_finished_change_is_answered_when_the_lease_is_renewed() -> None:
     assert made.drain() == [Send(ANN, view_of(made.group, 0.0, 8))]
 
 
-def test_silence_limits_are_exact() -> None:
-    """REP-2: 2.5 and 3 seconds, with a suspicion time of 2."""
+def test_quorum_and_reachability_end_after_exact_times() -> None:
+    """REP-2: after 2.5 and 3 seconds, with a suspicion time of 2 seconds."""
     made = governor(leader=B)
     made.state.following.heard = made.paxos.last_message[C] = 10.0
     assert [has_quorum(made.group, now) for now in (12.5, 12.6)] == [True, False]
@@ -442,8 +442,8 @@ def test_possible_change_is_not_refused() -> None:
         ("abc", Change(remove=C), ""),
     ],
 )
-def test_size_of_a_group_is_checked(members: str, change: Change, why: str) -> None:
-    """SEC-3: a client cannot take the redundancy of a group, or crash it."""
+def test_invalid_group_size_is_refused(members: str, change: Change, why: str) -> None:
+    """SEC-3: a client cannot remove the redundancy of a group, or crash it."""
     group = governor(members="a").group
     made = tuple(Member(NodeId(each), 1) for each in members)
     config = Config(5, made, max(3, len(members)))

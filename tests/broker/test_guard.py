@@ -1,4 +1,4 @@
-"""A node with users refuses what no rule allows, and reveals nothing (SEC-2)."""
+"""A node with users refuses requests that no rule allows, and reveals nothing (SEC-2)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def attached(desk: GuardedDesk) -> int:
     return int(desk.call(ANN, do.Attach("t", "ann", "inc")).epoch)
 
 
-def test_everyone_may_do_everything_without_users() -> None:
+def test_all_requests_are_allowed_without_users() -> None:
     desk = GuardedDesk()
     assert isinstance(desk.call(STRANGER, do.CreateTopic("t", 0)), done.TopicCreated)
     assert isinstance(desk.send(STRANGER, LookAccess(1))[0], AccessView)
@@ -91,8 +91,8 @@ def test_allowed_requests_work_and_others_are_denied(desk: GuardedDesk) -> None:
     ]
 
 
-def test_missing_topic_gets_the_same_refusal_as_an_existing_one(desk: GuardedDesk) -> None:
-    """SEC-2: a refusal does not tell whether a topic exists."""
+def test_missing_topic_gets_the_same_refusal_as_an_existing_topic(desk: GuardedDesk) -> None:
+    """SEC-2: a refusal does not reveal whether a topic exists."""
     desk.call(ROOT, do.CreateTopic("secret", 0))
     for topic in ("secret", "missing", "", "x" * 300):
         assert desk.call(ANN, do.DeleteTopic(topic, 0)) == DENIED
@@ -111,8 +111,8 @@ def test_refused_call_is_not_replicated(desk: GuardedDesk) -> None:
     assert desk.service.machine.registry.last_slot == before
 
 
-def test_names_of_others_are_denied(desk: GuardedDesk) -> None:
-    """SEC-2: a user cannot fence the producer, or take the subscription of another."""
+def test_names_of_other_users_are_denied(desk: GuardedDesk) -> None:
+    """SEC-2: a user cannot fence the producer or take over the subscription of another user."""
     epoch = opened(desk)
     desk.allow("ann", "put", topic="t")
     assert desk.call(ANN, do.OpenProducer("t", "bob", "evil", 0)) == DENIED
@@ -125,7 +125,7 @@ def test_names_of_others_are_denied(desk: GuardedDesk) -> None:
     assert isinstance(desk.call(BOB, do.Attach("t", "ann", "shared")), done.Attached)
 
 
-def test_list_of_topics_has_only_visible_ones(desk: GuardedDesk) -> None:
+def test_list_contains_only_visible_topics(desk: GuardedDesk) -> None:
     for name in ("a", "t", "z"):
         desk.call(ROOT, do.CreateTopic(name, 0))
     desk.allow("bob", "manage", topic="z")
@@ -141,7 +141,7 @@ def test_list_of_topics_has_only_visible_ones(desk: GuardedDesk) -> None:
     assert desk.send(STRANGER, Look(1)) == [Answer(1, DENIED)]
 
 
-def test_limit_of_a_list_counts_visible_topics(desk: GuardedDesk) -> None:
+def test_list_limit_counts_only_visible_topics(desk: GuardedDesk) -> None:
     for name in ("a", "b", "t", "tt"):
         desk.call(ROOT, do.CreateTopic(name, 0))
     desk.allow("ann", "read", topic="tt")
@@ -150,13 +150,13 @@ def test_limit_of_a_list_counts_visible_topics(desk: GuardedDesk) -> None:
     assert ([topic.name for topic in view.topics], view.more) == (["t"], True)
 
 
-def test_scan_needs_read(desk: GuardedDesk) -> None:
+def test_scan_requires_the_read_right(desk: GuardedDesk) -> None:
     opened(desk)
     assert isinstance(desk.send(ANN, Scan(1, "t", do.FromNew()))[0], Scanned)
     assert desk.send(BOB, Scan(1, "t", do.FromNew())) == [Answer(1, DENIED)]
 
 
-def test_acknowledging_needs_ack(desk: GuardedDesk) -> None:
+def test_ack_requires_the_ack_right(desk: GuardedDesk) -> None:
     sequence = opened(desk)
     epoch = attached(desk)
     desk.call(BOB, put(sequence, 0, b"a", b"b"))
@@ -171,7 +171,7 @@ def test_acknowledging_needs_ack(desk: GuardedDesk) -> None:
 
 
 def test_removed_rule_ends_open_flows(desk: GuardedDesk) -> None:
-    """SEC-2: credit that a reader had before is worth nothing after."""
+    """SEC-2: remaining credit has no effect."""
     sequence, epoch = opened(desk), attached(desk)
     desk.send(ANN, fetch(epoch))
     desk.disallow("ann", "read", topic="t")
@@ -190,7 +190,7 @@ def test_other_flows_survive_a_change_of_rules(desk: GuardedDesk) -> None:
     assert isinstance(desk.took(ANN)[0], Delivery)
 
 
-def test_staged_parts_are_published_only_with_put_on_their_topics(desk: GuardedDesk) -> None:
+def test_publish_requires_the_put_right_on_the_topics_of_its_parts(desk: GuardedDesk) -> None:
     data = packed(b"a")
     stage = do.Stage("bob", 0, "part", "t", 1, len(data), 0, data)
     assert isinstance(desk.call(BOB, stage), done.Staged)
@@ -202,8 +202,8 @@ def test_staged_parts_are_published_only_with_put_on_their_topics(desk: GuardedD
     assert isinstance(desk.call(BOB, publish), done.Published)
 
 
-def test_topic_of_a_publish_does_not_hide_the_topics_of_its_parts(desk: GuardedDesk) -> None:
-    """SEC-2: outside of a ring, a publish may name another topic than its parts."""
+def test_publish_through_another_topic_requires_rights_on_its_parts(desk: GuardedDesk) -> None:
+    """SEC-2: outside a ring, a publish may name a topic other than those of its parts."""
     data = packed(b"a")
     desk.call(BOB, do.Stage("bob", 0, "part", "t", 1, len(data), 0, data))
     desk.allow("ann", name="bob")
@@ -215,8 +215,8 @@ def test_topic_of_a_publish_does_not_hide_the_topics_of_its_parts(desk: GuardedD
 
 
 @pytest.mark.parametrize("name", ["", "ann", "anonymous", "0123456789abcdef"])
-def test_client_without_put_makes_no_source(desk: GuardedDesk, name: str) -> None:
-    """SEC-2 SEC-3: a publish of nothing would fill the table of sources."""
+def test_client_without_the_put_right_creates_no_source(desk: GuardedDesk, name: str) -> None:
+    """SEC-2 SEC-3: otherwise empty publishes could fill the table of sources."""
     slot = desk.service.machine.registry.last_slot
     for command in (
         do.PublishStaged(name, 0, (), 0),
@@ -271,8 +271,8 @@ def test_users_tokens_and_rules_are_listed_in_pages(desk: GuardedDesk) -> None:
 
 
 @pytest.mark.parametrize("first", [2**63 - 1, 2**64 - 1, -1, -(2**63)])
-def test_list_of_access_from_an_extreme_entry_on_is_answered(desk: GuardedDesk, first: int) -> None:
-    """SEC-3: it ended the node."""
+def test_access_list_from_an_extreme_index_is_answered(desk: GuardedDesk, first: int) -> None:
+    """SEC-3: such a request once crashed the node."""
     view: Any = desk.send(ROOT, LookAccess(1, first))[0]
     assert (view.id, view.users) == (1, ("root", "ann", "bob") if first < 0 else ())
     assert view.next == 0
@@ -281,8 +281,8 @@ def test_list_of_access_from_an_extreme_entry_on_is_answered(desk: GuardedDesk, 
 # Leaders.
 
 
-def test_node_that_does_not_lead_redirects_instead_of_refusing(desk: GuardedDesk) -> None:
-    """It may not know the newest rules; the leader checks the request."""
+def test_follower_redirects_a_request_instead_of_refusing_it(desk: GuardedDesk) -> None:
+    """The follower may not know the latest rules. The leader checks the request."""
     desk.service.leader = NodeId("other")
     elsewhere = [Elsewhere("other", (ME,))]
     for message in (
@@ -296,17 +296,17 @@ def test_node_that_does_not_lead_redirects_instead_of_refusing(desk: GuardedDesk
     assert desk.send(STRANGER, LookGroup(1)) == [Answer(1, DENIED)]
 
 
-def test_leader_without_its_lease_drops_what_its_rules_refuse(
+def test_leader_without_a_lease_drops_a_request_that_its_rules_deny(
     desk: GuardedDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next leader may have rules that allow it; the client sends it again."""
+    """The next leader may have rules that allow the request. The client resends it."""
     monkeypatch.setattr(type(desk.service.group), "leads", lambda self, now: False)
     assert desk.send(STRANGER, Call(1, do.DeleteTopic("t", 0))) == []
     assert desk.send(STRANGER, Scan(1, "t", do.FromNew())) == []
     assert not desk.denials
 
 
-def test_reads_that_wait_for_the_lease_are_asked_again_under_new_rules(
+def test_waiting_reads_are_dropped_when_rules_change(
     desk: GuardedDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epoch = attached(desk)
@@ -326,7 +326,7 @@ def test_rules_survive_a_restart(desk: GuardedDesk) -> None:
     assert isinstance(desk.call(BOB, do.OpenProducer("t", "bob", "inc", 0)), done.Opened)
 
 
-def test_administrative_acts_are_reported_by_the_node_that_executes_them(
+def test_executed_administrative_requests_are_reported(
     desk: GuardedDesk,
 ) -> None:
     """SEC-4"""
@@ -352,7 +352,7 @@ def test_administrative_acts_are_reported_by_the_node_that_executes_them(
     assert {(each.client, each.principal) for each in desk.acts} == {(ROOT, "root")}
 
 
-def test_acts_without_users_are_reported_only_if_wanted() -> None:
+def test_administrative_requests_without_users_are_reported_only_if_enabled() -> None:
     """SEC-4"""
     desk = GuardedDesk()
     desk.call(STRANGER, do.CreateTopic("t", 0))

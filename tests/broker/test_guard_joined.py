@@ -55,7 +55,7 @@ class Joined:
 
 @pytest.mark.parametrize("audits_open", [False, True])
 @pytest.mark.parametrize("request_", ADMINISTRATIVE, ids=lambda each: type(each).__name__)
-def test_joined_process_answers_administrative_requests_when_it_knows_the_rules(
+def test_joined_process_accepts_administrative_requests_once_it_knows_the_rules(
     request_: Value, audits_open: bool
 ) -> None:
     process = Joined()
@@ -73,7 +73,7 @@ def test_joined_process_serves_other_requests_at_once() -> None:
     assert process.reported == []
 
 
-def test_joined_process_applies_rules_as_soon_as_it_has_them() -> None:
+def test_joined_process_applies_rules_as_soon_as_it_gets_them() -> None:
     process = Joined()
     process.access = SECURED
     assert process.guard(STRANGER, LeaveRing(7)) == (Answer(7, Denied()),)
@@ -96,7 +96,7 @@ def test_empty_group_of_a_ring_refuses_administrative_requests() -> None:
     assert isinstance(view, GroupView)
 
 
-def test_group_that_has_got_topics_and_no_users_accepts_administrative_requests() -> None:
+def test_group_with_topics_and_no_users_accepts_administrative_requests() -> None:
     desk, position = JoinedDesk(), key_of("g-1")
     registry = desk.service.machine.registry
     registry.holdings = Holdings("g-1", None)

@@ -18,7 +18,7 @@ DAY = 86_400 * 1_000_000
 
 
 class Days(Steps):
-    """Lets measured time pass."""
+    """A machine whose leader measures the elapsed time."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         super().__init__(limits)
@@ -58,7 +58,7 @@ def test_producer_that_opens_or_puts_is_not_idle() -> None:
     assert steps.put(second, 0, producer="q") == Appended(10, 1, kept=True)
 
 
-def test_topic_with_a_subscription_stays_without_its_producers() -> None:
+def test_topic_with_a_subscription_survives_its_idle_producers() -> None:
     """SVC-5 SVC-9"""
     steps = Days()
     steps.subscribe()
@@ -70,8 +70,8 @@ def test_topic_with_a_subscription_stays_without_its_producers() -> None:
     assert steps.put(epoch, 1) == errors.Unopened("t", "p")
 
 
-def test_client_notices_that_its_record_was_deleted() -> None:
-    """SVC-2: its sequences count from 0 again."""
+def test_reopened_producer_gets_a_new_record_number_after_deletion() -> None:
+    """SVC-2: its sequence restarts at 0, and the client must notice that."""
     steps = Days()
     steps.subscribe()
     opened = steps.apply(do.OpenProducer("t", "p", "inc-1", steps.now))
@@ -102,7 +102,7 @@ def test_record_of_an_idle_source_is_deleted_with_its_producers() -> None:
 
 
 def test_source_that_stages_or_publishes_is_not_idle() -> None:
-    """PIPE-2: repeated commands count. All topics drop the source at once."""
+    """PIPE-2: repeated commands count as use in all topics of the source."""
     steps = Days()
     steps.stage(0, "a")
     steps.stage(0, "b", topic="u")
@@ -139,7 +139,7 @@ def test_idle_source_on_a_ring_is_deleted_with_its_only_topic() -> None:
     assert steps.topics() == {"t": ["query"]}
 
 
-def test_sources_of_an_older_log_are_idle_from_when_the_limit_is_set() -> None:
+def test_idle_time_of_older_sources_starts_when_the_limit_is_set() -> None:
     """PIPE-2 SVC-9"""
     steps = Days(replace(LIMITS, source_idle_us=0))
     steps.stage(0, "part")
@@ -153,7 +153,7 @@ def test_sources_of_an_older_log_are_idle_from_when_the_limit_is_set() -> None:
     assert steps.topics() == {}
 
 
-def test_clock_that_comes_back_leaves_no_source_young() -> None:
+def test_corrected_clock_does_not_extend_the_life_of_an_idle_source() -> None:
     """SVC-9: it was used at a time in the future."""
     steps = Days()
     right = steps.now
@@ -166,7 +166,7 @@ def test_clock_that_comes_back_leaves_no_source_young() -> None:
     assert steps.topics() == {}
 
 
-def test_records_of_an_older_log_are_idle_from_when_the_limit_is_set() -> None:
+def test_idle_time_of_older_producers_starts_when_the_limit_is_set() -> None:
     """SVC-9"""
     steps = Days(Limits())
     opened = steps.apply(do.OpenProducer("t", "p", "inc-1", steps.now))
@@ -185,7 +185,7 @@ def test_records_of_an_older_log_are_idle_from_when_the_limit_is_set() -> None:
     assert steps.topics() == {}
 
 
-def test_clock_that_comes_back_makes_no_producer_idle() -> None:
+def test_corrected_clock_does_not_extend_the_life_of_an_idle_producer() -> None:
     """SVC-9: it was used at a time in the future."""
     steps = Days()
     epoch = steps.open()

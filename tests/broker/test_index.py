@@ -1,4 +1,4 @@
-"""SVC-9: the slots of a topic's messages, and those that are still needed."""
+"""SVC-9: the index of the messages of a topic, and the slots that are still needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def live_slots(*added: int) -> LiveSlots:
 
 
 def columns(found: LiveSlots) -> tuple[list[int], bytes, int, int]:
-    """Return the rows, their live flags, the head and the number of dead rows."""
+    """Return the slots, their live flags, the head and the number of dead rows."""
     return list(found._slots), bytes(found._alive), found._head, found._dead
 
 
@@ -38,7 +38,7 @@ def filled(*entries: tuple[int, int, int], start: int = 0) -> Index:
 # -- live slots --
 
 
-def test_lowest_slot_is_the_first_live_one() -> None:
+def test_lowest_slot_is_the_first_live_slot() -> None:
     """SVC-9"""
     found = live_slots(3, 5, 8, 9)
     assert (found.lowest(), len(found), found.below(9), found.below(10)) == (3, 4, 3, 4)
@@ -54,7 +54,7 @@ def test_lowest_slot_is_the_first_live_one() -> None:
 
 
 def test_head_moves_to_the_next_live_row() -> None:
-    """SVC-9: it is directly after the dropped one."""
+    """SVC-9: the next live row directly follows the dropped row."""
     found = live_slots(3, 5)
     found.drop(3)
     assert columns(found) == ([3, 5], b"\0\1", 1, 1)
@@ -86,7 +86,7 @@ def test_rows_are_compacted_when_more_than_half_are_dead(
     assert columns(found) == (list(range(6)), bytes(6), 6, 6)  # too few to compact
 
 
-def test_column_of_slots_is_restored() -> None:
+def test_restored_slots_are_appended_as_live() -> None:
     """SVC-9"""
     found = live_slots(1)
     found.extend(array("Q", [4, 6]))
@@ -104,7 +104,7 @@ def test_new_index_is_empty() -> None:
     assert list(index.entries(0)) == []
 
 
-def test_entries_are_whole_batches() -> None:
+def test_index_returns_entries_of_whole_batches() -> None:
     """REP-6"""
     index = filled((3, 2, 10), (5, 3, 20), (9, 1, 30))
     rows = [
@@ -153,7 +153,7 @@ def test_batch_is_dropped_with_its_last_message() -> None:
 def test_index_is_compacted_when_more_than_half_of_its_rows_are_gone(
     monkeypatch: pytest.MonkeyPatch, entries: int, dropped: int, left: int
 ) -> None:
-    """SVC-9: and if more than `COMPACT_MIN` rows are gone."""
+    """SVC-9: and only if more than `COMPACT_MIN` rows are gone."""
     assert index_module.COMPACT_MIN == 64
     monkeypatch.setattr(index_module, "COMPACT_MIN", 4)
     index = filled(*[(slot, 1, 10) for slot in range(entries)])
@@ -163,8 +163,8 @@ def test_index_is_compacted_when_more_than_half_of_its_rows_are_gone(
     assert [each.offset for each in index.entries(0)] == list(range(dropped, entries))
 
 
-def test_slots_out_of_order_are_all_checked() -> None:
-    """SVC-9: a carried batch has a higher slot than younger ones."""
+def test_all_slots_are_checked_if_they_are_out_of_order() -> None:
+    """SVC-9: a carried batch has a higher slot than newer batches."""
     index = filled((3, 1, 10), (5, 1, 10), (9, 1, 10))
     assert index.move(0, 3, 12)
     assert (index.summary()[3], [each.slot for each in index.before(10)]) == (False, [5, 9])
@@ -174,10 +174,10 @@ def test_slots_out_of_order_are_all_checked() -> None:
     assert index.summary()[3]  # in order again
 
 
-def test_order_is_known_again_after_all_rows_are_dropped(
+def test_compaction_does_not_mark_disordered_slots_as_ordered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """SVC-9: not while any row is left."""
+    """SVC-9: slots count as ordered again only after all rows are dropped."""
     monkeypatch.setattr(index_module, "COMPACT_MIN", 1)
     ordered = filled((3, 1, 10), (5, 1, 10), (9, 1, 10))
     ordered.drop_below(2)
@@ -191,7 +191,7 @@ def test_entry_moves_only_from_its_current_slot() -> None:
     """SVC-9"""
     index = filled((3, 2, 10), (5, 3, 20))
     assert not index.move(-1, 3, 9)
-    assert not index.move(1, 5, 9)  # in the middle of the first
+    assert not index.move(1, 5, 9)  # in the middle of the first batch
     assert not index.move(0, 5, 9)
     assert not index.move(5, 5, 9)
     assert [each.slot for each in index.entries(0)] == [3, 5]
@@ -203,14 +203,14 @@ def test_entry_moves_only_from_its_current_slot() -> None:
     assert lone.summary()[3]
 
 
-def test_extent_ends_at_its_batch_or_inside_it() -> None:
+def test_index_tells_whether_an_extent_ends_at_its_batch() -> None:
     """SVC-3"""
     index = filled((3, 2, 10), (5, 3, 20))
     assert [index.ends(Extent(3, 0, count, 0)) for count in (1, 2)] == [False, True]
     assert [index.ends(Extent(5, 0, count, 2)) for count in (1, 2, 3)] == [False, False, True]
 
 
-def test_index_that_begins_later_drops_its_entries() -> None:
+def test_index_moved_to_a_later_offset_drops_its_entries() -> None:
     """REP-6"""
     index = filled((3, 2, 10), (5, 3, 20))
     index.begin_at(9)
@@ -218,7 +218,7 @@ def test_index_that_begins_later_drops_its_entries() -> None:
     assert list(index.entries(0)) == []
 
 
-def test_times_never_decrease() -> None:
+def test_times_in_the_index_never_decrease() -> None:
     """SVC-9"""
     index = Index(live_slots(1, 2, 3, 4))
     for slot, time in ((1, 50), (2, 40), (3, 60), (4, 55)):

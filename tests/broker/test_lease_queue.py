@@ -1,4 +1,4 @@
-"""Reads that wait for the lease of the leader."""
+"""Reads wait in a queue until the leader has a lease."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Question(Value):
     number: int
 
 
-def test_lease_timer_is_set_once_per_group_of_waiting_reads() -> None:
-    """SVC-3: setting it again would delay it."""
+def test_lease_timer_is_set_once_for_all_waiting_reads() -> None:
+    """SVC-3: setting the timer again would delay the answers."""
     protocol = StandIn()
     lease_queue: LeaseQueue[Question] = LeaseQueue(protocol, Due())
     for _ in range(2):
@@ -47,7 +47,7 @@ def test_at_most_a_thousand_reads_are_queued() -> None:
     assert lease_queue.take() == [(client, Question(1)) for client in clients[:1000]]
 
 
-def test_one_client_does_not_fill_the_queue() -> None:
+def test_one_client_cannot_fill_the_queue() -> None:
     """SEC-3"""
     lease_queue: LeaseQueue[Question] = LeaseQueue(StandIn(), Due())
     for _ in range(2):
@@ -58,8 +58,8 @@ def test_one_client_does_not_fill_the_queue() -> None:
         assert len(lease_queue.take()) == QUEUED_OF_CLIENT_MAX + 1
 
 
-def test_waiting_reads_are_answered_in_turns() -> None:
-    """SEC-3: no answer to many reads holds the loop."""
+def test_waiting_reads_are_answered_in_limited_batches() -> None:
+    """SEC-3: answering many reads at once would block the event loop."""
     protocol = StandIn()
     lease_queue: LeaseQueue[Question] = LeaseQueue(protocol, Due())
     for number in range(TURN + 1):

@@ -1,4 +1,4 @@
-"""A leader answers reads only while it holds its lease, so no read shows an old state."""
+"""A leader answers reads only while it holds its lease, so no read is stale."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_leader_answers_a_read_when_its_lease_is_renewed(read: Value) -> None:
 
 
 @pytest.mark.parametrize("read", READS, ids=lambda read: type(read).__name__)
-def test_deposed_leader_sends_waiting_reads_to_the_new_one(read: Value) -> None:
+def test_deposed_leader_redirects_waiting_reads_to_the_new_leader(read: Value) -> None:
     """REP-5"""
     node = Node(read)
     assert node.ask(read) == []
@@ -107,7 +107,7 @@ def test_deposed_leader_sends_waiting_reads_to_the_new_one(read: Value) -> None:
     assert node.wake() == []
 
 
-def test_waiting_reads_are_bounded_and_end_with_their_client() -> None:
+def test_waiting_reads_are_bounded_and_dropped_with_their_client() -> None:
     assert (QUEUED_MAX, LEASE_CHECK_EVERY) == (1000, 0.02)
     node = Node(Look(0))
     for number in range(QUEUED_OF_CLIENT_MAX + 5):
@@ -123,7 +123,7 @@ def test_waiting_reads_are_bounded_and_end_with_their_client() -> None:
 
 
 def test_finished_change_is_answered_only_with_a_lease() -> None:
-    """REP-5: the membership of a deposed leader may be old."""
+    """REP-5: the membership of a deposed leader may be outdated."""
     node = Node(Govern(1, HandOver(A)))
     node.leased = True
     assert node.ask(Govern(7, HandOver(OTHER))) == []
@@ -136,7 +136,7 @@ def test_finished_change_is_answered_only_with_a_lease() -> None:
     assert isinstance(node.depose()[0], Elsewhere)
 
 
-def test_full_node_without_a_lease_does_not_confirm_a_put() -> None:
+def test_node_with_a_full_disk_and_no_lease_does_not_confirm_a_put() -> None:
     node = Node(Look(0))
     gateway = node.protocol
     assert isinstance(gateway, Gateway)
@@ -147,7 +147,7 @@ def test_full_node_without_a_lease_does_not_confirm_a_put() -> None:
 
 
 class Looker(App):
-    """Looks at the end of the topic repeatedly. `seen` is the last answer."""
+    """Repeatedly requests the end of the topic, and records stale answers."""
 
     def __init__(self, world: World, me: str) -> None:
         self.asked: dict[int, int] = {}  # stored messages at the time of each question
@@ -205,14 +205,14 @@ def cut_off(seed: int) -> tuple[Looker, Putter]:
 
 
 def leaders(world: World) -> list[NodeId]:
-    """Return the leaders, if all three replicas run."""
+    """Return the leaders among the replicas that know all three members."""
     groups = [paxos(world, node) for node in range(3)]
     full = [group for group in groups if len(group.state.membership.config.members) == 3]
     return [group.me for group in full if group.leads(world.sim.now)]
 
 
 @pytest.mark.long
-def test_partitioned_leader_shows_no_old_state() -> None:
+def test_partitioned_leader_gives_no_stale_answers() -> None:
     """REP-5 SVC-10"""
     for seed in range(2):
         looker, _ = cut_off(seed)

@@ -61,7 +61,8 @@ def test_last_administrator_cannot_be_removed() -> None:
     assert steps.apply(do.RemoveUser("ann")) == LOCKED
 
 
-def test_only_user_cannot_be_removed_as_that_would_open_the_cluster() -> None:
+def test_only_user_cannot_be_removed() -> None:
+    """SEC-2: otherwise the cluster would be open to everyone."""
     assert secured().apply(do.RemoveUser("root")) == LOCKED
 
 
@@ -84,7 +85,7 @@ def test_repeated_commands_change_nothing() -> None:
         assert steps.apply(command) == AccessSet(version, already=True)
 
 
-def test_late_copies_undo_no_later_change() -> None:
+def test_late_copy_of_a_command_undoes_no_later_change() -> None:
     """SVC-2: a late copy of AddUser does not bring back a removed user, or an old password."""
     steps = secured(replace(ANN, token="x"))
     steps.apply(do.AddUser("ann", OTHER_KEYS))
@@ -95,7 +96,7 @@ def test_late_copies_undo_no_later_change() -> None:
     assert "ann" not in steps.machine.registry.access.users
 
 
-def test_late_copy_of_a_token_passes_the_time() -> None:
+def test_late_copy_of_a_command_advances_the_clock() -> None:
     steps = secured(replace(TOKEN, token="x", at=5000))
     steps.apply(replace(TOKEN, token="x", at=6000))
     assert steps.machine.registry.clock.now == 6000
@@ -109,7 +110,7 @@ def test_token_expires_after_its_lifetime() -> None:
     assert access.principal_of_token("id.secret", 5100) is None
 
 
-def test_removed_rules_count_no_more() -> None:
+def test_removed_rules_no_longer_apply() -> None:
     steps = secured(*EACH)
     access = steps.machine.registry.access
     assert access.allows("ann", "put", "t1")
@@ -138,12 +139,12 @@ BAD: dict[str, Any] = {
     "token of everyone": replace(TOKEN, principal="*"),
     "token without a hash": replace(TOKEN, hash=b""),
     "negative lifetime": replace(TOKEN, lifetime_us=-1),
-    "lifetime beyond all clocks": replace(TOKEN, lifetime_us=1 << 63),
+    "lifetime out of range": replace(TOKEN, lifetime_us=1 << 63),
     "rule without a pattern": do.Allow(Rule("a", ("put",))),
     "rule with two patterns": do.Allow(Rule("a", ("put",), "t", "n")),
     "rule without a verb": do.Allow(Rule("a", (), "t")),
     "rule with an unknown verb": do.Allow(Rule("a", ("fly",), "t")),
-    "verb named twice": do.Allow(Rule("a", ("put", "put"), "t")),
+    "duplicate verb": do.Allow(Rule("a", ("put", "put"), "t")),
     "verbs on names": do.Allow(Rule("a", ("put",), name="n")),
     "long pattern": do.Allow(Rule("a", ("put",), "t" * 256)),
     "pattern of principals": do.Allow(Rule("a*", ("put",), "t")),
@@ -161,7 +162,7 @@ def test_invalid_command_is_refused_and_changes_nothing(command: Any) -> None:
     assert steps.machine.registry.access is before
 
 
-def test_token_of_a_call_must_be_a_name() -> None:
+def test_token_of_a_call_must_be_a_valid_name() -> None:
     assert secured().apply(replace(ANN, token="x" * 256)) == InvalidName("token")
 
 
@@ -222,7 +223,7 @@ def test_checksum_covers_users_tokens_and_rules() -> None:
     assert len(sums) == len(EACH) + 1
 
 
-def test_group_that_imports_topics_takes_over_newer_rules() -> None:
+def test_group_of_a_ring_takes_over_newer_rules() -> None:
     exporter = secured(*EACH)
     rows = state.access_out(exporter.machine.registry.access)
     assert list(state.access_in(rows).entries()) == entries(exporter.machine)
@@ -237,7 +238,7 @@ def test_group_that_imports_topics_takes_over_newer_rules() -> None:
 
 
 def test_group_without_topics_accepts_no_users() -> None:
-    """SEC-2: a new group does not know the users of its ring, so anyone could become its first."""
+    """SEC-2: a new group does not know the users of its ring, so anyone could add the first one."""
     steps = Steps()
     steps.apply(moves.Found("g", first=False))
     assert steps.apply(ROOT) == NotHere("")

@@ -1,4 +1,4 @@
-"""Late copies of a call get the result of the first one and change nothing."""
+"""Late copies of a call get the result of the first copy and change nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEW = do.FromNew()
 
 @dataclass
 class Late:
-    """A call, later commands of other clients, and the expected state."""
+    """A call, with the commands before it and later commands of other clients."""
 
     before: list[do.Command]
     call: Any
@@ -102,7 +102,7 @@ def test_restored_machine_keeps_answered_calls(late: Late) -> None:
 
 
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE)
-def test_call_without_a_token_or_with_another_one_is_a_new_call(late: Late) -> None:
+def test_call_without_a_token_or_with_another_token_is_a_new_call(late: Late) -> None:
     """SVC-10: clients of an older version send no token, except for a seek."""
     for other in ("z",) if isinstance(late.call, do.Seek) else ("", "z"):
         steps = Steps()
@@ -113,8 +113,8 @@ def test_call_without_a_token_or_with_another_one_is_a_new_call(late: Late) -> N
         assert contents(steps.machine) != seen
 
 
-def test_token_of_another_topic_has_no_effect() -> None:
-    """SEC-2: a client that knows a token neither gets its result nor takes its place."""
+def test_token_of_a_call_is_valid_only_for_its_topic() -> None:
+    """SEC-2: a client that knows a token can neither get its result nor replace it."""
     steps = Steps()
     steps.apply(do.CreateTopic("mine", 0, token="x"))
     assert steps.apply(replace(CREATE, token="x")) == TopicCreated(2, already=False)
@@ -124,7 +124,7 @@ def test_token_of_another_topic_has_no_effect() -> None:
     assert [*restored.registry.answered.items()] == [*steps.machine.registry.answered.items()]
 
 
-def test_late_delete_loses_no_message_of_the_topic_that_was_created_again() -> None:
+def test_late_copy_of_a_delete_keeps_the_messages_of_a_recreated_topic() -> None:
     """SVC-1"""
     steps = Steps()
     steps.create()
@@ -136,7 +136,7 @@ def test_late_delete_loses_no_message_of_the_topic_that_was_created_again() -> N
     assert steps.machine.bounds("t") == (0, 3)
 
 
-def test_refused_call_stays_refused() -> None:
+def test_late_copy_of_a_refused_call_is_refused() -> None:
     """SVC-10: a client does not expect a refused change to happen later."""
     steps = Steps(Limits(topics_max=1))
     steps.create("other")
@@ -147,7 +147,7 @@ def test_refused_call_stays_refused() -> None:
     assert steps.apply(replace(call, token="y")) == TopicCreated(2, already=False)
 
 
-def test_oldest_of_1001_calls_is_dropped() -> None:
+def test_only_the_last_1000_answered_calls_are_kept() -> None:
     """SVC-10: the memory is bounded."""
     assert ANSWERED_MAX == 1000
     steps = Steps()
@@ -165,7 +165,7 @@ def test_oldest_of_1001_calls_is_dropped() -> None:
 
 
 def test_copy_of_a_call_advances_the_clock() -> None:
-    """SVC-9: the leader counts every stamped command."""
+    """SVC-9: the leader counts every command with a timestamp."""
     for again in ("x", "x" * 256):
         steps = Steps()
         steps.apply(do.CreateTopic("t", 1000, token="x"))
@@ -174,7 +174,7 @@ def test_copy_of_a_call_advances_the_clock() -> None:
 
 
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE)
-def test_token_that_is_too_long_is_refused(late: Late) -> None:
+def test_call_with_an_oversized_token_is_refused(late: Late) -> None:
     """SVC-7"""
     steps = Steps()
     for command in late.before:
@@ -185,7 +185,7 @@ def test_token_that_is_too_long_is_refused(late: Late) -> None:
     assert not isinstance(steps.apply(replace(late.call, token="x" * 255)), Refusal)
 
 
-def test_machines_with_different_answered_calls_differ() -> None:
+def test_checksum_covers_answered_calls() -> None:
     """SVC-10"""
     some, others = Steps(), Steps()
     some.apply(do.CreateTopic("t", 0, token="x"))
@@ -193,8 +193,8 @@ def test_machines_with_different_answered_calls_differ() -> None:
     assert some.machine.checksum() != others.machine.checksum()
 
 
-def test_not_here_is_not_kept() -> None:
-    """REP-6: the topic may come to this group before the next copy does."""
+def test_not_here_is_not_kept_as_an_answer() -> None:
+    """REP-6: the topic may move to this group before the next copy arrives."""
     steps = Steps()
     steps.apply(moves.Found("g-a", first=False))
     call = replace(CREATE, token="x")
@@ -202,7 +202,7 @@ def test_not_here_is_not_kept() -> None:
     assert [*steps.machine.registry.answered.items()] == []
 
 
-def test_results_of_all_kinds_are_restored() -> None:
+def test_all_kinds_of_results_are_restored() -> None:
     """SVC-10"""
     steps = Steps(Limits(topics_max=1, subscriptions_max=0))
     calls: list[do.Once] = [
@@ -225,7 +225,7 @@ def test_results_of_all_kinds_are_restored() -> None:
 
 
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE)
-def test_log_and_snapshot_of_an_older_version_are_read(late: Late) -> None:
+def test_log_and_snapshot_of_an_older_version_can_be_read(late: Late) -> None:
     """SVC-10: their commands have no token, and no results are kept."""
     command = replace(late.call, token="")
     older = msgspec.msgpack.encode(msgspec.msgpack.decode(msgspec.msgpack.encode(command))[:-1])

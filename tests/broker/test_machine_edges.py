@@ -1,4 +1,4 @@
-"""SVC-5 SVC-7 REP-6: commands that find nothing to do, and refusals that are rarely seen."""
+"""SVC-5 SVC-7 REP-6: commands without effect, and rare refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.broker.test_machine_moves import GIVER, NO, TAKER, UNTIL, YES, Move, 
 # -- topics and time --
 
 
-def test_delete_of_a_missing_topic_advances_the_time() -> None:
+def test_delete_of_a_missing_topic_advances_the_clock() -> None:
     steps = Steps()
     steps.apply(do.DeleteTopic("nothing", 5000))
     assert steps.machine.registry.clock.now == 5000
@@ -49,7 +49,7 @@ def test_id_of_a_state_directory_must_be_a_valid_name() -> None:
     assert refused == errors.InvalidName("state directory id")
 
 
-def test_deleted_topic_is_not_carried() -> None:
+def test_message_of_a_deleted_topic_is_not_carried() -> None:
     steps = Steps()
     steps.subscribe()
     epoch = steps.open()
@@ -61,7 +61,7 @@ def test_deleted_topic_is_not_carried() -> None:
     assert steps.machine.needed() == steps.slot + 1
 
 
-def test_message_without_an_offset_is_not_carried() -> None:
+def test_put_without_an_offset_is_not_carried() -> None:
     """SVC-9"""
     steps = Steps()
     steps.subscribe()
@@ -81,7 +81,7 @@ def test_topic_created_after_its_first_use_stays() -> None:
 
 
 def test_idle_time_of_producers_counts_from_the_command_that_sets_the_limit() -> None:
-    """SVC-9: not from later commands, nor by other limits."""
+    """SVC-9: later commands and other limits do not change it."""
     steps = Steps()
     steps.open()
     producer = steps.machine.registry.topics["t"].producers["p"]
@@ -134,7 +134,7 @@ def test_staged_parts_are_carried_without_an_offset() -> None:
     assert list(steps.machine.extents_before(last)) == [Extent(last - 1, 0, 2, 0)]
 
 
-def test_batch_that_is_cut_by_the_limit_is_left_out() -> None:
+def test_batch_split_by_the_message_limit_is_left_out() -> None:
     """SVC-3"""
     steps = Steps()
     steps.subscribe()
@@ -146,7 +146,7 @@ def test_batch_that_is_cut_by_the_limit_is_left_out() -> None:
         assert steps.machine.uncut("t", found) == found[:whole]
 
 
-def test_topic_is_aged_only_while_its_policy_has_an_age() -> None:
+def test_topic_expires_messages_only_while_its_policy_has_an_age_limit() -> None:
     """SVC-9"""
     steps = Steps()
     aging = steps.machine.registry.aging
@@ -176,14 +176,16 @@ def test_topic_is_aged_only_while_its_policy_has_an_age() -> None:
         (Policy(drop_unread=True), False, "needs a limit of age"),
     ],
 )
-def test_policy_reports_retention_and_faults(policy: Policy, retains: bool, fault: str) -> None:
+def test_policy_reports_whether_it_retains_messages_and_is_valid(
+    policy: Policy, retains: bool, fault: str
+) -> None:
     """SVC-9"""
     assert policy.retains == retains
     assert fault in policy.fault
     assert bool(policy.fault) == bool(fault)
 
 
-def test_full_disk_has_its_own_message() -> None:
+def test_full_disk_has_its_own_error_message() -> None:
     """SVC-7"""
     texts = [errors.Overloaded(what).raised().message for what in (errors.DISK, "calls")]
     assert texts == ["the node's disk is full", "too many calls"]
@@ -204,7 +206,7 @@ def test_batches_at_the_limits_are_accepted() -> None:
     assert staged == errors.TooLarge("messages", 3)
 
 
-def test_single_state_directory_fills_a_limit_of_one() -> None:
+def test_state_directory_limit_does_not_count_the_current_directory() -> None:
     """SVC-2"""
     steps = Steps(Limits(directories_max=1))
     for directory_id in ("a", "b"):
@@ -216,15 +218,15 @@ def test_single_state_directory_fills_a_limit_of_one() -> None:
     assert isinstance(steps.apply(do.OpenProducer("t", "p", "b", 0, directory_id="b")), done.Opened)
 
 
-def test_limits_do_not_refuse_known_sources_and_producers() -> None:
-    """SVC-7: limits apply to new ones only."""
+def test_known_sources_and_producers_are_accepted_at_the_limit() -> None:
+    """SVC-7: limits apply only to new sources and producers."""
     steps = Steps(Limits(sources_max=1, producers_max=1))
     for number in range(2):
         steps.stage(number, "a")
         assert isinstance(steps.publish(number, "a"), done.Published)
 
 
-def test_time_passes_when_a_source_is_closed() -> None:
+def test_close_of_a_source_advances_the_clock() -> None:
     """SVC-9"""
     steps = Steps()
     steps.apply(do.CloseSource("query", 5000))
@@ -244,7 +246,9 @@ def test_time_passes_when_a_source_is_closed() -> None:
         (do.Put("t", "q", 1, 0, 2, 0, 0, b""), None),
     ],
 )
-def test_already_answers_only_fully_stored_puts(put: do.Put, answer: done.Already | None) -> None:
+def test_only_fully_stored_puts_are_answered_with_already(
+    put: do.Put, answer: done.Already | None
+) -> None:
     """SVC-2"""
     steps = Steps()
     assert steps.open() == 1
@@ -252,7 +256,7 @@ def test_already_answers_only_fully_stored_puts(put: do.Put, answer: done.Alread
     assert steps.machine.registry.topics["t"].already(put) == answer
 
 
-def test_rest_of_a_batch_has_a_note_of_its_skipped_messages() -> None:
+def test_index_notes_the_skipped_messages_of_a_partly_stored_batch() -> None:
     """SVC-2"""
     steps = Steps()
     steps.subscribe()
@@ -266,8 +270,8 @@ def test_rest_of_a_batch_has_a_note_of_its_skipped_messages() -> None:
 # -- time --
 
 
-def test_end_of_a_dispute_corrects_every_time() -> None:
-    """SVC-9 REP-6: also in a moving part."""
+def test_end_of_a_dispute_corrects_all_stored_times() -> None:
+    """SVC-9 REP-6: including those of a moving part."""
     steps = Steps(Limits(clock_step_us=10, producer_idle_us=100, source_idle_us=100))
     registry = steps.machine.registry
     steps.apply(moves.Found("g-2", first=True))
@@ -307,8 +311,8 @@ def test_end_of_a_dispute_corrects_every_time() -> None:
 # -- cursors --
 
 
-def test_message_at_the_target_of_a_seek_stays() -> None:
-    """SVC-3: although it is old enough to expire in the same command."""
+def test_message_at_the_target_of_a_seek_is_kept() -> None:
+    """SVC-3: even if it is old enough to expire in the same command."""
     steps = Steps()
     steps.create(policy=Policy(age_us=100))
     steps.subscribe()
@@ -332,7 +336,7 @@ def test_reading_by_time_includes_the_exact_time(at: int) -> None:
 
 
 @pytest.mark.parametrize(("subscriptions", "most"), [(1, 18), (2, 20)])
-def test_cursor_heap_is_rebuilt_when_most_entries_are_old(subscriptions: int, most: int) -> None:
+def test_cursor_heap_is_rebuilt_when_most_entries_are_stale(subscriptions: int, most: int) -> None:
     """SVC-9"""
     steps = Steps()
     for number in range(subscriptions):
@@ -344,14 +348,16 @@ def test_cursor_heap_is_rebuilt_when_most_entries_are_old(subscriptions: int, mo
     assert (max(cursors), min(cursors)) == (most, subscriptions)
 
 
-def test_topic_knows_the_last_epoch_that_fenced_a_reader() -> None:
+def test_topic_records_the_last_epoch_that_fenced_a_reader() -> None:
     """SVC-8"""
     steps = Steps()
     steps.create()
     topic = steps.machine.registry.topics["t"]
     fenced = [topic.fenced]
     for command in (
-        do.Subscribe("t", "s", do.FromNew(), 0),  # of an earlier subscription of the name
+        do.Subscribe(
+            "t", "s", do.FromNew(), 0
+        ),  # it may fence readers of an earlier subscription with this name
         do.Attach("t", "s", "inc-1"),  # no reader before
         do.Attach("t", "s", "inc-2"),
         do.Subscribe("t", "z", do.FromNew(), 0),
@@ -366,7 +372,7 @@ def test_topic_knows_the_last_epoch_that_fenced_a_reader() -> None:
     assert Machine.restore(steps.machine.state()).registry.topics["empty"].fenced == 0
 
 
-def test_topic_with_many_seeks_has_a_small_cursor_heap() -> None:
+def test_many_seeks_do_not_grow_the_cursor_heap() -> None:
     steps = Steps()
     steps.subscribe()
     steps.put(steps.open(), 0, 2)
@@ -387,7 +393,7 @@ def test_publish_counts_against_the_producer_limit() -> None:
     assert steps.publish(0, "a") == errors.TooMany("producers in the topic", 1)
 
 
-def test_source_closed_on_a_ring_leaves_other_topics_alone() -> None:
+def test_close_of_a_source_on_a_ring_does_not_affect_other_topics() -> None:
     steps = Steps()
     steps.apply(moves.Found("g-2", True))
     for topic in ("t", "u"):
@@ -404,7 +410,7 @@ def test_source_closed_on_a_ring_leaves_other_topics_alone() -> None:
 # -- moves --
 
 
-def test_group_outside_of_a_ring_refuses_move_commands() -> None:
+def test_group_outside_a_ring_refuses_move_commands() -> None:
     steps = Steps()
     put = do.Put("t", "p", 1, 0, 1, 100, 0, b"bytes")
     rows = state.moved_out(Holdings("g-2", None))
@@ -473,7 +479,7 @@ def staged_move() -> tuple[Move, moves.Import]:
     return move, moves.Import("m", "t", 0, -1, 3, 100, 1000, 0, -1, staged)
 
 
-def test_staged_parts_come_back_when_a_move_is_abandoned() -> None:
+def test_exporter_regains_staged_parts_when_a_move_is_abandoned() -> None:
     move, part = staged_move()
     move.importer.apply(part)
     before = move.importer.machine.needed()
@@ -489,7 +495,7 @@ def test_staged_parts_come_back_when_a_move_is_abandoned() -> None:
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_snapshot_has_staged_parts_on_both_sides_of_a_move(frozen: bool) -> None:
+def test_snapshots_of_both_groups_contain_the_staged_parts_of_a_move(frozen: bool) -> None:
     """SVC-10"""
     move, part = staged_move()
     move.importer.apply(part)

@@ -1,4 +1,4 @@
-"""The machine against its model, under stale, repeated and reordered commands."""
+"""The machine agrees with its model under stale, repeated and reordered commands."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def test_machine_and_model_agree_after_every_command(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_equal_commands_lead_to_equal_states_with_and_without_a_snapshot(seed: int) -> None:
-    """SVC-10: a restored replica is equal."""
+def test_replay_with_and_without_snapshots_gives_the_same_state(seed: int) -> None:
+    """SVC-10: a restored replica equals the others."""
     history = random_run(seed, 200).history
     whole, restored = Machine(), Machine()
     for slot, command in history:
@@ -31,7 +31,7 @@ def test_equal_commands_lead_to_equal_states_with_and_without_a_snapshot(seed: i
 
 
 class Trouble(RuleBasedStateMachine):
-    """One rule per kind of command, and one that restores a snapshot."""
+    """Has one rule per kind of command, and a rule that restores a snapshot."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -94,7 +94,7 @@ class Move:
 
 
 def test_topic_moves_with_messages_cursors_and_producers() -> None:
-    """REP-6: the importer has everything, and continues from there."""
+    """REP-6: the importer continues where the exporter stopped."""
     move = Move()
     move.whole()
     assert move.importer.kept() == list(range(3, 10))
@@ -106,8 +106,8 @@ def test_topic_moves_with_messages_cursors_and_producers() -> None:
     assert move.importer.ack(move.reading.epoch, 5) != NotHere("t")
 
 
-def test_disputed_time_of_an_exporter_is_disputed_in_a_new_group_too() -> None:
-    """REP-6 SVC-9: a new group has no time yet, and believes the first stamp."""
+def test_disputed_time_of_an_exporter_stays_disputed_in_a_new_group() -> None:
+    """REP-6 SVC-9: a new group has no time yet, and would trust the first timestamp."""
     move = Move()
     exporter, importer = move.exporter.machine.registry, move.importer.machine.registry
     exporter.limits = importer.limits = LIMITS
@@ -124,7 +124,7 @@ def test_disputed_time_of_an_exporter_is_disputed_in_a_new_group_too() -> None:
     assert importer.clock.dispute is Dispute.AHEAD
 
 
-def test_only_the_owner_serves() -> None:
+def test_only_the_owner_of_a_topic_accepts_puts() -> None:
     """REP-6: at no time do both groups accept a put."""
     move = Move()
     assert move.importer.put(move.epoch, 10) == NotHere("t")
@@ -169,7 +169,7 @@ def test_commands_for_a_frozen_or_moved_part_change_nothing(command: do.Command)
     assert move.exporter.apply(command) == NotHere("t")
 
 
-def test_acks_after_the_freeze_drop_nothing() -> None:
+def test_acks_after_the_freeze_drop_no_messages() -> None:
     """REP-6: the importer still has to copy these messages."""
     move = Move()
     move.claim()
@@ -180,7 +180,7 @@ def test_acks_after_the_freeze_drop_nothing() -> None:
     assert move.importer.kept() == list(range(3, 10))
 
 
-def test_topics_outside_of_the_part_stay_and_are_served() -> None:
+def test_topics_outside_the_moved_part_stay_available() -> None:
     """REP-6"""
     move = Move()
     epoch = move.exporter.open("u")
@@ -227,7 +227,9 @@ def test_topic_deleted_during_the_copy_is_not_adopted() -> None:
     move.freeze()
     assert move.adopt() == YES
     assert "t" not in move.importer.machine.registry.topics
-    assert move.importer.machine.needed() == move.importer.slot + 1  # no slot is kept for it
+    assert (
+        move.importer.machine.needed() == move.importer.slot + 1
+    )  # no slot is needed for the topic
 
 
 def test_topic_recreated_during_the_copy_moves_with_its_new_id() -> None:
@@ -247,11 +249,11 @@ def test_topic_recreated_during_the_copy_moves_with_its_new_id() -> None:
     assert topic(move.importer).id == 2
     assert (
         move.importer.machine.needed() == move.importer.slot - 1
-    )  # copies of the old topic are gone
+    )  # copies of the old topic are dropped
 
 
 def test_copies_of_an_earlier_topic_id_are_not_adopted() -> None:
-    """REP-6: although they have the same offsets."""
+    """REP-6: even if they have the same offsets."""
     move = Move()
     move.claim()
     move.copy()
@@ -266,7 +268,7 @@ def test_copies_of_an_earlier_topic_id_are_not_adopted() -> None:
 
 
 @pytest.mark.parametrize("copied", [slice(0), slice(1), slice(1, None)])
-def test_copies_must_cover_all_messages(copied: slice) -> None:
+def test_part_with_incomplete_copies_is_not_adopted(copied: slice) -> None:
     """REP-6"""
     move = Move()
     move.claim()
@@ -307,7 +309,7 @@ def test_only_the_owner_expires_messages_by_age() -> None:
 
 @pytest.mark.parametrize("ahead", [-500, 0, 500])
 def test_importer_continues_from_the_higher_counters(ahead: int) -> None:
-    """REP-6: times, topic ids and epochs."""
+    """REP-6: for times, topic ids and epochs."""
     move = Move()
     importer, exporter = move.importer.machine.registry, move.exporter.machine.registry
     importer.clock.restore(1000 + ahead, (1000 + ahead, 2000, Dispute.AHEAD, 0, 0))
@@ -328,7 +330,7 @@ def test_importer_continues_from_the_higher_counters(ahead: int) -> None:
     )
 
 
-def test_commands_of_another_move_change_nothing() -> None:
+def test_commands_of_another_move_are_ignored() -> None:
     """REP-6"""
     move = Move()
     move.claim()
@@ -354,7 +356,7 @@ def test_commands_of_another_move_change_nothing() -> None:
         assert group.machine.checksum() == checksum
 
 
-def test_import_after_the_adopt_is_refused() -> None:
+def test_import_after_the_adoption_is_refused() -> None:
     """REP-6"""
     move = Move()
     move.claim()
@@ -365,7 +367,7 @@ def test_import_after_the_adopt_is_refused() -> None:
     assert move.importer.apply(moves.Import("m", "t", 1, 10, 1, 1, 0, 0, -1, put)) == NO
 
 
-def test_claim_can_be_repeated_after_it_was_abandoned() -> None:
+def test_group_can_claim_again_after_an_abandoned_claim() -> None:
     """REP-6"""
     move = Move()
     move.claim()
@@ -383,7 +385,7 @@ def test_exporter_keeps_nothing_of_a_released_part() -> None:
     assert move.exporter.machine.needed() == move.exporter.slot + 1
 
 
-def test_new_topics_are_created_outside_of_the_frozen_part() -> None:
+def test_new_topics_can_be_created_outside_the_frozen_part() -> None:
     """REP-6"""
     move = Move()
     move.freeze()
@@ -398,7 +400,7 @@ def test_group_without_an_arc_exports_nothing() -> None:
     assert not nothing.owns("t")
 
 
-def test_topics_from_before_the_ring_are_still_served() -> None:
+def test_topics_from_before_the_ring_stay_available() -> None:
     """REP-6"""
     steps = Steps()
     steps.create()
@@ -463,8 +465,8 @@ def test_only_one_move_is_allowed_at_a_time() -> None:
     assert move.exporter.apply(moves.Freeze("other", UNTIL, TAKER)) == NO
 
 
-def test_only_an_owned_and_adjacent_part_moves() -> None:
-    """REP-6: so arcs stay contiguous."""
+def test_only_an_owned_and_adjacent_part_can_move() -> None:
+    """REP-6: so that arcs stay contiguous."""
     move = Move()
     move.whole()
     assert holdings(move.exporter).low == UNTIL
@@ -476,7 +478,7 @@ def test_only_an_owned_and_adjacent_part_moves() -> None:
     assert move.importer.apply(wrong) == NO
 
 
-def test_group_that_exports_all_owns_nothing() -> None:
+def test_group_that_exports_its_whole_arc_owns_nothing() -> None:
     """REP-6: a group leaves the ring."""
     move = Move()
     move.whole()
@@ -502,7 +504,7 @@ def test_group_that_exports_all_owns_nothing() -> None:
 
 @pytest.mark.parametrize("until", range(6))
 def test_snapshot_during_a_move_is_restored(until: int) -> None:
-    """REP-6, SVC-10: a snapshot holds both halves of a move."""
+    """REP-6, SVC-10: at each step of the move, in both groups."""
     move = Move()
     steps = [move.claim, move.copy, move.freeze, move.adopt]
     for step in steps[:until]:
@@ -519,11 +521,11 @@ def test_snapshot_during_a_move_is_restored(until: int) -> None:
     assert move.importer.kept() == list(range(3, 10))
 
 
-def test_nothing_is_adopted_while_a_part_of_the_arc_is_frozen() -> None:
+def test_no_part_is_adopted_while_a_part_of_the_arc_is_frozen() -> None:
     """REP-6: otherwise the parts would not be adjacent."""
     move = Move()
     move.whole()
-    importer = move.exporter  # everything of the other group
+    importer = move.exporter  # it imports all of the other group
     importer.apply(moves.Claim("back", TAKER))
     assert importer.apply(moves.Freeze("away", key_of("u"), PeerGroup("g-u", ()))) == YES
     low, until = holdings(move.importer).low, holdings(move.importer).position
@@ -568,7 +570,7 @@ def test_staged_parts_move_and_are_published_once() -> None:
     assert move.exporter.machine.needed() == move.exporter.slot + 1
 
 
-def test_refused_publish_has_no_effect_where_its_topic_has_moved() -> None:
+def test_late_copy_of_a_refused_publish_has_no_effect_after_a_move() -> None:
     """REP-6, PIPE-2: with and without a record of the source."""
     publish = do.PublishStaged("query", 0, ("a",), 0, "t", expected=0)
     for number, parts in ((0, ()), (1, ("b",))):
@@ -601,13 +603,13 @@ def test_source_of_two_topics_has_two_records_on_a_ring() -> None:
     assert (steps.kept(), steps.kept("u")) == ([0], [0])
 
 
-def test_group_outside_of_a_ring_owns_all() -> None:
+def test_group_outside_a_ring_owns_all_topics() -> None:
     """SVC-1"""
     steps = Steps()
     assert isinstance(steps.put(steps.open(), 0), Appended)
 
 
-def test_answered_calls_move_with_their_topics_even_deleted_ones() -> None:
+def test_answered_calls_move_even_with_deleted_topics() -> None:
     """REP-6: the next copy of a call may reach the new owner."""
     move = Move()
     removed, kept = do.DeleteTopic("removed", 0, "x"), do.DeleteTopic("u", 0, "y")

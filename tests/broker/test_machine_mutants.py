@@ -1,4 +1,4 @@
-"""Random runs or tests notice each removed rule of the machine.
+"""A random run or a test fails if any rule of the state machine is removed.
 
 Each mutant replaces a piece of one function.
 """
@@ -39,15 +39,15 @@ SEEDS = 200
 
 RULES: dict[str, tuple[Any, str, str, str]] = {
     # Puts.
-    "no dedup": (Topic, "put", "known = producer.next - put.sequence", "known = 0"),
+    "no deduplication": (Topic, "put", "known = producer.next - put.sequence", "known = 0"),
     "gap not detected": (Topic, "put", "if known < 0:", "if False:"),
-    "partial overlap appended whole": (Topic, "put", "- known\n", "* (put.count > known)\n"),
+    "partly stored batch appended in full": (Topic, "put", "- known\n", "* (put.count > known)\n"),
     "overlap not skipped by readers": (Topic, "put", "(known, -1) if known else PLAIN", "PLAIN"),
     "epoch of puts ignored": (Topic, "put", "if put.epoch != producer.epoch:", "if False:"),
     "newer incarnation not recognised": (
         Producing, "_take_over", "producer.incarnation == command.incarnation", "True",
     ),
-    "lost reply to open fences its own incarnation": (
+    "repeated open fences its own incarnation": (
         Producing, "_take_over", "if not same:", "if True:",
     ),
     "late open takes a name over": (
@@ -79,19 +79,19 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     # Subscriptions.
     "epoch of acks ignored": (Topic, "ack", "if ack.epoch != subscription.epoch:", "if False:"),
     "acks not monotone": (Subscription, "acknowledge", "max(self.cursor, upto)", "upto"),
-    "acks beyond the end": (Topic, "ack", "if ack.upto > self.index.next:", "if False:"),
+    "acks beyond the end accepted": (Topic, "ack", "if ack.upto > self.index.next:", "if False:"),
     "incarnation of readers ignored": (
         Subscribing, "attach", "if subscription.incarnation != command.incarnation:",
         "if not subscription.incarnation:",
     ),
-    "nothing is suspect after a crash": (
+    "possible redeliveries not marked after a crash": (
         Subscription, "attach", "if self.incarnation:", "if False:",
     ),
     "detach forgets delivered messages": (
         Subscription, "detach", "max(self.suspect_below, delivered)", "self.suspect_below",
     ),
     "ack undoes a seek": (Subscription, "seek", "self.epoch = epoch", "pass"),
-    "repeated seek is done again": (
+    "repeated seek is executed again": (
         Topic, "seek", "if seek.token == subscription.seek_token:", "if False:",
     ),
     "repeated subscribe starts again": (
@@ -101,7 +101,7 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     "collected above the low-water mark": (
         Topic, "floor", "min(floor, self.low_water())", "min(floor, self.low_water() + 1)",
     ),
-    "low-water mark of the fastest": (
+    "low-water mark of the fastest subscription": (
         Topic, "floor", "self.low_water()", "max(s.cursor for s in self.subscriptions.values())",
     ),
     "low-water mark forgets a seek back": (
@@ -112,7 +112,7 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     "age ends one tick early": (Index, "floor", "- policy.age_us + 1", "- policy.age_us + 2"),
     "bytes count one batch too few": (Index, "newest", "self._head) + 1", "self._head)"),
     "live slots never dropped": (Index, "drop_below", "self._live_slots.drop(slot)", "pass"),
-    "carried but still needed where it was": (
+    "carried batch still needed at its old slot": (
         Administering, "carry", "self._registry.live_slots.drop(command.old)", "pass",
     ),
     "idle topics stay": (Registry, "release", "if topic.idle:", "if False:"),
@@ -122,14 +122,14 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     "idle sources are not deleted": (
         Administering, "tick", "registry.delete_source(source)", "pass",
     ),
-    "source that is used is idle": (Registry, "use_source", "self.clock.now", "1"),
-    "source with staged parts is idle": (Staging, "unused", "not known.staged and", ""),
+    "used source counts as idle": (Registry, "use_source", "self.clock.now", "1"),
+    "source with staged parts counts as idle": (Staging, "unused", "not known.staged and", ""),
     "producers of an idle source stay": (
         Registry, "delete_source", "del topic.producers[source]", "pass",
     ),
     "use of sources not in the snapshot": (state, "_read", "source.used = row.used", "pass"),
-    "producer that puts is idle": (Topic, "put", "producer.used = clock.now", "pass"),
-    "producer that opens is idle": (
+    "producer that puts counts as idle": (Topic, "put", "producer.used = clock.now", "pass"),
+    "producer that opens counts as idle": (
         Producing, "open", "producer.used = clock.now if producer.record else 0", "pass",
     ),
     "use of producers not in the snapshot": (state, "_producer", "row.record, row.used", "1, 0"),
@@ -164,27 +164,27 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     "refusal of a source without a record forgotten": (
         Staging, "_known", "Source(self.floor)", "Source()",
     ),
-    "late parts are taken": (
+    "late parts are accepted": (
         publishing, "known_part", "command.number <= source.published", "False",
     ),
     "repeated part is staged again": (
         publishing, "known_part", "command.part in source.staged.get(command.number, {})", "False",
     ),
-    "losing attempts stay": (Staging, "drop_up_to", "each <= number", "each < number"),
+    "parts of failed attempts stay": (Staging, "drop_up_to", "each <= number", "each < number"),
     "source takes a producer's name": (
         Publishing, "_publish_fault", "if producer is not None and producer.incarnation:",
         "if False:",
     ),
     # Snapshots.
-    "dedup not in the snapshot": (state, "_producer", "row.next, ", "0, "),
+    "sequences not in the snapshot": (state, "_producer", "row.next, ", "0, "),
     "incarnation not in the snapshot": (state, "_subscription", ", row.incarnation", ', ""'),
-    "suspects not in the snapshot": (state, "_subscription", "row.suspect_below, ", "0, "),
+    "redelivery marks not in the snapshot": (state, "_subscription", "row.suspect_below, ", "0, "),
     "epochs not in the snapshot": (
         state, "restored", "head.last_topic_id, head.last_epoch", "head.last_topic_id, 0",
     ),
     "published not in the snapshot": (state, "_read", "row.published, row.ranges", "-1, ()"),
     "refused publish not in the snapshot": (state, "_read", "Source(row.epoch)", "Source()"),
-    "refusals of no record not in the snapshot": (
+    "refusals without a record not in the snapshot": (
         state, "restored", "= head.sources_floor", "= 0",
     ),
     "notes not in the snapshot": (state, "_read", "(row.index, row.notes)", "(row.index, ())"),
@@ -194,7 +194,7 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
 }  # fmt: skip
 
 
-# Rules that random commands rarely need: their own tests must notice.
+# Rules that random commands rarely need: their own tests must fail.
 EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     "another digest counts as a replay": (
         runs.test_last_number_with_another_digest_is_refused,
@@ -209,19 +209,19 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         publishing, "run_fault", "command.number < source.published", "False",
     ),
     "earlier run is not fenced": (
-        runs.test_newer_run_fences_the_earlier_ones,
+        runs.test_newer_run_fences_earlier_runs,
         publishing, "run_fault", "source.has_fenced(command.run)", "False",
     ),
     "drop ends the fencing of a run": (
         runs.test_fenced_run_stays_fenced_when_the_newer_run_drops_its_parts,
         Staging, "drop", "known.idle", "known.published < 0 and not known.staged",
     ),
-    "replay takes nothing over": (
-        runs.test_replaying_run_takes_over,
+    "replaying run does not take over": (
+        runs.test_run_that_replays_the_last_number_takes_over,
         publishing, "published_again", "source.enter(command.run)", "pass",
     ),
     "messages that must be kept are dropped": (
-        runs.test_publish_that_must_be_kept_is_refused_without_retention_and_subscription,
+        runs.test_publish_with_keep_is_refused_without_retention_or_subscription,
         Publishing, "_publish_fault", "if command.keep else ()", "if False else ()",
     ),
     "only the last few state directories kept": (
@@ -232,49 +232,49 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         puts.test_state_directory_above_the_limit_is_refused,
         Producing, "_take_over", "0 < directories_max <= len(producer.earlier)", "False",
     ),
-    "refused publish takes effect where its topic has moved": (
-        moves.test_refused_publish_has_no_effect_where_its_topic_has_moved,
+    "late copy of a refused publish takes effect after a move": (
+        moves.test_late_copy_of_a_refused_publish_has_no_effect_after_a_move,
         Moving, "adopt", "registry.staging.floor = registry.last_epoch", "pass",
     ),
     # The time.
-    "one stamp moves the clock anywhere": (
-        clock.test_stamp_a_year_ahead_makes_nothing_expire,
+    "one timestamp moves the clock anywhere": (
+        clock.test_timestamp_a_year_ahead_expires_no_message,
         Clock, "pass_time", "if not step or", "if True or",
     ),
-    "messages expire by a stamp in dispute": (
-        clock.test_stamp_a_year_ahead_makes_nothing_expire,
+    "messages expire by a disputed timestamp": (
+        clock.test_timestamp_a_year_ahead_expires_no_message,
         Topic, "collect", "clock.trusted", "clock.now",
     ),
-    "staged parts expire by a stamp in dispute": (
-        clock.test_staged_parts_outlast_a_stamp_a_year_ahead,
+    "staged parts expire by a disputed timestamp": (
+        clock.test_timestamp_a_year_ahead_expires_no_staged_part,
         Administering, "tick", "clock.trusted - registry", "clock.now - registry",
     ),
-    "stamps of the future stay": (
-        clock.test_future_times_are_moved_back_when_the_clock_is_right_again,
+    "future timestamps are not corrected": (
+        clock.test_future_timestamps_are_corrected_when_the_clock_is_right_again,
         Registry, "pass_time", "self._retime(retiming)", "pass",
     ),
-    "time while the group was off never counts": (
-        clock.test_group_that_was_off_catches_up_when_its_time_is_sustained,
+    "time while the group was down never passes": (
+        clock.test_restarted_group_catches_up_after_sustained_timestamps,
         Clock, "_ahead", "if self.sustained < SUSTAINED * step:", "if True:",
     ),
-    "idle group is in dispute": (
-        clock.test_idle_group_is_not_in_dispute,
+    "time of an idle group is disputed": (
+        clock.test_idle_group_has_no_disputed_time,
         Administering, "tick", ", command.elapsed", "",
     ),
-    "clock that is ahead never comes back": (
-        clock.test_clock_that_was_ahead_comes_back_and_ages_stay_the_same,
+    "fast clock is never corrected": (
+        clock.test_correction_of_a_fast_clock_preserves_message_ages,
         Clock, "_behind", "if self.sustained < SUSTAINED * step:", "if True:",
     ),
-    "nothing ages while the clock is ahead": (
-        clock.test_clock_that_was_ahead_comes_back_and_ages_stay_the_same,
+    "messages do not age while the clock is ahead": (
+        clock.test_correction_of_a_fast_clock_preserves_message_ages,
         Clock, "_go_on", "self.trusted += passed", "pass",
     ),
-    "messages age by a clock that was behind": (
-        clock.test_clock_that_was_behind_expires_nothing,
+    "messages age by the correction of a slow clock": (
+        clock.test_correction_of_a_slow_clock_expires_no_message,
         Clock, "_ahead", "min(at - before, self.moved_back)", "0",
     ),
     "log of an older version read by the newer rule": (
-        clock.test_log_of_an_older_version_is_read_by_the_highest_stamp,
+        clock.test_log_of_an_older_version_uses_the_highest_timestamp,
         Clock, "pass_time", "if not step or not self.trusted:", "if not self.trusted:",
     ),
     "trusted time not in the snapshot": (
@@ -285,18 +285,18 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         leader.test_leader_with_a_wrong_clock_is_outvoted,
         Timekeeper, "_median", "if not self._confirmed():", "if True:",
     ),
-    "of two clocks the higher counts": (
+    "higher of two clocks wins": (
         lambda: leader.test_clock_nearer_to_the_trusted_time_wins(leader.YEAR),
         Timekeeper, "_median", "key=lambda each: abs(each - clock.trusted)",
         "key=lambda each: -each",
     ),
-    "clock that is set right is still corrected": (
+    "corrected clock is corrected again": (
         leader.test_corrected_wall_clock_is_used_at_once,
         Timekeeper, "stamp", "wall if self._near(wall, clock, step) else self._median(wall, clock)",
         "wall + self.__dict__.setdefault(str(self._readings), self._median(wall, clock) - wall)",
     ),
     "correction outlives its readings": (
-        leader.test_correction_ends_with_its_readings,
+        leader.test_correction_ends_when_its_readings_expire,
         Timekeeper, "_fresh", "if 0 <= now - at <= FRESH", "",
     ),
     "answered calls not in the snapshot": (
@@ -304,19 +304,19 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         state, "_rows", "yield from _answered_rows(registry.answered.items())", "pass",
     ),
     "answered calls stay at the former owner": (
-        moves.test_answered_calls_move_with_their_topics_even_deleted_ones,
+        moves.test_answered_calls_move_even_with_deleted_topics,
         state, "moved_out", "rows += _answered_rows(answers)", "pass",
     ),
     "answered calls are not bounded": (
-        answered.test_oldest_of_1001_calls_is_dropped,
+        answered.test_only_the_last_1000_answered_calls_are_kept,
         Answered, "add", "len(self._answers) > ANSWERED_MAX", "False",
     ),
     "idle leader does not end a dispute": (
-        leader.test_idle_leader_ends_a_dispute_when_its_clock_is_set_right,
+        leader.test_idle_leader_ends_a_dispute_when_its_clock_is_corrected,
         Service, "_dispute_due", "registry.clock.dispute or", "",
     ),
     "clock that jumps reports elapsed time": (
-        leader.test_clock_that_jumps_reports_no_elapsed_time,
+        leader.test_leader_reports_no_elapsed_time_after_a_clock_jump,
         Timekeeper, "elapsed", "if self._confirmed() else 0", "",
     ),
 }  # fmt: skip
@@ -333,6 +333,6 @@ MUTANTS = [
 
 @pytest.mark.mutants
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_machine_mutant_is_noticed(mutant: Mutant) -> None:
+def test_machine_mutant_is_detected(mutant: Mutant) -> None:
     """SVC-2 SVC-3 SVC-6 SVC-8 SVC-9 SVC-10"""
     must_be_noticed(mutant)

@@ -22,11 +22,11 @@ def signature(kind: type[msgspec.Struct]) -> str:
 
 
 @pytest.mark.parametrize("kind", [*get_args(AnyCommand), *get_args(Done)])
-def test_command_or_result_is_on_the_page_with_its_fields(kind: type[msgspec.Struct]) -> None:
+def test_page_lists_each_command_and_result_with_its_fields(kind: type[msgspec.Struct]) -> None:
     assert f"`{signature(kind)}`" in PAGE
 
 
-def test_exactly_the_codes_that_exist_are_on_the_page() -> None:
+def test_page_lists_exactly_the_existing_error_codes() -> None:
     """SVC-7"""
     table = PAGE.partition("## Commands")[2].partition("`start` is")[0]
     rows = [line.rsplit("|", 2)[1] for line in table.splitlines() if line.startswith("| `")]
@@ -34,7 +34,7 @@ def test_exactly_the_codes_that_exist_are_on_the_page() -> None:
     assert named == {kind.error.code for kind in REFUSALS}
 
 
-def test_exactly_the_limits_that_exist_are_on_the_page_with_their_defaults() -> None:
+def test_page_lists_exactly_the_existing_limits_with_their_defaults() -> None:
     """SVC-7"""
     table = PAGE.partition("## Limits")[2]
     named = {

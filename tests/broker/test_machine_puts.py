@@ -15,7 +15,7 @@ from tests.broker.machine_pair import Pair
 from tests.broker.machine_steps import ALL, Steps
 
 
-def test_offsets_are_dense_from_0() -> None:
+def test_offsets_are_consecutive_from_0() -> None:
     """SVC-2"""
     steps = Steps()
     steps.subscribe()
@@ -25,7 +25,7 @@ def test_offsets_are_dense_from_0() -> None:
     assert steps.machine.bounds("t") == (0, 5)
 
 
-def test_repeated_put_is_appended_once_and_gets_its_offset() -> None:
+def test_repeated_put_is_appended_once_and_gets_the_same_offset() -> None:
     """SVC-2: the ack was lost."""
     steps = Steps()
     steps.subscribe()
@@ -37,19 +37,19 @@ def test_repeated_put_is_appended_once_and_gets_its_offset() -> None:
     assert steps.machine.bounds("t") == (0, 5)
 
 
-def test_dedup_has_no_window() -> None:
-    """SVC-2: a lower sequence is a repetition, however old."""
+def test_put_of_any_age_is_deduplicated() -> None:
+    """SVC-2: a lower sequence is always a repetition."""
     steps = Steps()
     steps.subscribe()
     mine, other = steps.open(), steps.open(producer="other")
     for number in range(3 * RUNS_MAX):
         steps.put(mine, number)
         steps.put(other, number, producer="other")
-    assert steps.put(mine, 0) == Already(-1, 1)  # only its offset is no longer kept
+    assert steps.put(mine, 0) == Already(-1, 1)  # its offset is no longer kept
     assert steps.put(mine, 3 * RUNS_MAX - 1) == Already(6 * RUNS_MAX - 2, 1)
 
 
-def test_equal_content_put_twice_is_two_messages() -> None:
+def test_two_puts_of_equal_content_are_two_messages() -> None:
     """SVC-2"""
     steps = Steps()
     steps.subscribe()
@@ -58,7 +58,7 @@ def test_equal_content_put_twice_is_two_messages() -> None:
     assert steps.put(epoch, 1) == Appended(1, 1, kept=True)
 
 
-def test_gap_names_the_missing_sequence_and_appends_nothing() -> None:
+def test_gap_error_names_the_missing_sequence_and_appends_nothing() -> None:
     """SVC-2"""
     steps = Steps()
     steps.subscribe()
@@ -84,7 +84,7 @@ def test_only_the_rest_of_a_partly_stored_batch_is_appended() -> None:
     assert steps.machine.fetch("t", 4, 1, ALL) == (Extent(second, 3, 1, 4),)
 
 
-def test_repetition_across_two_runs_has_no_single_offset() -> None:
+def test_repeated_put_across_two_runs_has_no_single_offset() -> None:
     """SVC-2"""
     steps = Steps()
     steps.subscribe()
@@ -95,7 +95,7 @@ def test_repetition_across_two_runs_has_no_single_offset() -> None:
     assert steps.put(mine, 0, 2) == Already(-1, 2)
 
 
-def test_newer_incarnation_fences_the_older() -> None:
+def test_newer_incarnation_fences_the_older_incarnation() -> None:
     """SVC-8"""
     steps = Steps()
     steps.subscribe()
@@ -117,7 +117,7 @@ def test_repeated_open_gets_the_same_answer() -> None:
 
 
 def test_late_open_of_a_dead_process_changes_nothing() -> None:
-    """SVC-8: it names an epoch that is no longer current."""
+    """SVC-8: the open names an epoch that is no longer current."""
     steps = Steps()
     steps.subscribe()
     first = steps.apply(do.OpenProducer("t", "p", "first", 0, expected=0))
@@ -133,7 +133,7 @@ def test_late_open_of_a_dead_process_changes_nothing() -> None:
     assert steps.put(living.epoch, 0) == Appended(0, 1, kept=True)
 
 
-def test_repeated_open_need_not_name_its_epoch() -> None:
+def test_repeated_open_is_answered_even_with_an_old_epoch() -> None:
     """SVC-8: the reply was lost."""
     steps = Steps()
     open_ = do.OpenProducer("t", "p", "inc-1", 0, expected=0)
@@ -172,7 +172,7 @@ def test_every_state_directory_under_a_name_is_kept() -> None:
 
 
 def test_state_directory_above_the_limit_is_refused() -> None:
-    """SVC-2 SVC-7: forgetting a directory could store its messages twice."""
+    """SVC-2 SVC-7: dropping the record of a directory could store its messages twice."""
     pair = Pair(msgspec.structs.replace(LIMITS, directories_max=3))
 
     def opened(directory_id: str) -> done.Result:
@@ -236,7 +236,7 @@ def test_producer_must_open_before_it_puts() -> None:
     assert steps.put(1, 0) == errors.Unopened("t", "p")
 
 
-def test_open_without_create_leaves_a_missing_topic_missing() -> None:
+def test_open_without_create_does_not_create_a_topic() -> None:
     """SVC-5"""
     steps = Steps()
     command = do.OpenProducer("t", "p", "inc-1", 0, create=False)
@@ -244,7 +244,7 @@ def test_open_without_create_leaves_a_missing_topic_missing() -> None:
     assert "t" not in steps.machine.registry.topics
 
 
-def test_put_without_readers_has_an_offset_but_is_not_kept() -> None:
+def test_put_without_subscriptions_gets_an_offset_but_is_not_kept() -> None:
     """SVC-5"""
     steps = Steps()
     epoch = steps.open()
@@ -254,7 +254,7 @@ def test_put_without_readers_has_an_offset_but_is_not_kept() -> None:
     assert steps.kept() == [2]
 
 
-def test_put_to_a_deleted_topic_is_refused_by_its_successor() -> None:
+def test_late_put_to_a_deleted_topic_is_refused_by_the_recreated_topic() -> None:
     """SVC-2: a late put must not count as the first put of the new topic."""
     steps = Steps()
     steps.subscribe()
@@ -293,8 +293,8 @@ def test_invalid_batches_are_refused() -> None:
     assert steps.machine.bounds("t") == (0, 0)
 
 
-def test_refused_put_leaves_no_trace() -> None:
-    """SVC-2: the log can be truncated after it."""
+def test_refused_put_does_not_change_the_state() -> None:
+    """SVC-2: so that the log can be truncated after a refused put."""
     steps = Steps()
     steps.subscribe()
     epoch = steps.open()
@@ -306,7 +306,7 @@ def test_refused_put_leaves_no_trace() -> None:
     assert b"".join(steps.machine.state()) == before
 
 
-def test_machine_keeps_no_payload() -> None:
+def test_machine_state_contains_no_payload() -> None:
     steps = Steps()
     steps.subscribe()
     epoch = steps.open()

@@ -1,4 +1,4 @@
-"""PIPE-2: runs of a source, digests of its numbers, and topics that keep nothing."""
+"""PIPE-2: a source has runs, digests of its numbers, and a check that topics keep messages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def restored(steps: Steps) -> Steps:
     return steps
 
 
-def test_replay_with_the_same_digest_adds_nothing() -> None:
+def test_replay_with_the_same_digest_adds_no_message() -> None:
     steps = restored(published())
     assert stage(steps, 5, "b", "two") == Staged(already=True)
     again = publish(steps, 5, "b", run="two", digest=b"five")
@@ -57,7 +57,7 @@ def test_last_number_with_another_digest_is_refused() -> None:
 
 @pytest.mark.parametrize(("known", "given"), [(b"", b"five"), (b"five", b"")])
 def test_unknown_digest_is_not_compared(known: bytes, given: bytes) -> None:
-    """Older versions stored no digest, and option replay=skip sends none."""
+    """Older versions stored no digest, and the option replay=skip sends none."""
     steps = published(digest=known)
     assert isinstance(publish(steps, 5, "b", run="two", digest=given), Published)
 
@@ -70,7 +70,7 @@ def test_run_below_the_last_number_is_refused() -> None:
     assert publish(steps, 4, "a") == Published((), already=True)  # an older client
 
 
-def test_newer_run_fences_the_earlier_ones() -> None:
+def test_newer_run_fences_earlier_runs() -> None:
     steps = published()
     assert stage(steps, 6, "b", "two") == Staged(already=False)
     restored(steps)
@@ -101,13 +101,13 @@ def test_record_that_fences_a_run_is_deleted_when_it_is_idle() -> None:
     assert not steps.machine.registry.staging.sources
 
 
-def test_replaying_run_takes_over() -> None:
+def test_run_that_replays_the_last_number_takes_over() -> None:
     steps = published()
     publish(steps, 5, "b", run="two", digest=b"five")
     assert stage(steps, 6, "a", "one") == errors.TakenOver("query")
 
 
-def test_run_with_other_content_takes_nothing_over() -> None:
+def test_run_with_other_content_does_not_take_over() -> None:
     """A clone of a query ends, and the query continues."""
     steps = published()
     stage(steps, 5, "b", "two")
@@ -115,7 +115,7 @@ def test_run_with_other_content_takes_nothing_over() -> None:
     assert stage(steps, 6, "a", "one") == Staged(already=False)
 
 
-def test_refused_run_takes_nothing_over() -> None:
+def test_refused_run_does_not_take_over() -> None:
     steps = published()
     stage(steps, 4, "a", "two")
     assert stage(steps, 6, "a", "one") == Staged(already=False)
@@ -130,7 +130,7 @@ def test_only_the_last_runs_are_kept() -> None:
     assert runs == tuple(f"run {number}" for number in range(RUNS_KEPT, 2 * RUNS_KEPT))
 
 
-def test_publish_that_must_be_kept_is_refused_without_retention_and_subscription() -> None:
+def test_publish_with_keep_is_refused_without_retention_or_subscription() -> None:
     """The subscription may be removed after the rows are staged."""
     steps = Steps()
     stage(steps, 0, "a", "one")

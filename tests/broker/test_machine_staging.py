@@ -1,4 +1,4 @@
-"""Staged puts are invisible until published, and published once and atomically."""
+"""Staged messages are invisible until they are published, once and atomically."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def staged() -> Steps:
     return steps
 
 
-def test_staged_messages_are_invisible_and_keep_the_log() -> None:
+def test_staged_messages_are_invisible_and_keep_their_slots() -> None:
     """PIPE-2"""
     steps = Steps()
     steps.subscribe()
@@ -40,7 +40,7 @@ def test_staged_messages_are_invisible_and_keep_the_log() -> None:
     assert steps.machine.bounds("t") == (0, 0)
 
 
-def test_publishing_appends_the_named_parts_in_order_over_several_topics() -> None:
+def test_publish_appends_the_named_parts_of_several_topics_in_order() -> None:
     """PIPE-2"""
     steps = staged()
     slot = steps.slot
@@ -54,7 +54,7 @@ def test_publishing_appends_the_named_parts_in_order_over_several_topics() -> No
     assert steps.machine.fetch("u", 1, 1, ALL) == (Extent(slot - 1, 1, 1, 1, sequence=1),)
 
 
-def test_sequences_of_a_source_continue_across_numbers() -> None:
+def test_sequence_of_a_source_continues_across_numbers() -> None:
     """PIPE-2: (producer, sequence) is unique in a topic."""
     steps = staged()
     steps.publish(0, "a")
@@ -63,7 +63,7 @@ def test_sequences_of_a_source_continue_across_numbers() -> None:
     assert [each.sequence for each in steps.machine.fetch("t", 0, ALL, ALL)] == [0, 2]
 
 
-def test_repeated_publish_gets_the_first_result() -> None:
+def test_repeated_publish_gets_the_result_of_the_first() -> None:
     """PIPE-2: a replayed micro-batch adds nothing."""
     steps = staged()
     published = steps.publish(0, "a")
@@ -105,7 +105,7 @@ def fenced(result: done.Result) -> int:
 
 
 def test_late_copy_of_a_refused_publish_has_no_effect() -> None:
-    """PIPE-2: the part that was missing is staged after the refusal."""
+    """PIPE-2: the missing part is staged after the refusal."""
     steps = Steps()
     steps.subscribe()
     steps.stage(0, "a")
@@ -118,7 +118,7 @@ def test_late_copy_of_a_refused_publish_has_no_effect() -> None:
     assert steps.kept() == [0]
 
 
-def test_refused_publish_of_a_source_without_a_record_has_no_effect_later() -> None:
+def test_late_copy_of_a_publish_refused_without_a_record_has_no_effect() -> None:
     """PIPE-2: a refusal creates no record, and needs none."""
     steps = Steps()
     steps.subscribe()
@@ -130,7 +130,7 @@ def test_refused_publish_of_a_source_without_a_record_has_no_effect_later() -> N
 
 
 def test_refusal_is_kept_after_the_record_of_its_source_is_deleted() -> None:
-    """PIPE-2: the record is deleted with its last part, or by a close."""
+    """PIPE-2: dropping the last part or closing the source deletes the record."""
     for end in (do.DropStaged("query", 0), do.CloseSource("query", 0)):
         steps = Steps()
         steps.stage(0, "a")
@@ -178,8 +178,8 @@ def test_refusals_survive_a_restart() -> None:
     assert fenced(steps.publish(0, "a", expected=of_none)) == of_one
 
 
-def test_late_copies_after_a_source_is_closed_publish_nothing_again() -> None:
-    """PIPE-2: also after the source was used and closed again."""
+def test_late_copy_of_a_publish_to_a_closed_source_publishes_nothing() -> None:
+    """PIPE-2: even if the source was used and closed again."""
     steps = Steps()
     steps.apply(do.CreateTopic("t", 0))
     epoch = 0
@@ -192,7 +192,7 @@ def test_late_copies_after_a_source_is_closed_publish_nothing_again() -> None:
         assert steps.machine.bounds("t") == (published, published)
 
 
-def test_publish_of_an_older_client_leaves_no_trace_when_it_is_refused() -> None:
+def test_refused_publish_of_an_older_client_does_not_change_the_state() -> None:
     """PIPE-2: a log of an older version leads to the same state as before."""
     steps = staged()
     before = steps.machine.registry.last_epoch
@@ -200,7 +200,7 @@ def test_publish_of_an_older_client_leaves_no_trace_when_it_is_refused() -> None
     assert (steps.machine.registry.last_epoch, steps.machine.registry.staging.floor) == (before, 0)
 
 
-def test_publish_of_a_part_named_twice_is_refused() -> None:
+def test_publish_that_names_a_part_twice_is_refused() -> None:
     steps = staged()
     assert isinstance(steps.publish(0, "a", "a"), errors.InvalidArgument)
     assert steps.kept() == []
@@ -213,7 +213,7 @@ def test_repeated_stage_gets_already() -> None:
     assert steps.machine.registry.staging.parts == 3
 
 
-def test_dropped_parts_free_the_log() -> None:
+def test_dropped_parts_free_their_slots() -> None:
     steps = staged()
     assert steps.apply(do.DropStaged("query", 0)) == StagedDropped(3)
     assert steps.apply(do.DropStaged("query", 0)) == StagedDropped(0)
@@ -222,7 +222,7 @@ def test_dropped_parts_free_the_log() -> None:
 
 
 def test_abandoned_parts_expire() -> None:
-    """SVC-9: so they do not keep the log forever."""
+    """SVC-9: so that they do not block trimming of the log."""
     steps = Steps(Limits(staged_age_us=100))
     steps.stage(0, "a")
     steps.tick(steps.now + 100)
@@ -232,7 +232,7 @@ def test_abandoned_parts_expire() -> None:
     assert steps.publish(0, "a") == errors.NotStaged("query", 0, "a")
 
 
-def test_publish_creates_missing_topics_or_changes_nothing() -> None:
+def test_publish_creates_all_missing_topics_or_none() -> None:
     """SVC-5"""
     steps = Steps(Limits(topics_max=1))
     steps.stage(0, "a")
@@ -245,7 +245,7 @@ def test_publish_creates_missing_topics_or_changes_nothing() -> None:
 
 
 def test_source_and_producer_cannot_share_a_name() -> None:
-    """SVC-2: otherwise their messages would count as repetitions."""
+    """SVC-2: otherwise their messages would be taken for repetitions."""
     steps = staged()
     steps.open(producer="query")
     assert steps.publish(0, "a") == errors.NameInUse("t", "query")
@@ -254,7 +254,7 @@ def test_source_and_producer_cannot_share_a_name() -> None:
     assert opened == errors.NameInUse("u", "query")
 
 
-def test_closed_source_is_dropped_everywhere() -> None:
+def test_closed_source_is_removed_from_all_topics() -> None:
     steps = staged()
     steps.publish(0, "a", "b")
     steps.stage(1, "a")
@@ -265,7 +265,7 @@ def test_closed_source_is_dropped_everywhere() -> None:
     assert steps.machine.registry.staging.parts == 0
 
 
-def test_staging_is_limited() -> None:
+def test_staged_parts_and_sources_are_limited() -> None:
     """SVC-7"""
     steps = Steps(Limits(sources_max=1, staged_parts_max=2, staged_bytes_max=250))
     steps.stage(0, "a")

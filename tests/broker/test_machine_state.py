@@ -1,4 +1,4 @@
-"""Needed slots, carried entries, and restored states."""
+"""The machine knows the needed slots, carries old entries and restores its state."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_carried_message_is_read_from_its_new_slot() -> None:
 
 
 def test_late_carry_moves_nothing() -> None:
-    """SVC-9: the entry was read or carried in between."""
+    """SVC-9: the entry was read or carried in the meantime."""
     steps = Steps()
     steps.subscribe()
     put = do.Put("t", "p", steps.open(), 0, 1, 100, 0, b"")
@@ -81,7 +81,7 @@ def test_staged_part_is_carried_before_and_after_it_is_published() -> None:
     assert steps.machine.fetch("t", 0, ALL, ALL) == (Extent(steps.slot, 0, 2, 0, sequence=0),)
 
 
-def test_fetch_gives_at_least_one_batch_and_stops_before_a_limit() -> None:
+def test_fetch_returns_at_least_one_batch_and_stays_within_its_limits() -> None:
     steps = Steps()
     steps.subscribe()
     epoch = steps.open()
@@ -97,7 +97,7 @@ def test_fetch_gives_at_least_one_batch_and_stops_before_a_limit() -> None:
     assert fetch("nowhere", 0, ALL, ALL) == ()
 
 
-def test_dedup_survives_a_snapshot() -> None:
+def test_deduplication_survives_a_snapshot() -> None:
     """SVC-10"""
     steps = Steps()
     steps.subscribe()
@@ -107,8 +107,8 @@ def test_dedup_survives_a_snapshot() -> None:
     assert steps.put(epoch, 0, 3) == Already(0, 3)
 
 
-def test_restored_topic_reports_a_fenced_reader() -> None:
-    """SVC-8: never above the last epoch, or no reader could get a permit."""
+def test_restored_topic_knows_the_last_fencing_epoch() -> None:
+    """SVC-8: it must not exceed the last epoch, or no reader could get a permit."""
     steps = Steps()
     steps.subscribe()
     steps.attach(incarnation="earlier")
@@ -119,7 +119,7 @@ def test_restored_topic_reports_a_fenced_reader() -> None:
 
 
 def test_state_does_not_depend_on_memory_layout() -> None:
-    """SVC-10: one replica has just compacted, the other was restored before."""
+    """SVC-10: one replica has compacted its index, and the other was restored earlier."""
     steps = Steps()
     steps.subscribe()
     epoch, reader = steps.open(), steps.attach()
@@ -175,7 +175,7 @@ def test_different_machines_have_different_checksums() -> None:
     assert steps.machine.checksum() != other.machine.checksum()
 
 
-def test_lowest_live_slot_is_known_for_any_drop_order() -> None:
+def test_lowest_live_slot_is_correct_for_any_drop_order() -> None:
     """SVC-9: with at most twice the memory of the live slots."""
     rng, live_slots, model = Random(7), LiveSlots(), list[int]()
     for slot in range(0, 20_000, 2):
@@ -197,7 +197,7 @@ def test_lowest_live_slot_is_known_for_any_drop_order() -> None:
     assert copy.lowest() is None
 
 
-def test_index_frees_its_memory() -> None:
+def test_index_frees_the_memory_of_dropped_entries() -> None:
     """SVC-9"""
     live_slots = LiveSlots()
     index = Index(live_slots)
@@ -219,15 +219,15 @@ FIRST = {"HeadRow": 6, "Limits": 9, "ProducerRow": 8, "OpenProducer": 6, "Attach
 
 
 def as_first_written(value: Any) -> Any:
-    """Drop the fields that came later. A value is a list that begins with its tag."""
+    """Drop the fields that were added later. A value is a list that begins with its tag."""
     if not isinstance(value, list):
         return value
     fields = FIRST.get(value[0]) if value and isinstance(value[0], str) else None
     return [as_first_written(each) for each in value[: None if fields is None else fields + 1]]
 
 
-def test_state_and_log_of_the_first_version_are_read() -> None:
-    """SVC-10: later fields have the meaning of that version."""
+def test_state_and_log_of_the_first_version_can_be_read() -> None:
+    """SVC-10: the defaults of later fields preserve the behaviour of that version."""
     steps = Steps(Limits())
     log: list[bytes] = []
     for command in (
@@ -253,8 +253,8 @@ def test_state_and_log_of_the_first_version_are_read() -> None:
     assert replayed.machine.checksum() == steps.machine.checksum()
 
 
-def test_columns_are_little_endian_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SVC-10: a replica on another machine may read them."""
+def test_columns_are_little_endian_on_every_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVC-10: a replica on another platform may read them."""
     column = array("Q", [1, 0x0102030405060708])
     little = state._packed(column)
     assert state._unpacked(little) == column

@@ -1,4 +1,4 @@
-"""A subscription misses nothing, and only its current epoch moves it forwards."""
+"""A subscription misses no message, and only its current epoch advances its cursor."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_repeated_subscribe_changes_nothing() -> None:
     assert steps.attach().cursor == 4
 
 
-def test_subscription_starts_at_the_given_start() -> None:
+def test_subscription_starts_at_the_requested_position() -> None:
     steps = subscribed()
     assert steps.subscribe("new") == Subscribed(10, 1, already=False)
     assert steps.subscribe("earliest", do.FromEarliest()) == Subscribed(0, 1, already=False)
@@ -56,7 +56,7 @@ def test_subscription_starts_at_the_given_start() -> None:
     assert steps.subscribe("negative", do.FromOffset(-9)) == Subscribed(0, 1, already=False)
 
 
-def test_start_before_the_first_kept_message_moves_to_it() -> None:
+def test_start_before_the_first_kept_message_begins_at_that_message() -> None:
     steps = subscribed()
     steps.ack(steps.attach().epoch, 6)
     assert steps.subscribe("offset", do.FromOffset(2)) == Subscribed(6, 1, already=False)
@@ -113,7 +113,7 @@ def test_ack_beyond_the_end_is_refused() -> None:
     assert steps.ack(steps.attach().epoch, 4) == errors.OutOfRange(next=3)
 
 
-def test_newer_incarnation_fences_acks_of_the_older() -> None:
+def test_newer_incarnation_fences_acks_of_the_older_incarnation() -> None:
     """SVC-8"""
     steps = subscribed()
     old = steps.attach(incarnation="old")
@@ -125,7 +125,7 @@ def test_newer_incarnation_fences_acks_of_the_older() -> None:
 
 
 def test_repeated_attach_gets_the_same_answer() -> None:
-    """SVC-11: it continues at its cursor, and nothing is suspect."""
+    """SVC-11: the reader continues at its cursor, and no message is marked."""
     steps = subscribed()
     first = steps.attach()
     assert first == Attached(first.epoch, 0, 0, 10, suspect_below=0, topic_id=1)
@@ -133,7 +133,7 @@ def test_repeated_attach_gets_the_same_answer() -> None:
 
 
 def test_late_attach_of_a_dead_process_changes_nothing() -> None:
-    """SVC-8: it names an epoch that is no longer current."""
+    """SVC-8: the attach names an epoch that is no longer current."""
     steps = subscribed()
     first = steps.apply(do.Attach("t", "s", "first", expected=0))
     assert isinstance(first, Attached)
@@ -146,7 +146,7 @@ def test_late_attach_of_a_dead_process_changes_nothing() -> None:
     assert steps.ack(living.epoch, 4) == Acked(4)
 
 
-def test_attach_to_an_unread_subscription_expects_epoch_0() -> None:
+def test_attach_to_a_subscription_without_a_reader_expects_epoch_0() -> None:
     """SVC-8"""
     steps = subscribed()
     epoch = steps.attach().epoch
@@ -155,15 +155,15 @@ def test_attach_to_an_unread_subscription_expects_epoch_0() -> None:
     assert isinstance(steps.apply(do.Attach("t", "s", "next", expected=0)), Attached)
 
 
-def test_reader_that_did_not_detach_makes_all_messages_suspect() -> None:
-    """SVC-11: E4, messages that may have been delivered are marked."""
+def test_unacknowledged_messages_of_a_crashed_reader_count_as_redelivered() -> None:
+    """SVC-11: the crashed reader may have received any of them."""
     steps = subscribed()
     steps.ack(steps.attach(incarnation="crashed").epoch, 3)
     attached = steps.attach(incarnation="next")
     assert (attached.cursor, attached.suspect_below) == (3, 10)
 
 
-def test_detach_reports_the_delivered_messages() -> None:
+def test_detach_records_the_delivered_messages() -> None:
     """SVC-11"""
     steps = subscribed()
     epoch = steps.attach(incarnation="orderly").epoch
@@ -172,7 +172,7 @@ def test_detach_reports_the_delivered_messages() -> None:
     assert steps.attach(incarnation="next").suspect_below == 4
 
 
-def test_suspect_messages_stay_suspect() -> None:
+def test_orderly_detach_keeps_earlier_redelivery_marks() -> None:
     """SVC-11"""
     steps = subscribed()
     steps.attach(incarnation="crashed")
@@ -180,7 +180,7 @@ def test_suspect_messages_stay_suspect() -> None:
     assert steps.apply(do.Detach("t", "s", epoch, 2)) == Detached(10)
 
 
-def test_detach_cannot_claim_more_than_was_put() -> None:
+def test_detach_cannot_report_more_messages_than_were_put() -> None:
     steps = subscribed()
     epoch = steps.attach().epoch
     assert steps.apply(do.Detach("t", "s", epoch, 1 << 70)) == Detached(10)
@@ -208,7 +208,7 @@ def test_ack_in_flight_cannot_undo_a_seek() -> None:
     assert steps.ack(epoch + 1, 9) == Acked(9)
 
 
-def test_repeated_seek_is_not_done_again() -> None:
+def test_repeated_seek_is_not_executed_again() -> None:
     """SVC-3: the reply was lost, and the reader has advanced since."""
     steps = subscribed()
     steps.subscribe("holds", do.FromEarliest())
@@ -251,7 +251,7 @@ def test_acks_of_several_subscriptions_share_a_command() -> None:
     assert steps.kept() == list(range(3, 10))
 
 
-def test_ack_to_an_earlier_subscription_of_the_name_is_fenced() -> None:
+def test_ack_of_an_earlier_subscription_with_the_same_name_is_fenced() -> None:
     """SVC-3"""
     steps = subscribed()
     old = steps.attach()
@@ -261,7 +261,7 @@ def test_ack_to_an_earlier_subscription_of_the_name_is_fenced() -> None:
     assert isinstance(result, errors.Fenced)
 
 
-def test_commands_without_a_subscription_are_refused() -> None:
+def test_commands_for_a_missing_subscription_are_refused() -> None:
     """SVC-7"""
     steps = subscribed()
     for command in (
@@ -273,7 +273,7 @@ def test_commands_without_a_subscription_are_refused() -> None:
         assert steps.apply(command) == errors.NotSubscribed("t", "nobody")
 
 
-def test_hard_limit_drops_unread_messages_and_reports_them() -> None:
+def test_hard_limit_drops_unread_messages_and_attach_shows_the_loss() -> None:
     """SVC-9: the reader gets an error."""
     steps = Steps()
     policy = Policy(bytes_max=300, drop_unread=True)
@@ -287,7 +287,7 @@ def test_hard_limit_drops_unread_messages_and_reports_them() -> None:
     assert steps.machine.fetch("t", attached.cursor, 1, 1)[0].offset == 7
 
 
-def test_many_subscriptions_reach_the_low_water_mark_in_any_order() -> None:
+def test_low_water_mark_follows_the_slowest_of_many_subscriptions() -> None:
     """SVC-9"""
     steps = Steps()
     epochs = {}

@@ -1,4 +1,4 @@
-"""Creation, deletion and retention of topics, and refusals."""
+"""Topics are created, deleted and retained, and invalid commands are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.broker.machine_steps import Steps
 
 
 def filled(policy: Policy, messages: int = 10) -> Steps:
-    """Return a topic without subscriptions, with a message of 100 bytes per microsecond."""
+    """Return a topic without subscriptions. It gets a message of 100 bytes per microsecond."""
     steps = Steps()
     steps.create(policy=policy)
     epoch = steps.open()
@@ -40,7 +40,7 @@ def test_repeated_create_gets_already_and_another_policy_is_refused() -> None:
     assert steps.create(policy=Policy(keep_all=True)) == errors.TopicExists("t")
 
 
-def test_recreated_topic_has_another_id_and_counts_from_0() -> None:
+def test_recreated_topic_has_another_id_and_starts_at_offset_0() -> None:
     steps = Steps()
     steps.subscribe()
     steps.put(steps.open(), 0)
@@ -52,7 +52,7 @@ def test_recreated_topic_has_another_id_and_counts_from_0() -> None:
 
 
 @pytest.mark.parametrize("name", ["my data", "ü" * 127, "\n", "a/b"])
-def test_names_are_stored_unchanged(name: str) -> None:
+def test_topic_names_are_stored_unchanged(name: str) -> None:
     """SVC-1"""
     steps = Steps()
     steps.create(name)
@@ -96,7 +96,7 @@ def test_unused_topic_is_deleted() -> None:
     steps.subscribe()
     epoch = steps.open()
     assert steps.apply(do.Unsubscribe("t", "s", 0)) == Unsubscribed(already=False)
-    assert "t" in steps.machine.registry.topics  # its producer may come back
+    assert "t" in steps.machine.registry.topics  # its producer may return
     assert steps.apply(do.CloseProducer("t", "p", epoch)) == ProducerClosed(already=False)
     assert "t" not in steps.machine.registry.topics
 
@@ -128,7 +128,7 @@ def test_keep_all_keeps_acknowledged_messages() -> None:
     assert steps.kept() == [0, 1, 2, 3, 4]
 
 
-def test_keep_for_an_age_keeps_longer_than_subscriptions_need() -> None:
+def test_age_limit_keeps_messages_without_subscriptions() -> None:
     """SVC-9"""
     steps = filled(Policy(age_us=5))
     assert steps.kept() == [5, 6, 7, 8, 9]
@@ -151,7 +151,7 @@ def test_age_limit_does_not_drop_unread_messages() -> None:
     assert steps.kept() == []
 
 
-def test_keep_some_bytes_keeps_the_newest_batches_that_fit() -> None:
+def test_byte_limit_keeps_the_newest_batches_that_fit() -> None:
     """SVC-9"""
     assert filled(Policy(bytes_max=399)).kept() == [7, 8, 9]
     assert filled(Policy(bytes_max=400)).kept() == [6, 7, 8, 9]
@@ -197,7 +197,7 @@ def test_contradictory_policies_are_refused(policy: Policy) -> None:
     assert isinstance(steps.apply(do.SetPolicy("t", 0, policy)), errors.InvalidArgument)
 
 
-def test_clock_never_runs_backwards_nor_out_of_bounds() -> None:
+def test_clock_never_runs_backwards_or_out_of_bounds() -> None:
     steps = Steps()
     steps.apply(do.Tick(1 << 80))
     clock = steps.machine.registry.clock.now
@@ -219,7 +219,7 @@ def test_topics_and_producers_are_limited() -> None:
     assert third == errors.TooMany("producers in the topic", 1)
 
 
-def test_every_refusal_has_a_unique_code_a_text_and_a_remedy() -> None:
+def test_every_refusal_has_a_unique_code_a_message_and_a_remedy() -> None:
     """SVC-7"""
     refusals = get_args(errors.AnyRefusal)
     codes = [kind.error.code for kind in refusals]
@@ -234,7 +234,7 @@ def test_every_refusal_has_a_unique_code_a_text_and_a_remedy() -> None:
         assert error.remedy in str(error)
 
 
-def test_commands_and_refusals_survive_the_wire() -> None:
+def test_commands_survive_encoding_and_decoding() -> None:
     """SVC-7"""
     command = do.Carry(7, 3, do.Put("t", "p", 1, 0, 1, 3, 9, b"abc"))
     decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(command), type=do.Command)

@@ -1,4 +1,4 @@
-"""Every request of a client is classified (SEC-2)."""
+"""Every request of a client has a defined permission (SEC-2)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEW = do.FromNew()
 KEYS = Credentials(b"salt", 4096, bytes(32), bytes(32))
 FETCH = frames.Fetch("t", "s", 1, 0, 0, 1, 1)
 
-# One of each, with what it needs. A type that is missing here fails the first test.
+# One example of each request, with its permission. A missing type fails the first test.
 EXAMPLES: dict[Value, tuple[str, str, str]] = {
     do.CreateTopic("t", 0): ("manage", "t", ""),
     do.SetPolicy("t", 0, DEFAULT): ("manage", "t", ""),
@@ -65,21 +65,21 @@ def as_frame(example: Value) -> Value:
     return example
 
 
-def test_every_command_and_frame_of_clients_is_classified() -> None:
-    """SEC-2: a new type fails here until it is in the list, in this test and in the docs."""
+def test_every_client_command_and_frame_has_a_permission() -> None:
+    """SEC-2: a new type fails this test until it is added to the tables."""
     assert set(COMMANDS) == set(get_args(ClientCommand))
     assert set(FRAMES) == set(CLIENTS)
     shown = {type(example) for example in EXAMPLES} | {Call}
     assert shown == {*COMMANDS, *FRAMES}
 
 
-def test_needs_are_those_of_the_table() -> None:
+def test_each_request_needs_its_documented_permission() -> None:
     for example, need in EXAMPLES.items():
         frame = as_frame(example)
         assert FRAMES[type(frame)](frame) == need, example
 
 
-def test_request_about_staged_parts_without_a_topic_needs_put_on_some_topic() -> None:
+def test_request_about_staged_parts_without_a_topic_needs_put_on_any_topic() -> None:
     """SEC-2: the guard also checks the topics of the parts that a publish names."""
     publish = do.PublishStaged("src", 0, ("a",), 0)
     for command in (publish, do.DropStaged("src", 0), do.CloseSource("src", 0)):
@@ -87,7 +87,7 @@ def test_request_about_staged_parts_without_a_topic_needs_put_on_some_topic() ->
 
 
 def test_every_frame_has_a_refusal_that_reveals_nothing() -> None:
-    """SEC-2: the refusal of a request has nothing but the ids that the request has."""
+    """SEC-2: a refusal contains only ids from the request."""
     for example in EXAMPLES:
         frame = as_frame(example)
         refusal: Any = refusal_of(frame)
@@ -102,8 +102,8 @@ def test_refusal_of_a_long_name_fits_into_a_frame() -> None:
     assert refusal_of(fetch) == FlowEnded("", "", 1, Denied())
 
 
-def test_principal_with_one_rule_gets_exactly_what_that_rule_allows() -> None:
-    """SEC-2: through the guard, for every request and every rule."""
+def test_principal_with_one_rule_can_make_exactly_the_allowed_requests() -> None:
+    """SEC-2: for every request and every rule."""
     root = Access().with_user(User("root")).with_rule(Rule("root", (ADMIN,), "*"))
     rules = [Rule("u", (verb,), "t") for verb in VERBS[:-1]]
     for rule in rules:
@@ -116,8 +116,8 @@ def test_principal_with_one_rule_gets_exactly_what_that_rule_allows() -> None:
             assert (refused is None) == allowed, (rule, example)
 
 
-def test_name_of_another_is_refused_everywhere() -> None:
-    """SEC-2: so that no client fences or ousts another."""
+def test_name_of_another_principal_is_refused_in_every_request() -> None:
+    """SEC-2: so that no client can fence a client of another principal."""
     root = Access().with_user(User("root")).with_rule(Rule("root", (ADMIN,), "*"))
     access = root.with_rule(Rule("u", VERBS[:-1], "t"))
     guard = Guard(lambda: access, lambda client: "u")
@@ -126,15 +126,15 @@ def test_name_of_another_is_refused_everywhere() -> None:
             assert guard(NodeId("client/u"), as_frame(example)), example
 
 
-def test_messages_of_nodes_pass() -> None:
+def test_guard_accepts_messages_of_nodes() -> None:
     access = Access().with_user(User("root"))
     guard = Guard(lambda: access)
     assert guard(NodeId("node"), frames.LookRing(1)) is not None
     assert guard(NodeId("node"), Answer(1, Denied())) is None
 
 
-def test_only_named_requests_are_left_to_another_node() -> None:
-    """A request that this node would execute is never let in without permission."""
+def test_only_certain_requests_are_redirected_without_a_check() -> None:
+    """A request that this node would execute always needs permission."""
     assert Verdict.REFUSE is Guard(Access)._verdict(frames.LookRing(1))
     process = guard_of_process(Access)
     verdicts = {kind: process._verdict(example_of(kind)) for kind in FRAMES}

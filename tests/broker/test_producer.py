@@ -1,4 +1,4 @@
-"""SVC-2: offsets of a producer, and the range of each state directory."""
+"""SVC-2: a producer knows its last offsets and the range of each state directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def producer(*appended: tuple[int, int]) -> Producer:
     return found
 
 
-def test_consecutive_messages_are_one_run() -> None:
+def test_consecutive_messages_form_one_run() -> None:
     """SVC-2"""
     found = producer((10, 2), (12, 3), (20, 1), (21, 4), (30, 1))
     assert (list(found.runs), found.next) == ([0, 10, 5, 20, 10, 30], 11)
@@ -53,7 +53,7 @@ def test_each_state_directory_gets_its_last_range() -> None:
     assert found.keep("a", forget=False) == (0, 2)
     assert found.keep("b", forget=False) == (2, 2)
     assert found.earlier == {"a": (0, 2)}
-    assert found.keep("a", forget=False) == (0, 2)  # b has put nothing since
+    assert found.keep("a", forget=False) == (0, 2)  # b has put nothing
     assert (found.earlier, found.since) == ({}, 0)
     found.keep("b", forget=False)
     found.appended(2, 3)
@@ -79,7 +79,7 @@ def test_log_of_an_older_version_keeps_only_the_last_state_directories() -> None
         assert list(found.earlier) == known
 
 
-def test_record_keeps_its_number() -> None:
+def test_producer_keeps_its_record_number() -> None:
     """SVC-9"""
     found = producer()
     assert (found.record, found.used) == (0, 0)

@@ -51,7 +51,7 @@ def filled() -> Desk:
     return desk
 
 
-def test_scan_returns_messages_with_the_ends_of_the_topic() -> None:
+def test_scan_returns_messages_and_the_bounds_of_the_topic() -> None:
     """PIPE-1"""
     node = scanner(filled())
     found = answer(node, Scan(1, "topic", FromOffset(1), 3, ALL))
@@ -60,7 +60,7 @@ def test_scan_returns_messages_with_the_ends_of_the_topic() -> None:
     assert [(chunk.offset, chunk.count) for chunk in found.chunks] == [(1, 1), (2, 1)]
 
 
-def test_scan_without_bytes_returns_offsets_and_with_few_one_batch() -> None:
+def test_scan_of_few_bytes_returns_one_batch_and_of_none_only_offsets() -> None:
     node = scanner(filled())
     found = answer(node, Scan(1, "topic", FromOffset(2)))
     assert isinstance(found, Scanned)
@@ -88,7 +88,7 @@ def test_scan_of_a_missing_topic_is_refused() -> None:
     assert found == Answer(7, NoSuchTopic("topic"))
 
 
-def test_scan_without_leadership_is_redirected_and_without_a_lease_waits(
+def test_follower_redirects_a_scan_and_leader_without_a_lease_delays_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """REP-5: a scan sees all acknowledged messages."""
@@ -109,7 +109,7 @@ def following(monkeypatch: pytest.MonkeyPatch, *, principal: str = "") -> tuple[
     return node, desk.service.machine.registry.topics["topic"].id
 
 
-def test_follower_answers_a_scan_of_a_fixed_range_that_it_holds(
+def test_follower_answers_only_a_scan_of_a_fixed_range_that_it_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """PIPE-1"""
@@ -121,11 +121,11 @@ def test_follower_answers_a_scan_of_a_fixed_range_that_it_holds(
     elsewhere = Elsewhere("other", (ME,))
     for other in (
         Scan(1, "topic", FromOffset(1), 3, ALL, topic_id),  # the client did not allow it
-        Scan(1, "topic", FromOffset(1), 4, ALL, topic_id, any_replica=True),  # not all here yet
+        Scan(1, "topic", FromOffset(1), 4, ALL, topic_id, any_replica=True),  # not all applied yet
         Scan(1, "topic", FromOffset(0), 3, ALL, topic_id, any_replica=True),  # not all kept
         Scan(1, "topic", FromOffset(1), -1, ALL, topic_id, any_replica=True),  # no fixed end
         Scan(1, "topic", FromEarliest(), 3, ALL, topic_id, any_replica=True),  # no fixed start
-        Scan(1, "topic", FromOffset(1), 3, ALL, 0, any_replica=True),  # any topic of that name
+        Scan(1, "topic", FromOffset(1), 3, ALL, 0, any_replica=True),  # any topic with that name
         Scan(1, "topic", FromOffset(1), 3, ALL, topic_id + 1, any_replica=True),
         Scan(1, "nothing", FromOffset(1), 3, ALL, topic_id, any_replica=True),
     ):
@@ -173,7 +173,7 @@ def test_scan_of_a_lost_batch_names_its_offset(
     assert "offset 1 of topic 'topic' is lost" in str(found.result)
 
 
-def test_scan_of_a_missing_batch_is_not_answered_before_the_refill(
+def test_scan_of_a_missing_batch_is_not_answered_before_its_repair(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     desk = filled()
@@ -232,7 +232,7 @@ def test_scan_of_a_topic_of_another_group_gets_not_here() -> None:
 
 
 def test_chunk_has_the_sequence_of_its_first_message() -> None:
-    """SVC-3: the index has it for staged messages, the command for others."""
+    """SVC-3: it comes from the index for staged messages, and from the command for others."""
     service = filled().service
     slot = service.machine.fetch("topic", 0, 1, ALL)[0].slot
     service._recent.add(slot, StoredBatch("p", 10, b"batch"))
@@ -262,7 +262,7 @@ def test_chunks_end_at_the_byte_limit_or_an_unreadable_batch(
         chunks, found = chunks_of(service, extents, space)
         assert ([each.batch for each in chunks], found) == (batches[:count], sizes[:count])
     missing.append(1)
-    assert chunks_of(service, extents, ALL)[1] == sizes[:1]  # and no gap
+    assert chunks_of(service, extents, ALL)[1] == sizes[:1]  # the chunks have no gap
     missing.append(0)
     with pytest.raises(Missing):
         chunks_of(service, extents, ALL)

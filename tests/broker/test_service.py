@@ -1,4 +1,4 @@
-"""The service around the machine: proposals, results and disk space."""
+"""The service proposes commands, reports results and frees disk space."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def small(**options: int) -> Desk:
     return Desk(service={"snapshot_bytes": 20_000, **options})
 
 
-def test_command_is_stamped_proposed_and_answered_once_decided() -> None:
+def test_command_gets_a_timestamp_and_is_answered_once_decided() -> None:
     service = bare()
     service.now = 0.5
     service.request(Execute(3, do.CreateTopic("topic", at=0)))
@@ -70,8 +70,8 @@ def test_only_the_newest_ack_of_a_subscription_is_proposed() -> None:
     assert service.drain() == []
 
 
-def test_acks_wait_while_many_of_them_are_in_flight() -> None:
-    """SEC-3: a reader that acknowledges faster than the group decides fills no memory."""
+def test_acks_wait_while_many_acks_are_in_flight() -> None:
+    """SEC-3: a reader that acknowledges faster than the group decides cannot fill the memory."""
     service = bare()
     for upto in range(100):
         service.request(do.Ack("topic", "sub", 1, upto))
@@ -86,7 +86,7 @@ def test_acks_wait_while_many_of_them_are_in_flight() -> None:
     assert service.drain() == []
 
 
-def test_new_leader_proposes_acks_again() -> None:
+def test_new_leader_can_propose_acks() -> None:
     service = bare()
     for upto in range(100):
         service.request(do.Ack("topic", "sub", 1, upto))
@@ -152,7 +152,7 @@ def read_all(desk: Desk, epoch: int, offset: int, end: int) -> None:
 
 
 def test_disk_space_of_read_messages_is_freed() -> None:
-    """SVC-9: measured on disk."""
+    """SVC-9: the test measures the log on disk."""
     desk = small()
     epoch, producer = reading(desk), producing(desk)
     most = 0
@@ -190,7 +190,7 @@ def test_recent_batches_are_cached() -> None:
     assert len(desk.service._recent._sources) == 2
 
 
-def test_lower_limit_does_not_affect_stored_messages() -> None:
+def test_lower_batch_limit_does_not_affect_stored_messages() -> None:
     """SVC-10: settings may change between two starts; acknowledged messages stay."""
     desk = small()
     reading(desk)
@@ -202,7 +202,7 @@ def test_lower_limit_does_not_affect_stored_messages() -> None:
     assert desk.call(BOB, put(epoch, 3, bytes(1000))) == TooLarge("bytes", 500)
 
 
-def test_old_unread_messages_stay_without_disk_writes() -> None:
+def test_old_unread_messages_cause_no_disk_writes() -> None:
     """SVC-9"""
     desk = small()
     desk.call(ANN, do.CreateTopic("topic", 0, Policy(age_us=1_000_000)))

@@ -1,4 +1,4 @@
-"""SVC-9 SVC-10: proposals of the service, and maintenance of the log."""
+"""SVC-9 SVC-10: the service proposes commands and maintains its log."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OTHER = NodeId("other")
 
 
 def decide(service: Service, *commands: do.Command) -> list[object]:
-    """Decide commands of other proposers, and return the effects."""
+    """Decide commands that other nodes propose, and return the effects."""
     for command in commands:
         slot = max(service.machine.registry.last_slot, 0) + 1
         service.observe(Decided(slot, encode(command), -1))
@@ -65,7 +65,7 @@ def proposals(service: Service) -> list[object]:
 # -- leading --
 
 
-def test_service_that_does_not_lead_proposes_nothing() -> None:
+def test_service_of_a_follower_proposes_nothing() -> None:
     service = bare()
     service.observe(LeaderChanged(OTHER))
     service.request(Execute(1, do.CreateTopic("topic", 0)))
@@ -82,7 +82,7 @@ def test_leader_change_drops_open_proposals() -> None:
     assert isinstance(ask.request, Propose)
     service.observe(LeaderChanged(ME))
     service.observe(Decided(1, ask.request.value, ask.request.token))
-    assert service.drain() == []  # no answer: the asker must ask again
+    assert service.drain() == []  # no answer: the caller must repeat the request
     assert "topic" in service.machine.registry.topics
     service.timeout(FlushAcks())
     assert proposals(service) == []
@@ -98,7 +98,7 @@ def test_new_leader_proposes_its_limits_if_they_differ() -> None:
     assert proposals(service) == [do.SetLimits(Limits(topics_max=7))]
 
 
-def test_command_without_a_stamp_is_unchanged() -> None:
+def test_only_commands_with_a_time_field_get_a_timestamp() -> None:
     service = bare()
     service.now = 2.0
     service.request(Execute(1, do.Attach("t", "s", "inc-1")))
@@ -113,7 +113,7 @@ def test_service_has_these_default_limits() -> None:
     assert (service._log_usage.snapshot_bytes, service._recent._bytes_max) == (64 << 20, 32 << 20)
 
 
-def test_asker_may_be_number_0() -> None:
+def test_request_with_token_0_is_answered() -> None:
     """SVC-1"""
     service = bare()
     service.request(Execute(0, do.DeleteTopic("topic", 0)))
@@ -133,7 +133,7 @@ def test_idle_leader_of_an_older_log_proposes_no_ticks() -> None:
     assert proposals(service) == [do.DeleteTopic("topic", 1_000_000_000_007)]
 
 
-def test_only_a_stamped_command_resets_the_idle_time() -> None:
+def test_only_a_command_with_a_timestamp_resets_the_idle_time() -> None:
     """SVC-9"""
     service = bare()
     assert service.time.idle_us == 0
@@ -146,8 +146,8 @@ def test_only_a_stamped_command_resets_the_idle_time() -> None:
     assert service.time.idle_us == 0
 
 
-def test_second_tick_does_not_repeat_elapsed_time() -> None:
-    """SVC-9: even before the first is decided."""
+def test_second_tick_does_not_report_the_same_elapsed_time() -> None:
+    """SVC-9: even before the first tick is decided."""
     service = bare()
     decide(service, do.SetLimits(Limits(clock_step_us=10)), do.CreateTopic("topic", 0))
     service.now = 5.0
@@ -157,7 +157,7 @@ def test_second_tick_does_not_repeat_elapsed_time() -> None:
 
 
 def test_new_batch_is_cached() -> None:
-    """SVC-3: without reading the log."""
+    """SVC-3: so that readers do not read the log."""
     service = bare()
     decide(
         service, do.OpenProducer("t", "p", "inc-1", 0), do.Put("t", "p", 1, 0, 1, 5, 0, b"bytes")
@@ -168,7 +168,7 @@ def test_new_batch_is_cached() -> None:
 # -- events --
 
 
-def test_commands_that_concern_readers_emit_changed() -> None:
+def test_commands_that_affect_readers_emit_changed() -> None:
     service = bare()
     decide(service, do.OpenProducer("t", "p", "inc-1", 0), do.Subscribe("t", "s", do.FromNew(), 0))
     reported = Emit(Changed("t"))
@@ -203,7 +203,7 @@ def test_freeze_emits_changed_for_its_topics() -> None:
 # -- acks --
 
 
-def test_many_acks_are_proposed_at_once() -> None:
+def test_full_ack_buffer_is_proposed_at_once() -> None:
     service = bare()
     service._acks_max = 3
     for name in ("a", "b", "c"):
@@ -215,7 +215,7 @@ def test_many_acks_are_proposed_at_once() -> None:
     assert service.drain() == [Later(0.005, FlushAcks())]
 
 
-def test_older_ack_changes_nothing() -> None:
+def test_older_ack_is_ignored() -> None:
     service = bare()
     for upto in (5, 5, 4):
         service.request(do.Ack("topic", "sub", 1, upto))
@@ -263,7 +263,7 @@ def test_tick_is_proposed_for_abandoned_staged_parts() -> None:
 
 
 def test_idle_producers_are_checked_regularly() -> None:
-    """SVC-9: every tenth of their idle limit, and at least every hour."""
+    """SVC-9: after each tenth of their idle limit, and at least every hour."""
     for idle, every in ((1_000, 100.0), (36_000, 3600.0), (36_010, 3600.0)):
         service = bare()
         decide(service, do.SetLimits(Limits(producer_idle_us=idle * 1_000_000)))
@@ -282,7 +282,7 @@ def test_idle_producers_are_checked_regularly() -> None:
         ]
 
 
-def test_maintenance_expires_messages_before_a_snapshot() -> None:
+def test_maintenance_expires_messages_before_it_takes_a_snapshot() -> None:
     """SVC-9"""
     service = bare()
     aged(service)
@@ -297,7 +297,7 @@ def test_maintenance_expires_messages_before_a_snapshot() -> None:
     assert Compact not in [type(each.request) for each in service.drain() if isinstance(each, Ask)]
 
 
-def test_service_maintains_its_log_from_the_start() -> None:
+def test_maintenance_timer_is_set_at_the_start() -> None:
     service = bare()
     service.drain()
     service.start()
@@ -344,7 +344,7 @@ def test_mebibyte_of_commands_triggers_maintenance() -> None:
     assert [type(each.request) for each in effects if isinstance(each, Ask)] == [Compact]
 
 
-def test_maintenance_is_triggered_at_exactly_a_mebibyte() -> None:
+def test_maintenance_starts_at_exactly_one_mebibyte() -> None:
     """SVC-9"""
     service = bare()
     service._log_usage = LogUsage(100)
@@ -387,7 +387,7 @@ class Shelf:
 
 
 def hoarding(sizes: list[int], snapshot_bytes: int = 2000) -> tuple[Service, Shelf]:
-    """Return a leader with one old message of each size, followed by much garbage."""
+    """Return a leader with one old message of each size, followed by many dead entries."""
     service = bare()
     shelf = Shelf()
     service.group = shelf
@@ -449,20 +449,22 @@ def test_new_leader_continues_carrying() -> None:
 
 
 def test_staged_parts_count_as_needed() -> None:
-    """SVC-9: the slots around them hold too little garbage."""
+    """SVC-9: too little of the log is garbage."""
     service, _ = hoarding([10])
     service.machine.registry.staging.bytes = 1 << 20
     assert carries(service) == []
 
 
 @pytest.mark.parametrize(("snapshot_bytes", "carried"), [(4000, 6), (5000, 8), (8000, 12)])
-def test_about_half_a_snapshot_is_carried_at_once(snapshot_bytes: int, carried: int) -> None:
-    """SVC-9: up to the next mark."""
+def test_about_half_of_the_snapshot_size_is_carried_at_once(
+    snapshot_bytes: int, carried: int
+) -> None:
+    """SVC-9: the amount is rounded up to the next mark."""
     service, _ = hoarding([500] * 20, snapshot_bytes=snapshot_bytes)
     assert len(carries(service)) == carried
 
 
-def test_carrying_stops_at_its_limit_and_at_a_missing_entry() -> None:
+def test_carrying_stops_at_its_byte_limit_and_at_a_missing_entry() -> None:
     assert CARRY_BYTES == 2 << 20
     service, _ = hoarding([CARRY_BYTES - 1, 1, 1], snapshot_bytes=4 * CARRY_BYTES)
     for slot in (2000, 2001):
@@ -473,13 +475,13 @@ def test_carrying_stops_at_its_limit_and_at_a_missing_entry() -> None:
     assert carries(service) == [(3, 0)]
 
 
-def test_carrying_skips_a_lost_entry() -> None:
+def test_carrying_skips_a_corrupt_entry() -> None:
     service, shelf = hoarding([10, 20, 30])
     shelf.entries[4] = Corrupt("00000001.log", 4096, 4, 4, "checksum mismatch")
     assert carries(service) == [(3, 0), (5, 2)]
 
 
-def test_carried_batch_is_found() -> None:
+def test_batch_of_a_carried_or_imported_command_is_found() -> None:
     put = do.Put("t", "p", 1, 7, 1, 5, 0, b"bytes")
     twice = do.Carry(9, 0, put)
     assert carried(moves.Import("m", "t", 1, 0, 1, 5, 0, 0, -1, put)) == put
@@ -489,7 +491,7 @@ def test_carried_batch_is_found() -> None:
     )
 
 
-def test_batch_is_read_once_and_then_cached() -> None:
+def test_batch_is_read_from_the_log_once_and_then_cached() -> None:
     service, shelf = hoarding([10])
     service._recent.clear()
     assert service.stored_batch(3) == StoredBatch("p", 0, bytes(10))
@@ -516,7 +518,7 @@ def test_least_recently_used_batches_are_evicted_first() -> None:
 
 
 def test_cache_is_limited_in_bytes() -> None:
-    """SVC-10: each counts 256 bytes more than its size."""
+    """SVC-10: each batch counts as 256 bytes more than its size."""
     for bytes_max, remembered in ((712, [1, 2]), (711, [2])):
         recent = RecentBatches(bytes_max)
         for _ in range(2):
@@ -538,7 +540,7 @@ def written(snapshot_bytes: int = 4000, entries: int = 100, size: int = 36) -> L
     return log_usage
 
 
-def test_bytes_are_counted_from_the_next_mark_on() -> None:
+def test_log_bytes_are_counted_from_the_next_mark() -> None:
     assert RECORD_BYTES == 64
     log_usage = written()  # a mark every 1,000 bytes
     assert log_usage.bytes_from(1) == 10_000
@@ -548,7 +550,7 @@ def test_bytes_are_counted_from_the_next_mark_on() -> None:
     assert log_usage.bytes_from(92) == log_usage.bytes_from(1000) == 0
 
 
-def test_large_log_has_a_mark_each_mebibyte() -> None:
+def test_large_log_has_a_mark_per_mebibyte() -> None:
     assert MARK_EVERY == 1 << 20
     log_usage = written(1 << 40, 30, (MARK_EVERY // 10) - 64)
     assert list(log_usage._slots) == [1, 12, 23]
@@ -562,7 +564,7 @@ def test_slot_after_a_number_of_bytes_is_the_next_mark() -> None:
     assert log_usage.slot_behind(1, 9_001) == 0
 
 
-def test_snapshot_is_due_after_many_bytes_or_much_garbage() -> None:
+def test_snapshot_is_due_after_enough_new_bytes_or_garbage() -> None:
     log_usage = written(entries=39)
     assert not log_usage.snapshot_due(1)
     log_usage.add(40, 36)
@@ -573,7 +575,7 @@ def test_snapshot_is_due_after_many_bytes_or_much_garbage() -> None:
     assert log_usage.snapshot_due(41)
 
 
-def test_first_snapshot_is_due_at_exactly_its_limit() -> None:
+def test_first_snapshot_is_due_at_exactly_its_byte_limit() -> None:
     """SVC-9"""
     assert written(10_000).snapshot_due(1)
     assert not written(10_001).snapshot_due(1)
@@ -581,7 +583,7 @@ def test_first_snapshot_is_due_at_exactly_its_limit() -> None:
     assert (new._snapshot_total, new._state_bytes, new._trimmed) == (0, 0, 0)
 
 
-def test_large_state_is_saved_less_often() -> None:
+def test_snapshots_of_a_large_state_are_taken_less_often() -> None:
     log_usage = written(entries=40)
     log_usage.snapshot_taken(1, 3_000)
     for slot in range(41, 100):
@@ -591,7 +593,7 @@ def test_large_state_is_saved_less_often() -> None:
     assert log_usage.snapshot_due(1)
 
 
-def test_carrying_is_due_when_more_than_half_is_garbage() -> None:
+def test_carrying_is_due_when_most_of_the_log_is_garbage() -> None:
     log_usage = written()
     assert log_usage.carry_due(1, 2_999)
     assert not log_usage.carry_due(1, 3_000)

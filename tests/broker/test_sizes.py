@@ -1,4 +1,4 @@
-"""Commands and reads with names that are too long or too many cost nothing."""
+"""Commands and reads with oversized names or too many names are refused early."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ABOUT_ACCESS: list[Any] = [
 ]
 
 
-def test_every_text_of_every_command_is_known() -> None:
+def test_every_string_field_of_every_command_is_checked() -> None:
     """SEC-3: a new command or field must not escape the check."""
     every = [type(each) for each in (*COMMANDS, *ABOUT_ACCESS)]
     assert every == list(get_args(ClientCommand))
@@ -79,7 +79,7 @@ def test_long_name_is_refused_before_it_is_proposed(command: Any) -> None:
 
 
 @pytest.mark.parametrize("command", ABOUT_ACCESS, ids=lambda each: type(each).__name__)
-def test_long_text_of_a_user_token_or_rule_is_refused(command: Any) -> None:
+def test_oversized_field_of_a_user_token_or_rule_is_refused(command: Any) -> None:
     """SEC-3"""
     assert size_fault(command) is None
     about = command.rule if isinstance(command, do.Allow | do.Disallow) else command
@@ -97,8 +97,8 @@ def _sent(message: Any) -> Any:
     return Send(ANN, message)
 
 
-def test_large_command_about_access_is_refused() -> None:
-    """SEC-3: its parts are nested, so it is limited as a whole."""
+def test_oversized_access_command_is_refused() -> None:
+    """SEC-3: its fields are nested, so the limit applies to the whole command."""
     rule = Rule("ann", ("read",), "x" * ACCESS_BYTES_MAX)
     for command in (do.RemoveUser(rule.topic), do.Allow(rule), do.Disallow(rule)):
         assert isinstance(size_fault(command), errors.InvalidArgument)
@@ -116,13 +116,13 @@ def test_publish_with_too_many_or_long_parts_is_refused() -> None:
 
 
 def test_command_as_large_as_a_frame_does_not_block_the_group() -> None:
-    """SEC-3: it became an Accept that could never be sent."""
+    """SEC-3: such a command once became an Accept that could never be sent."""
     desk = Desk()
     assert desk.call(ANN, do.CreateTopic("x" * (8 << 20), 0)) == errors.InvalidTopic()
     assert desk.call(ANN, do.CreateTopic("topic", 0)).already is False
 
 
-def test_command_of_another_layer_that_no_frame_can_carry_is_refused() -> None:
+def test_command_of_another_layer_larger_than_a_frame_is_refused() -> None:
     """SEC-3"""
     service = bare()._service
     service.drain()

@@ -1,4 +1,4 @@
-"""A leader with a full disk lets a member lead that has disk space."""
+"""A leader with a full disk hands over to a member with disk space."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def keeper(*, free: int | None = 0, leader: NodeId = ME) -> SpaceKeeper:
     return made
 
 
-def test_full_leader_hands_over_to_a_member_with_space() -> None:
-    """SVC-10: it refused puts that the members could store."""
+def test_leader_with_a_full_disk_hands_over_to_a_member_with_space() -> None:
+    """SVC-10: otherwise it would refuse puts that other members could store."""
     made = keeper()
     made.timeout(SpaceDue())
     assert made.drain() == [AGAIN, *ASKED]
@@ -43,10 +43,10 @@ def test_full_leader_hands_over_to_a_member_with_space() -> None:
     made.receive(C, Space(enough=True, applied=0))
     assert made.drain() == [Ask(HandOver(C))]
     made.receive(B, Space(enough=True, applied=0))
-    assert made.drain() == []  # one hand-over at a time
+    assert made.drain() == []  # one handover at a time
 
 
-def test_leader_stays_if_all_are_full_and_asks_again() -> None:
+def test_leader_stays_and_asks_again_if_all_members_have_full_disks() -> None:
     made = keeper()
     for _ in range(3):
         made.timeout(SpaceDue())
@@ -56,7 +56,7 @@ def test_leader_stays_if_all_are_full_and_asks_again() -> None:
         assert made.drain() == []
 
 
-def test_leader_that_could_not_hand_over_tries_again_later() -> None:
+def test_leader_tries_again_later_if_the_handover_fails() -> None:
     made = keeper()
     made.receive(B, Space(enough=True, applied=0))
     assert made.drain() == [Ask(HandOver(B))]
@@ -67,7 +67,7 @@ def test_leader_that_could_not_hand_over_tries_again_later() -> None:
     assert made.drain() == [AGAIN, *ASKED]
 
 
-def test_member_that_is_far_behind_does_not_lead() -> None:
+def test_leader_does_not_hand_over_to_a_member_that_is_far_behind() -> None:
     made = keeper()
     group = made._service.group
     assert isinstance(group, Trio)
@@ -78,7 +78,7 @@ def test_member_that_is_far_behind_does_not_lead() -> None:
     assert made.drain() == [Ask(HandOver(B))]
 
 
-def test_leader_with_space_and_a_full_follower_do_nothing() -> None:
+def test_leader_with_space_and_follower_with_a_full_disk_do_nothing() -> None:
     for made in (keeper(free=MIN), keeper(leader=B), keeper(free=None)):
         made.timeout(SpaceDue())
         assert made.drain() == [AGAIN]
@@ -86,14 +86,14 @@ def test_leader_with_space_and_a_full_follower_do_nothing() -> None:
         assert made.drain() == []
 
 
-def test_member_has_enough_only_for_more_than_a_few_puts() -> None:
+def test_member_needs_twice_the_reserved_space_to_lead() -> None:
     for free, enough in ((2 * MIN - 1, False), (2 * MIN, True), (None, True)):
         made = keeper(free=free, leader=B)
         made.receive(B, AskSpace())
         assert made.drain() == [Send(B, Space(enough, 0))]
 
 
-def test_strangers_are_ignored() -> None:
+def test_messages_of_nodes_outside_the_group_are_ignored() -> None:
     """SEC-1"""
     made = keeper()
     made.receive(STRANGER, AskSpace())

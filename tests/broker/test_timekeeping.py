@@ -1,4 +1,4 @@
-"""A leader stamps with the time of its group, and reports elapsed time."""
+"""A leader sets timestamps by the time of its group, and reports elapsed time."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_idle_leader_reports_elapsed_time() -> None:
     assert (leader.trusted, leader.events, leader.kept) == (7201.0, [], 1)
 
 
-def test_wall_clock_that_jumps_is_disputed_and_later_believed() -> None:
+def test_wall_clock_that_jumps_is_disputed_and_later_trusted() -> None:
     """SVC-9: a single node has no other replicas."""
     leader = Leader()
     leader.put()
@@ -137,7 +137,7 @@ def test_wall_clock_that_jumps_is_disputed_and_later_believed() -> None:
     assert leader.trusted == YEAR / SECOND + 61 * 60
 
 
-def test_wall_clock_that_is_set_right_ends_the_dispute() -> None:
+def test_corrected_wall_clock_ends_the_dispute() -> None:
     """SVC-9"""
     leader = Leader()
     leader.put()
@@ -153,8 +153,8 @@ def test_wall_clock_that_is_set_right_ends_the_dispute() -> None:
     assert leader.kept == 0
 
 
-def test_idle_leader_ends_a_dispute_when_its_clock_is_set_right() -> None:
-    """SVC-9: otherwise messages stamped in the dispute would stay for a year."""
+def test_idle_leader_ends_a_dispute_when_its_clock_is_corrected() -> None:
+    """SVC-9: otherwise messages put during the dispute would stay for a year."""
     leader = Leader()
     leader.put()
     leader.wrong = YEAR
@@ -166,8 +166,8 @@ def test_idle_leader_ends_a_dispute_when_its_clock_is_set_right() -> None:
     assert leader.kept == 0
 
 
-def test_dispute_without_aging_messages_writes_nothing() -> None:
-    """SVC-9: an idle node leaves its disk alone."""
+def test_dispute_without_aging_messages_causes_no_disk_writes() -> None:
+    """SVC-9: an idle node does not write to its disk."""
     leader = Leader()
     before = len(leader.decided)
     leader.wrong = YEAR
@@ -195,7 +195,7 @@ def test_leader_with_a_wrong_clock_is_outvoted() -> None:
 
 
 def outvoted() -> Leader:
-    """Return a leader with a clock a year ahead, and correct readings of both replicas."""
+    """Return a leader with a clock a year ahead, and correct readings from both replicas."""
     leader = Leader(B, C)
     leader.put()
     leader.wrong = YEAR
@@ -225,7 +225,7 @@ def test_wall_clock_that_jumps_again_is_corrected_by_its_current_error() -> None
     assert (leader.trusted, leader.events) == (1.5, [])
 
 
-def test_correction_ends_with_its_readings() -> None:
+def test_correction_ends_when_its_readings_expire() -> None:
     """SVC-9: the other replicas are gone, so the leader has only its own clock."""
     leader = outvoted()
     leader.service.now += FRESH + 0.5
@@ -243,7 +243,7 @@ def test_readings_of_replicas_that_have_left_the_group_are_dropped() -> None:
 
 @pytest.mark.parametrize("wrong", [YEAR, -YEAR])
 def test_clock_nearer_to_the_trusted_time_wins(wrong: int) -> None:
-    """SVC-9: the third replica is away."""
+    """SVC-9: the third replica is down."""
     leader = Leader(B, C)
     leader.put()
     leader.wrong = wrong
@@ -266,8 +266,8 @@ def test_leader_near_the_trusted_time_asks_no_replica() -> None:
     assert leader.asked == []
 
 
-def test_clock_that_jumps_reports_no_elapsed_time() -> None:
-    """SVC-9: the monotonic clock of a node may jump, too."""
+def test_leader_reports_no_elapsed_time_after_a_clock_jump() -> None:
+    """SVC-9: the monotonic clock of a node may also jump."""
     leader = Leader(B, C)
     leader.put()
     leader.service.now += YEAR / SECOND
@@ -277,7 +277,7 @@ def test_clock_that_jumps_reports_no_elapsed_time() -> None:
     assert leader.events == [ClockDisputed(YEAR)]
 
 
-def test_readings_expire() -> None:
+def test_clock_readings_of_other_replicas_expire() -> None:
     leader = Leader(B, C)
     leader.wait(STEP / SECOND)
     leader.hear(B)
@@ -294,7 +294,7 @@ def test_any_replica_answers_with_its_time() -> None:
 
 
 def told_by(*wrong: int, others: int, trusted: int = 0) -> int:
-    """Return the stamp of a leader that is a year ahead, given the times of other replicas.
+    """Return the timestamp of a leader that is a year ahead, given the times of other replicas.
 
     Times are in seconds after noon."""
     leader = Leader(*map(NodeId, "bcdefg"[:others]))
@@ -306,8 +306,8 @@ def told_by(*wrong: int, others: int, trusted: int = 0) -> int:
     return (leader.service.time.stamp(clock, STEP) - NOON) // SECOND
 
 
-def test_median_of_a_majority_is_the_time() -> None:
-    """SVC-9: of two middle ones, the nearer to the trusted time."""
+def test_leader_uses_the_median_of_a_majority_of_clocks() -> None:
+    """SVC-9: of two middle values, it uses the one nearer to the trusted time."""
     year = YEAR // SECOND
     assert told_by(others=1) == year  # no other reading
     assert told_by(7, others=1) == 7
@@ -320,7 +320,7 @@ def test_median_of_a_majority_is_the_time() -> None:
     assert told_by(7, others=4) == year
 
 
-def test_reading_is_valid_for_ten_seconds() -> None:
+def test_clock_reading_is_valid_for_ten_seconds() -> None:
     """SVC-9: by the monotonic clock, which may jump back."""
     assert FRESH == 10.0
     leader = Leader(B, C)
@@ -334,7 +334,7 @@ def test_reading_is_valid_for_ten_seconds() -> None:
     assert counts == [False, True, True, False]
 
 
-def test_leader_with_a_wrong_clock_asks_every_two_seconds() -> None:
+def test_leader_with_a_wrong_clock_asks_replicas_every_two_seconds() -> None:
     """SVC-9: only if it is more than half a step from the trusted time."""
     assert ASK_EVERY == 2.0
     leader = Leader(B, C)
@@ -361,7 +361,7 @@ def test_leader_with_a_wrong_clock_asks_every_two_seconds() -> None:
     ]
 
 
-def test_leader_that_was_idle_for_half_a_step_proposes_a_tick_first() -> None:
+def test_leader_proposes_a_tick_after_half_a_step_of_idle_time() -> None:
     """SVC-9"""
     for extra, ticks in ((0, 0), (1, 1)):
         leader = Leader()
@@ -373,13 +373,13 @@ def test_leader_that_was_idle_for_half_a_step_proposes_a_tick_first() -> None:
 
 
 def test_tick_is_due_for_a_dispute_at_once_and_then_every_minute() -> None:
-    """SVC-9: not as long as the time agrees within a step."""
+    """SVC-9: but not while the time agrees within a step."""
     assert DISPUTE_TICK_US == 60 * SECOND
     leader = Leader()
     leader.put()
     before = len(leader.decided)
     leader.wrong = YEAR
-    leader.wait(0.0)  # no time has passed since the last stamp
+    leader.wait(0.0)  # no time has passed since the last timestamp
     assert len(leader.decided) == before + 1
     leader = Leader()
     leader.put()
@@ -396,7 +396,7 @@ def test_tick_is_due_for_a_dispute_at_once_and_then_every_minute() -> None:
         assert len(leader.decided) == before + ticks, (wrong, seconds)
 
 
-def test_tick_is_due_for_a_dispute_if_anything_ages() -> None:
+def test_tick_is_due_for_a_dispute_if_a_message_or_staged_part_ages() -> None:
     """SVC-9: a staged part, or a message of one topic of several."""
     for command in (
         do.Stage("query", 0, "part", "t", 1, 5, 0, b"bytes"),
@@ -460,6 +460,6 @@ def wrong_leader(seed: int) -> None:
 
 
 @pytest.mark.long
-def test_leader_with_a_clock_a_year_ahead_expires_nothing_early() -> None:
+def test_leader_with_a_clock_a_year_ahead_expires_no_message_early() -> None:
     """SVC-9"""
     wrong_leader(1)

@@ -1,4 +1,4 @@
-"""Topics in alphabetical order, page by page."""
+"""Topics are listed in alphabetical order, page by page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Counted(str):
         return str.__lt__(self, other)
 
 
-def test_names_are_those_of_a_sorted_dict_after_any_changes() -> None:
+def test_names_are_listed_in_order_after_any_changes() -> None:
     """SEC-3"""
     rng = Random(1)
     topics = Topics()
@@ -48,8 +48,8 @@ def test_names_are_those_of_a_sorted_dict_after_any_changes() -> None:
     assert len(topics._sorted) <= 2 * len(topics) + STALE_MAX + 3 * FEW
 
 
-def test_page_does_not_sort_all_names() -> None:
-    """SEC-3: 13,797 Looks in one write held the loop for 81 seconds."""
+def test_listing_a_page_does_not_sort_all_names() -> None:
+    """SEC-3: 13,797 Looks in one write once blocked the event loop for 81 seconds."""
     topics = Topics()
     for number in range(4096):
         topics[Counted(f"{number:04}")] = TOPIC
@@ -60,7 +60,7 @@ def test_page_does_not_sort_all_names() -> None:
     assert Counted.compared < 100
 
 
-def test_changes_that_would_miss_a_name_are_not_possible() -> None:
+def test_update_and_setdefault_are_not_supported() -> None:
     topics: Any = Topics()
     with pytest.raises(NotImplementedError):
         topics.update({"a": TOPIC})

@@ -1,4 +1,4 @@
-"""Limits over all topics of a group, decided by the machine."""
+"""The machine limits the subscriptions and producers of all topics of a group."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def counted(registry: Registry) -> tuple[int, int]:
     )
 
 
-def test_group_has_these_limits_in_total() -> None:
+def test_total_limits_have_these_defaults() -> None:
     """SEC-3"""
     assert (LIMITS.subscriptions_total_max, LIMITS.producers_total_max) == (100_000, 200_000)
     assert (Limits().subscriptions_total_max, Limits().producers_total_max) == (0, 0)
@@ -53,7 +53,7 @@ def test_subscriptions_of_all_topics_are_limited() -> None:
     assert group.do(do.Subscribe("c", "s", START, 0)) == full
     assert group.do(do.Subscribe("a", "other", START, 0)) == full
     assert list(group.machine.registry.topics) == ["a", "b"]
-    assert group.do(do.Subscribe("a", "s", START, 0)).already  # known ones are not refused
+    assert group.do(do.Subscribe("a", "s", START, 0)).already  # a known subscription is not refused
     group.do(do.Unsubscribe("a", "s", 0))
     assert isinstance(group.do(do.Subscribe("c", "s", START, 0)), Subscribed)
 
@@ -73,7 +73,7 @@ def test_producers_of_all_topics_are_limited() -> None:
 
 @pytest.mark.parametrize(("limit", "published"), [(2, True), (1, False)])
 def test_publish_counts_the_producers_that_it_creates(limit: int, published: bool) -> None:
-    """SEC-3: all or none, as for every publish."""
+    """SEC-3: the publish creates all of them or none."""
     group = Group(producers_total_max=limit)
     for topic in ("a", "b"):
         assert isinstance(group.do(do.Stage("s", 1, topic, topic, 1, 1, 0, b"x")), Staged)
@@ -116,8 +116,8 @@ def test_totals_are_exact_after_any_commands_and_a_restart() -> None:
             group.machine = Machine.restore(tuple(group.machine.state()))
 
 
-def test_totals_follow_topics_that_move() -> None:
-    """SEC-3: topics that are being exported or were released do not count."""
+def test_totals_exclude_topics_that_are_moving_or_have_moved() -> None:
+    """SEC-3: frozen and released topics do not count."""
     group = Group()
     group.do(moves.Found("g", first=True))
     for topic in ("a", "b", "c"):

@@ -26,7 +26,7 @@ class Acked(Value):
 
 
 class Got(Value):
-    """Event: a message, read for the first time since the start."""
+    """Event: the reader got a message for the first time since its start."""
 
     subscription: str
     epoch: int

@@ -41,7 +41,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         governing, "reachable", "now > group.heard + within", "False",
     ),
     "messages not noted": (
-        views.test_any_message_of_a_member_ends_its_silence,
+        views.test_any_message_of_a_member_updates_its_last_message_time,
         Paxos, "receive", "self.last_message[sender] = self.now", "pass",
     ),
     "members forgotten for other senders": (

@@ -173,7 +173,7 @@ mutant(
     "may_import",
     "return until == (self.position if self.low is None else self.low)",
     "return True",
-    of(test_machine_moves.test_only_an_owned_and_adjacent_part_moves),  # movers also check this
+    of(test_machine_moves.test_only_an_owned_and_adjacent_part_can_move),  # movers also check this
 )
 mutant(
     "only an owned part is exported",
@@ -206,7 +206,7 @@ mutant(
     "adopt",
     "if command.newest > registry.clock.now:",
     "if False:",
-    of(test_machine_moves.test_disputed_time_of_an_exporter_is_disputed_in_a_new_group_too),
+    of(test_machine_moves.test_disputed_time_of_an_exporter_stays_disputed_in_a_new_group),
 )
 
 # -- leaders --
@@ -361,7 +361,7 @@ mutant(
     "rebuild",
     "self.fenced =",
     "_ =",
-    of(test_machine_state.test_restored_topic_reports_a_fenced_reader),
+    of(test_machine_state.test_restored_topic_knows_the_last_fencing_epoch),
 )
 mutant(
     "another topic id clears the channel",

@@ -21,7 +21,7 @@ def test_machine_and_model_agree_after_every_command(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_replay_with_and_without_snapshots_gives_the_same_state(seed: int) -> None:
-    """SVC-10: a restored replica equals the others."""
+    """SVC-10: a restored replica equals a replica that was never restored."""
     history = random_run(seed, 200).history
     whole, restored = Machine(), Machine()
     for slot, command in history:

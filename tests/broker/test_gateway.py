@@ -301,7 +301,7 @@ def test_view_shows_the_lag_of_a_subscription() -> None:
     assert [(each.next, each.subscriptions) for each in view.topics] == [(3, ())]
 
 
-def test_client_is_watched_once() -> None:
+def test_gateway_watches_each_client_once() -> None:
     gateway = bare()
     stranger = NodeId("client/x")
     gateway.receive(stranger, Look(1))

@@ -72,7 +72,7 @@ def offsets(effects: list[Any]) -> list[int]:
 # -- limits --
 
 
-def test_gateway_has_these_default_limits() -> None:
+def test_gateway_has_the_expected_default_limits() -> None:
     """SVC-7"""
     gateway = bare()
     assert gateway.accounts.budget == Budget(

@@ -140,7 +140,7 @@ def test_renewed_credit_resends_no_messages_in_flight() -> None:
 
 
 @pytest.mark.parametrize("offset", [4, 2])
-def test_fetch_at_the_same_or_an_earlier_offset_resends(offset: int) -> None:
+def test_fetch_at_the_same_or_an_earlier_offset_resends_messages(offset: int) -> None:
     """SVC-3: a lost message is resent unchanged."""
     desk, epoch = filled()
     desk.send(ANN, fetch(epoch, 4, messages=3))

@@ -268,7 +268,7 @@ def test_no_member_is_removed_while_another_member_has_lost_its_disk() -> None:
     assert Ask(Change(remove=C, size=2)) in made.drain()
 
 
-def test_pending_changes_are_bounded_and_end_with_their_client() -> None:
+def test_pending_changes_are_bounded_and_dropped_with_their_client() -> None:
     made = governor()
     for number in range(PENDING_MAX):
         made.receive(ANN, Govern(number, HandOver(B)))

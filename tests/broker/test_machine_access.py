@@ -212,7 +212,7 @@ def test_snapshot_of_many_rules_has_several_rows() -> None:
     assert entries(copy) == entries(steps.machine)
 
 
-def test_snapshot_without_users_has_no_new_rows() -> None:
+def test_snapshot_without_users_has_no_access_rows() -> None:
     steps = Steps()
     steps.create()
     assert b"AccessRow" not in b"".join(steps.machine.state())

@@ -82,7 +82,7 @@ def test_newer_run_fences_earlier_runs() -> None:
 
 
 def test_fenced_run_stays_fenced_when_the_newer_run_drops_its_parts() -> None:
-    """PIPE-2: the newer run fails before its first publish, and the earlier one is still alive."""
+    """PIPE-2: the newer run fails before its first publish, and the earlier run is still alive."""
     steps = Steps()
     steps.subscribe()
     stage(steps, 0, "a", "one")
@@ -91,7 +91,7 @@ def test_fenced_run_stays_fenced_when_the_newer_run_drops_its_parts() -> None:
     assert stage(restored(steps), 0, "a", "one") == errors.TakenOver("query")
 
 
-def test_record_that_fences_a_run_is_deleted_when_it_is_idle() -> None:
+def test_idle_record_of_a_source_that_fences_a_run_is_deleted() -> None:
     """SVC-9"""
     steps = Steps(Limits(source_idle_us=50))
     stage(steps, 0, "a", "one")

@@ -63,7 +63,7 @@ def test_sequence_of_a_source_continues_across_numbers() -> None:
     assert [each.sequence for each in steps.machine.fetch("t", 0, ALL, ALL)] == [0, 2]
 
 
-def test_repeated_publish_gets_the_result_of_the_first() -> None:
+def test_repeated_publish_gets_the_result_of_the_first_publish() -> None:
     """PIPE-2: a replayed micro-batch adds nothing."""
     steps = staged()
     published = steps.publish(0, "a")
@@ -145,7 +145,7 @@ def test_refusal_is_kept_after_the_record_of_its_source_is_deleted() -> None:
     "end", [do.DropStaged("query", 0, renew=True), do.CloseSource("query", 0, renew=True)]
 )
 @pytest.mark.parametrize("staged", [True, False])
-def test_late_publish_of_dropped_parts_publishes_no_later_ones(
+def test_late_publish_of_dropped_parts_publishes_no_later_parts(
     end: do.DropStaged | do.CloseSource, staged: bool
 ) -> None:
     """PIPE-2: a publish times out, and its number is dropped and staged again."""

@@ -79,7 +79,7 @@ def test_each_request_needs_its_documented_permission() -> None:
         assert FRAMES[type(frame)](frame) == need, example
 
 
-def test_request_about_staged_parts_without_a_topic_needs_put_on_any_topic() -> None:
+def test_request_about_staged_parts_without_a_topic_needs_put_on_some_topic() -> None:
     """SEC-2: the guard also checks the topics of the parts that a publish names."""
     publish = do.PublishStaged("src", 0, ("a",), 0)
     for command in (publish, do.DropStaged("src", 0), do.CloseSource("src", 0)):

@@ -60,7 +60,7 @@ def test_scan_returns_messages_and_the_bounds_of_the_topic() -> None:
     assert [(chunk.offset, chunk.count) for chunk in found.chunks] == [(1, 1), (2, 1)]
 
 
-def test_scan_of_few_bytes_returns_one_batch_and_of_none_only_offsets() -> None:
+def test_scan_of_one_byte_returns_one_batch_and_of_zero_bytes_no_batch() -> None:
     node = scanner(filled())
     found = answer(node, Scan(1, "topic", FromOffset(2)))
     assert isinstance(found, Scanned)

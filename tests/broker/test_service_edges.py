@@ -106,7 +106,7 @@ def test_only_commands_with_a_time_field_get_a_timestamp() -> None:
     assert proposals(service) == [do.Attach("t", "s", "inc-1"), do.Tick(2_000_007)]
 
 
-def test_service_has_these_default_limits() -> None:
+def test_service_has_the_expected_default_limits() -> None:
     """SVC-10"""
     service = Service(ME, Random(0), group=Shelf())
     assert (service._epoch_us, service._ack_delay, service._acks_max) == (0, 0.005, 1000)

@@ -38,7 +38,7 @@ def counted(registry: Registry) -> tuple[int, int]:
     )
 
 
-def test_total_limits_have_these_defaults() -> None:
+def test_total_limits_have_the_expected_defaults() -> None:
     """SEC-3"""
     assert (LIMITS.subscriptions_total_max, LIMITS.producers_total_max) == (100_000, 200_000)
     assert (Limits().subscriptions_total_max, Limits().producers_total_max) == (0, 0)

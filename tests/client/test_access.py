@@ -133,7 +133,7 @@ def test_reader_ends_when_its_rule_is_removed(tmp_path: Path) -> None:
     run(test())
 
 
-def test_token_logs_in_until_it_is_revoked(tmp_path: Path) -> None:
+def test_token_is_accepted_until_it_is_revoked(tmp_path: Path) -> None:
     """SEC-2: an open connection of a revoked token is closed."""
 
     async def test() -> None:
@@ -177,7 +177,7 @@ async def until_refused(client: Client) -> None:
         await asyncio.sleep(0)
 
 
-def test_expired_token_does_not_log_in(tmp_path: Path) -> None:
+def test_expired_token_is_refused(tmp_path: Path) -> None:
     async def test() -> None:
         async with secured(tmp_path) as (address, root):
             token = await root.access.create_token("robot", expires_after=0.001)
@@ -249,7 +249,7 @@ BAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("work", BAD.values(), ids=BAD)
-def test_invalid_argument_is_raised_before_it_is_sent(work: Any, tmp_path: Path) -> None:
+def test_invalid_argument_is_refused_before_it_is_sent(work: Any, tmp_path: Path) -> None:
     async def test() -> None:
         async with secured(tmp_path) as (_, root):
             with pytest.raises(InvalidArgument):

@@ -216,7 +216,7 @@ def test_next_reader_gets_redelivered_messages_marked(tmp_path: Path) -> None:
     run(story())
 
 
-def test_error_in_the_loop_leaves_the_last_message_unacknowledged(tmp_path: Path) -> None:
+def test_error_in_the_application_leaves_the_last_message_unacknowledged(tmp_path: Path) -> None:
     """SVC-3"""
 
     async def story() -> None:

@@ -39,7 +39,7 @@ def test_calls_are_documented_with_their_parameters(kind: type, hidden: set[str]
         assert parameters == list(inspect.signature(member).parameters)[1:]
 
 
-def test_options_are_documented() -> None:
+def test_client_options_are_documented() -> None:
     """SVC-1"""
     options = [name for name in inspect.signature(Client).parameters if name != "address"]
     head = PAGE.split("\n## Client\n")[0]

@@ -44,7 +44,7 @@ def test_offset_range_columns_and_batch_size_can_be_chosen(client: blocking.Clie
     assert [row for each in batches for row in each["offset"].to_pylist()] == list(range(5, 30))
 
 
-def test_messages_put_after_the_call_are_not_read(client: blocking.Client) -> None:
+def test_reader_ignores_messages_put_after_the_call(client: blocking.Client) -> None:
     reader = read_arrow("t", client, columns=["offset"])
     client.put("t", b"late")
     assert len(reader.read_all()) == 100

@@ -25,7 +25,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         Putting, "_cut", "self._refused(parcel, OncecastError(message))", "pass",
     ),
     "only some errors of gathered puts reported": (
-        unpackable.test_flush_raises_errors_of_the_headers_of_a_gathered_message,
+        unpackable.test_flush_raises_errors_from_the_headers_of_a_queued_message,
         Putting, "put_gathered", "except Exception as", "except (TypeError, ValueError) as",
     ),
     "message acknowledged while it is processed": (
@@ -62,6 +62,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_client_without_this_rule_fails_a_test(mutant: Mutant) -> None:
+def test_library_mutant_is_detected(mutant: Mutant) -> None:
     """SVC-2 SVC-3 SVC-7"""
     must_be_noticed(mutant)

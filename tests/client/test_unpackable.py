@@ -131,7 +131,7 @@ class Unreadable(Mapping[str, bytes]):
         return 1
 
 
-def test_flush_raises_errors_of_the_headers_of_a_gathered_message() -> None:
+def test_flush_raises_errors_from_the_headers_of_a_queued_message() -> None:
     """SVC-7"""
 
     async def story() -> None:
@@ -149,7 +149,7 @@ def test_flush_raises_errors_of_the_headers_of_a_gathered_message() -> None:
     run(story())
 
 
-def test_close_raises_if_puts_failed_with_the_session(tmp_path: Path) -> None:
+def test_close_raises_if_puts_in_flight_failed(tmp_path: Path) -> None:
     """SVC-7 SVC-8: the client was fenced while messages from put_nowait were in flight."""
 
     async def story() -> None:

@@ -26,7 +26,7 @@ def test_remedy_names_the_command_line_options_for_a_command() -> None:
     assert error.in_cli().endswith("; if the node uses TLS, give its CA, with --tls or --tls-ca")
 
 
-def test_error_of_another_program_does_not_suggest_tls() -> None:
+def test_error_for_a_peer_that_is_not_oncecast_does_not_suggest_tls() -> None:
     """CLI-3"""
     problem = problem_of(NetworkError(str(NotOncecast("starts with HTTP"))), tls=False)
     assert not problem.remedy

@@ -82,7 +82,7 @@ def ask(replica: Replica, world: World, message: Value, sender: NodeId = ASKER) 
 # -- a whole move --
 
 
-def test_move_surveys_copies_exports_adopts_and_releases() -> None:
+def test_move_consists_of_survey_copy_export_adoption_and_release() -> None:
     """REP-6: with exactly these messages."""
     world = begin()
     world.groups[GIVER].leader.mover.pull_bytes = 1 << 20

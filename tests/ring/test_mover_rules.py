@@ -644,7 +644,7 @@ def test_import_decided_without_holdings_causes_no_request() -> None:
     assert replica.done(FIRST) == []
 
 
-def test_abandoned_next_move_is_reported_to_the_first_replica_of_its_exporter() -> None:
+def test_abandoned_second_move_is_reported_to_the_first_replica_of_its_exporter() -> None:
     """REP-6: the contact of the earlier move is forgotten."""
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()

@@ -49,7 +49,7 @@ def asked(number: int, key: Key = KEY) -> list[Effect]:
     [PUT, Fetch("t", "s", 1, 0, 0, 1, 1), Look(1, "t"), Scan(1, "t", do.FromEarliest())],
 )
 def test_any_request_about_a_topic_is_answered_with_its_owner(question: Any) -> None:
-    """REP-4: the process at the key backs up the owner."""
+    """REP-4: the process responsible for the key is a backup of the owner."""
     owner_lookup = make()
     owner_lookup.receive(ANN, question)
     assert owner_lookup.drain() == asked(1)

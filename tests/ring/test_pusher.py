@@ -319,7 +319,7 @@ def test_one_message_checks_at_most_a_thousand_readers() -> None:
     assert len(answer.message.permits) == 1000
 
 
-def test_unreadable_batch_is_neither_pushed_nor_filled() -> None:
+def test_unreadable_batch_is_neither_pushed_nor_used_to_fill_a_gap() -> None:
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     leader.put()

@@ -238,7 +238,7 @@ def test_relay_asks_an_owner_that_was_silent_for_more_than_1_5_seconds() -> None
     assert turn(relay) == []
 
 
-def test_relay_checks_readers_at_a_responsive_owner_every_two_seconds() -> None:
+def test_relay_asks_a_responsive_owner_about_its_readers_every_two_seconds() -> None:
     """NET-6: a reader may have been fenced."""
     relay, _ = make()
     reader_id(relay)

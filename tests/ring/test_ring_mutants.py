@@ -419,7 +419,7 @@ mutant(
     "_is_new",
     "dropped < card.stamp < STAMP_MAX",
     "card.stamp < STAMP_MAX",
-    of(test_roster.test_dropped_card_is_not_accepted_again),
+    of(test_roster.test_dropped_card_is_not_accepted_again_for_thirty_seconds),
 )
 mutant(
     "a card is renewed before it would be dropped",

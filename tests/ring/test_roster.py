@@ -110,7 +110,7 @@ def test_former_neighbour_gets_no_cards() -> None:
     assert roster.drain() == []
 
 
-def test_dropped_card_is_not_accepted_again() -> None:
+def test_dropped_card_is_not_accepted_again_for_thirty_seconds() -> None:
     """REP-5: otherwise processes that drop it later would spread it again."""
     roster = make()
     old = NewCards((card(A, 5),))
@@ -311,7 +311,7 @@ def test_key_belongs_to_the_group_that_owns_its_arc() -> None:
     assert roster.owner(key_of("somewhere")) is None  # the low end of the arc
 
 
-def test_nearer_of_two_claimed_owners_wins() -> None:
+def test_nearer_of_two_groups_that_claim_a_key_owns_it() -> None:
     """REP-4"""
     roster = make()
     key = key_of("topic")
@@ -447,7 +447,7 @@ def ring_of(*processes: NodeId) -> list[NodeId]:
     return sorted(processes, key=lambda each: key_of(f"g-{each}"))
 
 
-def test_process_that_follows_a_group_takes_a_seat_once() -> None:
+def test_process_that_follows_a_group_takes_a_seat_in_it_once() -> None:
     """REP-5"""
     roster = make(replicas=3)
     roster.receive(A, NewCards((card(A, 1, facts("g-a:1", A)), card(B))))
@@ -456,7 +456,7 @@ def test_process_that_follows_a_group_takes_a_seat_once() -> None:
     assert "g-a:1" in roster.cards[ME].seats
 
 
-def test_process_that_is_not_a_backup_gives_up_its_seat_without_a_vote() -> None:
+def test_process_that_is_not_a_backup_gives_up_its_seat_once_it_has_no_vote() -> None:
     """REP-5"""
     others = [NodeId(each) for each in names(8)]
     ring = ring_of(ME, *others)

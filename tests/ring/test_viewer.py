@@ -73,7 +73,7 @@ def view(tree: TreeView | None = None) -> Send:
     return Send(ANN, RingView(7, ME, processes, groups, tree))
 
 
-def test_processes_and_groups_are_shown_in_the_order_of_the_ring() -> None:
+def test_processes_and_groups_are_shown_in_ring_order() -> None:
     """REP-5"""
     assert World().look(LookRing(7)) == [view()]
 
@@ -89,7 +89,7 @@ def test_process_outside_a_tree_shows_its_readers() -> None:
 
 
 @pytest.mark.parametrize("parent", [None, PARENT])
-def test_position_of_a_process_in_a_tree_is_shown(parent: NodeId | None) -> None:
+def test_process_shows_its_position_in_a_tree(parent: NodeId | None) -> None:
     """NET-5"""
     world = World()
     world.owners[key_of("t")] = OWNER

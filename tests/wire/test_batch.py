@@ -195,7 +195,7 @@ def test_small_or_incompressible_batches_stay_uncompressed() -> None:
     )
 
 
-def test_batch_check_works_without_zstandard_and_reads_get_an_install_hint(
+def test_compressed_batch_can_be_checked_but_not_read_without_zstandard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = batch.encode([b"x" * 2000], timestamps=0, zstd=3)

@@ -109,7 +109,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         crashes, Flow, "restore", "self.number = number + count", "pass",
     ),
     "puts of another state directory overwritten": (
-        exact(puts.test_batches_of_another_outbox_with_the_same_name_are_not_confused),
+        exact(puts.test_batches_of_another_outbox_are_not_taken_for_own_batches),
         Flow, "_agrees", "first.sent or", "True or",
     ),
     "numbers of another outbox taken for own numbers": (
@@ -190,7 +190,8 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         "self._at.expected = max(self._at.expected, chunk.offset)\n        if False:",
     ),
     "gap not fetched": (
-        exact(reads.test_gap_is_fetched_again_once), Reader, "_missing", "self._refetch()", "pass",
+        exact(reads.test_missing_messages_are_fetched_again_once),
+        Reader, "_missing", "self._refetch()", "pass",
     ),
     "lost delivery never fetched again": (
         weather, Reader, "tick", "self._refetch()", "self._patience.begin()",
@@ -278,6 +279,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_session_without_this_rule_fails_a_test(mutant: Mutant) -> None:
+def test_session_mutant_is_detected(mutant: Mutant) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-11 SVC-13"""
     must_be_noticed(mutant)

@@ -58,7 +58,7 @@ def test_puts_are_pipelined_and_numbered_from_the_next_sequence_of_the_node() ->
     assert commands(lone) == [put(43, 1, C)]
 
 
-def test_answer_settles_its_own_batch() -> None:
+def test_answer_settles_only_its_own_batch() -> None:
     """SVC-2"""
     lone = opened()
     first = lone.call
@@ -91,7 +91,7 @@ def test_window_limits_batches_in_flight() -> None:
     assert commands(lone) == [put(producing.WINDOW_BATCHES, 1, A)]
 
 
-def test_silent_node_is_probed_with_the_first_batch_and_backoff() -> None:
+def test_silent_node_is_probed_with_the_first_unanswered_batch() -> None:
     """SVC-2"""
     lone = opened()
     lone.ask(Produce(2, "t", 2, B))
@@ -192,7 +192,7 @@ def test_fenced_process_does_not_take_the_name_back() -> None:
     assert lone.ask(Produce(3, "t", 1, C)).events == [NotStored(3, why)]
 
 
-def test_refused_open_fails_waiting_batches_and_is_tried_again_later() -> None:
+def test_refused_open_fails_waiting_batches_and_is_retried_by_the_next_put() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Produce(1, "t", 1, A))
     why = errors.TooMany("topics", 1)
@@ -263,7 +263,7 @@ def test_next_process_drops_stored_batches_and_sends_the_rest() -> None:
     assert commands(lone) == [put(44, 1, A, epoch=8)]
 
 
-def test_batches_of_another_outbox_with_the_same_name_are_not_confused() -> None:
+def test_batches_of_another_outbox_are_not_taken_for_own_batches() -> None:
     """SVC-2: the directory is an older copy, or another directory uses the same name."""
     lone = Lone(durable=True).start(Named("p", "directory"), Based("t", 3, 0, 40), Settled("t", 2))
     lone.ask(Produce(1, "t", 1, A))

@@ -100,7 +100,7 @@ def test_stale_delivery_is_dropped() -> None:
     assert lone.deliver(2, chunk(5, b"a")).outputs == []
 
 
-def test_gap_is_fetched_again_once() -> None:
+def test_missing_messages_are_fetched_again_once() -> None:
     """SVC-3 SVC-13"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
@@ -306,7 +306,7 @@ def test_refused_attach_ends_the_reader() -> None:
     assert lone.answer(lone.call, why).events == [Ended("t", "s", why)]
 
 
-def test_damaged_delivery_is_fetched_again_then_reported() -> None:
+def test_damaged_delivery_is_fetched_again_before_it_is_reported() -> None:
     """SVC-10"""
     lone = attached()
     good = chunk(5, b"a")

@@ -44,8 +44,8 @@ GONE = errors.NotSubscribed("t", "s")
         (Leave(3, "t", "s", 0, 0), [Finished(3, GONE)]),
     ],
 )
-def test_requests_of_a_missing_reader_are_answered(request_: Value, reported: list[Value]) -> None:
-    """SVC-7: none of them waits forever."""
+def test_requests_to_a_missing_reader_are_refused(request_: Value, reported: list[Value]) -> None:
+    """SVC-7: no request waits forever."""
     lone = Lone().start().ask(request_)
     assert (lone.events, lone.sent) == (reported, [])
 

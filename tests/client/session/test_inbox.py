@@ -48,7 +48,7 @@ def test_only_delivered_messages_can_be_acknowledged() -> None:
     assert box.ack == 2
 
 
-def test_acknowledge_all_leaves_nothing_for_the_next_take() -> None:
+def test_next_take_has_nothing_to_acknowledge_after_acknowledge_all() -> None:
     """SVC-3"""
     box = inbox()
     box.take_many(3)

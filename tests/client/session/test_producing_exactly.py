@@ -201,7 +201,7 @@ def test_link_lost_before_the_open_does_not_count_as_a_timeout() -> None:
     assert commands(lone.wait(0.02)) == [put(0, 1, A)]
 
 
-def test_link_lost_while_nothing_is_in_flight_does_not_close_the_window() -> None:
+def test_link_lost_while_no_put_is_in_flight_does_not_close_the_window() -> None:
     """SVC-2"""
     lone = putting()
     lone.answer(lone.call, results.Appended(0, 1, True)).down()
@@ -220,7 +220,7 @@ def test_idle_producer_sets_no_timer() -> None:
 # Answers.
 
 
-def test_batches_are_resent_from_the_first_one_that_the_node_lacks() -> None:
+def test_batches_are_resent_from_the_first_batch_that_the_node_lacks() -> None:
     """SVC-2: the answer to the first batch and all later batches were lost."""
     lone = putting(A, C, C, sequence=40)
     last = calls(lone)[-1]

@@ -296,7 +296,7 @@ def test_batch_damaged_three_times_in_a_row_is_reported_as_bad() -> None:
     assert [type(each) for each in lone.deliver(3, broken(7, b"x")).events] == [Ended]
 
 
-def test_batch_with_fewer_messages_than_announced_is_damaged() -> None:
+def test_batch_with_fewer_messages_than_announced_counts_as_damaged() -> None:
     """SVC-10"""
     lone = at_five()
     short = Chunk(5, 0, 3, "p", 5, packed(b"a", b"b"))
@@ -554,7 +554,7 @@ def test_unanswered_look_is_abandoned_after_eight_seconds() -> None:
 @pytest.mark.parametrize(
     "meanwhile", [over(errors.Repositioned(4, 2)), over(errors.Fenced(4))], ids=["moved", "ended"]
 )
-def test_answer_for_an_earlier_epoch_skips_nothing(meanwhile: FlowEnded) -> None:
+def test_answer_for_an_earlier_epoch_skips_no_messages(meanwhile: FlowEnded) -> None:
     """SVC-9"""
     lone, look = looking()
     ack = lone.hear(view(look, 8)).call

@@ -169,7 +169,7 @@ def lost_twice() -> Route:
     return route
 
 
-def test_another_lost_node_is_tried_once_more() -> None:
+def test_node_lost_for_the_first_time_is_tried_once_more() -> None:
     route = lost_twice()
     route.gone(C)
     route.elsewhere(B, Elsewhere("c", ALL))

@@ -118,7 +118,7 @@ def test_any_node_of_the_group_is_asked_if_its_leader_is_unknown() -> None:
     assert lone.hear(Elsewhere(B, (A, B)), A).wait(0.1).addressed == [(B, call)]
 
 
-def test_repeated_owner_changes_nothing() -> None:
+def test_repeated_owner_answer_changes_nothing() -> None:
     lone = bound(of_g()).ask(create("t"))
     assert shown(lone, of_g()).outputs == []
     assert (
@@ -252,7 +252,7 @@ def test_client_moves_from_a_silent_process_to_the_next_process() -> None:
 # Unused state
 
 
-def test_unused_bindings_are_deleted_and_their_group_is_left() -> None:
+def test_unused_bindings_are_deleted_with_the_link_to_their_group() -> None:
     lone = bound(of_g("t"))
     assert lone.wait(routes.SWEEP_EVERY).links == []  # the binding was used in between
     assert lone.wait(routes.SWEEP_EVERY).links == [Unwatch(A)]
@@ -270,7 +270,7 @@ def test_bindings_in_use_are_kept() -> None:
     assert asked(lone.ask(create("t")), Call) == [A]
 
 
-def test_bindings_and_links_are_limited_to_those_in_use(
+def test_unused_bindings_and_links_are_dropped_above_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(routes, "BOUND_MAX", 3)

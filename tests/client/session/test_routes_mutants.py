@@ -38,7 +38,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         ClientSession, "redial", "self.routes.bound_to(topic) is route", "True",
     ),
     "topic bound again by every answer": (
-        routes.test_repeated_owner_changes_nothing,
+        routes.test_repeated_owner_answer_changes_nothing,
         Routes, "owned", "if bound is None:", "if True:",
     ),
     "owners accepted from any node": (
@@ -70,7 +70,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Routes, "owned", "self._meet(nodes)", "pass",
     ),
     "unused bindings never deleted": (
-        routes.test_unused_bindings_are_deleted_and_their_group_is_left,
+        routes.test_unused_bindings_are_deleted_with_the_link_to_their_group,
         Routes, "_sweep", "bound.used = False", "pass",
     ),
     "used bindings deleted": (
@@ -78,7 +78,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Routes, "_sweep", "{*used, *self._pending.topics_in_use()}", "set()",
     ),
     "group without topics not left": (
-        routes.test_unused_bindings_are_deleted_and_their_group_is_left,
+        routes.test_unused_bindings_are_deleted_with_the_link_to_their_group,
         Routes, "_keep", "self._drop(route)", "pass",
     ),
     "moved topic still bound": (
@@ -126,6 +126,6 @@ MUTANTS = [mutant(rule) for rule in RULES]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_session_without_this_rule_fails_a_test(mutant: Mutant) -> None:
+def test_routing_mutant_is_detected(mutant: Mutant) -> None:
     """SVC-2 SVC-3 SVC-13"""
     must_be_noticed(mutant)

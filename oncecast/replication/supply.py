@@ -285,6 +285,7 @@ class Transfer:
             self.io.emit(Installed(ahead.slot, state))
             self.supplier.save(ahead.slot, ahead.needed, state, ahead.chain)
             self.learner.tell_members(before)
+            self.leader.progressed()  # a candidate may have waited for these slots only
         self.learner.advance()
 
     def _jump(self, ahead: m.Ahead) -> None:

@@ -491,6 +491,19 @@ def test_leader_with_proposals_in_flight_steps_down_when_it_installs_a_snapshot(
     assert (group.leader.term is None) == bool(count)
 
 
+def test_candidate_leads_once_it_has_installed_all_slots_that_members_know() -> None:
+    """REP-5: the candidate waited forever, because no message of the group was due."""
+    group = started(A)
+    group.leader.stand()
+    promise(group, A)
+    promise(group, B, known=9)
+    assert group.leader.term is not None
+    assert not group.leader.term.acting
+    hear(group, B, Ahead(9, 10, 0, THREE, 1))
+    hear(group, B, Piece(9, 0, b"state", True))
+    assert group.leader.term.acting
+
+
 def test_votes_in_a_late_promise_are_proposed() -> None:
     """Such a value may have been chosen."""
     group = leading()

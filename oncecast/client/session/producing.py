@@ -244,10 +244,8 @@ class Flow:
         The topic has lost its record of this producer, or refuses to open it. If such a batch were
         put again, it could be stored twice.
         """
-        why = Forgotten(self.topic, self._identity.producer)
-        for outgoing in [each for each in self.unsettled.values() if each.sent]:
-            self._host.emit(NotStored(outgoing.ticket, why), after=0)
-            self._settle(outgoing)
+        sent = [each for each in self.unsettled.values() if each.sent]
+        self._give_up(sent, Forgotten(self.topic, self._identity.producer))
 
     def _agrees(self, opened: Opened) -> bool:
         """Return whether the state of the node fits this outbox, so that the mapping stays valid.
@@ -379,8 +377,7 @@ class Flow:
         self._incarnations += 1
         self._incarnation = f"{self._identity.incarnation}.{self._incarnations}"
         if first.sends <= 1:
-            self._host.emit(NotStored(first.ticket, first.refused), after=0)
-            self._settle(first)
+            self._give_up([first], first.refused)
             self._numbers.topic_id = 0
         self._reopen()  # If an earlier copy was not refused, the answer shows whether it is stored.
 
@@ -404,16 +401,25 @@ class Flow:
 
         A fenced durable client keeps them on disk for the next process with this outbox.
         """
-        kept = self._identity.durable and isinstance(why, Fenced)
+        batches = list(self.unsettled.values())
         if isinstance(why, Fenced):
             self.failed = why
-        for outgoing in list(self.unsettled.values()):
-            self._host.emit(NotStored(outgoing.ticket, why), after=0)
-            if kept:
+        if isinstance(why, Fenced) and self._identity.durable:
+            for outgoing in batches:
+                self._host.emit(NotStored(outgoing.ticket, why), after=0)
                 self._drop_calls(outgoing)
-            else:
-                self._settle(outgoing)
+        else:
+            self._give_up(batches, why)
         self.epoch = 0
+
+    def _give_up(self, batches: list[Outgoing], why: AnyRefusal) -> None:
+        """Report batches as not stored, when the disk says that no next process puts them."""
+        for outgoing in batches:
+            self._settle(outgoing)
+        durable = self._identity.durable and batches
+        record = self._host.append(Settled(self.topic, self.settled)) if durable else 0
+        for outgoing in batches:
+            self._host.emit(NotStored(outgoing.ticket, why), after=record)
 
     # -- time --
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from oncecast.client.session.client import ClientSession
-from oncecast.client.session.local import AllDone
+from oncecast.client.session.local import AllDone, NotStored
 from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Unwatch, Value, Watch
 from oncecast.kernel.stack import Output, Stack, Wake
 from oncecast.wire import batch
@@ -32,7 +32,7 @@ def waits_for_disk(output: Output) -> bool:
     match output:
         case Send(_, Call(_, Put()), after):
             return after >= UNSAVED
-        case Emit(AllDone()):
+        case Emit(AllDone() | NotStored()):
             return False
         case Send(_, _, after) | Emit(_, after):
             return after > 0

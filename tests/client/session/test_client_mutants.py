@@ -18,6 +18,7 @@ from tests.client.session import test_client_producing as puts
 from tests.client.session import test_client_reading as reads
 from tests.client.session import test_idle_clients as idle
 from tests.client.session import test_late_messages as late
+from tests.client.session import test_producing_exactly as numbers
 from tests.client.session import test_reading_exactly as rules
 from tests.client.session import test_replaced_topics as topics
 from tests.client.session import test_state_directories as shared
@@ -72,6 +73,10 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     ),
     "stored put not recognised after a refused copy": (
         exact(denied.refused_copy), Flow, "_judge_refused", "> next_sequence", "> -1",
+    ),
+    "refused batch put by the next process": (
+        exact(numbers.test_next_process_puts_no_batch_that_was_refused), Flow, "_give_up",
+        "self._host.append(Settled(self.topic, self.settled)) if durable else 0", "0",
     ),
     "silent node never probed": (
         weather, Flow, "tick", "self._probe()", "pass",

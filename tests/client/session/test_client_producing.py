@@ -330,7 +330,7 @@ def test_next_process_resends_no_sent_batch_to_a_recreated_topic() -> None:
     lone.answer(first_open, opening(8, 0, 4))
     assert lone.events == [NotStored(0, errors.Forgotten("t", "p"))]
     assert commands(lone) == [put(0, 1, C, epoch=8)]
-    assert lone.records == [Based("t", 4, 3, 0)]
+    assert lone.records == [Settled("t", 3), Based("t", 4, 3, 0)]
 
 
 def test_unsent_outbox_is_put_even_to_a_recreated_topic() -> None:
@@ -372,7 +372,7 @@ def test_sent_batches_of_a_client_without_a_record_are_not_resent() -> None:
     why = errors.Forgotten("t", "p")
     assert lone.events == [NotStored(0, why), NotStored(0, why)]
     assert commands(lone) == [put(0, 1, C, epoch=8)]
-    assert lone.records == [Based("t", 1, 3, 0, record=8)]
+    assert lone.records == [Settled("t", 3), Based("t", 1, 3, 0, record=8)]
 
 
 def test_client_can_put_after_a_long_idle_period() -> None:

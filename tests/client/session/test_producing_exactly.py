@@ -320,8 +320,27 @@ def test_fenced_client_keeps_its_batches_only_on_disk(durable: bool, kept: int) 
 def test_refused_open_also_settles_batches_on_disk() -> None:
     """SVC-7: the application got the error and may put the message again."""
     lone = Lone(durable=True).start().ask(Produce(1, "t", 1, A))
-    lone.answer(lone.call, errors.TooMany("topics", 1))
+    why = errors.TooMany("topics", 1)
+    lone.answer(lone.call, why)
     assert lone.session.unsettled == 0
+    assert lone.outputs == [
+        Append(Settled("t", 1), number=3),
+        Emit(NotStored(1, why), after=3),
+    ]
+
+
+def test_next_process_puts_no_batch_that_was_refused() -> None:
+    """SVC-2: the process dies when the application knows the error, and may put it again."""
+    lone = Lone(durable=True).start()
+    records = [*lone.records, *lone.ask(Produce(1, "t", 1, A)).records]
+    records += lone.answer(lone.call, opening(7, 0, 1)).records
+    first = lone.call
+    records += lone.ask(Produce(2, "t", 1, C)).records
+    records += lone.answer(first, REFUSED).records
+    assert lone.events == [NotStored(1, REFUSED)]
+    later = Lone(durable=True, incarnation="next").start(*records)
+    later.answer(later.call, opening(8, 0, 1))
+    assert commands(later) == [put(0, 1, C, epoch=8)]
 
 
 # Renumbering.
@@ -379,7 +398,8 @@ def test_unknown_outcome_is_reported_if_the_node_has_another_record(
     lone.answer(lone.call, opening(8, 0, 1, record=record))
     assert lone.events == reported
     based = Based("t", 1, sequence, 0, record)
-    assert lone.records == ([based] if durable and record != 5 else [])
+    written = [*[Settled("t", 1)] * len(reported), based]
+    assert lone.records == (written if durable and record != 5 else [])
     assert commands(lone) == [put(0, 1, A, epoch=8)][sequence:]
 
 

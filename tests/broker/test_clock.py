@@ -126,7 +126,7 @@ def test_node_that_runs_briefly_each_day_catches_up_after_several_days() -> None
 
 
 def test_idle_group_has_no_disputed_time() -> None:
-    """SVC-9: its leader has measured the elapsed time."""
+    """SVC-9: the leader has measured the elapsed time."""
     steps = Aging()
     steps.put_at(NOON)
     steps.apply(do.Tick(NOON + 30 * DAY, elapsed=30 * DAY))

@@ -71,7 +71,7 @@ def test_topic_with_a_subscription_survives_its_idle_producers() -> None:
 
 
 def test_reopened_producer_gets_a_new_record_number_after_deletion() -> None:
-    """SVC-2: its sequence restarts at 0, and the client must notice that."""
+    """SVC-2: the sequence restarts at 0, and the client must notice that."""
     steps = Days()
     steps.subscribe()
     opened = steps.apply(do.OpenProducer("t", "p", "inc-1", steps.now))
@@ -154,7 +154,7 @@ def test_idle_time_of_older_sources_starts_when_the_limit_is_set() -> None:
 
 
 def test_corrected_clock_does_not_extend_the_life_of_an_idle_source() -> None:
-    """SVC-9: it was used at a time in the future."""
+    """SVC-9: the last use of the source has a future timestamp."""
     steps = Days()
     right = steps.now
     steps.stage(0, "part")
@@ -186,7 +186,7 @@ def test_idle_time_of_older_producers_starts_when_the_limit_is_set() -> None:
 
 
 def test_corrected_clock_does_not_extend_the_life_of_an_idle_producer() -> None:
-    """SVC-9: it was used at a time in the future."""
+    """SVC-9: a put of the producer has a future timestamp."""
     steps = Days()
     epoch = steps.open()
     right = steps.now

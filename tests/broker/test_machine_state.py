@@ -108,7 +108,7 @@ def test_deduplication_survives_a_snapshot() -> None:
 
 
 def test_restored_topic_knows_the_last_fencing_epoch() -> None:
-    """SVC-8: it must not exceed the last epoch, or no reader could get a permit."""
+    """SVC-8: the fencing epoch must not exceed the last epoch, or no reader could get a permit."""
     steps = Steps()
     steps.subscribe()
     steps.attach(incarnation="earlier")

@@ -232,7 +232,7 @@ def test_scan_of_a_topic_of_another_group_gets_not_here() -> None:
 
 
 def test_chunk_has_the_sequence_of_its_first_message() -> None:
-    """SVC-3: it comes from the index for staged messages, and from the command for others."""
+    """SVC-3: the index has the sequence of staged messages, and the command that of others."""
     service = filled().service
     slot = service.machine.fetch("topic", 0, 1, ALL)[0].slot
     service._recent.add(slot, StoredBatch("p", 10, b"batch"))

@@ -98,7 +98,7 @@ def _sent(message: Any) -> Any:
 
 
 def test_oversized_access_command_is_refused() -> None:
-    """SEC-3: its fields are nested, so the limit applies to the whole command."""
+    """SEC-3: the fields are nested, so the limit applies to the whole command."""
     rule = Rule("ann", ("read",), "x" * ACCESS_BYTES_MAX)
     for command in (do.RemoveUser(rule.topic), do.Allow(rule), do.Disallow(rule)):
         assert isinstance(size_fault(command), errors.InvalidArgument)

@@ -257,7 +257,7 @@ def test_request_waits_until_the_directory_knows_its_sender() -> None:
 
 
 def test_part_with_too_much_metadata_is_thawed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """REP-6: its topics, producers and subscriptions do not fit into one message."""
+    """REP-6: the topics, producers and subscriptions do not fit into one message."""
     world = begin()
     until(world, Export)
     monkeypatch.setattr("oncecast.ring.exporter.ROWS_BYTES_MAX", 10)

@@ -154,7 +154,7 @@ def test_no_message_is_lost_if_a_third_group_joins_during_a_move() -> None:
 
 
 def test_messages_put_during_a_move_are_moved() -> None:
-    """REP-6: they are copied in rounds, the last ones while the part is frozen."""
+    """REP-6: messages are copied in rounds; the last round runs while the part is frozen."""
     world = begin()
     exporter = world.groups[GIVER]
 

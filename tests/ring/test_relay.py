@@ -318,7 +318,7 @@ def test_relay_limits_windows_channels_and_readers_by_default() -> None:
 
 
 def test_client_with_a_full_window_gets_the_rest_after_it_renews_credit() -> None:
-    """NET-6: its readers share the window."""
+    """NET-6: all readers of a client share its window."""
     one = batch.opened_bytes(chunk(0).batch)
     relay, _ = make(window_bytes=one)
     for name in ("s", "r"):
@@ -574,7 +574,7 @@ def test_reader_that_was_not_fenced_continues_with_a_new_permit() -> None:
 
 
 def test_permit_without_an_epoch_is_accepted() -> None:
-    """NET-6: its sender runs an older version."""
+    """NET-6: the owner runs an older version."""
     relay, _ = make()
     reader_id(relay)
     relay.observe(heard(chunk(0), fenced=8))

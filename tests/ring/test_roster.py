@@ -156,7 +156,7 @@ def test_one_neighbour_is_asked_for_its_cards_each_second() -> None:
 
 
 def test_restarted_process_has_a_newer_card() -> None:
-    """Its new stamp is above the stamp of its old card, regardless of its clock."""
+    """The new stamp is above the stamp of the old card, whatever the clock says."""
     roster = make()
     neighbors(roster, A)
     roster.receive(A, NewCards((card(ME, 1 << 40),)))
@@ -333,7 +333,7 @@ def before(key: Key) -> Key:
 
 @pytest.mark.parametrize("low", ["g-b:1", "somewhere"])
 def test_group_that_claims_to_own_all_of_a_shared_ring_is_ignored(low: str) -> None:
-    """REP-4 REP-6: it belongs to another ring, founded by a process that lost its disk."""
+    """REP-4 REP-6: a process that lost its disk has founded another ring with that group."""
     roster = make()
     known = facts("g-b:1", B, low=key_of(low))
     stranger = facts("g-a:1", A, low=key_of("g-a:1"))

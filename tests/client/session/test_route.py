@@ -143,7 +143,7 @@ def test_client_tries_a_third_node_if_two_nodes_know_no_leader() -> None:
 
 
 def test_lost_node_is_tried_again_after_a_pause() -> None:
-    """Its link may have broken while it still leads."""
+    """The link may have broken while the node still leads."""
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node

@@ -12,10 +12,12 @@ import os
 import shutil
 import signal
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from unittest.mock import patch
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from oncecast.client.scanning import Located, Slice
+from oncecast.spark.archive.delta_format import paths_of
 from oncecast.spark.archive.job import archive, here
 from oncecast.spark.archive.opening import open_table
 from oncecast.spark.archive.table import Table
@@ -34,7 +37,7 @@ from oncecast.wire.retention import DEFAULT
 
 DAY = 86_400_000_000
 # Those that change what a reader sees.
-OPERATIONS = ("rename", "link", "unlink", "mkdir", "rmdir")
+OPERATIONS = ("rename", "replace", "link", "unlink", "mkdir", "rmdir")
 
 
 class Topics:
@@ -70,13 +73,16 @@ class Topics:
                 raise AssertionError(start)
         return Located(at, self.ids[topic], first, count)
 
+    def stamped(self, offset: int) -> int:
+        return offset // 4 * DAY
+
     def scan(self, topic: str, start: FromOffset, until: int, *, topic_id: int) -> Iterator[Slice]:
         assert topic_id == self.ids[topic]
         for first in range(start.offset, until, 3):
             offsets = range(first, min(first + 3, until))
             data = batch.encode(
                 [b"%d" % each for each in offsets],
-                timestamps=[each // 4 * DAY for each in offsets],
+                timestamps=[self.stamped(each) for each in offsets],
             )
             yield Slice(topic, Chunk(first, 0, len(offsets), "p", first, data))
 
@@ -96,6 +102,24 @@ def held(paths: Sequence[str | Path]) -> Counter[tuple[str, int]]:
             assert row["value"] == b"%d" % row["offset"]
             found[row["topic"], row["offset"]] += 1
     return found
+
+
+def seen(kind: str, directory: Path) -> list[str]:
+    """Return the files that a reader of this format finds, without our code."""
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        if not DeltaTable.is_deltatable(str(directory)):
+            return []
+        return [str(directory / path) for path in paths_of(DeltaTable(str(directory)))]
+    if kind == "iceberg":
+        from pyiceberg.table import StaticTable
+
+        if not (directory / "metadata" / "version-hint.text").exists():
+            return []
+        table = StaticTable.from_metadata(str(directory))
+        return [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
+    return [str(path) for path in directory.glob("**/*.parquet")]
 
 
 def every(topics: Topics) -> Counter[tuple[str, int]]:
@@ -120,6 +144,20 @@ class Killer:
         return call
 
 
+def points(kind: str) -> Iterator[tuple[Any, str]]:
+    """Yield the functions before which a run is killed."""
+    yield from ((os, name) for name in OPERATIONS)
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        yield from ((DeltaTable, name) for name in ("create", "create_write_transaction"))
+    if kind == "iceberg":
+        from pyiceberg.io.pyarrow import PyArrowFile
+
+        import_module("oncecast.spark.archive.iceberg_catalog")  # once, and not in each child
+        yield PyArrowFile, "create"
+
+
 def forked(work: Callable[[], None]) -> int:
     """Run `work` in a child; return 0, or the number of the signal that killed it."""
     child = os.fork()
@@ -128,6 +166,9 @@ def forked(work: Callable[[], None]) -> int:
         try:
             work()
             status = 0
+        except BaseException:
+            traceback.print_exc()
+            raise
         finally:
             os._exit(status)
     _, status = os.waitpid(child, 0)
@@ -139,37 +180,40 @@ def forked(work: Callable[[], None]) -> int:
 
 def campaign(kind: str, action: str, directory: Path, step: int = 1) -> int:
     """Kill runs at every point, or every `step` points; return the number of the first beyond."""
-    origin, before, after = directory / "origin", Topics(a=10, b=3), Topics(a=17, b=9, c=5)
+    # An Iceberg table has absolute paths, so all runs use the same directory.
+    where, origin = directory / "archive", directory / "origin"
+    before, after = Topics(a=10, b=3), Topics(a=17, b=9, c=5)
 
-    def act(where: Path) -> None:
+    def act() -> None:
         table = open_table(where, kind)
         run(table, after, rows_max=12)
         if action == "compact":
             table.compact(here)
 
-    def begin(where: Path) -> None:
+    def begin() -> None:
         run(open_table(where, kind), before)
 
-    def killed(where: Path, number: int) -> None:
+    def killed(number: int) -> None:
         killer = Killer(number)
-        for name in OPERATIONS:
-            patch.object(os, name, killer.wrapped(getattr(os, name))).start()
-        act(where)
+        for place, name in kill_points:
+            patch.object(place, name, killer.wrapped(getattr(place, name))).start()
+        act()
 
-    def mended(where: Path) -> None:
-        # A reader of plain Parquet knows nothing of the commit log.
-        visible = held(list(where.glob("**/*.parquet")))
-        assert kind != "parquet" or max(visible.values()) == 1
+    def mended() -> None:
+        visible = held(seen(kind, where))
+        assert max(visible.values()) == 1
         assert visible.keys() <= every(after).keys()
-        act(where)
+        act()
         assert held(open_table(where, kind).files()) == every(after)
+        assert held(seen(kind, where)) == every(after)
 
-    assert forked(partial(begin, origin)) == 0
+    kill_points = list(points(kind))
+    assert forked(begin) == 0
+    where.rename(origin)
     for number in count(0, step):
-        where = directory / str(number)
         shutil.copytree(origin, where)
-        ended = forked(partial(killed, where, number))
-        assert forked(partial(mended, where)) == 0
+        ended = forked(partial(killed, number))
+        assert forked(mended) == 0
         shutil.rmtree(where)
         if not ended:
             return number

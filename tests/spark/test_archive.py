@@ -19,12 +19,12 @@ from hypothesis import strategies as some
 
 from oncecast import errors
 from oncecast.client.starts import EARLIEST, from_offset
-from oncecast.spark.archive import parquet_table
+from oncecast.spark.archive import log
 from oncecast.spark.archive.intervals import merged, missing
 from oncecast.spark.archive.job import archive, here
 from oncecast.spark.archive.opening import open_table
 from oncecast.spark.archive.planning import first_rows
-from oncecast.spark.archive.table import ABANDONED_AFTER, INTERNAL, STAGED, File
+from oncecast.spark.archive.values import ABANDONED_AFTER, INTERNAL, STAGED, File
 from oncecast.spark.archive.writing import OPEN_MAX, Writer
 from oncecast.spark.ranges import Range
 from oncecast.wire.batch_arrow import SCHEMA
@@ -163,11 +163,11 @@ def test_missing_and_damaged_files_are_reported(tmp_path: Path) -> None:
     Path(path).unlink()
     with pytest.raises(errors.BadArchive, match=r"\.parquet is missing"):
         table.state()
-    log = tmp_path / INTERNAL / "00000001.json"
-    log.write_text(json.dumps(json.loads(log.read_text()) | {"format": 2}))
+    stored = tmp_path / INTERNAL / "00000001.json"
+    stored.write_text(json.dumps(json.loads(stored.read_text()) | {"format": 2}))
     with pytest.raises(errors.BadArchive, match=r"format 2.*newer version"):
         table.state()
-    log.write_text("{")
+    stored.write_text("{")
     with pytest.raises(errors.BadArchive, match=r"00000001.json is damaged"):
         table.state()
 
@@ -175,7 +175,7 @@ def test_missing_and_damaged_files_are_reported(tmp_path: Path) -> None:
 def test_compaction_leaves_one_file_for_each_day(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_table, "SNAPSHOT_EVERY", 3)
+    monkeypatch.setattr(log, "SNAPSHOT_EVERY", 3)
     table, topics = open_table(tmp_path), Topics(a=12, b=12)
     run(table, topics, rows_max=2)
     many = table.files()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from oncecast.client import blocking
-    from oncecast.spark.archive.table import Execute
+    from oncecast.spark.archive.values import Execute
     from oncecast.spark.audit.job import Report
 
 QUIET = {"spark.ui.showConsoleProgress": "false"}  # Progress draws its own bars
@@ -39,6 +39,7 @@ FROM = (
     "also archive earlier messages that the archive lacks: earliest, an offset or an ISO 8601 time "
     "(default: where the archive ends)"
 )
+FORMAT = "format of a new archive (default: parquet)"
 
 
 # Long: one table of commands and their options.
@@ -48,12 +49,13 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     run = verbs.add_parser("run", help="run a job")
     jobs = run.add_subparsers(title="jobs", metavar="JOB", required=True)
 
-    archive = jobs.add_parser("archive", help="write topics to Parquet, each message once")
+    archive = jobs.add_parser("archive", help="write topics to a table, each message once")
     archive.add_argument("directory", metavar="DIR", help="directory for the files")
     archive.add_argument("--topics", metavar="T,...", help="names of topics, separated by commas")
     add_option(archive, "--pattern", "REGEX", "regular expression for names of topics")
     add_option(archive, "--batch", "N", "messages per commit (default: all)", kind=positive)
     add_option(archive, "--from", "START", FROM, kind=start)
+    archive.add_argument("--format", choices=("parquet", "delta", "iceberg"), help=FORMAT)
     add_flag(archive, "--compact", "replace small files of each day by larger ones")
     add_flag(archive, "--no-spark", "write the files in this process, without Spark and Java")
     add_connection(archive)
@@ -119,7 +121,7 @@ def archive_with(arguments: argparse.Namespace, execute: Execute) -> int:
 
     directory = Path(arguments.directory)
     options = SourceOptions.of(options_of(arguments), streaming=False)
-    table = open_table(directory)
+    table = open_table(directory, arguments.format)
 
     def select(client: blocking.Client, archived: Collection[str]) -> Views:
         topics = Topics(client, options)

@@ -14,7 +14,8 @@ from oncecast.client import blocking
 from oncecast.client.columns import batches
 from oncecast.client.starts import from_offset
 from oncecast.spark.archive.planning import first_rows, lacking, with_ranges
-from oncecast.spark.archive.table import Execute, File, Run, Table, Work
+from oncecast.spark.archive.table import Table
+from oncecast.spark.archive.values import Execute, File, Run, Work
 from oncecast.spark.archive.writing import Writer
 from oncecast.spark.options import Node
 from oncecast.spark.ranges import Range, enough, packed

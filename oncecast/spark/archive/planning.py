@@ -8,7 +8,7 @@ from oncecast.client import blocking
 from oncecast.client.starts import EARLIEST, from_offset
 from oncecast.errors import MessagesLost, OutOfRange, TopicReplaced
 from oncecast.spark.archive.intervals import merged, missing
-from oncecast.spark.archive.table import Archived
+from oncecast.spark.archive.values import Archived
 from oncecast.spark.ranges import Range
 from oncecast.wire.commands import FromOffset, Start
 from oncecast.wire.frames import TopicView

@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from oncecast.spark.archive.table import File, sync
+from oncecast.spark.archive.values import File, sync
 from oncecast.wire.batch_arrow import SCHEMA
 
 OPEN_MAX = 16  # files that one task writes at a time

@@ -1,0 +1,27 @@
+"""Plain Parquet files, for readers that know nothing of the log."""
+
+from __future__ import annotations
+
+from oncecast.spark.archive.log import Commit, Log
+from oncecast.spark.archive.values import move
+
+
+class ParquetFormat:
+    name = "parquet"
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def publish(self, number: int, commit: Commit) -> list[str]:
+        """Move the files of a commit. Between the removal of files and the moves, readers lack
+        messages; in the other order they would see messages twice.
+        """
+        for path in commit.removed:
+            (self._log.directory / path).unlink(missing_ok=True)
+        return move(self._log.directory, commit.added)
+
+    def paths(self) -> list[str]:
+        return self._log.paths()
+
+    def clean(self) -> None:
+        """Do nothing: replaced files are removed at once."""

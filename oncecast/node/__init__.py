@@ -1,1 +1,1 @@
-"""Node processes: settings, assembly of stacks, servers, health and metrics."""
+"""The node process: settings, stacks, servers, health, metrics and audit."""

@@ -1,4 +1,4 @@
-"""Assembles the stack of a replica."""
+"""Assemble the stack of a replica."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from oncecast.ring.mover import Mover
 from oncecast.ring.pusher import Pusher
 from oncecast.wire.limits import LIMITS, Limits
 
-# From the metadata, because the root package imports the client, which is a layer above.
+# Read from the metadata, because the root package imports the client, which is a layer above.
 VERSION = metadata.version("oncecast")
 
 
 class RingMembership(NamedTuple):
-    """The place of a replica in a ring of groups."""
+    """The membership of a replica in a ring of groups."""
 
     group: str
-    process: NodeId  # the ring stack of its process
+    process: NodeId  # node id of the ring stack of its process
     first: bool = False  # whether the group starts a new ring
 
 
@@ -46,7 +46,7 @@ class Parts(NamedTuple):
     mover: Mover | None = None  # only in a ring
 
 
-# Long: the wiring of all protocols in one place.
+# This function is long, because the wiring of all protocols is in one place.
 def assemble(
     me: NodeId,
     rng: Random,
@@ -59,7 +59,7 @@ def assemble(
     window_bytes: int = 8 << 20,
     budget: Budget = Budget(),  # noqa: B008  # frozen
     options: GroupOptions = GroupOptions(),  # noqa: B008  # frozen
-    contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; none: start a new one
+    contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; empty: start a new group
     membership: RingMembership | None = None,
     principal_of: PrincipalOf = anonymous,  # the principal of a connected client
 ) -> Parts:
@@ -105,7 +105,7 @@ def assemble(
     guard = guard_of_replica(service, principal_of, on_ring=on_ring)
 
     def check(sender: NodeId, message: Value) -> tuple[Value, ...] | None:
-        # As the guard itself, inlined: without users, each message costs a few comparisons.
+        # This is Guard.__call__, inlined, so that messages cost little in a cluster without users.
         access = service.machine.registry.access
         if access.open and not guard.audits_open and not (on_ring and guard.unsettled()):
             return None

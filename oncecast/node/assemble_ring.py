@@ -1,4 +1,4 @@
-"""Assembles the ring stack of a process."""
+"""Assemble the ring stack of a process."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from oncecast.security.access import Access
 
 @dataclass(frozen=True, kw_only=True)
 class RingOptions:
-    replicas: int = 3  # per group
+    replicas: int = 3  # replicas per group
     stabilize_every: float = 1.0
     answer_within: float = 0.5
     shuffle_every: float = 10.0
     heartbeat_every: float = 2.0  # heartbeat of multicast trees; all times are in seconds
     gossip_every: float = 1.0
-    gone_after: float = 10.0  # a process that has not renewed its entry
+    gone_after: float = 10.0  # a process counts as gone if it does not renew its card for this long
 
 
 class RingParts(NamedTuple):
@@ -42,25 +42,25 @@ class RingParts(NamedTuple):
     relay: Relay
 
 
-# Long: the wiring of all protocols in one place.
+# This function is long, because the wiring of all protocols is in one place.
 def assemble_ring(
     me: NodeId,
     rng: Random,
     *,
     group: str,  # the group of this process, which gives its position on the ring
-    contacts: tuple[NodeId, ...] = (),  # processes of the ring; none: start a new ring
-    returns: bool = False,  # this process was on the ring before
+    contacts: tuple[NodeId, ...] = (),  # processes of the ring; empty: start a new ring
+    returns: bool = False,  # whether this process was on the ring before
     epoch_us: int = 0,
     options: RingOptions = RingOptions(),  # noqa: B008  # frozen
-    access: Callable[[], Access] | None = None,  # users and rules; None: everything is allowed
+    access: Callable[[], Access] | None = None,  # users and rules; None: allow everything
     principal_of: PrincipalOf = anonymous,  # the principal of a connected client
-    report: Callable[[Checked], None] = lambda checked: None,  # for the audit
-    unsettled: Callable[[], bool] = lambda: False,  # whether the ring may have unknown rules
-    audits_open: bool = False,  # also report administrative requests before the first user is added
+    report: Callable[[Checked], None] = lambda checked: None,  # writes to the audit log
+    unsettled: Callable[[], bool] = lambda: False,  # whether the rules of the ring are unknown yet
+    audits_open: bool = False,  # report administrative requests even before there are users
 ) -> RingParts:
     views = HyParView(me, rng, contacts=contacts, shuffle_every=options.shuffle_every)
     # If all processes of a ring restart, none of them finds a ring to join. So a process that
-    # returns starts alone and looks for the processes it knew: their rings merge.
+    # returns starts alone and looks for the processes that it knew. Their rings then merge.
     chord = Chord(
         me,
         rng,

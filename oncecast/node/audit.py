@@ -1,7 +1,7 @@
-"""Writes the audit: one JSON object per line, to a file or to the log.
+"""Write the audit log: one JSON object per line to a file, or one line to the node's log.
 
-The file is private and append-only. It is opened again on SIGHUP, after it was rotated. If it
-cannot be written, the event goes to the log, and the node continues.
+The file is private and append-only. The node opens it again on SIGHUP, so it can be rotated. If a
+write fails, the event goes to the node's log, and the node continues.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ logger = logging.getLogger("oncecast.audit")
 
 class Audit:
     def __init__(self, path: str, *, clock: Callable[[], float] = time.time) -> None:
-        """Open the file, or with an empty path use the log. Raise BadSetting if that fails."""
+        """Open the file, or use the node's log if `path` is empty.
+
+        Raise BadSetting if the file cannot be opened.
+        """
         self._path, self._clock = path, clock
         self._limit = Limit(clock())
         self._file = -1
-        self.node = ""  # the address of this node, part of each line
+        self.node = ""  # the address of this node, which each line contains
         if path:
             try:
                 self._file = opened(path)
@@ -40,9 +43,9 @@ class Audit:
 
     @property
     def to_file(self) -> bool:
-        """Return whether there is a file.
+        """Return whether the audit log is a file.
 
-        It gets administrative acts even before the first user exists.
+        A file receives administrative acts even before the first user exists.
         """
         return self._file >= 0
 
@@ -62,7 +65,7 @@ class Audit:
         )
 
     def request(self, checked: Checked, address: str) -> None:
-        """Record a denied request, or an administrative act that was allowed."""
+        """Record a denied request, or an allowed administrative request."""
         result = OK if checked.allowed else DENIED
         self.record(
             Event(
@@ -100,7 +103,7 @@ class Audit:
         return True
 
     def reopen(self) -> None:
-        """Open the file again. Keep the old one, and log why, if that fails."""
+        """Open the file again. If that fails, log the reason and keep the old file."""
         if not self._path:
             return
         try:

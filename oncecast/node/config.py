@@ -1,6 +1,6 @@
-"""The settings of a node, from defaults, config file, environment and flags; the last one wins.
+"""The settings of a node, from defaults, config file, environment and flags. The last one wins.
 
-An unknown name is an error in each of them. A misspelt setting would otherwise have no effect.
+An unknown name is an error in all of them, because a misspelt setting would have no effect.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def setting(default: str | bool | int | float, about: str) -> Any:
     return field(default=default, metadata={"about": about})
 
 
-# Long: one table of all settings, which users write in one file.
+# This class is long, because it is the one table of all settings.
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All settings of a node, each with its default and its help text; numbers are above 0."""
+    """All settings of a node, each with its default and its help text. Numbers must be above 0."""
 
     data: str = setting("oncecast-data", "directory for the log and all other state")
     listen: str = setting(
@@ -39,11 +39,11 @@ class Settings:
 
     join: str = setting(
         "",
-        "host:port of nodes whose group or ring to join, separated by commas; "
-        "empty: start a new one",
+        "host:port of nodes of the group or ring to join, separated by commas; "
+        "empty: start a new group",
     )
     advertise: str = setting(
-        "", "host:port at which others reach this node; empty: the listen address"
+        "", "host:port at which clients and nodes reach this node; empty: the listen address"
     )
     own_group: bool = setting(
         False, "start a new ring; each process that joins gets its own replica group"
@@ -51,7 +51,7 @@ class Settings:
     replicas: int = setting(3, "number of replicas in a new group, up to 9")
     heartbeat: float = setting(1.0, "seconds between heartbeats of the leader")
     suspicion: float = setting(
-        2.0, "seconds without a heartbeat until an election; at least two heartbeats"
+        2.0, "seconds without a heartbeat until an election; at least twice the heartbeat"
     )
     replace_after: float = setting(
         30.0, "seconds until another node replaces an unreachable replica"
@@ -64,11 +64,11 @@ class Settings:
     tls_certificate: str = setting("", "PEM file with this node's certificate and its chain")
     tls_key: str = setting("", "PEM file with the certificate's private key")
     tls_ca: str = setting(
-        "", "PEM file with the authority for the certificates of clients and nodes"
+        "", "PEM file with the CA that signs the certificates of clients and nodes"
     )
-    tls_crl: str = setting("", "PEM file with the certificates that the authority has revoked")
+    tls_crl: str = setting("", "PEM file with the certificate revocation list (CRL) of the CA")
     tls_clients: Literal["required", "optional"] = setting(
-        "required", "whether clients need a certificate from the authority: required or optional"
+        "required", "whether clients need a certificate from the CA: required or optional"
     )
     cluster_secret_file: str = setting(
         "", "private file with the secret that all nodes of the cluster share, at least 16 bytes"
@@ -77,25 +77,29 @@ class Settings:
     http_token_file: str = setting("", "file with a token that HTTP clients must send")
 
     audit_file: str = setting(
-        "", "file for one JSON line per login, denial and administrative act; empty: the log"
+        "",
+        "file for one JSON line per login, denied request and administrative request; "
+        "empty: write to the log",
     )
     log_level: Literal["debug", "info", "warning", "error"] = setting(
-        "info", "least severe level to log: debug, info, warning or error"
+        "info", "minimum level to log: debug, info, warning or error"
     )
     log_format: Literal["text", "json"] = setting(
         "text", "text, or json for one JSON object per line"
     )
 
     connections_max: int = setting(
-        800, "maximum connections of clients; keep it below the limit of open files"
+        800, "maximum connections of clients; must be below the limit of open files"
     )
     user_connections_max: int = setting(
-        0, "maximum connections of one user, or 0 for no limit besides connections_max"
+        0, "maximum connections of one user, or 0 for no limit other than connections_max"
     )
     host_connections_max: int = setting(
-        0, "maximum connections of one host without a login, or 0 for no limit of its own"
+        0,
+        "maximum connections without a login from one host, or 0 for no limit other than "
+        "connections_max",
     )
-    peers_max: int = setting(128, "maximum connections of other nodes, besides those of clients")
+    peers_max: int = setting(128, "maximum connections of other nodes, in addition to clients")
     batch_bytes_max: int = setting(
         64 << 20, "maximum bytes in one batch; use the same value on all nodes of a group"
     )
@@ -108,14 +112,14 @@ class Settings:
         float("inf"), "maximum bytes that one client may put per second, or inf for no limit"
     )
     producer_idle: float = setting(
-        604_800.0, "seconds until an idle producer or source is forgotten, or inf for never"
+        604_800.0, "seconds until an idle producer or source is deleted, or inf for never"
     )
     window_bytes: int = setting(8 << 20, "maximum unacknowledged bytes in flight to one client")
     snapshot_bytes: int = setting(
-        64 << 20, "bytes of log between snapshots; a restart replays about as much"
+        64 << 20, "bytes of log between snapshots; a restart replays about this much"
     )
     unsynced_bytes_max: int = setting(
-        64 << 20, "maximum bytes that wait for the disk; beyond that, the node reads no input"
+        64 << 20, "maximum bytes not yet synced to disk; above it, the node stops reading input"
     )
     drain_timeout: float = setting(5.0, "seconds to send pending messages when the node stops")
 
@@ -138,7 +142,10 @@ TABLE = {
 def load(
     flags: Mapping[str, Any], environment: Mapping[str, str], config: str | None = None
 ) -> Settings:
-    """Return the settings; `flags` are those given, `config` is the path of a TOML file."""
+    """Return the settings. Raise BadSetting if one is invalid.
+
+    `flags` contains the flags on the command line. `config` is the path of a TOML file.
+    """
     config = config or environment.get(PREFIX + "CONFIG") or None
     found: dict[str, Any] = {}
     if config:
@@ -162,7 +169,7 @@ def read_file(path: str) -> dict[str, Any]:
 
 
 def converted(name: str, value: Any, where: str, *, strict: bool) -> Any:
-    """Return `value` as the type of its setting; a string is parsed unless `strict`."""
+    """Return `value` converted to the type of its setting. Parse strings unless `strict` is set."""
     known = TABLE.get(name)
     if known is None:
         near = difflib.get_close_matches(name, TABLE, 1)
@@ -178,7 +185,7 @@ def converted(name: str, value: Any, where: str, *, strict: bool) -> Any:
 
 
 def wanted(setting: Setting) -> str:
-    """Return a phrase for the values that a setting accepts."""
+    """Return a description of the values that a setting accepts."""
     if choices := get_args(setting.kind):
         return f"one of {', '.join(choices)}"
     numbers = {int: "an integer above 0", float: "a number above 0"}

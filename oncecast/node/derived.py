@@ -22,16 +22,16 @@ from oncecast.security.secret import SECRET_BYTES_MIN, ClusterSecret
 
 logger = logging.getLogger("oncecast.node")
 
-FRAME_SLACK = 1024 * 1024  # bytes of a message in addition to its values
-SLOWEST = 32 * 1024 * 1024  # bytes per second expected of links and disks
+FRAME_SLACK = 1024 * 1024  # maximum overhead of a message, in bytes
+SLOWEST = 32 * 1024 * 1024  # bytes per second that links and disks are expected to reach
 
 
 def options_of(settings: Settings) -> Options:
     group = group_options_of(settings)
-    # A promise may hold everything that a leader had in flight, and its last batch may be large.
+    # A promise may contain all batches that a leader had in flight, and one more large batch.
     frame = settings.batch_bytes_max + group.window_bytes + group.accept_bytes + FRAME_SLACK
-    # The last batch in flight to a client may exceed its window. As much again is allowed for
-    # answers and repeated requests.
+    # The last batch in flight to a client may exceed its window. The factor of two leaves space
+    # for answers and repeated requests.
     queue = 2 * (settings.window_bytes + settings.batch_bytes_max)
     return Options(
         cluster=settings.cluster,
@@ -71,7 +71,7 @@ def ring_options_of(settings: Settings) -> RingOptions:
 
 
 def warn_of_batches(settings: Settings) -> None:
-    """Warn if a batch could delay a heartbeat for longer than `suspicion`."""
+    """Log a warning if a batch could delay a heartbeat for longer than `suspicion`."""
     if settings.batch_bytes_max > SLOWEST * settings.suspicion:
         remedy = "a batch may delay heartbeats and trigger an election: lower it or raise suspicion"
         facts = {"batch_bytes_max": settings.batch_bytes_max, "suspicion": settings.suspicion}
@@ -91,7 +91,10 @@ def tls_of(settings: Settings) -> Tls | None:
 
 
 def secret_of(path: str | os.PathLike[str]) -> ClusterSecret | None:
-    """Return the cluster secret in a file, which only its owner can read."""
+    """Return the cluster secret in a file, or None if `path` is empty.
+
+    Raise BadSetting if the secret is too short, or if other users can access the file.
+    """
     if not path:
         return None
     try:
@@ -115,7 +118,7 @@ def secret_of(path: str | os.PathLike[str]) -> ClusterSecret | None:
 
 
 def warn_of_certificate(tls: Tls | None, me: NodeId) -> None:
-    """Warn if other nodes would not accept the certificate of this one."""
+    """Log a warning if other nodes would not accept the certificate of this node."""
     if tls is None or not tls.identifies or tls.own is None:
         return
     try:
@@ -137,7 +140,7 @@ def check_exposure(settings: Settings) -> None:
 
 
 def warn_of_join(settings: Settings, kind: str) -> None:
-    """Warn that `join` is ignored, because the directory already holds a group or ring."""
+    """Log a warning that `join` is ignored, because this node has its own group or ring."""
     why = f"the directory holds a {kind} of which this node is the only member"
     remedy = "to join them, use an empty directory; or let them join this node"
     facts = {"join": settings.join, "data": settings.data, "why": why, "remedy": remedy}
@@ -145,7 +148,10 @@ def warn_of_join(settings: Settings, kind: str) -> None:
 
 
 def listen_address(settings: Settings) -> tuple[str | socket.socket, NodeId]:
-    """Return the address or socket to listen on, and the address of the node."""
+    """Return the address or socket to listen on, and the address that other nodes use.
+
+    With port 0, open a socket on a free port. Raise CannotListen if that fails.
+    """
     listen, advertise = settings.listen, settings.advertise
     if advertise:
         split_process(advertise)

@@ -1,4 +1,4 @@
-"""The directory of a node: its files, its identity, and the handling of damage.
+"""The data directory of a node: its files, its identity, and the handling of damage.
 
 members.json and files of the log       a replica of a group
 ring.json and groups/GROUP/ as above    a process of a ring
@@ -36,7 +36,7 @@ GONE = ".gone"  # suffix of a directory that is being removed
 
 
 class Members(msgspec.Struct):
-    """The last known members of the group, and the address of this node at that time."""
+    """The last known members of the group, and the address that this node had at that time."""
 
     me: NodeId
     members: tuple[NodeId, ...]
@@ -46,12 +46,15 @@ class RingIdentity(msgspec.Struct):
     """The identity of a process in its ring."""
 
     me: NodeId
-    group: str  # the group that it started
-    first: bool = False  # whether it started the ring
+    group: str  # the group that the process created
+    first: bool = False  # whether the process started the ring
 
 
 def open_directory(path: str, ours: re.Pattern[str] = OURS) -> OsDisk:
-    """Open and lock a directory that is empty or belongs to a node."""
+    """Open and lock a directory, and return its disk.
+
+    Raise WrongFormat if it contains files of other programs or is not writable.
+    """
     directory = Path(path)
     try:
         if directory.exists() and not directory.is_dir():
@@ -72,14 +75,14 @@ def open_directory(path: str, ours: re.Pattern[str] = OURS) -> OsDisk:
 
 
 def warn_if_exposed(disk: OsDisk, directory: Path) -> None:
-    """Warn if other users of this machine can reach the files of a directory."""
+    """Log a warning if other users of this machine can access the files of a directory."""
     if disk.exposed:
         remedy = f"run chmod -R go= {shlex.quote(str(directory))}"
         logger.warning(line("directory_exposed", {"directory": directory, "remedy": remedy}))
 
 
 def recall(path: str) -> Members | None:
-    """Return the saved members; None if there are none or the file is unreadable."""
+    """Return the saved members, or None if the file is missing or unreadable."""
     try:
         return msgspec.json.decode((Path(path) / MEMBERS).read_bytes(), type=Members)
     except (OSError, msgspec.DecodeError):
@@ -134,7 +137,10 @@ def set_aside(path: str) -> Path:
 
 
 def recall_ring(path: str) -> RingIdentity | None:
-    """Return the identity of the process; None if it was never saved."""
+    """Return the identity of the process, or None if it was never saved.
+
+    Raise WrongFormat if the file is unreadable.
+    """
     file = Path(path) / RING
     try:
         return msgspec.json.decode(file.read_bytes(), type=RingIdentity)
@@ -155,7 +161,10 @@ def group_path(path: str, group: str) -> str:
 
 
 def groups_in(path: str) -> list[str]:
-    """Return the groups with a replica here; delete unfinished and removed ones."""
+    """Return the groups with a replica in the directory.
+
+    Delete directories of replicas that were never started or are being removed.
+    """
     directory = Path(path) / GROUPS
     directory.mkdir(PRIVATE_DIRECTORY, exist_ok=True)
     groups = []

@@ -1,14 +1,14 @@
 """The contents of /health and /live: stable JSON for load balancers and scripts.
 
-`status` is one of these; all but `ok` are answered with 503, and `reason` says more:
+`status` is one of the following. For all but `ok`, the HTTP status is 503 and `reason` explains it.
 
     ok           this node accepts puts, or knows the leader that does
-    disk-full    too little disk space: puts are refused
-    joining      not a member of its group yet
-    no-leader    no leader of the group is known
+    disk-full    the node has too little disk space, and refuses puts
+    joining      the node is not a member of its group yet
+    no-leader    the node knows no leader of its group
     no-quorum    too few members of the group can be reached
     draining     the process was told to stop
-    failed       the process stops because of an error, of its disk for example
+    failed       the process stops because of an error, for example of its disk
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Health(NamedTuple):
 
 
 def ending(runtime: Runtime) -> dict[str, object]:
-    """Return why the process is stopping; empty if it is not."""
+    """Return `status` and `reason` of a process that is stopping, or {} if it is not."""
     if not runtime.draining:
         return {}
     error = runtime.failure

@@ -1,8 +1,8 @@
 """A minimal HTTP server for /metrics, /health and /live.
 
-A request is one GET or HEAD without a body, of at most 4 KiB, within five seconds. The connection
-closes after the response. If there are too many connections, the oldest is closed. A genuine client
-sends its request immediately, so slow clients do not block others.
+A request is a GET or HEAD without a body. It must be at most 4 KiB long and arrive within five
+seconds. The server closes the connection after the response. If there are too many connections, it
+closes the oldest one. So slow clients cannot block others, which send their requests immediately.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class HttpServer:
                 writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # disconnected, too slow or too long
+            pass  # the client has disconnected, was too slow, or sent too much
         finally:
             self._visitors.pop(writer, None)
             writer.close()

@@ -1,8 +1,8 @@
-"""The rules of the HTTP pages, apart from those of clients.
+"""Control access to the HTTP pages. The rules for messaging clients do not apply to them.
 
 On loopback the pages are plain HTTP. On any other address they need a token (`http_token_file`), or
-TLS with the certificates of the node. With TLS and without a token, an HTTP client needs a client
-certificate. `insecure` does not open them.
+TLS with the certificate of the node. With TLS and without a token, an HTTP client needs a client
+certificate. The setting `insecure` has no effect on these pages.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from oncecast.node.config import Settings
 logger = logging.getLogger("oncecast.node")
 
 TOKEN_CHARACTERS_MIN = 16
-OTHERS = 0o077  # the rights of the group and of all other users
+OTHERS = 0o077  # the permission bits of the group and of other users
 
 
 class HttpAccess:
     def __init__(self, settings: Settings) -> None:
-        """Check the settings and read the files. Raise NotAllowed or BadSetting."""
+        """Check the settings and read the files.
+
+        Raise NotAllowed, BadSetting or TlsUnusable if the pages cannot be protected.
+        """
         self._settings = settings
         self.token, self.tls = "", None
         if settings.http:
@@ -68,25 +71,25 @@ class HttpAccess:
         return context
 
     def reload(self) -> None:
-        """Read token and certificate again. Keep the old ones, and log why, if that fails."""
+        """Read token and certificate again. If that fails, log the error and keep the old ones."""
         try:
             self.token = read_token(self._settings.http_token_file)
         except BadSetting as error:
             logger.error(line("http_token_kept", {"reason": error}))
         try:
-            # Into another context first: a key that does not fit would leave this one unusable.
+            # Load a new context first, because a wrong key would make this context unusable.
             if self.tls is not None and self._context() is not None:
                 self.tls.load_cert_chain(self._settings.tls_certificate, self._settings.tls_key)
         except (OSError, TlsUnusable) as error:
             logger.error(line("http_certificate_kept", {"reason": error}))
 
     def admits(self, request: bytes) -> bool:
-        """Return whether a request has the token, if there is one."""
+        """Return whether a request contains the token, or no token is required."""
         return not self.token or hmac.compare_digest(bearer(request), self.token.encode())
 
 
 def read_token(file: str) -> str:
-    """Return the token in a file, or an empty one without a file."""
+    """Return the token in a file, or "" without a file. Raise BadSetting if it is unusable."""
     if not file:
         return ""
     try:
@@ -107,7 +110,7 @@ def read_token(file: str) -> str:
 
 
 def bearer(request: bytes) -> bytes:
-    """Return the bearer token of a request, or an empty text."""
+    """Return the bearer token of a request, or b"" if it has none."""
     for each in request.split(b"\r\n")[1:]:
         name, _, value = each.partition(b":")
         scheme, _, token = value.strip().partition(b" ")

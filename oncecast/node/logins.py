@@ -1,4 +1,4 @@
-"""The users of a node, for its listener: those of the newest rules that the node knows."""
+"""Check logins at the listener of a node, by the newest users and rules that the node knows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AccessLogins:
         return self._access().may_use(principal, name)
 
     def valid(self, principal: str, token: str) -> bool:
-        """Return whether a connected client may stay. `token` is the id of its token, or empty."""
+        """Return whether a client may stay connected. `token` is the id of its token, or ""."""
         access = self._access()
         if token:
             return access.holds(token, principal, time.time_ns() // 1000)

@@ -1,4 +1,4 @@
-"""Formats the log of a node: one line per event on standard error, as text or JSON."""
+"""Format the log of a node: one line per event on standard error, as text or JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """Escapes control characters, which a trace may quote from a peer."""
+    """A formatter that escapes control characters, which a traceback may contain from a peer."""
 
     def format(self, record: logging.LogRecord) -> str:
         return escaped(super().format(record), keep="\n")

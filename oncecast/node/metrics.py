@@ -15,7 +15,7 @@ from oncecast.node.replica import Replica
 
 COUNTER, GAUGE = "counter", "gauge"
 
-Gauges = dict[str, tuple[str, float]]  # description and value of each
+Gauges = dict[str, tuple[str, float]]  # description and value by name
 
 
 class Metric(NamedTuple):
@@ -23,7 +23,7 @@ class Metric(NamedTuple):
     kind: str
     about: str
     value: float
-    group: str = ""  # the label, if the process has several groups
+    group: str = ""  # value of the label `group`, if the process has several groups
 
 
 def counters(stats: Stats) -> Iterator[Metric]:
@@ -55,14 +55,14 @@ def service_gauges(replica: Replica) -> Gauges:
             sum(len(each.producers) for each in topics),
         ),
         "clock_disputed_seconds": (
-            "Seconds that timestamps are ahead of the trusted time; 0 if the clocks agree.",
+            "Seconds by which timestamps are ahead of the trusted time; 0 if the clocks agree.",
             registry.clock.disputed_us / 1e6,
         ),
         "clock_correction_seconds": (
             "Seconds that this leader adds to its wall clock, because its group disagrees with it.",
             correction / 1e6,
         ),
-        "kept_bytes": ("Bytes of stored batches.", sum(each.index.size for each in topics)),
+        "kept_bytes": ("Total bytes of stored batches.", sum(each.index.size for each in topics)),
         "kept_batches": ("Stored batches.", len(registry.live_slots)),
         "flows": ("Subscriptions with a reader.", len(parts.gateway.flows)),
         "log_first_record": ("First record in the log.", journal.log.first),
@@ -94,20 +94,20 @@ def ring_metrics(parts: RingParts) -> Iterator[Metric]:
     yield Metric(
         "oncecast_ring_searches_total", COUNTER, "Lookups of topic owners.", owner_lookup.searched
     )
-    yield Metric("oncecast_ring_hops_total", COUNTER, "Hops of these lookups.", owner_lookup.hops)
+    yield Metric("oncecast_ring_hops_total", COUNTER, "Hops of owner lookups.", owner_lookup.hops)
 
 
-REFUSED = "Calls refused before execution: too many at once, or a bad batch."
+REFUSED = "Calls refused before execution, because of a limit or an invalid batch or name."
 STATS = {
     "accepted": "Connections accepted.",
-    "linked": "Links established to peers.",
+    "linked": "Links to peers established.",
     "messages_in": "Messages received.",
     "messages_out": "Messages sent.",
     "bytes_in": "Bytes received.",
     "bytes_out": "Bytes sent.",
-    "bytes_dropped": "Bytes of messages to disconnected or slow peers that were dropped.",
+    "bytes_dropped": "Bytes of messages dropped because the peer was disconnected or slow.",
     "hostile": "Connections closed for protocol violations.",
-    "crowded": "Connections closed because there were too many.",
+    "crowded": "Connections closed because a connection limit was reached.",
     "overdue": "Handshakes and frames that timed out.",
     "refused": "Handshakes refused by either side.",
     "silent": "Connections closed because the peer was silent.",

@@ -1,4 +1,4 @@
-"""The base class of servers: listener, HTTP pages, start and stop."""
+"""The base class of servers, with listener, HTTP pages, start and stop."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ logger = logging.getLogger("oncecast.node")
 
 
 class Process:
-    """A server. Either `await run()`, which returns on a signal, or use it with `async with`."""
+    """A server. Either await `run()`, which returns after a signal, or use it in `async with`."""
 
     runtime: Runtime
 
@@ -49,7 +49,7 @@ class Process:
         check_exposure(settings)
         self._http_access = HttpAccess(settings)
         self.audit = Audit(settings.audit_file)
-        if not Path(settings.data).exists():  # create none for a node that cannot listen
+        if not Path(settings.data).exists():  # do not create it for a node that cannot listen
             for each in filter(None, (settings.listen, settings.http)):
                 check_free(each)
         self.listen, self.me = listen_address(settings)
@@ -65,36 +65,36 @@ class Process:
     # -- overridden by each kind of server --
 
     def announce(self) -> None:
-        """Log the recovered state, before clients are accepted."""
+        """Log the recovered state before the node accepts clients."""
 
     def settle(self) -> None:
-        """Continue the start after the runtime has started."""
+        """Complete the start after the runtime has started."""
 
     @abstractmethod
     def metrics(self) -> Page:
-        """Return the page of /metrics."""
+        """Return the /metrics page."""
 
     @abstractmethod
     def facts(self) -> dict[str, object]:
-        """Return `status` and `reason` as in `Health`, and the other fields of /health."""
+        """Return the fields of the /health page, with `status` and `reason` as in `Health`."""
 
     def health(self) -> Page:
-        """Return the page of /health, with status 200 if this node or its leader accepts puts."""
+        """Return the /health page. Its status is 200 if this node or its leader accepts puts."""
         known = {**self.facts(), **ending(self.runtime)}
         return page_of(200 if known["status"] == "ok" else 503, self.me, known)
 
     def live(self) -> Page:
-        """Return the page of /live."""
+        """Return the /live page. Its status is always 200."""
         return page_of(200, self.me, {"status": "live"})
 
     async def hand_over(self) -> None:
-        """Transfer the leadership of this process's groups, and wait for it a short time."""
+        """Transfer the leadership of all groups that this process leads, and wait briefly."""
 
     async def calm_down(self) -> None:
         """Clean up after the runtime has ended."""
 
     def close(self) -> None:
-        """Close files and sockets, after the end or a failed start."""
+        """Close files and sockets after the server has stopped or failed to start."""
         self.audit.close()
         if isinstance(self.listen, socket.socket):
             self.listen.close()
@@ -102,14 +102,14 @@ class Process:
     # -- start and stop --
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; then transfer leadership and flush everything."""
+        """Serve until SIGTERM or SIGINT. Then transfer leadership and flush everything."""
         with self._hangup():
             async with self:
                 await self.runtime.wait()
 
     @contextmanager
     def _hangup(self) -> Iterator[None]:
-        """Reload on SIGHUP. At a terminal the signal means that it was closed: stop."""
+        """Reload on SIGHUP. At a terminal, stop instead, because the terminal was closed."""
         loop = asyncio.get_running_loop()
         at_terminal = sys.stderr.isatty()
         loop.add_signal_handler(signal.SIGHUP, self._stop if at_terminal else self.reload)
@@ -122,7 +122,7 @@ class Process:
         self.runtime.ask_to_stop()
 
     def reload(self) -> None:
-        """Read TLS files and the HTTP token again, and open the file of the audit again."""
+        """Read the TLS files and the HTTP token again, and reopen the audit file."""
         self.reloader.reload()
         self._http_access.reload()
         self.audit.reopen()

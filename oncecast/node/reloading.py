@@ -1,4 +1,4 @@
-"""Reloads the TLS files of a node when they change, for new connections."""
+"""Reload the TLS files of a node when they change. New connections use the new files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TlsReloader:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Check the files from now on."""
+        """Start to check the files periodically."""
         if self._tls is not None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._due)
 
@@ -34,14 +34,14 @@ class TlsReloader:
         self.start()
 
     def look(self) -> bool:
-        """Reload the files if one has changed; return whether new ones are in use."""
+        """Reload the files if one has changed. Return whether new files are in use."""
         stamps = self._look()
         if not stamps or stamps == self._stamps:
             return False
         return self.reload()
 
     def reload(self) -> bool:
-        """Reload the files; keep the old ones, and log why, if that fails."""
+        """Reload the files. If that fails, log why, keep the old files and return False."""
         if self._tls is None or self._tls.files is None:
             return False
         self._stamps = self._look()
@@ -54,7 +54,7 @@ class TlsReloader:
         return True
 
     def _look(self) -> tuple[tuple[int, int], ...]:
-        """Return the times and sizes of the files, or nothing while one of them is missing."""
+        """Return the times and sizes of the files, or () while a file is missing."""
         if self._tls is None or self._tls.files is None:
             return ()
         try:

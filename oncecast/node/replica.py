@@ -1,4 +1,4 @@
-"""A replica of a group: its directory, stack, journal and log lines."""
+"""A replica of a group, with its directory, stack, journal and log lines."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from oncecast.wire.limits import LIMITS, Limits
 
 logger = logging.getLogger("oncecast.node")
 
-IDLE_MAX = 1e9  # seconds; more means never
-ASK_DISK_EVERY = 1.0  # seconds between attempts to allocate on a full disk
-HAND_OVER_SECONDS = 1.0  # maximum wait for the next leader at a stop
+IDLE_MAX = 1e9  # seconds; a longer time means never
+ASK_DISK_EVERY = 1.0  # seconds between attempts to allocate space on a full disk
+HAND_OVER_SECONDS = 1.0  # maximum time to wait for the next leader when the node stops
 
 # The messages that clients may send.
 CLIENTS = (Call, Fetch, Tune, Look, Scan, LookGroup, Govern, LookAccess, LookRing, LeaveRing)
@@ -62,17 +62,18 @@ class Replica:
         settings: Settings,
         me: NodeId,
         path: str,
-        joined: tuple[NodeId, ...],  # nodes to ask for membership, besides the saved ones
+        joined: tuple[NodeId, ...],  # nodes to ask for membership, in addition to the saved ones
         *,
         membership: RingMembership | None = None,  # None outside a ring
         audit: Audit,
     ) -> None:
-        """Open the directory and recover its state; `make_runtime` runs it."""
+        """Open the directory and recover its state. `make_runtime` makes the replica runnable."""
         self.settings, self.me, self.path, self._joined = settings, me, path, joined
         self._membership, self._audit = membership, audit
-        self._named = {"group": membership.group} if membership else {}  # part of each log line
+        self._named = {"group": membership.group} if membership else {}  # in each log line
         self._noted: tuple[NodeId, ...] = ()  # the members saved in the directory
-        self._full, self._ask_disk_at = False, 0.0  # as last logged
+        # Whether the disk was full at the last log line, and when to try to allocate again.
+        self._full, self._ask_disk_at = False, 0.0
         self.runtime: Runtime  # set by make_runtime
         self._retired: asyncio.Future[None] | None = None
         self._disk = open_directory(path)
@@ -85,12 +86,12 @@ class Replica:
     # -- recovery --
 
     def recover(self) -> None:
-        """Restore the replica; if its directory is damaged, join the group again."""
+        """Restore the replica. If its directory is damaged, join the group again."""
         known = recall(self.path)
         contacts = without(self._joined, self.me)
         if known is not None:
             self._noted = known.members
-            # Without its own old address, in case the node has moved.
+            # Leave out the old address of this node, which may have moved.
             contacts = without((*without(known.members, known.me), *self._joined), self.me)
         try:
             self._restore(contacts)
@@ -98,7 +99,7 @@ class Replica:
             self.begin_anew(damage)
 
     def begin_anew(self, damage: Exception) -> None:
-        """Rename the directory and join the group again; raise if there are no other members."""
+        """Rename the directory and join the group again. Raise `damage` without other members."""
         known = recall(self.path)
         others = without(known.members, self.me, known.me) if known else self._joined
         if not others:
@@ -113,7 +114,7 @@ class Replica:
     def _restore(self, contacts: tuple[NodeId, ...]) -> None:
         settings = self.settings
         if contacts and recall(self.path) is None:
-            # Saved first: a node that was started with --join must never start its own group.
+            # Save the contacts first, because a node with --join must never start its own group.
             note(self.path, Members(self.me, contacts))
         self.parts = assemble(
             self.me,
@@ -144,10 +145,10 @@ class Replica:
             logger.warning(line("damaged", {**self._named, **facts}))
 
     def _free_disk_bytes(self) -> int:
-        """Return the disk space allocated to the log.
+        """Return the allocated disk space that the log can still use, in bytes.
 
-        If the disk was full, try to allocate again from time to time: while puts are refused there
-        may be no other write that notices free space.
+        If the disk was full, try to allocate again from time to time. While the node refuses puts,
+        there may be no other write that would notice free space.
         """
         log, now = self.journal.log, time.monotonic()
         if log.full is not None and now >= self._ask_disk_at:
@@ -166,7 +167,7 @@ class Replica:
 
     @property
     def access(self) -> Access:
-        """Return users, tokens and rules, as far as this replica knows them."""
+        """Return the users, tokens and rules that this replica knows."""
         return self.parts.service.machine.registry.access
 
     def _principal_of(self, client: NodeId) -> str:
@@ -177,11 +178,11 @@ class Replica:
 
     @property
     def alone(self) -> bool:
-        """Return whether it is the only member of its group."""
+        """Return whether this replica is the only member of its group."""
         return self.group.nodes() == (self.me,)
 
     def _note_group(self) -> None:
-        """Save the members, so that a node with a damaged log can join them again."""
+        """Save the members, so that this node can join them again if its log is damaged."""
         nodes = self.group.nodes()
         if nodes and nodes != self._noted:
             note(self.path, Members(self.me, nodes))
@@ -201,7 +202,7 @@ class Replica:
         primary: Runtime | None = None,
         tolerated: tuple[type[Exception], ...] = (),
     ) -> Runtime:
-        """Return a runtime for this replica, with its own listener or that of `primary`."""
+        """Return a runtime for this replica, with its own listener or the listener of `primary`."""
         self.runtime = Runtime(
             self.parts.stack,
             me=self.me,
@@ -220,7 +221,7 @@ class Replica:
         return self.runtime
 
     async def hand_over(self) -> None:
-        """Transfer the leadership, if this replica leads, and wait for it a short time."""
+        """Transfer leadership if this replica leads, and wait briefly for the next leader."""
         runtime = getattr(self, "runtime", None)
         if runtime is None or runtime.stopping:
             return
@@ -269,7 +270,7 @@ class Replica:
         logger.warning(line(what, {**self._named, **facts}))
 
     def _compare_later(self) -> None:
-        """Compare limits with the leader's, once the group has decided them."""
+        """Compare the batch limit with that of the leader, after the group has decided it."""
         asyncio.get_running_loop().call_later(self.settings.suspicion, self._compare_limits)
 
     def _compare_limits(self) -> None:
@@ -288,7 +289,7 @@ class Replica:
             logger.error(line("differs", {**self._named, **facts, "remedy": remedy}))
 
     def health(self) -> Health:
-        """Return whether this replica accepts puts or knows a node that does."""
+        """Return the health of this replica. It is `ok` if a known leader accepts puts."""
         group = self.group
         quorum = has_quorum(group, asyncio.get_running_loop().time())
         status, reason = "ok", ""
@@ -318,7 +319,7 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def idle_us(seconds: float) -> int:
-    """Return the limit in microseconds; 0 means never."""
+    """Return the idle limit in microseconds. 0 means that records never expire."""
     return int(seconds * 1e6) if seconds < IDLE_MAX else 0
 
 
@@ -327,10 +328,10 @@ def wall_us() -> int:
 
 
 def epoch_us() -> int:
-    """Return the difference between the wall clock and the loop's clock."""
+    """Return the difference between the wall clock and the monotonic clock, in microseconds."""
     return wall_us() - int(time.monotonic() * 1e6)
 
 
 def without(nodes: Iterable[NodeId], *others: NodeId) -> tuple[NodeId, ...]:
-    """Return the nodes once each, without `others`."""
+    """Return the nodes without duplicates and without `others`."""
     return tuple(node for node in dict.fromkeys(nodes) if node not in others)

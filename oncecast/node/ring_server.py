@@ -1,7 +1,8 @@
-"""A process of a ring: the ring stack, and replicas of several groups.
+"""A process of a ring, with a ring stack and replicas of several groups.
 
-At its first start the process creates its own group. The ring stack decides which other groups it
-backs up, by Seat and Unseat. Each replica is a node `host:port/GROUP` that shares the listener.
+At its first start the process creates its own group. The ring stack decides which other groups the
+process backs up, with the events Seat and Unseat. Each replica is a node `host:port/GROUP`. All of
+them share one listener.
 
     DATA/ring.json        the identity of the process
     DATA/groups/GROUP/    the directory of a replica
@@ -56,15 +57,15 @@ NO_GROUP = Health("joining", "the group of this process does not run here", "joi
 
 class RingServer(Process):
     def __init__(self, settings: Settings) -> None:
-        """Recover the replicas of all groups in the directory, before clients are accepted."""
+        """Recover the replicas of all groups in the directory. `run` starts to accept clients."""
         super().__init__(settings)
         self.replicas: dict[str, Replica] = {}
-        self._keepers: dict[str, asyncio.Task[None]] = {}  # the tasks that run them
-        # With the nodes to join if it must return.
+        self._keepers: dict[str, asyncio.Task[None]] = {}  # the tasks that run the replicas
+        # Groups whose replica stops, each with the nodes to join if the replica must return.
         self._leaving: dict[str, tuple[NodeId, ...]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._disk: OsDisk | None = None
-        self._settled = False  # whether this process has known the rules of its ring
+        self._settled = False  # whether this process knows the rules of its ring
         try:
             self._disk = open_directory(settings.data, OURS_OF_RING)
             self.identity = self._find_identity()
@@ -110,10 +111,10 @@ class RingServer(Process):
     # -- recovery --
 
     def _find_identity(self) -> RingIdentity:
-        """Return the saved identity, or a new one.
+        """Return the saved identity, or a new one. Save it in the directory.
 
-        A group is created once. If its directory is lost, other processes may still have it, so
-        this process creates another group.
+        If the directory of its group is lost, other processes may still run the group. So this
+        process creates a group with another name.
         """
         known, groups = recall_ring(self.settings.data), groups_in(self.settings.data)
         self._returns, self._was = known is not None, known.me if known is not None else self.me
@@ -138,9 +139,10 @@ class RingServer(Process):
         return self.replicas[group]
 
     def _contacts(self) -> tuple[NodeId, ...]:
-        """Return other processes of the ring: the configured ones, and members of its groups.
+        """Return other processes of the ring: those in `join`, and members of the local groups.
 
-        A process that is alone on its ring joins no other ring, because both would own all topics.
+        A process that is alone on its ring does not join another ring, because both rings own all
+        topics.
         """
         known = [node for each in self.replicas.values() for node in each.group.nodes()]
         others = without(map(process_of, known), self.me, self._was)
@@ -164,10 +166,10 @@ class RingServer(Process):
         self._look_out()
 
     def _look_out(self) -> None:
-        """Fail if there is a second ring.
+        """Check regularly whether a second ring exists, and fail if it does.
 
         If the first process of a ring loses its disk and starts without `join`, it starts a second
-        ring. When the rings meet, two groups would own each topic.
+        ring. When the two rings meet, two groups own each topic.
         """
         other = self.other_ring()
         if other:
@@ -195,7 +197,8 @@ class RingServer(Process):
     def unsettled(self) -> bool:
         """Return whether this process has joined a ring and does not know its rules yet.
 
-        It gets them with the first topics of its group, or when it backs up a group with topics.
+        It receives the rules with the first topics of its group, or when it backs up a group with
+        topics.
         """
         self._settled = self._settled or self.identity.first or self._owns_arc()
         return not self._settled
@@ -207,9 +210,9 @@ class RingServer(Process):
         )
 
     def _share_access(self) -> None:
-        """Give the groups that are led here newer users, tokens and rules of other groups.
+        """Give the newest users, tokens and rules to the groups that this process leads.
 
-        A change may not have reached all groups, and a new group begins without any.
+        A change may not have reached all groups, and a new group starts without rules.
         """
         known = [replica.access for replica in self.replicas.values()]
         newest = reduce(Access.newer, known, OPEN)
@@ -223,8 +226,8 @@ class RingServer(Process):
     def other_ring(self) -> str:
         """Return a process of another ring, or "" if none is known.
 
-        It is certain only for a group that has always owned all topics, with this process as its
-        only member.
+        Another ring is certain only if the group of this process owns all topics and has no other
+        member, while another group owns topics too.
         """
         mine = self.replicas.get(self.identity.group)
         holdings = mine.parts.service.machine.registry.holdings if mine and mine.alone else None
@@ -246,7 +249,7 @@ class RingServer(Process):
                 logger.info(line("left", {"node": self.me}))
                 self.runtime.ask_to_stop()
             case _:
-                pass  # events between protocols
+                pass  # an event between protocols
 
     def _seat(self, group: str, nodes: tuple[NodeId, ...]) -> None:
         others = without(nodes, NodeId(f"{self.me}/{group}"))
@@ -254,7 +257,7 @@ class RingServer(Process):
         if self.runtime.stopping:
             return
         if not is_name(group) or not others:
-            # Starting it here would create a second group with this name.
+            # A replica without other members would create a second group with this name.
             logger.warning(line("not_seated", {**facts, "why": "no other member is known"}))
         elif group in self._leaving:
             self._leaving[group] = others
@@ -264,9 +267,9 @@ class RingServer(Process):
             self._run(group)
 
     async def _unseat(self, group: str, gone: bool) -> None:
-        """Stop a replica; delete its directory only if the group no longer exists.
+        """Stop a replica, and delete its directory if the group is gone.
 
-        Otherwise the group may need this replica again.
+        If the group is not gone, it may need this replica again.
         """
         self._keepers[group].cancel()
         await asyncio.wait([self._keepers[group]])
@@ -297,7 +300,7 @@ class RingServer(Process):
             self.runtime.fail(error)
 
     async def _keep(self, replica: Replica) -> None:
-        """Run a replica until it is cancelled or the process stops; restart it after damage."""
+        """Run a replica until it is cancelled or the process stops. Restart it after damage."""
         while not self.runtime.stopping:
             runtime = replica.make_runtime(
                 primary=self.runtime, tolerated=(Diverged, Corrupt, Crippled)
@@ -338,7 +341,7 @@ class RingServer(Process):
         return page(found)
 
     def facts(self) -> dict[str, object]:
-        """Return the health of all groups; the status is that of its own group, or disk-full."""
+        """Return the health of all groups. The status is `disk-full`, or that of its own group."""
         groups = {group: replica.health() for group, replica in self.replicas.items()}
         own = groups.get(self.identity.group, NO_GROUP)
         worst = next((each for each in groups.values() if each.status == "disk-full"), own)

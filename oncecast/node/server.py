@@ -1,4 +1,4 @@
-"""A server with one replica of one group."""
+"""A server that runs one replica of one group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger("oncecast.node")
 
 class Server(Process):
     def __init__(self, settings: Settings, *, logins: Logins | None = None) -> None:
-        """Open the directory and recover its state, before clients are accepted."""
+        """Open the directory and recover its state. `run` starts to accept clients."""
         super().__init__(settings)
         try:
             self.replica = Replica(settings, self.me, settings.data, self.joined, audit=self.audit)

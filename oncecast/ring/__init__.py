@@ -1,1 +1,1 @@
-"""The ring of replica groups: ownership of topics, backups and moves."""
+"""The ring of replica groups: topic ownership, backups, moves and push delivery."""

@@ -1,4 +1,4 @@
-"""The recent batches of one topic at a process, by offset, possibly with gaps."""
+"""The recent batches of one topic that a process keeps for its readers. There may be gaps."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from oncecast.wire.frames import Chunk
 class Channel:
     def __init__(self, topic: str, bytes_max: int, now: float) -> None:
         self.topic, self._bytes_max = topic, bytes_max
-        self.topic_id = 0  # 0: unknown
-        self.first = self.next = 0  # offsets at the owner, as far as known
+        self.topic_id = 0  # 0 if unknown
+        self.first = self.next = 0  # first and next offset at the owner, as far as known
         self.fenced = 0  # the last epoch known to have fenced a reader
         self.heard = self.checked = now
-        self.checking = False  # a permission check is in flight
-        self.asking, self.asked = False, 0.0  # a request for a gap is in flight, and since when
+        self.checking = False  # whether a permission check is in flight
+        self.asking, self.asked = False, 0.0  # whether a gap was requested, and when
         self._offsets: list[int] = []
         self._chunks: dict[int, Chunk] = {}
         self._bytes = 0
 
     def reaches(self, topic_id: int, next_: int, fenced: int = 0) -> None:
-        """Note the end of the topic at the owner. A newer topic id clears the channel."""
+        """Store the end of the topic at the owner. A newer topic id clears the channel."""
         if topic_id > self.topic_id:
             self.topic_id, self.first, self.next, self.fenced = topic_id, 0, next_, fenced
             self._offsets.clear()
@@ -56,14 +56,14 @@ class Channel:
         return self.first <= offset < self.next and self._at(offset) is None
 
     def gap_end(self, offset: int) -> int:
-        """Return the first offset after a gap, or -1 if there is none."""
+        """Return the first offset after the gap at `offset`, or -1 if nothing follows the gap."""
         at = bisect_right(self._offsets, offset)
         return self._offsets[at] if at < len(self._offsets) else -1
 
     def chunks(self, offset: int, messages_max: int, bytes_max: int) -> tuple[Chunk, ...]:
-        """Return the chunks from `offset` up to the next gap. The first may exceed `bytes_max`.
+        """Return the chunks from `offset` up to the next gap.
 
-        Sizes are uncompressed.
+        `bytes_max` limits their uncompressed size. The first chunk may exceed it.
         """
         found: list[Chunk] = []
         while messages_max > 0 and (bytes_max > 0 or not found):

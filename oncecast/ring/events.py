@@ -11,14 +11,14 @@ from oncecast.kernel.protocol import NodeId, Value
 
 
 class GroupFacts(Value, tag="GroupFacts"):
-    """A group as seen by one of its replicas. The facts with the highest `applied` count."""
+    """A group as seen by one of its replicas. Facts with a higher `applied` are newer."""
 
     group: str
     low: Key | None  # low end of its arc; the high end is its position
     leader: NodeId
     nodes: tuple[NodeId, ...]
     applied: int
-    retired: bool = False  # gone as soon as it owns nothing
+    retired: bool = False  # the group is gone as soon as it owns nothing
 
     @property
     def gone(self) -> bool:
@@ -44,7 +44,7 @@ class KeyOwner(Value, tag="KeyOwner"):
 
 
 class WhereIs(Value, tag="WhereIs"):
-    """Ask for the facts about a group, which may have moved or be gone."""
+    """Ask for the facts about a group, whose replicas may have changed or which may be gone."""
 
     group: str
 
@@ -64,24 +64,24 @@ class Owner(Value, tag="Owner"):
 
 
 class Seat(Value):
-    """Event: run a replica of `group` here. Without `nodes`, it founds the group."""
+    """Event: run a replica of `group` in this process. `nodes` are the members of the group."""
 
     group: str
     nodes: tuple[NodeId, ...]
 
 
 class Leave(Value):
-    """Request: leave the ring. The group of this process exports everything it owns."""
+    """Request: leave the ring. The group of this process first exports everything it owns."""
 
 
 class Left(Value):
-    """Event: the group of this process owns nothing, and the process may stop."""
+    """Event: the group of this process owns nothing any more, so the process may stop."""
 
 
 class Unseat(Value):
-    """Event: stop the replica of `group` here, because it is not needed or its group is `gone`.
+    """Event: stop the replica of `group`, because it is not needed or its group is `gone`.
 
-    A replica with a vote may be needed again, by a decision that is not known here yet. So its data
+    A decision that has not arrived here yet may make the replica a voting member again. So its data
     must stay on disk, unless the group is gone.
     """
 

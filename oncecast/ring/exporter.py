@@ -1,4 +1,4 @@
-"""The exporter of a move: answers from decided state, and keeps no other state."""
+"""The exporter of a move. It answers from decided state, so any leader can continue the move."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from oncecast.ring.mover import Mover
 
 REMIND_EVERY = 2.0
-ROWS_BYTES_MAX = 16 << 20  # limit of one message and of one command
+ROWS_BYTES_MAX = 16 << 20  # metadata must fit in one message and in one command
 
 
 class Exporter:
@@ -96,7 +96,7 @@ class Exporter:
                     command = self._service.batch_at(entry.slot)
                 except (Missing, Corrupt):
                     if not batches:
-                        return  # being fetched from a replica, or lost until an operator acts
+                        return  # another replica is asked for the batch, or the batch is lost
                     break
                 facts = (entry.offset, entry.messages, entry.size, entry.time)
                 note = (entry.skip, entry.sequence)
@@ -142,7 +142,7 @@ class Exporter:
             self._mover.execute_once(do.Freeze(export.move, export.until, export.importer), answer)
 
     def _tell(self, importer: NodeId, holdings: Holdings, frozen: Frozen) -> None:
-        """Send the frozen part, or thaw it if it is too large to be sent and adopted."""
+        """Send the metadata of the frozen part, or thaw the part if its metadata is too large."""
         thawing = self._mover.in_flight(do.Thaw)
         exported = None if thawing else self._exported(holdings, frozen)
         if exported is not None and len(exported.rows) <= ROWS_BYTES_MAX:
@@ -182,7 +182,10 @@ class Exporter:
             mover.send(mover.process, WhereIs(frozen.importer.group))
 
     def redirect(self, sender: NodeId, not_leader: NotLeader) -> None:
-        """Ask the named leader, once per reminder: two replicas may name each other."""
+        """Ask the leader that a replica reports, but only once per reminder.
+
+        Otherwise two replicas that report each other would cause an endless loop.
+        """
         holdings = self._mover.holdings
         frozen = holdings.frozen if holdings is not None else None
         known = frozen is not None and is_importer(sender, holdings, not_leader.move)
@@ -202,7 +205,8 @@ class Exporter:
 def may_ask_for(until: Key, importer: str, holdings: Holdings) -> bool:
     """Return whether a group may import the part up to `until`.
 
-    It ends at the position of the importer. Only the group after one that retires imports all.
+    The part must end at the position of the importer. If the exporter retires, the next group on
+    the ring may import everything.
     """
     if importer == holdings.group or not holdings.may_export(until):
         return False
@@ -210,7 +214,7 @@ def may_ask_for(until: Key, importer: str, holdings: Holdings) -> bool:
 
 
 def is_importer(sender: NodeId, holdings: Holdings | None, move: str) -> bool:
-    """Return whether the part is frozen for this move, to the group of the sender."""
+    """Return whether the sender belongs to the group that the part is frozen for in this move."""
     frozen = holdings.frozen if holdings is not None else None
     if frozen is None or frozen.move != move:
         return False

@@ -1,4 +1,4 @@
-"""The importer of a move: asks for missing data until it can adopt the part."""
+"""The importer of a move. It asks for missing data until it can adopt the part."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ UNREADABLE = (ValueError, TypeError, LookupError, OverflowError, AssertionError,
 
 
 class ImportProgress:
-    """Progress of a claim, in memory of the leader. A new leader begins again."""
+    """The progress of a claim, which only the leader keeps in memory. A new leader starts again."""
 
     def __init__(self, claim: ActiveClaim) -> None:
         self.move, self.nodes = claim.move, claim.exporter.nodes
@@ -49,16 +49,16 @@ class ImportProgress:
         self.behind: str | None = (
             ""  # last topic surveyed so far, or None if the survey is complete
         )
-        self.topics: dict[str, TopicEnds] = {}  # topics that may have more messages than copied
-        self.parts: list[PartName] = []  # staged
+        self.topics: dict[str, TopicEnds] = {}  # topics that may have messages not copied yet
+        self.parts: list[PartName] = []  # staged parts
         self.exported: Exported | None = None
         self.question: Value | None = None
         self.asked, self.redirects = 0.0, 0
         self.importing = 0  # imports in flight
-        self.deciding = False  # the last command of the move is in flight
+        self.deciding = False  # whether the last command of the move is in flight
 
     def asked_of(self, node: NodeId) -> bool:
-        """Return whether this node is a replica of the exporter, which may answer."""
+        """Return whether this node is a replica of the exporter, so that it may answer."""
         return node in self.nodes or node == self.contact
 
 
@@ -68,7 +68,7 @@ class Importer:
         self._progress: ImportProgress | None = None
 
     def forget(self) -> None:
-        """Discard the progress: the next leader begins from decided state."""
+        """Discard the progress, because the next leader starts from decided state."""
         self._progress = None
 
     def take(self, holdings: Holdings, claim: ActiveClaim) -> None:
@@ -90,9 +90,9 @@ class Importer:
         self._mover.send(progress.contact, question)
 
     def located(self, holdings: Holdings, facts: GroupFacts) -> None:
-        """Note the replicas of the exporter, or end the move if it is gone.
+        """Store the replicas of the exporter, or end the move if the exporter is gone.
 
-        A group that is gone has released every adopted part and abandoned every other claim.
+        A group that is gone has released all parts that other groups adopted, and owns nothing.
         """
         claim, progress = holdings.claim, self._progress
         if claim is not None and claim.exporter.group == facts.group:
@@ -105,14 +105,14 @@ class Importer:
                 self.abandon(claim)
 
     def redirect(self, sender: NodeId, not_leader: NotLeader) -> bool:
-        """Ask the named leader. Return whether the message is about this claim."""
+        """Ask the leader that a replica reports. Return whether the message is about this claim."""
         progress = self._progress
         if progress is None or progress.move != not_leader.move:
             return False
         if not progress.asked_of(sender):
             return True
         progress.nodes = tuple(dict.fromkeys((*not_leader.nodes, *progress.nodes)))
-        # Two replicas may name each other as the leader.
+        # Two replicas may report each other as the leader, so limit the redirects.
         too_many = progress.redirects >= REDIRECTS_MAX or progress.question is None
         if not_leader.leader and not_leader.leader != progress.contact and not too_many:
             progress.contact = not_leader.leader
@@ -122,7 +122,7 @@ class Importer:
         return True
 
     def _go_on(self, holdings: Holdings, claim: ActiveClaim, progress: ImportProgress) -> None:
-        """Ask for the next missing data, if nothing is in flight."""
+        """Take the next step of the move, unless a command is in flight."""
         if progress.importing or progress.deciding:
             return
         move = claim.move
@@ -137,7 +137,7 @@ class Importer:
         if pull is not None:
             self._ask_exporter(progress, pull)
         elif progress.exported is not None:
-            # Otherwise the frozen part would reach into the adopted one.
+            # Wait while this group freezes a part itself: that part would extend into the adopted.
             if holdings.frozen is None and not self._mover.in_flight(do.Freeze):
                 self._adopt(progress, progress.exported)
         elif progress.copied > self._mover.little_bytes and progress.rounds < ROUNDS_MAX:
@@ -149,7 +149,7 @@ class Importer:
             self._ask_exporter(progress, Export(move, until, PeerGroup(self._mover.group, nodes)))
 
     def _pull(self, holdings: Holdings, progress: ImportProgress) -> Pull | PullParts | None:
-        """Return the request for the next missing data, and drop complete topics."""
+        """Return the request for the next missing data, or None. Drop complete topics."""
         while progress.topics:
             name, ends = next(iter(progress.topics.items()))
             copied = holdings.incoming.get(name)
@@ -201,7 +201,7 @@ class Importer:
         self._go_on(holdings, claim, progress)
 
     def _note_metadata(self, progress: ImportProgress, exported: Exported) -> bool:
-        """Note what the part has; return False if it cannot be read, and so not be adopted."""
+        """Store the metadata of the part. Return False if the metadata is unreadable."""
         try:
             moved = state.moved_in(exported.rows, LiveSlots())
         except UNREADABLE:
@@ -232,12 +232,12 @@ class Importer:
         self._mover.execute_once(do.Finish(claim.move), lambda _: self._mover.report())
 
     def _decide(self) -> None:
-        """Ask for nothing more in this move."""
+        """Stop asking the exporter, because the last command of the move is proposed."""
         if self._progress is not None:
             self._progress.deciding = True
 
     def _import(self, progress: ImportProgress, batches: tuple[do.Import, ...]) -> None:
-        """Propose the imported batches."""
+        """Propose an Import for each valid batch."""
 
         def imported(done: bool) -> None:
             progress.importing -= 1
@@ -257,7 +257,7 @@ class Importer:
             progress.deciding = False
             claim = self._mover.holdings.claim if self._mover.holdings is not None else None
             if not done and claim is not None and claim.move == exported.move:
-                # The copies have a gap, or another group owns a part in between.
+                # The copies have a gap, or the part is no longer next to the arc of this group.
                 self.abandon(claim)
             self._mover.report()
 

@@ -1,11 +1,11 @@
-"""Moves of arcs between groups: the importer copies, then takes over ownership (REP-6).
+"""Move arcs between groups: the importer copies messages, then takes over ownership (REP-6).
 
-A group that owns nothing looks up the owner of its position and claims the part before it. The
-importer copies batches in rounds while the exporter still serves them. When little is left, the
-exporter freezes the part, the importer copies the rest and adopts it. Each step is decided and part
-of the holdings of both groups, so any leader of either group continues the move. A move that cannot
-finish is abandoned, and the exporter thaws its part. A group that cannot reach the other one asks
-the ring for it by name. If the other group is gone, the result of the move is known.
+A group that owns nothing looks up the owner of its position, and claims the part of the arc up to
+there. The importer copies batches in rounds while the exporter still serves them. When little is
+left, the exporter freezes the part. The importer copies the rest and adopts the part. Each step is
+decided and becomes part of the holdings of its group, so any later leader can continue the move. A
+move that cannot finish is abandoned, and the exporter thaws its part. A group that cannot reach the
+other group looks it up in the ring by name. If the other group is gone, the move ends.
 
 Needs the service of its group, links, and the ring stack of its process. Gives GroupFacts.
 """
@@ -46,11 +46,11 @@ from oncecast.ring.moves import (
 from oncecast.ring.neighbors import Neighbors, group_of
 from oncecast.wire.results import MoveStep
 
-TOKENS = 1 << 48  # first token, so that they are distinct from those of other layers
+TOKENS = 1 << 48  # the first token; large, so that tokens differ from those of other layers
 
 
 class Pace(Value):
-    """Timer."""
+    """Timer: report the group, and continue a move."""
 
 
 class Mover(Protocol):
@@ -72,7 +72,7 @@ class Mover(Protocol):
         every: float = 0.25,
         report_every: float = 1.0,
         pull_bytes: int = 1 << 20,  # bytes per answer, unless one batch is larger
-        little_bytes: int = 1 << 18,  # copied in the last round before the part is frozen
+        little_bytes: int = 1 << 18,  # freeze the part after a round that copied at most this much
     ) -> None:
         super().__init__(me, rng)
         self._service, self.process, self.group, self._first = service, process, group, first
@@ -97,7 +97,7 @@ class Mover(Protocol):
 
     @property
     def has_lease(self) -> bool:
-        """Return whether this replica leads and knows everything that was decided."""
+        """Return whether this replica leads with a lease, and so knows everything decided."""
         return self._service.leading and self._service.group.leads(self.now)
 
     def execute(self, command: do.Move, then: Callable[[bool], None]) -> None:
@@ -106,7 +106,7 @@ class Mover(Protocol):
         self.ask(Execute(self._tokens, command))
 
     def execute_once(self, command: do.Move, then: Callable[[bool], object] = bool) -> None:
-        """Execute a command, unless one of its kind is in flight."""
+        """Execute a command, unless another command of the same type is in flight."""
         kind = type(command).__name__
         if kind in self._once:
             return
@@ -170,7 +170,7 @@ class Mover(Protocol):
 
     # -- messages --
 
-    # Long: one case for each type of message.
+    # This method is long because it has one case per message type.
     def receive(
         self, sender: NodeId, message: MoveMessage | KeyOwner | GroupFacts | RetireGroup
     ) -> None:
@@ -225,7 +225,7 @@ class Mover(Protocol):
                 assert_never(message)
 
     def _claim(self, holdings: Holdings, found: KeyOwner) -> None:
-        """Claim from the owner of the position, once the group has all its replicas."""
+        """Claim a part from the owner of the position, once this group has all its replicas."""
         owner, replicas = found.owner, len(self._service.group.nodes())
         whole = replicas >= min(self._replicas, found.processes)
         idle = holdings.claim is None and holdings.low is None and found.key == holdings.position

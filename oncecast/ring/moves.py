@@ -1,12 +1,12 @@
-"""Messages between the groups of a move. The importer asks and repeats; the exporter answers.
+"""Messages between the groups of a move. The importer sends requests, the exporter answers.
 
     importer → exporter    Survey, Pull, PullParts, Export, Adopted, Abandoned
     exporter → importer    Surveyed, Pulled, PulledParts, Exported, ExportRefused, Released,
                            StillWanted
     a replica that does not lead → either    NotLeader
 
-Only a leader with a lease speaks for its group. The exporter keeps only decided state, so any
-leader of the importer may repeat any request.
+Only a leader with a lease speaks for its group. The exporter keeps no state besides decided state,
+so any leader of the importer may repeat any request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOPICS_MAX = 1000  # topics per answer
 
 
 class Survey(Value, tag="Survey"):
-    """Ask for the topics up to `until`, by name, after the topic `behind`."""
+    """Ask for the topics of the part up to `until`, in order of their names, after `behind`."""
 
     move: str
     until: Key
@@ -35,7 +35,7 @@ class TopicEnds(Value, tag=False):
 
 
 class Surveyed(Value, tag="Surveyed"):
-    """Topics in the order of their names. `more` if there are others after the last."""
+    """Topics in order of their names. `more` is True if others follow the last one."""
 
     move: str
     behind: str
@@ -53,7 +53,7 @@ class Pull(Value, tag="Pull"):
 
 
 class Pulled(Value, tag="Pulled"):
-    """Batches of a topic. None if it ends there, or has another id now."""
+    """Batches of a topic. There are none if the topic ends at `offset` or has another id now."""
 
     move: str
     topic: str
@@ -95,7 +95,7 @@ class Exported(Value, tag="Given"):
 
 
 class ExportRefused(Value, tag="NotGiven"):
-    """The group does not own the part, or exports another part."""
+    """The exporter does not own the part, or is exporting another part."""
 
     move: str
 
@@ -119,7 +119,7 @@ class StillWanted(Value, tag="Waiting"):
 
 
 class Abandoned(Value, tag="Dropped"):
-    """The importer does not want the part, and never will."""
+    """The importer has abandoned this move for good."""
 
     move: str
 
@@ -131,7 +131,7 @@ class ImportAll(Value, tag="TakeAll"):
 
 
 class NotLeader(Value, tag="Follow"):
-    """The replica does not lead its group. `leader` may."""
+    """The replica does not lead its group. `leader` is the leader that it knows, or empty."""
 
     move: str
     leader: NodeId

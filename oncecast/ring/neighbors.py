@@ -1,7 +1,8 @@
-"""The other groups of moves: the nodes that speak for them, according to the directory of this
-process. A node that is not in the directory cannot take part in a move. Its first question waits
-until the process has answered for its group. Without an answer it is dropped, and importers ask
-again.
+"""Check that the messages of a move come from replicas of known groups.
+
+The directory of this process lists the replicas of each group. A node that is not in the directory
+cannot take part in a move. Its last request waits until the process has reported its group. If the
+process does not answer, the request is dropped, and the importer repeats it.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.ring.events import GroupFacts, WhereIs
 
 GROUPS_MAX = 64  # groups that are remembered
-WAITING_MAX = 64  # questions that wait
+WAITING_MAX = 64  # requests that wait
 
 
 class Neighbors:
     def __init__(self, io: Protocol, process: NodeId) -> None:
         self._io, self._process = io, process
         self._nodes: dict[str, tuple[NodeId, ...]] = {}  # by group
-        self._waiting: dict[NodeId, Value] = {}  # the last question of each node
+        self._waiting: dict[NodeId, Value] = {}  # the last request of each node
         self.refused = 0  # messages refused so far
 
     def knows(self, sender: NodeId, message: Value) -> bool:
-        """Return whether the sender is a replica of a known group; else let its message wait."""
+        """Return whether the sender is a replica of a known group. If not, keep its message."""
         group = group_of(sender)
         if sender in self._nodes.get(group, ()):
             return True
@@ -32,7 +33,7 @@ class Neighbors:
         return False
 
     def located(self, facts: GroupFacts) -> list[tuple[NodeId, Value]]:
-        """Note the replicas of a group; return the messages of its nodes that have waited."""
+        """Store the replicas of a group. Return the messages from them that have waited."""
         self._nodes.pop(facts.group, None)
         self._nodes[facts.group] = facts.nodes
         if len(self._nodes) > GROUPS_MAX:
@@ -46,5 +47,5 @@ class Neighbors:
 
 
 def group_of(node: NodeId) -> str:
-    """Return the group of a replica; its node is PROCESS/GROUP."""
+    """Return the group of a replica. The node id of a replica is PROCESS/GROUP."""
     return node.partition("/")[2]

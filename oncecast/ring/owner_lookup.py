@@ -1,10 +1,10 @@
-"""Finds the owner of a topic for clients and replicas (REP-4).
+"""Find the owner of a topic for clients and replicas (REP-4).
 
-A client sends a request to any process, and gets the owner: the group, its leader and its replicas.
-A replica asks for the owner of a key in the same way. Chord finds the process at the key, which
-knows the groups around it because it backs them up.
+A client sends a request to any process, and receives the owner of its topic: the group, its leader
+and its replicas. A replica asks for the owner of a key in the same way. Chord finds the process
+responsible for the key. That process knows the groups around the key, because it backs them up.
 
-Needs FindRoot, and the roster of its process. Gives nothing upwards.
+Needs FindRoot, and the roster of its process. Emits no events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oncecast.ring.roster import Roster
 from oncecast.wire.errors import InvalidArgument
 from oncecast.wire.frames import Answer, Call, Fetch, Look, Owned, Scan
 
-ASKERS_MAX = 1000  # waiting for one key
+ASKERS_MAX = 1000  # clients and replicas that wait for one key
 SEARCHES_MAX = 10_000
 ANSWER_WITHIN = 1.0
 
@@ -29,7 +29,7 @@ Question = Call | Fetch | Look | Scan
 
 
 class Search(NamedTuple):
-    """The clients and replicas that wait for the owner of a key. Clients name a topic."""
+    """The clients and replicas that wait for the owner of a key. Only clients have a topic."""
 
     number: int
     askers: dict[tuple[NodeId, str], None]
@@ -51,12 +51,12 @@ class OwnerLookup(Protocol):
     def __init__(self, me: NodeId, rng: Random, *, roster: Roster) -> None:
         super().__init__(me, rng)
         self._roster = roster
-        # Answers to this process before its restart must not match.
+        # Answers to questions from before a restart must not match, so start at a random number.
         self._number = rng.getrandbits(FIRST_NUMBER_BITS)
         self._searches: dict[Key, Search] = {}
         self._keys: dict[int, Key] = {}
         self._roots: dict[int, NodeId] = {}  # the process that was asked, by number
-        self.searched = self.hops = 0  # so far
+        self.searched = self.hops = 0  # lookups so far, and the hops that they took
 
     def receive(self, sender: NodeId, message: Question | WhoseKey | WhoOwns | Owner) -> None:
         match message:
@@ -114,7 +114,7 @@ class OwnerLookup(Protocol):
             self._found(timer.key, self._roster.owner(timer.key))
 
     def _found(self, key: Key, owner: GroupFacts | None) -> None:
-        """Answer all clients and replicas. Without a known owner, they ask again."""
+        """Answer all clients and replicas that wait. Without a known owner, they ask again."""
         search = self._searches.pop(key)
         del self._keys[search.number]
         self._roots.pop(search.number, None)

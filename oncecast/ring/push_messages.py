@@ -15,7 +15,7 @@ from oncecast.wire.frames import Chunk, Scan, Scanned
 
 TOPICS_MAX = 1000  # topics per message
 READERS_MAX = 1000
-UNKNOWN = -1  # sent by a leader of an earlier version
+UNKNOWN = -1  # a leader of an earlier version does not report it
 
 
 class PushWanted(Value, tag="Casting"):
@@ -25,7 +25,7 @@ class PushWanted(Value, tag="Casting"):
 
 
 class Push(Value, tag="Cast"):
-    """New messages of a topic. Without chunks, only the end of the topic."""
+    """New messages of a topic. Without chunks, it only reports the end of the topic."""
 
     topic: str
     topic_id: int
@@ -42,11 +42,11 @@ class Fill(Value, tag="Fill"):
 class Filled(Value, tag="Filled"):
     topic: str
     scanned: Scanned
-    fenced: int = 0  # as in Cast
+    fenced: int = 0  # as in Push
 
 
 class ReaderId(Value, tag=False):
-    """A reader, as named in a permission check."""
+    """A reader whose permission is checked."""
 
     topic: str
     subscription: str
@@ -59,7 +59,7 @@ class CheckReaders(Value, tag="Vouch"):
 
 
 class ReadPermit(Value, tag=False):
-    """The state of a subscription, or `why` the reader must stop."""
+    """The state of a subscription, or the reason `why` the reader must stop."""
 
     reader_id: ReaderId
     cursor: int
@@ -68,7 +68,7 @@ class ReadPermit(Value, tag=False):
     first: int
     next: int
     why: AnyRefusal | None = None
-    last_epoch: int = UNKNOWN  # last epoch of the group; later ones may fence the reader
+    last_epoch: int = UNKNOWN  # last epoch of the group; a later epoch may fence the reader
     may_ack: bool = True
 
 

@@ -1,10 +1,10 @@
-"""The leader's side of push delivery: sends new messages once, to the root of a topic's tree.
+"""The leader's side of push delivery: send new messages once, to the root of a topic's tree.
 
-A topic is pushed while the root of its tree asks for it, or always if its policy is gossip.
-Processes ask for lost messages by offset, and the leader reads them from the log. Nothing here is
-durable. After a leader change, a process that misses messages asks for them.
+The leader pushes a topic while the root of its tree asks for it, or always if its policy is gossip.
+Processes request lost messages by offset, and the leader reads them from the log. This state is not
+durable. After a leader change, a process that misses messages requests them.
 
-Needs the service of its group. Gives nothing upwards.
+Needs the service of its group. Emits no events.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from oncecast.security.access import ACK, READ
 from oncecast.wire.errors import Denied, NotHere
 
 PUSH_BYTES = 1 << 20  # bytes per message, unless one batch is larger
-ASKED_FOR = 4.0  # seconds that a request of a root is valid
+ASKED_FOR = 4.0  # seconds for which the request of a root is valid
 REMIND_EVERY = 0.5  # seconds between two reports of the end of an idle topic
 ALL = 1 << 40
 
 
 class PushDue(Value, tag="CastDue"):
-    """Message to itself: push everything decided since, together."""
+    """Message to itself: push everything that was decided since the last push."""
 
 
 class Remind(Value):
-    """Timer."""
+    """Timer: report the ends of idle topics to their roots."""
 
 
 class PushTarget:
@@ -177,7 +177,7 @@ class Pusher(Protocol):
         try:
             chunks, _ = chunks_of(self._service, extents, PUSH_BYTES)
         except (Missing, Corrupt):
-            return False  # a process that misses it asks for it
+            return False  # a process that misses the batch requests it later
         if not chunks:
             return False
         target.next = chunks[-1].offset + chunks[-1].count
@@ -197,7 +197,7 @@ class Pusher(Protocol):
                 found = scanned(self._service, topic, fill.scan)
                 self.send(sender, Filled(topic.name, found, topic.fenced))
             except (Missing, Corrupt):
-                pass  # being fetched from a replica, or lost; the gateway reports that
+                pass  # a replica is asked for the batch, or it is lost, which the gateway reports
 
     def _permit(self, reader_id: ReaderId) -> ReadPermit:
         machine = self._service.machine

@@ -1,13 +1,15 @@
-"""Push delivery: a process gets each message of a topic once, for all of its readers (NET-6).
+"""Push delivery: a process receives each message of a topic once for all its readers (NET-6).
 
 A client can read at any process. The process joins the tree of the topic, or listens to gossip. It
-keeps the recent messages and sends them to each reader in order, within its credit. Offsets show
-gaps, and the process asks the owner for them, once for all readers. So push is a faster view of the
-same log, with the same guarantees. Only the owner knows the cursor of a reader and whether it may
-continue. The process asks from time to time, and before it sends messages that were put after a
-reader was fenced. Acks go up the tree and are merged on the way.
+keeps recent messages, and sends them to each reader in order and within its credit. Gaps in the
+offsets show lost messages. The process requests these from the owner, once for all readers. So push
+is a faster view of the same log, with the same guarantees.
 
-Needs Scribe, Plumtree, the roster. Gives Delivery and FlowEnded to clients.
+Only the owner knows the cursor of a reader, and whether the reader may continue. The process asks
+the owner from time to time. It also asks before it sends messages that were put after a reader was
+fenced. Acks go up the tree and are merged on the way.
+
+Needs Scribe, Plumtree and the roster. Sends Delivery and FlowEnded to clients.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from oncecast.wire.frames import Delivery, FlowEnded, Scan, Tune
 TURN = 0.25
 ACKS_AFTER = 0.02  # seconds to wait for more acks of the same topic
 CHECK_EVERY = 2.0
-SILENT_AFTER = 1.5  # seconds; then the tree may be broken, and the owner is asked
+SILENT_AFTER = 1.5  # seconds of silence after which the tree may be broken; ask the owner
 ANSWER_WITHIN = 0.5
 FILL_BYTES = 1 << 20
 DELIVERY_BYTES = 1 << 20
@@ -58,11 +60,11 @@ _decode = msgspec.msgpack.Decoder(Push).decode
 
 
 class Turn(Value):
-    """Timer."""
+    """Timer: ask for pushes, gaps and permits."""
 
 
 class FlushAcks(Value):
-    """Timer."""
+    """Timer: send the collected acks up the tree."""
 
 
 class Relay(Protocol):
@@ -93,7 +95,7 @@ class Relay(Protocol):
         self.flows = Flows()
         self._windows: dict[NodeId, Window] = {}
         self._permits: dict[Flow, ReadPermit] = {}
-        self._acks: dict[Flow, Ack] = {}  # last ack of each flow
+        self._acks: dict[Flow, Ack] = {}  # the last ack of each flow
         self.channels: dict[str, Channel] = {}
         self._up: dict[str, dict[tuple[str, int], Ack]] = {}  # acks to send to the parent
         self.filled = 0  # gaps filled so far
@@ -170,7 +172,7 @@ class Relay(Protocol):
         return owner.leader if owner is not None else NodeId("")
 
     def _owns(self, sender: NodeId, topic: str) -> bool:
-        """Return whether the directory names the sender as a replica of the owner of a topic."""
+        """Return whether the sender is a replica of the group that owns the topic."""
         owner = self._roster.owner(key_of(topic))
         return owner is not None and sender in owner.nodes
 
@@ -194,14 +196,14 @@ class Relay(Protocol):
             flow = None
         if flow is None:
             if len(self.flows) >= self._flows_max:
-                return  # the client will read from the owner
+                return  # too many readers; the client will read from the owner
             flow = self._new_flow(client, tune)
         flow.renew(fetch.offset, fetch.messages, fetch.bytes)
         ack = Ack(fetch.topic, fetch.subscription, fetch.epoch, fetch.ack)
         if fetch.ack > 0 and self._acks.get(flow) != ack:
             self._acks[flow] = ack
             permit = self._permits.get(flow)
-            if permit is not None and permit.may_ack:  # or else when the owner permits it
+            if permit is not None and permit.may_ack:  # otherwise wait for a permit of the owner
                 self._gather(fetch.topic, ack)
         for waiting in (flow, *flow.window.starved):
             self._serve(waiting)
@@ -233,7 +235,7 @@ class Relay(Protocol):
             self._send(leader, CheckReaders(tuple(reader_ids[at : at + READERS_MAX])))
 
     def _renew_permits(self, channel: Channel) -> None:
-        """Check the readers that may have been fenced."""
+        """Ask the owner about readers whose permit may no longer be valid."""
         if channel.checking and self.now < channel.checked + ANSWER_WITHIN:
             return
         flows = [
@@ -249,8 +251,8 @@ class Relay(Protocol):
     def _may_read(self, flow: Flow, channel: Channel) -> bool:
         """Return whether the permit of the reader is still valid.
 
-        It is not if a reader was fenced since, or if the owner dropped messages that this reader
-        waits for: the owner keeps nothing for a reader that has unsubscribed.
+        A permit ends when a reader of the topic is fenced. It also ends when the owner drops
+        messages that this reader waits for, because the reader may have unsubscribed.
         """
         permit = self._permits.get(flow)
         if permit is None or permit.topic_id != channel.topic_id:
@@ -265,7 +267,7 @@ class Relay(Protocol):
         if flow is None or flow.epoch != reader_id.epoch:
             return
         if isinstance(permit.why, NotHere):
-            return  # the directory will soon name the new owner
+            return  # the directory will soon contain the new owner
         ack = self._acks.get(flow)
         acked = ack is not None and ack.upto > permit.cursor
         why = Denied() if acked and not permit.may_ack else permit.why
@@ -278,20 +280,20 @@ class Relay(Protocol):
         if known is None or permit.last_epoch == UNKNOWN or permit.last_epoch >= known.last_epoch:
             self._permits[flow] = permit
         if known is None or permit.last_epoch > known.last_epoch or self._may_read(flow, channel):
-            channel.checking = False  # otherwise the same check would repeat at once
+            channel.checking = False  # in other cases the same check would repeat at once
         if ack is not None and acked:
-            self._gather(flow.topic, ack)  # it may have been lost
+            self._gather(flow.topic, ack)  # send the ack again, because it may have been lost
         channel.reaches(permit.topic_id, permit.next)
 
     def _serve_all(self, channel: Channel) -> None:
         for flow in self.flows.of_topic(channel.topic):
             self._serve(flow)
-        channel.trim()  # only now: a filled gap may be older than all kept batches
+        channel.trim()  # after serving, because a filled gap may be older than all kept batches
         self._ask_for_gaps(channel)
         self._renew_permits(channel)
 
     def _serve(self, flow: Flow) -> None:
-        """Send the reader all messages that are here, within its credit."""
+        """Send the reader all messages that the channel has, within its credit."""
         channel = self.channels[flow.topic]
         where = (flow.topic, flow.subscription, flow.epoch)
         while flow.next < channel.next and has_credit(flow) and self._may_read(flow, channel):
@@ -301,7 +303,7 @@ class Relay(Protocol):
                 flow.window.starved[flow] = None
                 return
             flow.window.starved.pop(flow, None)
-            if flow.next < channel.first:  # dropped by the owner
+            if flow.next < channel.first:  # the owner has dropped the next messages
                 first = min(permit.first, channel.first)
                 self.send(flow.client, Delivery(*where, (), permit.suspect_below, first))
                 flow.sent(first, 0)
@@ -317,7 +319,7 @@ class Relay(Protocol):
     # -- new messages --
 
     def _push(self, push: Push) -> None:
-        """Forward a push of a leader to the tree, or broadcast it."""
+        """Forward a push of a leader to the tree, or broadcast it if the topic uses gossip."""
         payload = _encode(push)
         if push.gossip:
             self._broadcasts += 1
@@ -354,7 +356,7 @@ class Relay(Protocol):
             self._send(self._leader(channel.topic), Fill(scan))
 
     def _could_take(self, flow: Flow) -> bool:
-        """Return whether the reader has credit. Otherwise a filled gap could expire unsent."""
+        """Return whether the reader has credit. If not, a filled gap could be dropped unsent."""
         return has_credit(flow) and flow.window.outstanding < self.window_bytes
 
     def _fill(self, filled: Filled) -> None:
@@ -371,7 +373,7 @@ class Relay(Protocol):
     # -- the root --
 
     def _ask_for_pushes(self) -> None:
-        """Ask leaders to push the topics of the trees that begin here."""
+        """Ask leaders to push the topics of the trees that have this process as their root."""
         topics: dict[NodeId, list[str]] = {}
         for tree in self._scribe.trees.values():
             if tree.root and tree.needed:

@@ -1,17 +1,18 @@
-"""The directory of the ring: its processes and groups, spread by gossip, and the seats of replicas.
+"""The directory of the ring: processes and groups, spread by gossip, and the seats of replicas.
 
-Every process has a card, which it renews when the content changes, and regularly. A new card goes
-to all neighbours at once, and each process regularly compares its cards with one random neighbour.
-A card that is not renewed is dropped, and its process counts as gone. Only a newer card brings it
-back. The facts of a group with the highest `applied` are kept, while any process has a seat in it.
-The roster keeps groups that are gone, because a replica may return with an old disk.
+Every process publishes a card. It renews the card regularly, and when the content changes. A
+process sends a new card to all neighbours at once, and regularly compares its cards with one random
+neighbour. A card that is not renewed is dropped, and its process counts as gone. Only a newer card
+brings the process back. For each group, the roster keeps the facts with the highest `applied`,
+while any process has a seat in it. The roster keeps groups that are gone, because a replica may
+return with an old disk.
 
-The first processes at or after its position back up a group. A process that is one of them, or that
-has a vote, takes a seat; any other gives up its seat. These are suggestions: the group decides its
-members, and the decision may arrive here later.
+The first processes at or after the position of a group back up the group. These processes, and
+processes with a vote, take a seat. Other processes give up their seat. Seats are only suggestions:
+the group decides its members, and the decision may arrive here later.
 
 Needs NeighborUp and NeighborDown, and the GroupFacts of its replicas. Serves Leave, and answers
-WhereIs. Gives Seat, Unseat and Left.
+WhereIs. Emits Seat, Unseat and Left.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ from oncecast.ring.events import GroupFacts, Leave, Left, RetireGroup, Seat, Uns
 NODES_MAX = 64  # maximum nodes of one group
 CARDS_MAX = 200  # cards per message
 STAMP_MAX = 1 << 62
-GONE = 1 << 62  # above every real `applied`, so nothing replaces it
-ASKED_MAX = 1000  # groups that replicas here cannot reach
+GONE = 1 << 62  # above every real `applied`, so that no other facts replace it
+ASKED_MAX = 1000  # groups to look up for replicas of this process
 RENEWALS = 3  # renewals of an unchanged card within `gone_after`
 
 
 class Card(Value, tag=False):
-    """The facts that a process publishes about itself. The card with the largest stamp counts."""
+    """The facts that a process publishes about itself. A card with a larger stamp is newer."""
 
     process: NodeId
     stamp: int
     version: str  # program version
     group: str  # group of the process
-    facts: tuple[GroupFacts, ...]  # about groups that it leads, or that have no leader
+    facts: tuple[GroupFacts, ...]  # about groups that the process leads, or that have no leader
     seats: tuple[str, ...]
-    gone: tuple[str, ...] = ()  # groups that are gone, if a process has a seat there or asks
-    asks: tuple[str, ...] = ()  # groups that it cannot reach
+    gone: tuple[str, ...] = ()  # gone groups in which a process has a seat or which it looks up
+    asks: tuple[str, ...] = ()  # groups that the process cannot reach
 
 
 class NewCards(Value, tag="News"):
@@ -51,14 +52,14 @@ class NewCards(Value, tag="News"):
 
 
 class Stamps(Value, tag="Stamps"):
-    """The stamps of the sender's cards, to exchange the newer ones."""
+    """The stamps of the sender's cards. The receiver sends back newer cards."""
 
     stamps: tuple[tuple[NodeId, int], ...]
-    answer: bool  # True: the receiver sends its own stamps
+    answer: bool  # whether the receiver also sends its own stamps
 
 
 class Gossip(Value):
-    """Timer."""
+    """Timer: renew the card, compare cards and check the seats."""
 
 
 class Roster(Protocol):
@@ -118,7 +119,10 @@ class Roster(Protocol):
         return [process for _, process in (ring[at:] + ring[:at])[: self.replicas]]
 
     def owner(self, key: Key) -> GroupFacts | None:
-        """Return the known owner of a key. Of two, the nearer one imported it later."""
+        """Return the known owner of a key, or None.
+
+        During a move two groups may claim the key. The nearer group has imported it later.
+        """
         owners = [
             facts
             for facts in self.groups.values()
@@ -168,9 +172,9 @@ class Roster(Protocol):
         self._spread(NewCards((self.cards[self.me],)), NodeId(""))
 
     def _renew_if_due(self) -> None:
-        """Renew the card if its content changed or it would be dropped soon.
+        """Renew the card if its content changed or other processes would soon drop it.
 
-        Each renewal costs a message to every process.
+        Renewals are rare, because each sends a message to every process.
         """
         last, now = self.cards[self.me], self._card()
         due = self.now + self._every > self._renewed + self._gone_after / RENEWALS
@@ -192,7 +196,7 @@ class Roster(Protocol):
             if self.now > at + self._gone_after:
                 self._dropped[process] = self.cards.pop(process).stamp, self.now
                 del self.heard[process]
-        # By then every process has dropped the card.
+        # After this time every process has dropped the card.
         forget = self.now - 3 * self._gone_after
         self._dropped = {each: was for each, was in self._dropped.items() if was[1] > forget}
         seats = {group for card in self.cards.values() for group in card.seats}
@@ -202,7 +206,7 @@ class Roster(Protocol):
         self._asked.clear()
 
     def _tells(self, facts: GroupFacts) -> bool:
-        """Return whether to publish the facts: only if this replica leads, or no replica does."""
+        """Return whether to publish the facts: only if the local replica leads, or none does."""
         return facts.leader in ("", f"{self.me}/{facts.group}")
 
     def _learn(self, sender: NodeId, cards: tuple[Card, ...]) -> None:
@@ -235,10 +239,10 @@ class Roster(Protocol):
                 self._keep(facts)
 
     def _contradicted(self, facts: GroupFacts) -> bool:
-        """Return whether a local replica follows a leader, which contradicts the card.
+        """Return whether a local replica knows better, because it follows a leader of the group.
 
-        No card can take a group from its members while they decide. Once its leader is gone, the
-        next card that says so counts.
+        While the members of a group decide, no card can declare the group gone or report another
+        leader. Once the local replica knows no leader, it accepts such a card.
         """
         mine = self.here.get(facts.group)
         if mine is None or not mine.leader or mine.gone:
@@ -246,10 +250,10 @@ class Roster(Protocol):
         return facts.leader not in mine.nodes if facts.leader else facts.gone
 
     def _keep(self, facts: GroupFacts) -> None:
-        """Store newer facts. Of equally new ones, those with a leader count.
+        """Store facts that are newer. If both are equally new, prefer those with a leader.
 
-        An unknown group that owns everything while other groups own something belongs to another
-        ring. A known one is exporting a part that it has not released yet.
+        Ignore an unknown group that owns everything while other groups own a part, because it
+        belongs to another ring. A known group in this state has not released an exported part yet.
         """
         known = self.groups.get(facts.group)
         if known is None and facts.owns_all and self._others_own(facts.group):
@@ -299,7 +303,7 @@ class Roster(Protocol):
             self._renew()
 
     def _tell(self, replica: NodeId, group: str) -> None:
-        """Answer a replica that cannot reach a group, and ask other processes by card."""
+        """Answer a replica that cannot reach a group, and ask other processes through the card."""
         facts = self.groups.get(group)
         if facts is not None:
             self.send(replica, facts)
@@ -310,7 +314,7 @@ class Roster(Protocol):
         ring = self.positions()
         for group, facts in list(self.groups.items()):
             if facts.gone:
-                # Only the replica's own log proves that its data is not needed.
+                # Only the log of the local replica proves that its data is no longer needed.
                 mine = self.here.get(group)
                 self._give_up(group, gone=mine is not None and mine.gone)
                 continue
@@ -349,9 +353,9 @@ class Roster(Protocol):
 
 
 def may_tell(card: Card, facts: GroupFacts) -> bool:
-    """Return whether a process may publish these facts:
+    """Return whether a card may contain these facts.
 
-    it leads the group, or the group has no leader.
+    The process of the card must lead the group, or the group must have no leader.
     """
     sound = 0 <= facts.applied < GONE and len(facts.nodes) <= NODES_MAX
     sound = sound and (facts.low is None or len(facts.low) == BYTES)
@@ -359,11 +363,11 @@ def may_tell(card: Card, facts: GroupFacts) -> bool:
 
 
 def news_of(facts: GroupFacts) -> tuple[object, ...]:
-    """Return the facts to publish at once when they change."""
+    """Return the facts that are published at once when they change."""
     return facts.low, facts.leader, facts.nodes
 
 
 def says(card: Card) -> tuple[object, ...]:
-    """Return the content of a card that matters: without stamps and `applied`."""
+    """Return the content of a card without its stamp and the `applied` of its groups."""
     groups = tuple((facts.group, facts.retired, *news_of(facts)) for facts in card.facts)
     return groups, card.seats, card.gone, card.asks

@@ -1,4 +1,4 @@
-"""Shows the ring as seen by one process, and lets the process leave it."""
+"""Show the ring as seen by one process, and let the process leave the ring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The module that Spark imports for `format("oncecast")`."""
+"""The data source that Spark imports for `format("oncecast")`."""
 
 from oncecast.spark.register import OncecastSource as DefaultSource
 

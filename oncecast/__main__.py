@@ -1,4 +1,4 @@
-"""`python -m oncecast` and the `oncecast` command, in a process of their own."""
+"""The entry point of `python -m oncecast` and of the `oncecast` command."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import gc
 import signal
 import sys
 
-# New objects until the garbage collector runs. A short command ends before: it would spend a
-# sixth of its time on a search through its modules.
+# Number of new objects before the garbage collector runs. A short command ends before that.
+# Otherwise it would spend a sixth of its time on garbage collection of its modules.
 OBJECTS = 50_000
 
 
 def run() -> None:
     gc.set_threshold(OBJECTS)
     interrupted = signal.getsignal(signal.SIGINT)
-    if interrupted is signal.default_int_handler:  # no traceback while the command loads
+    if interrupted is signal.default_int_handler:  # avoid a traceback while the command loads
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from oncecast.cli.main import main
 
@@ -22,7 +22,7 @@ def run() -> None:
     try:
         sys.exit(main())
     finally:
-        gc.freeze()  # or the interpreter would search once more before it ends
+        gc.freeze()  # so that the interpreter does not collect garbage once more at exit
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The interface of oncecast for programs without an event loop.
+"""The blocking interface of oncecast, for programs without an event loop.
 
 with oncecast.blocking.connect("127.0.0.1:7400") as client:
     client.put("news", b"hello")
@@ -17,7 +17,7 @@ __all__ = ["Client", "Node", "Subscription", "connect", "embedded", "join"]
 
 
 def __getattr__(name: str) -> object:
-    """Load groups, locks and queues when they are first used."""
+    """Load the module for groups, locks and queues when it is first used."""
     if name not in ("Node", "join"):
         raise AttributeError(f"module 'oncecast.blocking' has no attribute {name!r}")
     from oncecast.coordination import blocking

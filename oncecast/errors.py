@@ -1,4 +1,4 @@
-"""Every error that oncecast raises, declared once: code, fields, message, remedy and exit status.
+"""All errors that oncecast raises, each with code, fields, message, remedy and exit status.
 
 OncecastError
 ├── InvalidTopic · InvalidName · InvalidArgument     the request is wrong
@@ -12,8 +12,8 @@ OncecastError
 ├── Forgotten                                        the outcome of a put is unknown
 ├── Overloaded · TimedOut ── NoQuorum                try again later
 ├── NotConnected · Closed                            there is no connection
-├── StateUnusable                                    the state directory
-├── SessionError                                     handled by the client itself, never seen
+├── StateUnusable                                    the state directory cannot be used
+├── SessionError                                     handled by the client, not seen by applications
 │   └── Unopened · Gap · Repositioned · NotHere
 ├── CoordinationError
 │   ├── NotReached · NotDeposited · Lapse · Stale · BadName · Stopped
@@ -51,24 +51,24 @@ class ExitStatus(IntEnum):
     FAILURE = 1
     USAGE = 2  # argparse uses the same status
     NOT_FOUND = 3
-    EMPTY = 4  # not found, or nothing arrived in time
+    EMPTY = 4  # nothing arrived in time
     NOT_ALLOWED = 5
     NO_QUORUM = 6
-    INTERRUPTED = 130  # the status of a shell for a command that SIGINT ended
-    BROKEN_PIPE = 141  # and for SIGPIPE
+    INTERRUPTED = 130  # as a shell reports a command that SIGINT ended
+    BROKEN_PIPE = 141  # as a shell reports a command that SIGPIPE ended
 
 
 class OncecastError(Exception):
     """The root of all errors."""
 
-    # On a class, `message` and `remedy` are templates over its fields; on an instance they are
-    # text. A class without fields takes a message and a remedy that replace its own.
+    # On a class, `message` and `remedy` are templates with the names of its fields. On an instance
+    # they are text. The constructor of a class without fields accepts another message and remedy.
     code: ClassVar[str] = "error"
     message: str = "the operation failed"
     remedy: str = ""
-    cli_remedy: str = ""  # replaces the remedy in the output of the command
+    cli_remedy: str = ""  # the remedy that the command line shows instead
     exit_status: ExitStatus = ExitStatus.FAILURE
-    in_flight: bool = False  # TimedOut and Overloaded: the put is still in flight
+    in_flight: bool = False  # True for TimedOut and Overloaded if the put is still in flight
     __match_args__: ClassVar[tuple[str, ...]] = ()  # the names of the fields
 
     def __init__(self, message: str = "", remedy: str = "") -> None:
@@ -76,7 +76,7 @@ class OncecastError(Exception):
         self.remedy = remedy or type(self).remedy
 
     def __post_init__(self) -> None:
-        """Fill in the templates of a class with fields."""
+        """Fill in the templates of message and remedy, in a class with fields."""
         fields = _Fields(self)
         self.message = type(self).message.format_map(fields)
         self.remedy = type(self).remedy.format_map(fields)
@@ -88,11 +88,11 @@ class OncecastError(Exception):
         return error
 
     def within(self, context: str) -> Self:
-        """Return a copy whose message starts with its context, such as the topic."""
+        """Return a copy whose message starts with `context`, such as the topic."""
         return self.reworded(f"{context}: {self.message}")
 
     def in_cli(self) -> str:
-        """Return the text with the remedy for the command line."""
+        """Return the message with the remedy for the command line."""
         return str(self.reworded(remedy=self.cli_remedy))
 
     def __str__(self) -> str:
@@ -126,9 +126,9 @@ Error = TypeVar("Error", bound=OncecastError)
 
 @dataclass_transform(eq_default=False)
 def with_fields(kind: type[Error]) -> type[Error]:
-    """Give an error a constructor that takes its fields.
+    """Give an error class a constructor that takes its fields, and return the class.
 
-    A dataclass would do the same, but takes twenty times as long to define. Each command loads
+    A dataclass would do the same, but takes twenty times as long to define, and every command loads
     all errors.
     """
     own = [name for name in kind.__annotations__ if name not in kind.__match_args__]
@@ -181,7 +181,7 @@ class InvalidArgument(OncecastError, ValueError):
 
 @with_fields
 class PayloadTooLarge(OncecastError, ValueError):
-    """A message or batch exceeds a limit of the node. It was not sent."""
+    """A message or batch exceeds a limit of the node. It was not stored."""
 
     what: str
     max: int
@@ -222,19 +222,19 @@ class NoSuchTopic(OncecastError, LookupError):
 
 @with_fields
 class TopicExists(OncecastError):
-    """The topic to create exists with another policy."""
+    """The topic to create already exists with another policy."""
 
     topic: str
 
     code = "topic-exists"
-    message = "topic {topic!r} exists with another policy"
+    message = "topic {topic!r} already exists with another policy"
     remedy = "change the policy of the existing topic, or delete it first"
     cli_remedy = "change its policy with `oncecast topic set`"
 
 
 @with_fields
 class TopicReplaced(OncecastError, LookupError):
-    """The topic that was scanned has been deleted and created again."""
+    """The topic was deleted and created again during a scan."""
 
     topic: str
 
@@ -265,16 +265,16 @@ class NameInUse(OncecastError):
     name: str
 
     code = "name-in-use"
-    message = "in topic {topic!r} a producer and a source are both called {name!r}"
+    message = "in topic {topic!r} a producer and a source would both be called {name!r}"
     remedy = "choose another name"
     exit_status = ExitStatus.NOT_ALLOWED
 
 
 @with_fields
 class Fenced(OncecastError):
-    """Another process uses this client name, or reads this subscription.
+    """Another process has taken over this client name or this subscription.
 
-    Acknowledged calls took effect. The outcome of calls in flight is unknown.
+    Calls that were acknowledged took effect. The outcome of calls in flight is unknown.
     """
 
     epoch: int = 0  # epoch of the process that took over
@@ -286,9 +286,9 @@ class Fenced(OncecastError):
 
 
 class Denied(OncecastError, PermissionError):
-    """No rule allows this request for the user of the client.
+    """No rule allows this request to the user of the client.
 
-    The answer is the same whether or not the topic or the name exists.
+    The error is the same whether or not the topic or the name exists.
     """
 
     code = "denied"
@@ -311,9 +311,9 @@ class OutOfRange(OncecastError, ValueError):
 
 @with_fields
 class MessagesLost(OncecastError):
-    """The topic's policy dropped unread messages: `first` to before `next`.
+    """The policy of the topic has dropped unread messages, from `first` to before `next`.
 
-    It is raised once. The next read returns the messages after them.
+    A reader raises this error once. The next read returns the messages after the lost ones.
     """
 
     topic: str
@@ -331,7 +331,7 @@ class MessagesLost(OncecastError):
 
 @with_fields
 class NotStaged(OncecastError):
-    """A part that should be published was not staged."""
+    """A part to publish was not staged."""
 
     source: str
     number: int
@@ -357,19 +357,19 @@ class OldNumber(OncecastError):
 
 @with_fields
 class OtherContent(OncecastError):
-    """The last number of a source was published with other content."""
+    """The last number of a source was already published with other content."""
 
     source: str
     number: int
 
     code = "other-content"
-    message = "number {number} of {source!r} is published with other content"
+    message = "number {number} of {source!r} was already published with other content"
     remedy = "publish new content under a higher number, or use another source"
 
 
 @with_fields
 class TakenOver(OncecastError):
-    """A newer run stages and publishes under the name of this source."""
+    """A newer run of the program has taken over this source."""
 
     source: str
 
@@ -381,7 +381,7 @@ class TakenOver(OncecastError):
 
 @with_fields
 class NotKept(OncecastError):
-    """The topic would drop messages at once that must be kept."""
+    """The topic would drop messages at once, although the caller asked to keep them."""
 
     topic: str
 
@@ -392,9 +392,9 @@ class NotKept(OncecastError):
 
 
 class BadBatch(OncecastError):
-    """A batch is damaged, or in a format that this version cannot read.
+    """A batch is damaged, or has a format that this version cannot read.
 
-    A read raises it after all messages before the batch.
+    A read first returns all messages before the batch, then raises this error.
     """
 
     code = "bad-batch"
@@ -405,16 +405,19 @@ class BadBatch(OncecastError):
 
 @with_fields
 class Forgotten(OncecastError):
-    """The topic has no record of this producer: it was idle for longer than `producer_idle`, or
-    the topic was deleted and created again. The messages are not put again."""
+    """The topic has no record of this producer any more, so the outcome of its puts is unknown.
+
+    The producer was idle for longer than `producer_idle`, or the topic was deleted and created
+    again. The client does not put the messages again.
+    """
 
     topic: str
     producer: str
 
     code = "forgotten"
     message = (
-        "outcome unknown: topic {topic!r} no longer has a record of producer {producer!r}, which "
-        "was idle for too long, or the topic was deleted"
+        "outcome unknown: topic {topic!r} no longer has a record of producer {producer!r}; it was "
+        "idle for too long, or the topic was deleted"
     )
     remedy = "check the topic before resending"
 
@@ -428,7 +431,7 @@ RULES = "administrative requests to a process that does not know the rules of it
 
 @with_fields
 class Overloaded(OncecastError):
-    """The node or the client's buffer accepts no more for now."""
+    """The node or the client's buffer cannot accept more requests now."""
 
     what: str
 
@@ -447,7 +450,7 @@ class Overloaded(OncecastError):
 class TimedOut(OncecastError, TimeoutError):
     """No answer arrived in time, so the outcome is unknown.
 
-    Repeat the call, unless it is a put: its messages are still in flight.
+    Repeat the call, unless it is a put, whose messages are still in flight.
     """
 
     code = "timed-out"
@@ -457,7 +460,7 @@ class TimedOut(OncecastError, TimeoutError):
 
 
 class NoQuorum(TimedOut):
-    """No answer arrived in time because the group has no leader: too few of its nodes are up."""
+    """No answer arrived in time, because the group has no leader. Too few of its nodes are up."""
 
     code = "no-quorum"
     message = "no answer in time, and no node leads the group"
@@ -466,7 +469,7 @@ class NoQuorum(TimedOut):
 
 
 class NotConnected(OncecastError, ConnectionError):
-    """No node was reached (`refused` is false), or the node refused the connection."""
+    """The client could not reach a node, or the node refused it (`refused` is true)."""
 
     code = "not-connected"
     message = "no node was reached"
@@ -490,7 +493,7 @@ class Closed(OncecastError):
 
 
 class StateUnusable(OncecastError):
-    """A state directory cannot be used: in use, damaged, full or of another client."""
+    """A state directory is in use, damaged or full, or belongs to another client."""
 
     code = "state-unusable"
     message = "the state directory cannot be used"
@@ -500,7 +503,7 @@ class StateUnusable(OncecastError):
 
 
 class SessionError(OncecastError):
-    """A refusal that the client session handles itself. An application never sees it."""
+    """A refusal that the client session handles itself. Applications do not see it."""
 
     code = "session"
     message = "the session handles this refusal"
@@ -531,14 +534,14 @@ class Gap(SessionError):
 
 @with_fields
 class Repositioned(SessionError):
-    """Another client moved the subscription: read on from `cursor`, in `epoch`."""
+    """Another client moved the subscription. The reader continues at `cursor`, with `epoch`."""
 
     epoch: int
     cursor: int
 
     code = "repositioned"
     message = "the subscription was moved to offset {cursor}"
-    remedy = "read on from there"
+    remedy = "continue reading there"
 
 
 @with_fields
@@ -549,7 +552,7 @@ class NotHere(SessionError):
 
     code = "not-here"
     message = "topic {topic!r} does not belong to this group"
-    remedy = "ask any node of the ring for its owner"
+    remedy = "ask any process of the ring for its owner"
 
 
 # Coordination and streams
@@ -584,7 +587,7 @@ class NotReached(CoordinationError):
 
 @with_fields
 class NotDeposited(CoordinationError):
-    """An element is not known to be in the queue; if `perhaps`, it may be."""
+    """An element was not added to the queue. If `perhaps` is true, it may have been added."""
 
     queue: str
     perhaps: bool
@@ -595,7 +598,7 @@ class NotDeposited(CoordinationError):
 
     @property
     def cause(self) -> str:
-        return "no answer, so the element may be in it" if self.perhaps else "no acceptor is up"
+        return "no answer, so the element may be queued" if self.perhaps else "no acceptor is up"
 
 
 @with_fields
@@ -607,7 +610,7 @@ class Lapse(CoordinationError):
 
     code = "lapse"
     message = "lock {lock!r} is no longer held: the lease of token {token} expired"
-    remedy = "acquire it again, and check for work that is half done"
+    remedy = "acquire it again, and check for unfinished work"
 
 
 @with_fields
@@ -624,7 +627,7 @@ class Stale(CoordinationError):
 
 @with_fields
 class BadName(CoordinationError):
-    """No stream, lock or queue can have this name."""
+    """The name of a stream, lock or queue is not valid."""
 
     name: str
 
@@ -655,7 +658,7 @@ class StreamError(CoordinationError):
 
 
 class BadQoS(StreamError, ValueError):
-    """The qualities of service contradict each other."""
+    """A quality of service is not valid, or contradicts another one."""
 
     code = "bad-qos"
     message = "the qualities of service contradict each other"
@@ -666,7 +669,7 @@ class BadQoS(StreamError, ValueError):
 
 
 class CacheFull(StreamError):
-    """A writer that keeps all values is at its limit, and no space became free in time."""
+    """The cache of a writer is full, and no space became free in time."""
 
     code = "no-room"
     message = "no space in the cache became free in time"
@@ -690,7 +693,7 @@ class NotMatched(StreamError):
         message = f"waited for {wanted}, found {there}"
         if mismatched:
             each = (f"{peer} in {', '.join(less)}" for peer, less in sorted(mismatched.items()))
-            message += f"; less is offered than requested: {'; '.join(each)}"
+            message += f"; the writer offers less than the reader requests: {'; '.join(each)}"
             remedy = "offer more, or request less"
             self.exit_status = ExitStatus.NOT_ALLOWED
         elif known:
@@ -712,18 +715,18 @@ class NotReceived(StreamError):
 
 
 class NotOpen(StreamError):
-    """A stream is closed, or open already."""
+    """A writer or reader of the stream is closed, or cannot be opened."""
 
     code = "not-open"
     message = "the stream is not open"
 
 
 class NoCluster(StreamError):
-    """Persistent values need a cluster that stores them."""
+    """A persistent stream needs a cluster to store its values."""
 
     code = "no-cluster"
-    message = "persistent values need a cluster, and this node has none"
-    remedy = "join with through='HOST:PORT' of one of its nodes, or use TRANSIENT_LOCAL"
+    message = "a persistent stream needs a cluster, and this node has none"
+    remedy = "join with through='HOST:PORT' of a cluster node, or use TRANSIENT_LOCAL"
 
 
 # Storage
@@ -754,9 +757,9 @@ class SyncFailed(StorageError):
 
 @with_fields
 class Corrupt(StorageError):
-    """The disk no longer has the bytes that were written. Records `first` to `last` are lost.
+    """The disk no longer holds the bytes that were written. Records `first` to `last` are lost.
 
-    `first` is 0 if their numbers are unknown.
+    `first` is 0 if the numbers of the lost records are unknown.
     """
 
     file: str
@@ -783,7 +786,7 @@ class Corrupt(StorageError):
 
 
 class Crippled(StorageError):
-    """The disk has lost records that this replica needs and no other replica has."""
+    """The disk has lost records that this replica needs and cannot get from other replicas."""
 
     code = "crippled"
     message = "the replica has lost records"
@@ -809,7 +812,7 @@ class RecordTooLarge(StorageError, ValueError):
 
 
 class WrongFormat(StorageError):
-    """The directory was not written by oncecast, or by a version with another format."""
+    """The directory has a format that this version of oncecast cannot use."""
 
     code = "wrong-format"
     message = "the directory has an unknown format"
@@ -838,10 +841,10 @@ class NetworkError(OncecastError):
 
 
 class CannotListen(NetworkError):
-    """The address is taken or unknown, or other machines can reach it without TLS."""
+    """The node cannot listen on the address, for example because it is in use."""
 
     code = "cannot-listen"
-    message = "cannot listen at the address"
+    message = "cannot listen on the address"
     remedy = "free the port or choose another"
 
 
@@ -863,14 +866,14 @@ class TlsUnusable(NetworkError):
 
 
 class Refused(NetworkError):
-    """The peer refused the connection; the message gives the reason."""
+    """The peer refused the connection. The message contains the reason."""
 
     code = "refused"
     message = "the peer refused the connection"
 
 
 class NotAuthenticated(Refused):
-    """The node did not accept the login, or the login of the node was not valid.
+    """The node did not accept the login, or could not prove that it knows the user.
 
     An unknown user and a wrong password get the same message.
     """
@@ -889,15 +892,15 @@ class Absent(NetworkError):
 
 
 class ProtocolError(NetworkError):
-    """The peer broke the wire protocol, and its connection is closed."""
+    """The peer violated the wire protocol, and its connection is closed."""
 
     code = "protocol"
-    message = "the peer broke the wire protocol"
+    message = "the peer violated the wire protocol"
     remedy = "check that the peer runs a compatible version of oncecast"
 
 
 class NotOncecast(ProtocolError):
-    """The first bytes are not those of oncecast: they may be HTTP, TLS or a port scanner."""
+    """The first bytes are not those of oncecast. The peer may use HTTP or TLS, or scan ports."""
 
     code = "not-oncecast"
     message = "the peer does not speak the protocol of oncecast"
@@ -936,7 +939,7 @@ class Malformed(ProtocolError):
 
 
 class OutOfPlace(ProtocolError):
-    """A frame arrived that is not allowed at this point."""
+    """A frame is not allowed at this point of the connection."""
 
     code = "out-of-place"
     message = "the frame is not allowed here"
@@ -946,7 +949,7 @@ class OutOfPlace(ProtocolError):
 
 
 class Diverged(OncecastError):
-    """The state of this replica differs from that of a majority. It must stop."""
+    """The state of this replica differs from that of a majority. The replica must stop."""
 
     code = "diverged"
     message = "the state of the replica differs from that of a majority"
@@ -969,7 +972,7 @@ class BadSetting(SettingsError, ValueError):
 
 
 class NotAllowed(SettingsError):
-    """Other machines could reach the node, without TLS and without `insecure`."""
+    """Other machines could reach the node without TLS, and `insecure` is not set."""
 
     code = "not-allowed"
     message = "the address can be reached from other machines and TLS is off"
@@ -1005,13 +1008,13 @@ class NoSpark(OncecastError):
 
 
 class DataLost(OncecastError):
-    """Messages that a Spark query should read are gone, and `failOnDataLoss` is true."""
+    """Messages that a Spark query has not read yet are gone, and `failOnDataLoss` is true."""
 
     code = "data-lost"
-    message = "messages that the query should read are gone"
+    message = "messages that the query has not read yet are gone"
     remedy = (
-        "let the query keep a subscription (option subscription) or the topic keep more; to skip "
-        "them, set option failOnDataLoss to false"
+        "set the option subscription, or give the topic a longer retention; to skip them, set the "
+        "option failOnDataLoss to false"
     )
 
 

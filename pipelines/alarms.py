@@ -1,9 +1,9 @@
-"""An example pipeline: readings that are too hot become alarms, each of them once.
+"""An example pipeline: raise an alarm, exactly once, for each reading that is too hot.
 
     python pipelines/alarms.py 127.0.0.1:7400
 
 Topic `readings` holds JSON such as {"sensor": "boiler", "celsius": 93.5}. You can kill and restart
-the pipeline at any time: it resumes where it was, and raises no alarm twice.
+the pipeline at any time. It resumes where it stopped, and does not raise an alarm twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def alarms(readings: DataFrame) -> DataFrame:
 
 
 def run(session: SparkSession, node: str, checkpoint: str) -> None:
-    """Read all new readings and stop; without the trigger it would run forever."""
+    """Process all new readings, then stop. Without the trigger, the query would run forever."""
     source = session.readStream.format("oncecast").options(address=node, topics="readings")
     sink = alarms(source.load()).writeStream.format("oncecast")
     sink = sink.options(address=node, topic="alarms", checkpointLocation=checkpoint)

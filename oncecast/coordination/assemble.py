@@ -1,4 +1,4 @@
-"""The protocol stack of a group member, lowest layer first."""
+"""Assemble the protocol stack of a group member, lowest layer first."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from oncecast.overlay.plumtree import Plumtree
 from oncecast.overlay.recovery import Recovery
 from oncecast.streams.protocols.streams import Streams
 
-ELEMENTS_MAX = 100_000  # queue elements that a process keeps for its peers
+ELEMENTS_MAX = 100_000  # maximum queue elements that a process keeps for its peers
 ELEMENTS_BYTES_MAX = 1 << 28
 
 
 class Forwarded(Value):
-    """An event that another layer has observed, for the application."""
+    """An event of another layer, forwarded to the application."""
 
     event: ViewChanged | LeaderElected
 
 
 class Forwarder(Protocol):
-    """Forwards events to the application that would reach only the layers of the stack."""
+    """Forward events to the application that otherwise only reach layers of the stack."""
 
     name = "forwarder"
     Observed = ViewChanged | LeaderElected
@@ -50,7 +50,7 @@ class Parts(NamedTuple):
     streams: Streams
 
 
-# Long: the wiring of all protocols in one place.
+# This function is long, because the wiring of all protocols is in one place.
 def assemble(
     me: NodeId,
     rng: Random,

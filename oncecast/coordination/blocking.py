@@ -1,6 +1,6 @@
-"""Groups, locks, queues and streams without an event loop: `oncecast.blocking.join`.
+"""Groups, locks, queues and streams for programs without an event loop: `oncecast.blocking.join`.
 
-The node runs in its own thread. Every method can be called from any thread.
+The node runs in its own thread. Any thread can call its methods.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Node:
-    """A member of a group, without an event loop. It takes the arguments of `oncecast.join`."""
+    """A member of a group, for programs without an event loop. See `oncecast.join`."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Node:
         return self._portal.call(work)
 
     def read(self, value: Callable[[], T]) -> T:
-        """Return `value()`, called in the node's thread, where the node's state is stable."""
+        """Call `value` in the node's thread, where the state is consistent. Return its result."""
 
         async def look() -> T:
             return value()
@@ -130,7 +130,7 @@ class LeaderElection:
 
 
 class Lock:
-    """A lock that one thread of one process in the group holds at a time. Use it with `with`."""
+    """A lock that one thread of one process in the group holds at a time. Use it in `with`."""
 
     def __init__(self, thread: Node, of: handles.Lock) -> None:
         self._thread, self._of = thread, of

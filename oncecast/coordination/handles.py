@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from oncecast.coordination.node import Node
 
 View = tuple[NodeId, ...]
-UNSENT_BYTES = 4 << 20  # enqueue() waits above this many unsent bytes to a peer
+UNSENT_BYTES = 4 << 20  # enqueue() waits while more bytes than this are unsent to a peer
 PAUSE = 0.005
 
 
@@ -45,7 +45,7 @@ class Group:
         return self._views.value
 
     async def wait_for_view_size(self, size: int, timeout: float = 30.0) -> View:
-        """Return the view once it has `size` members; raise NotReached after `timeout`."""
+        """Return the view once it has `size` members. Raise NotReached after `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 return await self._node.unless_stopped(self._views.wait(lambda v: len(v) >= size))
@@ -53,11 +53,11 @@ class Group:
             raise NotReached(size, self.view) from None
 
     def watch(self) -> AsyncIterator[View]:
-        """Yield the view, and each later view."""
+        """Yield the current view, then each later view."""
         return self._views.watch()
 
     def leave(self) -> None:
-        """Leave the group. Other members remove this node at once, without suspecting it."""
+        """Leave the group. The other members remove this node at once, without suspecting it."""
         self._node.request(Leave())
 
     def changed(self, view: View) -> None:
@@ -65,7 +65,7 @@ class Group:
 
 
 class LeaderElection:
-    """The leader: the lowest member that is not suspected. For a while, there can be two."""
+    """The leader is the lowest member that is not suspected. For a while, there may be two."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -81,7 +81,7 @@ class LeaderElection:
         return self.leader == self._node.me
 
     def watch(self) -> AsyncIterator[NodeId]:
-        """Yield the leader, and each later leader."""
+        """Yield the current leader, then each later leader."""
         return self._leaders.watch()
 
     async def wait_until_leading(self) -> None:
@@ -93,15 +93,16 @@ class LeaderElection:
 
 
 class Lock:
-    """A lock that one task of one process in the group holds at a time. Use it with `async with`.
+    """A lock that one task of one process in the group holds at a time. Use it in `async with`.
 
-    Pass `token` to the protected resource, which can then reject a holder whose lease has expired.
+    Pass `token` to the protected resource. The resource can then reject a holder whose lease has
+    expired.
     """
 
     def __init__(self, node: Node, name: str) -> None:
         self.name = name
         self._node = node
-        self._local = asyncio.Lock()  # between the tasks of this process
+        self._local = asyncio.Lock()  # excludes the other tasks of this process
         self._token: Observable[int] = Observable(0)
         self._lapsed = 0
 
@@ -111,13 +112,13 @@ class Lock:
 
     @property
     def token(self) -> int:
-        """Return the fencing token, which grows with each renewal; raise Lapse if not held."""
+        """Return the fencing token, which grows with each renewal. Raise Lapse without the lock."""
         if not self.held:
             raise Lapse(self.name, self._lapsed)
         return self._token.value
 
     def watch(self) -> AsyncIterator[int]:
-        """Yield the token, and each later token; 0 means that the lock is no longer held."""
+        """Yield the current token, then each later token. 0 means that the lock is not held."""
         return self._token.watch()
 
     async def acquire(self) -> int:
@@ -131,7 +132,7 @@ class Lock:
             raise
 
     async def release(self) -> None:
-        """Release the lock; raise Lapse if its lease has expired in the meantime."""
+        """Release the lock. Raise Lapse if its lease has expired in the meantime."""
         lapsed = not self.held
         self._let_go()
         if lapsed:
@@ -187,14 +188,15 @@ class Queue:
         return self._node.peek(self.name, count)
 
     async def enqueue(self, data: bytes) -> None:
-        """Add an element. Wait only while a peer is slow to read its messages."""
+        """Add an element. Wait only while a peer reads its messages too slowly."""
         self._node.request(Enqueue(self.name, data))
         await self._wait_for_slow_peers()
 
     async def deposit(self, data: bytes, timeout: float = 30.0) -> None:
-        """Let the leading acceptor add an element, and wait until it is on its disk, if it has one.
+        """Let the leading acceptor add an element, and wait until the leader has stored it.
 
-        Use it in short-lived processes. Raise NotDeposited if the leader does not confirm it.
+        The leader stores it on disk if it has a directory. Use this method in short-lived
+        processes. Raise NotDeposited if the leader does not confirm the element in time.
         """
         ticket = self._node.next_ticket()
         answer = self._deposits[ticket] = asyncio.get_running_loop().create_future()
@@ -227,7 +229,7 @@ class Queue:
         return await self._take(wait=False, timeout=None)
 
     async def sdequeue(self, timeout: float | None = None) -> bytes | None:
-        """Wait for an element and take it; return None if `timeout` expires."""
+        """Wait for an element and take it. Return None after `timeout` seconds."""
         return await self._take(wait=True, timeout=timeout)
 
     async def _take(self, *, wait: bool, timeout: float | None) -> bytes | None:
@@ -238,7 +240,7 @@ class Queue:
             async with asyncio.timeout(timeout):
                 return await self._node.unless_stopped(answer)
         except TimeoutError:
-            return None if answer.cancelled() else answer.result()  # it arrived with the timeout
+            return None if answer.cancelled() else answer.result()  # it arrived just in time
         except asyncio.CancelledError:
             if not answer.cancelled():
                 self._put_back(answer.result())
@@ -256,6 +258,6 @@ class Queue:
             self._put_back(data)
 
     def _put_back(self, data: bytes | None) -> None:
-        """Put back an element whose caller was cancelled."""
+        """Put an element back into the queue if its caller was cancelled."""
         if data is not None:
             self._node.request(Enqueue(self.name, data))

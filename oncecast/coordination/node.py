@@ -1,4 +1,4 @@
-"""A member of a group: the coordination protocols on a real network."""
+"""A member of a group, which runs the coordination protocols on a real network."""
 
 from __future__ import annotations
 
@@ -53,29 +53,31 @@ class Process(Runtime):
         return self._ended
 
     def flush(self) -> None:
-        """Send queued messages now, rather than at the end of this iteration of the loop."""
+        """Send queued messages now, instead of at the end of this iteration of the loop."""
         self._transport.flush()
 
 
 class Node:
-    """A member of a group. Use it with `async with`.
+    """A member of a group. Use it in `async with`.
 
     It offers `group`, `election`, `lock(name)`, `queue(name)` and `stream(name, qos)`.
 
-    listen: the address and name of this process; with port 0, each start gets a new name.
-    peers: members to contact; one that is running is enough.
-    acceptors: the processes whose majority decides, the same list in every process. By default the
-        process and its peers, or only its peers if its port is 0.
-    directory: where an acceptor stores its state. Without one, it must not restart under its name.
+    listen: the address of this process, which is also its name. Port 0 gives each start a new name.
+    peers: members to contact. One running peer is enough.
+    acceptors: the processes whose majority decides. Use the same list in every process. The default
+        is the process and its peers, or only its peers if its port is 0.
+    directory: where an acceptor stores its state. Without it, an acceptor must not restart under
+        the same name.
     group: the name of the group. Processes with another group or other acceptors are rejected.
     through: a node address or client of a running cluster, to find peers and store persistent
-        streams. The first `founders` processes to sign in are the acceptors; `join` waits for them.
-    heartbeat, suspect_after: seconds between heartbeats, and of silence before suspicion.
+        streams. The first `founders` processes to sign in are the acceptors. `join` waits for them.
+    heartbeat: seconds between heartbeats.
+    suspect_after: seconds of silence after which a member is suspected.
     lease: seconds that a lock stays with this process after it crashes or is disconnected.
     insecure: listen on an address that other machines can reach, without TLS.
     cluster_secret_file: private file with the secret that all processes share, at least 16 bytes.
         Processes on several machines need it.
-    grace: seconds that other processes wait after the lease, to let work under the lock stop.
+    grace: seconds that other processes wait after the lease, so that work under the lock can stop.
     """
 
     def __init__(
@@ -120,7 +122,7 @@ class Node:
         listen: Listen
         listen, self.me = listen_address(Settings(listen=self.listen))
         if self._through is not None and isinstance(listen, str):
-            # A refused connection proves that a process has exited, so listen before signing in.
+            # Listen before signing in, because peers take a refused connection as proof of an exit.
             listen = await bind(listen)
         try:
             return await self._join(listen)
@@ -165,7 +167,7 @@ class Node:
         return self
 
     def _stopped(self) -> None:
-        """End leadership, locks and reads, regardless of why the node stopped."""
+        """End leadership, locks and reads when the node stops for any reason."""
         self.election.changed(NO_NODE)
         for lock in self._locks.values():
             lock.stopped()
@@ -193,7 +195,8 @@ class Node:
             self.client = self._through
         else:
             self.client = await Client(self._through).__aenter__()
-        self._register = Register(self.client, self._group)  # set first: a failed sign-in signs out
+        # Set before the sign-in, so that a failed sign-in is followed by a sign-out.
+        self._register = Register(self.client, self._group)
         found = await self._register.sign_in(self.me, self._founders)
         self._acceptors = self._acceptors or found.founders
         self.peers += found.present[-PEERS_MAX:]
@@ -204,7 +207,7 @@ class Node:
         client, register, self.client, self._register = self.client, self._register, None, None
         try:
             if register is not None:
-                with suppress(OncecastError, TimeoutError):  # its peers treat it as crashed
+                with suppress(OncecastError, TimeoutError):  # peers then treat it as crashed
                     await register.sign_out(self.me)
         finally:
             if client is not self._through:
@@ -216,7 +219,7 @@ class Node:
         return self.client
 
     def _cluster(self) -> str:
-        """Return an id that excludes nodes with another group or other acceptors."""
+        """Return a cluster name that only nodes with the same group and acceptors have."""
         shared = " ".join((*self.acceptors, self._group)).encode()
         return "coordination-" + sha256(shared).hexdigest()[:16]
 
@@ -235,7 +238,7 @@ class Node:
         return self._queues[name]
 
     def stream(self, name: str, qos: QoS = BEST_EFFORT) -> Stream:
-        """Return a stream; raise BadQoS if `qos` is invalid."""
+        """Return a stream. Raise BadName or BadQoS if an argument is invalid."""
         check_name(name)
         return Stream(self.streams, name, qos.checked())
 
@@ -265,7 +268,7 @@ class Node:
         return max((self._runtime.unsent_bytes(peer) for peer in self.group.view), default=0)
 
     async def unless_stopped(self, work: Awaitable[T]) -> T:
-        """Return the result of `work`; raise Stopped if this node stops first."""
+        """Return the result of `work`. Raise Stopped if this node stops first."""
         doing = asyncio.ensure_future(work)
         either: list[asyncio.Future[Any]] = [doing, self._runtime.ended]
         try:

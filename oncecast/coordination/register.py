@@ -1,16 +1,16 @@
 """A register of members: processes find each other through a topic of a running cluster.
 
-Every process sees the entries of the topic in the same order, so all agree on the first ones to
-sign in. These founders are the acceptors. A process that leaves signs out. When no process is left,
-the next one to sign in starts the group again.
+Every process reads the entries of the topic in the same order, so all agree on the first processes
+to sign in. These founders are the acceptors. A process that leaves signs out. When no process is
+left, the next process to sign in starts the group again.
 
 A process that crashes does not sign out, and a silent process may still hold a lock. A refused
 connection proves that a process has exited, but only within one network namespace of one machine. A
-process that signs in there removes such entries at once. From elsewhere, founders are never
-removed, and other processes are removed an hour after they signed in, if they cannot be reached.
+process that signs in there removes such entries at once. From another machine, founders are never
+removed. Other processes are removed an hour after they signed in, if they cannot be reached.
 
-A subscription marks the entries that are still needed; it moves forward when a process signs in or
-out. A `Roll` replaces the entries that many processes have left behind, with the same effect.
+The cursor of a subscription marks the first entry that is still needed. The cursor moves forward
+when a process signs in or out. A `Roll` replaces old entries with one entry of the same effect.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import split
 from oncecast.wire.retention import Policy
 
-PEERS_MAX = 16  # contact the last processes to sign in; any that is running knows the rest
+PEERS_MAX = 16  # contact the last processes to sign in; a running process knows all members
 FOUNDERS_MAX = 64
 PAUSE = 0.05
 LEAVE_WITHIN = 2.0
 PATIENCE = 30.0  # seconds to wait for the founders to sign in
-SLACK = 16  # unneeded entries that stay before a Roll replaces them
+SLACK = 16  # unneeded entries that may stay before a Roll replaces them
 PROBE_WITHIN = 0.5  # seconds to connect to a process that may have exited
-PROBES_MAX = 256  # processes that one sign-in checks
+PROBES_MAX = 256  # maximum processes that one sign-in checks
 EXPIRE = 3600.0  # seconds after which a process that cannot be reached is removed
 KEEPER = "register"  # the subscription that keeps the entries
 
 
 class Here(Value, tag="Here"):
     member: NodeId
-    incarnation: str = ""  # random; differs from an earlier process at the same address
-    network: str = ""  # where a refused connection proves that the process has exited
+    incarnation: str = ""  # random id; differs from earlier processes at the same address
+    network: str = ""  # network namespace in which a refused connection proves an exit
 
 
 class Gone(Value, tag="Gone"):
@@ -88,8 +88,8 @@ class Members:
     """The members of the group according to the entries of the topic."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self.first: list[NodeId] = []  # the first to sign in since no process was present
-        self.present: dict[NodeId, Present] = {}  # the last to sign in comes last
+        self.first: list[NodeId] = []  # the first to sign in since the group was last empty
+        self.present: dict[NodeId, Present] = {}  # in order of sign-in
         self.empty_at = -1  # the last offset after which no process was present
         entries = list(entries)
         rolls = [each.record for each in entries if isinstance(each.record, Roll)]
@@ -132,7 +132,10 @@ class Register:
         self._network = network_id()
 
     async def sign_in(self, me: NodeId, founders: int) -> Roster:
-        """Return the roster once `founders` processes have signed in; raise NotReached if not."""
+        """Sign in, and return the roster once `founders` processes have signed in.
+
+        Raise NotReached if they do not sign in within `PATIENCE` seconds.
+        """
         await self._prepare()
         await self._remove_ended(me, founders)
         await self._sign(Here(me, self._incarnation, self._network))
@@ -144,7 +147,7 @@ class Register:
                     found = Members(await self.entries()).roster(founders)
         except TimeoutError:
             raise NotReached(founders, found.founders) from None
-        with suppress(OncecastError):  # the next process tries again
+        with suppress(OncecastError):  # if it fails, the next process tries again
             await self._shorten()
         return found
 
@@ -158,14 +161,15 @@ class Register:
             try:
                 return await self._read()
             except MessagesLost:
-                continue  # another process has just shortened the topic
+                continue  # another process has just shortened the topic, so read it again
 
     # -- in the cluster --
 
     async def _prepare(self) -> None:
         """Create the topic, and the subscription that retains its entries."""
         await self._client.create_subscription(self._topic, KEEPER, start=EARLIEST)
-        if (await self._client.describe(self._topic)).policy.keep_all:  # an earlier version made it
+        # A topic of an earlier version has another policy.
+        if (await self._client.describe(self._topic)).policy.keep_all:
             await self._client.set_policy(self._topic, Policy())
 
     async def _sign(self, entry: Here | Gone | Roll) -> int:
@@ -176,7 +180,7 @@ class Register:
         decoder = msgspec.json.Decoder(Here | Gone | Roll)
         async for part in self._client.scan(self._topic, EARLIEST):
             for message in part.messages():
-                with suppress(msgspec.MsgspecError):  # not an entry
+                with suppress(msgspec.MsgspecError):  # skip messages that are not entries
                     record = decoder.decode(message.value)
                     entries.append(Entry(message.offset, message.timestamp, record))
         return entries
@@ -216,7 +220,7 @@ class Register:
 
 
 async def refuses(member: NodeId) -> bool:
-    """Return whether `member` refuses a connection; raise an error if it does not answer."""
+    """Return whether `member` refuses a connection. Raise an error if it does not answer."""
     try:
         async with asyncio.timeout(PROBE_WITHIN):
             _, writer = await asyncio.open_connection(*split(member))

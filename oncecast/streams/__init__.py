@@ -1,1 +1,1 @@
-"""Streams with quality of service: live readers and writers."""
+"""Streams between live writers and readers, with quality of service (QoS)."""

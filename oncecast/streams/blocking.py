@@ -1,4 +1,4 @@
-"""Streams without an event loop: writers and readers that any thread can call."""
+"""Streams for programs without an event loop. Any thread can call their writers and readers."""
 
 # ruff: noqa: ASYNC109  # each method defines what happens when its timeout expires
 
@@ -18,7 +18,7 @@ from oncecast.streams.writer import LINGER, VALUE_BYTES_MAX
 if TYPE_CHECKING:
     from oncecast.streams.host import Thread
 
-TAKE_MAX = 512  # values that an iterator takes at a time
+TAKE_MAX = 512  # maximum values that an iterator takes at a time
 
 
 class Stream:
@@ -33,12 +33,12 @@ class Stream:
 
 
 class Writer:
-    """A writer of a stream. Use it with `with`, or close it."""
+    """A writer of a stream. Use it in `with`, or close it."""
 
     def __init__(self, thread: Thread, of: writer.Writer) -> None:
         self._thread, self._of = thread, of
         self._buffer: deque[tuple[bytes, bytes]] = deque()
-        self._lock = Lock()  # the buffer space must not change while a value is added
+        self._lock = Lock()  # held while a value is added, so that the buffer space stays valid
         self._scheduled = False
 
     @property
@@ -49,7 +49,7 @@ class Writer:
         return self._thread.call(self._of.wait_for_readers(count, timeout))
 
     def write(self, value: bytes, key: bytes = b"") -> None:
-        """Write a value. Wait only if the cache is full; raise CacheFull after `blocking_max`."""
+        """Write a value. Wait only if the cache is full. Raise CacheFull after `blocking_max`."""
         if type(value) is not bytes or type(key) is not bytes or len(value) > VALUE_BYTES_MAX:
             self._of.refuse(value, key)
         with self._lock:
@@ -63,7 +63,7 @@ class Writer:
         self._thread.call(self._write_and_wait(value, key))
 
     def _write_buffered(self) -> None:
-        """Pass the buffered values to the writer, in the node's thread."""
+        """Pass the buffered values to the writer. This runs in the node's thread."""
         with self._lock:
             self._scheduled = False
             buffer, self._buffer = self._buffer, deque()
@@ -140,7 +140,7 @@ class Reader:
         return self._thread.call(self._of.next_event(timeout))
 
     def __iter__(self) -> Iterator[Sample]:
-        """Take one value after the other. If the loop ends early, the rest stays available."""
+        """Take and yield one value after the other. If the loop ends early, the rest is kept."""
         taken = self._taken
         while True:
             while taken:

@@ -1,4 +1,4 @@
-"""The common part of the writer and the reader of a stream: matched peers and events."""
+"""The common base of stream writers and readers, with matched peers and events."""
 
 # ruff: noqa: ASYNC109  # each method defines what happens when its timeout expires
 
@@ -29,7 +29,7 @@ from oncecast.streams.protocols.policies import QoS
 if TYPE_CHECKING:
     from oncecast.streams.host import Host
 
-EVENTS_MAX = 1000  # unread events; beyond this, the oldest are dropped
+EVENTS_MAX = 1000  # maximum unread events; after that, the oldest are dropped
 
 StreamEvent = (
     Matched
@@ -61,7 +61,7 @@ class Endpoint:
     # -- events --
 
     async def next_event(self, timeout: float | None = None) -> StreamEvent | None:
-        """Return the oldest unread event, or None if there is none within `timeout`."""
+        """Return the oldest unread event, or None if none occurs within `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 await self._node.unless_stopped(self._happened.wait(lambda _: bool(self._events)))

@@ -32,7 +32,7 @@ class Host(Protocol):
         """Return a number that no other request of this node has."""
 
     async def unless_stopped(self, work: Awaitable[T]) -> T:
-        """Wait for `work`; raise Stopped if the node ends first."""
+        """Return the result of `work`. Raise Stopped if the node stops first."""
 
     def client_for(self, stream: str) -> Client:
         """Return the client of the cluster that stores persistent values."""
@@ -48,4 +48,4 @@ class Thread(Protocol):
         """Run `work` in the thread, and return its result."""
 
     def read(self, value: Callable[[], T]) -> T:
-        """Return what `value` returns in the thread."""
+        """Call `value` in the thread, and return its result."""

@@ -22,7 +22,7 @@ class Observable(Generic[T]):
         self._changed = asyncio.Event()
 
     async def watch(self) -> AsyncIterator[T]:
-        """Yield the value, and each later value."""
+        """Yield the current value, then each later value."""
         while True:
             value, changed = self.value, self._changed
             yield value

@@ -1,7 +1,7 @@
-"""Persistent streams: streams that a cluster stores in a topic with the same name.
+"""Persistent streams, which a cluster stores in a topic with the same name.
 
-A write returns when a majority has the value on disk. The value is also sent to readers that are
-not persistent. Persistent readers read the topic from its start.
+A write returns when a majority has the value on disk. The writer also sends the value to readers
+that are not persistent. Persistent readers read the topic from its start.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from oncecast.wire.retention import Policy
 if TYPE_CHECKING:
     from oncecast.streams.host import Host
 
-FEED_MAX = 512  # values that a reader gets from the topic at a time
+FEED_MAX = 512  # maximum values that a reader fetches from the topic at a time
 
 
 class PersistentWriter(Writer):
@@ -35,12 +35,12 @@ class PersistentWriter(Writer):
         self._topic_exists = False
 
     def _update_buffer_space(self) -> None:
-        self.buffer_space = 0  # values are not buffered: each is stored first
+        self.buffer_space = 0  # never buffer values, because each must be stored first
 
     async def write(self, value: bytes, key: bytes = b"") -> None:
-        """Write a value and return when it is on disk; raise OncecastError if that fails.
+        """Write a value, and return when it is on disk. Raise OncecastError if that fails.
 
-        CacheFull means that the value is stored, but readers that are not persistent do not get it.
+        CacheFull means that the value is stored, but not sent to readers that are not persistent.
         """
         if type(value) is not bytes or type(key) is not bytes or len(value) > VALUE_BYTES_MAX:
             self.refuse(value, key)
@@ -73,7 +73,7 @@ class PersistentReader(Reader):
             await create_topic(self._client, self.name)
             subscription = await self._client.subscribe(self.name, name, start=EARLIEST)
             try:
-                # A killed process may have left this subscription with a later cursor.
+                # An earlier process that was killed may have left a subscription with a cursor.
                 await subscription.seek(EARLIEST)
                 while True:
                     messages = await subscription.get_many(FEED_MAX)
@@ -106,17 +106,17 @@ class PersistentReader(Reader):
 
 
 def reader_name(client: Client, node: NodeId) -> str:
-    """Return the name of the subscription of a node's persistent readers.
+    """Return the name of the subscription that the persistent readers of a node use.
 
-    A process that is killed leaves its subscription behind. The next process at the same address
-    has the same name and takes the subscription over, so there is at most one for each address.
+    A killed process leaves its subscription behind. The next process at the same address uses the
+    same name and takes over the subscription. So there is at most one subscription per address.
     """
     owner = client.name if client.parts.options.durable_name else platform.node()
     return f"{owner} at {node}"  # several nodes may share a client
 
 
 async def create_topic(client: Client, name: str) -> None:
-    """Create a topic that keeps all messages; an existing topic keeps its policy."""
+    """Create a topic that keeps all messages. Raise TopicExists if it has another policy."""
     await client.create_topic(name, Policy(keep_all=True))
 
 

@@ -1,4 +1,4 @@
-"""The reader of a stream, and its cache."""
+"""The reader of a stream as the application uses it."""
 
 # ruff: noqa: ASYNC109  # each method defines what happens when its timeout expires
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Reader(Endpoint):
-    """A reader from `node.stream(...).reader()`. `async for` takes values from its cache."""
+    """A reader, created by `node.stream(...).reader()`. `async for` takes values from its cache."""
 
     side: Side = "reader"
     counterparts = "writers"
@@ -45,7 +45,10 @@ class Reader(Endpoint):
         return self._matched.value
 
     async def wait_for_writers(self, count: int = 1, timeout: float = 30.0) -> tuple[NodeId, ...]:
-        """Wait for `count` writers; raise NotMatched, which lists incompatible ones."""
+        """Wait until `count` writers are matched, and return them.
+
+        Raise NotMatched after `timeout` seconds. The error lists incompatible writers.
+        """
         return await self._wait_for(count, timeout)
 
     # -- reading --
@@ -54,12 +57,18 @@ class Reader(Endpoint):
         return self._cache.keys()
 
     def read(self, key: bytes | None = None, *, unread: bool = False) -> tuple[Sample, ...]:
-        """Return the cached values, or those of one key, and mark them as read."""
+        """Return the cached values, or those of one key, and mark them as read.
+
+        With `unread`, return only values that were not read before.
+        """
         self._check_open()
         return self._cache.read(key, unread=unread)
 
     def take(self, key: bytes | None = None, *, unread: bool = False) -> tuple[Sample, ...]:
-        """Remove and return the cached values, or those of one key."""
+        """Remove and return the cached values, or those of one key.
+
+        With `unread`, take only values that were not read before.
+        """
         self._check_open()
         found = self._cache.take(key, unread=unread)
         if self._pure.blocked:
@@ -67,10 +76,10 @@ class Reader(Endpoint):
         return found
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait for an unread value; return False if `timeout` expires."""
+        """Wait for an unread value. Return False if none arrives within `timeout` seconds."""
         self._check_open()
         try:
-            # Skip the timeout if there is none, because it delays the wake-up.
+            # Without a timeout, avoid `asyncio.timeout`, which delays the wake-up.
             async with asyncio.timeout(timeout) if timeout is not None else nullcontext():
                 while not self._cache.has_unread:
                     await self._arrival()
@@ -80,7 +89,7 @@ class Reader(Endpoint):
         return True
 
     async def __aiter__(self) -> AsyncIterator[Sample]:
-        """Take one value after the other, until the reader is closed."""
+        """Take and yield one value after the other, until the reader is closed."""
         cache, pure = self._cache, self._pure
         self._check_open()
         while not self.closed:
@@ -94,7 +103,7 @@ class Reader(Endpoint):
                 self._check_open()
 
     async def take_some(self, count: int) -> list[Sample]:
-        """Take up to `count` values, at least one; return none if the reader is closed."""
+        """Take 1 to `count` values. Wait for the first, or return [] if the reader is closed."""
         cache = self._cache
         while not len(cache) and not self.closed:
             await self._arrival()

@@ -1,4 +1,4 @@
-"""The streams of a node: open writers and readers, and their events."""
+"""The streams of a node: open its writers and readers, and pass events to them."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Stream:
         self._streams, self.name, self.qos = streams, name, qos
 
     def writer(self) -> Writer:
-        """Open the writer; raise NotOpen if this node already has one."""
+        """Open the writer. Raise NotOpen if this node already has a writer of the stream."""
         return self._streams.open_writer(self.name, self.qos)
 
     def reader(self) -> Reader:
-        """Open the reader; raise NotOpen if this node already has one."""
+        """Open the reader. Raise NotOpen if this node already has a reader of the stream."""
         return self._streams.open_reader(self.name, self.qos)
 
 
@@ -95,12 +95,12 @@ class Streams:
         endpoints.pop(endpoint.name, None)
 
     def remote_streams(self) -> list[str]:
-        """Return the streams that this node knows other nodes have opened."""
+        """Return the streams that other nodes have opened, as far as this node knows."""
         peers = self._pure.peers.values()
         return sorted({each.stream for peer in peers for each in peer.writers + peer.readers})
 
     async def close(self, linger: float) -> None:
-        """Close all readers and writers. Wait up to `linger` seconds for remote readers."""
+        """Close all readers and writers. Wait up to `linger` seconds until all values arrive."""
         readers, writers = list(self.readers.values()), list(self.writers.values())
         for reader in readers:
             reader.close()
@@ -128,4 +128,4 @@ class Streams:
                 if event.stream in endpoints:
                     endpoints[event.stream].on_event(event)
             case _:
-                pass  # events of other layers
+                pass  # an event of another layer

@@ -1,7 +1,7 @@
-"""The writer of a stream.
+"""The writer of a stream as the application uses it.
 
-Values written in one iteration of the event loop are sent together, so a write costs little more
-than an append to a list.
+Values that are written in one iteration of the event loop are sent together. So a write costs
+little more than an append to a list.
 """
 
 # ruff: noqa: ASYNC109  # each method defines what happens when its timeout expires
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 BATCH_VALUES = 512  # maximum values sent together
 BATCH_BYTES = 1 << 17
 VALUE_BYTES_MAX = 16 << 20
-LINGER = 5.0  # seconds that a closing writer waits for its readers
+LINGER = 5.0  # maximum seconds that a closing writer waits for its readers
 
 
 class Writer(Endpoint):
-    """A writer from `node.stream(...).writer()`. Use it with `async with`, or close it."""
+    """A writer, created by `node.stream(...).writer()`. Use it in `async with`, or close it."""
 
     side: Side = "writer"
     counterparts = "readers"
@@ -38,7 +38,7 @@ class Writer(Endpoint):
     def __init__(self, node: Host, name: str, qos: QoS) -> None:
         super().__init__(node, name, qos)
         self._loop = asyncio.get_running_loop()
-        self._values: list[bytes] = []  # buffered, not yet passed to the protocol
+        self._values: list[bytes] = []  # buffered values, not yet passed to the protocol
         self._keys: list[bytes] = []
         self._bytes = 0
         self._idle, self._busy = True, False
@@ -56,13 +56,16 @@ class Writer(Endpoint):
         return self._matched.value
 
     async def wait_for_readers(self, count: int = 1, timeout: float = 30.0) -> tuple[NodeId, ...]:
-        """Wait for `count` readers; raise NotMatched, which lists incompatible ones."""
+        """Wait until `count` readers are matched, and return them.
+
+        Raise NotMatched after `timeout` seconds. The error lists incompatible readers.
+        """
         return await self._wait_for(count, timeout)
 
     # -- writing --
 
     async def write(self, value: bytes, key: bytes = b"") -> None:
-        """Write a value. Wait only if the cache is full; raise CacheFull after `blocking_max`."""
+        """Write a value. Wait only if the cache is full. Raise CacheFull after `blocking_max`."""
         if type(value) is not bytes or type(key) is not bytes or len(value) > VALUE_BYTES_MAX:
             self.refuse(value, key)
         values = self._values
@@ -79,7 +82,7 @@ class Writer(Endpoint):
         elif len(values) >= BATCH_VALUES or self._bytes >= BATCH_BYTES:
             self._busy = True
             self._send_buffered()
-            await asyncio.sleep(0)  # lets other tasks run while this one only writes
+            await asyncio.sleep(0)  # let other tasks run, because a write does not block
 
     def _end_iteration(self) -> None:
         """Send the values that followed the first one in this iteration of the loop."""
@@ -97,7 +100,7 @@ class Writer(Endpoint):
         raise CacheFull(self.name, message, "send it in parts")
 
     def write_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-        """Write valid pairs of values and keys, no more than the buffer space allows."""
+        """Write pairs of values and keys, which must be valid and fit into the buffer space."""
         for value, key in pairs:
             self._values.append(value)
             self._keys.append(key)
@@ -107,7 +110,7 @@ class Writer(Endpoint):
         self._send_buffered()
 
     def _send_buffered(self) -> None:
-        """Pass the buffered values to the protocol, which has space for them."""
+        """Pass the buffered values to the protocol, whose cache has space for them."""
         values, keys = tuple(self._values), tuple(self._keys)
         if not values:
             return
@@ -120,7 +123,7 @@ class Writer(Endpoint):
         self._update_buffer_space()
 
     def _update_buffer_space(self) -> None:
-        """Set a lower bound of the free space; above it, values go to the protocol one by one."""
+        """Set how many values may be buffered. More values go to the protocol one by one."""
         if self.closed or self._node.stopping or self._pure.is_waiting:
             self.buffer_space = 0
         elif self._pure.may_wait:
@@ -146,7 +149,7 @@ class Writer(Endpoint):
             self._update_buffer_space()
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until all reliable readers have all values; raise NotReceived on timeout."""
+        """Wait until all reliable readers have all values. Raise NotReceived after `timeout`."""
         self._check_open()
         self._send_buffered()
         end = self._pure.next
@@ -159,7 +162,7 @@ class Writer(Endpoint):
             raise NotReceived(self.name, message) from None
 
     async def close(self, timeout: float = LINGER) -> None:
-        """Flush and close the writer; raise NotReceived if readers lack values."""
+        """Flush and close the writer. Raise NotReceived if readers lack values after `timeout`."""
         if not self.closed:
             try:
                 await self.flush(timeout)

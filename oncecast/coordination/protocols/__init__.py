@@ -1,1 +1,1 @@
-"""Pure protocols for group membership, election, locks and queues."""
+"""The protocols for group membership, election, locks and queues, as pure state machines."""

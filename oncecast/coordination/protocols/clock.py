@@ -1,14 +1,14 @@
 """Logical clocks: Lamport, "Time, Clocks, and the Ordering of Events", CACM 1978.
 
-If one event can have caused another, its stamp is lower. The node's name breaks ties, so all nodes
-sort stamps in the same order.
+If one event can have caused another, it has the lower stamp. The name of the node breaks ties, so
+all nodes sort stamps in the same order.
 """
 
 from __future__ import annotations
 
 from oncecast.kernel.protocol import NodeId, Value
 
-TIME_MAX = 2**62  # later times still fit into 64 bits
+TIME_MAX = 2**62  # leaves space for later times in 64 bits
 
 
 class Stamp(Value, tag=False, order=True):
@@ -28,10 +28,10 @@ class LamportClock:
         self.me, self.time = me, 0
 
     def tick(self) -> Stamp:
-        """Return a stamp for a local event, later than every stamp this node has seen."""
+        """Return a stamp for a local event. It is later than every stamp this node has seen."""
         self.time += 1
         return Stamp(self.time, self.me)
 
     def witness(self, stamp: Stamp) -> None:
-        """Advance the clock past the stamp of a received message."""
+        """Advance the clock to the stamp of a received message, so that the next tick is later."""
         self.time = max(self.time, stamp.time)

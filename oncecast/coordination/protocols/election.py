@@ -3,8 +3,8 @@
 Needs ViewChanged. Gives LeaderElected.
 
 The leader is the candidate with the lowest name among the members that are not suspected. While
-suspicions are wrong, nodes can have different leaders, or none. Do not use it where a second leader
-does harm. Once suspicions are right, all nodes have the same leader, which is running.
+suspicions are wrong, nodes can have different leaders or none. Do not use the election where a
+second leader does harm. Once suspicions are right, all nodes have the same running leader.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class LeaderElection(Protocol):
     Observed = ViewChanged
 
     def __init__(self, me: NodeId, rng: Random, *, candidates: Iterable[NodeId] = ()) -> None:
-        """Create an election; if `candidates` is empty, every member is a candidate."""
+        """Create an election. If `candidates` is empty, every member is a candidate."""
         super().__init__(me, rng)
         self.candidates = tuple(candidates)
         self.leader = NO_NODE
@@ -34,5 +34,8 @@ class LeaderElection(Protocol):
 
 
 def lowest(view: Iterable[NodeId], candidates: Collection[NodeId]) -> NodeId:
-    """Return the lowest candidate in the view, or its lowest member if `candidates` is empty."""
+    """Return the lowest candidate in the view, or NO_NODE if there is none.
+
+    If `candidates` is empty, every member is a candidate.
+    """
     return min((each for each in view if not candidates or each in candidates), default=NO_NODE)

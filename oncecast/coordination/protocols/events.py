@@ -38,7 +38,7 @@ class LeaderElected(Value):
 
 
 class Decide(Value):
-    """Request: settle on `value` for this number of a series, unless it has a value."""
+    """Request: settle on `value` for this number of a series, unless the number has a value."""
 
     series: str
     number: int
@@ -46,9 +46,9 @@ class Decide(Value):
 
 
 class Settled(Value, tag="Settled"):
-    """The final value for this number of a series: every node learns the same one.
+    """The final value for this number of a series. Every node learns the same value.
 
-    Also a record on the disk of an acceptor that has learned it.
+    It is also the record that an acceptor stores when it has learned the value.
     """
 
     series: str
@@ -57,11 +57,11 @@ class Settled(Value, tag="Settled"):
 
 
 class CaughtUp(Value):
-    """More numbers are settled than this node was aware of; Decide returns their values."""
+    """More numbers are settled than this node knew. Decide returns their values."""
 
 
 class Acquire(Value):
-    """Request: wait for this lock and hold it. No effect if the node waits or holds already."""
+    """Request: wait for this lock and hold it. No effect if the node already waits or holds it."""
 
     lock: str
 
@@ -80,7 +80,7 @@ class Acquired(Value):
 
 
 class Renewed(Value):
-    """The lease was renewed; the lock now has this token."""
+    """The lease was renewed. The lock now has this token."""
 
     lock: str
     token: int
@@ -115,7 +115,7 @@ class Deposited(Value):
 
 
 class Dequeue(Value):
-    """Request: take any one element. If there is none, wait for one or answer at once."""
+    """Request: take one element. If the queue is empty, wait for one or answer at once."""
 
     queue: str
     ticket: int  # repeated in the answer

@@ -1,15 +1,16 @@
-"""FifoQueue: a distributed queue, by mutual exclusion over one stream of commands.
+"""FifoQueue: a distributed queue with mutual exclusion over one stream of commands.
 
-The first implementation of Tucci-Piergiovanni and Corsaro, "Classical Distributed Algorithms with
-DDS", with its names. Each member has a copy of the queue. To take an element, a member sends Deq to
-all other members. Each answers Ack at once, or after its own turn if its own request is older. With
-all Acks, the member takes the oldest element and sends Pop, so that the other members remove it.
+This is the first implementation of Tucci-Piergiovanni and Corsaro, "Classical Distributed
+Algorithms with DDS", with its names. Each member has a copy of the queue. To take an element, a
+member sends Deq to all other members. Each of them answers Ack at once, or after its own turn if
+its own request is older. With all Acks, the member takes the oldest element and sends Pop, so that
+the other members remove it.
 
 Needs reliable, ordered links between all members, so that a Pop arrives before the Ack that gives
-another member its turn. Not fault-tolerant: a crashed member blocks all others, because its Ack is
-missing, or because its turn never ends.
+another member its turn. The queue is not fault-tolerant: a crashed member blocks all others,
+because its Ack is missing or its turn never ends.
 
-Serves Enqueue, Dequeue, Withdraw; gives Dequeued.
+Serves Enqueue, Dequeue and Withdraw. Emits Dequeued.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Ack(Value, tag="Ack"):
 
 
 class Pop(Value, tag="Pop"):
-    """The sender has taken this element; remove it."""
+    """The sender has taken this element. The receiver removes it."""
 
     queue: str
     element: Stamp
@@ -66,9 +67,9 @@ class FifoQueue(Protocol):
         self.copies: dict[str, dict[Stamp, bytes]] = {}
         self.popped: dict[Stamp, None] = {}  # elements whose Pop arrived first
         self.waiting = Waiting()
-        self.asking = NOT_ASKING  # the stamp of our request
+        self.asking = NOT_ASKING  # the stamp of the request of this node
         self.acks: dict[NodeId, None] = {}
-        self.deferred: dict[NodeId, None] = {}  # members that get an Ack after our turn
+        self.deferred: dict[NodeId, None] = {}  # members that get an Ack after this node's turn
         self.dropped = 0  # messages from nodes that are not members
 
     def length(self, queue: str) -> int:
@@ -117,14 +118,14 @@ class FifoQueue(Protocol):
             self.send(node, message)
 
     def _add(self, element: Element) -> None:
-        # Only links keep an order: a Pop from another member can arrive before the element.
+        # Only a single link keeps order, so a Pop of another member can arrive before the element.
         if element.stamp in self.popped:
             del self.popped[element.stamp]
         else:
             self.copies.setdefault(element.queue, {})[element.stamp] = element.data
 
     def _advance(self) -> None:
-        """Answer requests that do not wait, and ask for a turn if another request can use it."""
+        """Answer requests that do not wait, and ask for a turn if a request can be served."""
         for queue in self.waiting.queues():
             if not self.length(queue):
                 for ticket in self.waiting.impatient(queue):

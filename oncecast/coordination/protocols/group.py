@@ -1,11 +1,11 @@
 """Group: the members that seem to be alive.
 
-Needs links (watch). Serves Join, Leave; gives ViewChanged.
+Needs links (watch). Serves Join and Leave. Emits ViewChanged.
 
-Each node sends Alive to each node that it knows. The message says whether the sender is a member,
-and lists the nodes that it knows. So one running contact is enough to find all of them. A node that
+Each node sends Alive to each node that it knows. The message contains whether the sender is a
+member, and the nodes that it knows. So one running contact is enough to find all nodes. A node that
 is silent for too long, or whose link breaks, is suspected and leaves the view. If the suspicion was
-wrong, the next Alive ends it, and from then on that node gets more time. So if message delays are
+wrong, the next Alive ends it, and that node gets a longer timeout. So if message delays are
 bounded, wrong suspicions eventually stop.
 """
 
@@ -18,7 +18,7 @@ from typing import assert_never
 from oncecast.coordination.protocols.events import Join, Leave, ViewChanged
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
-KNOWN_MAX = 1000  # nodes; messages from more nodes are dropped
+KNOWN_MAX = 1000  # maximum known nodes; messages from more nodes are dropped
 
 
 class Alive(Value, tag="Alive"):
@@ -46,7 +46,7 @@ class Peer:
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.member = False
-        self.suspected = True  # until its first Alive
+        self.suspected = True  # until the first Alive arrives
 
 
 class Group(Protocol):
@@ -103,14 +103,14 @@ class Group(Protocol):
                 if self.known[node].suspected:
                     self._forget(node)
                 else:
-                    # If the suspicion is wrong, the timeout was too short.
+                    # The timeout may have been too short, so use a longer one next time.
                     self.known[node].timeout += self.heartbeat
                     self._suspect(node)
             case _:
                 assert_never(timer)
 
     def down(self, peer: NodeId) -> None:
-        """Suspect a peer whose link is lost, because most often the peer has crashed."""
+        """Suspect a peer whose link is lost, because the peer has probably crashed."""
         if peer in self.known and not self.known[peer].suspected:
             self._suspect(peer)
 
@@ -136,7 +136,7 @@ class Group(Protocol):
         self.watch(node)
         if each.suspected:
             each.suspected = False
-            self.send(node, self._alive())  # it may have missed our messages, too
+            self.send(node, self._alive())  # the node may have missed our messages too
         self.later(each.timeout, Silent(node))
 
     def _suspect(self, node: NodeId) -> None:
@@ -145,7 +145,7 @@ class Group(Protocol):
         self._update_view()
 
     def _forget(self, node: NodeId) -> None:
-        """Drop a node, unless it is a configured peer. Other nodes can contact us again."""
+        """Forget a node, unless it is a configured peer. A forgotten node can contact us again."""
         if node not in self.peers:
             self.unwatch(node)
             del self.known[node]

@@ -1,10 +1,10 @@
 """LamportMutex: Lamport, "Time, Clocks, and the Ordering of Events", CACM 1978.
 
-Needs reliable, ordered links between all members, and members that do not crash: a silent member
-blocks all others. An entry costs exactly 3(N-1) messages: a request, a reply and a release for each
-other member. Members get the lock in the order of their requests.
+Needs reliable, ordered links between all members, and members that do not crash, because a silent
+member blocks all others. An entry costs exactly 3(N-1) messages: a request, a reply and a release
+for each other member. Members get the lock in the order of their requests.
 
-Serves Acquire, Release; gives Acquired. Tokens count the entries, so they grow (see Fence).
+Serves Acquire and Release. Emits Acquired. Tokens count the entries, so they grow (see Fence).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Given(Value, tag="Given"):
 
 
 class RequestQueue:
-    """The request queue of one lock; its first member holds the lock, or gets it next."""
+    """The request queue of one lock. Its first member holds the lock, or gets it next."""
 
     def __init__(self) -> None:
         self.requests: dict[NodeId, Stamp] = {}
@@ -56,7 +56,7 @@ class LamportMutex(Protocol):
         super().__init__(me, rng)
         self.others = tuple(node for node in members if node != me)
         self.clock = LamportClock(me)
-        self.heard = {node: Stamp(0, node) for node in self.others}  # the last stamp of each
+        self.heard = {node: Stamp(0, node) for node in self.others}  # the last stamp of each node
         self.queues: dict[str, RequestQueue] = {}
         self.dropped = 0  # messages from nodes that are not members
 
@@ -107,7 +107,7 @@ class LamportMutex(Protocol):
             queue.entries += 1
 
     def _enter_if_first(self, lock: str) -> None:
-        """Take the lock if our request is the first, and no earlier request can arrive."""
+        """Take the lock if our request is first and no earlier request can still arrive."""
         queue = self.queues[lock]
         mine = queue.requests.get(self.me)
         if mine is None or queue.held:

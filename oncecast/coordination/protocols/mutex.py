@@ -1,18 +1,19 @@
 """LeaseMutex: a lock with leases and fencing tokens, which survives a crash of its holder.
 
 The tokens of a lock are 1, 2, 3, ... For each token, the Synod settles on one holder. A process may
-ask for the next token when the last one was released or its lease has expired. The holder may ask
-at any time, which renews its lease.
+ask for the next token when the last token was released or its lease has expired. The holder may ask
+at any time to renew its lease.
 
-The settled value names the holder and the longest time that its lease can last, in true seconds.
-The lease starts for the holder when it asks. For every other process it starts when that process
+The settled value contains the holder and the longest time that its lease can last, in true seconds.
+For the holder, the lease starts when it asks. For every other process, it starts when that process
 learns the token, which is later. So the lease ends for the holder first, as long as each clock
 stays within the `drift` of its process. Processes may use different leases.
 
-Needs Decide and Settled, ViewChanged. Serves Acquire, Release; gives Acquired, Renewed, Lapsed.
+Needs Decide and Settled, ViewChanged. Serves Acquire and Release. Emits Acquired, Renewed and
+Lapsed.
 
-A lock without a token is only a hint: a holder that was paused for longer than its lease notices
-too late. Tokens do not depend on clocks. Pass them to the protected resource (see Fence).
+A lock without a token is only a hint: a holder that is paused for longer than its lease notices
+this too late. Tokens do not depend on clocks. Pass them to the protected resource (see Fence).
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ class Freed(Value, tag="Freed"):
 
 
 class Query(Value, tag="Query"):
-    """A question whether this token was released, perhaps before the sender joined."""
+    """Ask whether this token was released, perhaps before the sender joined."""
 
     lock: str
     token: int
 
 
 class Vacant(Value):
-    """Timer: another process's lease has expired."""
+    """Timer: the lease of another process has expired."""
 
     lock: str
 
@@ -64,7 +65,7 @@ class Renewal(Value):
 
 
 class Ending(Value):
-    """Timer: our lease has expired."""
+    """Timer: the lease of this node has expired."""
 
     lock: str
 
@@ -87,15 +88,15 @@ class Lock:
 
     def __init__(self) -> None:
         self.token = 0  # the last token that this node knows
-        self.vacant_at = 0.0  # when its lease ends
+        self.vacant_at = 0.0  # when the lease of that token ends
         self.freed = 0  # the last token known to be released
         self.queried = 0  # the last token that a Query was sent about
-        self.wanted = False  # this node waits for the lock, or holds it
+        self.wanted = False  # whether this node waits for the lock or holds it
         self.asked = 0  # the token that this node has asked for
         self.asked_at = 0.0
         self.held = 0  # the token that this node holds
-        self.until = 0.0  # when our lease ends
-        self.stopped_at = 0.0  # when work under our last token has stopped
+        self.until = 0.0  # when the lease of this node ends
+        self.stopped_at = 0.0  # when work under the last token of this node has stopped
 
 
 class LeaseMutex(Protocol):
@@ -116,7 +117,7 @@ class LeaseMutex(Protocol):
     ) -> None:
         super().__init__(me, rng)
         self.lease, self.grace, self.drift = lease, grace, drift
-        self.longest = (lease + grace) / (1 - drift)  # true seconds, if our clock is slow
+        self.longest = (lease + grace) / (1 - drift)  # in true seconds, if the local clock is slow
         # A restarted process has a new identity, and does not hold its earlier locks.
         self.identity = f"{me}~{rng.getrandbits(48):012x} {self.longest!r}"
         self.locks: dict[str, Lock] = {}
@@ -206,7 +207,7 @@ class LeaseMutex(Protocol):
         self.ask(Decide(SERIES + name, lock.asked, self.identity))
 
     def _settled(self, name: str, lock: Lock, token: int, holder: str) -> None:
-        # A new holder needs time to renew. With less than half of its lease left, it asks again.
+        # A new holder needs time to renew. If less than half of its lease is left, it asks again.
         enough = self.lease if lock.held else self.lease / 2
         in_time = token == lock.asked and self.now < lock.asked_at + enough
         if token >= lock.asked:
@@ -224,7 +225,7 @@ class LeaseMutex(Protocol):
         self._ask_if_vacant(name, lock)
 
     def _lease_of(self, holder: str) -> float:
-        """Return how long the holder's lease can last by our clock."""
+        """Return the longest time that the lease of the holder can last by the local clock."""
         return stated_lease(holder, self.longest) * (1 + self.drift)
 
     def _hold(self, name: str, lock: Lock) -> None:
@@ -240,7 +241,7 @@ class LeaseMutex(Protocol):
         self.cancel(Renewal(name))
 
     def _lapse(self, name: str, lock: Lock) -> None:
-        """Give up the lock. The application must acquire it again, as its work was interrupted."""
+        """Give up the lock, because its lease is lost. The application must acquire it again."""
         token, lock.wanted = lock.held, False
         self._let_go(name, lock)
         self.emit(Lapsed(name, token))
@@ -256,9 +257,9 @@ class LeaseMutex(Protocol):
 
 
 def stated_lease(holder: str, default: float) -> float:
-    """Return the longest time, in true seconds, that the settled value states for a lease.
+    """Return the longest time of a lease, in true seconds, from the settled value.
 
-    Values of earlier versions contain only the holder, because all leases had to be the same.
+    Return `default` for a value of an earlier version, which contains only the holder.
     """
     try:
         seconds = float(holder.rpartition(" ")[2])

@@ -1,6 +1,6 @@
-"""Neighborhood: makes every other member of the group a neighbor in the broadcast overlay.
+"""Neighborhood: make every other member of the group a neighbor in the broadcast overlay.
 
-Needs ViewChanged. Gives NeighborUp and NeighborDown, in turn for each peer.
+Needs ViewChanged. Emits NeighborUp and NeighborDown alternately for each peer.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """PaxosQueue: a distributed queue in which a majority decides which process takes an element.
 
-The second implementation of Tucci-Piergiovanni and Corsaro, "Classical Distributed Algorithms with
-DDS". Elements arrive by reliable broadcast (Recovery), so each member has a copy of the queue. The
-Synod settles the taker of each element. A requester petitions the leader for an element of its
-copy, a majority accepts, and the leader announces the taker. A requester that loses tries another.
+This is the second implementation of Tucci-Piergiovanni and Corsaro, "Classical Distributed
+Algorithms with DDS". Elements arrive by reliable broadcast (Recovery), so each member has a copy of
+the queue. The Synod settles which process takes an element (the taker). A requester petitions the
+leader for an element of its copy, a majority accepts, and the leader announces the taker. A
+requester that loses tries another element.
 
 Needs Publish, Discard and Delivered, Decide and Settled. Serves Enqueue, Deposit, Dequeue and
-Withdraw; gives Dequeued and Deposited.
+Withdraw. Emits Dequeued and Deposited.
 
-It works while a majority of the acceptors is running. Requesters and the leader may crash at any
-time, and wrong suspicions only cost time. No element ever has two takers. An element whose taker
-crashes is lost.
+The queue works while a majority of the acceptors is running. Requesters and the leader may crash at
+any time, and wrong suspicions only cost time. An element never has two takers. An element whose
+taker crashes is lost.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ from oncecast.overlay.events import Delivered, Discard, Disregard, Lost, Message
 from oncecast.overlay.recovery import Recovery
 
 SERIES = "queue/"  # other protocols use other series of the Synod
-# Requesters pick one of the oldest elements. If all picked the oldest one, all but one would lose.
-# If they picked any, settled numbers would have many gaps, which members send to each other.
+# Requesters pick one of this many oldest elements. If all picked the oldest, all but one would
+# lose. If they picked any element, the settled numbers would have many gaps, and members have to
+# send gaps to each other.
 WINDOW = 64
-ENTRUSTED_MAX = 10_000  # deposits kept, so that none is added twice
+ENTRUSTED_MAX = 10_000  # deposits remembered, so that none of them is added twice
 
 
 class Item(Value):
@@ -55,7 +57,7 @@ class Item(Value):
 
 
 class Entrusted(Value, tag="Entrusted"):
-    """A request to the leader to add an element. `depositor` is the sender's incarnation."""
+    """A request to the leader to add an element. `depositor` is the incarnation of the sender."""
 
     depositor: str
     ticket: int
@@ -67,7 +69,7 @@ class Kept(Value, tag="Kept"):
     """The answer to Entrusted: the element is on the leader's disk."""
 
     ticket: int
-    depositor: str = ""  # earlier versions leave it out
+    depositor: str = ""  # empty in messages of earlier versions
 
 
 class DepositNoted(Value, tag="DepositNoted"):
@@ -94,16 +96,16 @@ class Copy:
 
     def __init__(self) -> None:
         self.elements: dict[MessageId, bytes] = {}
-        self.asked: dict[MessageId, None] = {}  # elements that we have petitioned for
-        self.untried: deque[MessageId] = deque()  # the rest; some may have been taken
-        self.next: list[MessageId] = []  # the oldest of the rest
+        self.asked: dict[MessageId, None] = {}  # elements that this node has petitioned for
+        self.untried: deque[MessageId] = deque()  # other elements; some may have been taken
+        self.next: list[MessageId] = []  # the oldest of the other elements
 
     def add(self, id: MessageId, data: bytes) -> None:
         self.elements[id] = data
         self.untried.append(id)
 
     def pick(self, rng: Random) -> MessageId | None:
-        """Return a random element of the oldest ones, or None if there is none to ask for."""
+        """Return one of the oldest elements at random, or None if no element is left."""
         window, untried = self.next, self.untried
         while window or untried:
             while untried and len(window) < WINDOW:
@@ -236,12 +238,12 @@ class PaxosQueue(Protocol):
             case CaughtUp():
                 self._drop_settled()
             case Lost():
-                pass  # it was taken, or this node was offline for too long
+                pass  # the element was taken, or this node was offline for too long
             case _:
                 assert_never(event)
 
     def _save_if_due(self) -> None:
-        """Take a snapshot, so that the log shared with the layers below can be trimmed."""
+        """Take a snapshot if one is due, so that the log can be trimmed. Other layers share it."""
         if self.after >= self.saved_at + self.snapshot_every:
             self.saved_at = self.after
             self.snapshot(DepositsNoted(tuple(self.entrusted)))
@@ -270,7 +272,7 @@ class PaxosQueue(Protocol):
         return self.copies.setdefault(queue, Copy())
 
     def _petition(self, queue: str) -> None:
-        """Petition for one element for each ticket; answer None to tickets that do not wait."""
+        """Petition for one element per ticket. Answer None to tickets that do not wait."""
         copy = self._copy(queue)
         while len(copy.asked) < self.waiting.count(queue):
             id = copy.pick(self.rng)
@@ -294,7 +296,7 @@ class PaxosQueue(Protocol):
         self._petition(queue)
 
     def _drop_settled(self) -> None:
-        """Drop settled elements, except those we have petitioned for: they may be ours."""
+        """Drop settled elements, except those that this node has petitioned for and may own."""
         for copy in self.copies.values():
             for id in [id for id in copy.elements if id not in copy.asked]:
                 if self.takers.is_settled(SERIES + id.origin, id.number):
@@ -309,4 +311,4 @@ class PaxosQueue(Protocol):
         if self.waiting.count(queue):
             self.emit(Dequeued(queue, self.waiting.first(queue), data))
         else:
-            self._publish(queue, data)  # the request was withdrawn: add the element again
+            self._publish(queue, data)  # the request was withdrawn, so add the element again

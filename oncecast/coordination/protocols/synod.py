@@ -1,9 +1,10 @@
-"""Synod: all nodes agree on one value for each number of each series, mostly the first requested.
+"""Synod: all nodes agree on one value for each number of each series.
 
-Lamport, "The Part-Time Parliament", TOCS 1998, with one instance for each number. Names follow the
-paper where possible: requesters petition, a leader proposes, acceptors promise and vote.
+The value is usually the one that was requested first. This is Lamport, "The Part-Time Parliament",
+TOCS 1998, with one instance per number. Names follow the paper where possible: requesters petition,
+a leader proposes, acceptors promise and vote.
 
-Needs ViewChanged: the leader is the lowest acceptor in the view. Serves Decide; gives CaughtUp, and
+Needs ViewChanged: the leader is the lowest acceptor in the view. Serves Decide. Emits CaughtUp, and
 Settled once for each number that this node learns. A majority of the acceptors must be running.
 
     requester → leader      Petition, repeated until the number is settled
@@ -11,8 +12,8 @@ Settled once for each number that this node learns. A majority of the acceptors 
     acceptors → leader      Promised, Accepted, or Refused
     leader → all            Chosen; Minuted, in answer to Inquire
 
-Only the requester repeats messages: a lost message costs one `resend`. Safety does not depend on
-clocks or correct suspicions. With two leaders, the one with the higher ballot wins.
+Only the requester repeats messages, so a lost message costs one `resend` time. Safety does not
+depend on clocks or correct suspicions. Of two leaders, the one with the higher ballot wins.
 
 An acceptor sends promises and votes only when they are on disk. An acceptor without a disk must not
 restart under its old name.
@@ -59,13 +60,13 @@ class Leadership:
     def __init__(self, ballot: Ballot) -> None:
         self.ballot = ballot
         self.promises: dict[NodeId, None] = {}
-        self.votes: dict[Key, Vote] = {}  # reported by its promises
+        self.votes: dict[Key, Vote] = {}  # votes that the promises contain
         # Petitions that arrived before a majority had promised: value and requester.
         self.pending: dict[Key, tuple[str, NodeId]] = {}
         self.proposals: dict[Key, Proposal] = {}
 
     def note_promise(self, node: NodeId, votes: tuple[Vote, ...]) -> None:
-        """Count a promise. Of several votes for a number, keep the one with the highest ballot."""
+        """Count a promise. Keep the vote with the highest ballot for each number."""
         self.promises[node] = None
         for vote in votes:
             key = vote.series, vote.number
@@ -253,7 +254,7 @@ class Synod(Protocol):
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        """Drop the oldest value, but keep the last of each series, which requesters need."""
+        """Drop the oldest value. Keep the last value of each series, because requesters need it."""
         for _ in self.settled:
             key = next(iter(self.values))
             value = self.values.pop(key)
@@ -275,7 +276,7 @@ class Synod(Protocol):
     # -- acceptors --
 
     def _obey(self, sender: NodeId, message: Prepare | Accept) -> None:
-        """Answer a leader, unless a higher ballot was promised."""
+        """Answer a leader. Refuse if a higher ballot was promised."""
         if self.me not in self.acceptors:
             self.dropped += 1
             return
@@ -309,7 +310,10 @@ class Synod(Protocol):
             self.send(node, Chosen(series, each, self.values[series, each]))
 
     def _relevant(self, series: str, number: int) -> list[int]:
-        """Return this number and the last one of the series, as the requester may be far behind."""
+        """Return this number and the last number of the series, if their values are known.
+
+        The requester may be far behind the last number.
+        """
         both = dict.fromkeys((self.settled[series].top, number))
         return [each for each in both if (series, each) in self.values]
 
@@ -331,7 +335,7 @@ class Synod(Protocol):
     def _start_leadership(self) -> None:
         self.highest = above(max(self.highest, self.promised), self.me)
         self.leadership = Leadership(self.highest)
-        # It is on disk before it is sent, so that no later incarnation uses this ballot.
+        # The ballot is on disk before it is sent, so that no later incarnation uses it again.
         self._promise(self.highest)
 
     def _prepare(self) -> None:
@@ -343,7 +347,7 @@ class Synod(Protocol):
         leadership = self.leadership
         proposal = leadership.proposals.get(key)
         if proposal is None:
-            # A value that may be settled already must not be replaced.
+            # A value that may already be settled must not be replaced.
             bound = leadership.votes.get(key)
             proposal = leadership.proposals[key] = Proposal(bound.value if bound else value)
         elif asker not in proposal.askers:

@@ -7,7 +7,7 @@ from oncecast.kernel.protocol import Value
 from oncecast.overlay.memory import Numbers, Range
 from oncecast.replication.ballot import Ballot
 
-NUMBER_MAX = 2**62  # higher numbers still fit into 64 bits
+NUMBER_MAX = 2**62  # leaves space for higher numbers in 64 bits
 
 
 class Petition(Value, tag="Petition"):
@@ -19,13 +19,13 @@ class Petition(Value, tag="Petition"):
 
 
 class Prepare(Value, tag="Prepare"):
-    """A leader starts this ballot, and asks what may have been settled under lower ones."""
+    """A leader starts this ballot, and asks for values that lower ballots may have settled."""
 
     ballot: Ballot
 
 
 class Vote(Value, tag="Vote"):
-    """A record, and part of a promise: this value was accepted under this ballot."""
+    """This value was accepted under this ballot. It is a record, and part of a promise."""
 
     series: str
     number: int
@@ -73,17 +73,17 @@ class Chosen(Value, tag="Chosen"):
 
 
 class Inquire(Value, tag="Inquire"):
-    """A question about which numbers are settled, from a node that may have missed some."""
+    """Ask which numbers are settled, because the sender may have missed some."""
 
 
 class Minuted(Value, tag="Minuted"):
-    """The answer to Inquire: the settled numbers. A petition returns a value."""
+    """The answer to Inquire: the settled numbers. A petition returns their values."""
 
     settled: tuple[Column, ...]
 
 
 class Behind(Value):
-    """Timer: time to inquire."""
+    """Timer: send Inquire to the leader."""
 
 
 class Unanswered(Value):
@@ -94,7 +94,7 @@ class Unanswered(Value):
 
 
 class Promise(Value, tag="Promise"):
-    """Record: lower ballots are refused."""
+    """Record: the acceptor refuses ballots lower than this one."""
 
     ballot: Ballot
 

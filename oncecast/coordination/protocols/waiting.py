@@ -1,11 +1,11 @@
-"""The requests for an element, in order of arrival."""
+"""The local requests for queue elements, in order of arrival."""
 
 from __future__ import annotations
 
 
 class Waiting:
     def __init__(self) -> None:
-        self._tickets: dict[str, dict[int, bool]] = {}  # by queue; True if it waits
+        self._tickets: dict[str, dict[int, bool]] = {}  # by queue; True if the ticket waits
 
     def add(self, queue: str, ticket: int, patient: bool) -> None:
         self._tickets.setdefault(queue, {})[ticket] = patient

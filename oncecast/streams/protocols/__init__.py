@@ -1,1 +1,1 @@
-"""Pure protocols and caches of streams."""
+"""The protocols and caches of streams, as pure state machines."""

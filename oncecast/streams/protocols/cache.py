@@ -1,8 +1,8 @@
-"""The cache of a stream's reader or writer: values in order of arrival.
+"""The cache of a stream's reader or writer, with values in order of arrival.
 
-A reader reads values, which stay, or takes them. With keep-all, a full cache accepts no more
-values, so the writer waits or gets an error. With keep-last, a new value replaces the oldest value
-of its key.
+The application reads values, which stay in the cache, or takes them. With keep-all, a full cache
+accepts no more values, so the writer waits or gets an error. With keep-last, a new value replaces
+the oldest value of its key.
 
 Each value has a slot. Slots grow by one with every value. In the cache of a keep-last writer, the
 slot is the number of the value. Values that share a key are processed together.
@@ -31,7 +31,7 @@ class Cache:
     def __init__(self, qos: QoS) -> None:
         self.qos = qos
         self.samples: dict[int, Sample] = {}  # by slot, in order
-        self._slots: dict[bytes, deque[int]] = {}  # for each key, in order
+        self._slots: dict[bytes, deque[int]] = {}  # the slots of each key, in order
         self._next = self._first = 1  # used slots are between _first and _next
         self._until: dict[int, float] = {}  # when values with a lifespan expire
         self._seen: dict[int, None] = {}  # slots that were read
@@ -54,7 +54,7 @@ class Cache:
 
     @property
     def first(self) -> int:
-        """Return the lowest used slot, or the next one if the cache is empty."""
+        """Return the lowest used slot, or the next slot if the cache is empty."""
         while self._first < self._next and self._first not in self.samples:
             self._first += 1
         return self._first
@@ -62,7 +62,7 @@ class Cache:
     # -- in --
 
     def fits(self, keys: Sequence[bytes], count: int = 1) -> bool:
-        """Return whether `count` values fit. `keys` has one key for all of them, or one each."""
+        """Return whether `count` values fit. `keys` has one key for all values, or one for each."""
         slots, qos = self._slots, self.qos
         if len(slots) + len(keys) > qos.keys_max:
             new = [key for key in dict.fromkeys(keys) if key not in slots]
@@ -75,7 +75,7 @@ class Cache:
         )
 
     def _growth(self, keys: Sequence[bytes], count: int) -> int:
-        """Return by how much the cache grows if each key keeps no more than its history."""
+        """Return how many more values the cache would have if each key keeps only its history."""
         coming = {keys[0]: count} if len(keys) == 1 else Counter(keys)
         have = {key: len(self._slots.get(key, ())) for key in coming}
         return sum(
@@ -83,7 +83,7 @@ class Cache:
         )
 
     def add(self, samples: Sequence[Sample], until: float = inf, *, one_key: bool = False) -> int:
-        """Add samples while they fit, and return how many were added."""
+        """Add samples while they fit. Return how many were added."""
         if one_key and self.fits((samples[0].key,), len(samples)):
             self._add(samples, until)
             return len(samples)
@@ -109,7 +109,7 @@ class Cache:
             self._until.update(dict.fromkeys(new, until))
 
     def between(self, first: int, last: int) -> Iterator[Sample]:
-        """Return the samples in these slots."""
+        """Return the samples in the slots from `first` to `last`."""
         samples = self.samples
         if last - first < len(samples):
             return (samples[slot] for slot in range(first, last + 1) if slot in samples)
@@ -159,7 +159,7 @@ class Cache:
         sample = self.samples.pop(slot)
         self._first = slot + 1
         slots = self._slots[sample.key]
-        slots.popleft()  # the first of all is the first of its key
+        slots.popleft()  # the oldest sample is also the oldest of its key
         if not slots:
             del self._slots[sample.key]
         if self._until or self._seen:

@@ -5,8 +5,8 @@ Arrived, Written, NotWritten, Stable, Matched, Mismatched, Unmatched, DeadlineMi
 LimitReached, SamplesLost, SamplesRejected ↑
 Endpoints, Data, Beat, Acks, Known ↔
 
-Data carries values as columns. The columns of numbers and keys have an entry for each value, or a
-single one: the first of consecutive numbers, or the key of all values.
+Data carries values as columns. The columns of numbers and keys have one entry per value, or a
+single entry: the first of consecutive numbers, or the key that all values share.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.streams.protocols.cache import Sample
 from oncecast.streams.protocols.policies import QoS
 
-STREAMS_MAX = 1000  # writers of a node, and readers
-NUMBER_MAX = 1 << 62  # higher numbers still fit into 64 bits
+STREAMS_MAX = 1000  # maximum writers of a node, and maximum readers
+NUMBER_MAX = 1 << 62  # leaves space for higher numbers in 64 bits
 NOT_READING = -1
 
 # -- requests --
@@ -37,10 +37,10 @@ class OpenReader(Value):
 
 
 class Write(Value):
-    """Write values; answered by Written when all of them fit the cache, or by NotWritten."""
+    """Write values. Written answers it when all of them fit into the cache, or NotWritten."""
 
     stream: str
-    ticket: int  # 0: no answer
+    ticket: int  # 0 if no answer is wanted
     keys: tuple[bytes, ...]
     values: tuple[bytes, ...]
 
@@ -86,7 +86,7 @@ class Written(Value):
 
 
 class NotWritten(Value):
-    """The values were not written, for this reason, usually because readers lag behind."""
+    """The values were not written. Usually the reason is that readers are too slow."""
 
     stream: str
     ticket: int
@@ -101,7 +101,7 @@ class Stable(Value):
 
 
 class Matched(Value):
-    """The writer or reader of this node is matched with that of `peer`."""
+    """The local writer or reader is matched with a reader or writer of `peer`."""
 
     stream: str
     side: Side
@@ -132,7 +132,7 @@ class DeadlineMissed(Value):
 
 
 class Liveliness(Value):
-    """A matched writer was silent for longer than requested, or is alive again."""
+    """A matched writer was silent for longer than the requested time, or is alive again."""
 
     stream: str
     writer: NodeId
@@ -140,7 +140,7 @@ class Liveliness(Value):
 
 
 class LimitReached(Value):
-    """The cache of this side is full: the writer waits, or the reader blocks its writers."""
+    """The local cache is full. A writer now waits, and a reader accepts no more values."""
 
     stream: str
     side: Side
@@ -167,7 +167,7 @@ class SamplesRejected(Value):
 
 class Endpoint(Value, tag=False):
     stream: str
-    incarnation: int  # random, differs for each writer and reader
+    incarnation: int  # random id that differs for each writer and reader
     qos: QoS
 
 
@@ -176,11 +176,11 @@ class Endpoints(Value, tag="Endpoints"):
 
     writers: tuple[Endpoint, ...]
     readers: tuple[Endpoint, ...]
-    answer: bool = False  # the receiver should answer with its own
+    answer: bool = False  # whether the receiver should answer with its own Endpoints
 
 
 class Data(Value, tag="Data"):
-    """The values with numbers from `since` to `last`, without those that were replaced."""
+    """The values with numbers from `since` to `last`, without values that were dropped."""
 
     stream: str
     writer: NodeId
@@ -226,7 +226,7 @@ class Beat(Value, tag="Beat"):
     incarnation: int
     start: int
     last: int
-    stable: int  # all readers have earlier values
+    stable: int  # all reliable readers have all values before this number
 
     @property
     def possible(self) -> bool:
@@ -235,7 +235,7 @@ class Beat(Value, tag="Beat"):
 
 
 class Acks(Value, tag="Acks"):
-    """The reader has all values before `next`, and asks for those from `next` to `until`."""
+    """The reader has all values before `next`, and requests those from `next` to `until`."""
 
     stream: str
     incarnation: int
@@ -249,8 +249,8 @@ class Known(Value, tag="Known"):
     stream: str
     writer: NodeId
     incarnation: int
-    next: int  # 0: none; NOT_READING: the sender does not read this writer
-    answer: bool  # the receiver should answer with its own
+    next: int  # 0 if it has none; NOT_READING if the sender does not read this writer
+    answer: bool  # whether the receiver should answer with its own Known
 
 
 StreamMessage = Endpoints | Data | Beat | Acks | Known

@@ -1,14 +1,15 @@
 """Quality of service (QoS) of a stream: a writer offers qualities, and a reader requests them.
 
 A writer and a reader are matched if the writer offers at least the requested level of every
-quality. If not, both get an event that names the qualities. Nothing is downgraded silently (DDS-1).
+quality. If not, both sides get an event that lists the qualities. No quality is downgraded silently
+(DDS-1).
 
     reliability   best effort < reliable < agreed; the offer must be at least the request
     durability    volatile < transient local < persistent, in the same way
     deadline      the offered time must be at most the requested time
     liveliness    the offered time must be at most the requested time
 
-History, lifespan and limits apply to each side alone.
+History, lifespan and limits apply to each side separately.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from typing import Self
 from oncecast.errors import BadQoS
 from oncecast.kernel.protocol import Value
 
-KEEP_ALL = -1  # not 0, which is most likely a mistake
+KEEP_ALL = -1  # not 0, because a history of 0 is most likely a mistake
 DEPTH_MAX = 1 << 20
 
 
 class Reliability(IntEnum):
-    """Which written values a reader gets.
+    """The values that a reader receives.
 
     best effort   only values newer than the last one; some can be lost
     reliable      with keep-last, eventually the last value; with keep-all, all values in order
-    agreed        reliable, and if one reader has a value all get it, even if the writer crashes
+    agreed        reliable; if one reader has a value, all get it, even if the writer crashes
     """
 
     BEST_EFFORT = 0
@@ -38,7 +39,7 @@ class Reliability(IntEnum):
 
 
 class Durability(IntEnum):
-    """Which earlier values a late reader gets.
+    """The earlier values that a late reader receives.
 
     volatile          none
     transient local   those in the caches of running writers
@@ -56,19 +57,19 @@ class QoS(Value, tag="QoS"):
     reliability: Reliability = Reliability.BEST_EFFORT
     history: int = 1  # values to keep for each key, or KEEP_ALL
     durability: Durability = Durability.VOLATILE
-    deadline: float = inf  # longest time between two values of a key
-    lifespan: float = inf  # how long a value stays in a cache
+    deadline: float = inf  # maximum time between two values of a key
+    lifespan: float = inf  # maximum time that a value stays in a cache
     liveliness: float = inf  # maximum silence of a writer
-    samples_max: int = 100_000  # values in a cache
+    samples_max: int = 100_000  # maximum values in a cache
     keys_max: int = 10_000
-    blocking_max: float = 1.0  # maximum wait of a write for cache space
+    blocking_max: float = 1.0  # maximum time that a write waits for cache space
 
     @property
     def keeps_all(self) -> bool:
         return self.history == KEEP_ALL
 
     def checked(self) -> Self:
-        """Return this QoS; raise BadQoS if it is invalid."""
+        """Return this QoS. Raise BadQoS if it is invalid."""
         for name in ("deadline", "lifespan", "liveliness"):
             value = getattr(self, name)
             if isnan(value) or value <= 0:

@@ -1,4 +1,4 @@
-"""The reader of a stream: orders values, asks for missing ones, and caches them."""
+"""The reader of a stream. It puts values in order, requests missing values, and caches them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from oncecast.streams.protocols.writing import DATA_MAX, WINDOW, WINDOW_BYTES, c
 if TYPE_CHECKING:
     from oncecast.streams.protocols.streams import Streams
 
-AHEAD_MAX = 2 * WINDOW  # messages that arrived out of order
+AHEAD_MAX = 2 * WINDOW  # maximum messages kept that arrived out of order
 ACK_EVERY = WINDOW // 32
 ACK_EVERY_BYTES = WINDOW_BYTES // 32
-PAST_MAX = 1000  # unmatched writers that may return
+PAST_MAX = 1000  # unmatched writers that are remembered, because they may return
 
 
 class Source:
@@ -41,15 +41,15 @@ class Source:
 
     def __init__(self, endpoint: Endpoint, now: float) -> None:
         self.endpoint = endpoint
-        self.next = 0  # all earlier values arrived or never will; 0 if unknown
+        self.next = 0  # the next expected number, or 0 if unknown
         self.heard, self.alive = now, True
         self.acked, self.unacked_bytes = 0, 0
         self.asked = (0, 0)  # the last range requested again
-        self._ahead: dict[int, Data] = {}  # arrived out of order, by first number
-        self._order: list[int] = []  # these numbers, as a heap
-        self.stable = 0  # all readers have earlier values
-        self.kept: dict[int, Sample] = {}  # perhaps not stable, for agreed streams
-        self.others: dict[NodeId, int] = {}  # progress of other readers, if suspected
+        self._ahead: dict[int, Data] = {}  # messages out of order, by first number
+        self._order: list[int] = []  # the keys of `_ahead`, as a heap
+        self.stable = 0  # all reliable readers have all values before this number
+        self.kept: dict[int, Sample] = {}  # values of agreed streams that may not be stable
+        self.others: dict[NodeId, int] = {}  # progress of other readers, if it is suspected
 
     @property
     def incarnation(self) -> int:
@@ -57,7 +57,7 @@ class Source:
 
     @property
     def gap_end(self) -> int:
-        """Return the last number of the first gap, or 0 for none."""
+        """Return the last number of the first gap, or 0 without a gap."""
         return self._order[0] - 1 if self._order and self._order[0] > self.next else 0
 
     def set_aside(self, data: Data) -> None:
@@ -70,7 +70,7 @@ class Source:
 
     @property
     def in_order(self) -> bool:
-        """Return whether no message arrived out of order."""
+        """Return whether no message is kept that arrived out of order."""
         return not self._order
 
     def pop_next(self) -> Data | None:
@@ -86,17 +86,17 @@ class Reader:
         self._streams, self.endpoint, self.qos = streams, endpoint, endpoint.qos
         self.reliable = self.qos.reliability > Reliability.BEST_EFFORT
         self.agreed = self.qos.reliability == Reliability.AGREED
-        # A persistent reader gets its values from a topic, not from writers.
+        # A persistent reader receives its values from a topic, not from writers.
         self.from_topic = self.qos.durability == Durability.PERSISTENT
         self.cache = Cache(endpoint.qos)
         self.sources: dict[NodeId, Source] = {}
-        self._past: dict[NodeId, Source] = {}  # no longer matched: closed, gone, or suspected
+        self._past: dict[NodeId, Source] = {}  # unmatched writers: closed, gone or suspected
         self._arrived_at: dict[bytes, float] = {}  # by key
         self._fed: list[Sample] = []  # samples of the topic that are not cached yet
         self.blocked = False  # the cache is full
 
     def match(self, writer: NodeId, endpoint: Endpoint) -> None:
-        """Match a writer; one that was suspected wrongly continues where it was."""
+        """Match a writer. A writer that was suspected wrongly continues where it was."""
         past = self._past.pop(writer, None)
         if past is None or past.incarnation != endpoint.incarnation:
             past = Source(endpoint, self._streams.now)
@@ -123,7 +123,7 @@ class Reader:
         if sender == data.writer:
             self._mark_alive(data.writer, source)
         elif not source.next:
-            source.next = data.since  # its writer is gone and cannot send more
+            source.next = data.since  # the writer is gone, so earlier values cannot arrive
         if self.reliable:
             if source.next:
                 source.unacked_bytes += sum(map(len, data.values))
@@ -137,7 +137,7 @@ class Reader:
         self._ack_if_due(data.writer, source)
 
     def _newest(self, writer: NodeId, source: Source, data: Data) -> None:
-        """Accept only values newer than the last one."""
+        """Accept values that are newer than the last one, and report values that were missed."""
         if data.last < source.next:
             return
         self._report_lost(writer, data.since - source.next if source.next else 0)
@@ -148,12 +148,12 @@ class Reader:
             self._streams.emit(SamplesRejected(self.endpoint.stream, writer, left))
 
     def _proceed(self, writer: NodeId, source: Source) -> None:
-        """Cache the next values, in order."""
+        """Cache the next values in order, while there is space."""
         while source.next and not self.blocked and (data := source.pop_next()):
             self._accept(writer, source, data)
 
     def _accept(self, writer: NodeId, source: Source, data: Data) -> None:
-        """Cache the next message; block if the cache is full."""
+        """Cache the values of the next message. Block the reader if the cache is full."""
         before = source.next
         kept, left = self._keep(source, data)
         if left:
@@ -167,7 +167,7 @@ class Reader:
             self._report_lost(writer, source.next - before - kept)
 
     def _keep(self, source: Source, data: Data) -> tuple[int, int]:
-        """Cache the new values; return how many were cached, and how many did not fit."""
+        """Cache the new values. Return how many were cached, and how many did not fit."""
         old = bisect_left(data.every_number, source.next) if data.since < source.next else 0
         samples = data.samples(old)
         if not samples:
@@ -258,7 +258,7 @@ class Reader:
         return self.agreed and writer in self._past
 
     def send_known_to(self, writer: NodeId, others: list[NodeId]) -> None:
-        """Send our progress to readers that may have other values of a suspected writer."""
+        """Send our progress to readers that may have different values of a suspected writer."""
         source = self._past.get(writer)
         if source is None or not self.agreed or not source.next:
             return
@@ -272,7 +272,7 @@ class Reader:
         self._streams.send(other, Known(self.endpoint.stream, writer, incarnation, number, answer))
 
     def known(self, sender: NodeId, known: Known) -> None:
-        """Send the values that another reader lacks. It does the same for us."""
+        """Send the values that another reader lacks. That reader does the same for us."""
         source = self._source(known.writer, known.incarnation) if self.agreed else None
         if source is not None and 0 <= known.next < source.next:
             self._relay(sender, known, source)

@@ -1,6 +1,7 @@
-"""The cache of a keep-all writer: runs of values that it may have to send again.
+"""The cache of a keep-all writer, with runs of values that it may have to send again.
 
-A run is one message as it was first sent, so a single value costs nothing to keep or drop.
+A run is one message as it was first sent. The cache keeps and drops whole runs, so it does no work
+per value.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Runs:
 
     @property
     def first(self) -> int:
-        """Return the lowest kept number, or the next one if the cache is empty."""
+        """Return the lowest kept number, or the next number if the cache is empty."""
         return self._runs[0][1].since if self._runs else self._next
 
     def fits(self, keys: Sequence[bytes], count: int = 1) -> bool:
@@ -42,7 +43,7 @@ class Runs:
         return not new or len(self._keys) + len(new) <= self.qos.keys_max
 
     def add(self, data: Data, until: float = inf) -> None:
-        """Add a run that fits."""
+        """Add a run. The caller has checked that it fits."""
         self._runs.append((until, data))
         self._count += len(data.values)
         for key in dict.fromkeys(data.keys):

@@ -1,15 +1,15 @@
-"""Streams: writers and readers of different nodes, matched by quality of service.
+"""Connect the writers and readers of different nodes, matched by quality of service.
 
 Needs NeighborUp and NeighborDown of all nodes that take part. Serves the requests in events.py.
 
-Every node announces its writers and readers to its neighbors. Compatible ones are matched;
-incompatible ones get an event on both sides (DDS-1). A writer sends each value once to each matched
-reader, within a window. It sends heartbeats with its progress, and reliable readers answer with the
-values that they lack. So without failures no value is sent twice. If a writer is suspected, the
-readers of an agreed stream exchange their values (DDS-3).
+Every node announces its writers and readers to its neighbors. A compatible writer and reader are
+matched. For an incompatible pair, both sides get an event (DDS-1). A writer sends each value once
+to each matched reader, within a window. It sends heartbeats with its progress, and reliable readers
+answer with the numbers that they lack. So without failures no value is sent twice. If a writer is
+suspected, the readers of an agreed stream exchange their values (DDS-3).
 
-Persistent readers get nothing from writers. The application of this protocol writes the values to a
-durable topic, and feeds the readers from it.
+Persistent readers receive nothing from writers. The layer above writes the values to a durable
+topic, and feeds the readers from that topic.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Streams(Protocol):
         self.peers: dict[NodeId, Endpoints] = {}
         self._unheard: dict[NodeId, None] = {}  # peers that have not sent Endpoints
         self._suspected: dict[NodeId, None] = {}  # writers of agreed streams
-        self._reported: dict[tuple[str, Side, NodeId], tuple[str, ...]] = {}  # (): matched
+        # The mismatched qualities that were reported last, or () if the pair is matched.
+        self._reported: dict[tuple[str, Side, NodeId], tuple[str, ...]] = {}
         self._timer_set = False
 
     # -- requests --
@@ -124,7 +125,7 @@ class Streams(Protocol):
             self.peers[event.peer] = Endpoints((), ())
             self._unheard[event.peer] = None
             self._suspected.pop(event.peer, None)
-            # Its earlier messages were ignored, so ask again.
+            # Earlier messages of this peer were ignored, so ask for its endpoints again.
             self.send(event.peer, self._endpoints(answer=True))
         else:
             self.peers.pop(event.peer, None)

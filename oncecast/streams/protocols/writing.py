@@ -1,4 +1,4 @@
-"""The writer of a stream: numbers values, sends them, and keeps those it may send again."""
+"""The writer of a stream. It numbers values, sends them, and keeps those it may have to resend."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from oncecast.streams.protocols.runs import Runs
 if TYPE_CHECKING:
     from oncecast.streams.protocols.streams import Streams
 
-BEATS = 3  # heartbeats within the offered liveliness
-WINDOW = 8192  # unacknowledged values in flight to one reader
+BEATS = 3  # heartbeats per liveliness time
+WINDOW = 8192  # maximum unacknowledged values in flight to one reader
 WINDOW_BYTES = 4 << 20
-DATA_MAX = 512  # values in one message that is sent again
-DATA_BYTES_MAX = 1 << 18  # their bytes, unless it is one value
-RESEND_MAX = 16  # messages that are sent again at a time
+DATA_MAX = 512  # maximum values in a message built from the cache
+DATA_BYTES_MAX = 1 << 18  # maximum bytes of these values, unless there is only one
+RESEND_MAX = 16  # maximum messages that are resent at a time
 SUSPECTED_MAX = 30.0  # seconds to keep values for a suspected reader, while the cache has space
-FROM_TOPIC = 1 << 62  # `sent` of a persistent reader, which gets values from its topic
+FROM_TOPIC = 1 << 62  # `sent` of a persistent reader, which receives values from its topic
 
 
 class MatchedReader:
-    """A matched reader, and the numbers that it was sent and has acknowledged."""
+    """A matched reader, with the numbers that were sent to it and that it has acknowledged."""
 
     __slots__ = ("_bytes", "_in_flight", "incarnation", "next", "reliable", "sent", "start")
 
     def __init__(self, endpoint: Endpoint, start: int) -> None:
         self.incarnation, self.start = endpoint.incarnation, start
-        self.next = self.sent = start  # first number not acknowledged, not sent
+        self.next = self.sent = start  # first number not acknowledged, and first not sent
         self.reliable = endpoint.qos.reliability > Reliability.BEST_EFFORT
         self._in_flight: deque[tuple[int, int]] = deque()  # last number and size
         self._bytes = 0
@@ -55,7 +55,7 @@ class MatchedReader:
 
     @property
     def has_window(self) -> bool:
-        """Return whether more may be sent to this reader."""
+        """Return whether the window of this reader has space for more values."""
         return self.sent - self.next < WINDOW and self._bytes < WINDOW_BYTES
 
     def note_sent(self, last: int, size: int) -> None:
@@ -78,19 +78,19 @@ class Writer:
     def __init__(self, streams: Streams, endpoint: Endpoint) -> None:
         self._streams, self.endpoint, self.qos = streams, endpoint, endpoint.qos
         self.readers: dict[NodeId, MatchedReader] = {}
-        # Each suspected reader is kept until its time.
+        # Suspected readers, each with the time until which its values are kept.
         self._suspected_readers: dict[NodeId, tuple[float, MatchedReader]] = {}
         self.next = 1
-        self.stable = 1  # all reliable readers have earlier values
-        self.safe = 1  # suspected readers have earlier values, too
+        self.stable = 1  # all reliable readers have all values before this number
+        self.safe = 1  # all reliable and suspected readers have all values before this number
         self.cache = Runs(self.qos) if self.qos.keeps_all else Cache(self.qos)
         self._waiting: deque[tuple[float, Write]] = deque()  # deadline and write
-        self._written: dict[bytes, float] = {}  # last write of each key
+        self._written: dict[bytes, float] = {}  # time of the last write of each key
         self._keeps_history = self.qos.durability > Durability.VOLATILE
-        # A writer that keeps values can run out of cache space.
+        # Only a writer that keeps values can run out of cache space.
         self.may_wait = self._keeps_history or self.qos.reliability > Reliability.BEST_EFFORT
         self._has_reliable_readers = False  # matched or suspected
-        self._beat_at = streams.now  # the last heartbeat to all
+        self._beat_at = streams.now  # time of the last heartbeat to all readers
 
     # -- writing --
 
@@ -109,7 +109,7 @@ class Writer:
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether a write waits for space; later writes wait behind it."""
+        """Return whether a write waits for space. Later writes then wait too."""
         return bool(self._waiting)
 
     def _fits(self, write: Write) -> bool:
@@ -149,7 +149,7 @@ class Writer:
     # -- readers --
 
     def match(self, reader: NodeId, endpoint: Endpoint) -> None:
-        """Match a reader. A late one gets the kept values, if it requests them."""
+        """Match a reader. A late reader gets the kept values if it requests durability."""
         _, suspected = self._suspected_readers.pop(reader, (0.0, None))
         if suspected is not None and suspected.incarnation == endpoint.incarnation:
             matched = suspected
@@ -182,7 +182,7 @@ class Writer:
         self.tick()
 
     def _catch_up(self, reader: NodeId, matched: MatchedReader) -> None:
-        """Send values that the window held back."""
+        """Send values that did not fit into the window before."""
         for data in self._messages(matched.sent, self.next - 1):
             if not matched.has_window:
                 return
@@ -190,7 +190,7 @@ class Writer:
             self._streams.send(reader, data)
 
     def _messages(self, since: int, last: int) -> Iterator[Data]:
-        """Yield messages with the kept values of these numbers; dropped ones are left out."""
+        """Yield messages that cover these numbers. Numbers of dropped values have no value."""
         if since > last:
             return
         kept = self.cache.messages if isinstance(self.cache, Runs) else self._newest
@@ -221,7 +221,7 @@ class Writer:
         return Data(*header, since, last, *columns(samples))
 
     def _update_stable(self) -> None:
-        """Update `stable` and `safe`, and drop values that no reader needs any more."""
+        """Update `stable` and `safe`, and drop values that no reader still needs."""
         acked = [each.next for each in self.readers.values() if each.reliable]
         self._has_reliable_readers = bool(acked or self._suspected_readers)
         before, self.stable = self.stable, min(acked, default=self.next)
@@ -241,7 +241,7 @@ class Writer:
     # -- time --
 
     def beat(self) -> None:
-        """Send heartbeats to readers that may lack values, and periodically to all."""
+        """Send heartbeats to readers that may lack values, and periodically to all readers."""
         due = self._streams.now >= self._beat_at + self.qos.liveliness / BEATS
         if due:
             self._beat_at = self._streams.now
@@ -301,7 +301,10 @@ class Writer:
 def columns(
     samples: list[Sample],
 ) -> tuple[tuple[int, ...], tuple[bytes, ...], tuple[bytes, ...]]:
-    """Return numbers, keys and values; consecutive numbers and equal keys are given once."""
+    """Return the numbers, keys and values of samples as columns.
+
+    Consecutive numbers become one entry, the first number. Equal keys become one entry.
+    """
     numbers = tuple(sample.number for sample in samples)
     keys = tuple(sample.key for sample in samples)
     if samples and numbers[-1] - numbers[0] == len(numbers) - 1:

@@ -107,6 +107,12 @@ def test_run_that_replays_the_last_number_takes_over() -> None:
     assert stage(steps, 6, "a", "one") == errors.TakenOver("query")
 
 
+def test_run_that_publishes_no_rows_takes_over() -> None:
+    steps = published()
+    assert publish(steps, 6, run="two") == Published((), already=False)
+    assert stage(steps, 7, "a", "one") == errors.TakenOver("query")
+
+
 def test_run_with_other_content_does_not_take_over() -> None:
     """A clone of a query ends, and the query continues."""
     steps = published()

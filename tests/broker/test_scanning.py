@@ -134,11 +134,14 @@ def test_follower_answers_only_a_scan_of_a_fixed_range_that_it_holds(
     assert answer(node, scan) == elsewhere
 
 
-def test_follower_redirects_a_scan_that_it_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("why", [Missing(1), Corrupt("0001.log", 17, 2, 2, "checksum")])
+def test_follower_redirects_a_scan_that_it_cannot_read(
+    monkeypatch: pytest.MonkeyPatch, why: Exception
+) -> None:
     node, topic_id = following(monkeypatch)
 
     def lost(slot: int) -> None:
-        raise Missing(slot)
+        raise why
 
     monkeypatch.setattr(node._service, "stored_batch", lost)
     scan = Scan(1, "topic", FromOffset(1), 3, ALL, topic_id, any_replica=True)

@@ -9,7 +9,17 @@ import pytest
 from oncecast.kernel.protocol import Append, Emit, NodeId, Send, Snapshot, Trim, Value
 from oncecast.kernel.stack import Output, Stack
 from oncecast.replication.events import Compact, Decided, Propose
-from oncecast.replication.messages import CONFIG, Entry, Learned, Promised, Silence, Stored
+from oncecast.replication.messages import (
+    CONFIG,
+    Entry,
+    Item,
+    Learned,
+    Promise,
+    Promised,
+    Silence,
+    Stored,
+)
+from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member, encode_config
 from oncecast.simulator.disk import SimulatedDisk
@@ -20,18 +30,20 @@ from tests.replication.replicas import (
     B,
     Recorded,
     ballot,
+    events,
     hear,
     promise,
     records,
     restored,
+    sync,
     vouch,
 )
 
 ME = NodeId("me")
 
 
-def alone() -> Paxos:
-    group = Paxos(ME, Random(0), options=OPTIONS)
+def alone(options: GroupOptions = OPTIONS) -> Paxos:
+    group = Paxos(ME, Random(0), options=options)
     group.attach(Recorded())
     group.start()
     group.drain()
@@ -60,6 +72,52 @@ def test_proposals_in_flight_are_decided_in_order_and_once() -> None:
         assert hear(group, ME, Stored(born + slot)) == [
             Emit(Decided(at, b"%d" % (at - 1), at - 1), after=0) for at in decided
         ]
+
+
+@pytest.mark.parametrize(
+    "options", [GroupOptions(window_slots=2), GroupOptions(window_bytes=3)], ids=["slots", "bytes"]
+)
+def test_window_limits_the_proposals_of_a_lone_leader(options: GroupOptions) -> None:
+    """SVC-10: a value beyond the slots that a replica accepts would never be stored."""
+    group = alone(options)
+    for token in range(3):
+        group.request(Propose(token, b"%02d" % token))
+    assert [each.slot for each in records(group.drain()) if isinstance(each, Entry)] == [1, 2]
+    effects = sync(group)
+    assert events(effects) == [Decided(1, b"00", 0), Decided(2, b"01", 1)]
+    assert [each.slot for each in records(effects) if isinstance(each, Entry)] == [3]
+
+
+def test_lone_leader_proposes_nothing_behind_a_membership_in_flight() -> None:
+    """REP-2: the new member votes on the later slots, and has to promise first."""
+    group = alone()
+    term = group.leader.term
+    assert term is not None
+    two = group.state.membership.config.added(Member(NodeId("other"), 1))
+    term.queue.append((-1, Item(CONFIG, encode_config(two))))
+    group.leader.proceed()
+    group.drain()
+    group.request(Propose(1, b"x"))
+    assert group.drain() == []
+    sync(group)
+    assert group.state.membership.config == two
+    group.request(Propose(2, b"y"))
+    assert not records(group.drain())
+    effects = hear(group, NodeId("other"), Promise(term.ballot, 1, 2, 1, (), ()))
+    assert [each.data for each in records(effects) if isinstance(each, Entry)] == [b"x", b"y"]
+
+
+def test_leader_with_a_new_member_that_has_not_promised_proposes_nothing() -> None:
+    """REP-2: nothing waits before the value."""
+    group = alone()
+    term = group.leader.term
+    assert term is not None
+    two = group.state.membership.config.added(Member(NodeId("other"), 1))
+    term.queue.append((-1, Item(CONFIG, encode_config(two))))
+    group.leader.proceed()
+    sync(group)
+    group.request(Propose(1, b"x"))
+    assert not records(group.drain())
 
 
 def test_stored_message_from_another_node_decides_nothing() -> None:

@@ -1,9 +1,9 @@
 """The acceptor promises, accepts and follows. It never loses a promise or a vote.
 
-Paxos Made Moderately Complex (van Renesse, Altinbuken, 2015), acceptor; with the leader's lease. A
-replica that has heard from a leader makes no promise to another candidate until the suspicion time
-has passed on its own clock. The rule also holds after a restart, when the replica no longer knows
-which leader it heard from.
+It is the acceptor of Paxos Made Moderately Complex (van Renesse, Altinbuken, 2015), extended by the
+leader's lease. A replica that has heard from a leader makes no promise to another candidate until
+the suspicion time has passed on its own clock. The rule also holds after a restart, when the
+replica no longer knows which leader it heard from.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Acceptor:
                 return
             votes.store_promise(ballot)
             self.leader.outrun(ballot)
-            # Give the candidate time: a second one would end a term that has just begun.
+            # Give the candidate time: a second candidate would end a term that has just begun.
             self.io.later(self.following.recess(), m.Silence())
         self.io.send(sender, votes.report(ballot, message.first, self.options.promise_bytes))
 
@@ -76,7 +76,7 @@ class Acceptor:
         self._follow(ballot)
         last = votes.accept(ballot, message.slot, message.items)
         if last >= message.slot:
-            # A newcomer votes for the leader only, where it counts once the node is a member.
+            # A newcomer votes for the leader only. Its vote counts once it is a member.
             others = membership.others() if membership.is_member else []
             if sender not in others:
                 others.append(sender)  # the leader may be a member that is not known here
@@ -96,7 +96,7 @@ class Acceptor:
             return
         self._follow(ballot)
         if ballot > votes.promised:
-            # Or a restart would forget which leader it has answered, and follow an earlier one.
+            # Without this record, a restarted replica could follow an earlier leader again.
             votes.store_promise(ballot)
         membership.adopted = membership.adopted or message.group
         self.learner.chosen_up_to(ballot, message.known)

@@ -1,4 +1,4 @@
-"""Ballots: totally ordered, and no two nodes ever use the same one."""
+"""Ballots are totally ordered, and no two nodes ever use the same ballot."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from oncecast.kernel.protocol import NodeId
 
 
 class Ballot(NamedTuple):
-    """The higher round wins; within a round, the greater node name."""
+    """The higher round wins. Within a round, the greater node name wins."""
 
     round: int
     node: NodeId
 
 
 BOTTOM = Ballot(0, NodeId(""))
-STEP = 1 << 32  # rounds; no group holds this many elections while a node is away
-ROUND_MAX = 1 << 62  # the wire and the log have integers of 64 bits
+STEP = 1 << 32  # rounds; no group holds this many elections while a node is offline
+ROUND_MAX = 1 << 62  # integers have 64 bits on the wire and in the log
 
 
 def above(ballot: Ballot, me: NodeId) -> Ballot:

@@ -1,7 +1,7 @@
-"""Catching up: chosen slots that are missing here, or cannot be read any more, are fetched.
+"""Catching up: fetches chosen slots that are missing or unreadable here.
 
-A slot that only this replica knew to be chosen, and cannot read, is recovered from votes: the other
-replicas report their votes, and the highest vote of a majority is the chosen value.
+If this replica cannot read a slot, and no other replica knows that it is chosen, votes decide.
+The other replicas report their votes, and the highest vote of a majority is the chosen value.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CatchUp:
     joining: Joining
 
     def on_behind(self) -> None:
-        """Ask a replica for missing slots, unless the last answer brought some."""
+        """Ask a replica for missing slots, unless slots have arrived since the timer was set."""
         if self.transfer.ask_again():
             return
         progress, fetching = self.progress, self.fetching
@@ -65,7 +65,7 @@ class CatchUp:
         if not self.transfer.take_entries(sender, message):
             self._take(sender, message)
         if behind and progress.known <= progress.applied and not self.membership.is_member:
-            self.joining.offer()  # offer now: under load it may lag again
+            self.joining.offer()  # offer now, because under load it may lag again
 
     def _take(self, sender: NodeId, message: Chosen) -> None:
         progress = self.progress
@@ -80,7 +80,7 @@ class CatchUp:
         before = progress.applied
         self.learner.advance()
         if before < progress.applied < progress.known:
-            self.fetching.want_from(sender)  # there is more
+            self.fetching.want_from(sender)  # the sender has more slots
 
     def _keep(self, slot: int, item: Item) -> None:
         self.leader.hear_chosen(slot, item)
@@ -102,17 +102,17 @@ class CatchUp:
                 raise Crippled(
                     f"replica {self.membership.me}: {self.votes.damage}, and no other replica can "
                     f"read slot {slot} either",
-                    "restore the log of one of them",
+                    "restore the log of one of the replicas",
                 )
 
-    # -- slots that were here, and cannot be read --
+    # -- slots that were stored here and cannot be read --
 
     def entry(self, slot: int) -> bytes:
         """Return the value of a decided slot. Raise Missing if it must be fetched first."""
         item = self.values.readable(slot)
         if item is None:
             if self.fetching.gone_everywhere(slot):
-                return self.values.item(slot).data  # this raises the error that names the damage
+                return self.values.item(slot).data  # raises the error that names the damage
             self.fetching.note_hole(slot)
             raise Missing(slot)
         return item.data
@@ -120,7 +120,7 @@ class CatchUp:
     def on_recall(self, sender: NodeId, message: Recall) -> None:
         slot, votes = message.slot, self.votes
         if slot <= self.progress.known_to_be_chosen or slot in self.progress.learned:
-            return  # it is known here by now, readable or not: the sender will ask for it
+            return  # the slot is known here by now, and the sender will ask for it
         ballot = votes.ballots.get(slot)
         item = None if ballot is None else self.values.readable(slot)
         unreadable = ballot is not None and item is None
@@ -131,10 +131,10 @@ class CatchUp:
         self.io.send(sender, Recalled(slot, self.membership.incarnation, vote), after=0)
 
     def on_recalled(self, sender: NodeId, message: Recalled) -> None:
-        """Count votes for a slot that only this replica knew to be chosen, and cannot read.
+        """Count votes for a slot that only this replica knew to be chosen and cannot read.
 
-        The highest vote of a majority is the chosen value: one of them has voted for it, before it
-        was asked, and no later ballot had another value.
+        The highest vote of a majority is the chosen value. At least one of these members voted for
+        that value before it was asked, and no later ballot had another value.
         """
         slot = message.slot
         if slot not in self.fetching.holes:
@@ -150,8 +150,8 @@ class CatchUp:
     def _config_after(self, slot: int) -> Config:
         """Return the first known membership after a slot, or NO_MEMBERS if it may be too new.
 
-        Each of its majorities overlaps with each majority that can have chosen the slot, because
-        the membership has changed at most once in between.
+        The membership has changed at most once in between. So each of its majorities overlaps with
+        each majority that can have chosen the slot.
         """
         history, after = self.membership.history, slot + 1
         proposed: list[Config] = []

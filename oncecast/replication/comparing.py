@@ -1,6 +1,6 @@
-"""Periodic comparison of the states of all replicas:
+"""Compares the states of all replicas periodically.
 
-a replica that differs from the majority stops.
+A replica whose state differs from that of the majority stops.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from oncecast.replication.messages import CHECK, Item, Sum
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.state import Membership, Progress
 
-SUMS_MAX = 4  # checks whose sums are kept
+SUMS_MAX = 4  # number of checks whose sums are kept
 
 
 @dataclass(eq=False)
@@ -39,16 +39,16 @@ class Comparison:
 
     def on_digest(self, digest: Digest) -> None:
         chain = next((chain for slot, chain in self.progress.checks if slot == digest.slot), None)
-        if chain is not None:  # a replica that was far behind applies many checks in a row
+        if chain is not None:  # None after many checks in a row, if the replica was far behind
             self.on_sum(self.membership.me, Sum(digest.slot, chain, digest.digest))
 
     def on_sum(self, node: NodeId, total: Sum) -> None:
         me, slot = self.membership.me, total.slot
         if slot > self.progress.applied + self.options.ahead_slots:
-            return  # no replica is as far ahead
+            return  # no replica can be this far ahead
         sums = self.sums.setdefault(slot, {})
         if node in sums:
-            return  # the sum at a slot never changes
+            return  # the sum of a slot never changes
         sums[node] = total.chain, total.digest
         for old in sorted(self.sums)[:-SUMS_MAX]:
             del self.sums[old]

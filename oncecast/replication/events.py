@@ -3,10 +3,10 @@
     Propose, Compact, Digest, Change, HandOver, Retire ↓
     Decided, LeaderChanged, StateWanted, Installed, Compare, Added, Removed, Suspected, Mended,
     Retired ↑
-    and direct calls of the layers above: `applied`, `entry(slot)`, `leads(now)`, `nodes()`
+    and methods that the layers above call: `applied`, `entry(slot)`, `leads(now)`, `nodes()`
 
 A proposal may be decided more than once, or never, if its node crashes or no longer leads. So make
-commands idempotent, and propose them again until they are decided.
+commands idempotent, and propose a command again until it is decided.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from oncecast.kernel.protocol import NodeId, Value
 
 
 class Propose(Value):
-    """Request: append `value` to the log. `token` comes back with it, while this node leads."""
+    """Request: append `value` to the log. Decided returns `token` if this node still leads."""
 
     token: int
     value: bytes
@@ -39,10 +39,10 @@ class Digest(Value):
 
 
 class Change(Value, tag="Change"):
-    """Request to the leader: add a node that has offered itself, or remove one, or both.
+    """Request to the leader: add a node that has offered itself, or remove a member, or both.
 
-    `size` is the number of replicas from then on; 0 keeps it. `force` allows a size that tolerates
-    fewer failures than it costs.
+    `size` is the new target number of replicas; 0 keeps the current one. `force` allows a size that
+    does not tolerate more failures than the next smaller size.
     """
 
     add: NodeId = NodeId("")
@@ -52,7 +52,7 @@ class Change(Value, tag="Change"):
 
 
 class HandOver(Value, tag="HandOver"):
-    """Request to the leader: let `successor` lead."""
+    """Request to the leader: hand over leadership to `successor`."""
 
     successor: NodeId
 
@@ -62,7 +62,7 @@ class Retire(Value):
 
 
 class Decided(Value):
-    """`value` is decided at `slot`. Slots grow; `token` is -1 for proposals of other nodes."""
+    """`value` is decided at `slot`. Slots ascend. `token` is -1 for proposals of other nodes."""
 
     slot: int
     value: bytes
@@ -70,24 +70,24 @@ class Decided(Value):
 
 
 class LeaderChanged(Value):
-    """`leader` is "" if there is none. A new leader gets this once it has applied all slots."""
+    """The leader has changed; "" means none. A new leader emits this after applying all slots."""
 
     leader: NodeId
 
 
 class StateWanted(Value):
-    """Another replica needs a snapshot: answer with Compact at once."""
+    """Another replica needs a snapshot. Answer with Compact immediately."""
 
 
 class Installed(Value):
-    """Replace the current state: `state` is the snapshot at `slot`."""
+    """Replace the current state with `state`, the snapshot at `slot`."""
 
     slot: int
     state: tuple[bytes, ...]
 
 
 class Compare(Value):
-    """All replicas compare their states at `slot`: answer with Digest at once."""
+    """All replicas compare their states at `slot`. Answer with Digest immediately."""
 
     slot: int
 
@@ -108,19 +108,19 @@ class Suspected(Value):
 
 
 class Mended(Value):
-    """An entry that could not be read is here again."""
+    """An entry that could not be read has been fetched from another replica."""
 
     slot: int
 
 
 class Retired(Value):
-    """This replica may stop now. `leader` leads; "" means that no other replica can."""
+    """This replica may stop now. `leader` leads; "" means that no other replica can lead."""
 
     leader: NodeId
 
 
 class Missing(LookupError):
-    """An entry that this replica cannot read; it is being fetched from other replicas."""
+    """This replica cannot read an entry and is fetching it from another replica."""
 
     def __init__(self, slot: int) -> None:
         super().__init__(f"entry {slot} cannot be read here; it is being fetched from a replica")
@@ -128,23 +128,23 @@ class Missing(LookupError):
 
 
 class Group(Protocol):
-    """The direct calls of a replica."""
+    """The methods of a replica that other layers call directly."""
 
     @property
     def applied(self) -> int:
-        """Return the last slot that is applied here."""
+        """Return the last slot that this replica has applied."""
         ...
 
     def entry(self, slot: int) -> bytes:
-        """Return the value of a slot that is not yet trimmed. Raise Missing if it is unreadable."""
+        """Return the value of a slot that is not trimmed. Raise Missing if it is unreadable."""
         ...
 
     def leads(self, now: float) -> bool:
-        """Return whether all acknowledged slots are applied here."""
+        """Return whether this replica leads, so that it has applied all acknowledged slots."""
         ...
 
     def follows(self, now: float) -> bool:
-        """Return whether a leader was heard recently, and all that it reported is applied here."""
+        """Return whether the leader sent a message recently and its known slots are applied."""
         ...
 
     def nodes(self) -> tuple[NodeId, ...]: ...

@@ -1,17 +1,18 @@
-"""The gate: which messages a replica takes from nodes that are not members of its group.
+"""The gate decides which messages a replica accepts from nodes outside its group.
 
     from any node                        Offer
     from a node that names this group    requests; see below
     from the newcomer that catches up    Heard, Accepted, Reject: answers to this leader
     from a node that was asked           Chosen, Lacking, Recalled, Ahead, Piece, Guide
 
-All other messages are dropped and counted. Members may send everything. But the answers in the last
-line are taken only if they were asked for, even from members.
+The gate drops and counts all other messages. Members may send any message. But a replica accepts
+the answers in the last line only if it asked for them, even from members.
 
-The number of a group is random, and its leader tells it only to members and to the newcomer that it
-lets catch up. So a node that names it was admitted once. It may be a leader that was elected while
-this replica was away, or a member that does not know of its removal. A node that is not a member
-yet, and knows no number, listens to its contacts and to nodes to which it has offered itself.
+The number of a group is random, and its leader reveals it only to members and to the newcomer that
+catches up. So a node that names the group was admitted once. It may be a leader that was elected
+while this replica was offline, or a member that does not know of its removal. A node that is not
+yet a member and knows no group number accepts requests from its contacts. It also accepts them from
+nodes to which it has offered itself.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ class Gate:
     fetching: Fetching
     roster: Roster
     other_group: OtherGroup
-    refused: int = 0  # messages refused so far
+    refused: int = 0  # number of messages refused so far
 
     def admits(self, sender: NodeId, message: m.Message) -> bool:
-        """Return whether to take this message of a node that is not a member."""
+        """Return whether to accept this message from a node that is not a member."""
         admitted = self._admits(sender, message)
         self.refused += not admitted
         return admitted
@@ -58,11 +59,11 @@ class Gate:
         return isinstance(message, ANSWERS) and self.fetching.awaits(sender)
 
     def _claims(self, message: Request) -> bool:
-        """Return whether the sender claims to lead another group, which it must prove."""
+        """Return whether the sender claims to lead another group, which it has to prove."""
         return isinstance(message, m.Beat) and message.group != 0
 
     def asked_for(self, sender: NodeId) -> bool:
-        """Return whether an answer of a member was asked for."""
+        """Return whether this replica asked `sender` for an answer; count it as refused if not."""
         asked = self.fetching.awaits(sender)
         self.refused += not asked
         return asked

@@ -1,7 +1,7 @@
-"""The index of slots: which record of the log holds the value of each.
+"""The slot index maps each slot to the log record that holds its value.
 
-Slots and records mostly advance together, so runs of both cover nearly all. A slot that fits no run
-(it was voted on again, or a hole was filled) is kept separately.
+Slots and records mostly advance together, so runs of both cover nearly all slots. A slot outside
+any run is kept separately: it was voted on again, or a hole was filled.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-Run = tuple[int, int, int]  # the first slot, its record, how many
+Run = tuple[int, int, int]  # the first slot, its record, and the number of slots
 
 
 class SlotIndex:
@@ -21,7 +21,7 @@ class SlotIndex:
 
     @property
     def end(self) -> int:
-        """Return the first slot after all known ones."""
+        """Return the first slot after all known slots."""
         return self._slots[-1] + self._counts[-1] if self._slots else 0
 
     def put(self, slot: int, record: int) -> None:
@@ -47,7 +47,7 @@ class SlotIndex:
         return self._records[at] + slot - self._slots[at]
 
     def lowest(self, slot: int) -> int | None:
-        """Return the first record that holds `slot` or a later one."""
+        """Return the first record that holds `slot` or a later slot, or None."""
         found = [record for other, record in self._apart.items() if other >= slot]
         at = max(0, bisect_right(self._slots, slot) - 1)
         for first, record, count in list(self.runs())[at:]:
@@ -59,7 +59,7 @@ class SlotIndex:
         yield from zip(self._slots, self._records, self._counts, strict=True)
 
     def state(self) -> tuple[Run, ...]:
-        """Return all of it; separate slots come last, as runs of one."""
+        """Return the whole index as runs. Separate slots come last, as runs of length one."""
         return (*self.runs(), *[(slot, record, 1) for slot, record in self._apart.items()])
 
     def restore(self, state: tuple[Run, ...]) -> None:
@@ -73,7 +73,7 @@ class SlotIndex:
                 self._apart[slot] = record
 
     def trim(self, slot: int) -> None:
-        """Drop the slots before this one."""
+        """Drop the slots before `slot`."""
         at = max(0, bisect_right(self._slots, slot) - 1)
         if self._slots and self._slots[at] + self._counts[at] <= slot:
             at += 1
@@ -86,7 +86,7 @@ class SlotIndex:
             del self._apart[other]
 
     def cut(self, slot: int) -> None:
-        """Drop this slot and all after it."""
+        """Drop `slot` and all later slots."""
         while self._slots and self._slots[-1] >= slot:
             for column in (self._slots, self._records, self._counts):
                 column.pop()

@@ -1,14 +1,14 @@
-"""The leader: it wins a ballot, finishes what earlier leaders began, then proposes new values.
+"""The leader wins a ballot, completes the proposals of earlier leaders and proposes new values.
 
-Paxos Made Moderately Complex (van Renesse, Altinbuken, 2015), leader with scout and commanders. One
-Prepare serves all slots. Slots are pipelined within a window; values proposed in one turn while
-others are in flight share an Accept. A slot is proposed only when its membership is known: while a
-change of the membership is in flight, later slots wait. Only a leader that has had a slot decided
-under the present membership, with its own ballot, proposes the next membership. So no leader with a
-lower ballot can decide a slot after it.
+It is the leader of Paxos Made Moderately Complex (van Renesse, Altinbuken, 2015), with scout and
+commanders. One Prepare serves all slots. Slots are pipelined within a window. Values proposed in
+one turn while others are in flight share an Accept. A slot is proposed only when its membership is
+known: while a membership change is in flight, later slots wait. A leader proposes the next
+membership only after it has decided a slot under the current membership with its own ballot. So no
+leader with a lower ballot can decide a slot after it.
 
-A leader answers reads without a round while it holds a lease: a majority has promised to promise no
-other candidate anything. The lease counts from when the Beat was sent.
+A leader answers reads locally while it holds a lease: a majority has agreed to promise nothing to
+other candidates. The lease counts from the time when the Beat was sent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from oncecast.replication.state import Fetching, Following, Membership, Progress
 from oncecast.replication.values import Values
 from oncecast.replication.votes import UNLIMITED, Votes
 
-SLOWEST = 8 << 20  # minimum bytes per second of links and disks
+SLOWEST = 8 << 20  # assumed minimum throughput of links and disks, in bytes per second
 
 
 class Term:
@@ -37,21 +37,21 @@ class Term:
 
     def __init__(self, ballot: Ballot, now: float) -> None:
         self.ballot, self.since = ballot, now
-        self.audible = now  # no voter could answer a Beat before
+        self.audible = now  # no voter could answer a Beat before this time
         self.promises = Promises()
         self.elected = False  # a majority has promised
-        self.acting = False  # all slots that could have been chosen before are applied
-        self.next = 0  # slot to propose
+        self.acting = False  # all slots that earlier leaders may have chosen are applied
+        self.next = 0  # the next slot to propose
         self.queue: deque[tuple[int, Item]] = deque()
         self.in_flight: deque[tuple[int, int]] = (
             deque()
-        )  # slot and bytes of each proposal that is not applied
+        )  # slot and size in bytes of each proposal that is not applied
         self.in_flight_bytes = 0
         self.changing: tuple[int, Config] | None = None  # a membership in flight
-        self.proven = 0  # the membership under which a slot was decided with this ballot
+        self.proven = 0  # version of the membership under which this ballot decided a slot
         self.answered = 0  # the last applied slot when the answers were last checked
         self.ends: dict[Member, float] = {}  # when each member may promise another candidate
-        self.waiting = self.flushing = False  # a timer is set
+        self.waiting = self.flushing = False  # whether the timer is set
 
     @property
     def idle(self) -> bool:
@@ -77,10 +77,10 @@ class Leader:
     roster: Roster
     term: Term | None = None
     seen: Ballot = BOTTOM  # the highest ballot seen
-    reach: int = STEP  # rounds up to this one are accepted
+    reach: int = STEP  # the highest round that is accepted
     consents: dict[Member, None] = field(default_factory=dict)  # members that have no leader
     tokens: dict[int, int] = field(default_factory=dict)  # tokens of own proposals, by slot
-    retired: bool = False  # it is about to stop, and never leads again
+    retired: bool = False  # this replica is about to stop and never leads again
 
     # -- phase 1 --
 
@@ -93,19 +93,19 @@ class Leader:
         elif self.membership.others():
             self._canvass()
         elif all(last <= self.progress.applied for _, last in self.votes.lost):
-            self.stand()  # the only member, and no lost vote can matter
+            self.stand()  # this is the only member, and no lost vote can matter
 
     def _canvass(self) -> None:
-        """Ask the other members for a leader, and become a candidate only if a majority has none.
+        """Ask the other members for a leader, and become a candidate if a majority has none.
 
-        A new ballot ends every lower term. A replica that was away or is half cut off would end one
-        that works for all other members.
+        A new ballot ends every lower term. Without this question, a replica that was offline or is
+        partly cut off would end a term that works for all other members.
         """
         membership = self.membership
         self.following.lose_leader()
         self.consents = {membership.self_as_member: None}
         for node in membership.others():
-            self.fetching.ask(node)  # it may answer that this replica was removed
+            self.fetching.ask(node)  # the node may answer that this replica was removed
             self.io.send(node, m.Canvass(self.progress.applied + 1, membership.group), after=0)
         self.io.later(self.options.resend * (1 + self.io.rng.random()), m.Silence())
 
@@ -117,13 +117,13 @@ class Leader:
             self.stand()
 
     def stand(self) -> None:
-        """Become a candidate: prepare a ballot above all seen ones."""
-        self.roster.reported.clear()  # reports to an earlier term are old
+        """Become a candidate: prepare a ballot above all ballots seen so far."""
+        self.roster.reported.clear()  # reports to an earlier term are outdated
         membership = self.membership
         if not membership.is_member or self.retired:
             return
         if max(self.seen, self.votes.promised).round >= ROUND_MAX:
-            return  # no ballot is left; only an earlier version can have promised such a ballot
+            return  # no ballot is left; only an older version can have promised such a ballot
         ballot = self._next_ballot()
         self.following.lose_leader()
         self.term = Term(ballot, self.io.now)
@@ -131,7 +131,7 @@ class Leader:
         first = self.progress.applied + 1
         self.io.send(membership.me, self.votes.report(ballot, first))
         for node in membership.others():
-            # Not before the promise is on disk: a restart must not use the same ballot again.
+            # Prepare waits until the promise is on disk: a restart must not reuse the ballot.
             self.io.send(node, m.Prepare(ballot, first, membership.group))
         self._await_answers(self.term)
 
@@ -140,7 +140,7 @@ class Leader:
         return self.seen
 
     def lead_alone(self) -> None:
-        """Lead a group of one, which needs no promise of another replica."""
+        """Lead a group of one, which needs no promises from other replicas."""
         ballot = self.votes.promised = self._next_ballot()
         self.term = Term(ballot, self.io.now)
         promise = self.votes.report(ballot, self.progress.applied + 1)
@@ -152,7 +152,7 @@ class Leader:
         if term is None or message.ballot != term.ballot:
             return
         if message.first > progress.applied + 1:
-            return  # an answer to an earlier incarnation, which asked for less
+            return  # this answers an earlier incarnation, which asked for fewer slots
         term.promises.add(Member(sender, message.incarnation), message)
         if message.known > progress.applied:
             progress.known = max(progress.known, message.known)
@@ -161,9 +161,11 @@ class Leader:
         self.proceed()
 
     def too_far(self, ballot: Ballot) -> bool:
-        """Return whether a ballot is further ahead than elections can have raised it. Accepting it
-        would force the next candidate still higher, and ballots are finite. So the limit rises by
-        one step at a time, and a replica reaches any real ballot after a few messages.
+        """Return whether a ballot is higher than elections can have raised it.
+
+        Accepting it would force the next candidate even higher, and ballots are finite. So the
+        limit rises by one step at a time. A replica still reaches any real ballot after a few
+        messages.
         """
         seen = max(self.seen, self.votes.promised)
         self.reach = seen.round + STEP
@@ -178,7 +180,7 @@ class Leader:
             return
         self.seen = max(self.seen, message.ballot)
         if self.term is not None and message.ballot > self.term.ballot:
-            if self.term.elected:  # this replica was the last leader, and has stepped down
+            if self.term.elected:  # this replica was the last leader and now steps down
                 self.following.release()
             self.step_down()
             pause = self.following.recess() * (1 + 3 * self.io.rng.random()) / 4
@@ -187,23 +189,23 @@ class Leader:
     # -- the end of a term --
 
     def outrun(self, ballot: Ballot) -> None:
-        """Step down if this ballot is above that of the term."""
+        """Step down if `ballot` is higher than the ballot of the term."""
         self.seen = max(self.seen, ballot)
         if self.term is not None and self.term.ballot < ballot:
             self.step_down()
 
     def hear_chosen(self, slot: int, item: Item) -> None:
-        """Step down if the chosen value differs from the one proposed here.
+        """Step down if the chosen value differs from the value that this leader proposed.
 
-        The leader must not report that value as its own, nor report to other nodes that the value
-        they accepted from it was chosen.
+        The leader must not report the chosen value as its own. It also must not tell followers that
+        the value they accepted from it was chosen.
         """
         own = self.term.in_flight if self.term is not None else ()
         if own and own[0][0] <= slot <= own[-1][0] and self.values.readable(slot) != item:
             self.step_down()
 
     def overtaken(self) -> None:
-        """Step down if slots are in flight: other replicas have already decided them."""
+        """Step down if slots are in flight, because other replicas have already decided them."""
         if self.term is not None and self.term.in_flight:
             self.step_down()
 
@@ -230,7 +232,7 @@ class Leader:
     def on_propose(self, request: Propose) -> None:
         term = self.term
         if term is None or not term.acting:
-            return  # the caller learns of the next leader, and proposes there
+            return  # the caller learns of the next leader and proposes there
         item, now = Item(COMMAND, request.value), not term.in_flight or self.membership.is_single
         if now and self._may_propose_next(term):
             self.tokens[term.next] = request.token
@@ -244,7 +246,7 @@ class Leader:
             self.io.later(0.0, m.Flush())
 
     def _may_propose_next(self, term: Term) -> bool:
-        """Return whether a new value may be proposed now, because none waits before it."""
+        """Return whether a new value may be proposed now, with no other value before it."""
         term.next = max(term.next, self.progress.applied + 1)
         return (
             term.idle
@@ -261,14 +263,14 @@ class Leader:
             self.proceed()
 
     def proves(self, slot: int, item: Item) -> Term | None:
-        """Return the term if it decided this slot, and has not yet proven its membership."""
+        """Return the term if it decided this slot and still has to prove its membership."""
         term, config = self.term, self.membership.config
         if term is None or not (term.proven < config.version or item.kind == CONFIG):
             return None
         return term if self.tallies.won(slot, term.ballot, config) else None
 
     def progressed(self) -> None:
-        """Propose more after slots were applied."""
+        """Propose more values after slots were applied."""
         term, applied = self.term, self.progress.applied
         if term is None:
             return
@@ -293,7 +295,7 @@ class Leader:
             self._become_leader(term)
             if not items:
                 if not term.idle:
-                    self._await_answers(term)  # wait for members that can report more
+                    self._await_answers(term)  # wait for members that can report more votes
                 return
             self._propose(term, items)
 
@@ -322,9 +324,9 @@ class Leader:
         return items
 
     def _beaten(self, slot: int, value: Item | None) -> bool:
-        """Return whether the chosen value differs from the one that this leader would propose.
+        """Return whether the chosen value differs from the value that this leader would propose.
 
-        Only a leader with a higher ballot can have done that. `value` is None for a new command.
+        Then a leader with a higher ballot has chosen it. `value` is None for a new command.
         """
         if slot > self.progress.certain and slot not in self.progress.learned:
             return False
@@ -354,14 +356,14 @@ class Leader:
     def _await_answers(self, term: Term) -> None:
         if not term.waiting:
             term.waiting = True
-            # A large message takes longer: sent again too early, it would queue behind itself.
+            # A large message takes longer. A copy sent too early would queue behind it.
             self.io.later(self.options.resend + term.in_flight_bytes / SLOWEST, m.Unanswered())
 
     def on_unanswered(self) -> None:
         """Send Prepare and Accept again to members that have not answered.
 
-        A leader that cannot read a value in flight cannot send it again. It resigns, because only
-        the votes of other members can complete that slot.
+        A leader that cannot read a value in flight cannot send it again. Then it resigns, because
+        only the votes of other members can complete that slot.
         """
         term, applied = self.term, self.progress.applied
         if term is None:
@@ -378,7 +380,7 @@ class Leader:
             self._await_answers(term)
 
     def _prepare_again(self, term: Term) -> None:
-        """Ask members that have not promised, or could not report all of their votes at once."""
+        """Ask members that have not promised or could not report all their votes at once."""
         membership, applied = self.membership, self.progress.applied
         for member in membership.config.members:
             promise = term.promises.members.get(member)
@@ -407,7 +409,7 @@ class Leader:
     def _become_leader(self, term: Term) -> None:
         following, promises, applied = self.following, term.promises, self.progress.applied
         if term.acting or applied < promises.known:
-            return  # a candidate that is behind does not know the present membership
+            return  # a candidate that is behind does not know the current membership
         if not self.covered(term):
             return
         if not term.elected:
@@ -415,20 +417,20 @@ class Leader:
             term.audible, following.failed_ballots = self.io.now, 0
             following.ballot = term.ballot
             self.beat()
-            self.roster.changes.clear()  # they were requested in an earlier term
+            self.roster.changes.clear()  # these changes were requested in an earlier term
         if applied >= promises.horizon:
             term.acting = True
             following.leader = self.membership.me
             self.io.emit(LeaderChanged(self.membership.me), after=0)
 
     def beat(self) -> None:
-        """Send a Beat to all, or step down if no majority has answered for too long."""
+        """Send a Beat to all followers, or step down if a majority has been silent for too long."""
         term, now, options = self.term, self.io.now, self.options
         self.roster.beats.append((now, self.progress.applied))
         if term is None or not term.elected:
             return
         if now > max(self.lease_ends(), term.audible) + options.suspicion:
-            self.step_down()  # callers should ask another node
+            self.step_down()  # so that callers ask another node
             return
         self.following.heard = now
         term.ends[self.membership.self_as_member] = now + options.lease(options.suspicion)
@@ -441,7 +443,7 @@ class Leader:
         self.io.send(node, beat, after=0)
 
     def reconfigured(self) -> None:
-        """Get the promises of the members that vote from now on."""
+        """Collect the promises of members that vote from now on."""
         term = self.term
         if term is None:
             return
@@ -455,7 +457,7 @@ class Leader:
             self._await_answers(term)
 
     def covered(self, term: Term) -> bool:
-        """Return whether a majority of the present members has promised."""
+        """Return whether a majority of the current members has promised."""
         return term.promises.cover(term.promises.horizon + 1, self.membership.config)
 
     # -- the lease --
@@ -466,12 +468,12 @@ class Leader:
             return
         member = Member(sender, message.incarnation)
         if not (0 <= message.stamp <= self.io.now and message.bound >= 0):
-            return  # no Beat was sent then
+            return  # no Beat was sent at that time
         end = message.stamp + self.options.lease(message.bound)
         term.ends[member] = max(end, term.ends.get(member, end))
 
     def lease_ends(self) -> float:
-        """Return until when, on this clock, no other leader can have been elected."""
+        """Return the time, on this clock, before which no other leader can be elected."""
         term = self.term
         if term is None or not term.elected:
             return 0.0
@@ -485,5 +487,5 @@ class Leader:
         return ends[len(ends) - config.majority] if ends else term.since
 
     def leads(self, now: float) -> bool:
-        """Return whether all acknowledged slots are applied here."""
+        """Return whether this replica leads, so that it has applied all acknowledged slots."""
         return self.term is not None and self.term.acting and now < self.lease_ends()

@@ -1,9 +1,9 @@
-"""The learner: it counts votes, and applies chosen slots in order, without a gap, each once.
+"""The learner counts votes and applies chosen slots in order, without gaps, each slot once.
 
-Paxos Made Moderately Complex (van Renesse, Altinbuken, 2015), replica. A slot is chosen when a
-majority of its membership has accepted it with one ballot. The value is then the one that this
-replica has accepted with that ballot or a higher one. The leader also reports a slot up to which
-all slots are chosen. This proves the values that were accepted with its ballot.
+It is the replica of Paxos Made Moderately Complex (van Renesse, Altinbuken, 2015). A slot is chosen
+when a majority of its membership has accepted it with one ballot. The chosen value is the value
+that this replica has accepted with that ballot or a higher one. The leader also reports a slot up
+to which all slots are chosen. This proves the values that were accepted with its ballot.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Learner:
     fetching: Fetching
     leader: Leader
     reconfiguration: Reconfiguration
-    machine: StateMachine | None = None  # it gets the restored slots
+    machine: StateMachine | None = None  # receives the restored slots
     started: bool = False
     leader_knows: tuple[Ballot, int] = (
         BOTTOM,
         0,
-    )  # a leader's ballot, and the slot up to which it knew all
+    )  # a leader's ballot, and the slot up to which it reported all slots as chosen
 
     # -- votes --
 
@@ -68,7 +68,7 @@ class Learner:
         self.advance()
 
     def chosen_up_to(self, ballot: Ballot, slot: int) -> None:
-        """Accept the report of the leader of `ballot` that all slots up to `slot` are chosen."""
+        """Handle the report of the leader of `ballot` that all slots up to `slot` are chosen."""
         self.leader_knows = max(self.leader_knows, (ballot, slot))
         self.progress.known = max(self.progress.known, slot)
         self.advance()
@@ -92,7 +92,7 @@ class Learner:
         self.advance()
 
     def advance(self) -> None:
-        """Apply all chosen slots that are available here, in order; not too much in one step."""
+        """Apply the chosen slots that are available here, in order, with a limit per step."""
         progress = self.progress
         before = progress.applied
         stop = before + self.options.step_slots
@@ -115,7 +115,7 @@ class Learner:
                 self.fetching.await_more()
 
     def apply_known(self, find: Callable[[int], Item | None]) -> None:
-        """Apply slots that the log itself, or another replica, reports as chosen."""
+        """Apply slots that the log itself or another replica reports as chosen."""
         progress = self.progress
         while progress.sure_of(progress.applied + 1):
             slot = progress.applied + 1
@@ -151,14 +151,14 @@ class Learner:
     def _reconfigure(self, slot: int, item: Item) -> None:
         before, config = self.membership.config, decode_config(item.data)
         if not config.follows(before):
-            return  # it was made for an earlier membership
+            return  # this membership was proposed for an earlier one
         self.membership.history.decided(slot, config)
         if self.started:
             self.values.append_again(slot, item)
             self.tell_members(before)
 
     def tell_members(self, before: Config) -> None:
-        """Emit the members that were added and removed since `before`."""
+        """Emit Added and Removed for the members that have changed since `before`."""
         old, new = before.nodes(), self.membership.config.nodes()
         for node in new:
             if node not in old:

@@ -2,7 +2,7 @@
 
 electing     Canvass → Consent                  then Prepare → Promise | Reject
 deciding     Accept → Accepted, to all | Reject
-leading      Beat → Heard                       Release: the leader steps down by itself
+leading      Beat → Heard                       Release: the leader steps down on its own
 catching up  Want → Chosen | Lacking | Ahead    WantPiece → Piece    Recall → Recalled | Lacking
 joining      Offer → Guide                      comparing  Sum
 two groups   Attest → Guide
@@ -24,7 +24,7 @@ COMMAND, NOOP, CONFIG, CHECK = range(4)
 
 
 class Item(NamedTuple):
-    """The value of a slot: an opaque command, a no-op, a membership, or a call to compare."""
+    """The value of a slot: an opaque command, a no-op, a membership, or a request to compare."""
 
     kind: int
     data: bytes
@@ -44,20 +44,20 @@ def highest(votes: Iterable[Vote]) -> Vote | None:
 
 
 class Canvass(Value, tag="Canvass"):
-    """I have no leader. Do you have one?"""
+    """Ask a member whether it has a leader, because the sender has none."""
 
     first: int  # the first slot that the sender is missing
     group: int = 0
 
 
 class Consent(Value, tag="Consent"):
-    """I have no leader either."""
+    """Answer that the sender has no leader either."""
 
     incarnation: int
 
 
 class Prepare(Value, tag="Prepare"):
-    """May I lead? What have you accepted from slot `first` on?"""
+    """Ask for a promise, and for the votes from slot `first` on."""
 
     ballot: Ballot
     first: int
@@ -65,10 +65,10 @@ class Prepare(Value, tag="Prepare"):
 
 
 class Promise(Value, tag="Promise"):
-    """I accept nothing with a lower ballot.
+    """Promise to accept nothing with a lower ballot.
 
-    All slots up to `known` are chosen, and not reported: a truncated log is not an empty one. For
-    the slots in `lost` my disk may have lost a vote.
+    All slots up to `known` are chosen and not reported, because the log may be truncated. For the
+    slots in `lost`, the sender's disk may have lost a vote.
     """
 
     ballot: Ballot
@@ -80,13 +80,13 @@ class Promise(Value, tag="Promise"):
 
 
 class Reject(Value, tag="Reject"):
-    """I have promised this higher ballot."""
+    """Answer that the sender has promised this higher ballot."""
 
     ballot: Ballot
 
 
 class Accept(Value, tag="Accept"):
-    """Accept these items for the slots from `slot` on. All up to `known` is chosen."""
+    """Ask to accept items for the slots from `slot` on. All slots up to `known` are chosen."""
 
     ballot: Ballot
     slot: int
@@ -96,7 +96,7 @@ class Accept(Value, tag="Accept"):
 
 
 class Accepted(Value, tag="Accepted"):
-    """The items of these slots are on my disk, with this ballot."""
+    """Confirm that the items of these slots are on the sender's disk, with this ballot."""
 
     ballot: Ballot
     first: int
@@ -105,7 +105,7 @@ class Accepted(Value, tag="Accepted"):
 
 
 class Beat(Value, tag="Beat"):
-    """I lead, at time `stamp` of my clock. All up to `known` is chosen."""
+    """A heartbeat of the leader at time `stamp` of its clock. All slots to `known` are chosen."""
 
     ballot: Ballot
     known: int
@@ -114,7 +114,7 @@ class Beat(Value, tag="Beat"):
 
 
 class Heard(Value, tag="Heard"):
-    """For `bound` seconds of my clock, I promise no other candidate anything."""
+    """Agree to promise nothing to other candidates for `bound` seconds of the sender's clock."""
 
     ballot: Ballot
     stamp: float
@@ -124,14 +124,14 @@ class Heard(Value, tag="Heard"):
 
 
 class Release(Value, tag="Release"):
-    """I lead no more, and my lease has expired. `successor` should become a candidate."""
+    """Announce that the sender gives up its lease. `successor` should become a candidate."""
 
     ballot: Ballot
     successor: NodeId
 
 
 class Want(Value, tag="Want"):
-    """Send me the values chosen for the slots from `first` to `last`."""
+    """Ask for the values chosen for the slots from `first` to `last`."""
 
     first: int
     last: int
@@ -139,7 +139,7 @@ class Want(Value, tag="Want"):
 
 
 class Chosen(Value, tag="Chosen"):
-    """These were chosen for the slots from `first` on. All up to `known` is chosen."""
+    """The chosen values of the slots from `first` on. All slots up to `known` are chosen."""
 
     first: int
     items: tuple[Item, ...]
@@ -147,21 +147,21 @@ class Chosen(Value, tag="Chosen"):
 
 
 class Lacking(Value, tag="Lacking"):
-    """I cannot give you this slot; `lost` means that my disk has lost it."""
+    """Answer that the sender cannot send this slot. `lost`: its disk has lost the slot."""
 
     slot: int
     lost: bool
 
 
 class Recall(Value, tag="Recall"):
-    """This slot was chosen, and I have lost it. What did you vote for?"""
+    """Ask for the receiver's vote for a chosen slot that the sender has lost."""
 
     slot: int
     group: int = 0
 
 
 class Recalled(Value, tag="Recalled"):
-    """My vote for this slot, or None if I gave none."""
+    """The sender's vote for this slot, or None if it has not voted."""
 
     slot: int
     incarnation: int
@@ -169,7 +169,7 @@ class Recalled(Value, tag="Recalled"):
 
 
 class Ahead(Value, tag="Ahead"):
-    """Those slots are gone: fetch my snapshot at `slot`, and the entries from `needed` on."""
+    """Offer the snapshot at `slot` and the entries from `needed` on, instead of deleted slots."""
 
     slot: int
     needed: int
@@ -186,7 +186,7 @@ class WantPiece(Value, tag="WantPiece"):
 
 
 class Piece(Value, tag="Piece"):
-    """A piece of a snapshot; `last` means that it ends a chunk."""
+    """A piece of a snapshot. `last` marks the last piece of a chunk."""
 
     slot: int
     index: int
@@ -195,16 +195,16 @@ class Piece(Value, tag="Piece"):
 
 
 class Offer(Value, tag="Offer"):
-    """I offer to become a replica, and have applied all up to `applied`."""
+    """Offer to become a replica. The sender has applied all slots up to `applied`."""
 
     incarnation: int
     applied: int
 
 
 class Guide(Value, tag="Guide"):
-    """Ask this leader; these are the replicas that I know.
+    """Name the leader and the replicas that the sender knows.
 
-    Incarnations and the number of the group are 0: only admitted nodes learn them.
+    The incarnations and the group number are 0, because only admitted nodes learn them.
     """
 
     leader: NodeId
@@ -212,13 +212,13 @@ class Guide(Value, tag="Guide"):
 
 
 class Attest(Value, tag="Attest"):
-    """Tell `node`, which belongs to another group, which replicas you know."""
+    """Ask the receiver to tell `node`, a member of another group, which replicas it knows."""
 
     node: NodeId
 
 
 class Sum(Value, tag="Sum"):
-    """The digest of my state after `slot`, and the checksum of all slots up to it."""
+    """The digest of the sender's state after `slot`, and the checksum of all slots up to it."""
 
     slot: int
     chain: int
@@ -226,7 +226,7 @@ class Sum(Value, tag="Sum"):
 
 
 class Stored(Value, tag="Stored"):
-    """Sent to itself: the records up to `record` are on disk."""
+    """A message of a node to itself: the records up to `record` are on disk."""
 
     record: int
 
@@ -261,16 +261,16 @@ Message = (
 
 
 class Born(Value, tag="Born"):
-    """The first incarnation of this disk; the founder of a group is its first member."""
+    """The first incarnation of this disk. The founder of a group is its first member."""
 
     incarnation: int
     config: Config
 
 
 class NewIncarnation(Value, tag="Reborn"):
-    """A new incarnation, because the disk may have lost a promise.
+    """A new incarnation, which begins because the disk may have lost a promise.
 
-    `renewals` counts them; 0 is written by older versions, which did not count.
+    `renewals` counts the new incarnations. Older versions did not count and wrote 0.
     """
 
     incarnation: int
@@ -278,10 +278,10 @@ class NewIncarnation(Value, tag="Reborn"):
 
 
 class Vouch(NamedTuple):
-    """A summary of all earlier promises and votes, which limits the doubt after damage.
+    """A summary of all earlier promises and votes, which limits the uncertainty after damage.
 
-    It has the highest slot ever accepted, the number of new incarnations, and the number of votes
-    that replaced others.
+    `top` is the highest slot ever accepted, `renewals` the number of new incarnations, and
+    `replaced` the number of votes that replaced other votes.
     """
 
     top: int
@@ -295,7 +295,7 @@ class Promised(Value, tag="Promised"):
 
 
 class Entry(Value, tag="Entry"):
-    """A vote. All up to `applied` was chosen then, with the last values in this log."""
+    """A vote. At that time, all slots to `applied` were chosen with the last values in this log."""
 
     slot: int
     ballot: Ballot
@@ -306,7 +306,7 @@ class Entry(Value, tag="Entry"):
 
 
 class Again(Value, tag="Again"):
-    """A vote for the value that the log has already, with a higher ballot."""
+    """A vote with a higher ballot for a value that the log already has."""
 
     slot: int
     ballot: Ballot
@@ -320,7 +320,7 @@ class Skipped(Value, tag="Skipped"):
 
 
 class Learned(Value, tag="Learned"):
-    """A value that another replica says is chosen."""
+    """A value that another replica reports as chosen."""
 
     slot: int
     kind: int
@@ -331,7 +331,7 @@ Record = Born | NewIncarnation | Promised | Entry | Again | Skipped | Learned
 
 
 class Checkpoint(Chunked, tag="Checkpoint"):
-    """The snapshot at `slot`, and the facts that a replica must keep."""
+    """The snapshot at `slot`, and the rest of the state that a replica must keep."""
 
     slot: int
     kept: int
@@ -348,11 +348,11 @@ class Checkpoint(Chunked, tag="Checkpoint"):
 
 
 class BeatDue(Value):
-    """The leader sends the next Beat."""
+    """The leader must send the next Beat."""
 
 
 class Silence(Value):
-    """No leader has sent a message."""
+    """No leader has sent a message for too long."""
 
 
 class Unanswered(Value):
@@ -360,7 +360,7 @@ class Unanswered(Value):
 
 
 class Flush(Value):
-    """All values of this turn go into one Accept."""
+    """Send all values that were proposed in this turn in one Accept."""
 
 
 class Behind(Value):
@@ -368,11 +368,11 @@ class Behind(Value):
 
 
 class Unclaimed(Value):
-    """No replica fetches the snapshot any more."""
+    """No replica has fetched the snapshot for some time."""
 
 
 class OfferDue(Value):
-    """A node that is not a member offers itself again."""
+    """A node that is not a member must offer itself again."""
 
 
 Timer = BeatDue | Silence | Unanswered | Flush | Behind | Unclaimed | OfferDue

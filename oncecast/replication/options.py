@@ -1,4 +1,4 @@
-"""The times and limits of a replica group. Times are in seconds."""
+"""Timeouts and limits of a replica group. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ PIECES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class GroupOptions:
-    size: int = 3  # replicas that a group should have
+    size: int = 3  # target number of replicas in a group
     heartbeat: float = 1.0
     suspicion: float = 2.0  # silence of a leader that starts an election; also its lease
-    drift: float = 0.01  # the share by which a clock may be fast or slow
+    drift: float = 0.01  # fraction by which a clock may be fast or slow
     resend: float = 0.25  # seconds before an unanswered message is sent again
     replace_after: float = 30.0  # seconds of silence before a newcomer replaces a member
     compare_every: float = 60.0  # seconds between comparisons of the states; 0 for never
 
-    window_slots: int = 1024  # slots that are proposed and not decided
+    window_slots: int = 1024  # maximum slots that are proposed but not decided
     window_bytes: int = 4 << 20
-    accept_bytes: int = 1 << 20  # bytes per Accept, unless one item is larger
-    piece_bytes: int = 1 << 20  # bytes per piece of a snapshot
+    accept_bytes: int = 1 << 20  # maximum bytes per Accept, unless one item is larger
+    piece_bytes: int = 1 << 20  # minimum bytes per piece of a snapshot
     unclaimed_after: float = 10.0  # seconds before a snapshot that is not fetched is deleted
     ahead_min: int = 4096  # lower limit of `ahead_slots`
 
@@ -50,41 +50,43 @@ class GroupOptions:
 
     @property
     def ahead_slots(self) -> int:
-        """Return the number of slots that a replica accepts beyond the applied ones.
+        """Return how many slots beyond the last applied slot a replica accepts.
 
-        So it keeps up with a group that decides many slots while it fetches one.
+        With this margin, a replica keeps up with a group that decides many slots while it fetches
+        one.
         """
         return max(self.ahead_min, 4 * self.window_slots)
 
     @property
     def give_bytes(self) -> int:
-        """Return the bytes that a replica sends at once to a replica that catches up.
+        """Return how many bytes a replica sends at once to a replica that catches up.
 
-        It must get more in one round than the group decides meanwhile, or it never catches up.
+        One answer must carry more than the group decides in one round trip. Otherwise the other
+        replica never catches up.
         """
         return max(1 << 16, self.accept_bytes)
 
     @property
     def promise_bytes(self) -> int:
-        """Return the maximum bytes of votes in a Promise, so that it fits in a frame."""
+        """Return the maximum size of the votes in a Promise, so that it fits into a frame."""
         return max(1 << 16, 4 * self.window_bytes)
 
     @property
     def step_slots(self) -> int:
-        """Return how many slots a replica applies, or sends to another one, in one step."""
+        """Return how many slots a replica applies, or sends to another replica, in one step."""
         return max(64, self.window_slots)
 
     def piece_size(self, state_bytes: int) -> int:
         """Return how many bytes of a snapshot a replica sends at once.
 
-        Each piece takes a round trip. So a small snapshot has at most `PIECES` of them: with more,
-        it could arrive later than the next one is taken.
+        Each piece takes a round trip. So a small snapshot has at most `PIECES` pieces. With more,
+        the next snapshot could be taken before this one has arrived.
         """
         return max(self.piece_bytes, min(ceil(state_bytes / PIECES), 1 << 16))
 
     def lease(self, bound: float) -> float:
         """Return how long a leader may rely on an answer that binds its sender for `bound` seconds.
 
-        The leader's clock may be slow, and the sender's clock fast.
+        The leader's clock may be slow, and the sender's clock may be fast.
         """
         return min(bound, self.suspicion) * (1 - self.drift) / (1 + self.drift)

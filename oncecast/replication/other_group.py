@@ -1,10 +1,9 @@
-"""Two groups at one address: a replica that founded its group by mistake detects this and stops.
+"""Detects that this node is also a member of another group, and stops the replica.
 
-A first node that has lost its disk, and was not told to join, founds another group. The leader of
-the old one still sends its Beats there. A single message does not prove it, as any node can send
-one. So the replica asks that leader (Attest), which asks the other members of its group. Each tells
-the replica which members it knows (Guide). If a majority of the old group names this node, it
-stops.
+If a node has lost its disk and was not told to join, it founds another group. The leader of the old
+group still sends Beats to it. A single message proves nothing, because any node can send one. The
+replica asks that leader (Attest), which asks the other members of its group. Each of them tells the
+replica which members it knows (Guide). If a majority of the old group names this node, it stops.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ class OtherGroup:
     options: GroupOptions
     membership: Membership
     following: Following
-    leader: NodeId = NO_NODE  # claims to lead a group that includes this node
+    leader: NodeId = NO_NODE  # the node that claims to lead a group with this node
     asked: float = 0.0
-    config: Config = NO_MEMBERS  # the members that it names
+    config: Config = NO_MEMBERS  # the members that this leader names
     witnesses: dict[NodeId, None] = field(default_factory=dict)
 
     # -- the replica that hears of another group --
 
     def on_beat(self, sender: NodeId) -> None:
-        """Ask a leader of another group for its members, one leader at a time."""
+        """Ask the leader of another group for its members, one leader at a time."""
         if self.awaits() or not self._founded_here or self._is_ours(sender):
             return
         self.leader, self.asked, self.config = sender, self.io.now, NO_MEMBERS
@@ -47,7 +46,7 @@ class OtherGroup:
         return self.membership.config.group == self.membership.incarnation
 
     def _is_ours(self, node: NodeId) -> bool:
-        """Return whether a node is in this group, so that its answer cannot prove another one."""
+        """Return whether a node is in this group. Its answer cannot prove another group."""
         return node in self.membership.history.named
 
     def awaits(self) -> bool:

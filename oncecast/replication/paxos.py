@@ -1,4 +1,4 @@
-"""A replica of a Multi-Paxos group (REP-1, REP-2): its parts, and the inputs that each one gets.
+"""A replica of a Multi-Paxos group (REP-1, REP-2): its parts and the inputs of each part.
 
     Acceptor           acceptor.py         promises, accepts, follows the leader
     Learner            learner.py          counts votes, applies slots in order
@@ -9,16 +9,16 @@
     Reconfiguration    reconfiguration.py  changes the membership
     Joining            reconfiguration.py  offers a node that is not a member
     Retirement         retirement.py       hands over before a stop
-    Comparison         comparing.py        compares the replicas' states
+    Comparison         comparing.py        compares the states of the replicas
     Gate               gate.py             drops messages of nodes that are not members
-    OtherGroup         other_group.py      finds out that another group has this node
+    OtherGroup         other_group.py      detects that another group has this node
     Recovery           recovery.py         restores the log and starts
 
-The parts share the state in state.py, values.py, votes.py, quorum.py and roster.py. A constructor
-lists the state and the parts that its part uses; these are made before it.
+The parts share the state in state.py, values.py, votes.py, quorum.py and roster.py. The constructor
+of a part lists the state and the other parts that it uses.
 
-Needs links to the other replicas, and a log. docs/protocols/multipaxos.md says how it differs from
-the papers.
+Needs links to the other replicas, and a log. docs/protocols/multipaxos.md describes the differences
+from the papers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from oncecast.replication.supply import Supplier, Transfer
 from oncecast.replication.values import Values
 from oncecast.replication.votes import Votes
 
-SENDERS_MAX = 256  # nodes whose last message time is kept
+SENDERS_MAX = 256  # number of nodes whose last message time is kept
 
 
 class ReplicaState:
@@ -126,7 +126,7 @@ class Paxos(Protocol):
         self._timers = self._timer_handlers()
 
     def attach(self, machine: StateMachine) -> None:
-        """Give the slots of the restored log to this state machine."""
+        """Pass the slots of the restored log to this state machine."""
         self.learner.machine = machine
 
     # -- direct calls: events.Group --
@@ -191,12 +191,12 @@ class Paxos(Protocol):
             self._handlers[type(message)](sender, message)
 
     def _forget_sender(self) -> None:
-        """Drop the node that was silent for longest, if possible one that is not a replica."""
+        """Drop the node that was silent for longest, preferably one that is not a replica."""
         replicas, heard = self.nodes(), self.last_message
         del heard[min(heard, key=lambda node: (node in replicas, heard[node]))]
 
     def _if_asked(self, take: Callable[[NodeId, Any], None]) -> Callable[[NodeId, m.Message], None]:
-        """Return a handler that takes only answers of nodes that were asked."""
+        """Return a handler that accepts only answers of nodes that were asked."""
 
         def take_if_asked(sender: NodeId, message: m.Message) -> None:
             if self.gate.asked_for(sender):

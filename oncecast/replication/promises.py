@@ -1,4 +1,4 @@
-"""The promises that a candidate has, and the values that slots may already hold."""
+"""The promises that a candidate has received, and the values that slots may already have."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from oncecast.replication.votes import within
 class Promises:
     def __init__(self) -> None:
         self.members: dict[Member, Promise] = {}
-        self.known = 0  # all up to here is chosen, as a member reports
+        self.known = 0  # a member reports that all slots up to here are chosen
         self.horizon = 0  # the last slot that any member reported
         self._votes: dict[int, dict[Member, Vote]] = {}  # by slot
-        self._agreed: Config | None = None  # known to be satisfied with these promises
+        self._agreed: Config | None = None  # a membership whose majority has promised
 
     def add(self, member: Member, promise: Promise) -> None:
         self.members[member] = promise
@@ -26,7 +26,7 @@ class Promises:
             self._votes.setdefault(vote.slot, {})[member] = vote
 
     def cover(self, slot: int, config: Config) -> bool:
-        """Return whether a majority has reported all that it ever accepted for this slot."""
+        """Return whether a majority has reported every vote that it ever gave for this slot."""
         if slot > self.horizon:
             if config is not self._agreed and config.agreed(self.members):
                 self._agreed = config
@@ -40,9 +40,9 @@ class Promises:
         )
 
     def value(self, slot: int, config: Config) -> Item:
-        """Return the value to propose: that of the highest ballot, or a no-op.
+        """Return the value to propose: the vote with the highest ballot, or a no-op.
 
-        Only members count, as for `cover`: another node may have seen a later ballot.
+        Only votes of members count, as in `cover`: another node may have seen a later ballot.
         """
         votes = self._votes.get(slot, {})
         best = highest(votes[member] for member in config.members if member in votes)

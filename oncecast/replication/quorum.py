@@ -1,8 +1,8 @@
 """Memberships and majorities: pure arithmetic.
 
-A member is a node in one incarnation of its disk. A node whose disk was lost comes back in another
-incarnation, and has no vote until a decided membership names it. Each slot has exactly one
-membership, the last that was decided before it.
+A member is a node in one incarnation of its disk. A node that has lost its disk comes back in a new
+incarnation. It has no vote until a decided membership names it. Each slot has exactly one
+membership: the last one that was decided before it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
         return len(self.members) // 2 + 1
 
     def agreed(self, voters: Container[Member]) -> bool:
-        """Return whether these are a majority; an empty membership has none."""
+        """Return whether the voters are a majority. An empty membership has no majority."""
         members = self.members
         left = len(members) // 2 + 1
         for member in members:
@@ -56,9 +56,9 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
         return left <= 0
 
     def successor(self, *members: Member, size: int = 0) -> Config:
-        """Return the next membership, with at most one member more or less.
+        """Return the next membership. It must have at most one member more or less.
 
-        So each majority of the one has a member in common with each majority of the other.
+        Then each majority of one membership has a member in common with each majority of the other.
         """
         return Config(self.version + 1, members, size or self.size, self.group)
 
@@ -70,7 +70,7 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
         return self.successor(*kept, size=size)
 
     def follows(self, before: Config) -> bool:
-        """Return whether this membership may replace `before`; any may be the first one."""
+        """Return whether this membership may replace `before`. Any membership may be the first."""
         if not self.members or len(set(self.nodes())) < len(self.members):
             return False
         if not before.version:
@@ -80,7 +80,7 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
         return self.version == before.version + 1 and len(changed) <= 1 and same_group
 
     def with_sound_size(self) -> Config:
-        """Return this membership; replace a size that no leader proposes by the number of members.
+        """Return this membership with a valid size: replace an invalid one by the member count.
 
         Earlier versions decided every size that a client asked for.
         """
@@ -90,7 +90,7 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
         return Config(self.version, self.members, size, self.group)
 
     def without_secrets(self) -> Config:
-        """Return this membership for a node that is not admitted: only addresses."""
+        """Return this membership with addresses only, for a node that is not admitted."""
         members = tuple(Member(member.node, 0) for member in self.members)
         return Config(self.version, members, self.size)
 
@@ -102,9 +102,9 @@ _decode = msgspec.msgpack.Decoder(Config).decode
 
 
 def decode_config(data: bytes) -> Config:
-    """Return the membership, or NO_MEMBERS if the bytes are not valid:
+    """Return the decoded membership, or NO_MEMBERS if the bytes are invalid.
 
-    every replica ignores those.
+    Every replica ignores an invalid membership.
     """
     try:
         return _decode(data).with_sound_size()
@@ -116,10 +116,10 @@ class Memberships:
     """The membership of each slot."""
 
     def __init__(self) -> None:
-        self._slots = [0]  # where each was decided: it is in force after that slot
+        self._slots = [0]  # the slot that decided each membership, which applies to later slots
         self._configs = [NO_MEMBERS]
         self.last = NO_MEMBERS
-        self.named: dict[NodeId, None] = {}  # the nodes of the last one
+        self.named: dict[NodeId, None] = {}  # the nodes of the last membership
 
     @property
     def since(self) -> int:
@@ -139,7 +139,7 @@ class Memberships:
         self._set_last(config)
 
     def start(self, slot: int, config: Config) -> None:
-        """Start with this membership; slots before `slot` are not asked for any more."""
+        """Start with this membership. Slots before `slot` are not needed any more."""
         config = config.with_sound_size()
         self._slots, self._configs = [slot], [config]
         self._set_last(config)
@@ -148,7 +148,7 @@ class Memberships:
         self.last, self.named = config, dict.fromkeys(config.nodes())
 
     def forget(self, slot: int) -> None:
-        """Drop the memberships of slots up to this one."""
+        """Drop the memberships that only apply to slots up to `slot`."""
         keep = max(0, bisect_left(self._slots, slot + 1) - 1)
         del self._slots[:keep], self._configs[:keep]
 
@@ -162,7 +162,7 @@ class Tally:
 
 
 class Tallies(dict[int, Tally]):
-    """Votes by slot: the members that accepted it with the highest ballot seen for it."""
+    """The votes for each slot: the members that accepted it with the highest ballot seen."""
 
     def count(self, slot: int, ballot: Ballot, member: Member) -> None:
         tally = self.get(slot)
@@ -172,10 +172,10 @@ class Tallies(dict[int, Tally]):
             tally.voters[member] = None
 
     def voters(self, slot: int, ballot: Ballot) -> dict[Member, None]:
-        """Return the members that accepted this slot with just this ballot."""
+        """Return the members that accepted this slot with exactly this ballot."""
         tally = self.get(slot)
         return tally.voters if tally is not None and tally.ballot == ballot else {}
 
     def won(self, slot: int, ballot: Ballot, config: Config) -> bool:
-        """Return whether a majority accepted this slot with just this ballot."""
+        """Return whether a majority accepted this slot with exactly this ballot."""
         return config.agreed(self.voters(slot, ballot))

@@ -1,15 +1,14 @@
-"""Changes of the membership: decided in the log, one member at a time, proposed by the leader.
+"""Membership changes, which the leader proposes one member at a time and the log decides.
 
-A node that is not a member offers itself. The leader admits one when there are fewer members than
-there should be, or when a member has been silent for too long. The silent member stays until the
-new one has joined: it may come back, and its disk counts until another one does. If the silent
-member is back by then, the member that joined last is removed again. Only the earlier incarnation
-of a node that lost its disk is removed first: it will never vote again, and a node cannot be a
-member twice.
+A node that is not a member offers itself. The leader admits it if the group has too few members, or
+if a member has been silent for too long. The silent member stays until the new one has joined,
+because it may come back and its disk counts until then. If it is back by then, the member that
+joined last is removed again. There is one exception: if a node lost its disk, its old incarnation
+is removed first. That incarnation will never vote again, and a node cannot be a member twice.
 
-The leader lets a newcomer catch up first, because a member has a vote. Then it proposes the
-membership that names it. Each membership has one member more or less than the one before, never
-two: so their majorities have a member in common, on which safety depends.
+A member has a vote, so the leader first lets a newcomer catch up. Then it proposes the membership
+that names the newcomer. Each membership has at most one member more or less than the one before. So
+their majorities have a member in common, on which safety depends.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Reconfiguration:
     roster: Roster
     leader: Leader
 
-    # -- what the leader hears --
+    # -- messages to the leader --
 
     def on_offer(self, sender: NodeId, message: Offer) -> None:
         config, roster, term = self.membership.config, self.roster, self.leader.term
@@ -47,7 +46,7 @@ class Reconfiguration:
         if term is None or not term.acting:
             return
         if config.member(sender) is None:
-            roster.last_heard[sender] = self.io.now  # a node that joins now was not silent before
+            roster.last_heard[sender] = self.io.now  # before it joins, its silence does not count
         if config.member(sender) or sender in roster.offers or len(roster.offers) < OFFERS_MAX:
             applied = self.progress.applied
             roster.note_offer(Member(sender, message.incarnation), message.applied, applied)
@@ -68,7 +67,7 @@ class Reconfiguration:
             chosen = roster.chosen_at(message.stamp, self.progress.applied)
             roster.note_offer(offered.member, message.applied, chosen)
             if sender == roster.newcomer:
-                self.look()  # it may be a member now
+                self.look()  # the newcomer may have caught up
 
     def on_change(self, change: Change) -> None:
         self.roster.changes.append(change)
@@ -80,7 +79,7 @@ class Reconfiguration:
         """Suspect silent members, and propose the next membership if one is due."""
         roster, membership, term = self.roster, self.membership, self.leader.term
         if term is None or not term.acting:
-            roster.changes.clear()  # they must be requested from the next leader
+            roster.changes.clear()  # clients must ask the next leader again
             return
         self._suspect(term)
         roster.forget_old()
@@ -92,10 +91,10 @@ class Reconfiguration:
         if config is None:
             return
         if term.proven == membership.config.version or not membership.others():
-            # First in the queue: a group that is behind with its commands needs it most.
+            # Put the change first: a group that is behind with its commands needs it most.
             term.queue.appendleft((-1, Item(CONFIG, encode_config(config))))
         elif not term.queue and not term.in_flight:
-            term.queue.append((-1, Item(NOOP, b"")))  # another slot must be decided first
+            term.queue.append((-1, Item(NOOP, b"")))  # this leader must decide a slot first
         self.leader.proceed()
 
     def progressed(self) -> None:
@@ -114,7 +113,7 @@ class Reconfiguration:
         return self.io.now - max(term.since, self.roster.last_heard.get(node, 0.0))
 
     def _next(self, term: Term) -> Config | None:
-        """Return the membership to propose, if there is one and it is possible now."""
+        """Return the next membership to propose, or None if no change is due or possible now."""
         config, changes = self.membership.config, self.roster.changes
         while changes:
             step = self._towards(changes[0])
@@ -132,7 +131,7 @@ class Reconfiguration:
     def _towards(self, change: Change) -> Config | None:
         """Return the next step of a change, or None while it waits for a node that catches up.
 
-        The present membership means that the change is done, or impossible.
+        Return the current membership if the change is done or impossible.
         """
         config, roster, size = self.membership.config, self.roster, change.size
         if not 0 <= size <= SIZE_MAX:
@@ -155,10 +154,13 @@ class Reconfiguration:
         return config
 
     def _without_one(self, term: Term) -> Config | None:
-        """Remove the member that has been silent for longest, or else the last one to join."""
+        """Return the membership without its longest silent member, or else the last one to join.
+
+        Return None if no member can be removed now.
+        """
         config, roster, others = self.membership.config, self.roster, self.membership.others()
         patience = self.options.suspicion
-        judged = self.io.now - term.since > patience  # earlier it is not known which are silent
+        judged = self.io.now - term.since > patience  # enough time to know which are silent
         if not judged or not roster.viable(config) or not self.leader.covered(term):
             return None  # the member that comes back first should stay
         longest = max(others, key=lambda node: self._silence(term, node))
@@ -170,7 +172,7 @@ class Reconfiguration:
         config, roster, limit = self.membership.config, self.roster, self.options.replace_after
         free, others = len(config.members) < config.size, self.membership.others()
         if not free and all(self._silence(term, node) <= limit for node in others):
-            self._choose_newcomer(NodeId(""))  # no member is needed
+            self._choose_newcomer(NodeId(""))  # the group needs no new member
             return None
         waiting = [node for node in roster.offers if config.member(node) is None]
         for node in waiting:
@@ -182,16 +184,16 @@ class Reconfiguration:
         return None
 
     def _answers(self, member: Member) -> bool:
-        """Return whether a newcomer has just answered this leader.
+        """Return whether a newcomer has answered this leader recently.
 
-        It has a vote as soon as it is a member. A group of two that includes a node which never
-        answers could decide nothing, not even to remove it.
+        A newcomer has a vote as soon as it is a member. If a group of two included a node that
+        never answers, it could decide nothing, not even the removal of that node.
         """
         term = self.leader.term
         return term is not None and term.ends.get(member, 0.0) > self.io.now
 
     def _next_newcomer(self, waiting: list[NodeId]) -> NodeId:
-        """Take turns: a newcomer that never catches up or answers must not keep others out."""
+        """Return the next newcomer. Take turns, so that one that never catches up blocks none."""
         newcomer, options = self.roster.newcomer, self.options
         if newcomer not in waiting:
             return waiting[0]
@@ -202,18 +204,18 @@ class Reconfiguration:
         return waiting[(waiting.index(newcomer) + 1) % len(waiting)]
 
     def _choose_newcomer(self, node: NodeId) -> None:
-        """Let this node catch up: it learns which slots are chosen, and fetches them."""
+        """Let this node catch up: it learns which slots are chosen and fetches them."""
         roster, term = self.roster, self.leader.term
         if node != roster.newcomer:
             roster.choose_newcomer(node)
             if node and term is not None:
                 roster.beats.append((self.io.now, self.progress.applied))
-                self.leader.beat_to(node, term)  # or it would begin a heartbeat later
+                self.leader.beat_to(node, term)  # now, and not only at the next heartbeat
 
     # -- after a change --
 
     def reconfigured(self, before: Config) -> None:
-        """Act on a new membership: `before` is the one that it replaces."""
+        """Act on a new membership that replaces `before`."""
         membership, roster = self.membership, self.roster
         roster.reconfigured()
         if roster.newcomer in membership.config.nodes():
@@ -222,13 +224,13 @@ class Reconfiguration:
         if not membership.is_member:
             self.io.later(self.options.heartbeat, OfferDue())
         elif membership.self_as_member not in before.members:
-            # Expect a leader: the one that admitted this replica may be gone.
+            # Wait for a leader, because the leader that admitted this replica may have failed.
             self.io.later(self.following.patience(), Silence())
 
 
 @dataclass(eq=False)
 class Joining:
-    """A node that is not a member: it offers itself to the leader until it is one."""
+    """Offers a node that is not a member to the leader until it is a member."""
 
     io: Protocol
     options: GroupOptions
@@ -242,7 +244,7 @@ class Joining:
         if self.membership.is_member:
             return
         if self.io.now >= self.following.heard + 2 * self.options.suspicion:
-            self.following.lose_leader()  # clients would still be sent there
+            self.following.lose_leader()  # otherwise clients would still be sent to that leader
         self.offer()
         self.io.later(self.options.heartbeat, OfferDue())
 
@@ -251,7 +253,7 @@ class Joining:
         for node in [leader] if leader else self.fetching.sources():
             self.fetching.ask(node)
             self.io.send(node, Offer(self.membership.incarnation, self.progress.applied))
-        self.guide = NodeId("")  # if it does not answer, another node may
+        self.guide = NodeId("")  # if this node does not answer, ask others next time
 
     def on_guide(self, sender: NodeId, message: Guide) -> None:
         membership = self.membership

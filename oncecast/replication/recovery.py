@@ -1,4 +1,4 @@
-"""Restarts: restores the log of an earlier run, copes with damage to it, and starts."""
+"""Restores the log of an earlier run, handles damaged records and starts the replica."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Recovery:
     leader: Leader
     learner: Learner
     founders: Config
-    born: bool = False  # the log says which incarnation this is
+    born: bool = False  # whether the log names the incarnation of this replica
 
     # -- the log --
 
@@ -41,7 +41,7 @@ class Recovery:
                 votes.vouched(ballot, vouch, slot)
                 item = Item(kind, data)
                 self._note_config(item)
-                # A value that is known to be chosen stays, regardless of later votes.
+                # A later vote cannot change a value that is known to be chosen.
                 if slot > progress.applied and slot not in progress.learned:
                     self.values.found(slot, self.io.last_record, item)
                     votes.voted(slot, ballot)
@@ -76,12 +76,12 @@ class Recovery:
     def _restore_learned(self, record: m.Learned, item: Item) -> None:
         slot, number, votes = record.slot, self.io.last_record, self.votes
         self._note_config(item)
-        # A snapshot may know of a later record.
+        # The index of the snapshot may already refer to a later record.
         if slot > self.progress.applied or number > (self.values.index.get(slot) or 0):
             self.values.found(slot, number, item)
         if slot in votes.ballots:
             votes.replaced += 1
-            votes.counted = None  # the slot may have been applied by then, without a vote
+            votes.counted = None  # the writer may have applied the slot, so its count may differ
         if slot > self.progress.applied:
             self.progress.learned[slot] = None
 
@@ -104,7 +104,7 @@ class Recovery:
         self.votes.damaged(first, last)
         if not self.born:
             raise Crippled(
-                f"replica {self.membership.me}: {self.votes.damage}, which had its identity",
+                f"replica {self.membership.me}: {self.votes.damage}, which contain its identity",
                 "move its data directory away and let it join again",
             )
 
@@ -124,7 +124,7 @@ class Recovery:
         if self.votes.damage:
             self._outlive_damage(alone)
         alone = alone and not bound and not self.votes.damage
-        # An answer to a leader before the restart still binds.
+        # After a restart, earlier answers to a leader are still binding.
         following.heard = self.io.now - self.options.suspicion if alone else self.io.now
         if not membership.is_member:
             self.io.later(0.0, m.OfferDue())
@@ -134,7 +134,7 @@ class Recovery:
             self.io.later(following.patience(), m.Silence())
 
     def _begin(self) -> None:
-        """Begin the first incarnation of an empty disk."""
+        """Begin the first incarnation of a replica with an empty disk."""
         membership = self.membership
         membership.incarnation = membership.incarnation or self._new_incarnation()
         config = self.founders
@@ -148,11 +148,11 @@ class Recovery:
         return self.io.rng.getrandbits(62) + 1
 
     def _finish(self) -> None:
-        """Apply chosen slots that did not fit in memory: now the log can be read."""
+        """Apply chosen slots that did not fit into memory. The log can be read now."""
         self.learner.apply_known(self.values.readable)
 
     def _finish_alone(self) -> None:
-        """Apply the log of a group of one: its votes are chosen until the group grows."""
+        """Apply the log of a group of one, in which every vote is chosen until the group grows."""
         membership, progress = self.membership, self.progress
         while progress.applied < self.values.index.end - 1 and membership.is_alone:
             progress.certain = max(progress.certain, progress.applied + 1)
@@ -165,20 +165,20 @@ class Recovery:
                 self.values.append_again(progress.applied, config)
 
     def _bound(self) -> bool:
-        """Return whether another node may still hold a lease from this one.
+        """Return whether another node may still hold a lease from this replica.
 
-        A leader that removes itself from a group of two leaves the other one alone, and may not
-        know yet that it is removed.
+        If a leader removes itself from a group of two, the other node stays alone. The leader may
+        not know yet that it is removed.
         """
         config, me = self.membership.config, self.membership.me
         if config.version == 1:
-            return False  # no other node was ever a member; this one may have a new address
+            return False  # no other node was ever a member; this node may have a new address
         alone = len(config.members) == 1
         own = ("", me, *(config.nodes() if alone else ()))
         return self.votes.promised.node not in own
 
     def _change_address(self) -> None:
-        """Let a group of one have another address: no other node knows the old one."""
+        """Let a group of one change its address, because no other node knows the old address."""
         membership, config = self.membership, self.membership.config
         alone = len(config.members) == 1 and config.members[0].incarnation == membership.incarnation
         if alone and not membership.is_member:
@@ -187,7 +187,10 @@ class Recovery:
             membership.history.start(self.progress.applied, moved)
 
     def _outlive_damage(self, alone: bool) -> None:
-        """Find other replicas, as damaged records may have named them; discard doubtful votes."""
+        """Discard uncertain votes, and look for replicas that the damaged records may have named.
+
+        Raise Crippled if this replica is alone and no other replica is known.
+        """
         membership, votes = self.membership, self.votes
         if alone:
             nodes = (*membership.latest_in_log.nodes(), *membership.contacts)

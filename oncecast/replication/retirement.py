@@ -1,8 +1,8 @@
-"""The orderly end of a replica: a leader hands over before it stops.
+"""The orderly stop of a replica: a leader hands over before it stops.
 
-Otherwise its group would have no leader for the suspicion time. It hands over to the follower that
-has applied most, and votes until the next leader sends a message. If the link to that follower
-breaks, it asks the next one.
+Otherwise its group would have no leader for the suspicion time. The leader hands over to the
+follower that has applied the most slots, and votes until the next leader sends a message. If the
+link to that follower breaks, it asks another follower.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Retirement:
     roster: Roster
     leader: Leader
     ballot: Ballot = BOTTOM  # the ballot with which this replica led
-    asked: dict[NodeId, None] = field(default_factory=dict)  # followers, in turn
+    asked: dict[NodeId, None] = field(default_factory=dict)  # followers that were asked
 
     def begin(self) -> None:
         leader, term = self.leader, self.leader.term
@@ -42,10 +42,10 @@ class Retirement:
             leader.resign(term, successor)
             self.io.watch(successor)
         else:
-            self.io.emit(Retired(NodeId("")), after=0)  # it leads to the end
+            self.io.emit(Retired(NodeId("")), after=0)  # this replica leads until it stops
 
     def _next(self) -> NodeId:
-        """Return the follower that has applied most, of those not asked yet, or no node."""
+        """Return the unasked follower that has applied the most slots, or "" if there is none."""
         membership, roster = self.membership, self.roster
         left = [
             member
@@ -59,7 +59,7 @@ class Retirement:
         return best
 
     def lost(self, node: NodeId) -> None:
-        """Ask another follower: the link to this one is gone, and it will not lead."""
+        """Ask another follower, because the link to this one is lost and it will not lead."""
         if node not in self.asked or self.following.leader:
             return
         successor = self._next()
@@ -71,7 +71,7 @@ class Retirement:
             self.io.send(other, Release(self.ballot, successor), after=0)
 
     def followed(self) -> None:
-        """Finish: another replica leads."""
+        """Finish the retirement, because another replica leads."""
         if self.asked:
             for node in self.asked:
                 self.io.unwatch(node)

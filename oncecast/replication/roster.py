@@ -1,4 +1,4 @@
-"""The leader's view of other nodes: members that are silent, and newcomers that wait."""
+"""The leader's view of other nodes: silent members, and newcomers that wait to join."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oncecast.replication.state import Membership
 
 
 class Offered(NamedTuple):
-    """A node that offers to become a member. It still lacks `lag` slots that it has learned of."""
+    """A node that offers to become a member. It lacks `lag` of the slots that it knows of."""
 
     member: Member
     applied: int
@@ -27,22 +27,22 @@ class Roster:
         self.offers: dict[NodeId, Offered] = {}
         self.newcomer = NodeId("")  # the node that the leader lets catch up
         self.newcomer_since = 0.0
-        self.newcomer_live = False  # the newcomer gets each proposal, too
-        self.beats: deque[tuple[float, int]] = deque(maxlen=8)  # time, and applied slot
-        self.changes: list[Change] = []  # requested, and not yet proposed
+        self.newcomer_live = False  # whether the newcomer also gets each proposal
+        self.beats: deque[tuple[float, int]] = deque(maxlen=8)  # time and last applied slot
+        self.changes: list[Change] = []  # requested changes that are not done yet
         self.last_heard: dict[NodeId, float] = {}
-        self.reported: dict[Member, int] = {}  # last slot that a member has applied and stored
+        self.reported: dict[Member, int] = {}  # last slot that each member has applied and stored
         self.silent: dict[NodeId, None] = {}
 
     def note_offer(self, member: Member, applied: int, chosen: int) -> None:
-        """Record the applied slot of a node when it learned of the slots up to `chosen`."""
+        """Record which slot a node had applied when it knew of the slots up to `chosen`."""
         offered = Offered(member, applied, self.io.now, max(0, chosen - applied))
         self.offers[member.node] = offered
         if member.node == self.newcomer:
             self.newcomer_live = self._may_follow(offered)
 
     def _may_follow(self, offered: Offered) -> bool:
-        """Return whether it is close enough not to drop the proposals that it gets."""
+        """Return whether a node is close enough to accept the proposals that it gets."""
         return offered.lag <= self.options.ahead_slots // 2
 
     def choose_newcomer(self, node: NodeId) -> None:
@@ -50,14 +50,14 @@ class Roster:
         self.newcomer_live = node in self.offers and self._may_follow(self.offers[node])
 
     def caught_up(self, node: NodeId) -> bool:
-        """Return whether a node had applied nearly all slots that it had learned of.
+        """Return whether a node has applied nearly all slots that it knows of.
 
-        Under load, no newcomer ever has all decided slots at any moment.
+        Under load, no newcomer ever has all decided slots.
         """
         return self.offers[node].lag <= self.options.ahead_slots // 64
 
     def chosen_at(self, stamp: float, applied: int) -> int:
-        """Return the last chosen slot that the Beat of this time reported."""
+        """Return the last chosen slot that the Beat sent at time `stamp` reported."""
         return next((known for at, known in self.beats if at == stamp), applied)
 
     def audience(self) -> list[NodeId]:
@@ -67,8 +67,8 @@ class Roster:
     def followers(self) -> list[NodeId]:
         """Return the nodes that get each proposal.
 
-        A leader that is alone may lose its ballot in a crash, and use it again for another value.
-        So it sends no proposals to a newcomer.
+        A leader that is the only member may lose its ballot in a crash and reuse it for another
+        value. So it sends no proposals to a newcomer.
         """
         alone = len(self.membership.config.members) == 1
         return self._with_newcomer(
@@ -80,7 +80,7 @@ class Roster:
         return [*others, node] if node and node not in others else others
 
     def forget_old(self) -> None:
-        """Drop nodes that no longer offer themselves, with the time of their last message."""
+        """Drop nodes that stopped offering themselves, and the time of their last message."""
         now, limit = self.io.now, 2 * self.options.suspicion
         for node in [node for node, each in self.offers.items() if now > each.at + limit]:
             del self.offers[node]
@@ -89,23 +89,22 @@ class Roster:
             del self.last_heard[node]
 
     def has_new_incarnation(self, node: NodeId) -> bool:
-        """Return whether the node of a member offers itself in another incarnation."""
+        """Return whether a member's node offers itself in another incarnation."""
         offered, member = self.offers.get(node), self.membership.config.member(node)
         return offered is not None and member not in (None, offered.member)
 
     def absent(self, node: NodeId) -> bool:
         """Return whether a member may never vote again.
 
-        A node that offers itself in another incarnation counts at once. It may take the suspicion
-        time until the incarnation that is a member is silent, and no other member may be removed
-        meanwhile.
+        A node that offers itself in another incarnation counts immediately. Otherwise another
+        member could be removed before the old incarnation counts as silent.
         """
         return node in self.silent or self.has_new_incarnation(node)
 
     def lost_disk(self) -> NodeId:
-        """Return a member that offers itself in another incarnation, if any.
+        """Return a silent member that offers itself in another incarnation, or "".
 
-        While the incarnation that is a member still sends messages, that offer is old.
+        While the old incarnation still sends messages, the offer is outdated.
         """
         return next(
             (
@@ -117,21 +116,21 @@ class Roster:
         )
 
     def viable(self, config: Config) -> bool:
-        """Return whether a majority of its members is present."""
+        """Return whether a majority of the members of `config` is present."""
         return config.agreed([each for each in config.members if not self.absent(each.node)])
 
     def informed(self, left: Config) -> bool:
-        """Return whether a majority of the remaining members has all slots it needs.
+        """Return whether a majority of the remaining members has all the slots that it needs.
 
-        They need all slots decided before the present membership. Later slots are on enough of
-        their disks: the present majority has stored them.
+        The members need all slots decided before the current membership. Enough of them have stored
+        the later slots, because a majority of the current membership has.
         """
         since = self.membership.history.since
         current = [each for each in left.members if self.reported.get(each, 0) >= since]
         return left.agreed([*current, self.membership.self_as_member])
 
     def reconfigured(self) -> None:
-        """Drop nodes that are no longer members, and offers of new members."""
+        """Forget nodes that are no longer members, and the offers of new members."""
         config = self.membership.config
         for node in [node for node in self.silent if node not in config.nodes()]:
             del self.silent[node]

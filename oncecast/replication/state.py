@@ -1,4 +1,4 @@
-"""The state that the parts of a replica share; values.py and votes.py have the rest."""
+"""The state that the parts of a replica share. See also values.py and votes.py."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.quorum import NO_MEMBERS, Config, Member, Memberships
 
 HOLES_AT_ONCE = 16
-ASKED_MAX = 64  # nodes whose answers are awaited
-ANSWER_TIMES = 5  # suspicion times that an answer may take
+ASKED_MAX = 64  # maximum number of nodes whose answers are awaited
+ANSWER_TIMES = 5  # how long to await an answer, in suspicion times
 
 
 class Membership:
-    """Which replica this is, and which members of its group it knows."""
+    """The identity of this replica, and the members of its group that it knows."""
 
     def __init__(self, me: NodeId, incarnation: int, contacts: tuple[NodeId, ...]) -> None:
         self.me, self.incarnation, self.contacts = me, incarnation, contacts
         self.history = Memberships()
         self.latest_in_log = NO_MEMBERS  # the last membership in the log, applied or not
-        self.adopted = 0  # the group that a node learns from before it is a member
+        self.adopted = 0  # the group from which a node learns before it is a member
 
     @property
     def config(self) -> Config:
@@ -45,7 +45,7 @@ class Membership:
 
     @property
     def is_single(self) -> bool:
-        """Return whether the group has one member, so its leader needs no other vote."""
+        """Return whether the group has one member, so that its leader needs no other votes."""
         return len(self.history.last.members) == 1
 
     @property
@@ -60,26 +60,26 @@ class Membership:
 
 
 class Progress:
-    """How far the log is chosen and applied here."""
+    """How many slots are chosen and applied here."""
 
     def __init__(self, options: GroupOptions) -> None:
         self.applied = 0
         self.certain = 0  # the local log proves that all slots up to here are chosen
         self.known = 0  # the highest slot known to be chosen; the local log may lack it
-        self.skipped = 0  # a snapshot replaced the slots up to here: their votes prove nothing
-        self.learned: dict[int, None] = {}  # slots reported as chosen by others, not applied
+        self.skipped = 0  # a snapshot replaced the slots up to here, so their votes prove nothing
+        self.learned: dict[int, None] = {}  # unapplied slots that other replicas report as chosen
         self.chain = 0  # checksum of all applied slots
-        # The checksum after the last commands and snapshots, and after the last checks.
+        # The checksums after the last commands and snapshots, and after the last checks.
         self.chains: deque[tuple[int, int]] = deque(maxlen=2 * options.step_slots)
         self.checks: deque[tuple[int, int]] = deque(maxlen=8)
 
     @property
     def known_to_be_chosen(self) -> int:
-        """Return the slot up to which all are chosen, even if some cannot be read here."""
+        """Return the slot up to which all slots are chosen, even if some are unreadable here."""
         return max(self.applied, self.certain)
 
     def sure_of(self, slot: int) -> bool:
-        """Return whether the value that the log holds for this slot, if any, was chosen."""
+        """Return whether the log proves that the value it holds for this slot was chosen."""
         return self.skipped < slot <= self.certain or slot in self.learned
 
     def apply(self, slot: int, item: Item) -> None:
@@ -89,7 +89,7 @@ class Progress:
         self.learned.pop(slot, None)
 
     def jump(self, slot: int, chain: int) -> None:
-        """Continue after a snapshot of all slots up to this one."""
+        """Continue after a snapshot of all slots up to `slot`."""
         self.applied = slot
         self.certain = max(self.certain, slot)
         self.chain = chain
@@ -98,7 +98,7 @@ class Progress:
     def chain_at(self, slot: int) -> int:
         """Return the checksum after the command at `slot`; 0 for slot 0."""
         chain = next((chain for at, chain in reversed(self.chains) if at == slot), None)
-        assert chain is not None or not slot, f"the checksum at slot {slot} is forgotten"
+        assert chain is not None or not slot, f"no checksum is kept for slot {slot}"
         return chain or 0
 
 
@@ -110,14 +110,14 @@ class Following:
         self.ballot = BOTTOM  # ballot of the last known leader
         self.leader = NodeId("")
         self.heard = 0.0
-        self.failed_ballots = 0  # ballots since then that elected no leader
+        self.failed_ballots = 0  # ballots since the last leader that elected no leader
 
     def leased(self, candidate: NodeId) -> bool:
         """Return whether a leader other than `candidate` may still hold a lease from here."""
         return candidate != self.leader and self.io.now < self.heard + self.options.suspicion
 
     def release(self) -> None:
-        """End the lease: this replica may promise another candidate at once."""
+        """End the lease, so that this replica may promise another candidate immediately."""
         self.heard = self.io.now - self.options.suspicion
 
     def lose_leader(self) -> None:
@@ -126,14 +126,14 @@ class Following:
             self.io.emit(LeaderChanged(self.leader), after=0)
 
     def patience(self) -> float:
-        """Return how long to wait for a leader; it is random, so that replicas differ."""
+        """Return how long to wait for a leader. The time is random, so that replicas differ."""
         return self.options.suspicion * (1 + self.io.rng.random() / 4)
 
     def recess(self) -> float:
-        """Return how long to let another candidate try, and count its ballot.
+        """Return how long to wait for another candidate, and count its ballot.
 
-        Each ballot without a leader is given twice the time of the one before. An election takes a
-        round trip and two writes: candidates that wait for less end each other's elections.
+        The time doubles with each ballot that elects no leader. An election takes a round trip and
+        two writes. Candidates that wait for less would end each other's elections.
         """
         options = self.options
         self.failed_ballots += 1
@@ -141,7 +141,7 @@ class Following:
 
 
 class Fetching:
-    """The slots that are chosen and missing here, and the replicas that are asked for them."""
+    """The chosen slots that are missing here, and the replicas that were asked for them."""
 
     def __init__(
         self,
@@ -156,21 +156,21 @@ class Fetching:
         self.asked: dict[NodeId, float] = {}  # time of the last request to each node
         self.tried: dict[NodeId, None] = {}  # replicas that could not send the next slot
         self.lost_by: dict[NodeId, None] = {}  # replicas whose disk has lost the next slot
-        self.applied_when_set = -1  # the last applied slot when the timer was set; -1: not set
-        # Applied slots that cannot be read, and the replicas whose disk has lost each of them too.
+        self.applied_when_set = -1  # the last applied slot when the timer was set, or -1
+        # Applied slots that are unreadable here, with the replicas that have also lost them.
         self.holes: dict[int, dict[NodeId, None]] = {}
         self.recalled: dict[int, dict[Member, Vote | None]] = {}  # votes of others for the holes
 
     def sources(self) -> list[NodeId]:
         """Return the nodes that may have the missing slots."""
-        # The leader may be a member that this replica does not know, and the only complete one.
+        # The leader may be a member that this replica does not know, and the only complete replica.
         membership = self.membership
         leader, contacts = self.following.leader, membership.contacts
         nodes = dict.fromkeys((*membership.config.nodes(), leader, *contacts))
         return [node for node in nodes if node and node != membership.me]
 
     def ask(self, node: NodeId) -> None:
-        """Take answers of this node from now on."""
+        """Accept answers of this node from now on."""
         self.asked.pop(node, None)
         self.asked[node] = self.io.now
         if len(self.asked) > ASKED_MAX:
@@ -179,7 +179,7 @@ class Fetching:
     def awaits(self, node: NodeId) -> bool:
         """Return whether an answer of this node may still be in flight.
 
-        A replica that waits for one asks again after `resend` seconds.
+        A replica that waits for an answer asks again after `resend` seconds.
         """
         asked = self.asked.get(node)
         return asked is not None and self.io.now <= asked + ANSWER_TIMES * self.options.suspicion
@@ -193,7 +193,7 @@ class Fetching:
             self.io.send(node, Want(slot, slot, group), after=0)
 
     def want_from_next(self) -> None:
-        """Ask each source in turn, and set the timer for the next one."""
+        """Ask the next source for the missing slots, and set the timer for the source after it."""
         sources = self.sources()
         untried = [node for node in sources if node not in self.tried]
         if not untried:
@@ -206,20 +206,20 @@ class Fetching:
         self.io.later(self.options.resend, Behind())
 
     def _choose(self, nodes: list[NodeId]) -> NodeId:
-        """Return the leader for a member; a newcomer fetches much and spares the leader."""
+        """Return the leader for a member. A newcomer fetches many slots and spares the leader."""
         leader = self.following.leader
         if self.membership.is_member and leader in nodes:
             return leader
         return self.io.rng.choice([node for node in nodes if node != leader] or nodes)
 
     def await_more(self) -> None:
-        """Set the timer to ask for missing slots, unless it is set. So no message delays it."""
+        """Set the timer to ask for missing slots. If it is already set, do not postpone it."""
         if self.applied_when_set < 0:
             self.io.later(self.options.resend, Behind())
             self.applied_when_set = self.progress.applied
 
     def progressed(self) -> None:
-        """Drop the answers for the slot that is applied now."""
+        """Forget which replicas lacked the slot that is applied now."""
         self.tried.clear()
         self.lost_by.clear()
 
@@ -239,11 +239,11 @@ class Fetching:
             self.fill_hole(slot)
 
     def gone_everywhere(self, slot: int) -> bool:
-        """Return whether all other replicas have lost this slot too, or there are none."""
+        """Return whether all other replicas have lost this slot too."""
         return self.all_of(self.holes.get(slot, {}))
 
     def all_of(self, nodes: dict[NodeId, None]) -> bool:
-        """Return whether these are all the nodes that could be asked."""
+        """Return whether `nodes` includes every node that could be asked."""
         membership = self.membership
         asked = membership.others() if membership.is_member else self.sources()
         return all(node in nodes for node in asked)

@@ -1,4 +1,4 @@
-"""A read-only view of a replica, for code that only looks: governor, metrics, health, checkers."""
+"""A read-only view of a replica for the governor, metrics, health checks and checkers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def shown(path: str) -> Any:
-    """Return a read-only property that shows an attribute of a part."""
+    """Return a read-only property for the attribute at `path`."""
     return property(attrgetter(path))
 
 
@@ -48,7 +48,7 @@ class LogStatus:
 
 
 class Status:
-    """The members of a group and their leader, as a replica knows them, and its log."""
+    """The log of a replica, and the members and the leader that it knows."""
 
     def __init__(
         self,

@@ -1,7 +1,9 @@
-"""Snapshots: saves them, sends them to other replicas, and fetches one for this replica. A replica
-that asks for truncated slots is offered a snapshot instead. It fetches the pieces, then the entries
-that the snapshot refers to. When its log has all of that, it continues from the snapshot.
-Meanwhile its source keeps those entries. A snapshot that no replica fetches any more is deleted.
+"""Saves snapshots, sends them to other replicas, and fetches one for this replica.
+
+A replica that asks for truncated slots is offered a snapshot instead. It fetches the pieces and
+then the entries that the snapshot refers to. When its log has all of them, it continues from the
+snapshot. Meanwhile its source keeps those entries. A snapshot that no replica fetches any more is
+deleted.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ from oncecast.replication.state import Fetching, Membership, Progress
 from oncecast.replication.values import Values
 from oncecast.replication.votes import FORGOT, Votes
 
-TRIES = 20  # minimum number of unanswered requests before another replica is asked
+TRIES = 20  # minimum number of unanswered requests before the next source is asked
 
 
 class Giving:
-    """A snapshot that other replicas may fetch."""
+    """A snapshot that this replica offers to other replicas."""
 
     def __init__(self, ahead: m.Ahead, pieces: list[tuple[bytes, bool]], now: float) -> None:
         self.ahead, self.pieces, self.asked = ahead, pieces, now
@@ -61,7 +63,7 @@ class Supplier:
         self.save(slot, needed, compact.state, self.progress.chain_at(slot))
 
     def save(self, slot: int, needed: int, state: tuple[bytes, ...], chain: int) -> None:
-        """Save a snapshot; a restart reads the log from the first record of a later slot."""
+        """Save a snapshot. A restart reads the log from the first record of a later slot."""
         values, votes, membership = self.values, self.votes, self.membership
         values.kept = max(values.kept, needed)
         values.index.trim(needed)
@@ -106,7 +108,7 @@ class Supplier:
         elif message.first < self.values.kept:
             self._offer_snapshot(sender)
         else:
-            # Slots after one that is lost here may be here all the same.
+            # A slot may be lost here although later slots are not.
             known = message.first <= progress.known_to_be_chosen
             lost = known and readable(message.first) is None
             self.io.send(sender, m.Lacking(message.first, lost), after=0)
@@ -115,7 +117,7 @@ class Supplier:
                 self.fetching.note_hole(message.first)
 
     def give_since(self, node: NodeId, first: int) -> None:
-        """Send slots to a removed member that becomes a candidate: they show its removal."""
+        """Send a removed member the slots from `first` on, which tell it of its removal."""
         applied = self.progress.applied
         if first <= applied:
             self.on_want(node, m.Want(first, applied))
@@ -162,7 +164,7 @@ class Supplier:
 
 
 class Taking:
-    """A snapshot in flight to this replica."""
+    """A snapshot that this replica is fetching."""
 
     def __init__(self, source: NodeId, ahead: m.Ahead) -> None:
         self.source, self.ahead = source, ahead
@@ -174,7 +176,7 @@ class Taking:
 
     @property
     def whole(self) -> bool:
-        """Return whether the chunks are those of one snapshot."""
+        """Return whether the checksum confirms that all chunks belong to one snapshot."""
         return self.ahead.checksum in (0, checksum(self.chunks))
 
 
@@ -214,14 +216,14 @@ class Transfer:
             taking.chunks.append(b"".join(taking.parts))
             taking.parts.clear()
         if taking.index == taking.ahead.pieces and not taking.whole:
-            # A source that restarts may cut the same snapshot into other pieces.
+            # After a restart, a source may split the same snapshot into different pieces.
             self.taking = None
             self.io.later(self.options.resend, m.Behind())
             return
         self._continue(taking)
 
     def take_entries(self, sender: NodeId, message: m.Chosen) -> bool:
-        """Keep the entries that the snapshot needs; return False if it waits for none."""
+        """Keep the entries that the snapshot needs. Return False if it needs none of them."""
         taking, progress = self.taking, self.progress
         if taking is None or taking.index < taking.ahead.pieces or sender != taking.source:
             return False
@@ -236,7 +238,7 @@ class Transfer:
         return True
 
     def ask_again(self) -> bool:
-        """Repeat the last request; return False if there is none, or the source is silent."""
+        """Repeat the last request. Return False if there is none or the source does not answer."""
         taking = self.taking
         if taking is None:
             return False
@@ -250,11 +252,11 @@ class Transfer:
 
     @property
     def _tries(self) -> int:
-        """Return how often to ask: `resend` may be shorter than a round trip."""
+        """Return how often to repeat a request, because `resend` may be less than a round trip."""
         return max(TRIES, ceil(self.options.suspicion / self.options.resend))
 
     def _continue(self, taking: Taking) -> None:
-        """Ask for the next piece or entry; if nothing is missing, install the snapshot."""
+        """Ask for the next piece or entry. If nothing is missing, install the snapshot."""
         ahead, group = taking.ahead, self.membership.group
         self.fetching.ask(taking.source)
         self.io.later(self.options.resend, m.Behind())
@@ -270,7 +272,7 @@ class Transfer:
             self.fetching.want_from(taking.source)
 
     def _has(self, slot: int) -> bool:
-        """Return whether the chosen value is here: a value that has only a vote may differ."""
+        """Return whether the chosen value is here. A value that only has a vote may differ."""
         if slot > self.progress.applied:
             return slot in self.progress.learned
         return self.values.index.get(slot) is not None
@@ -278,7 +280,7 @@ class Transfer:
     def _install(self, ahead: m.Ahead, state: tuple[bytes, ...]) -> None:
         self.taking = None
         if ahead.slot > self.progress.applied:
-            self.supplier.giving = None  # this snapshot may trim what an older one needs
+            self.supplier.giving = None  # saving trims slots that the offered snapshot needs
             self.leader.overtaken()
             before = self.membership.config
             self._jump(ahead)
@@ -302,7 +304,7 @@ class Transfer:
 
 
 def checksum(state: Iterable[bytes]) -> int:
-    """Return the checksum of all chunks with their lengths; never 0."""
+    """Return a checksum of all chunks and their lengths. It is never 0."""
     total = 0
     for chunk in state:
         total = google_crc32c.extend(total, b"%d " % len(chunk))
@@ -311,7 +313,7 @@ def checksum(state: Iterable[bytes]) -> int:
 
 
 def in_pieces(state: tuple[bytes, ...], size: int) -> list[tuple[bytes, bool]]:
-    """Cut the chunks to size; each piece says whether its chunk ends with it."""
+    """Split the chunks into pieces of at most `size` bytes; flag the last piece of each chunk."""
     return [
         (chunk[at : at + size], at + size >= len(chunk))
         for chunk in state

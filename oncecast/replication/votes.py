@@ -1,8 +1,9 @@
-"""The promises and votes of a replica, as its disk has them.
+"""The promises and votes of a replica, as stored on its disk.
 
-Ballots only grow. The kernel sends nothing before it is on disk. If records of a
-damaged log cannot be read, the replica does not guess what they held: those slots are `lost` to a
-vote. Each record of a promise or vote says what came before it (a Vouch), which limits the doubt.
+Ballots only grow. The kernel sends a message only when the records it depends on are on disk. If
+records of a damaged log cannot be read, the replica does not guess their contents. The votes for
+the affected slots count as `lost`. Each record of a promise or vote summarizes the earlier ones in
+a Vouch, which limits the uncertainty.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.state import Membership, Progress
 from oncecast.replication.values import Values
 
-Range = tuple[int, int]  # the first and the last slot
+Range = tuple[int, int]  # the first and the last slot, both inclusive
 
-FAR = 1 << 62  # above every slot
+FAR = 1 << 62  # a number above every slot
 UNLIMITED = float("inf")
-# A replica that discards votes on purpose adds this to its count of replaced ones. A single vote
-# adds 1, so a later restart that finds more damage cannot take the sum for its own count.
+# A replica that discards votes on purpose adds this to its count of replaced votes. A single vote
+# adds 1. So a restart that finds more damage cannot mistake the sum for its own count.
 FORGOT = 2
 
 
@@ -38,15 +39,15 @@ class Votes:
         self.io, self.options = io, options
         self.membership, self.progress, self.values = membership, progress, values
         self.promised = BOTTOM
-        self.promised_in = 0  # the record of that promise
+        self.promised_in = 0  # the number of the record with that promise
         self.ballots: dict[int, Ballot] = {}  # ballot of each accepted slot that is not applied
         self.top = 0  # the highest slot ever accepted
-        self.replaced = 0  # votes that replaced others
-        self.counted: int | None = None  # `replaced`, as stored in the last record
+        self.replaced = 0  # number of votes that replaced other votes
+        self.counted: int | None = None  # `replaced` as of the last restored record, if reliable
         self.renewals = 0  # how often damage forced a new incarnation
         self.lost: list[Range] = []  # slots whose votes could not be read from the log
         self.damage = ""
-        self.incarnation_lost = False  # the record of the present incarnation is lost
+        self.incarnation_lost = False  # whether the record of the current incarnation is lost
 
     @property
     def vouch(self) -> m.Vouch:
@@ -59,9 +60,9 @@ class Votes:
         self.promised_in = self.io.append(m.Promised(ballot, self.vouch))
 
     def restore_promise(self, ballot: Ballot) -> None:
-        """Restore a promise, unless no replica ever led with such a ballot.
+        """Restore a promise, unless its ballot is too high for a real election.
 
-        Earlier versions promised every ballot that they received, up to the last possible one.
+        Earlier versions promised every ballot that they received, up to the highest possible one.
         """
         if ballot.round < ROUND_MAX:
             self.promised = max(self.promised, ballot)
@@ -69,15 +70,15 @@ class Votes:
     def report(self, ballot: Ballot, first: int, bytes_max: float = UNLIMITED) -> m.Promise:
         """Return a Promise with all votes from `first` on, or as many as `bytes_max` allows.
 
-        The rest counts as lost, until the candidate has decided these slots and asks again.
+        The other votes count as lost until the candidate has decided these slots and asks again.
         """
         progress, bytes_left = self.progress, bytes_max
         known = progress.known_to_be_chosen
-        # Up to `applied` only: after a restart a replica may know of fewer slots to be chosen.
+        # Not up to `known`: after a restart, the replica may know fewer chosen slots.
         self.lost = after(progress.applied, self.lost)
         votes: list[Vote] = []
         lost = after(known, self.lost)
-        # A value that is known to be chosen beats any vote.
+        # A value that is known to be chosen takes precedence over any vote.
         reported = self.ballots | dict.fromkeys(progress.learned, ballot)
         slots = sorted(slot for slot in reported if slot >= first and slot > known)
         for slot in slots:
@@ -97,11 +98,11 @@ class Votes:
     # -- phase 2 --
 
     def accept(self, ballot: Ballot, first: int, items: Sequence[Item]) -> int:
-        """Store the new items from slot `first` on; return the last that may be acknowledged.
+        """Store the new items from slot `first` on. Return the last slot to acknowledge.
 
-        A replica that is too far behind must catch up first. The value of a slot that is known to
-        be chosen stays, even if it cannot be read here: an older leader may propose another one,
-        which no majority will accept.
+        A replica that is too far behind must catch up first. If a slot is known to be chosen, it
+        keeps its value, even if the value is unreadable here. An older leader may propose another
+        value, but no majority will accept it.
         """
         io, progress, ballots = self.io, self.progress, self.ballots
         before, learned = io.last_record, progress.learned
@@ -110,13 +111,13 @@ class Votes:
             if known < slot <= reach and slot not in learned and ballots.get(slot) != ballot:
                 self._store(slot, ballot, item)
         if ballot > self.promised:
-            if io.last_record == before:  # no stored vote says it
+            if io.last_record == before:  # no vote was stored that includes the ballot
                 self.store_promise(ballot)
             self.promised, self.promised_in = ballot, before + 1
         return min(first + len(items) - 1, reach)
 
     def _store(self, slot: int, ballot: Ballot, item: Item) -> None:
-        """Append a vote, without its value if the slot already has the same value."""
+        """Append a vote. Omit the value if the slot already has the same value."""
         again = slot in self.ballots
         self.voted(slot, ballot)
         self.top = max(self.top, slot)
@@ -135,7 +136,7 @@ class Votes:
             self.lost = without(self.lost, slot)
 
     def store_learned(self, slot: int, item: Item) -> None:
-        """Keep a value that another replica says is chosen."""
+        """Store a value that another replica reports as chosen."""
         if slot > self.progress.applied:
             self.progress.learned[slot] = None
         if self.values.index.get(slot) is not None and self.values.readable(slot) == item:
@@ -146,23 +147,23 @@ class Votes:
     # -- a damaged log --
 
     def damaged(self, first: int, last: int) -> None:
-        """Note that these records cannot be read.
+        """Record that the records from `first` to `last` cannot be read.
 
-        Their information on slots that were not chosen yet is lost. The next vote shows up to
-        which slot, and whether they replaced values that can still be read. Without a next vote,
-        even a promise may be lost.
+        Their information about undecided slots is lost. The next vote in the log limits the range
+        of these slots and shows whether the lost records replaced values that can still be read.
+        Without such a vote, even a promise may be lost.
         """
         self.damage = f"records {first} to {last} of its log cannot be read"
         self.lost.append((self.progress.known_to_be_chosen + 1, FAR))
 
     def vouched(self, ballot: Ballot, vouch: m.Vouch, slot: int = 0) -> None:
-        """Use the summary in a restored record of all promises and votes before it."""
+        """Use the summary of earlier promises and votes in a restored record."""
         top, renewals, replaced = vouch
         self.top = max(self.top, top)
         self.restore_promise(ballot)
         counted = self.counted
         self.counted, self.replaced = replaced, max(self.replaced, replaced)
-        # The first records after a snapshot may be older than it, of an earlier incarnation.
+        # The first records after a snapshot may be older and belong to an earlier incarnation.
         renewed = renewals > self.renewals
         self.incarnation_lost |= renewed
         self.renewals = max(self.renewals, renewals)
@@ -176,22 +177,22 @@ class Votes:
                 self.lost = without(self.lost, voted)
 
     def _first_lost(self) -> int:
-        """Return the first slot that damage may concern and no later record has limited."""
+        """Return the first slot that may be damaged and that no later record has ruled out."""
         return min((low for low, high in self.lost if high == FAR), default=FAR)
 
     def _doubt(self, first: int) -> None:
-        """Discard votes and values from this slot on: lost records may have replaced them."""
+        """Discard votes and values from slot `first` on, because lost records may differ."""
         self.values.cut(max(first, self.progress.applied + 1))
         self.ballots.clear()
         self.replaced += FORGOT
 
     @property
     def promise_uncertain(self) -> bool:
-        """Return whether a promise or the present incarnation may be lost."""
+        """Return whether a promise or the current incarnation may be lost."""
         return self.incarnation_lost or any(high == FAR for _, high in self.lost)
 
     def begin_incarnation(self, incarnation: int, renewals: int) -> None:
-        """Drop all votes, and values that are not known to be chosen."""
+        """Begin an incarnation: drop all votes, and all values that are not known to be chosen."""
         self._doubt(min(self._first_lost(), self.progress.known_to_be_chosen + 1))
         self.counted = self.replaced
         self.membership.incarnation = incarnation
@@ -201,7 +202,7 @@ class Votes:
 
 
 def without(ranges: Iterable[Range], slot: int) -> list[Range]:
-    """Return the ranges, less one slot."""
+    """Return the ranges without `slot`."""
     left: list[Range] = []
     for first, last in ranges:
         if first <= slot <= last:
@@ -212,7 +213,7 @@ def without(ranges: Iterable[Range], slot: int) -> list[Range]:
 
 
 def after(slot: int, ranges: Iterable[Range]) -> list[Range]:
-    """Return the ranges, less all slots up to this one."""
+    """Return the ranges without the slots up to `slot`."""
     return [(max(first, slot + 1), last) for first, last in ranges if last > slot]
 
 

@@ -1,7 +1,7 @@
 """Addresses of nodes, which are also their ids: `host:port` or `[v6 address]:port`.
 
-Several nodes may share a process and its listener. All but the first have a name after the address:
-`host:port/name`.
+Several nodes may share a process and its listener. All nodes except the first have a name after the
+address: `host:port/name`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ADDRESS = re.compile(
 
 
 def split(address: str) -> tuple[str, int]:
-    """Return host and port of a node or a process; check the name but leave it out."""
+    """Return the host and port of an address, without the node name. Raise BadAddress."""
     match = ADDRESS.fullmatch(address)
     if match is None:
         raise BadAddress(f"{address!r:.300} is not an address")
@@ -32,7 +32,7 @@ def split(address: str) -> tuple[str, int]:
 
 
 def split_process(address: str) -> tuple[str, int]:
-    """Return host and port of a process, whose address has no node name."""
+    """Return the host and port of a process. Raise BadAddress if the address names a node."""
     if name_of(address):
         raise BadAddress(f"{address!r} names one node of a process", 'write only "host:port"')
     return split(address)
@@ -56,7 +56,7 @@ def name_of(node: str) -> str:
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
-    import ipaddress  # here: few commands need it
+    import ipaddress  # imported here because few commands need it
 
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -65,7 +65,7 @@ def is_loopback(host: str) -> bool:
 
 
 def network_of(host: str) -> str:
-    """Return the network of an address: for IPv6, its first 64 bits, which one owner has."""
+    """Return the network of an address: for IPv6 its first 64 bits, which have a single owner."""
     import ipaddress
 
     try:

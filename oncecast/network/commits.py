@@ -1,8 +1,8 @@
 """Writes the records of a stack in groups that share one fdatasync.
 
 A group consists of all records of one turn of the loop, or of all records that arrived while the
-disk was busy. The loop continues while a large group is written. Messages and events that depend on
-a record wait until it is on disk.
+disk was busy. The loop keeps running while a large group is written. Messages and events that
+depend on a record wait until that record is on disk.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from oncecast.network.transport import Transport
 from oncecast.storage.gate import Gate
 from oncecast.storage.journal import Flush, Journal
 
-SETTLE_ROUNDS = 100  # a protocol that keeps sending to itself must not prevent a stop
+SETTLE_ROUNDS = 100  # a protocol that keeps sending to itself must not block a stop
 
 
 class Commits:
@@ -29,7 +29,7 @@ class Commits:
         *,
         options: Options,
         stats: Stats,
-        guard: Callable[..., None],  # calls a function; its failure ends the node
+        guard: Callable[..., None],  # calls a function; an exception ends the node
         release: Callable[[list[Send | Emit]], None],  # gets outputs whose records are on disk
     ) -> None:
         self._journal, self._loop, self._transport = journal, loop, transport
@@ -42,7 +42,7 @@ class Commits:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="oncecast-disk")
 
     def permit(self, output: Send | Emit) -> bool:
-        """Return whether `output` may leave now; else release it when its record is on disk."""
+        """Return whether `output` may leave now. If not, hold it until its record is on disk."""
         return self._gate.opens(output, self._journal.synced)
 
     def record(self, effect: Append | Snapshot | Trim) -> None:
@@ -60,7 +60,7 @@ class Commits:
         return waiting > options.unsynced_bytes_max or len(self._gate.held) > options.held_max
 
     def _turn_ends(self) -> None:
-        # Messages that need no record leave before the disk blocks the loop.
+        # Send messages that need no record before the disk blocks the loop.
         if self._transport.flush():
             self._loop.call_soon(self._guard, self._commit)
         else:
@@ -69,7 +69,7 @@ class Commits:
     def _commit(self) -> None:
         self._due = False
         if self._flushing is not None:
-            return  # the flush in progress commits the rest
+            return  # the end of the current flush commits the rest
         journal = self._journal
         waiting = journal.waiting_bytes
         if not waiting:
@@ -86,13 +86,13 @@ class Commits:
     def _flushed(self) -> None:
         assert self._flushing is not None
         (flush, done), self._flushing = self._flushing, None
-        done.result()  # raise the thread's error, if any
+        done.result()  # raises the thread's error, if any
         self._journal.finish(flush)
         self._synced()
         self._commit()
 
     def _synced(self) -> None:
-        """Send the messages that waited for these records, in the same turn."""
+        """Send the messages that waited for the synced records, in the same turn."""
         self._stats.syncs += 1
         self._release(self._gate.release(self._journal.synced))
         self._transport.flush()
@@ -129,7 +129,7 @@ class Commits:
             flush, done = self._flushing
             await done
             journal.finish(flush)
-        # Messages to itself may append more records, for which other messages wait.
+        # A message of the node to itself may append more records, on which other messages depend.
         for _ in range(SETTLE_ROUNDS):
             if journal.waiting:
                 journal.sync()

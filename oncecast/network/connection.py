@@ -1,7 +1,7 @@
 """One TCP or TLS connection that sends and receives frames.
 
 A session handles the frames: first a Greeting, then a Link, an Inbound or the session of a role. A
-session may raise a ProtocolError, which ends the connection.
+session can raise a ProtocolError to end the connection.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from oncecast.network.options import Options, Stats
 from oncecast.network.turns import Account, Backlogs, Turns
 from oncecast.security.certificates import Certificate, parse
 
-WRITE_BYTES = 256 * 1024  # written at once, without waiting for the end of the loop's turn
+WRITE_BYTES = 256 * 1024  # above this size, write without waiting for the end of the turn
 COPIED_BYTES_MAX = 16 * 1024  # parts with a larger average size are written without joining
-SILENT_AFTER = 3  # keepalive intervals
-SLOWEST_LINK = 1024  # bytes per second; a slower frame is abandoned
-FRAMES_PER_SHARE = 1000  # handled at most before another connection gets its turn
+SILENT_AFTER = 3  # number of keepalive intervals
+SLOWEST_LINK = 1024  # bytes per second; a frame that arrives more slowly is abandoned
+FRAMES_PER_SHARE = 1000  # maximum frames before another connection gets its turn
 NEVER = float("inf")
-CLOSED, LOST = "closed by the other side", "connection lost"  # reasons of an end
-READ_BYTES_MIN = 16 * 1024  # read at a time from a client that sends small frames
-FRAME_BYTES_FEW = 1024  # frames up to this size count as small
-KERNEL_BYTES = 64 * 1024  # up to this size, the kernel's queue says nothing about the peer
+CLOSED, LOST = "closed by the other side", "connection lost"  # why a connection ended
+READ_BYTES_MIN = 16 * 1024  # bytes to read at a time from a client that sends small frames
+FRAME_BYTES_FEW = 1024  # maximum size of a small frame
+KERNEL_BYTES = 64 * 1024  # a kernel queue up to this size tells nothing about the peer
 
 
 class Session(Interface):
@@ -61,18 +61,18 @@ class Wires:
         self.loop = asyncio.get_running_loop()
         self.incidents = Incidents(stats)
         self.buffers = Buffers()
-        self.connections: dict[Connection, None] = {}  # the open ones
+        self.connections: dict[Connection, None] = {}  # the open connections
         self.turns, self.backlogs = Turns(self.loop), Backlogs(options.unsent_total_max)
         self._unflushed: list[Connection] = []
 
     def flush_soon(self, connection: Connection) -> None:
-        """Flush at the end of this turn of the loop, so that one write sends all frames."""
+        """Flush the connection at the end of this turn, so that one write sends all frames."""
         if not self._unflushed:
             self.loop.call_soon(self.flush)
         self._unflushed.append(connection)
 
     def flush(self) -> bool:
-        """Write the pending frames; return whether there were any."""
+        """Write the pending frames, and return whether there were any."""
         connections, self._unflushed = self._unflushed, []
         for connection in connections:
             connection.flush()
@@ -83,34 +83,34 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, wires: Wires, session: Session, name: str) -> None:
         self.session, self.name = session, name
         self.transport: asyncio.Transport | None = None
-        self.ended = ""  # the reason, once the session has ended
+        self.ended = ""  # why the session ended; empty while it is open
         self._ended_at = 0.0
-        self.over: asyncio.Future[str] = wires.loop.create_future()  # the reason, once closed
+        self.over: asyncio.Future[str] = wires.loop.create_future()  # done when closed; the reason
         self.framer = Framer(wires.buffers)
         # The time of the last bytes, and of the start of the unfinished frame.
         self.heard = self.began = wires.loop.time()
-        self.used = 0.0  # seconds of work, if it takes turns
-        self.account: Account  # only if it takes turns
+        self.used = 0.0  # seconds of work, if the connection takes turns
+        self.account: Account  # set only if the connection takes turns
         self._wires = wires
         self._takes_turns = self._paused = self._choked = self._held = False
         self._waiting: deque[tuple[int, bytes]] = deque()  # frames for the next turn
-        self._unread = b""  # bytes for the next turn, after these frames
-        self._read_most = READ_BYTES_MIN  # bytes at once, if it takes turns
+        self._unread = b""  # bytes for the next turn, to be split after these frames
+        self._read_most = READ_BYTES_MIN  # maximum bytes to read, if the connection takes turns
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._written = 0
-        self._taken = -1  # bytes acknowledged at the last check, or -1 for all
+        self._taken = -1  # bytes acknowledged at the last check; -1 without a backlog
 
     def switch(self, session: Session, name: str = "") -> None:
-        """Give the next frames to `session`; use `name` in log lines."""
+        """Pass the next frames to `session`, and use `name` in log lines."""
         self.session, self.name = session, name or self.name
 
     # -- receiving --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit it
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's class does not inherit it
         self._wires.connections[self] = None
-        if self.ended:  # dropped while connecting
+        if self.ended:  # it was dropped while connecting
             self.transport.abort()
         else:
             self.transport.write(PREAMBLE)
@@ -126,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
         if not framer.unfinished:
             self.began = self.heard
         if self._takes_turns and not self._may_work():
-            # Splitting the bytes into frames is work, too. Other connections reuse their buffer.
+            # Splitting bytes into frames is also work. Copy them: the buffer will be reused.
             self._unread += bytes(framer.get_buffer()[:count])
             self._wires.turns.queue(self)
             self._steer()
@@ -141,18 +141,18 @@ class Connection(asyncio.BufferedProtocol):
             self.fail("hostile", str(error))
 
     def _split(self, count: int) -> list[tuple[int, memoryview]]:
-        """Return the frames that the next bytes complete, and choose how much to read next."""
+        """Return the frames that the new bytes complete, and adjust how much to read next."""
         frames = self.framer.received(count)
         if frames:
             self.began = self.heard
-        if count <= FRAME_BYTES_FEW * len(frames):  # many small frames take long to split
+        if count <= FRAME_BYTES_FEW * len(frames):  # splitting many small frames takes long
             self._read_most = READ_BYTES_MIN
         elif count >= self._read_most:
             self._read_most = min(2 * self._read_most, SCRATCH_BYTES)
         return frames
 
     def _handle(self, frames: Sequence[tuple[int, Buffer]], until: float) -> int:
-        """Handle frames until the given time, at least one; return how many."""
+        """Handle frames until the given time, but at least one. Return how many were handled."""
         time = self._wires.loop.time
         for done, (kind, body) in enumerate(frames):
             if self.ended:
@@ -165,27 +165,27 @@ class Connection(asyncio.BufferedProtocol):
     # -- turns --
 
     def take_turns(self, owner: str) -> None:
-        """Share the loop with other owners, and limit the bytes that the client does not read."""
+        """Share the loop with other owners, and limit the bytes that the client leaves unread."""
         self._takes_turns = True
         self._wires.turns.join(self, owner)
         assert self.transport is not None
         self.transport.set_write_buffer_limits(high=self._wires.options.unsent_bytes_max)
 
     def _handle_in_turn(self, frames: list[tuple[int, memoryview]]) -> None:
-        """Handle frames if it is this connection's turn, and keep the rest for the next one."""
+        """Handle frames if it is this connection's turn, and keep the rest for the next turn."""
         turns, done = self._wires.turns, 0
         if until := self._may_work():
             began = self._wires.loop.time()
             done = self._handle(frames, until)
             turns.count(self, self._wires.loop.time() - began)
         if done < len(frames) and not self.ended:
-            # Another connection reuses the buffer of the frames.
+            # Copy the frames, because another connection will reuse the buffer.
             self._waiting.extend((kind, bytes(body)) for kind, body in frames[done:])
             turns.queue(self)
             self._steer()
 
     def _may_work(self) -> float:
-        """Return until when new frames may be handled at once; 0 if they have to wait."""
+        """Return until when new frames may be handled now, or 0 if they have to wait."""
         if self._waiting or self._unread or self._paused or self._choked:
             return 0.0
         return self._wires.turns.begin(self)
@@ -196,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
         return bool(waits) and not (self.ended or self._paused or self._choked)
 
     def work(self, until: float) -> None:
-        """Handle frames that waited for this turn."""
+        """Handle the frames that waited for this turn."""
         try:
             if self._unread and not self._waiting:
                 self._read_again()
@@ -211,7 +211,7 @@ class Connection(asyncio.BufferedProtocol):
         self._steer()
 
     def _read_again(self) -> None:
-        """Split the bytes that were kept for this turn."""
+        """Split the bytes that were kept for this turn into frames."""
         unread, self._unread = memoryview(self._unread), b""
         while unread:
             buffer = self.framer.get_buffer()
@@ -231,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
         self._steer()
 
     def _steer(self) -> None:
-        """Read from the connection only if nothing waits for it."""
+        """Read from the connection only while it has no waiting frames and is not paused."""
         held = self._paused or self._choked or bool(self._waiting or self._unread)
         if held == self._held or self.transport is None or self.ended:
             return
@@ -239,7 +239,7 @@ class Connection(asyncio.BufferedProtocol):
         if held:
             self.transport.pause_reading()
         else:
-            self.heard = self.began = self._wires.loop.time()  # the silence was ours
+            self.heard = self.began = self._wires.loop.time()  # we were not reading
             self.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -263,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
             self.fail("slow", f"{self.unsent_bytes} bytes unsent; link reset")
         self._unsent, self._unsent_bytes = [], 0
         if unsent and self.transport is not None and not self.ended:
-            # The limit is checked before the write, so a large message fits into any queue.
+            # The limit is checked before the write, so that one large message always fits.
             if count < COPIED_BYTES_MAX * len(unsent):
                 self.transport.write(b"".join(unsent))
             else:
@@ -275,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def backlog(self) -> int:
-        """Return the number of written bytes that the kernel has not accepted."""
+        """Return the number of bytes that wait in this process because the kernel is full."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     @property
@@ -289,13 +289,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_kernel(self) -> int:
-        """Return the size of the kernel's send queue, which is megabytes on a slow link."""
+        """Return the size of the kernel's send queue, which can be megabytes on a slow link."""
         socket = None if self.transport is None else self.transport.get_extra_info("socket")
         if socket is None or self.ended:
             return 0
         try:
             answer = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
-        except OSError:  # not supported by this system
+        except OSError:  # this system does not support the call
             return 0
         return int(struct.unpack("i", answer)[0])
 
@@ -309,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
         self._steer()
 
     def peer_certificate(self) -> Certificate | None:
-        """Return the verified certificate of the other side, if it has shown one."""
+        """Return the verified certificate of the other side, or None if it has shown none."""
         assert self.transport is not None
         tls = self.transport.get_extra_info("ssl_object")
         der = None if tls is None else tls.getpeercert(binary_form=True)
@@ -322,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
         options = self._wires.options
         if self.ended and self.transport is not None:
             if now - self._ended_at > options.drain_timeout:
-                self.transport.abort()  # the peer does not read the rest
+                self.transport.abort()  # the peer does not read the remaining bytes
             return
         if self._moves() or self._paused or self.ready:
             self.heard = now
@@ -335,14 +335,14 @@ class Connection(asyncio.BufferedProtocol):
     def _moves(self) -> bool:
         """Return whether the peer has acknowledged bytes of a backlog since the last check.
 
-        Pings wait behind a backlog, but progress shows that the peer's process is reading.
+        A ping waits behind the backlog. But progress also shows that the peer's process is reading.
         """
         before, rest = self._taken, self.in_flight
         self._taken = self._written - rest if self.backlog or rest > KERNEL_BYTES else -1
         return 0 <= before < self._taken
 
     def fail(self, incident: str, reason: str) -> None:
-        """Report an incident and close at once, without sending the rest."""
+        """Report an incident and close immediately, without sending the remaining bytes."""
         if not self.ended:
             self._wires.incidents.report(incident, peer=self.name, reason=reason)
             self.drop(reason)
@@ -353,13 +353,13 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def abandon(self, reason: str) -> None:
-        """Drop a connection whose handshake failed; uvloop may not call `connection_lost`."""
+        """Drop a connection whose handshake failed. uvloop may not call `connection_lost`."""
         if not self.ended:
             self.drop(reason)
         self._forget()
 
     def close(self, reason: str) -> None:
-        """Send the rest, then close."""
+        """Send the remaining bytes, then close."""
         self.flush()
         self._end(reason)
         if self.transport is not None:
@@ -385,14 +385,14 @@ class Greeting:
     def __init__(self, wires: Wires) -> None:
         self._wires = wires
         self._lost = ""
-        self._refusal: Refusal | None = None  # may come before anything was asked
+        self._refusal: Refusal | None = None  # may arrive before we ask
         self._greeting: asyncio.Future[Value] = wires.loop.create_future()
 
     async def wait(self) -> Value:
         return await self._greeting
 
     async def ask(self, connection: Connection, greeting: Value) -> Value:
-        """Send a greeting and return the next one of the other side, or its earlier refusal."""
+        """Send a greeting and return the next greeting of the peer, or its earlier refusal."""
         if self._refusal is not None:
             return self._refusal
         if self._lost:
@@ -417,7 +417,7 @@ class Greeting:
         self._lost = reason
         if not self._greeting.done():
             self._greeting.set_exception(NetworkError(reason))
-            self._greeting.exception()  # mark it as retrieved, in case no task waits
+            self._greeting.exception()  # mark it as retrieved, in case no task waits for it
 
 
 class Leaving:

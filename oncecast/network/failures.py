@@ -1,7 +1,7 @@
-"""Limits how often a host may guess passwords, without a limit for other hosts and users.
+"""Limits how often a host may guess passwords, without affecting other hosts and users.
 
-A login counts when it begins, until it succeeds. So many concurrent logins are limited, too. Each
-user has a budget for each host, and each host has a larger one for all users.
+A login counts as failed from its start until it succeeds. So concurrent logins are limited too.
+Each user has a budget per host, and each host has a larger budget for all users.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Callable
 from oncecast.errors import Absent
 from oncecast.network.addresses import network_of
 
-USER_AT_ONCE, USER_SECONDS = 10, 6.0  # burst of failures, then one per this many seconds
+USER_AT_ONCE, USER_SECONDS = 10, 6.0  # burst of failures, and seconds per further failure
 HOST_AT_ONCE, HOST_SECONDS = 100, 0.6
-KEYS_MAX = 20_000  # budgets to remember; beyond that, the oldest ones are forgotten
+KEYS_MAX = 20_000  # maximum number of budgets; above it, the oldest ones are dropped
 
 
 class Failures:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # By host, or host and user: the time at which all failures are forgiven, oldest first.
+        # By host, or host and user: when all failures are forgiven. The oldest key comes first.
         self._due: dict[tuple[str, ...], float] = {}
 
     def begin(self, host: str, user: str) -> None:
@@ -45,7 +45,7 @@ class Failures:
 
 
 def budgets(host: str, user: str) -> list[tuple[tuple[str, ...], int, float]]:
-    """Return the key, the burst, and the seconds for each further failure."""
+    """Return the key, the burst and the seconds per further failure of each budget."""
     network = network_of(host)
     return [
         ((network, user), USER_AT_ONCE, USER_SECONDS),

@@ -5,10 +5,10 @@
 
 The first byte that differs from the preamble ends the connection, so a browser, a TLS client or a
 port scanner costs a few bytes. Lengths are checked before memory is allocated. The buffer of a
-large frame grows with the bytes received, not with the announced length.
+large frame grows with the bytes received, not with the declared length.
 
 A framer works like `asyncio.BufferedProtocol`: call `get_buffer()`, fill it and call
-`received(count)`. The framers of a loop share their buffers, because frames are processed before
+`received(count)`. The framers of a loop share their buffers, because each frame is processed before
 the next read.
 """
 
@@ -19,13 +19,13 @@ from struct import Struct
 from oncecast.errors import FrameTooLong, NotOncecast, WrongWireFormat
 
 FORMAT = 1
-MAGIC = b"\xf0once\r\n"  # neither text nor TLS; a conversion of line ends breaks it
+MAGIC = b"\xf0once\r\n"  # neither text nor TLS; converting line ends breaks it
 PREAMBLE = MAGIC + bytes([FORMAT])
 
 HEADER = Struct(">IB")
 HEADER_BYTES = HEADER.size
 
-HELLO_BYTES_MAX = 4 * 1024  # before the handshake is done
+HELLO_BYTES_MAX = 4 * 1024  # limit of a frame until the handshake is done
 SCRATCH_BYTES = 256 * 1024
 TAIL_BYTES_MAX = 16 * 1024  # a longer unfinished frame gets its own buffer
 SPARE_BYTES_MAX = 8 * 1024 * 1024  # larger buffers are not kept for the next frame
@@ -41,9 +41,9 @@ def frame(kind: int, body: bytes = b"") -> bytes:
 
 
 class Buffers:
-    """The buffers that the framers of a loop share: one for small frames, one spare large one.
+    """The buffers that the framers of a loop share: one for small frames and one spare large one.
 
-    Allocating memory for each large frame would cost more than the frame itself.
+    Allocating memory for each large frame would cost more than handling the frame.
     """
 
     def __init__(self) -> None:
@@ -71,16 +71,16 @@ class Framer:
         self._scratch = buffers.scratch
         self._limit = HELLO_BYTES_MAX
         self._tail = b""  # a small unfinished frame
-        self._large = bytearray()  # a large unfinished frame, of which `_filled` bytes are valid
+        self._large = bytearray()  # a large unfinished frame; its first `_filled` bytes are valid
         self._filled = 0
 
     def trust(self, frame_bytes_max: int) -> None:
-        """Allow frames of this size once the handshake is done."""
+        """Raise the frame limit to `frame_bytes_max`, after the handshake is done."""
         self._limit = frame_bytes_max
 
     @property
     def unfinished(self) -> int:
-        """Return the number of bytes that have arrived of an unfinished frame."""
+        """Return how many bytes of an unfinished frame have arrived."""
         return self._filled or len(self._tail)
 
     def get_buffer(self) -> memoryview:
@@ -119,7 +119,7 @@ class Framer:
         return frames
 
     def _greet(self, end: int) -> bool:
-        """Check the bytes of the preamble so far; return whether it is complete."""
+        """Check the preamble bytes received so far, and return whether the preamble is complete."""
         seen = bytes(self._scratch[: min(end, len(PREAMBLE))])
         if not MAGIC.startswith(seen[: len(MAGIC)]):
             raise NotOncecast(f"not an oncecast connection: starts with {seen!r}", guess(seen))
@@ -144,7 +144,7 @@ class Framer:
         return int(HEADER_BYTES + length)
 
     def _rest_of_large(self) -> memoryview:
-        """Return the buffer for the rest of a large frame, which at most doubles each time."""
+        """Return the free part of the buffer of a large frame. The buffer doubles if it is full."""
         wanted = self._wanted()
         if self._filled == len(self._large):
             small, self._large = self._large, self._buffers.take(min(wanted, 2 * self._filled))
@@ -164,9 +164,9 @@ class Framer:
 
 
 def guess(first: bytes) -> str:
-    """Return a hint about the protocol of these bytes, for the log."""
+    """Return a hint for the log about the protocol that these bytes belong to."""
     if first[:2] == b"\x16\x03":
-        return "it is TLS; give this node a certificate, or turn TLS off on the other side"
+        return "the peer speaks TLS; give this node a certificate, or turn TLS off at the peer"
     if first[:4] in (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"PRI ", b"CONN"):
-        return "it is an HTTP request; this port is for oncecast nodes and clients"
+        return "the peer sent an HTTP request; this port is for oncecast nodes and clients"
     return ""

@@ -19,11 +19,11 @@ from oncecast.security.principals import ANONYMOUS, NODE
 from oncecast.security.scram import ServerExchange
 from oncecast.security.secret import ACCEPTOR, DIALLER, NONCE_BYTES
 
-TEXT_NONCE_BYTES = 18  # a multiple of 3, so that its base64 has no padding
+TEXT_NONCE_BYTES = 18  # a multiple of 3, so that its base64 text has no padding
 
 
 class Dialler(NamedTuple):
-    """A connection as the listener knows it before its role is accepted."""
+    """A connection whose role is not accepted yet."""
 
     address: str  # its host and port
     certificate: Certificate | None
@@ -31,7 +31,7 @@ class Dialler(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """A dialler that was accepted, and the proofs for its Welcome."""
+    """The result of an accepted login, with the proofs for the Welcome."""
 
     principal: str = ANONYMOUS
     login: str = ""
@@ -46,7 +46,7 @@ class Gate:
         self._failures = Failures()
 
     async def admit(self, hello: Hello, dialler: Dialler) -> Admission:
-        """Return the identity of a dialler, or raise Refused or a ProtocolError."""
+        """Return the admission of a dialler, or raise Refused or a ProtocolError."""
         if hello.role == PEER:
             return await self._peer(hello, dialler)
         return await self._client(hello, dialler)
@@ -62,8 +62,8 @@ class Gate:
             return await self._by_secret(hello, dialler)
         if self.exposed and not identified:
             raise Refused(
-                f"{hello.to} accepts no nodes: other machines can reach it, and it has neither a "
-                "cluster secret nor TLS with a CA",
+                f"{hello.to} accepts no nodes, because other machines can reach it and it has "
+                "neither a cluster secret nor TLS with a CA",
                 "set cluster_secret_file, or tls_certificate, tls_key and tls_ca, on all nodes",
             )
         return Admission(NODE)
@@ -79,7 +79,7 @@ class Gate:
         proof = await dialler.ask(Challenge(nonce=meeting.acceptor_nonce))
         if not secret.proves(proved(proof).mac, DIALLER, meeting):
             raise Refused(
-                f"{sender} has another cluster secret",
+                f"{sender} has a different cluster secret",
                 "set its cluster_secret_file to a copy of it",
             )
         return Admission(NODE, mac=secret.proof(ACCEPTOR, meeting))
@@ -113,7 +113,7 @@ class Gate:
         return admission
 
     def _how(self, hello: Hello, dialler: Dialler) -> str:
-        """Return how a client logs in; an explicit login wins over a certificate."""
+        """Return how a client logs in. An explicit login takes precedence over a certificate."""
         if hello.login:
             return PASSWORD
         if hello.token:
@@ -143,25 +143,24 @@ class Gate:
         if self._logins.required:
             raise NotAuthenticated(
                 "this node requires a login",
-                "give user and password, a token, or the certificate of a client",
+                "provide a user and password, a token, or a client certificate",
             )
         if self._open_to_strangers(dialler):
             raise NotAuthenticated(
-                "this node has no users yet, and accepts clients without a certificate only from "
-                "its own machine",
-                "add a user there, or use a certificate",
+                "this node has no users yet, so clients from other machines need a certificate",
+                "add a user on the machine of the node, or use a certificate",
             )
         return ANONYMOUS
 
     def _open_to_strangers(self, dialler: Dialler) -> bool:
-        """Return whether any client on another machine could do everything without a login."""
+        """Return whether this client, without any login, could do everything from elsewhere."""
         tls = self._trust.tls
         if tls is None or self._trust.insecure or dialler.certificate is not None:
             return False
         return not is_loopback(dialler.address.rpartition(":")[0])
 
     def _check_name(self, principal: str, name: str) -> None:
-        """Refuse a name of another principal; assign a name to a client without one."""
+        """Raise Refused if the client name belongs to another principal."""
         if name and not self._logins.may_use(principal, name):
             raise Refused(
                 f"{principal or 'an anonymous client'} may not use the client name {name[:40]!r}",
@@ -178,7 +177,7 @@ def named(certificate: Certificate | None) -> str:
 
 def proved(greeting: object) -> Proof:
     if not isinstance(greeting, Proof):
-        raise OutOfPlace("the answer to a Challenge is not a Proof")
+        raise OutOfPlace("the dialler answered a Challenge with something other than a Proof")
     return greeting
 
 

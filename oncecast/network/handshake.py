@@ -3,7 +3,7 @@
 dialler     Hello       protocol version, cluster, role, own id, id of the node to reach, login
 acceptor    Challenge   only if the dialler must prove something
 dialler     Proof
-acceptor    Welcome     with the acceptor's own proof; at any time a Refusal, with reason and remedy
+acceptor    Welcome     with the acceptor's own proof; or a Refusal at any time, with a remedy
 
 | dialler | Hello has | Challenge, Proof and Welcome have | principal |
 |---|---|---|---|
@@ -15,14 +15,14 @@ acceptor    Welcome     with the acceptor's own proof; at any time a Refusal, wi
 | a peer with the cluster secret | `nonce` | `nonce`, then `mac`s | `oncecast:node` |
 | a peer without | | no Challenge | `oncecast:node` |
 
-With TLS and a CA, a peer also needs the certificate of a node, on both sides. A node that listens
-beyond loopback accepts no peer that has neither. A node that asks before it joins connects as a
-client, and is checked as a peer: so it learns nothing from nodes that would refuse it later. A side
-that expects a proof and gets none ends the handshake: a dialler with a password or a secret does
-not accept a Welcome without Challenge.
+With TLS and a CA, each side of a peer connection also needs the certificate of a node. A node that
+listens beyond loopback accepts no peer that has neither a secret nor a certificate. A node that
+asks before it joins connects as a client but is checked as a peer. So it learns nothing from nodes
+that would refuse it later. A side that expects a proof and gets none ends the handshake. For
+example, a dialler with a password or a secret does not accept a Welcome without a Challenge.
 
 A client sends its name as `sender`, or an empty one to get a name assigned (SVC-8). Its `to` is the
-address it dialled, of which only the node name after the slash counts.
+address that it dialled. Only the node name after the slash counts.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import process_of, split
 from oncecast.security.secret import ACCEPTOR, DIALLER, ClusterSecret, Meeting
 
-VERSION = 1  # version of the frame contents; the preamble has that of the frame format
+VERSION = 1  # version of the frame contents; the preamble has the version of the frame format
 PEER = "peer"  # the role of another node
 CLIENT = "client"  # the role of a client
 
-# Sends a greeting and returns the next one of the other side.
+# Sends a greeting and returns the next greeting of the other side.
 Ask = Callable[[Value], Awaitable[Value]]
 
 
@@ -80,7 +80,7 @@ class Welcome(Value, tag="Welcome"):
 class Refusal(Value, tag="Refusal"):
     reason: str
     passing: bool = False  # whether a retry may succeed
-    code: str = ""  # the error code, unless it is a plain Refused
+    code: str = ""  # the error code; empty for a plain Refused
 
 
 GREETINGS = Codec((Hello, Challenge, Proof, Welcome, Refusal))
@@ -102,7 +102,7 @@ class Identity(msgspec.Struct, frozen=True):
         )
 
     def check_speech(self, hello: Hello) -> None:
-        """Check version and cluster, for every role."""
+        """Raise Refused if the version or the cluster differs. This applies to every role."""
         sender = hello.sender or "a client"
         if hello.version != VERSION:
             raise Refused(
@@ -116,7 +116,7 @@ class Identity(msgspec.Struct, frozen=True):
             )
 
     def check_peer(self, hello: Hello) -> None:
-        """Check the ids of two nodes."""
+        """Raise Refused if the ids of the two nodes do not fit together."""
         mine = process_of(self.me)  # nodes of one process do not dial each other
         if process_of(NodeId(hello.sender)) == mine and hello.incarnation == self.incarnation:
             raise Refused(
@@ -155,12 +155,12 @@ def answer(greeting: Value, expected: NodeId) -> Welcome:
 
 
 def meeting_of(hello: Hello, nonce: bytes) -> Meeting:
-    """Return the facts that both sides prove; `nonce` is that of the acceptor."""
+    """Return the facts that both sides prove. `nonce` is the nonce of the acceptor."""
     return Meeting(hello.role, hello.cluster, hello.sender, hello.to, hello.nonce, nonce)
 
 
 async def introduce(hello: Hello, secret: ClusterSecret | None, ask: Ask) -> Value:
-    """Send a Hello and prove the secret, if there is one; return the acceptor's last greeting."""
+    """Send a Hello, prove the secret if there is one, and return the acceptor's last greeting."""
     answer = await ask(hello)
     if secret is None and isinstance(answer, Challenge):
         raise Refused(
@@ -180,17 +180,17 @@ async def introduce(hello: Hello, secret: ClusterSecret | None, ask: Ask) -> Val
 
 
 def refusal(refused: NetworkError) -> Refusal:
-    """Return the Refusal that tells the dialler of this error."""
+    """Return the Refusal that reports this error to the dialler."""
     code = refused.code if isinstance(refused, NotAuthenticated) else ""
     return Refusal(str(refused), isinstance(refused, Absent), code)
 
 
 def turned_down(refusal: Refusal) -> NetworkError:
-    """Return the error that a Refusal tells of."""
+    """Return the error that a Refusal reports."""
     if refusal.passing:
         return Absent(refusal.reason)
     if refusal.code != NotAuthenticated.code:
         return Refused(refusal.reason)
     failed = NotAuthenticated(refusal.reason)
-    failed.remedy = ""  # it is part of the reason
+    failed.remedy = ""  # the reason already contains the remedy
     return failed

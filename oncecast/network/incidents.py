@@ -20,7 +20,7 @@ class Incidents:
     """Counts every incident and logs a limited number of them.
 
     Unknown peers can cause incidents at any rate, so each kind has a token bucket. The next line
-    says how many were left out.
+    that is logged says how many were omitted.
     """
 
     def __init__(self, stats: Stats, *, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,10 +1,10 @@
-"""Links: one-way connections for messages, from the node that dialled to the one that accepted.
+"""Links: one-way connections that carry messages from the dialling to the accepting node.
 
     Link       the sender: dials on demand, sends pings, reconnects
     Inbound    the receiver: decodes messages, answers pings
 
 Messages over a link arrive in order and without gaps until the link is lost. Messages in flight are
-lost with it, and the protocols that watch the peer get `down` once.
+lost with it, and protocols that watch the peer get `down` once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Link:
         self._retry_at = 0.0
         self._dial_at: asyncio.TimerHandle | None = None
         self._dialling: asyncio.Task[None] | None = None
-        self._used = True  # since the last check
+        self._used = True  # whether a message was sent since the last check
         self._used_at = self._up_at = self._pinged_at = wires.loop.time()
 
     # -- for the transport --
@@ -77,13 +77,13 @@ class Link:
             self._dial_in_time()
 
     def hurry(self) -> None:
-        """Dial at once, because the peer has just dialled us."""
+        """Dial now, because the peer has just dialled us."""
         self._failures, self._retry_at = 0, 0.0
         if self._dial_at is not None:
             self._dial()
 
     def look(self, now: float) -> bool:
-        """Send a ping if one is due; return False if the link was closed as unused."""
+        """Send a ping if one is due. Return False if the link was closed because it was unused."""
         if self._used or self.watched:
             self._used, self._used_at = False, now
         if now - self._used_at > self._wires.options.unused_after:
@@ -95,7 +95,7 @@ class Link:
         return True
 
     def leave(self) -> Connection | None:
-        """Ask the peer to close; return the connection, which is `over` when it has."""
+        """Ask the peer to close. Return the connection, or None. `over` tells when it closed."""
         self._stop_dialling()
         self._drop_waiting()
         connection, self._connection = self._connection, None
@@ -160,7 +160,7 @@ class Link:
         self._gone()
 
     def _up(self, connection: Connection) -> None:
-        if connection.ended:  # since the Welcome
+        if connection.ended:  # it was lost after the Welcome
             raise NetworkError(connection.ended)
         connection.switch(self)
         connection.framer.trust(self._wires.options.frame_bytes_max)
@@ -191,7 +191,7 @@ class Link:
     def _gone(self) -> None:
         self._drop_waiting()
         self._failures += 1
-        # Full jitter: a node that comes back is not dialled by all peers at the same moment.
+        # Full jitter, so that not all peers dial a restarted node at the same moment.
         options = self._wires.options
         longest = backoff(self._failures - 1, options.backoff_min, options.backoff_max)
         wait = self._rng.uniform(0.0, longest)
@@ -233,7 +233,7 @@ class Inbound:
             raise OutOfPlace(f"frame of kind {kind} is not allowed from a peer")
 
     def lost(self, reason: str) -> None:
-        pass  # the failure of a peer shows on our own link to it
+        pass  # our own link to the peer detects its failure
 
 
 def hear(wires: Wires, codec: Codec, peer: NodeId, body: Buffer, deliver: Deliver) -> None:

@@ -1,7 +1,7 @@
-"""The listener of a process: accepts connections and passes them to the node they ask for.
+"""The listener of a process: accepts connections and passes each one to the node it asks for.
 
-Clients and peers have separate budgets, so that clients cannot lock out peers. The bytes, the time
-and the number of pending handshakes are limited, too (`pending.py`).
+Clients and peers have separate limits, so that clients cannot lock out peers. The size, the
+duration and the number of pending handshakes are limited too (`pending.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from oncecast.network.trust import Trust
 
 BACKLOG = 256
 CLOSED_EARLY = "closed during the TLS handshake; the peer may reject this node's certificate"
-ACCEPT_PAUSE = 0.1  # seconds, when the system is out of file descriptors
+ACCEPT_PAUSE = 0.1  # seconds to wait when the system is out of file descriptors
 
 Listen = str | socket.socket | list[socket.socket]  # an address, or bound sockets
 
@@ -53,7 +53,7 @@ class Listener:
     async def open(self, listen: Listen) -> None:
         tls = self._trust.tls
         if tls is not None and tls.files is not None and tls.files.certificate is None:
-            raise TlsUnusable("this node has no certificate", "give it a certificate and its key")
+            raise TlsUnusable("this node has no certificate", "provide a certificate and its key")
         if isinstance(listen, str):
             listen = await bind(listen)
         self._sockets = [listen] if isinstance(listen, socket.socket) else list(listen)
@@ -63,7 +63,7 @@ class Listener:
                 await self.close()
                 raise CannotListen(
                     f"{host}:{port} can be reached from other machines and TLS is off",
-                    "give this node a certificate, listen on 127.0.0.1, or set insecure=True",
+                    "provide a certificate, listen on 127.0.0.1, or set insecure=True",
                 )
             self._gate.exposed |= not is_loopback(host)
             sock.setblocking(False)
@@ -73,7 +73,7 @@ class Listener:
             logger.info(line("listening", facts))
 
     async def close(self) -> None:
-        """Stop accepting and cancel pending handshakes; open sessions continue."""
+        """Stop accepting connections and cancel pending handshakes. Open sessions continue."""
         for sock in self._sockets:
             self._wires.loop.remove_reader(sock)
             sock.close()
@@ -88,7 +88,7 @@ class Listener:
         incidents, options = self._wires.incidents, self._wires.options
         try:
             accepted, address = sock.accept()
-        except BlockingIOError:  # the peer has closed it already
+        except BlockingIOError:  # the peer has already closed the connection
             return
         except OSError as error:  # out of file descriptors: pause, or the loop would spin
             incidents.report("crowded", logging.ERROR, peer="?", reason=error)
@@ -106,7 +106,7 @@ class Listener:
         self._pending.add(handshake)
 
     async def _receive(self, handshake: Handshake) -> None:
-        """Run the handshake, with a time limit."""
+        """Run the handshake with a time limit."""
         handshake.started = True
         name = handshake.name
         greeting = Greeting(self._wires)
@@ -133,7 +133,7 @@ class Listener:
         except ssl.SSLError as error:
             reason = f"TLS handshake failed: {tls_reason(error)}"
             self._wires.incidents.report("hostile", peer=name, reason=reason)
-        except OSError as error:  # also a client that has reached another node first
+        except OSError as error:  # for example, a client that reached another node first
             reason = str(error) or CLOSED_EARLY
             self._wires.incidents.report("refused", logging.INFO, peer=name, reason=reason)
         except (Refused, Absent) as refused:
@@ -147,16 +147,16 @@ class Listener:
                 connection.abandon("no handshake")
 
     async def _admit(self, connection: Connection, hello: Hello, ask: Ask) -> bool:
-        """Send a Welcome, or raise an error; return False if the connection has closed."""
+        """Send a Welcome or raise an error. Return False if the connection has closed."""
         self._identity.check_speech(hello)
         self._role(hello)
         if hello.role == PEER:
             self._seats.check_peers()
         dialler = Dialler(connection.name, connection.peer_certificate(), ask)
         admission = await self._gate.admit(hello, dialler)
-        if connection.ended:  # since its last frame
+        if connection.ended:  # it closed after its last frame
             return False
-        # The stack may have closed during the login, and others may have taken the space.
+        # During the login, the stack may have closed or other connections may have taken the space.
         accept, owner = self._role(hello), owner_of(admission.principal, connection.name)
         if hello.role == PEER:
             self._seats.check_peers()
@@ -187,7 +187,7 @@ class Listener:
     def _refuse(self, connection: Connection, refused: Refused | Absent) -> None:
         if connection.ended:
             return
-        # Groups often move, so this is not a warning.
+        # Groups often move, so an Absent is not worth a warning.
         level = logging.INFO if isinstance(refused, Absent) else logging.WARNING
         self._wires.incidents.report("refused", level, peer=connection.name, reason=refused)
         connection.switch(Leaving())
@@ -196,7 +196,7 @@ class Listener:
 
 
 async def bind(listen: str) -> list[socket.socket]:
-    """Bind a socket to each address of the host; localhost often has two."""
+    """Bind a socket to each address of the host, because localhost often has two."""
     host, port = split_process(listen)
     loop = asyncio.get_running_loop()
     sockets: list[socket.socket] = []
@@ -226,7 +226,7 @@ def check_free(listen: str) -> None:
 
 
 def cannot_listen(listen: str, error: OSError) -> CannotListen:
-    # create_server appends the address, which the message already has.
+    # create_server appends the address, which our message already contains.
     cause = (error.strerror or str(error)).partition(" (while")[0]
     elsewhere = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
     remedy = "use an address of this machine" if elsewhere else ""

@@ -17,7 +17,7 @@ from oncecast.network.connection import Connection, Session, Wires
 from oncecast.network.handshake import Hello, Identity
 from oncecast.network.links import Down
 
-# Switches a connection with this Hello and principal to a session, or raises Refused.
+# Gets a connection, its Hello and principal. Starts a session, or raises Refused.
 Accept = Callable[[Connection, Hello, str], Session]
 
 
@@ -27,13 +27,13 @@ class LocalStack(Interface):
     identity: Identity
     roles: dict[str, Accept]
     paused: bool
-    local_links: dict[NodeId, LocalLink]  # by the receiving node
+    local_links: dict[NodeId, LocalLink]  # by receiving node
 
     def hear(self, sender: NodeId, body: bytes) -> None:
         """Receive a message of another stack."""
 
 
-LocalStacks = dict[str, LocalStack]  # by node name; "" is the primary one
+LocalStacks = dict[str, LocalStack]  # by node name; "" is the primary stack
 
 
 class LocalLink:
@@ -82,7 +82,7 @@ class LocalLink:
             self.carry_soon()
 
     def lost(self) -> None:
-        """Drop the pending messages and report `down`, because the stack is closed or too slow."""
+        """Drop the pending messages and call `down`, because the stack is closed or too slow."""
         self._wires.stats.bytes_dropped += self.unsent_bytes
         self._waiting.clear()
         self.unsent_bytes = 0

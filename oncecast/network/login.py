@@ -1,8 +1,8 @@
 """The interface to the users of a node.
 
-A client logs in with a certificate, a token, or user and password. Without any it is anonymous. The
-node passes its users down as `Logins`; a runtime without users accepts anonymous clients and
-certificates only.
+A client logs in with a certificate, a token, or a user and password. Otherwise it is anonymous. The
+node passes its users down as `Logins`. A runtime without users accepts only anonymous clients and
+clients with a certificate.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ CERTIFICATE, TOKEN, PASSWORD, SECRET, NONE = "certificate", "token", "password",
 
 
 class Attempt(NamedTuple):
-    """One login that succeeded or failed, for the audit."""
+    """One successful or failed login, for the audit log."""
 
     address: str  # host:port of the client
     how: str  # one of the constants above
-    principal: str  # as claimed, if the login failed
+    principal: str  # the claimed principal, if the login failed
     client: str  # the name that the client asks for
     refusal: str = ""  # why it failed
 
@@ -37,7 +37,7 @@ class Logins(Interface):
         """Return the credentials of a user, or None if there is no such user."""
 
     def principal_of_token(self, text: str) -> str | None:
-        """Return the principal of a valid token."""
+        """Return the principal of a token, or None if the token is not valid."""
 
     def may_use(self, principal: str, name: str) -> bool:
         """Return whether the principal may use this client name."""
@@ -46,11 +46,11 @@ class Logins(Interface):
         """Return whether a connected client may stay. `token` is the id of its token, or empty."""
 
     def report(self, attempt: Attempt) -> None:
-        """Record a login, except a successful anonymous one."""
+        """Record a login, but not a successful anonymous one."""
 
 
 class OpenLogins:
-    """A node without users: every client may use every name."""
+    """The logins of a node without users: every client may use every name."""
 
     required = False
 

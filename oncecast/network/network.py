@@ -3,12 +3,12 @@
 The messages of a step leave at the end of the loop's turn, with one write for each peer. Messages
 that depend on a record wait until it is on disk (`commits.py`).
 
-A bug in a protocol or a disk failure ends the node: `run` raises it, and waiting messages are not
-sent.
+A bug in a protocol or a disk failure ends the node: `run` raises the error, and waiting messages
+are not sent.
 
-Several stacks may share a process and its listener. The primary one runs as long as the process;
-secondary ones start and stop at any time. Each has its own id, journal and clock. The failure of a
-stack ends the primary one too.
+Several stacks may share a process and its listener. The primary stack runs as long as the process.
+Secondary stacks start and stop at any time. Each has its own id, journal and clock. If a secondary
+stack fails, the primary stack ends too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Called after each step with time, kind and subject of the input, and its effects (a reused list).
+# Called after each step with the time, kind and subject of the input, and a reused list of effects.
 Trace = Callable[[float, str, object, list[Effect]], None]
 
 
@@ -65,7 +65,7 @@ class Runtime:
         *,
         me: NodeId,
         listen: Listen | None = None,
-        journal: Journal | None = None,  # None if nothing survives a restart
+        journal: Journal | None = None,  # None if no state survives a restart
         on_event: Callable[[Value], None] = lambda event: None,
         tls: Tls | None = None,
         insecure: bool = False,
@@ -87,7 +87,7 @@ class Runtime:
         self._clients, self._primary, self._tolerated = clients, primary, tolerated
         if primary is not None:
             assert not any((listen, tls, secret, logins, options)), (
-                f"{me} gets these from {primary.me}"
+                f"{me} must take these settings from {primary.me}"
             )
             self.options, self.stats, self._trust = primary.options, primary.stats, primary._trust
         self._secondaries: dict[Runtime, None] = {}
@@ -111,7 +111,7 @@ class Runtime:
             await self.wait()
 
     async def wait(self) -> None:
-        """Wait until the node should be closed; only a primary one handles signals."""
+        """Wait until the node should be closed. Only a primary node handles signals."""
         with contextlib.nullcontext() if self._primary else self._signals():
             await asyncio.wait((self._ended, self._asked), return_when=asyncio.FIRST_COMPLETED)
         if self._ended.done():
@@ -123,19 +123,19 @@ class Runtime:
             self._asked.set_result(None)
 
     def stop(self) -> None:
-        """Process no more inputs; `run` then writes all records, empties its queues and returns."""
+        """Stop processing inputs. `run` then writes all records, sends its queues and returns."""
         if not self._ended.done():
             self._ended.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """Process no more inputs; `run` then raises `error`."""
+        """Stop processing inputs. `run` then raises `error`."""
         if not self._ended.done():
             self._ended.set_exception(error)
             self._ended.exception()  # mark it as retrieved; `close` raises it
             self._fail_primary(error)
 
     def when_ended(self, tell: Callable[[BaseException | None], None]) -> None:
-        """Call `tell` with the error that ends the node, or with None at a normal stop."""
+        """Call `tell` with the error that ended the node, or with None after a normal stop."""
         self._ended.add_done_callback(lambda ended: tell(ended.exception()))
 
     def _fail_primary(self, error: Exception) -> None:
@@ -144,12 +144,12 @@ class Runtime:
 
     @property
     def stopping(self) -> bool:
-        ended = getattr(self, "_ended", None)  # not set before the start
+        ended = getattr(self, "_ended", None)  # the attribute does not exist before the start
         return ended is not None and ended.done()
 
     @property
     def draining(self) -> bool:
-        """Return whether the node is stopping or was asked to."""
+        """Return whether the node is stopping or was asked to stop."""
         asked = getattr(self, "_asked", None)
         return self.stopping or (asked is not None and asked.done())
 
@@ -167,7 +167,7 @@ class Runtime:
     def _attach(self, transport: Transport) -> None:
         self._transport = transport
         if self.journal is not None:
-            from oncecast.network.commits import Commits  # here: most clients store nothing
+            from oncecast.network.commits import Commits  # imported here: most clients need none
 
             self._commits = Commits(
                 self.journal,
@@ -212,7 +212,7 @@ class Runtime:
             raise failed
 
     async def close(self) -> BaseException | None:
-        """Stop and wait for the end; return the error, if any. Later calls do the same."""
+        """Stop and wait for the end. Return the error, if any. It may be called repeatedly."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
         return await asyncio.shield(self._closing)
@@ -239,7 +239,7 @@ class Runtime:
         return failed or secondary_error
 
     async def _close_secondaries(self) -> BaseException | None:
-        """Close the other stacks; return the first error that is not tolerated."""
+        """Close the secondary stacks. Return the first error that is not tolerated, or None."""
         runtimes = list(self._secondaries)
         failures = await asyncio.gather(*(runtime.close() for runtime in runtimes))
         for runtime, failed in zip(runtimes, failures, strict=True):
@@ -265,11 +265,11 @@ class Runtime:
         self._input(self.stack.request, request)
 
     def principal_of(self, client: NodeId) -> str:
-        """Return the principal of a connected client; anonymous ones have an empty name."""
+        """Return the principal of a connected client; an anonymous client has an empty name."""
         return self._transport.clients.principal_of(client)
 
     def address_of(self, client: NodeId) -> str:
-        """Return host:port of a connected client, or an empty text."""
+        """Return host:port of a connected client, or an empty string."""
         return self._transport.clients.address_of(client)
 
     def unsent_bytes(self, peer: NodeId) -> int:
@@ -277,14 +277,14 @@ class Runtime:
         return self._transport.unsent_bytes(peer)
 
     def _input(self, step: Callable[..., list[Output]], *subject: Any) -> None:
-        # The stack is not re-entrant: requests of an event handler wait for the end of the step.
+        # The stack is not re-entrant: requests of an event handler wait until the step ends.
         if self._stepping:
             self._inputs.append((step, subject))
         else:
             self._guard(self._step, step, subject)
 
     def _guard(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Run `work`, then the inputs that it caused; any exception ends the node."""
+        """Run `work` and then the inputs that it caused. Any exception ends the node."""
         if self._ended.done():
             return
         self._stepping = True
@@ -316,7 +316,7 @@ class Runtime:
     # -- outputs --
 
     def _output_handlers(self) -> dict[type[Value], Callable[[Any], None]]:
-        """Return a function for each kind of output."""
+        """Return the handler of each type of output."""
         record = (lambda effect: None) if self._commits is None else self._commits.record
         handlers: dict[type[Value], Callable[[Any], None]] = {
             Send: self._send,
@@ -346,7 +346,7 @@ class Runtime:
             self._transport.send(send.to, send.message)
 
     def _release(self, outputs: list[Send | Emit]) -> None:
-        """Send the messages that waited for the disk, and process those to this node."""
+        """Send the messages that waited for the disk, and process messages to this node."""
         for output in outputs:
             if isinstance(output, Send):
                 self._let_go(output)
@@ -357,7 +357,7 @@ class Runtime:
 
 
 def traced(subject: tuple[Any, ...]) -> object:
-    """Return the subject of an input for a trace: the timer instead of its wake-up call."""
+    """Return the subject of an input for a trace. For a wake-up call, this is its timer."""
     if len(subject) != 1:
         return subject or None
     return subject[0].timer if isinstance(subject[0], Wake) else subject[0]

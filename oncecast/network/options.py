@@ -8,27 +8,27 @@ KiB, MiB = 1024, 1024 * 1024
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits and timeouts, in bytes and seconds. docs/network.md describes each."""
+    """Limits and timeouts, in bytes and seconds. docs/network.md describes each option."""
 
     cluster: str = "oncecast"  # nodes of different clusters refuse each other
 
     frame_bytes_max: int = 64 * MiB  # the largest message
     batch_bytes_max: int = 0  # limit of a client's batches, sent in the handshake; 0: no limit
-    queue_bytes_max: int = 16 * MiB  # unsent bytes to one peer, then its link is reset
-    unsent_bytes_max: int = 8 * MiB  # unsent bytes to one client, then it is not served
-    unsent_total_max: int = 128 * MiB  # unsent bytes to all clients, then the slowest is reset
-    waiting_bytes_max: int = 1 * MiB  # unsent bytes to a lost peer, then messages are dropped
+    queue_bytes_max: int = 16 * MiB  # unsent bytes to one peer; above it, the link is reset
+    unsent_bytes_max: int = 8 * MiB  # unsent bytes to one client; above it, serving pauses
+    unsent_total_max: int = 128 * MiB  # unsent bytes to all clients; above it, reset the slowest
+    waiting_bytes_max: int = 1 * MiB  # unsent bytes to a lost peer; above it, drop messages
     # Accepted connections of clients and of peers; keep their sum below the limit of open files.
     connections_max: int = 800
-    user_connections_max: int = 0  # of one user; 0 means no limit of its own
-    host_connections_max: int = 0  # of one host, by clients without a login
+    user_connections_max: int = 0  # limit for one user; 0 means no separate limit
+    host_connections_max: int = 0  # limit for clients without a login from one host
     peers_max: int = 128
-    handshakes_max: int = 128  # pending handshakes; beyond that, the oldest is closed
+    handshakes_max: int = 128  # pending handshakes; above it, the oldest one is closed
 
     handshake_timeout: float = 5.0
     frame_timeout: float = 30.0  # seconds to receive a frame, plus 1 s per KiB received
-    keepalive: float = 2.0  # between pings; a link is lost after three silent intervals
-    unused_after: float = 60.0  # a link without messages and watchers is closed
+    keepalive: float = 2.0  # seconds between pings; a link is lost after three silent intervals
+    unused_after: float = 60.0  # seconds before a link without messages and watchers is closed
     backoff_min: float = 0.1  # upper limit of the first reconnect delay; doubles each time
     backoff_max: float = 5.0
     drain_timeout: float = 5.0  # seconds to empty the send queues at a clean stop
@@ -42,7 +42,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class Stats(msgspec.Struct):
     """Counters since the start of the process."""
 
-    accepted: int = 0  # connections
+    accepted: int = 0  # accepted connections
     linked: int = 0  # links established to peers
     messages_in: int = 0
     messages_out: int = 0
@@ -50,7 +50,7 @@ class Stats(msgspec.Struct):
     bytes_out: int = 0
     bytes_dropped: int = 0  # bytes of messages to disconnected or slow peers
 
-    # Incidents, which are logged.
+    # Incidents, which are also logged.
     hostile: int = 0  # connections closed for protocol violations
     crowded: int = 0  # connections closed because there were too many
     overdue: int = 0  # handshakes and frames that timed out
@@ -62,6 +62,6 @@ class Stats(msgspec.Struct):
     malformed: int = 0  # messages that could not be decoded
     too_long: int = 0  # messages not sent because they exceed frame_bytes_max
 
-    steps: int = 0  # inputs of the stack
+    steps: int = 0  # inputs that the stack has processed
     records: int = 0  # records appended
     syncs: int = 0  # groups of records written to disk

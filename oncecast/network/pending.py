@@ -1,8 +1,9 @@
-"""The accepted sockets whose handshakes are not done.
+"""The accepted sockets whose handshakes are not finished.
 
-Until its handshake is done, a connection costs a socket and a little memory for a few seconds. If
-there are too many, the oldest one of the host with the most is closed. So a host that opens many
-closes its own, and a genuine dialler completes its handshake within a few round trips.
+Until its handshake is finished, a connection costs a socket and a little memory for a few seconds.
+If there are too many, the host with the most pending handshakes loses its oldest one. So a host
+that opens many connections only harms itself, and a genuine dialler finishes within a few round
+trips.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import socket
 class Handshake:
     def __init__(self, sock: socket.socket, host: str, port: int) -> None:
         self.sock, self.host, self.port = sock, host, port
-        self.started = False  # then the task closes the socket
+        self.started = False  # whether the task has started, which then closes the socket
         self.done = False
         self.task: asyncio.Task[None]
 
@@ -30,7 +31,7 @@ class Handshake:
 
 class Pending:
     def __init__(self) -> None:
-        self._hosts: dict[str, dict[Handshake, None]] = {}  # oldest first
+        self._hosts: dict[str, dict[Handshake, None]] = {}  # the oldest first for each host
         self._count = 0
 
     def __len__(self) -> int:
@@ -41,7 +42,7 @@ class Pending:
         self._count += 1
 
     def remove(self, handshake: Handshake) -> None:
-        """Remove a handshake, if it is still here."""
+        """Remove a handshake, if it is still pending."""
         of_host = self._hosts.get(handshake.host, {})
         if handshake in of_host:
             del of_host[handshake]
@@ -50,12 +51,12 @@ class Pending:
                 del self._hosts[handshake.host]
 
     def cancel_one(self) -> None:
-        """Cancel the oldest handshake of the host that has the most."""
+        """Cancel the oldest handshake of the host that has the most handshakes."""
         most = max(self._hosts.values(), key=len)
         self._cancel(next(iter(most)))
 
     def cancel_all(self) -> list[asyncio.Task[None]]:
-        """Cancel all and return their tasks."""
+        """Cancel all handshakes and return their tasks."""
         handshakes = [each for of_host in self._hosts.values() for each in of_host]
         for each in handshakes:
             self._cancel(each)

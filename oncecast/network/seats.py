@@ -1,8 +1,8 @@
 """The accepted connections of a process, and how many each owner may have.
 
-Peers have a budget of their own. Clients share `connections_max`. If all of it is taken, the owner
-with the most connections loses its newest one to an owner that has fewer. So users and hosts with
-many connections cannot lock out others.
+Peers have a separate limit. Clients share `connections_max`. If all connections are taken, the
+owner with the most connections loses its newest one to an owner that has fewer. So users and hosts
+with many connections cannot lock out others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ USER, HOST = "user", "host"
 
 
 def owner_of(principal: str, address: str) -> str:
-    """Return the owner of a client's connection: its user, or its host without a login."""
+    """Return the owner of a client's connection: its user, or its host if it has no login."""
     return f"{USER} {principal}" if principal else f"{HOST} {network_of(host_of(address))}"
 
 
@@ -29,20 +29,20 @@ class Seats:
     def __init__(self, options: Options, stats: Stats) -> None:
         self._options, self._stats = options, stats
         self._peers: dict[Connection, None] = {}
-        self._clients: dict[Connection, str] = {}  # with their owners
-        self._owners: dict[str, dict[Connection, None]] = {}  # oldest first
+        self._clients: dict[Connection, str] = {}  # the owner of each connection
+        self._owners: dict[str, dict[Connection, None]] = {}  # the oldest first for each owner
 
     def __len__(self) -> int:
         return len(self._peers) + len(self._clients)
 
     def check_peers(self) -> None:
-        """Raise Absent if there are too many peers."""
+        """Raise Absent if the limit of peers is reached."""
         limit = self._options.peers_max
         if len(self._peers) >= limit:
             raise self._full("with the role peer", limit, "peers_max")
 
     def make_space(self, owner: str) -> None:
-        """Close a connection of another owner if necessary, or raise Absent."""
+        """Close a connection of another owner if all are taken, or raise Absent."""
         options, taken = self._options, len(self._owners.get(owner, ()))
         kind = owner.partition(" ")[0]
         limit = options.user_connections_max if kind == USER else options.host_connections_max
@@ -55,7 +55,7 @@ class Seats:
             raise self._full("with the role client", options.connections_max, "connections_max")
         newest = next(reversed(most))
         self._leave(newest)
-        newest.fail("crowded", "its owner has more connections than others, and space is needed")
+        newest.fail("crowded", "its owner has the most connections, and another owner needs one")
 
     def _full(self, which: str, limit: int, setting: str) -> Absent:
         self._stats.crowded += 1
@@ -64,7 +64,7 @@ class Seats:
         )
 
     def take(self, connection: Connection, role: str, owner: str) -> None:
-        """Count a connection until it is over."""
+        """Count a connection until it is closed."""
         if role == PEER:
             self._peers[connection] = None
         else:
@@ -73,7 +73,7 @@ class Seats:
         connection.over.add_done_callback(lambda _: self._leave(connection))
 
     def _leave(self, connection: Connection) -> None:
-        """Forget a connection, if it is still here."""
+        """Stop counting a connection, if it is still counted."""
         self._peers.pop(connection, None)
         owner = self._clients.pop(connection, None)
         if owner is not None:

@@ -1,4 +1,4 @@
-"""TLS 1.3: the files of a node or a client, and the contexts made of them.
+"""TLS 1.3: the files of a node or a client, and the SSL contexts built from them.
 
 | given | a node | a client |
 |---|---|---|
@@ -6,7 +6,7 @@
 | certificate and key | does not ask for certificates | |
 | CA | | verifies the node, without its own certificate |
 
-Without a CA, the other side is checked against the authorities of the system.
+Without a CA file, the other side is checked against the certificate authorities of the system.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ RENEW_BEFORE = 14 * DAY
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """PEM files. A client needs the CA only, and a node certificate and key."""
+    """PEM files. A client needs only the CA. A node needs a certificate and its key."""
 
-    certificate: str | PathLike[str] | None = None  # with its chain
+    certificate: str | PathLike[str] | None = None  # the certificate with its chain
     key: str | PathLike[str] | None = None
     ca: str | PathLike[str] | None = None
     crl: str | PathLike[str] | None = None  # revoked certificates
-    client_certificates: bool = True  # of the CA; False if clients may connect without one
+    client_certificates: bool = True  # False if clients may connect without a certificate
 
     def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        """Return the contexts for accepted and for dialled connections."""
+        """Return the SSL contexts for accepted and for dialled connections."""
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         for context in (server, client):
             context.minimum_version = ssl.TLSVersion.TLSv1_3
             self._load(context)
-        # Clients do not resume sessions, and OpenSSL keeps some kilobytes for each ticket.
+        # Clients do not resume sessions, and OpenSSL keeps a few kilobytes for each ticket.
         server.num_tickets = 0
         if self.ca is not None:
             wanted = self.client_certificates
@@ -53,7 +53,7 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     def _load(self, context: ssl.SSLContext) -> None:
         if (self.certificate is None) != (self.key is None):
-            raise TlsUnusable("a certificate and its key belong together", "give both, or none")
+            raise TlsUnusable("a certificate needs its key, and a key its certificate", "give both")
         try:
             if self.certificate is not None:
                 context.load_cert_chain(self.certificate, self.key)
@@ -71,7 +71,7 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
         if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
             return TlsUnusable(
                 f"{self.key} is not the key of certificate {self.certificate}",
-                "use the two files that were made together",
+                "use a certificate and a key that were generated together",
             )
         files = [("certificate", self.certificate), ("key", self.key), ("CA", self.ca)]
         files += [("revocation list", self.crl)]
@@ -87,12 +87,12 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def check(self, now: float) -> None:
-        """Raise TlsUnusable if a certificate is not valid now; warn of problems to come."""
-        if self.certificate is not None:  # the first one; the rest is its chain
+        """Raise TlsUnusable if a certificate is not valid now. Log a warning before it expires."""
+        if self.certificate is not None:  # check the first certificate; the chain follows it
             check_period(
                 certificates_in(self.certificate)[0], f"certificate {self.certificate}", now
             )
-        if self.ca is not None:  # during a rotation the file has the old and the new CA
+        if self.ca is not None:  # during a rotation, the file has the old and the new CA
             newest = max(certificates_in(self.ca), key=lambda each: each.ends)
             check_period(newest, f"CA {self.ca}", now)
         if self.key is not None and Path(self.key).stat().st_mode & stat.S_IROTH:
@@ -100,14 +100,14 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
             logger.warning(line("key_readable_by_all", facts))
 
     def stamps(self) -> tuple[tuple[int, int], ...]:
-        """Return times and sizes of the files, which change when a file is replaced."""
+        """Return the modification time and inode of each file, to detect a replaced file."""
         files = (self.certificate, self.key, self.ca, self.crl)
         found = [Path(file).stat() for file in files if file is not None]
         return tuple((each.st_mtime_ns, each.st_ino) for each in found)
 
 
 class Tls:
-    """The TLS contexts for accepted and for dialled connections."""
+    """The SSL contexts for accepted and for dialled connections."""
 
     def __init__(
         self, server: ssl.SSLContext, client: ssl.SSLContext, files: TlsFiles | None = None
@@ -135,9 +135,9 @@ class Tls:
         crl: str | PathLike[str] | None = None,
         client_certificates: bool = True,
     ) -> Tls:
-        """Load PEM files: the certificate with its chain, its key, and the authority of all sides.
+        """Load PEM files: the certificate with its chain, its key, and the CA of all sides.
 
-        Raise TlsUnusable if they do not belong together, or are not valid now.
+        Raise TlsUnusable if the files do not belong together or are not valid now.
         """
         files = TlsFiles(
             certificate=certificate,
@@ -152,23 +152,23 @@ class Tls:
 
     @property
     def identifies(self) -> bool:
-        """Return whether others are asked for a certificate."""
+        """Return whether this side asks others for a certificate."""
         return self.server.verify_mode != ssl.CERT_NONE
 
     @property
     def required(self) -> bool:
-        """Return whether others are refused without a certificate."""
+        """Return whether this side refuses others without a certificate."""
         return self.server.verify_mode == ssl.CERT_REQUIRED
 
     @property
     def own(self) -> Certificate | None:
-        """Return the certificate of this process, if it is known."""
+        """Return the certificate of this process, or None if it has no files."""
         if self.files is None or self.files.certificate is None:
             return None
         return certificates_in(self.files.certificate)[0]
 
     def reload(self) -> None:
-        """Use the files as they are now for new connections, or raise TlsUnusable."""
+        """Load the files again for new connections, or raise TlsUnusable."""
         if self.files is not None:
             contexts = self.files.contexts()
             self.files.check(time.time())

@@ -1,10 +1,10 @@
 """The transport of a stack: outgoing links, accepted connections and their timeouts.
 
 It calls `deliver(sender, message)`, and `down(peer)` when the link to a watched peer is lost or
-cannot be established. Both are called from the loop and not from within a call to the transport.
-The exception is `down` in `send`, when a queue overflows.
+cannot be established. The event loop calls both, never a method of the transport. The exception is
+`send`, which calls `down` when a queue overflows.
 
-Each stack of a process has a transport. The primary one owns the listener.
+Each stack of a process has a transport. The primary transport owns the listener.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from oncecast.network.local import Accept, LocalLink
 from oncecast.network.options import Options, Stats
 from oncecast.network.trust import Trust
 
-CLOSE_SECONDS = 1.0  # time for the loop to close dropped connections
-LOOKED_AT_ONCE = 50  # connections, in one turn of the loop
+CLOSE_SECONDS = 1.0  # time that the loop gets to close dropped connections
+LOOKED_AT_ONCE = 50  # connections to check in one turn of the loop
 
 Item = TypeVar("Item")
 
@@ -45,7 +45,7 @@ class Transport:
         options: Options,
         stats: Stats,
         trust: Trust,
-        client_codec: Codec | None = None,  # None: no clients are accepted
+        client_codec: Codec | None = None,  # None if clients are not accepted
         primary: Transport | None = None,  # the transport that owns the listener
     ) -> None:
         split(me)
@@ -113,7 +113,7 @@ class Transport:
         return way.unsent_bytes if way else 0
 
     def flush(self) -> bool:
-        """Write pending frames now instead of at the end of the turn; return whether any were."""
+        """Write pending frames now, before the end of the turn. Return whether there were any."""
         return self._wires.flush()
 
     def _way(self, peer: NodeId) -> Link | LocalLink:
@@ -146,7 +146,7 @@ class Transport:
     def _accept_peer(self, connection: Connection, hello: Hello, principal: str) -> Session:
         self.identity.check_peer(hello)
         peer = NodeId(hello.sender)
-        # A peer that dials again has dropped its old link, which may still be open here.
+        # A peer that dials again has dropped its old link, which may still be open on our side.
         if older := self._inbound.get(peer):
             older.connection.drop("replaced by a new connection of the peer")
         inbound = Inbound(self._wires, connection, peer, self._codec, self._deliver)
@@ -222,7 +222,7 @@ class Transport:
     # -- closing --
 
     async def lock(self) -> None:
-        """Accept no new connections; open ones stay."""
+        """Stop accepting connections. Open connections stay open."""
         if self._primary is None:
             await self.listener.close()
         elif self.listener.stacks.pop(name_of(self.identity.me), None):
@@ -247,13 +247,13 @@ class Transport:
             await asyncio.wait([connection.over for connection in rest], timeout=CLOSE_SECONDS)
 
     def _open(self, leaving: list[Connection]) -> list[Connection]:
-        """Return the open connections of this stack; those of other stacks stay open."""
+        """Return the open connections of this stack. Other stacks keep their connections."""
         inbound = [inbound.connection for inbound in self._inbound.values()]
         return [each for each in (*leaving, *inbound) if not each.over.done()]
 
 
 async def in_slices(items: Iterable[Item], look: Callable[[Item], None]) -> None:
-    """Look at thousands of items without holding the loop for long."""
+    """Call `look` for thousands of items without blocking the loop for long."""
     for number, item in enumerate(list(items), 1):
         look(item)
         if number % LOOKED_AT_ONCE == 0:

@@ -1,15 +1,15 @@
-"""Fair turns: clients share the loop, so that no client holds it for long.
+"""Fair turns: clients share the loop, so that no client blocks it for long.
 
-A client may send thousands of frames in one write. They are handled for at most `TURN_SECONDS` in
-one turn of the loop, all clients together. The rest waits, and the connection reads nothing more.
-Splitting bytes into frames is work, too, so bytes wait unsplit. A sync to disk waits for the end of
-a turn, so turns are short.
+A client may send thousands of frames in one write. In one turn of the loop, the frames of all
+clients together get at most `TURN_SECONDS`. The other frames wait, and their connections read
+nothing more. Splitting bytes into frames is also work, so bytes wait unsplit. A sync to disk waits
+for the end of a turn, so turns are short.
 
-Accounts share the loop, not connections: all connections of a user, or of a host without a login,
-are one account. A light account is one that asks for less than `SHARE_SECONDS` in each turn. It is
-served first, and need not wait for the end of a queue. Of the busy accounts, the one that has used
-the least time is next, and within it the connection that has used the least. So a client that sends
-one request at a time is answered quickly while other accounts ask for more than the node can do.
+Accounts share the loop, not connections. All connections of a user, or of a host without a login,
+form one account. A light account needs less than `SHARE_SECONDS` in each turn. It is served first
+and does not queue. Among the busy accounts, the one that has used the least time is next. Within an
+account, the connection that has used the least time is next. So a client that sends one request at
+a time is answered quickly, even while other accounts overload the node.
 
 Unsent bytes are limited too. A client that does not read its answers is not served until it does.
 If all clients together have too many unsent bytes, the connections with the most are reset.
@@ -23,15 +23,15 @@ from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-TURN_SECONDS = 0.001  # work for busy accounts in one turn of the loop
-LIGHT_SECONDS = 0.0005  # work for light accounts, in addition
-SHARE_SECONDS = 0.0005  # work for one account while others wait
-SAVED_SECONDS = 0.1  # unused time that gives an account priority over others
+TURN_SECONDS = 0.001  # seconds of work for busy accounts in one turn of the loop
+LIGHT_SECONDS = 0.0005  # additional seconds for light accounts
+SHARE_SECONDS = 0.0005  # seconds for one account while others wait
+SAVED_SECONDS = 0.1  # maximum unused time that gives an account priority over others
 NOTED_BYTES = 64 * 1024  # smaller backlogs do not count
 
 
 class Counted(Protocol):
-    used: float  # seconds of work, comparable with those of others in the same queue
+    used: float  # seconds of work, comparable within the same queue
 
 
 class Served(Protocol):
@@ -42,13 +42,13 @@ class Served(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Return whether frames wait that may be handled now."""
+        """Return whether waiting frames may be handled now."""
 
     @property
     def backlog(self) -> int: ...
 
     def work(self, until: float) -> None:
-        """Handle waiting frames, at least one, until the given time."""
+        """Handle waiting frames until the given time, but at least one."""
 
     def fail(self, incident: str, reason: str) -> None: ...
 
@@ -57,12 +57,12 @@ Item = TypeVar("Item", bound=Counted)
 
 
 class FairQueue(Generic[Item]):
-    """Items in the order of the time that they have used."""
+    """Items in the order of the time that they have used, the least first."""
 
     def __init__(self) -> None:
-        self.floor = 0.0  # the most that an item had used when its turn came
+        self.floor = 0.0  # the highest used time of an item when its turn came
         self._heap: list[tuple[float, int, Item]] = []
-        self._number = 0  # the order of arrival decides between equals
+        self._number = 0  # the order of arrival, which decides between equal times
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -80,20 +80,20 @@ class FairQueue(Generic[Item]):
         item.used = self._owed(item) + seconds
 
     def _owed(self, item: Item) -> float:
-        """Return the used time; unused time of the past counts only up to a limit."""
+        """Return the used time. Unused time of the past counts only up to a limit."""
         return max(item.used, self.floor - SAVED_SECONDS)
 
 
 class Account:
-    """The connections of one user or host that have work waiting."""
+    """The connections of one user or host that have waiting work."""
 
     def __init__(self, used: float) -> None:
         self.used = used
         self.waiting: FairQueue[Served] = FairQueue()
         self.queued: set[Served] = set()
-        self.listed = False  # whether its turn will come, or is now
-        self.turn = -1  # in which it was served last
-        self.spent = 0.0  # seconds, in that turn
+        self.listed = False  # whether it is queued or being served
+        self.turn = -1  # the turn in which it was last served
+        self.spent = 0.0  # seconds of work in that turn
 
 
 class Turns:
@@ -107,14 +107,14 @@ class Turns:
         self._in_turn = False
 
     def join(self, connection: Served, owner: str) -> None:
-        """Begin to count the work for a connection; a new one has no advantage over others."""
+        """Start counting the work of a connection. A new one has no advantage over others."""
         account = self._accounts.get(owner)
         if account is None:
             account = self._accounts[owner] = Account(self._busy.floor)
         connection.account, connection.used = account, account.waiting.floor
 
     def begin(self, connection: Served) -> float:
-        """Return until when a connection may work now; 0 if it has to queue."""
+        """Return until when a connection may work now, or 0 if it has to queue."""
         account = connection.account
         if account.listed:
             return 0.0
@@ -157,7 +157,7 @@ class Turns:
         self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """Begin the next turn of the loop with the accounts that wait."""
+        """Begin the next turn of the loop and serve the waiting accounts."""
         self._in_turn = False
         if not (self._light or self._busy):
             return
@@ -171,7 +171,7 @@ class Turns:
             now = self._serve(self._busy.next(), now)
 
     def _serve(self, account: Account, now: float) -> float:
-        """Let the connections of an account work for one share; return the time afterwards."""
+        """Let the connections of an account work for one share. Return the time afterwards."""
         until = now + SHARE_SECONDS
         while account.queued and now < until:
             connection = account.waiting.next()
@@ -189,12 +189,12 @@ class Turns:
 
 
 class Backlogs:
-    """The unsent bytes of clients, all together."""
+    """The unsent bytes of all clients."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = self._recount_at = bytes_max
         self._noted: dict[Served, int] = {}
-        self.total = 0  # an upper bound: connections send in the meantime
+        self.total = 0  # an upper bound, because connections keep sending
 
     def note(self, connection: Served, size: int) -> None:
         before = self._noted.pop(connection, 0)
@@ -214,5 +214,5 @@ class Backlogs:
             self.total -= self._noted.pop(largest)
             reason = f"{largest.backlog} bytes unsent, the most of all clients; link reset"
             largest.fail("slow", reason)
-        # A count takes time, so a few bytes more must not cause the next one.
+        # Counting takes time, so a few more bytes must not trigger the next count.
         self._recount_at = max(self._bytes_max, self.total + self._bytes_max // 16)

@@ -12,7 +12,7 @@ from tests.network.talk import LOOPS, drive, listening, port_of, reserve
 
 def test_port_that_other_machines_can_reach_needs_tls_or_the_insecure_option() -> None:
     async def test() -> None:
-        with pytest.raises(CannotListen, match=r"TLS is off; give this node a certificate, listen"):
+        with pytest.raises(CannotListen, match=r"TLS is off; provide a certificate, listen"):
             async with listening("0.0.0.0:0"):
                 pass
         async with listening("0.0.0.0:0", insecure=True):

@@ -111,7 +111,7 @@ def test_anonymous_client_is_refused_if_a_login_is_required() -> None:
         async with host(Users()) as node:
             refusal = await answered(node)
             assert isinstance(refusal, Refusal)
-            assert "requires a login; give user and password" in refusal.reason
+            assert "requires a login; provide a user and password" in refusal.reason
 
     drive(test())
 

@@ -44,7 +44,7 @@ def tls(files: Files) -> dict[str, str]:
     ("theirs", "reason"),
     [
         ("", "127.0.0.1:0 has no cluster secret; set its cluster_secret_file"),
-        ("another secret of some cluster", "127.0.0.1:0 has another cluster secret"),
+        ("another secret of some cluster", "127.0.0.1:0 has a different cluster secret"),
     ],
 )
 def test_node_without_the_secret_is_refused_before_it_learns_anything(

@@ -1,1 +1,1 @@
-"""Run thousands of stacks in one thread, deterministically."""
+"""Runs thousands of stacks deterministically in one thread."""

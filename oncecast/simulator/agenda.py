@@ -1,7 +1,7 @@
-"""The queue of future events, in order of time; equal times keep the order of insertion.
+"""The queue of future events, ordered by time. Events at equal times keep their insertion order.
 
-Events go into buckets of 4 ms, and each bucket is sorted when it is due. With thousands of nodes
-this is twice as fast as one heap and equally exact. The sort is stable.
+Events go into buckets of 4 ms, and each bucket is sorted when it is due. The sort is stable. With
+thousands of nodes this is twice as fast as one heap, and the order is the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BY_TIME = itemgetter(0)
 
 
 class Buckets(dict[float, list[Event]]):
-    """The unsorted future buckets. A lookup creates a missing one, unless it is already due."""
+    """The unsorted future buckets. A lookup creates a missing bucket, unless it is already due."""
 
     def __init__(self) -> None:
         self.keys_left: list[float] = []  # a heap
@@ -48,7 +48,7 @@ class Agenda(Moment):
         self.done = 0  # events processed so far
         self.buckets = Buckets()
         self._current: list[Event] = []  # the current bucket, sorted
-        self._revise_until = -1.0  # the last bucket to revise
+        self._revise_until = -1.0  # the key of the last bucket to revise
 
     def at(self, time: float, action: Action, first: Any, second: Any) -> None:
         try:
@@ -70,7 +70,7 @@ class Agenda(Moment):
                 self.revise(self._current)
             self._current.sort(key=BY_TIME)
             if buckets.until < last:
-                # New events for this bucket are inserted after the current one.
+                # New events for this bucket are inserted behind the event being processed.
                 for self.now, action, first, second in self._current:  # noqa: B020
                     action(first, second)
                     if left:
@@ -83,7 +83,7 @@ class Agenda(Moment):
         self.now = until
 
     def _finish(self, until: float) -> None:
-        """Process the current bucket up to `until`; keep the rest."""
+        """Process the current bucket up to `until` and keep the remaining events."""
         done = 0
         for time, action, first, second in self._current:
             if time > until:
@@ -97,16 +97,16 @@ class Agenda(Moment):
         del self._current[:done]
 
     def settle(self, action: Action) -> None:
-        """Handle the effects that `action` has left; overridden by the simulation."""
+        """Handle the effects that `action` has left. The simulation overrides this method."""
         self.left.clear()
 
     def revise_all(self) -> None:
-        """Revise all future events: each bucket once, when it is due."""
+        """Revise all future events. Each bucket is revised once, when it is due."""
         self.revise(self._current)
         self._revise_until = self.buckets.last
 
     def revise(self, bucket: list[Event]) -> None:
-        """Replace outdated actions but keep their times; overridden by the simulation."""
+        """Replace outdated actions and keep their times. The simulation overrides this method."""
 
     def to_come(self) -> Iterator[list[Event]]:
         yield self._current

@@ -1,6 +1,6 @@
-"""Checkers: they look for violations after every step of a simulation and at its end.
+"""Checkers look for violations after every step of a simulation and at its end.
 
-For each checker, the tests contain a mutant that it must catch.
+For each checker, the tests contain a mutant that the checker must catch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Violation(AssertionError):
-    """A broken guarantee."""
+    """A guarantee was broken."""
 
 
 class Checker:
@@ -23,7 +23,7 @@ class Checker:
         """Check the state that this step can have changed."""
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
-        """Check an event for a node's application; the records it depends on are on disk."""
+        """Check an event for a node's application. The records it depends on are on disk."""
 
     def finish(self, sim: Simulation) -> None:
-        """Check the end of the run, when everything pending should have happened."""
+        """Check the final state of the run, in which nothing is pending."""

@@ -1,10 +1,10 @@
 """A disk in memory with faults, for the simulator and for tests.
 
-Each file has two states: the one that processes see, and the one that survives a power loss. A
-write becomes durable with a sync of the file; a creation, rename or removal with a sync of the
-directory. Faults are methods: crash, kill, fill, free, fail_sync, flip, lose, cut, wipe. All random
-numbers come from `rng`, so that a seed replays a run exactly. `before` is called before each
-change; tests raise an exception there to stop at that step.
+Each file has two states: the state that processes see, and the state that survives a power loss. A
+sync of the file makes its writes durable. A sync of the directory makes a creation, rename or
+removal durable. Faults are methods: crash, kill, fill, free, fail_sync, flip, lose, cut, wipe. All
+random numbers come from `rng`, so that a seed replays a run exactly. The disk calls `before` before
+each change. Tests raise an exception there to stop at that step.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Content:
 
 
 class Inode:
-    """A file's two states, and the unsynced changes: (offset, bytes) or (size, None)."""
+    """The two states of a file, and its unsynced changes: (offset, bytes) or (size, None)."""
 
     def __init__(self) -> None:
         self.live = Content()
         self.durable = Content()
         self.changes: list[tuple[int, bytes | None]] = []
-        self.lost: dict[int, None] = {}  # sectors that cannot be read until they are written
+        self.lost: dict[int, None] = {}  # sectors that are unreadable until they are written
 
     def read(self, offset: int, size: int) -> bytes:
         if any(
@@ -80,7 +80,7 @@ class Inode:
         self.changes.clear()
 
     def crash(self, rng: Random) -> None:
-        """Keep none of the unsynced changes, a torn prefix, or a random set of sectors."""
+        """Keep no unsynced changes, or a torn prefix of them, or a random set of sectors."""
         if self.changes:
             rng.choice((self._keep_nothing, self._keep_beginning, self.keep_sectors))(rng)
             self.changes.clear()
@@ -148,7 +148,7 @@ class SimulatedFile:
         self._content()
         self._disk.step("sync", self._name)
         if self._disk.sync_fails():
-            # The kernel drops the pages that it could not write, and marks them clean.
+            # The kernel drops the pages that it could not write and marks them clean.
             self._inode.keep_sectors(self._disk.rng)
             self._inode.changes.clear()
             raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -179,11 +179,11 @@ class SimulatedFile:
 class SimulatedDisk:
     def __init__(self, rng: Random) -> None:
         self.rng = rng
-        self.generation = 0  # Counts crashes; files opened before the last one are unusable.
+        self.generation = 0  # number of crashes; files opened before the last one are unusable
         self.before: Callable[[str, str], None] | None = None
         self._live: dict[str, Inode] = {}
         self._durable: dict[str, Inode] = {}
-        self._changes: list[tuple[str, str, Inode]] = []  # old name, new name; "" for none
+        self._changes: list[tuple[str, str, Inode]] = []  # old name, new name; "" if none
         self._capacity: int | None = None
         self._failing_syncs = 0
 
@@ -229,7 +229,7 @@ class SimulatedDisk:
         self.kill()
 
     def kill(self) -> None:
-        """Simulate kill -9: all written bytes stay, open files become unusable."""
+        """Simulate kill -9: all written bytes stay, but open files become unusable."""
         self.generation += 1
 
     def fill(self, free_bytes: int = 0) -> None:
@@ -253,7 +253,7 @@ class SimulatedDisk:
         inode.durable.flip(offset, bit)
 
     def lose(self, name: str, offset: int) -> None:
-        """Make the sector with this byte unreadable until it is written."""
+        """Make the sector that contains this byte unreadable until it is written."""
         self._existing(name).lost[offset // SECTOR] = None
 
     def cut(self, name: str, size: int) -> None:
@@ -262,7 +262,7 @@ class SimulatedDisk:
         inode.durable.resize(size)
 
     def wipe(self) -> None:
-        """Replace the disk by an empty one."""
+        """Replace the disk with an empty one."""
         self._live, self._durable, self._changes = {}, {}, []
         self.kill()
 
@@ -270,7 +270,7 @@ class SimulatedDisk:
     def used(self) -> int:
         return sum(inode.live.size for inode in self._live.values())
 
-    # For the files
+    # Methods that the files call
 
     def step(self, verb: str, name: str) -> None:
         if self.before is not None:

@@ -1,8 +1,8 @@
-"""The fast path: messages and timers of a node that nothing disturbs or observes.
+"""The fast path for messages and timers of nodes that no fault disturbs and no checker observes.
 
 Most nodes are in this state most of the time: no fault delays their messages, no journal holds them
 back and no checker looks at their steps. Their messages go from protocol to protocol through the
-agenda alone. The run is the same as on the normal path, through `SimulatedNode`.
+agenda alone. The result is the same as on the normal path, through `SimulatedNode`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FastPath:
         time = self.clock.now + draw()
         try:
             self._buckets[time // WIDTH].append((time, handler, self._me, message))
-        except KeyError:  # the bucket that is being processed
+        except KeyError:  # this bucket is being processed
             self.clock.at(time, handler, self._me, message)
 
     def later(self, delay: float, timer: Value) -> None:

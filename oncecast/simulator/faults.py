@@ -1,7 +1,7 @@
 """A storm: random faults within a budget, followed by a calm period.
 
-During the storm, faults occur at random times and are repaired some time later. `calm` repairs all
-that remain, so that the protocols' eventual guarantees can be checked afterwards.
+During the storm, faults occur at random times and are repaired some time later. `calm` repairs the
+remaining ones, so that the eventual guarantees of the protocols can be checked afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from oncecast.simulator.weather import Front
 
 
 class Storm:
-    """Random faults, of which at most `away_max` nodes are crashed, paused or isolated at once."""
+    """Random faults. At most `away_max` nodes are crashed, paused or isolated at the same time."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Storm:
         self.rng = Random(f"{sim.seed}/storm")
         self.away: dict[NodeId, Callable[[], None]] = {}  # the function that restores each node
         self.strikes: dict[str, int] = {}
-        self.loss = self.duplication = 0.0  # without a fault
+        self.loss = self.duplication = 0.0  # the values outside of faults
         self._over = False
         self._kinds: tuple[Callable[[NodeId], bool], ...] = (
             self._crash,
@@ -49,7 +49,7 @@ class Storm:
         )
 
     def leave_out(self, part: float) -> None:
-        """Disable a random part of the fault kinds; some bugs show only without some kinds."""
+        """Disable a random fraction of the fault kinds, because some bugs need calm in one area."""
         kinds = list(dict.fromkeys(self._kinds))
         left_out = self.rng.sample(kinds, round(part * len(kinds)))
         self._kinds = tuple(kind for kind in self._kinds if kind not in left_out)
@@ -58,7 +58,7 @@ class Storm:
         self.sim.call(self._some(self.every), self._strike)
 
     def calm(self) -> None:
-        """Repair everything and cause no more faults."""
+        """Repair all faults and cause no more."""
         self._over = True
         self.sim.weather.set(loss=0.0, duplication=0.0)
         self.sim.repair()
@@ -95,7 +95,7 @@ class Storm:
         self.sim.call(self._some(self.lasting), lambda: self._return(back))
 
     def _return(self, back: Callable[[], None]) -> None:
-        """Repair the nodes of one fault together, unless `calm` has done so."""
+        """Repair the nodes of one fault together, unless `calm` has already repaired them."""
         nodes = [node for node, way in self.away.items() if way is back]
         for node in nodes:
             del self.away[node]
@@ -129,7 +129,7 @@ class Storm:
         return True
 
     def _fail_sync(self, node: NodeId) -> bool:
-        """Make the next fsync fail, which stops the node; restart it later."""
+        """Make the next fsync fail, which stops the node. Restart it later."""
         disk = self.sim.nodes[node].disk
         if disk is None or not self._spare(node):
             return False
@@ -164,7 +164,7 @@ class Storm:
     # -- faults of the network --
 
     def _split(self, node: NodeId) -> bool:
-        """Partition the nodes; those on the smaller side count as away."""
+        """Partition the nodes. The nodes on the smaller side count as away."""
         limit = min(self.away_max - len(self.away), len(self.nodes) // 2)
         there = [node for node in self.nodes if self._spare(node)]
         if limit < 1 or not there:

@@ -1,4 +1,4 @@
-"""A node of a simulation: drives its stack, disk and clock."""
+"""A node of a simulation, which drives its stack, disk and clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IDLE_AFTER = 0.05  # seconds without new records until the log gets a marker
 
 
 class Clock:
-    """The clock of a node, which may run fast, slow or ahead, but not backwards."""
+    """The clock of a node. It may run fast, slow or ahead, but never backwards."""
 
     __slots__ = ("_local", "_true", "rate", "right")
 
@@ -40,7 +40,7 @@ class Clock:
 
     def skewed(self, true: float, rate: float, ahead: float) -> Clock:
         """Return a clock that continues this one at another rate."""
-        assert rate > 0, "timers would never fire"
+        assert rate > 0, "the rate must be positive, or timers would never fire"
         made = Clock()
         made._local, made._true = self.local(true) + max(0.0, ahead), true
         made.rate = rate
@@ -53,7 +53,7 @@ class Clock:
     def true(self, local: float) -> float:
         if self.right:
             return local
-        # Slightly later, so that rounding does not fire a timer before its time.
+        # Round up, so that a timer never fires before its time.
         true = self._true + (local - self._local) / self.rate
         while self.local(true) < local:
             true = nextafter(true, inf)
@@ -64,7 +64,7 @@ RIGHT = Clock()  # shared by the nodes whose clock is correct
 
 
 class SimulatedNode:
-    """A node that can crash and restart; its disk and its clock survive."""
+    """A node that can crash and restart. Its disk and its clock survive."""
 
     __slots__ = (
         "_flushing",
@@ -86,24 +86,24 @@ class SimulatedNode:
     def __init__(self, sim: Simulation, me: NodeId, build: Build, *, durable: bool) -> None:
         self.sim, self.me, self.build = sim, me, build
         self.stack: Stack | None = None
-        self.fast: Stack | None = None  # the same, while it is on the fast path
+        self.fast: Stack | None = None  # the same stack, while it is on the fast path
         self.starts = 0
         self.clock = RIGHT
-        self.wall_ahead = 0.0  # seconds
+        self.wall_ahead = 0.0  # seconds by which the wall clock is ahead
         self.disk = SimulatedDisk(Random(f"{sim.seed}/disk/{me}")) if durable else None
         self.journal: Journal | None = None
-        self.halted: StorageError | None = None  # the error that stopped it
-        self.gate: Gate  # only of a node with a disk
+        self.halted: StorageError | None = None  # the error that stopped the node
+        self.gate: Gate  # only set for a node with a disk
         self._flushing = False
         self._missed: list[tuple[Callable[[Any, Any], None], Any, Any]] | None = None
 
     @property
     def paused(self) -> bool:
-        """Return whether the node is paused; its inputs are then kept."""
+        """Return whether the node is paused. A paused node keeps its inputs for later."""
         return self._missed is not None
 
     def look(self) -> bool:
-        """Enter or leave the fast path as needed; return whether the node left it."""
+        """Enter or leave the fast path as needed. Return whether the node left it."""
         left = self.fast
         self.fast = self.stack if self._undisturbed() else None
         if self.fast is left:
@@ -148,7 +148,7 @@ class SimulatedNode:
         self.sim.note(self.me, "crash")
 
     def _halt(self, error: StorageError) -> None:
-        """Stop the node after a disk error; waiting messages are not sent."""
+        """Stop the node after a disk error, without sending the waiting messages."""
         self.crash()
         self.halted = error
         self.sim.note(self.me, "halt", str(error))
@@ -180,7 +180,7 @@ class SimulatedNode:
         self._act_on(self.fast.finish(self.sim.now))
 
     def hear_itself(self, message: Value, starts: int) -> None:
-        """Receive a message of the node to itself, unless it has restarted since."""
+        """Receive a message of the node to itself, unless the node has restarted since."""
         if starts == self.starts and not self._miss(self.hear_itself, message, starts):
             self.receive(self.me, message)
 
@@ -226,7 +226,7 @@ class SimulatedNode:
             self._flush(self.journal)
 
     def _act_on(self, outputs: Sequence[Output]) -> None:
-        self.sim.left.clear()  # they are handled here
+        self.sim.left.clear()  # this method handles these effects
         starts = self.starts
         for output in outputs:
             if self.stack is None or self.starts != starts:
@@ -234,7 +234,7 @@ class SimulatedNode:
             self._act(output)
 
     def _act(self, output: Output) -> None:
-        # No `match` and little isinstance, because a mismatch is slow for structs.
+        # `match` and isinstance are slow when a struct does not match, so compare the type.
         sim = self.sim
         if type(output) is Send or type(output) is Emit:
             if self.journal is None or self.gate.opens(output, self.journal.synced):
@@ -255,7 +255,7 @@ class SimulatedNode:
         else:
             self.sim.tell(self.me, output.event)
 
-    # -- the disk: write all records, sync once, send the messages that depend on them --
+    # -- the disk: write all records, sync once, then send the messages that depend on them --
 
     def _flush(self, journal: Journal) -> None:
         try:

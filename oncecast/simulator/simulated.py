@@ -1,9 +1,9 @@
-"""A deterministic simulation of many nodes in one thread; a seed always gives the same run.
+"""A deterministic simulation of many nodes in one thread. A seed always gives the same run.
 
 The simulator drives a stack exactly as the network runtime does: step, write, sync, send. It has a
 faulty network, disks that lose unsynced writes, and clocks that drift. Faults are methods: crash,
 restart, bounce, pause, resume, skew, set_wall_clock; partition, isolate, hold, slow, repair. A
-node's disk has its own: fill, fail_sync, flip, cut, wipe, mend.
+node's disk has its own faults: fill, fail_sync, flip, cut, wipe, mend.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SSD = Uniform(0.0002, 0.002)
 
 
 class Simulation(Agenda):
-    """A simulated cluster. `listener` gets the events for the nodes' applications."""
+    """A simulated cluster. `listener` gets the events for the applications of the nodes."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Simulation(Agenda):
         super().__init__()
         self.seed, self.keepalive, self.segment_bytes = seed, keepalive, segment_bytes
         self.rng = Random(f"{seed}/world")  # random numbers for scenarios
-        # Shared by the nodes: ten thousand generators would not fit into the processor's cache.
+        # The nodes share one generator: thousands would not fit into the processor's cache.
         self.dice = Random(f"{seed}/nodes")
         self.handlers: Handlers = {}  # handlers of the nodes on the fast path
         self.weather = Weather(
@@ -67,7 +67,7 @@ class Simulation(Agenda):
         self.checkers: list[Checker] = []
         self.observed = trace is not None
         self.nodes: dict[NodeId, SimulatedNode] = {}
-        # The watchers of each node, with their number of starts.
+        # The watchers of each node, with the number of their starts.
         self._watchers: dict[NodeId, dict[NodeId, int]] = {}
 
     # -- nodes --
@@ -80,7 +80,7 @@ class Simulation(Agenda):
         durable: bool = False,
         disk: SimulatedDisk | None = None,  # the disk of a removed node
     ) -> SimulatedNode:
-        """Add and start a node; a durable one has a disk that survives crashes."""
+        """Add, start and return a node. A durable node has a disk that survives crashes."""
         assert node not in self.nodes, f"{node} already exists"
         made = self.nodes[node] = SimulatedNode(self, node, build, durable=durable)
         made.disk = disk or made.disk
@@ -88,14 +88,14 @@ class Simulation(Agenda):
         return made
 
     def ask(self, node: NodeId, request: Value) -> None:
-        """Make a request to `node` now, but not within the current step."""
+        """Make a request to `node` now, but after the current step."""
         self.at(self.now, self.nodes[node].request, request, None)
 
     def alive(self) -> list[NodeId]:
         return [node.me for node in self.nodes.values() if node.stack is not None]
 
     def protocol(self, node: NodeId, kind: type[P]) -> P:
-        """Return the protocol of this type that a running node has."""
+        """Return the protocol of type `kind` of a running node."""
         stack = self.nodes[node].stack
         assert stack is not None, f"{node} is down"
         return next(each for each in stack.protocols if isinstance(each, kind))
@@ -105,7 +105,7 @@ class Simulation(Agenda):
         self.at(self.now + delay, _call, action, None)
 
     def run(self, until: float) -> None:
-        # The nodes' objects are long-lived and free of cycles, so garbage collection is useless.
+        # The objects of the nodes are long-lived and free of cycles, so collection is useless.
         enabled = gc.isenabled()
         gc.disable()
         try:
@@ -115,7 +115,7 @@ class Simulation(Agenda):
                 gc.enable()
 
     def check(self, *checkers: Checker) -> None:
-        """Add checkers from now on."""
+        """Add checkers, which check every step from now on."""
         self.checkers += checkers
         self.observed = True
         self.look(*self.nodes.values())
@@ -137,9 +137,9 @@ class Simulation(Agenda):
             handlers.pop(node, None)
 
     def look(self, *nodes: SimulatedNode) -> None:
-        """Check whether nodes that have changed may use the fast path.
+        """Check whether nodes whose state has changed may use the fast path.
 
-        Messages in flight to a node that leaves the fast path leave it as well.
+        If a node leaves the fast path, the messages in flight to it leave it too.
         """
         if [node for node in nodes if node.look()]:
             self.revise_all()
@@ -154,7 +154,7 @@ class Simulation(Agenda):
                     bucket[index] = (time, self.nodes[protocol.me].receive, sender, message)
 
     def settle(self, action: Any) -> None:
-        """Complete the step of a handler that has more effects than messages and timers."""
+        """Complete the step of a handler that has effects other than messages and timers."""
         self.nodes[action.__self__.me].finish()
 
     # -- outputs of nodes --
@@ -162,7 +162,7 @@ class Simulation(Agenda):
     def carry(self, sender: NodeId, to: NodeId, message: Value) -> None:
         node = self.nodes.get(to)
         if node is None:
-            return  # no such node
+            return  # there is no such node
         if sender == to:
             self.at(self.now, node.hear_itself, message, node.starts)
             return
@@ -192,7 +192,7 @@ class Simulation(Agenda):
         if self.observed:
             self.observe(node, verb, subject, ())
 
-    # -- links: watchers learn of a crash at once, of silence after the keepalive --
+    # -- links: watchers learn of a crash immediately, and of silence after the keepalive --
 
     def watch(self, watcher: SimulatedNode, peer: NodeId) -> None:
         self._watchers.setdefault(peer, {})[watcher.me] = watcher.starts
@@ -243,7 +243,7 @@ class Simulation(Agenda):
         self.call(away, lambda: self.restart(node))
 
     def pause(self, node: NodeId) -> None:
-        """Stop the node as with SIGSTOP: inputs wait until `resume`."""
+        """Stop the node as with SIGSTOP. Its inputs wait until `resume`."""
         self.nodes[node].pause()
         self._check_links(lambda watcher, peer: peer == node)
 
@@ -251,7 +251,7 @@ class Simulation(Agenda):
         self.nodes[node].resume()
 
     def skew(self, node: NodeId, *, rate: float = 1.0, ahead: float = 0.0) -> None:
-        """Move the node's clock ahead and run it at `rate` from now on."""
+        """Move the node's clock ahead by `ahead`, and run it at `rate` from now on."""
         self.note(node, "skew", (rate, ahead))
         owner = self.nodes[node]
         owner.clock = owner.clock.skewed(self.now, rate, ahead)
@@ -263,7 +263,7 @@ class Simulation(Agenda):
         self.nodes[node].wall_ahead = ahead
 
     def wall_us(self, node: NodeId | None = None) -> int:
-        """Return the wall clock of a node, or the correct time, in microseconds."""
+        """Return the wall clock of a node, or the correct time, in microseconds since 1970."""
         ahead = 0.0 if node is None else self.nodes[node].wall_ahead
         return int((BEGIN + self.now + ahead) * 1e6)
 
@@ -272,7 +272,7 @@ class Simulation(Agenda):
     def partition(
         self, one: Iterable[NodeId], other: Iterable[NodeId] = (), *, one_way: bool = False
     ) -> list[Front]:
-        """Drop messages between two sides; by default between `one` and all other nodes."""
+        """Drop messages between two sides. By default, the other side is all other nodes."""
         fronts = self._front(Kind.PARTITION, one, other, one_way)
         self._check_links(self._parted)
         return fronts
@@ -299,7 +299,7 @@ class Simulation(Agenda):
         return self._front(Kind.SLOW, one, other, one_way, extra)
 
     def repair(self, fronts: Iterable[Front] | None = None) -> None:
-        """End these faults, or all; held messages are sent now, in order."""
+        """End these faults, or all faults. Send the held messages now, in order."""
         ended = list(self.weather.fronts if fronts is None else fronts)
         self.note(NodeId("*"), "repair", [front.kind.value for front in ended])
         for sender, to, message in self.weather.lift(ended):

@@ -1,7 +1,7 @@
 """A trace: all inputs and effects of all nodes, as a hash and optionally step by step.
 
-Two runs are the same if their hashes are equal. So nondeterminism, such as an iteration over a set
-or a read of the system clock, changes the hash.
+Two runs are the same if their hashes are equal. Nondeterminism, such as iterating over a set or
+reading the system clock, changes the hash.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def plain(value: Any) -> Any:
-    """Convert read-only mappings, such as message headers, for the encoder."""
+    """Return a read-only mapping, such as message headers, as a dict that can be encoded."""
     if isinstance(value, MappingProxyType):
         return dict(value)
     raise TypeError(f"cannot trace a step with a {type(value).__name__}")
 
 
 class Trace:
-    """A running hash of all steps; `show` is called with each."""
+    """A running hash of all steps. The trace calls `show` with each step."""
 
     def __init__(self, show: Callable[[Step], None] | None = None) -> None:
         self.steps = 0

@@ -1,4 +1,4 @@
-"""Prints a trace: one line per step, and its effects below."""
+"""Prints a trace with one line per step and the effects of the step below it."""
 
 from __future__ import annotations
 

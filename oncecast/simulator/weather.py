@@ -1,13 +1,13 @@
 """The simulated network: latency, loss, duplication and faults between nodes.
 
-In fair weather messages only have a latency; this case has its own fast code path. Otherwise there
-are fronts, each between some senders and some receivers:
+In fair weather, messages only have a latency, and a fast code path handles them. In other weather
+there are fronts, each between some senders and some receivers:
 
     partition   messages are lost
     hold        messages wait until the front is lifted
     slow        messages take longer
 
-A front has one direction. The simulation's methods create two by default.
+A front has one direction. The simulation's methods create two fronts by default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.simulator.agenda import Action
 from oncecast.simulator.latency import Draw, Fixed, Latency, Uniform
 
-# Functions that deliver a message of this type directly to a node.
+# Functions that deliver a message of a type directly to a node.
 Handlers = dict[type[Value], dict[NodeId, Action]]
 LAN = Uniform(0.001, 0.05)
 
@@ -32,7 +32,7 @@ class Kind(Enum):
 
 
 class Front:
-    """A fault between `senders` and `receivers`; an empty side means all other nodes."""
+    """A fault between `senders` and `receivers`. An empty side means all other nodes."""
 
     def __init__(
         self, kind: Kind, senders: Iterable[NodeId], receivers: Iterable[NodeId], extra: float = 0.0
@@ -60,7 +60,7 @@ class Weather:
         duplication: float = 0.0,
         fifo: bool = False,
     ) -> None:
-        """Set up the network; `fifo` keeps the order between two nodes, as TCP does.
+        """Set up the network. `fifo` keeps the order of messages between two nodes, as TCP does.
 
         The `handlers` are used while the weather is fair.
         """
@@ -82,7 +82,7 @@ class Weather:
         """Change some of the parameters from now on."""
         if latency is not None:
             self.latency: Draw = latency.bind(self.rng)
-            self.continuous = not isinstance(latency, Fixed)  # no two arrivals at the same time
+            self.continuous = not isinstance(latency, Fixed)  # no two messages arrive together
         if loss is not None:
             self.loss = loss
         if duplication is not None:
@@ -115,7 +115,7 @@ class Weather:
         )
 
     def arrivals(self, now: float, sender: NodeId, to: NodeId, message: Value) -> list[float]:
-        """Return the arrival times: none, one or two. Not used in fair weather."""
+        """Return the arrival times of a message: none, one or two. Not used in fair weather."""
         extra = 0.0
         for front in self.fronts:
             if not front.between(sender, to):

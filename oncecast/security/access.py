@@ -1,7 +1,7 @@
 """Users, tokens and rules, and the check whether a principal may do something.
 
-A rule gives a principal verbs on all topics that match a pattern, or the use of all names that do.
-The principal `*` is every client, even one without a login.
+A rule allows a principal certain verbs on all topics that match a pattern, or the use of all names
+that match a pattern. The principal `*` stands for every client, even without a login.
 
     put       OpenProducer, Put, staged puts         manage    create, change and delete topics
     read      subscriptions, scans                   admin     everything, on every topic
@@ -11,8 +11,8 @@ Access is open, and everything is allowed, until the first user or token is crea
 request needs a rule that allows it. A principal may use its own name, and all names that start with
 its name and a dot or a slash.
 
-An Access is immutable. A change returns a new one with the next version, or the same one if nothing
-changed.
+An Access is immutable. A change returns a new Access with the next version, or the same Access if
+nothing changed.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from oncecast.security.principals import ANONYMOUS, NODE
 from oncecast.security.scram import Credentials
 
 PUT, READ, ACK, MANAGE, ADMIN = VERBS = ("put", "read", "ack", "manage", "admin")
-# Some requests need one of these instead of a verb.
-SEE = "see"  # read or manage: the topic is in a list of topics
-KNOWN = "known"  # be a principal that is known to the cluster
-PUTS = "puts"  # put on any topic: the request names none
+# Some requests need one of these permissions instead of a verb.
+SEE = "see"  # read or manage, so that a list of topics shows the topic
+KNOWN = "known"  # be a principal that the cluster knows
+PUTS = "puts"  # put on any topic, for requests that name no topic
 EVERYONE = "*"  # the principal of a rule for all clients
 EVERYTHING = "*"  # the pattern of all topics, and of all names
-NAMELESS = "anonymous"  # begins the names of clients without a login
+NAMELESS = "anonymous"  # the start of the names of clients without a login
 SEPARATORS = "./"
 ASSIGNED_CHARACTERS = 16
 HEXADECIMAL = frozenset("0123456789abcdef")
-DECISIONS_MAX = 50_000  # remembered decisions
+DECISIONS_MAX = 50_000  # maximum number of cached decisions
 
 RuleKey = tuple[str, str, str]  # principal, pattern of topics, pattern of names
 
 
 class User(Value, tag=False):
-    """`credentials` is None for a user without a password: it has a certificate or a token."""
+    """A user. `credentials` is None if the user logs in with a certificate or a token only."""
 
     name: str
     credentials: Credentials | None = None
@@ -61,7 +61,7 @@ class Token(Value, tag=False):
 
 
 class Rule(Value, tag=False):
-    """Verbs on topics, or without verbs the use of names."""
+    """A rule that allows verbs on topics or, if it has no verbs, the use of names."""
 
     principal: str
     verbs: tuple[str, ...]
@@ -74,7 +74,7 @@ class Rule(Value, tag=False):
 
 
 class Grants:
-    """The compiled rules of one principal, including those for everyone."""
+    """The compiled rules of one principal, including the rules for everyone."""
 
     __slots__ = ("admin", "names", "prefixes", "topics")
 
@@ -86,7 +86,7 @@ class Grants:
         }
         self.names = Patterns(rule.name for rule in rules if rule.name)
         seen = (rule.topic for rule in rules if READ in rule.verbs or MANAGE in rule.verbs)
-        self.prefixes = {literal_prefix(topic) for topic in seen}  # of visible topics
+        self.prefixes = {literal_prefix(topic) for topic in seen}  # prefixes of visible topics
 
 
 class Access:
@@ -105,22 +105,22 @@ class Access:
     # -- the check --
 
     def allows(self, principal: str, verb: str, topic: str) -> bool:
-        """Return whether the principal may do this to the topic."""
+        """Return whether the principal may use the verb on the topic."""
         return self.permits(principal, verb, topic, "")
 
     def may_use(self, principal: str, name: str) -> bool:
-        """Return whether the principal may use this name of a client, producer or subscription."""
+        """Return whether the principal may use this name for a client, producer or subscription."""
         return self.permits(principal, "", "", name)
 
     def permits(self, principal: str, verb: str, topic: str, name: str) -> bool:
-        """Return whether the principal may do this, by this name. An empty part is not checked."""
+        """Return whether the verb, topic and name are allowed. An empty part is not checked."""
         if self.open:
             return True
         key = (principal, verb, topic, name)
         known = self._decisions.get(key)
         if known is None:
             known = self._decide(principal, verb, topic, name)
-            if len(topic) <= LENGTH_MAX >= len(name):  # longer ones are refused, and not kept
+            if len(topic) <= LENGTH_MAX >= len(name):  # longer ones are refused and not cached
                 if len(self._decisions) >= DECISIONS_MAX:
                     self._decisions.clear()
                 self._decisions[key] = known
@@ -130,22 +130,22 @@ class Access:
         return self.open or self._granted(principal).admin
 
     def knows(self, principal: str) -> bool:
-        """Return whether the principal is a user or a node, or a rule is about it."""
+        """Return whether the principal is a user or a node, or is named in a rule."""
         return (
             self.open or principal == NODE or not self._principals.isdisjoint((principal, EVERYONE))
         )
 
     def sees(self, principal: str, topic: str) -> bool:
-        """Return whether a list of topics shows this one to the principal.
+        """Return whether a list of topics shows this topic to the principal.
 
         The decision is not cached.
         """
         return self.is_admin(principal) or self._has(principal, SEE, topic)
 
     def prefixes(self, principal: str, prefix: str) -> list[str]:
-        """Return prefixes of all names of topics with `prefix` that the principal may see.
+        """Return prefixes that cover all topics with `prefix` that the principal may see.
 
-        They are sorted, and none is the prefix of another.
+        They are sorted, and none is a prefix of another.
         """
         granted = self._granted(principal)
         seen = [""] if self.is_admin(principal) else sorted(granted.prefixes)
@@ -159,7 +159,7 @@ class Access:
 
     @property
     def serves_anonymous(self) -> bool:
-        """Return whether a client without a login may do anything."""
+        """Return whether a client without a login has any permission."""
         return self.knows(ANONYMOUS)
 
     def _decide(self, principal: str, verb: str, topic: str, name: str) -> bool:
@@ -192,7 +192,7 @@ class Access:
         return known
 
     def _owns(self, principal: str, name: str) -> bool:
-        """Return whether the name begins with this principal, and with no longer principal."""
+        """Return whether the name belongs to this principal, and not to one with a longer name."""
         if principal == ANONYMOUS and is_assigned(name):
             return name not in self._principals
         own = principal or NAMELESS
@@ -210,7 +210,7 @@ class Access:
 
     @property
     def rules_of_largest(self) -> int:
-        """Return the largest number of rules of one principal."""
+        """Return the number of rules of the principal that has the most."""
         return max(map(len, self._by_principal.values()), default=0)
 
     @cached_property
@@ -233,7 +233,7 @@ class Access:
         return token.principal if self.holds(id, token.principal, now_us) else None
 
     def holds(self, id: str, principal: str, now_us: int) -> bool:
-        """Return whether this is the id of a token of the principal that has not expired."""
+        """Return whether `id` is a token of this principal that has not expired."""
         token = self.tokens.get(id)
         if token is None or token.principal != principal:
             return False
@@ -254,7 +254,7 @@ class Access:
         return self._changed(users={**self.users, user.name: user})
 
     def without_user(self, name: str) -> Self:
-        """Remove a user with its tokens and rules. A later user of this name does not get them."""
+        """Remove a user and its tokens and rules, so that a later user with this name has none."""
         if name not in self.users:
             return self
         return self._changed(
@@ -270,13 +270,13 @@ class Access:
         return self._changed(tokens={key: each for key, each in self.tokens.items() if key != id})
 
     def with_rule(self, rule: Rule) -> Self:
-        """Add the verbs to those that the principal has on the same pattern."""
+        """Add the verbs to the verbs that the principal already has on the same pattern."""
         known = self.rules.get(rule.key, rule)
         both = Rule(rule.principal, in_order({*known.verbs, *rule.verbs}), rule.topic, rule.name)
         return self._changed(rules={**self.rules, rule.key: both})
 
     def without_rule(self, rule: Rule) -> Self:
-        """Remove these verbs of a rule, or all of it if `rule` has none."""
+        """Remove these verbs from a rule, or the whole rule if `rule` has no verbs."""
         known = self.rules.get(rule.key)
         if known is None:
             return self
@@ -304,7 +304,7 @@ class Access:
     # -- copies of other groups --
 
     def newer(self, other: Access) -> Access:
-        """Return the one with the higher version. Equal versions are ordered by their digests."""
+        """Return the Access with the higher version. The digest decides between equal versions."""
         if self is other or (self.version, self._digest) >= (other.version, other._digest):
             return self
         return other
@@ -335,7 +335,7 @@ def access_of(entries: Iterable[User | Token | Rule], version: int) -> Access:
 
 
 def is_assigned(name: str) -> bool:
-    """Return whether a node assigns such names to clients without a login; they are random."""
+    """Return whether `name` looks like the random names that nodes assign to anonymous clients."""
     return len(name) == ASSIGNED_CHARACTERS and HEXADECIMAL.issuperset(name)
 
 
@@ -349,9 +349,9 @@ def token_id(text: str) -> str:
 
 
 def hash_of(secret: str, salt: bytes) -> bytes:
-    """Return the hash of a token's secret, which is stored. A secret is too long to be guessed."""
+    """Return the hash of a token's secret for storage. The secret is too long to be guessed."""
     return sha256(salt + secret.encode(errors="replace")).digest()
 
 
-UNKNOWN_TOKEN = Token("", "", bytes(16), bytes(32))  # so that an unknown id takes the same time
+UNKNOWN_TOKEN = Token("", "", bytes(16), bytes(32))  # makes an unknown id take the same time
 OPEN = Access()

@@ -1,8 +1,8 @@
-"""The events of an audit, and a limit on how many are recorded. It uses no files and no clock.
+"""The events of the audit log, and a limit on how many are recorded. Uses no files and no clock.
 
-A login, a refused login, a denied request and an administrative act are one event each. Strangers
-can cause events at any rate. So each source of events has a budget, and all of them together have
-one. An event above a budget is counted, and the next recorded event has the count.
+Each login, refused login, denied request and administrative act is one event. Unknown clients can
+cause events at any rate. So each source of events has a budget, and all sources together have one
+too. An event above a budget is only counted. The next recorded event includes the count.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import NamedTuple
 LOGIN, REQUEST = "login", "request"
 OK, DENIED, FAILED = "ok", "denied", "failed"
 
-TEXT_MAX = 256  # characters of each field
-SOURCES_MAX = 1000  # sources with a budget of their own
+TEXT_MAX = 256  # maximum characters of each field
+SOURCES_MAX = 1000  # maximum number of sources with a separate budget
 
 
 class Event(NamedTuple):
-    """One line of the audit. Its fields are text that a client may have chosen."""
+    """One line of the audit log. A client may have chosen the text of its fields."""
 
     kind: str  # LOGIN or REQUEST
     principal: str  # empty for a client without a login
@@ -29,13 +29,13 @@ class Event(NamedTuple):
     reason: str = ""  # why a login failed
 
     def fields(self) -> dict[str, str]:
-        """Return the fields that are not empty, except the principal, which may be."""
+        """Return the non-empty fields. The principal is always included."""
         named = self._asdict().items()
         return {name: text[:TEXT_MAX] for name, text in named if text or name == "principal"}
 
     @property
     def source(self) -> tuple[str, str, str]:
-        """Return the fields that share a budget: the host of the client, not its port."""
+        """Return the fields that share a budget. They include the client's host, not its port."""
         return self.kind, self.principal, self.address.rpartition(":")[0]
 
 
@@ -72,12 +72,12 @@ class Limit:
         self._burst, self._every = burst, every
         self._total = Budget(total_burst, total_every, now)
         self._sources: dict[tuple[str, str, str], Budget] = {}
-        self.suppressed = 0  # since the last recorded event
+        self.suppressed = 0  # number of events since the last recorded one
 
     def admit(self, event: Event, now: float) -> int | None:
-        """Return how many events were suppressed before this one, or None to suppress it too.
+        """Return how many events were suppressed before this one, or None to suppress this one.
 
-        Successful requests are administrative acts, which need a permission. All are recorded.
+        Successful requests are administrative acts, which need a permission. They are all recorded.
         """
         if event.kind != REQUEST or event.result != OK:
             source = self._sources.get(event.source)

@@ -1,6 +1,6 @@
-"""Identities in X.509 certificates, which the TLS library has verified already.
+"""Identities in X.509 certificates that the TLS library has already verified.
 
-A certificate tells nodes and clients apart by a URI among its alternative names:
+A certificate identifies a node or a client by a URI among its alternative names:
 
     oncecast:node, oncecast:node:HOST    a node; another alternative name is its host
     oncecast:client:NAME                 a client with the principal NAME
@@ -38,7 +38,7 @@ class Certificate(NamedTuple):
     hosts: tuple[str, ...] = ()  # DNS names, in lower case
     addresses: tuple[str, ...] = ()  # IP addresses
     uris: tuple[str, ...] = ()
-    uses: tuple[bytes, ...] = ()  # extended key usage; empty for any
+    uses: tuple[bytes, ...] = ()  # extended key usage; empty allows any use
 
     @property
     def names(self) -> str:
@@ -46,7 +46,7 @@ class Certificate(NamedTuple):
 
     @property
     def is_node(self) -> bool:
-        """Return whether the certificate is for a node. One that also names a client is not."""
+        """Return whether the certificate is for a node. It must not name a client too."""
         nodes = [uri for uri in self.uris if uri == NODE or uri.startswith(f"{NODE}:")]
         return bool(nodes) and not any(uri.startswith(CLIENT) for uri in self.uris)
 
@@ -65,14 +65,14 @@ class Certificate(NamedTuple):
 
 
 def check_node(certificate: Certificate | None, host: str, node: str) -> None:
-    """Raise Refused unless the certificate is that of a node at exactly this host."""
+    """Raise Refused unless the certificate belongs to a node at exactly this host."""
     if certificate is None:
         raise Refused(
             f"{node} has no certificate", "give it a certificate from the cluster's authority"
         )
     if not certificate.is_node:
         raise Refused(
-            f"certificate of {node} is not that of a node: it is for {certificate.names}",
+            f"certificate of {node} is not for a node, but for {certificate.names}",
             f"use a certificate that has URI:{NODE} as a subject alternative name",
         )
     if not certificate.is_for(host):
@@ -84,13 +84,13 @@ def check_node(certificate: Certificate | None, host: str, node: str) -> None:
     if lacking and certificate.uses and ANY_USE not in certificate.uses:
         raise Refused(
             f"certificate of {node} does not allow both serverAuth and clientAuth",
-            "use one with both, or without an extended key usage",
+            "use a certificate with both, or without an extended key usage",
         )
 
 
 def address_of(host: str | bytes) -> IPv4Address | IPv6Address:
     """Return the IP address with this text or these bytes, or raise ValueError."""
-    from ipaddress import ip_address  # here: only TLS needs it
+    from ipaddress import ip_address  # imported here because only TLS needs it
 
     return ip_address(host)
 
@@ -104,9 +104,9 @@ def is_address(host: str) -> bool:
 
 
 def canonical(host: str) -> str:
-    """Return the canonical spelling of a host:
+    """Return the canonical spelling of a host.
 
-    IPv6 addresses have several, and names ignore case.
+    An IPv6 address has several spellings, and host names ignore case.
     """
     return str(address_of(host)) if is_address(host) else host.lower()
 
@@ -115,7 +115,7 @@ def canonical(host: str) -> str:
 
 
 def parse(der: bytes) -> Certificate:
-    """Return the facts of a certificate, or raise Malformed."""
+    """Return the identity and the validity period of a certificate, or raise Malformed."""
     try:
         return _parse(der)
     except (IndexError, ValueError) as error:
@@ -154,7 +154,7 @@ def _only(data: bytes) -> bytes:
 
 
 def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield kind and content of each value in `data`."""
+    """Yield the kind and the content of each value in `data`."""
     at = 0
     while at < len(data):
         kind, size, at = data[at], data[at + 1], at + 2
@@ -168,7 +168,7 @@ def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _time(kind: int, content: bytes) -> int:
-    """Return a time in seconds since 1970; the two digits of a year start with 1950."""
+    """Return a time in seconds since 1970. A year of two digits lies between 1950 and 2049."""
     from calendar import timegm
 
     text = content.decode("ascii")

@@ -1,15 +1,15 @@
 """Patterns of topics and names: `*` is any run of characters, `?` is one character.
 
 A pattern is compiled once, and a match takes time linear in the text. Each bit of an integer is a
-position in the pattern. A character of the text moves all positions at once (Baeza-Yates and
-Gonnet, "A New Approach to Text Searching", CACM 1992). Nothing is tried twice.
+position in the pattern. Each character of the text advances all positions at once (Baeza-Yates and
+Gonnet, "A New Approach to Text Searching", CACM 1992). The match never backtracks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-LENGTH_MAX = 255  # bytes of a pattern, of a topic and of a name
+LENGTH_MAX = 255  # maximum bytes of a pattern, a topic or a name
 
 
 class Pattern:
@@ -24,7 +24,7 @@ class Pattern:
         self._shortest = len(text) - text.count("*")
         self._masks: dict[str, int] = {}  # the positions that a character matches
         self._any = 0  # the positions that every character matches
-        self._loops = 0  # the positions that may stay where they are
+        self._loops = 0  # the positions of `*`, which match any number of characters
         bit = 1
         for each in text:
             if each == "*":
@@ -55,7 +55,7 @@ class Pattern:
 
 
 class Patterns:
-    """A set of patterns. Those without wildcards cost one lookup together."""
+    """A set of patterns. One lookup checks all patterns without wildcards."""
 
     __slots__ = ("_exact", "_wild")
 

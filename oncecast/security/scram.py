@@ -1,6 +1,6 @@
 """SCRAM-SHA-256: a client and a node prove to each other that they know a password.
 
-RFC 5802 (the exchange), RFC 7677 (SHA-256), RFC 4013 (SASLprep). The names are those of RFC 5802.
+See RFC 5802 (the exchange), RFC 7677 (SHA-256) and RFC 4013 (SASLprep). Names follow RFC 5802.
 
     client-first    n,,n=USER,r=NONCE             ClientExchange.first()
     server-first    r=NONCE+,s=SALT,i=COUNT       ServerExchange.first(client_first)
@@ -8,8 +8,8 @@ RFC 5802 (the exchange), RFC 7677 (SHA-256), RFC 4013 (SASLprep). The names are 
     server-final    v=SIGNATURE                   ServerExchange.final(client_final)
                                                   ClientExchange.verify(server_final)
 
-The password never crosses the network, and the node stores only values from which it cannot be
-computed. Both sides get their nonces from outside. Channel binding is not supported.
+The password never crosses the network. The node stores only values from which the password cannot
+be computed. The caller provides the nonces of both sides. Channel binding is not supported.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from oncecast.errors import InvalidArgument, NotAuthenticated
 from oncecast.kernel.protocol import Value
 
 ITERATIONS = 100_000
-ITERATIONS_MIN = 4096  # RFC 7677; a hostile node asks for fewer to guess the password
-ITERATIONS_MAX = 4_000_000  # a hostile node asks for more to keep the client busy
+ITERATIONS_MIN = 4096  # RFC 7677; a hostile node could ask for fewer to guess the password
+ITERATIONS_MAX = 4_000_000  # a hostile node could ask for more to keep the client busy
 SALT_BYTES = 16
 NONCE_CHARACTERS_MAX = 256
-HEADER = "n,,"  # no channel binding, no other user to act as
+HEADER = "n,,"  # no channel binding and no authorization identity
 BOUND = b64encode(HEADER.encode()).decode()
 
 PROHIBITED = (
@@ -55,7 +55,7 @@ class Credentials(Value, tag="Credentials"):
 
 
 def derive(password: str, salt: bytes, iterations: int = ITERATIONS) -> Credentials:
-    """Return the credentials of a password; this takes some milliseconds on purpose."""
+    """Return the credentials of a password. This takes some milliseconds on purpose."""
     return _credentials(_salted(password, salt, iterations), salt, iterations)
 
 
@@ -70,7 +70,10 @@ class ClientExchange:
         return HEADER + self._first_bare()
 
     def final(self, server_first: str) -> str:
-        """Return the proof; this takes some milliseconds. Raise NotAuthenticated if invalid."""
+        """Return the client's proof. Raise NotAuthenticated if the challenge is invalid.
+
+        The computation takes some milliseconds.
+        """
         fields = _fields(server_first, "rsi")
         nonce, salt, count = fields["r"], _bytes(fields["s"]), fields["i"]
         if not nonce.startswith(self._nonce) or len(nonce) <= len(self._nonce):
@@ -91,7 +94,7 @@ class ClientExchange:
         return f"{bare},p={b64encode(proof).decode()}"
 
     def verify(self, server_final: str) -> None:
-        """Raise NotAuthenticated unless the node knows the credentials of the user, too."""
+        """Raise NotAuthenticated unless the node also knows the credentials of the user."""
         expected = self._server_signature
         signature = _bytes(_fields(server_final, "v")["v"])
         if not expected or not hmac.compare_digest(signature, expected):
@@ -114,7 +117,7 @@ class ServerExchange:
         self, nonce: str, lookup: Callable[[str], Credentials | None], *, decoy_key: bytes
     ) -> None:
         self._own_nonce, self._lookup, self._decoy_key = nonce, lookup, decoy_key
-        self.user = ""  # as claimed, until `final` returns it
+        self.user = ""  # the claimed user, until `final` has verified it
         self._known = False
         self._credentials = Credentials(b"", 0, b"", b"")
         self._messages = ""  # client-first-bare and server-first
@@ -154,14 +157,17 @@ class ServerExchange:
         return self.user, f"v={b64encode(_mac(known.server_key, message)).decode()}"
 
     def _decoy(self) -> Credentials:
-        """Return credentials that no password has, the same for each login of this user."""
+        """Return fake credentials that match no password and are the same for each login."""
         user = self.user.encode(errors="replace")
         salt, key = (_mac(self._decoy_key, label + user) for label in (b"salt ", b"key "))
         return Credentials(salt[:SALT_BYTES], ITERATIONS, key, key)
 
 
 def prepared(text: str) -> str:
-    """Return the text in the form of RFC 4013, in which equal-looking texts are equal."""
+    """Return the text normalized as in RFC 4013, so that equal-looking texts are equal.
+
+    Raise InvalidArgument if the text contains a forbidden character.
+    """
     mapped = (" " if stringprep.in_table_c12(c) else c for c in text)
     kept = "".join(c for c in mapped if not stringprep.in_table_b1(c))
     text = unicodedata.normalize("NFKC", kept)
@@ -175,7 +181,7 @@ def prepared(text: str) -> str:
         ends = stringprep.in_table_d1(text[0]) and stringprep.in_table_d1(text[-1])
         if not ends or any(map(stringprep.in_table_d2, text)):
             raise InvalidArgument(
-                "a user name or password mixes directions of writing",
+                "a user name or password mixes left-to-right and right-to-left text",
                 "use characters of one direction",
             )
     return text
@@ -202,10 +208,10 @@ def _xor(one: bytes, other: bytes) -> bytes:
 
 
 def _fields(message: str, names: str) -> dict[str, str]:
-    """Return the values of the attributes `names`, in this order; ignore extensions after them."""
+    """Return the values of the attributes `names`, in this order. Ignore later extensions."""
     parts = message.split(",")[: len(names)]
     if [part[:2] for part in parts] != [f"{name}=" for name in names]:
-        raise NotAuthenticated("a message of the login is not valid")
+        raise NotAuthenticated("the login contains an invalid message")
     return {part[0]: part[2:] for part in parts}
 
 
@@ -213,7 +219,7 @@ def _bytes(text: str) -> bytes:
     try:
         return b64decode(text, validate=True)
     except ValueError:
-        raise NotAuthenticated("a message of the login is not valid") from None
+        raise NotAuthenticated("the login contains an invalid message") from None
 
 
 def _escaped(user: str) -> str:

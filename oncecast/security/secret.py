@@ -1,8 +1,8 @@
 """The cluster secret: nodes prove to each other that they know it, without sending it.
 
 Each side chooses a nonce. The proof of a side is an HMAC-SHA-256 over the side, the role, the
-cluster, the ids of both nodes and both nonces. The proof includes the side, so that it cannot be
-sent back to the node that made it.
+cluster, the ids of both nodes and both nonces. Because the proof includes the side, an attacker
+cannot send it back to the node that made it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class Meeting(NamedTuple):
 
 class ClusterSecret:
     def __init__(self, secret: bytes) -> None:
-        assert len(secret) >= SECRET_BYTES_MIN, f"the secret is {len(secret)} bytes long"
+        assert len(secret) >= SECRET_BYTES_MIN, f"the secret has only {len(secret)} bytes"
         self._key = hmac.digest(secret, LABEL, "sha256")
 
     def proof(self, side: str, meeting: Meeting) -> bytes:
         """Return the proof of the dialler or of the acceptor."""
         parts = [each if isinstance(each, bytes) else each.encode() for each in (side, *meeting)]
-        # With their lengths, so that different parts never make the same message.
+        # Each part is preceded by its length, so that different parts never give the same message.
         message = b"".join(len(part).to_bytes(4) + part for part in parts)
         return hmac.digest(self._key, message, "sha256")
 
     def proves(self, proof: bytes, side: str, meeting: Meeting) -> bool:
-        """Return whether the proof is that of this side, in constant time."""
+        """Return whether the proof belongs to this side. The comparison takes constant time."""
         nonces = (meeting.dialler_nonce, meeting.acceptor_nonce)
         fresh = all(len(nonce) == NONCE_BYTES for nonce in nonces) and nonces[0] != nonces[1]
         return hmac.compare_digest(proof, self.proof(side, meeting)) and fresh

@@ -101,7 +101,7 @@ def test_nodes_with_the_same_secret_can_communicate(loop: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "reason"), [(None, "requires the cluster secret"), (OTHER, "another cluster secret")]
+    ("theirs", "reason"), [(None, "requires the cluster secret"), (OTHER, "different cluster secret")]
 )
 def test_node_with_a_different_or_no_secret_is_refused(
     theirs: ClusterSecret | None, reason: str, caplog: pytest.LogCaptureFixture
@@ -116,7 +116,7 @@ def test_node_with_a_different_or_no_secret_is_refused(
                 assert await one.event() == Gone(other.me)
 
     drive(test())
-    assert "another cluster secret" in caplog.text or "has no cluster secret" in caplog.text
+    assert "different cluster secret" in caplog.text or "has no cluster secret" in caplog.text
     assert "did not prove" in caplog.text or theirs is OTHER
 
 
@@ -138,7 +138,7 @@ def test_wrong_proof_is_refused(proof: bytes | str) -> None:
             raw.proceed(Proof(mac=proof if isinstance(proof, bytes) else proofs[proof]))
             answer = await raw.greeting()
             assert isinstance(answer, Refusal)
-            assert "another cluster secret" in answer.reason
+            assert "different cluster secret" in answer.reason
 
     drive(test())
 
@@ -309,7 +309,7 @@ def test_node_sends_no_messages_to_an_acceptor_without_a_node_certificate(
             assert await node.event() == Gone(pose.me)
 
     drive(test())
-    assert "is not that of a node" in caplog.text
+    assert "is not for a node" in caplog.text
 
 
 def test_certificate_and_secret_are_both_needed_if_both_are_set(

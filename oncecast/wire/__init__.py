@@ -1,1 +1,1 @@
-"""Define what clients and nodes exchange: frames, commands, results, errors and batches."""
+"""The frames, commands, results, errors and batches that clients and nodes exchange."""

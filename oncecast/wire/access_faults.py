@@ -1,4 +1,4 @@
-"""Check commands about users, tokens and rules without any state, at clients and at nodes."""
+"""Validates commands about users, tokens and rules, without any state, at clients and nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIFETIME_US_MAX = 100 * 365 * 24 * 3600 * 1_000_000
 
 
 def access_fault(command: AccessCommand) -> InvalidArgument | None:
-    """Return the refusal of a command that is wrong in any state, or None."""
+    """Return the refusal of a command that is invalid in any state, or None if it is valid."""
     fault = _fault(command)
     return InvalidArgument(fault) if fault else None
 
@@ -62,14 +62,14 @@ def fault_of_credentials(credentials: Credentials | None) -> str:
         and ITERATIONS_MIN <= credentials.iterations <= ITERATIONS_MAX
         and all(len(key) == HASH_BYTES for key in keys)
     )
-    return "" if valid else "the credentials are not of SCRAM-SHA-256"
+    return "" if valid else "the credentials are not valid SCRAM-SHA-256 credentials"
 
 
 def fault_of_token(command: CreateToken) -> str:
     if not is_name(command.id) or len(command.id.encode()) > ID_BYTES_MAX or "." in command.id:
         return f"the id of the token is not 1 to {ID_BYTES_MAX} bytes of text without a dot"
     if len(command.hash) != HASH_BYTES or not 0 < len(command.salt) <= SALT_BYTES_MAX:
-        return "the hash of the token is not of SHA-256 with a salt"
+        return "the token needs a SHA-256 hash and a salt"
     if not 0 <= command.lifetime_us <= LIFETIME_US_MAX:
         return "the lifetime of the token is negative or above 100 years"
     return ""
@@ -79,15 +79,15 @@ def fault_of_rule(rule: Rule) -> str:
     if rule.principal != EVERYONE and (fault := fault_of_principal(rule.principal)):
         return fault
     if bool(rule.topic) == bool(rule.name):
-        return "a rule is about topics or about names; set one of both"
+        return "a rule needs either a topic pattern or a name pattern; set one of the two"
     if not is_name(rule.topic or rule.name):
         return "the pattern is longer than 255 bytes or not valid Unicode"
     if rule.verbs != in_order(rule.verbs):
-        return f"the verbs are not some of {', '.join(VERBS)}, each once and in this order"
+        return f"the verbs must be a subset of {', '.join(VERBS)}, without repeats, in this order"
     if rule.name and rule.verbs:
-        return "a rule for names has no verbs; leave them out"
+        return "a rule for names must not have verbs; omit them"
     if ADMIN in rule.verbs and rule.topic != EVERYTHING:
-        return f"admin is not limited to some topics; use {EVERYTHING!r}"
+        return f"admin cannot be limited to some topics; use {EVERYTHING!r}"
     if ADMIN in rule.verbs and rule.principal == EVERYONE:
-        return "not everyone can be an administrator; name a user"
+        return "an admin rule cannot apply to everyone; name a user"
     return ""

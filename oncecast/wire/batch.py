@@ -1,11 +1,11 @@
-"""The record batch: messages packed by a client, opaque to nodes, unpacked by a reader.
+"""The record batch: a client packs messages, nodes treat them as opaque, a reader unpacks them.
 
     data = encode([b"one", b"two"], timestamps=1_700_000_000_000_000)
     check(data).count                       # 2: the first node verifies it, without unpacking
     messages(data, topic="t", offset=10, producer="p", sequence=5)[1].offset    # 11
 
-Times are microseconds since 1970, given by the caller. `batch_layout` defines the bytes,
-`batch_arrow` converts to and from Arrow.
+The caller provides all times, in microseconds since 1970. `batch_layout` defines the bytes, and
+`batch_arrow` converts batches to and from Arrow.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ __all__ = [
 NO_HEADERS: Mapping[str, bytes] = MappingProxyType({})
 
 
-# gc=False: the fields of a message cannot form a cycle.
+# gc=False is safe, because the fields of a message cannot form a cycle.
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message as a reader gets it. `timestamp` is in microseconds."""
+    """A message as a reader receives it. `timestamp` is in microseconds since 1970."""
 
     topic: str
     offset: int
@@ -92,9 +92,9 @@ def encode(
     zstd: int | None = None,
     zstd_from: int = ZSTD_FROM,
 ) -> bytes:
-    """Return a batch of these messages. An int as `timestamps` applies to all of them.
+    """Return a batch of these messages. If `timestamps` is an int, it applies to all of them.
 
-    `zstd` is a compression level, used for batches of `zstd_from` bytes and more.
+    `zstd` is a compression level, which is used for batches of at least `zstd_from` bytes.
     """
     builder = Builder()
     if keys is None and headers is None and isinstance(timestamps, int):
@@ -110,7 +110,7 @@ def encode(
 
 
 def values(buffer: Buffer, skip: int = 0, count: int | None = None) -> list[bytes]:
-    """Return the values of a batch, or of `count` messages after the first `skip`."""
+    """Return the values of a batch, or the values of `count` messages after the first `skip`."""
     columns = open_columns(buffer)
     return _values(columns, *_span(columns, skip, count))
 
@@ -127,15 +127,15 @@ def messages(
     count: int | None = None,
     redelivered: bool = False,
 ) -> list[Message]:
-    """Return the messages of a batch, or `count` of them after the first `skip`.
+    """Return the messages of a batch, or `count` messages after the first `skip`.
 
-    `offset` and `sequence` are those of the first returned message, as in an `Extent` of the index.
+    `offset` and `sequence` belong to the first returned message, as in an `Extent` of the index.
     """
     data = buffer if type(buffer) is bytes else bytes(buffer)
     if count == 1 and not skip:
         header = check_frame(data)
         if header.count == 1 and only_values(header, data):
-            # A batch of one value is common, and faster to read without columns.
+            # Batches of a single value are common and faster to read without columns.
             alone = data[HEADER_BYTES + 4 : -4]
             time = header.time
             return [
@@ -162,7 +162,7 @@ def messages(
 
 
 def wrap(payload: bytes, *, format: int, count: int, timestamp: int) -> bytes:
-    """Return a batch around a foreign payload. Nodes count its messages and never open it."""
+    """Return a batch around a foreign payload. Nodes count its messages but never open it."""
     if not FOREIGN <= format <= 0xFFFF:
         raise ValueError(f"format {format} is reserved; choose {FOREIGN} to {0xFFFF}")
     return seal(format, 0, count, to_time(timestamp), (0, 0, 0, 0, 0), [payload])

@@ -1,9 +1,9 @@
-"""Conversion of batches to Arrow and back, column by column, without a loop over messages.
+"""Converts batches to Arrow and back, column by column, without a loop over messages.
 
-An Arrow binary column has offsets and concatenated bytes. A batch has lengths instead of offsets,
-and the offsets are their running sum. The bytes are shared, not copied.
+An Arrow binary column has offsets and concatenated bytes. A batch has lengths, and the offsets are
+their running sum. The bytes are shared, not copied.
 
-Only this module needs pyarrow. Import it where you use Arrow, not at the head of a file.
+Only this module needs pyarrow. Import it where you use Arrow, not at the top of a file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ try:
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 except ImportError:
     raise ImportError(
-        'pyarrow is not installed, and Arrow batches need it; pip install "oncecast[arrow]"'
+        'Arrow batches need pyarrow, which is not installed; run pip install "oncecast[arrow]"'
     ) from None
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ SCHEMA = pa.schema(
 
 
 def _number(kind: pa.DataType, value: int) -> pa.Scalar:
-    """Return a scalar, like pa.scalar, which would import all of pandas."""
+    """Return a scalar. `pa.scalar` would do the same, but would import all of pandas."""
     data = value.to_bytes(kind.bit_width // 8, "little", signed=value < 0)
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(data)])[0]
 
@@ -67,7 +67,7 @@ def _text(kind: pa.DataType, data: bytes) -> pa.Scalar:
     return pa.Array.from_buffers(kind, 1, [None, ends, pa.py_buffer(data)])[0]
 
 
-# Built once: a small array takes as long to build as a column of a thousand rows.
+# Built once, because a small array takes as long to build as a column of a thousand rows.
 _ZERO = _number(pa.uint32(), 0)
 _NO_KEY = _number(pa.uint32(), NO_KEY)
 _FIRST = pa.repeat(_ZERO, 1)
@@ -89,7 +89,7 @@ def to_arrow(
 ) -> pa.RecordBatch:
     """Return the messages of a batch as columns. The arguments are those of `batch.messages`.
 
-    A message without headers has an empty map, and one without a key has a null.
+    A message without headers has an empty map. A message without a key has a null key.
     """
     columns = open_columns(buffer)
     data = pa.py_buffer(columns.data)
@@ -117,7 +117,7 @@ def from_arrow(
     """Return a batch of the columns value, key, headers and timestamp. Only value is required.
 
     Values and keys may be any binary or string type. Headers are a map of string to binary, or
-    a list of structs with the fields key and value. Rows without a time get `timestamp`. Other
+    a list of structs with the fields key and value. Rows without a timestamp get `timestamp`. Other
     columns are ignored.
     """
     limit("messages in a batch", len(rows), MESSAGES_MAX)
@@ -188,7 +188,7 @@ def _numbers(data: pa.Buffer, at: int, count: int) -> pa.Array:
 
 
 def _offsets(lengths: pa.Array) -> pa.Array:
-    # All limits are far below 2**31, so a signed view has the same numbers.
+    # All limits are far below 2**31, so the signed view has the same numbers.
     return pa.concat_arrays([_FIRST, pc.cumulative_sum(lengths)]).view(pa.int32())
 
 
@@ -200,9 +200,9 @@ def _join(
 
 
 def _column(rows: pa.RecordBatch | pa.Table, name: str, kind: pa.DataType) -> pa.Array | None:
-    """Return the column in one chunk and of this type, or None if it does not exist.
+    """Return the column as one chunk of type `kind`, or None if it does not exist.
 
-    Times are truncated to microseconds. Other casts must be lossless.
+    Times are truncated to microseconds. Other casts must be lossless, or raise TypeError.
     """
     if name not in rows.schema.names:
         return None
@@ -226,7 +226,7 @@ def _with_keys(parts: Parts, key: pa.Array) -> Parts:
 
 
 def _with_headers(parts: Parts, headers: pa.Array) -> Parts:
-    # A list, unlike a map, can be flattened, which leaves out rows that a slice or null hides.
+    # A list can be flattened, unlike a map. Flattening omits rows that a slice or a null hides.
     lists = headers.cast(_PAIRS)
     pairs = lists.flatten()
     if not len(pairs):
@@ -256,7 +256,7 @@ def _limit_all(what: str, sizes: pa.Array, most: int) -> None:
 
 
 def _split(array: pa.Array) -> tuple[pa.Array, bytes]:
-    """Return the lengths and bytes of a binary column without nulls. It may be a slice."""
+    """Return the lengths and the bytes of a binary column without nulls. It may be a slice."""
     count = len(array)
     _, starts, data = array.buffers()
     if not count:
@@ -268,7 +268,7 @@ def _split(array: pa.Array) -> tuple[pa.Array, bytes]:
 
 
 def _bytes(numbers: pa.Array) -> bytes:
-    """Return the little-endian numbers of a column without nulls."""
+    """Return the numbers of a column without nulls as little-endian bytes."""
     width = numbers.type.bit_width // 8
     buffer: Any = numbers.buffers()[1]
     taken: bytes = buffer.slice(numbers.offset * width, len(numbers) * width).to_pybytes()

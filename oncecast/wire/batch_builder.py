@@ -1,4 +1,4 @@
-"""A builder that gathers messages, one or many at a time, and packs them into a batch."""
+"""A builder that collects messages, one or many at a time, and packs them into a batch."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from oncecast.wire.batch_layout import (
     seal_columns,
 )
 
-ZSTD_FROM = 1024  # Smaller batches are not compressed.
+ZSTD_FROM = 1024  # smaller batches are not compressed
 
-# Maximum overhead of a message: two lengths, a count and a time.
+# The maximum overhead of a message: two lengths, a count and a time.
 _MESSAGE_BYTES = 20
 _PAIR_BYTES = 8
 
 
 class Builder:
-    """Gathers messages for one batch.
+    """Collects messages for one batch.
 
-    Most messages have no key and no headers, and the same time: these cost two appends. Other keys,
-    headers and times are stored by index.
+    Most messages have no key, no headers and the time of the first message. Each of them costs two
+    appends. Keys, headers and other times are stored by index.
     """
 
     __slots__ = ("_headers", "_keys", "_lengths", "_most", "_time", "_times", "_values", "bytes")
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._most = min(bytes_max, BYTES_MAX)
-        self.bytes = FRAME_BYTES  # upper bound of the size of the batch
+        self.bytes = FRAME_BYTES  # an upper bound for the size of the batch
         self._values: list[bytes] = []
         self._lengths: list[int] = []
         self._keys: dict[int, bytes] = {}
@@ -54,7 +54,7 @@ class Builder:
     def add(
         self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None, timestamp: int
     ) -> int:
-        """Add a message, and return its index. If this raises, nothing is added."""
+        """Add a message and return its index. If this raises, the builder does not change."""
         if type(value) is not bytes:
             value = to_bytes("value", value)
         index = len(self._values)
@@ -70,7 +70,7 @@ class Builder:
         return index
 
     def extend(self, values: Sequence[bytes], timestamp: int) -> int:
-        """Add messages without keys and headers, and return the index of the first."""
+        """Add messages without keys and headers, and return the index of the first message."""
         if not set(map(type, values)) <= {bytes}:
             values = [to_bytes("value", value) for value in values]
         lengths = list(map(len, values))
@@ -101,7 +101,7 @@ class Builder:
         headers: Mapping[str, bytes] | None,
         timestamp: int,
     ) -> int:
-        """Add a key, headers or another time, and return the new size. Validate them first."""
+        """Validate and add a key, headers or another time. Return the new size."""
         pairs = _to_pairs(headers) if headers else []
         for name, value in pairs:
             size += _PAIR_BYTES + len(name) + len(value)
@@ -157,7 +157,7 @@ class Builder:
 
 
 def of_values(values: Sequence[bytes], time: int, *, zstd: int | None = None) -> bytes:
-    """Return a batch of values with one time, without keys and headers, the common case."""
+    """Return a batch of values with a single time and without keys and headers."""
     lengths, joined = _pack("I", list(map(len, values))), b"".join(values)
     if zstd is not None:
         parts = Parts(value_lengths=lengths, values=joined)
@@ -170,7 +170,7 @@ def _pack(code: str, numbers: Sequence[int]) -> bytes:
 
 
 def to_bytes(what: str, given: object) -> bytes:
-    """Return a copy of a bytes-like value, which could change before the batch is built."""
+    """Return a copy of a bytes-like value, because the original could change before `build`."""
     if not isinstance(given, bytes | bytearray | memoryview):
         raise TypeError(f"{what} is {type(given).__name__}, not bytes; encode it first")
     return bytes(given)
@@ -224,5 +224,5 @@ def limit(what: str, size: int, most: int) -> None:
 def _oversized(count: int, size: int, most: int) -> Oversized:
     return Oversized(
         f"the batch would have {count:,} messages and {size:,} bytes (limits {MESSAGES_MAX:,} and "
-        f"{most:,}); build this batch and begin another, or split the message"
+        f"{most:,}); build this batch and start another, or split the message"
     )

@@ -1,22 +1,22 @@
-"""The bytes of a record batch, and their validation.
+"""The binary layout of a record batch, and its validation.
 
      0  magic          8
      8  format         2   COLUMNS, or a foreign format from FOREIGN up
     10  flags          2   the optional columns, and whether the columns are compressed
-    12  count          4   messages, at least 1
-    16  time           8   of the first message (of all without TIMES), in microseconds since 1970
-    24  bytes          4   of the whole batch, from magic to checksum
+    12  count          4   number of messages, at least 1
+    16  time           8   time of the first message (of all without TIMES), in µs since 1970
+    24  bytes          4   size of the whole batch, from magic to checksum
     28  value bytes    4
     32  key bytes      4
-    36  pairs          4   headers of all messages together
+    36  pairs          4   number of headers of all messages
     40  name bytes     4
     44  header bytes   4
     48  columns            as in `Columns`; with ZSTD, one frame with all of them
     -4  checksum       4   CRC-32C of everything before it
 
-Everything is little-endian. A node needs the first 48 bytes and the checksum, never a message. The
-checksum comes last because the CRC of bytes followed by their own CRC is a constant. So one call
-over the whole buffer verifies a batch, without a copy that omits the checksum.
+All numbers are little-endian. A node needs the first 48 bytes and the checksum, never a message.
+The checksum comes last because the CRC of bytes followed by their own CRC is a constant. So one
+call over the whole buffer verifies a batch, without a copy that omits the checksum.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 MAGIC = b"\x8aocBatch"
 COLUMNS = 1
-FOREIGN = 256  # Formats from here on are foreign and pass through unopened.
+FOREIGN = 256  # formats from here on are foreign; nodes pass them on unopened
 TIMES, KEYS, HEADERS, ZSTD = 1, 2, 4, 8
-NO_KEY = 0xFFFFFFFF  # In place of a length: the message has no key.
+NO_KEY = 0xFFFFFFFF  # stands for a length if the message has no key
 
 BYTES_MAX = 64 * 1024 * 1024  # maximum size of a batch, and of its uncompressed columns
 MESSAGES_MAX = 1_000_000
 KEY_BYTES_MAX = 65_535
-HEADERS_MAX = 64  # headers per message
+HEADERS_MAX = 64  # maximum headers per message
 NAME_BYTES_MAX = 255
 HEADER_BYTES_MAX = 65_535
 LEVEL_MIN = -131_072  # zstd levels below 0 trade size for speed
@@ -58,11 +58,11 @@ _unpack = _HEADER.unpack_from
 
 
 class BadBatch(ValueError):
-    """The bytes are not a valid batch: damaged, or made by a faulty producer."""
+    """The bytes are not a valid batch: they are damaged, or the producer is faulty."""
 
 
 class Oversized(ValueError):
-    """The messages exceed a limit; nothing was packed."""
+    """The messages exceed a limit, and nothing was packed."""
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
@@ -80,9 +80,9 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
 
 class Columns(NamedTuple):
-    """An opened batch: the position of each column in `data`, in their order.
+    """An opened batch: the position of each column in `data`, in order.
 
-    Lengths come first, so they are aligned and Arrow can use them without a copy.
+    The lengths come first. So they are aligned, and Arrow can use them without a copy.
     """
 
     header: Header
@@ -103,8 +103,8 @@ class Columns(NamedTuple):
         return struct.unpack_from(f"<{count}I", self.data, at)
 
     def reader(self, at: int) -> Callable[[int], bytes]:
-        """Return a function that reads the next bytes, three times faster than slices."""
-        # BytesIO shares the bytes.
+        """Return a function that reads the next bytes. It is three times faster than slicing."""
+        # BytesIO does not copy the bytes.
         stream = BytesIO(self.data)
         stream.seek(at)
         return stream.read
@@ -133,9 +133,9 @@ def opened_bytes(batch: bytes) -> int:
 def check(buffer: Buffer) -> Header:
     """Verify the checksum and all declared lengths, and return the header. Raise only BadBatch.
 
-    Of a compressed batch, only the structure and the size of the frame are checked: a node neither
-    unpacks it nor needs zstd. Readers validate the columns. Only buffers that are not bytes are
-    copied.
+    For a compressed batch, only the structure and the size of the frame are checked. So nodes do
+    not decompress it and do not need zstd. Readers validate the columns. The buffer is copied only
+    if it is not bytes.
     """
     data = buffer if type(buffer) is bytes else bytes(buffer)
     header = check_frame(data)
@@ -145,7 +145,7 @@ def check(buffer: Buffer) -> Header:
 
 
 def open_columns(buffer: Buffer) -> Columns:
-    """Validate and decompress a batch, and return its columns."""
+    """Validate and decompress a batch, and return its columns. Raise BadBatch if it is invalid."""
     data = buffer if type(buffer) is bytes else bytes(buffer)
     header = check_frame(data)
     if header.format != COLUMNS:
@@ -195,7 +195,7 @@ def seal(
     totals: tuple[int, int, int, int, int],
     parts: Sequence[bytes],
 ) -> bytes:
-    """Return the parts between a header and a checksum, copied once."""
+    """Return a header, the parts and a checksum as one batch. The parts are copied once."""
     size = FRAME_BYTES + sum(map(len, parts))
     if size > BYTES_MAX or not 0 < count <= MESSAGES_MAX:
         raise Oversized(
@@ -210,7 +210,7 @@ def seal(
 
 
 def check_frame(data: bytes) -> Header:
-    """Validate everything but the columns, cheapest check first, and return the header."""
+    """Validate everything except the columns, cheapest check first, and return the header."""
     header = peek(data)
     size = len(data)
     if header.bytes != size:
@@ -273,7 +273,7 @@ def _columns(header: Header, data: bytes, start: int) -> Columns:
 
 
 def _check_totals(header: Header, size: int) -> None:
-    """Check the declared columns against the declared size, before they are allocated."""
+    """Check the declared columns against the declared size, before memory is allocated."""
     flags = header.flags
     if flags > TIMES | KEYS | HEADERS | ZSTD:
         raise BadBatch(f"the batch has the unknown flags {flags:#x}; upgrade oncecast")
@@ -326,7 +326,7 @@ def _check_lengths(what: str, lengths: tuple[int, ...], total: int, low: int, hi
 
 
 def _check_names(columns: Columns, lengths: tuple[int, ...]) -> None:
-    # A name of one message must not end in the middle of a character.
+    # The bytes of each name must be valid UTF-8 by themselves.
     if columns.data[columns.names : columns.headers].isascii():
         return
     try:
@@ -336,7 +336,7 @@ def _check_names(columns: Columns, lengths: tuple[int, ...]) -> None:
 
 
 def _decompress(data: bytes) -> bytes:
-    """Return the decompressed columns. The frame was checked, with its size."""
+    """Return the decompressed columns. The frame and its size were already checked."""
     try:
         zstandard = _zstandard()
     except ImportError as error:

@@ -1,19 +1,19 @@
 """Commands of the pub/sub machine.
 
-`at` is the time of the leader in microseconds; the machine has no other clock. `incarnation` is a
-random id of a client process, which distinguishes a repeated command from one of a new process.
+`at` is the leader's time in microseconds; the machine has no other clock. `incarnation` is a random
+id of a client process, which distinguishes a repeated command from a command of a new process.
 
-`expected` makes a take-over conditional. It is the epoch that the client believes to be current, or
-0 if it believes that no process holds the name. If another epoch is current, the command is refused
-as `Fenced` with that epoch and changes nothing. So a late command of a dead process takes nothing
-from its successor. `PublishStaged` has the same condition.
+`expected` makes a takeover conditional. It is the epoch that the client believes to be current, or
+0 if it believes that no process holds the name. If another epoch is current, the machine refuses
+the command as `Fenced` with that epoch and changes nothing. So a late command of a dead process
+takes nothing from its successor. `PublishStaged` has the same condition.
 
 `run` identifies a run of the program that stages and publishes under the name of a source. A new
-run takes over from earlier ones. Older clients send no run, and are not fenced.
+run takes over from earlier ones. Older clients send no run and are not fenced.
 
-`token` is unique to a call, and the same in all copies of it. The machine keeps the results of the
-last calls with a token (`answered`). A later copy gets that result, marked `already`, and changes
-nothing. Older clients send no token.
+`token` is unique to a call, and all copies of the call have the same token. The machine keeps the
+results of the last calls with a token (`answered`). A later copy gets the stored result, marked
+`already`, and changes nothing. Older clients send no token.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from oncecast.security.scram import Credentials
 from oncecast.wire.limits import Limits
 from oncecast.wire.retention import DEFAULT, Policy
 
-ANY_EPOCH = -1  # an unconditional take-over, as sent by older clients
+ANY_EPOCH = -1  # an unconditional takeover, as sent by older clients
 
-# The start of reading. An offset that is not kept is replaced by the nearest kept one.
+# Where reading starts. If a message is not kept, reading starts at the nearest kept message.
 
 
 class FromNew(Value, tag="FromNew"):
-    """Messages put from now on."""
+    """Start with messages that are put from now on."""
 
 
 class FromEarliest(Value, tag="FromEarliest"):
-    """The first kept message."""
+    """Start with the first kept message."""
 
 
 class FromOffset(Value, tag="FromOffset"):
@@ -44,7 +44,7 @@ class FromOffset(Value, tag="FromOffset"):
 
 
 class FromTime(Value, tag="FromTime"):
-    """The first batch appended at `at` or later. Timestamps of messages do not count."""
+    """Start with the first batch appended at `at` or later. Message timestamps do not count."""
 
     at: int
 
@@ -76,16 +76,16 @@ class DeleteTopic(Value, tag="DeleteTopic"):
 
 
 class SetLimits(Value):
-    """Set the limits."""
+    """Set the limits of the machine."""
 
     limits: Limits
 
 
 class Tick(Value):
-    """Advance the clock, and expire messages by age.
+    """Advance the clock and expire messages by age.
 
-    `elapsed` is the time since the last stamp by the monotonic clock of the leader. With
-    `producers`, records of producers and sources that were idle for too long are deleted.
+    `elapsed` is the time since the last stamp, measured by the leader's monotonic clock. With
+    `producers`, delete the records of producers and sources that were idle for too long.
     """
 
     at: int
@@ -97,22 +97,22 @@ class Tick(Value):
 
 
 class OpenProducer(Value, tag="OpenProducer"):
-    """Give the producer name to `incarnation`, and fence an older incarnation.
+    """Assign the producer name to `incarnation`, and fence an older incarnation.
 
-    `directory_id` identifies the state directory that numbers the sequences. A restart keeps it.
+    `directory_id` identifies the state directory that numbers the sequences. It survives a restart.
     """
 
     topic: str
     producer: str
     incarnation: str
     at: int
-    create: bool = True  # create a missing topic
+    create: bool = True  # whether to create a missing topic
     directory_id: str = ""
     expected: int = ANY_EPOCH
 
 
 class Put(Value, tag="Put"):
-    """Append `count` messages in `size` bytes. The first has the number `sequence`."""
+    """Append `count` messages in `size` bytes. The first message has the number `sequence`."""
 
     topic: str
     producer: str
@@ -151,7 +151,7 @@ class Unsubscribe(Value, tag="Unsubscribe"):
 
 
 class Attach(Value, tag="Attach"):
-    """Make `incarnation` the reader of the subscription, and fence the older one."""
+    """Make `incarnation` the reader of the subscription, and fence the previous reader."""
 
     topic: str
     subscription: str
@@ -160,7 +160,7 @@ class Attach(Value, tag="Attach"):
 
 
 class Detach(Value, tag="Detach"):
-    """End reading. The reader delivered all messages before `delivered`, and no others."""
+    """Stop reading. The reader has delivered exactly the messages before `delivered`."""
 
     topic: str
     subscription: str
@@ -185,7 +185,7 @@ class Acks(Value):
 
 
 class Seek(Value, tag="Seek"):
-    """Continue reading at `start`. A nonzero `epoch` must be current. `token` marks copies."""
+    """Continue reading at `start`. A nonzero `epoch` must be current. `token` identifies copies."""
 
     topic: str
     subscription: str
@@ -218,11 +218,11 @@ class PublishStaged(Value, tag="PublishStaged"):
     On a ring, a source has one record per topic, and `topic` is required.
 
     A refusal gives the source a new epoch. `expected` is the epoch that the client believes to be
-    current, so a copy of a refused command that arrives late changes nothing.
+    current. So a late copy of a refused command changes nothing.
 
-    `digest` identifies the content of the number. A repeated publish with another digest is
-    refused, and so is a run that continues below the last number. With `keep`, the command is
-    refused if a topic would drop the messages: without retention and subscriptions.
+    `digest` identifies the content of the number. The machine refuses a repeated publish with
+    another digest, and a run that continues below the last number. With `keep`, it also refuses the
+    command if a topic without retention and subscriptions would drop the messages.
     """
 
     source: str
@@ -252,7 +252,10 @@ class DropStaged(Value, tag="DropStaged"):
 
 
 class CloseSource(Value, tag="CloseSource"):
-    """Delete the record and the parts of a source that will not return. `renew` as above."""
+    """Delete the record and the parts of a source that will not return.
+
+    `renew` has the same meaning as in DropStaged.
+    """
 
     source: str
     at: int
@@ -261,23 +264,23 @@ class CloseSource(Value, tag="CloseSource"):
     renew: bool = False
 
 
-# Access. Passwords and secrets of tokens are not part of a command: the client derives the rest.
+# Access. A command never contains a password or the secret of a token, only derived values.
 
 
 class AddUser(Value, tag="AddUser"):
-    """Add a user, or replace the credentials of a known one.
+    """Add a user, or replace the credentials of an existing user.
 
     The first user of a cluster must be an administrator.
     """
 
     name: str
-    credentials: Credentials | None  # None for a login by certificate or token only
-    admin: bool = False  # also add a rule that makes it an administrator
+    credentials: Credentials | None  # None if the user logs in by certificate or token only
+    admin: bool = False  # whether to add a rule that makes the user an administrator
     token: str = ""
 
 
 class RemoveUser(Value, tag="RemoveUser"):
-    """Remove a user with its tokens and rules."""
+    """Remove a user and its tokens and rules."""
 
     name: str
     token: str = ""
@@ -289,7 +292,7 @@ class CreateToken(Value, tag="CreateToken"):
     salt: bytes
     hash: bytes  # hash of salt and secret
     at: int
-    lifetime_us: int = 0  # 0 for no end
+    lifetime_us: int = 0  # 0 if the token never expires
     token: str = ""
 
 
@@ -299,14 +302,14 @@ class RevokeToken(Value, tag="RevokeToken"):
 
 
 class Allow(Value, tag="Allow"):
-    """Add a rule, or its verbs to the rule with the same principal and pattern."""
+    """Add a rule, or add its verbs to the rule with the same principal and pattern."""
 
     rule: Rule
     token: str = ""
 
 
 class Disallow(Value, tag="Disallow"):
-    """Remove these verbs from the rule with the same principal and pattern; without verbs, all."""
+    """Remove these verbs from the rule with the same principal and pattern. No verbs means all."""
 
     rule: Rule
     token: str = ""
@@ -321,7 +324,7 @@ AccessCommand = AddUser | RemoveUser | CreateToken | RevokeToken | Allow | Disal
 class Carry(Value):
     """Copy `command` from slot `old` to this slot, so that the log can be truncated.
 
-    `offset` is that of its entry in the index of the topic, or -1 for a staged part.
+    `offset` is the offset of its entry in the index of the topic, or -1 for a staged part.
     """
 
     old: int
@@ -353,7 +356,7 @@ Command = (
     | Carry
 )
 
-# Commands that are deduplicated by their tokens.
+# Commands whose copies are recognized by their tokens.
 Once = (
     CreateTopic
     | SetPolicy

@@ -1,7 +1,7 @@
 """Refusals by a node or a client session, as sent over the wire.
 
-A refused command has changed nothing (but the clock). Each refusal names the exception that a
-client raises for it; code, message, remedy and exit status are declared there.
+A refused command has changed nothing except the clock. Each refusal names the exception that a
+client raises for it. The exception declares the code, message, remedy and exit status.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from oncecast.kernel.protocol import Value
 
 
 class Refusal(Value):
-    """The fields are the arguments of `error`, in the same order."""
+    """Base class of refusals. The fields are the arguments of `error`, in the same order."""
 
     error: ClassVar[type[OncecastError]]
 
     def raised(self) -> OncecastError:
-        """Return the exception for this refusal."""
+        """Return the exception that a client raises for this refusal."""
         return self.error(*msgspec.structs.astuple(self))
 
     def __str__(self) -> str:
         return str(self.raised())
 
 
-# By the state machine
+# Refusals by the state machine
 
 
 class InvalidTopic(Refusal, tag="InvalidTopic"):
@@ -156,7 +156,7 @@ class NotKept(Refusal, tag="NotKept"):
     topic: str
 
 
-# By the node, before the state machine sees the command
+# Refusals by the node, before the state machine sees the command
 
 
 class Overloaded(Refusal, tag="Overloaded"):
@@ -178,12 +178,12 @@ class NotHere(Refusal, tag="NotHere"):
 
 
 class Denied(Refusal, tag="Denied"):
-    """Without fields: it is the same for every request."""
+    """A denied request. It has no fields, so that it reveals nothing about the topic."""
 
     error = errors.Denied
 
 
-# By the client session
+# Refusals by the client session
 
 
 class Forgotten(Refusal, tag="Forgotten"):

@@ -1,8 +1,8 @@
 """Messages between a client and a node.
 
 A client repeats a call until it is answered. Copies of a call have the same `id` and the same
-command, and commands are idempotent, so a call can be retried without limit. To read, a client
-sends an offset and credit, and gets messages as they arrive.
+command. Commands are idempotent, so a call can be retried without limit. To read, a client sends an
+offset and credit, and receives messages as they arrive.
 
     client → node    Call, Fetch, Look, Scan · LookGroup, Govern, LookAccess
     node → client    Answer, Delivery, FlowEnded, View, Scanned, Elsewhere, Owned · GroupView,
@@ -41,7 +41,7 @@ ClientCommand = (
 
 
 class Call(Value, tag="Call"):
-    """Execute a command. The node replaces its `at` by the current time."""
+    """Execute a command. The node replaces its `at` with the current time."""
 
     id: int
     command: ClientCommand
@@ -55,11 +55,11 @@ class Answer(Value, tag="Answer"):
 class Fetch(Value, tag="Fetch"):
     """Read from `offset` on, up to the credit, and acknowledge all messages before `ack`.
 
-    A later Fetch replaces an earlier one. If its `offset` is after that of the last Fetch and was
-    sent already, it only renews the credit: messages in flight are not sent again. The same or an
-    earlier `offset` resends from there. Credit counts from `offset`: messages before
-    `offset + messages`, and about `bytes` of uncompressed batches. It is the Get of the
-    requirements, with the Ack of the Get before (SVC-3).
+    A later Fetch replaces an earlier one. If its `offset` is higher than in the last Fetch and that
+    message was already sent, it only renews the credit: messages in flight are not sent again. The
+    same or a lower `offset` resends from there. Credit counts from `offset`: messages before
+    `offset + messages`, and about `bytes` of uncompressed batches. A Fetch is the Get of the
+    requirements, combined with the Ack of the previous Get (SVC-3).
     """
 
     topic: str
@@ -72,13 +72,13 @@ class Fetch(Value, tag="Fetch"):
 
 
 class Tune(Value, tag="Tune"):
-    """A Fetch for any process of a ring, which reads the topic by push delivery."""
+    """A Fetch that any process of a ring accepts. It reads the topic by push delivery."""
 
     fetch: Fetch
 
 
 class Chunk(Value, tag=False):
-    """`count` messages of one batch after its first `skip`. The first has `offset`."""
+    """`count` messages of one batch after its first `skip`. The first of them is at `offset`."""
 
     offset: int
     skip: int
@@ -89,9 +89,9 @@ class Chunk(Value, tag=False):
 
 
 class Delivery(Value, tag="Delivery"):
-    """Messages from `chunks[0].offset` on. Those before `suspect_below` may be redelivered.
+    """Messages from `chunks[0].offset` on. Messages before `suspect_below` may be redelivered.
 
-    Without chunks, all messages before `next` were dropped.
+    Without chunks, it means that all messages before `next` were dropped.
     """
 
     topic: str
@@ -103,7 +103,7 @@ class Delivery(Value, tag="Delivery"):
 
 
 class FlowEnded(Value, tag="FlowEnded"):
-    """The flow of this epoch ended: fenced, repositioned, unsubscribed or deleted."""
+    """The node sends no more messages of this epoch; `why` gives the reason."""
 
     topic: str
     subscription: str
@@ -112,7 +112,7 @@ class FlowEnded(Value, tag="FlowEnded"):
 
 
 class Elsewhere(Value, tag="Elsewhere"):
-    """The node does not lead, and has dropped the request.
+    """The node does not lead and has dropped the request.
 
     Ask `leader` if it is known, or else each of these nodes.
     """
@@ -134,14 +134,14 @@ class Owned(Value, tag="Owned"):
 
 
 class Look(Value, tag="Look"):
-    """List one topic, or the topics with `prefix` in pages."""
+    """List one topic, or page through the topics with `prefix`."""
 
     id: int
     topic: str = ""
     prefix: str = ""
     after: str = ""
     limit: int = 1000
-    subscriptions: bool = True  # False leaves them out, because there may be many
+    subscriptions: bool = True  # False omits the subscriptions, because there may be many
 
 
 class SubscriptionView(Value, tag=False):
@@ -164,7 +164,7 @@ class TopicView(Value, tag=False):
 
 
 class View(Value, tag="View"):
-    """The answer to Look. With `more`, ask for the topics `after` the last one."""
+    """The answer to Look. If `more` is set, ask for the topics `after` the last one."""
 
     id: int
     topics: tuple[TopicView, ...]
@@ -176,8 +176,9 @@ class View(Value, tag="View"):
 class Scan(Value, tag="Scan"):
     """Read a topic without a subscription. No cursor moves.
 
-    The answer has messages before `until`, and about `bytes` of uncompressed batches. Without bytes
-    it has only the offsets. It has no messages if the id of the topic is not `topic_id`; 0 is any.
+    The answer has messages before `until`, and about `bytes` of uncompressed batches. If `bytes` is
+    0, it has only the offsets. It has no messages if the id of the topic is not `topic_id`; 0
+    accepts any id.
 
     With `any_replica`, a follower may answer if it holds all messages of the range.
     """
@@ -185,7 +186,7 @@ class Scan(Value, tag="Scan"):
     id: int
     topic: str
     start: do.Start
-    until: int = -1  # -1: the current end
+    until: int = -1  # -1 for the current end
     bytes: int = 0
     topic_id: int = 0
     any_replica: bool = False
@@ -194,8 +195,8 @@ class Scan(Value, tag="Scan"):
 class Scanned(Value, tag="Scanned"):
     """The id of the topic, its first and next offset, and the messages from `offset` on.
 
-    If the requested offset is not kept, `offset` is the nearest one. `time` is when the message at
-    `offset` was appended, in microseconds since 1970, or 0 if there is none yet.
+    If the requested offset is not kept, `offset` is the nearest kept one. `time` is when the
+    message at `offset` was appended, in microseconds since 1970, or 0 if it does not exist yet.
     """
 
     id: int
@@ -208,7 +209,7 @@ class Scanned(Value, tag="Scanned"):
 
 
 class LookGroup(Value, tag="LookGroup"):
-    """Show the replica group as seen by this node, leader or not."""
+    """Show the replica group as this node sees it. Followers answer too."""
 
     id: int
 
@@ -216,8 +217,8 @@ class LookGroup(Value, tag="LookGroup"):
 class Govern(Value, tag="Govern"):
     """Change the group, or hand over leadership.
 
-    The answer is a GroupView when it has happened, an Answer with the refusal, or Elsewhere. With
-    size 0 the leader chooses the size.
+    The answer is a GroupView when the change is done, an Answer with the refusal, or Elsewhere. If
+    the size is 0, the leader chooses it.
     """
 
     id: int
@@ -225,9 +226,9 @@ class Govern(Value, tag="Govern"):
 
 
 class MemberView(Value, tag=False):
-    """A member as seen by one node. `applied` is its last slot, or -1 if unknown.
+    """A member as seen by one node. `applied` is its last applied slot, or -1 if unknown.
 
-    `reachable` is None if it is unknown. `heard` is -1 if it never received a message.
+    `reachable` is None if unknown. `heard` is -1 if the member never sent a message.
     """
 
     node: str
@@ -239,7 +240,7 @@ class MemberView(Value, tag=False):
 
 
 class GroupView(Value, tag="GroupView"):
-    """The replica group as seen by `node`. Only a leader knows details of other members."""
+    """The replica group as seen by `node`. Only a leader knows details of the other members."""
 
     id: int
     node: str
@@ -249,11 +250,11 @@ class GroupView(Value, tag="GroupView"):
     size: int  # target number of replicas
     applied: int
     members: tuple[MemberView, ...]
-    offers: tuple[str, ...]  # nodes that wait for a seat, if `node` leads
+    offers: tuple[str, ...]  # nodes that wait to become members, if `node` leads
 
 
 class LookAccess(Value, tag="LookAccess"):
-    """List users, tokens and rules, from entry number `first` on."""
+    """List users, tokens and rules, starting with entry number `first`."""
 
     id: int
     first: int = 0
@@ -266,9 +267,9 @@ class TokenView(Value, tag=False):
 
 
 class AccessView(Value, tag="AccessView"):
-    """One page of the answer to LookAccess. With `next`, ask for the entries from there on.
+    """One page of the answer to LookAccess. If `next` is not 0, ask for the entries from there on.
 
-    The pages belong together only if they have the same version.
+    Pages belong together only if they have the same version.
     """
 
     id: int
@@ -282,7 +283,7 @@ class AccessView(Value, tag="AccessView"):
 class LookRing(Value, tag="LookRing"):
     """Show the ring as seen by this process, and its position in the tree of the topic `tree`.
 
-    A node outside of a ring shows an empty one.
+    A node that is not part of a ring shows an empty ring.
     """
 
     id: int
@@ -290,9 +291,9 @@ class LookRing(Value, tag="LookRing"):
 
 
 class LeaveRing(Value, tag="LeaveRing"):
-    """Export everything that the group of this process owns, then stop.
+    """Export all topics that the group of this process owns, then stop.
 
-    The answer is a RingView as soon as the process has begun.
+    The process answers with a RingView as soon as it has begun.
     """
 
     id: int
@@ -301,13 +302,13 @@ class LeaveRing(Value, tag="LeaveRing"):
 class ProcessView(Value, tag=False):
     process: str
     version: str
-    group: str  # founded by the process, at the same position
+    group: str  # the group that the process founded, at the same position
     position: str  # hexadecimal
     seats: tuple[str, ...]
 
 
 class ArcView(Value, tag=False):
-    """A group, which owns the keys after `low` up to `position`. Empty `low`: owns nothing."""
+    """A group, which owns the keys after `low` up to `position`; none if `low` is empty."""
 
     group: str
     low: str
@@ -322,7 +323,7 @@ class TreeView(Value, tag=False):
     """The position of one process in the tree of a topic, and its number of readers."""
 
     topic: str
-    owner: str  # the group
+    owner: str  # the group that owns the topic
     root: bool
     parent: str
     children: tuple[str, ...]

@@ -1,10 +1,10 @@
 """Limits of the pub/sub machine.
 
-Limits decide results, so they are part of the machine's state and change only by a command: a
-replay refuses the same commands. The defaults apply to logs without limits and must never change. A
-node that wants other limits proposes them.
+Limits decide results, so they are part of the machine's state and only a command changes them. Then
+a replay refuses the same commands. The defaults apply to logs without limits and must never change.
+A node that needs other limits proposes them.
 
-A limit that enables a newer rule is 0 by default, so logs of older versions keep the older rule.
+A limit that enables a newer rule is 0 by default, so that logs of older versions keep the old rule.
 `LIMITS` has the values that a node proposes by default.
 """
 
@@ -13,8 +13,8 @@ from __future__ import annotations
 from oncecast.kernel.protocol import Value
 
 NAME_BYTES_MAX = 255
-PARTS_MAX = 10_000  # staged parts that one publish names
-DIGEST_BYTES_MAX = 64  # of the content of a number
+PARTS_MAX = 10_000  # maximum staged parts in one publish
+DIGEST_BYTES_MAX = 64  # maximum size of the digest that identifies the content of a number
 
 # Limits of users, tokens and rules. They decide results, so they must never change.
 USERS_MAX = 10_000
@@ -30,16 +30,16 @@ class Limits(Value, tag="Limits"):
     sources_max: int = 10_000
     staged_parts_max: int = 100_000
     staged_bytes_max: int = 16 << 30
-    # Abandoned parts would block the truncation of the log.
+    # Parts that are never published would block the truncation of the log.
     staged_age_us: int = 7 * 24 * 3600 * 1_000_000
     batch_messages_max: int = 1_000_000
     batch_bytes_max: int = 64 << 20
     directories_max: int = 0  # state directories per producer name; 0 keeps the last 4
-    clock_step_us: int = 0  # largest step of the trusted time per stamp; 0 for no limit
-    producer_idle_us: int = 0  # until an idle producer's record is deleted; 0 for never
-    source_idle_us: int = 0  # until an idle source's record is deleted; 0 for never
-    subscriptions_total_max: int = 0  # total over all topics; 0 for no limit
-    producers_total_max: int = 0  # total over all topics; 0 for no limit
+    clock_step_us: int = 0  # maximum step of the trusted time per stamp; 0 for no limit
+    producer_idle_us: int = 0  # idle time before a producer's record is deleted; 0 for never
+    source_idle_us: int = 0  # idle time before a source's record is deleted; 0 for never
+    subscriptions_total_max: int = 0  # total of all topics; 0 for no limit
+    producers_total_max: int = 0  # total of all topics; 0 for no limit
 
 
 LIMITS = Limits(

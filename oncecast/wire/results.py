@@ -1,4 +1,4 @@
-"""Results of the pub/sub machine. `already` means that an earlier copy did it."""
+"""Results of the pub/sub machine. `already` means that an earlier copy had the effect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from oncecast.wire import errors
 
 
 class TopicCreated(Value, tag="TopicCreated"):
-    topic_id: int  # unique: a topic that is deleted and created again gets another
+    topic_id: int  # unique: a topic that is deleted and created again gets a new id
     already: bool
 
 
@@ -28,7 +28,7 @@ class Ticked(Value, tag="Ticked"):
 
 
 class Opened(Value, tag="Opened"):
-    """`mine` is the range of sequences that this state directory put last.
+    """The producer is open. `mine` is the range of sequences that this state directory put last.
 
     If `record` has changed, the record of the producer was deleted in between.
     """
@@ -41,15 +41,15 @@ class Opened(Value, tag="Opened"):
 
 
 class Appended(Value, tag="Appended"):
-    """`count` is lower than in the put if its beginning was stored before."""
+    """The messages are stored. `count` is less than in the put if some were already stored."""
 
     offset: int
     count: int
-    kept: bool  # False if no reader can ever get it
+    kept: bool  # False if no reader can ever get the messages
 
 
 class Already(Value, tag="Already"):
-    """All messages were appended before, at `offset`, or -1 if that is unknown."""
+    """All messages were already appended, at `offset`, or -1 if the offset is unknown."""
 
     offset: int
     count: int
@@ -70,9 +70,9 @@ class Unsubscribed(Value, tag="Unsubscribed"):
 
 
 class Attached(Value, tag="Attached"):
-    """Read from `cursor` on. Messages before `first` are gone.
+    """Read from `cursor` on. Messages before `first` are no longer kept.
 
-    Messages before `suspect_below` may have been delivered before.
+    Messages before `suspect_below` may have been delivered already.
     """
 
     epoch: int
@@ -103,7 +103,7 @@ AckResult = (
 
 
 class AcksDone(Value, tag="AcksDone"):
-    """One result per ack, in order."""
+    """The results of the acks, in the same order."""
 
     results: tuple[AckResult, ...]
 
@@ -115,13 +115,13 @@ class Sought(Value, tag="Sought"):
 
 
 class Staged(Value, tag="Staged"):
-    """`already` if the part was staged before, or its number is published."""
+    """The part is staged. `already`: it was staged before, or its number is published."""
 
     already: bool
 
 
 class Published(Value, tag="Published"):
-    """The offsets of the messages of one number. Older numbers have no ranges."""
+    """The offsets of the messages of one number. The result of an older number has no ranges."""
 
     ranges: tuple[PublishedRange, ...]
     already: bool
@@ -143,20 +143,20 @@ class SourceClosed(Value, tag="SourceClosed"):
 
 
 class AccessSet(Value, tag="AccessSet"):
-    """Users, tokens and rules have this version now."""
+    """Users, tokens and rules now have this version."""
 
     version: int
     already: bool
 
 
 class Carried(Value, tag="Carried"):
-    """`moved` is False if the old slot is not needed, or has another entry."""
+    """`moved` is False if the old slot is not needed or has another entry."""
 
     moved: bool
 
 
 class MoveStep(Value, tag="MoveStep"):
-    """`done` if this command or an earlier copy took effect."""
+    """`done` is True if this command or an earlier copy took effect."""
 
     done: bool
 

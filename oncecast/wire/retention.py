@@ -6,18 +6,19 @@ from oncecast.kernel.protocol import Value
 
 
 class Policy(Value, tag="Policy"):
-    """By default a message is kept until all subscriptions have acknowledged it.
+    """By default, a message is kept until all subscriptions have acknowledged it.
 
-    `age_us` and `bytes_max` keep messages longer: those that are younger, or among the newest bytes
-    (with both, messages that satisfy both). With `drop_unread` they are hard limits that do not
-    wait for subscriptions. Readers are notified of messages that were dropped unread.
+    `age_us` and `bytes_max` keep messages longer: messages that are younger than the age, or among
+    the newest bytes. If both are set, a message must satisfy both. With `drop_unread`, they are
+    hard limits that do not wait for subscriptions. Readers are notified of messages that were
+    dropped unread.
     """
 
     age_us: int = 0
     bytes_max: int = 0
     keep_all: bool = False
     drop_unread: bool = False
-    gossip: bool = False  # on a ring, push it by gossip instead of a tree
+    gossip: bool = False  # on a ring, push messages by gossip instead of a tree
 
     @property
     def retains(self) -> bool:
@@ -31,9 +32,9 @@ class Policy(Value, tag="Policy"):
         if self.age_us < 0 or self.bytes_max < 0:
             return "the retention age or size is negative; use 0 for no limit"
         if self.keep_all and (limited or self.drop_unread):
-            return "keep_all cannot be combined with a limit of age or size or with drop_unread"
+            return "keep_all cannot be combined with an age or size limit or with drop_unread"
         if self.drop_unread and not limited:
-            return "drop_unread needs a limit of age or size; set one"
+            return "drop_unread needs an age or size limit; set one"
         return ""
 
 

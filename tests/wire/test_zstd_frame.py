@@ -81,7 +81,7 @@ def test_node_refuses_a_compressed_batch_without_a_valid_frame() -> None:
     header = batch.check(good)
     totals = (header.value_bytes, 0, 0, 0, 0)
     garbage = seal(header.format, header.flags, 1, 0, totals, [Random(1).randbytes(100)])
-    with pytest.raises(batch.BadBatch, match="does not begin like a zstd frame"):
+    with pytest.raises(batch.BadBatch, match="does not start with the zstd magic number"):
         batch.check(garbage)
     cut = seal(header.format, header.flags, 1, 0, totals, [good[HEADER_BYTES:-5]])
     with pytest.raises(batch.BadBatch, match=r"last block is missing|do not add up"):

@@ -53,7 +53,7 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     def _load(self, context: ssl.SSLContext) -> None:
         if (self.certificate is None) != (self.key is None):
-            raise TlsUnusable("a certificate needs its key, and a key its certificate", "give both")
+            raise TlsUnusable("a certificate and its key belong together", "give both, or none")
         try:
             if self.certificate is not None:
                 context.load_cert_chain(self.certificate, self.key)

@@ -101,7 +101,8 @@ def test_nodes_with_the_same_secret_can_communicate(loop: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "reason"), [(None, "requires the cluster secret"), (OTHER, "different cluster secret")]
+    ("theirs", "reason"),
+    [(None, "requires the cluster secret"), (OTHER, "different cluster secret")],
 )
 def test_node_with_a_different_or_no_secret_is_refused(
     theirs: ClusterSecret | None, reason: str, caplog: pytest.LogCaptureFixture

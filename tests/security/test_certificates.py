@@ -49,13 +49,13 @@ def test_node_passes_with_any_spelling_of_its_hosts(authority: Authority, host: 
 @pytest.mark.parametrize(
     ("names", "uses", "reason"),
     [
-        ([LOOPBACK], [SERVER, CLIENT], "not that of a node"),
-        ([LOOPBACK, "oncecast:client:ann"], [SERVER, CLIENT], "not that of a node"),
-        ([LOOPBACK, "oncecast:nodes"], [SERVER, CLIENT], "not that of a node"),
+        ([LOOPBACK], [SERVER, CLIENT], "not for a node"),
+        ([LOOPBACK, "oncecast:client:ann"], [SERVER, CLIENT], "not for a node"),
+        ([LOOPBACK, "oncecast:nodes"], [SERVER, CLIENT], "not for a node"),
         (
             [LOOPBACK, "oncecast:node", "oncecast:client:ann"],
             [SERVER, CLIENT],
-            "not that of a node",
+            "not for a node",
         ),
         (["oncecast:node"], [SERVER, CLIENT], "use a certificate that has 127.0.0.1"),
         (["oncecast:node", "127.0.0.1"], [SERVER, CLIENT], "use a certificate that has 127.0.0.1"),

@@ -168,10 +168,10 @@ def test_full_batch_refuses_another_message(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(batch_builder, "MESSAGES_MAX", 3)
     builder = Builder()
     builder.extend([b"a", b"b"], 0)
-    with pytest.raises(Oversized, match="begin another"):
+    with pytest.raises(Oversized, match="start another"):
         builder.extend([b"c", b"d"], 0)
     builder.add(b"c", None, None, 0)
-    with pytest.raises(Oversized, match="begin another"):
+    with pytest.raises(Oversized, match="start another"):
         builder.add(b"d", None, None, 0)
     assert batch.values(builder.build()) == [b"a", b"b", b"c"]
 

@@ -100,16 +100,16 @@ def test_builder_accepts_messages_up_to_its_byte_limit() -> None:
     space = FRAME_BYTES + 20 + 10
     for value, key in ((bytes(10), None), (bytes(4), bytes(6))):
         Builder(space).add(value, key, None, 0)
-        with pytest.raises(Oversized, match="begin another"):
+        with pytest.raises(Oversized, match="start another"):
             Builder(space - 1).add(value, key, None, 0)
     assert Builder(space).extend([bytes(10)], 0) == 0
-    with pytest.raises(Oversized, match="begin another"):
+    with pytest.raises(Oversized, match="start another"):
         Builder(space - 1).extend([bytes(10)], 0)
-    with pytest.raises(Oversized, match="begin another"):
+    with pytest.raises(Oversized, match="start another"):
         Builder(space).add(b"", b"", {"name": bytes(10)}, 0)
     full = Builder(space)
     full.add(bytes(10), None, None, 0)
-    with pytest.raises(Oversized, match="begin another"):
+    with pytest.raises(Oversized, match="start another"):
         full.add(b"", None, None, 0)
     assert len(full) == 1
 

@@ -1,6 +1,6 @@
 """`check(history)` decides whether the operations on each topic and subscription fit one order.
 
-The verdict is `ok` only if all of them do. A search that reaches its limit makes the verdict
+The verdict is `ok` only if all of them fit. If a search reaches its limit, the verdict is
 `undecided`, which is not ok.
 """
 
@@ -22,7 +22,7 @@ from oncecast.history.topic_part import TopicPart
 
 class Verdict(NamedTuple):
     operations: int
-    objects: int  # topics and subscriptions
+    objects: int  # number of topics and subscriptions
     steps: int
     broken: list[Finding]
     undecided: list[Finding]
@@ -41,7 +41,7 @@ class Verdict(NamedTuple):
 
 
 def check(history: History, *, steps_max: int = STEPS_MAX) -> Verdict:
-    """Check the histories of all clients together; see `file.merged`."""
+    """Check the merged history of all clients (see `file.merged`) and return the verdict."""
     verdict = Verdict(len(history), 0, 0, [], [])
     for topic, operations in sorted(by_topic(history).items()):
         operations.sort(key=lambda each: each.call)
@@ -73,7 +73,7 @@ def checked(verdict: Verdict, part: Part, steps_max: int) -> Verdict:
 
 
 def explained(blamed: Blame) -> str:
-    """Explain why none of the operations that had to be next could be."""
+    """Explain why none of the operations that had to come next was possible."""
     state, stuck = blamed.found.state, [item.effect for item in blamed.found.stuck if item.must]
     whys = [
         f"{each.operation.kind} of {each.operation.client}: {reason(state, each)}" for each in stuck

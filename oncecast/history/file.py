@@ -1,9 +1,9 @@
-"""Histories as files of JSON lines: one file for each client process, merged by `read`.
+"""Histories as files of JSON lines, one file per client process. `merged` combines them.
 
 The first line is a header. An operation has a line with its `id` when it is called, and another
-line with the fields of its answer when it returns. An operation that returns at once, or never,
-has one line. An incomplete last line, left by a killed process, is ignored. A restarted process may
-append to its file: its part begins with its own header.
+line with the fields of its answer when it returns. An operation that returns immediately, or never,
+has one line. `read` ignores an incomplete last line, which a killed process left. A restarted
+process may append to its file. Its part begins with another header.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ KEYS = {each.name: each.encode_name for each in msgspec.structs.fields(Operation
 
 
 class Writer:
-    """The sink of a recorder. With an unbuffered stream, a killed process loses no operation."""
+    """The sink of a recorder. If the stream is unbuffered, a killed process loses no operation."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._encode = msgspec.json.Encoder().encode
         self._last = 0
-        self._ids: dict[int, tuple[int, Operation]] = {}  # calls without an answer so far
+        self._ids: dict[int, tuple[int, Operation]] = {}  # calls without an answer yet
         if stream.seekable() and stream.tell():
-            stream.write(b"\n")  # ends the incomplete line of a killed process
+            stream.write(b"\n")  # end the incomplete line of a killed process
         self._put({HEADER: FORMAT})
 
     def whole(self, operation: Operation) -> None:
@@ -50,15 +50,15 @@ class Writer:
 
 
 def write(history: Iterable[Operation], stream: BinaryIO) -> None:
-    """Write a complete history."""
+    """Write a complete history to the stream."""
     writer = Writer(stream)
     for operation in history:
         writer.whole(operation)
 
 
 def read(lines: Iterable[bytes], name: str = "history") -> History:
-    """Read the operations of one file. Raise BadHistory with `name` and the line number."""
-    found: list[tuple[int, dict[str, Any]]] = []  # each with the line number of its call
+    """Return the operations of one file. Raise BadHistory with `name` and the line number."""
+    found: list[tuple[int, dict[str, Any]]] = []  # line number and fields of each call
     pending: dict[int, dict[str, Any]] = {}
     damage, headed = "", False
     for number, line in enumerate(lines, 1):
@@ -74,7 +74,7 @@ def read(lines: Iterable[bytes], name: str = "history") -> History:
         if HEADER in fields or not (headed or damage):
             _check_header(fields, name)
             pending.clear()
-            damage, headed = "", True  # the damaged line is that of a killed process
+            damage, headed = "", True  # a killed process wrote the damaged line
             continue
         if damage:
             break
@@ -83,7 +83,7 @@ def read(lines: Iterable[bytes], name: str = "history") -> History:
             pending.pop(id_).update(fields)
             continue
         if id_ is not None and "call" not in fields:
-            damage = f"{name}, line {number}: an answer to call {id_}, which is not in the file"
+            damage = f"{name}, line {number}: answers call {id_}, which is not in the file"
             break
         found.append((number, fields))
         if id_ is not None:
@@ -94,7 +94,7 @@ def read(lines: Iterable[bytes], name: str = "history") -> History:
 
 
 def merged(histories: Iterable[History]) -> History:
-    """Return the operations of all clients, ordered by the time of their calls."""
+    """Return the operations of all clients, ordered by the times of their calls."""
     return sorted((each for one in histories for each in one), key=lambda each: each.call)
 
 
@@ -104,7 +104,7 @@ def _check_header(fields: dict[str, Any], name: str) -> None:
     if fields[HEADER] != FORMAT:
         raise BadHistory(
             f"{name}: history format {fields[HEADER]!r} (this version reads {FORMAT})",
-            "check it with the version that wrote it",
+            "check it with the version of oncecast that wrote it",
         )
 
 

@@ -1,4 +1,4 @@
-"""A finding of the check: a contradiction, and the operations that show it."""
+"""A finding of the check: a contradiction and the operations that prove it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Finding(NamedTuple):
     what: str  # the topic or subscription
     why: str
     operations: History
-    left_out: int = 0  # operations that make no difference, whenever they happened
+    left_out: int = 0  # number of operations that are irrelevant to the contradiction
 
     def __str__(self) -> str:
         lines = [f"{self.what}: {self.why}"]
@@ -20,5 +20,5 @@ class Finding(NamedTuple):
             lines += [f"  {line}" for line in timeline(self.operations)]
         if self.left_out:
             more = f"{self.left_out} operation{'s' if self.left_out > 1 else ''}"
-            lines.append(f"  left out, because it makes no difference: {more}")
+            lines.append(f"  omitted, because not needed for the contradiction: {more}")
         return "\n".join(lines)

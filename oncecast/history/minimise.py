@@ -1,9 +1,9 @@
-"""Find the few operations of a history that contradict each other.
+"""Finds the few operations of a history that contradict each other.
 
-A left-out operation may have happened at any time or never, with any answer. That only makes an
+An omitted operation may have happened at any time or never, with any answer. That only makes an
 order easier to find. So if there is still no order, the remaining operations contradict each other.
-Usually the last few do. Of those, the search leaves out halves, then quarters, down to single
-operations, as in delta debugging (Zeller and Hildebrandt, TSE 2002).
+Usually the last few operations do. From these, the search omits halves, then quarters, down to
+single operations, as in delta debugging (Zeller and Hildebrandt, TSE 2002).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from oncecast.history.operation import History, Operation, cut
 from oncecast.history.partition import NONE, Part, Problem, due_of
 from oncecast.history.search import Found, Outcome, search
 
-STEPS_MAX = 100_000  # search steps of one attempt
+STEPS_MAX = 100_000  # maximum search steps of one attempt
 TOTAL_STEPS_MAX = 10_000_000
 FEW = 16
 
 
 class Blame(NamedTuple):
-    """Operations that contradict each other, with the failed search: see `search.Found`."""
+    """Operations that contradict each other, with the failed search (see `search.Found`)."""
 
     operations: History
     problem: Problem
@@ -29,10 +29,10 @@ class Blame(NamedTuple):
 
 
 def blame(part: Part, until: float) -> Blame:
-    """Return the operations to blame, by the time of their calls.
+    """Return the operations that contradict each other, ordered by the times of their calls.
 
-    The search did not need calls made after `until`. So calls made after the answers that it
-    needed do not matter.
+    The search failed before it considered calls made after `until`. So calls made after the last
+    answer that it needed do not matter.
     """
     dues = [due_of(each) for each in part.operations if each.call <= until]
     early = Minimiser(part.until(max((due for due in dues if due < inf), default=until)))
@@ -69,7 +69,7 @@ class Minimiser:
     def _without_some(
         self, answered: History, loose: frozenset[int], size: int
     ) -> tuple[History, frozenset[int]]:
-        """Leave out as many runs of `size` operations as possible."""
+        """Omit as many runs of `size` operations as possible."""
         kept: History = []
         for at in range(0, len(answered), size):
             some = answered[at : at + size]
@@ -89,7 +89,7 @@ class Minimiser:
         return found.outcome is Outcome.IMPOSSIBLE
 
     def _involved(self, answered: History) -> list[Operation]:
-        """Return unanswered puts with messages that were delivered to a client."""
+        """Return the unanswered puts whose messages were delivered to a client."""
         seen = {digest for each in answered if each.kind != "put" for digest in cut(each.digests)}
         return [
             each

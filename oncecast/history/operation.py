@@ -1,10 +1,10 @@
 """One operation of one client: its request, its times and its answer.
 
 A history is a list of operations. `call` and `returned` are seconds of one clock that all clients
-of the history share: the simulator's, or CLOCK_MONOTONIC of one machine. An operation precedes
-another one if it returned before the other was called.
+of the history share: the simulator's clock, or CLOCK_MONOTONIC of one machine. An operation
+precedes another one if it returned before the other was called.
 
-An operation without `returned` has no answer: the client crashed, or stopped waiting. It may have
+An operation without `returned` has no answer: the client crashed or stopped waiting. It may have
 happened at any time after its call, or never.
 
 | kind | request | answer |
@@ -17,13 +17,13 @@ happened at any time after its call, or never.
 | `subscribe` | `subscription`, `start` | `offset`: the cursor; `topic_id`, `already` |
 | `unsubscribe` | `subscription` | `already` |
 | `attach` | `reader`; `start` if not from the cursor | `offset`, `next`, `topic_id`, `epoch` |
-| `get` | nothing: messages arrive unasked | `offset`, `digests`, `marked`, `next` |
-| `skip` | nothing | messages from `offset` to before `next` are gone |
+| `get` | nothing: messages arrive without a request | `offset`, `digests`, `marked`, `next` |
+| `skip` | nothing | messages from `offset` to before `next` are no longer kept |
 | `moved` | nothing | another client moved the reader: `offset`, `epoch` |
 | `end` | nothing | `error`: the reason why the reader gets no more messages |
 | `again` | messages from `offset` to before `upto` again | |
 | `ack` | acknowledge everything before `upto`, in `epoch` | |
-| `leave` | the same; `next`: everything before it was delivered | |
+| `leave` | as for `ack`; all messages before `next` were delivered | |
 | `seek` | `start` | `offset`: the new cursor; `epoch`, `already` |
 | `look` | | `topic_id`, `first`, `next`, `policy`, `views` |
 | `scan` | `start` | `topic_id`, `first`, `next`, `offset`, `digests` |
@@ -76,7 +76,7 @@ NO_SUCH_TOPIC, NOT_SUBSCRIBED = NoSuchTopic.code, NotSubscribed.code
 
 
 class SubscriptionSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A subscription as shown by a look."""
+    """A subscription in the answer to a look."""
 
     name: str
     cursor: int
@@ -85,17 +85,17 @@ class SubscriptionSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Operation(msgspec.Struct, omit_defaults=True, gc=False):
-    """The table above lists the fields that matter for each kind. Others have their defaults."""
+    """One operation. The table above lists the fields of each kind. Others keep their defaults."""
 
-    client: str  # one producer, even after restarts: its puts to a topic are in order
+    client: str  # name of a producer, kept across restarts; its puts to a topic are in order
     kind: Kind
     topic: str
     call: float
-    returned: float | None = None  # None: no answer
+    returned: float | None = None  # None without an answer
     error: str = ""  # the error code of a refusal
     subscription: str = ""
     reader: str = ""  # a unique name for one reader of a subscription
-    topic_id: int = msgspec.field(default=0, name="life")  # 0: unknown
+    topic_id: int = msgspec.field(default=0, name="life")  # 0 if unknown
     epoch: int = 0  # epoch of the subscription, or 0 if unknown
     offset: int = -1
     upto: int = -1
@@ -104,14 +104,14 @@ class Operation(msgspec.Struct, omit_defaults=True, gc=False):
     count: int = 0
     kept: bool | None = None
     already: bool = False
-    marked: int = 0  # number of messages at the beginning that are marked as redelivered
+    marked: int = 0  # number of leading messages that are marked as redelivered
     start: Start | None = None
     policy: Policy | None = None
-    views: tuple[SubscriptionSeen, ...] | None = None  # None: not asked for
+    views: tuple[SubscriptionSeen, ...] | None = None  # None if not requested
     source: str = ""
     number: int = -1
     parts: tuple[str, ...] = ()
-    digests: bytes = b""  # DIGEST_BYTES of each message
+    digests: bytes = b""  # DIGEST_BYTES per message
 
     @property
     def done(self) -> bool:
@@ -131,23 +131,23 @@ History = list[Operation]
 
 
 def cut(digests: bytes | bytearray) -> list[bytes]:
-    """Return the digest of each message."""
+    """Split concatenated digests, and return the digest of each message."""
     starts = range(0, len(digests), DIGEST_BYTES)
     return [bytes(digests[at : at + DIGEST_BYTES]) for at in starts]
 
 
 def digests_of(messages: Iterable[Message]) -> bytes:
-    """Return checksums of the value, key and headers of each message."""
+    """Return the concatenated checksums of the value, key and headers of each message."""
     return _packed([_digest(each) for each in messages])
 
 
 def digests_of_values(values: Iterable[bytes]) -> bytes:
-    """Return the checksums of messages that have no key and no headers."""
+    """Return the concatenated checksums of messages that have no key and no headers."""
     return _packed([google_crc32c.value(value) or 1 for value in values])
 
 
 def digests_of_batch(data: bytes, skip: int = 0, count: int | None = None) -> bytes:
-    """Return the checksums of the messages in a packed batch, or of some of them."""
+    """Return the concatenated checksums of all or some messages of a packed batch."""
     found = batch.messages(
         data, topic="", offset=0, producer="", sequence=0, skip=skip, count=count
     )

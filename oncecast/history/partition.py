@@ -1,11 +1,11 @@
-"""Divide a history into objects, and each object into items for a search.
+"""Divides a history into objects, and each object into items for a search.
 
-A topic and each of its subscriptions are objects. An operation may concern several of them: a look
-shows the end of a topic and the cursor of each subscription.
+A topic and each of its subscriptions are objects. An operation may concern several of them. For
+example, a look shows the end of a topic and the cursor of each subscription.
 
-Commands are sent again until they are answered. All copies of a call have one token, so at most one
-of them has an effect. If the answer is "already", an earlier copy may have had it. A seek has
-another effect if a second seek, or a new subscription, comes between two copies.
+A client resends a command until it is answered. All copies of a call have one token, so at most one
+of them has an effect. If the answer is "already", an earlier copy may have had the effect. A seek
+has another effect if a second seek, or a new subscription, comes between two copies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NONE: frozenset[int] = frozenset()
 
 
 class Problem(NamedTuple):
-    """The question whether these items have an order."""
+    """The question whether an order of these items exists that the model allows."""
 
     items: list[Item]
     initial: Any
@@ -39,9 +39,9 @@ class Part(ABC):
         self._end = inf
 
     def until(self, time: float) -> Self:
-        """Return the part as it was at that time.
+        """Return the part as it was at `time`.
 
-        Later calls are gone, and calls that had not returned may still happen.
+        Omit later calls. Calls that had not returned by then may still happen.
         """
         part = copy(self)
         part._end = time
@@ -49,12 +49,12 @@ class Part(ABC):
         return part
 
     def answered(self) -> History:
-        """Return the operations that had returned by the end."""
+        """Return the operations that had returned by the end of the part."""
         returned = [each for each in self.operations if each.returned is not None]
         return [each for each in returned if due_of(each) <= self._end]
 
     def _pending(self, operation: Operation, items: list[Item]) -> list[Item]:
-        """Make items optional if their operation had not returned by the end."""
+        """Make items optional if their operation had not returned by the end of the part."""
         if due_of(operation) <= self._end:
             return items
         return [item._replace(must=False, due=inf) for item in items if not item.reads]
@@ -63,8 +63,8 @@ class Part(ABC):
     def problem(self, loose: frozenset[int] = NONE) -> Problem:
         """Return the search problem.
 
-        Operations with their `id` in `loose` may have happened at any time, or never, with any
-        answer. If no order fits even so, the remaining operations are to blame.
+        An operation whose `id` is in `loose` may have happened at any time or never, with any
+        answer. If there is still no order, the remaining operations contradict each other.
         """
 
 
@@ -77,7 +77,7 @@ def by_topic(history: History) -> dict[str, History]:
 
 # -- commands --
 
-RANKS = ("subscribe", "create", "policy", "unsubscribe", "delete")  # the last end the most
+RANKS = ("subscribe", "create", "policy", "unsubscribe", "delete")  # try destructive ones last
 
 
 class Answerable(Interface):
@@ -97,7 +97,7 @@ def command_items(operation: Operation, effect: Answerable, *, loose: bool) -> l
         return [maybe]
     due = due_of(operation)
     answered = Item(effect, operation.call, due)
-    # If it was done already, an earlier copy may have done it.
+    # If the answer is "already", an earlier copy may have had the effect.
     return [answered, maybe._replace(due=due)] if operation.already else [answered]
 
 
@@ -109,7 +109,7 @@ def due_of(operation: Operation) -> float:
 
 
 def absent(operation: Operation) -> bool:
-    """Return whether a node, not the session, answered that the object does not exist."""
+    """Return whether a node, and not the session, answered that the object does not exist."""
     if operation.error not in (NO_SUCH_TOPIC, NOT_SUBSCRIBED):
         return False
     return operation.kind in ("look", "scan", "attach") or (

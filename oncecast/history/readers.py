@@ -1,4 +1,4 @@
-"""The guarantees of a single reader: every offset once, in order, with the right marks (E4).
+"""Checks the guarantees of a single reader: each offset once, in order, correctly marked (E4).
 
 These rules need no search, because the events of one reader are ordered.
 """
@@ -19,7 +19,7 @@ RESETS = ("unsubscribe", "delete")
 
 
 def reader_findings(topic: str, operations: History) -> Iterator[Finding]:
-    """Check all readers of one topic."""
+    """Yield the violations of all readers of one topic."""
     policies = [each for each in operations if each.policy is not None]
     subscriptions: dict[str, Readers] = {}
     resets = [each for each in operations if each.kind in RESETS]
@@ -76,7 +76,7 @@ class Readers:
                 yield Finding(self._name, why, operations)
 
     def may_skip(self, skip: Operation) -> bool:
-        """Return whether skipped messages may be gone: by the policy, or because they were read."""
+        """Return whether the policy or earlier acks allow that the skipped messages are gone."""
         if drops_from(of_topic(self._policies, skip)) <= due_of(skip):
             return True
         acks = of_topic(self._acks, skip)
@@ -84,12 +84,12 @@ class Readers:
         return max(gone, default=-1) >= skip.next
 
     def reset_between(self, one: Operation, other: Operation) -> bool:
-        """Return whether the subscription may have been replaced in between."""
+        """Return whether the subscription may have been replaced between the two operations."""
         return any(each.call <= due_of(other) and due_of(each) >= one.call for each in self._resets)
 
 
 def of_topic(operations: History, skip: Operation) -> History:
-    """Return the events that may be about this topic, not another one of the same name."""
+    """Return the operations that may belong to this topic, and not to another of the same name."""
     return [each for each in operations if fits(each.topic_id, skip.topic_id)]
 
 
@@ -105,11 +105,11 @@ class ReaderEvents:
         gets = [each for each in events if each.kind == "get"]
         self._last = max(gets, key=lambda get: get.offset + get.messages, default=None)
         left = [each for each in events if each.kind == "leave"]
-        # A reader that leaves says how far it has read.
+        # A reader that leaves reports how far it has read.
         self._delivered = left[0].next if left else inf
 
     def delivered(self, before: float) -> tuple[int, Operation | None]:
-        """Return how far the reader had read by then, and the last delivery."""
+        """Return the offset up to which the reader had read by then, and its last delivery."""
         last = self._last
         if last is None:
             return 0, None
@@ -148,7 +148,7 @@ class ReaderEvents:
             before = event
 
     def _suspect(self, readers: list[ReaderEvents]) -> tuple[int, Operation | None]:
-        """Return how far earlier readers have read; messages before that must be marked."""
+        """Return how far earlier readers have read. Messages before that must be marked."""
         most: tuple[int, Operation | None] = 0, None
         for each in readers:
             if each is self or each.attach.topic_id != self.attach.topic_id:

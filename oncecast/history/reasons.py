@@ -1,4 +1,4 @@
-"""Explain why an answer does not fit a state."""
+"""Explains why an answer contradicts a state of the model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from oncecast.history.topic_model import Effect, TopicState
 
 
 def reason(state: TopicState | SubscriptionState, effect: Effect | Move) -> str:
-    """Describe the answer that the model expected, after all operations that could come first."""
+    """Return why the answer is impossible in the farthest state that the search reached."""
     if isinstance(state, TopicState):
         return of_topic(state, effect.operation)
     assert isinstance(effect, Move)
@@ -57,7 +57,7 @@ def of_subscription(state: SubscriptionState, move: Move) -> str:
             return f"epoch {state.epoch} has fenced epoch {epoch}, and the cursor is {where}"
         return f"the cursor is {where}, but everything before {operation.upto} was acknowledged"
     if epoch and epoch <= state.epoch and operation.kind in ("attach", "seek"):
-        return f"epoch {state.epoch} is current already"
+        return f"epoch {state.epoch} is already current"
     if move.first > state.cursor >= 0 and operation.views is None:
         return f"messages from {state.cursor} on are unread, but those before {move.first} are gone"
     return f"the cursor is {where} in epoch {state.epoch}, and no ack moves it further"

@@ -1,11 +1,11 @@
-"""Record operations as they happen: `call` for a request, `returned` for its answer.
+"""Records operations as they happen: `call` for a request, `returned` for its answer.
 
     recorder = Recorder(clock)
     put = recorder.call("ann", "put", "news", digests=digests_of_values([b"hello"]))
     recorder.returned(put, offset=0, topic_id=1, kept=True)
     verdict = check(recorder.history)
 
-All times of one recorder differ, so the events of one process are ordered.
+All times of one recorder are distinct, so the events of one process are ordered.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from oncecast.history.operation import History, Kind, Operation
 
 
 class Sink(Interface):
-    """Receives operations that a recorder does not keep."""
+    """Receives the operations of a recorder that does not keep them."""
 
     def whole(self, operation: Operation) -> None:
         """Receive a complete operation."""
 
     def called(self, operation: Operation) -> None:
-        """Take an operation that may return later."""
+        """Receive an operation that may return later."""
 
     def returned(self, operation: Operation, answer: dict[str, Any]) -> None:
-        """Take the fields of the answer."""
+        """Receive the fields of the answer to an operation."""
 
 
 class Recorder:
@@ -40,7 +40,7 @@ class Recorder:
         self.history: History = []
 
     def call(self, client: str, kind: Kind, topic: str, **asked: Any) -> Operation:
-        """Record a call. Pass the result to `returned` or `refused`, or drop it."""
+        """Record a call and return it. Pass it to `returned` or `refused` when it is answered."""
         operation = Operation(client, kind, topic, self._now(), **asked)
         if self._sink is None:
             self.history.append(operation)
@@ -49,7 +49,7 @@ class Recorder:
         return operation
 
     def returned(self, operation: Operation, **answer: Any) -> None:
-        """Record the answer, as fields of Operation."""
+        """Record the answer. Pass its values as fields of Operation."""
         answer["returned"] = self._now()
         for name, value in answer.items():
             setattr(operation, name, value)
@@ -57,15 +57,15 @@ class Recorder:
             self._sink.returned(operation, answer)
 
     def refused(self, operation: Operation, code: str) -> None:
-        """Record that the answer is a refusal."""
+        """Record that the operation was refused with this error code."""
         self.returned(operation, error=code)
 
     def said(self, client: str, kind: Kind, topic: str, **asked: Any) -> None:
-        """Record a request without an answer, such as an ack sent with another request."""
+        """Record a request that gets no answer, such as an ack sent with another request."""
         self._whole(Operation(client, kind, topic, self._now(), **asked))
 
     def heard(self, client: str, kind: Kind, topic: str, **answer: Any) -> None:
-        """Record an event that a client did not ask for, such as a delivery."""
+        """Record an event that the client did not request, such as a delivery."""
         now = self._now()
         self._whole(Operation(client, kind, topic, now, now, **answer))
 

@@ -1,25 +1,25 @@
-"""Search for an order of operations that respects time and that the model allows.
+"""Searches for an order of operations that respects time and that the model allows.
 
 This is the search of Wing and Gong (JPDC 1993) with Lowe's memory of failed configurations (CCPE
 2017), as in Porcupine. Take any operation that was called before all remaining operations have
-returned, apply it to the model, and continue. If no operation can be taken, go back. A
+returned, apply it to the model, and continue. If no operation can be taken, backtrack. A
 configuration is the set of taken operations and the state of the model.
 
 These rules keep the search short:
 
-- Operations with a known order share a lane. Only the first of a lane can be taken.
-- An item that only reads is taken as soon as possible, without a way back: waiting cannot help.
-  The same holds for an item that changes nothing now, if another item can replace it later. It
-  waits for optional items that would have to come before it.
+- Operations with a known order share a lane. Only the first operation of a lane can be taken.
+- An item that only reads is taken as soon as possible, without backtracking, because waiting cannot
+  help. The same holds for an item that changes nothing now, if another item can replace it later.
+  It waits for optional items that would have to come before it.
 - Otherwise the item that is due first is tried first.
-- If the model says that an item comes too late, the search goes back at once. The same holds if
-  the state has passed the stage of any remaining item, even one that cannot be taken yet.
+- If the model says that an item comes too late, the search backtracks immediately. The same holds
+  if the state has passed the stage of any remaining item, even one that cannot be taken yet.
 - A guess is an optional item without any evidence. The search first makes no guess, then one,
   then two, and so on. An optional put that fills a known gap is a guess only if it skips others.
-- A configuration fails if it equals a failed one but has spent at least as much: the failed one
+- A configuration fails if it equals a failed one and has spent at least as much. The failed one
   could have taken the same items.
-- An item that is skipped in its lane is gone, so it counts as spent.
-- Among items that are alike, only the one that was called first is tried.
+- An item that is skipped in its lane can never be taken, so it counts as spent.
+- Among items that are alike, only the item that was called first is tried.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ class Model(Interface):
     """Decides which items a state allows. States are hashable and immutable."""
 
     def step(self, state: Any, effect: Any) -> tuple[Any, ...]:
-        """Return the possible next states; none if the item is not allowed now."""
+        """Return the possible next states, or none if the item is not allowed now."""
 
     def late(self, state: Any, effect: Any) -> bool:
-        """Return whether an item that is not allowed now will never be."""
+        """Return whether an item that is not allowed now will never be allowed."""
 
     def guess(self, state: Any, effect: Any, skips: bool) -> bool:
         """Return whether an optional item that is allowed has no evidence.
 
-        `skips`: to take it is to leave out earlier items of its chain.
+        `skips`: taking it would omit earlier items of its chain.
         """
 
     def stage(self, state: Any) -> Stage | None:
         """Return the progress of the state, or None if it is unknown. See `Item.stage`."""
 
     def spent(self, state: Any) -> tuple[Any, frozenset[int]]:
-        """Return the state without spent items, and the spent items.
+        """Return the state without its spent items, and the spent items.
 
-        Of two states that differ only in that, the one that has spent less allows everything that
-        the other state allows.
+        If two states differ only in their spent items, the state that has spent less allows
+        everything that the other state allows.
         """
 
 
@@ -73,20 +73,20 @@ class Item(NamedTuple):
     effect: Any  # passed to the model
     call: float
     due: float = inf
-    must: bool = True  # otherwise it is optional
+    must: bool = True  # whether the item is mandatory; otherwise it is optional
     chain: Hashable = None  # items of one chain are taken in the order of their calls
-    often: bool = False  # it may be taken any number of times
-    reads: bool = False  # no later item needs it
-    twin: bool = False  # another item can make the same change later
+    often: bool = False  # whether it may be taken any number of times
+    reads: bool = False  # whether no later item depends on it
+    twin: bool = False  # whether another item can make the same change later
     rank: int = 0  # items with a lower rank are tried first
-    guess: bool = False  # there is never evidence for it
-    # Not None: items with the same value differ only in their calls and in what they spend. They
-    # are optional and never due. Of those that a state has spent, it allows all or none, and of
-    # those that it has not spent too.
+    guess: bool = False  # whether there is never evidence for it
+    # Items with the same value, if it is not None, differ only in their calls and in what they
+    # spend. They are optional and never due. A state allows all or none of those that it has
+    # spent, and all or none of those that it has not spent.
     like: Hashable = None
-    spends: int = 0  # the number that `Model.spent` has after this item
-    # It can only be taken at this stage. Of two stages with the same first number, the one with the
-    # higher second number is later. This saves most calls of the model.
+    spends: int = 0  # the number that `Model.spent` contains after this item
+    # The item can only be taken at this stage. Of two stages with the same first number, the one
+    # with the higher second number is later. This saves most calls of the model.
     stage: Stage | None = None
 
 
@@ -97,15 +97,15 @@ class Outcome(Enum):
 
 
 class Found(NamedTuple):
-    """`order` of all items, if there is one; otherwise the farthest point of the search."""
+    """The `order` of all items if there is one, or else the farthest point of the search."""
 
     outcome: Outcome
     steps: int
     order: list[Item]
-    stuck: list[Item]  # one of these had to be next
+    stuck: list[Item]  # the candidates for the next item at the farthest point
     state: Any
-    guesses: bool = False  # more guesses might have helped
-    until: float = inf  # items called later were not considered
+    guesses: bool = False  # whether more guesses might have helped
+    until: float = inf  # items called later than this time were not considered
 
 
 def search(
@@ -122,11 +122,11 @@ def search(
             if found.outcome is Outcome.IMPOSSIBLE:
                 if not found.guesses:
                     return found._replace(steps=steps)
-                levels.remove(guesses)  # an order needs more guesses
+                levels.remove(guesses)  # an order would need more guesses
         limit *= 10
 
 
-Choice = tuple[int, int, Any, bool]  # lane, position in it, new state, is it a guess
+Choice = tuple[int, int, Any, bool]  # lane, position in the lane, new state, is a guess
 first = itemgetter(0)
 
 
@@ -135,11 +135,11 @@ class _Spent(NamedTuple):
 
     extra: int
     doubled: frozenset[int]
-    guesses: int  # remaining
+    guesses: int  # number of remaining guesses
     latest: float
 
     def covers(self, other: _Spent) -> bool:
-        """Return whether `other` has spent at least as much."""
+        """Return whether `other` has spent at least as much as this one."""
         return (
             self.latest <= other.latest
             and self.guesses >= other.guesses
@@ -160,7 +160,7 @@ class _Frame(NamedTuple):
     extra: int
     latest: float
     guesses: int
-    done: int  # the number of leading items in its line of stages that were taken
+    done: int  # number of leading items in its line of stages that were taken
 
 
 class _Search:
@@ -168,15 +168,15 @@ class _Search:
         self, items: Sequence[Item], initial: Any, model: Model, steps_max: int, guesses: int
     ) -> None:
         self._model, self._steps_max = model, steps_max
-        self._guesses = guesses  # remaining
-        self._more = False  # more guesses would have given more choices
+        self._guesses = guesses  # number of remaining guesses
+        self._more = False  # whether more guesses would have given more choices
         self._lanes = lanes(items)
         self._heads = [0] * len(self._lanes)
         must = sorted((item.due, id(item)) for item in items if item.must)
         self._dues = [due for due, _ in must]
         self._rank = {item: rank for rank, (_, item) in enumerate(must)}
         self._staged = staged(items)
-        self._done = dict.fromkeys(self._staged, 0)  # leading items that are taken
+        self._done = dict.fromkeys(self._staged, 0)  # number of leading items that are taken
         rest = (id(item) for item in items if not item.must)
         self._bit = {item: 1 << n for n, item in enumerate(rest)}
         self._optional_dues = sorted(item.due for item in items if not item.must)
@@ -206,7 +206,7 @@ class _Search:
                 if self._failed and self._has_failed():
                     self._back(frame)
                     continue
-                if self._order[-1].often:  # so that it is not taken in circles
+                if self._order[-1].often:  # prevents taking it in an endless loop
                     self._fail()
                 frames.append(frame)
                 choices = self._choices()
@@ -223,7 +223,7 @@ class _Search:
     # -- choices --
 
     def _choices(self) -> Iterator[Choice]:
-        """Return a choice that cannot do harm, or else all possible choices."""
+        """Return a single choice that is always safe, or else all possible choices."""
         model, state = self._model, self._state
         stage = model.stage(state)
         if stage is not None and self._has_passed(*stage):
@@ -263,12 +263,12 @@ class _Search:
         return iter([choice for _, choice in possible])
 
     def _has_passed(self, line: int, stage: int) -> bool:
-        """Return whether an item that is not taken has an earlier stage."""
+        """Return whether an item that is not taken yet has an earlier stage."""
         waiting, done = self._staged.get(line, ()), self._done.get(line, 0)
         return done < len(waiting) and waiting[done][0] < stage
 
     def _is_tried(self, item: Item, tried: dict[Hashable, None]) -> bool:
-        """Return whether one of the items that are alike was tried; note that it is."""
+        """Return whether an item like this one was already tried. Remember that it was."""
         alike = (item.like, item.spends in self._model.spent(self._state)[1])
         if alike in tried:
             return True
@@ -286,7 +286,7 @@ class _Search:
         return before == len(dues) or item.call <= dues[before]
 
     def _open(self) -> Iterator[tuple[int, int, Item]]:
-        """Yield items that were called before any remaining item has returned."""
+        """Yield the lane, position and item of each item that can be taken next."""
         if self._low == len(self._dues):
             return
         horizon = self._dues[self._low]
@@ -394,7 +394,7 @@ class _Search:
 
 
 def staged(items: Sequence[Item]) -> dict[int, list[tuple[int, Item]]]:
-    """Return the mandatory items that have a stage, in lines: those with the same first number."""
+    """Return the mandatory items with a stage, grouped by its first number and sorted."""
     found: dict[int, list[tuple[int, Item]]] = {}
     for item in items:
         if item.must and item.stage is not None:
@@ -406,15 +406,15 @@ def staged(items: Sequence[Item]) -> dict[int, list[tuple[int, Item]]]:
 
 
 def lanes(items: Sequence[Item]) -> list[list[Item]]:
-    """Return a lane for each chain; other items share as few lanes as their times allow."""
+    """Return a lane for each chain. Other items share as few lanes as their times allow."""
     chains: dict[Hashable, list[Item]] = {}
     rest: list[list[Item]] = []
-    free: list[tuple[float, int]] = []  # the due time of the last item of a lane, and the lane
+    free: list[tuple[float, int]] = []  # due time of the last item of a lane, and the lane
     for item in sorted(items, key=lambda each: each.call):
         if item.chain is not None:
             chains.setdefault(item.chain, []).append(item)
         elif not item.must:
-            rest.append([item])  # if it is skipped, no item may wait for it
+            rest.append([item])  # a lane of its own, because it may be skipped
         elif free and free[0][0] < item.call:
             _, lane = heappop(free)
             rest[lane].append(item)

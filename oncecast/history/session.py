@@ -1,10 +1,10 @@
-"""Record the requests and events of a client session.
+"""Records the requests and events of a client session.
 
     history = SessionHistory(recorder, "ann", session)
         history.asked(request)      # for each request, before the session gets it
         history.heard(event)        # for each event that the application gets
 
-A client that restarts has the same name and another SessionHistory.
+A client that restarts keeps its name and gets another SessionHistory.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from oncecast.wire.batch import Message
 from oncecast.wire.errors import Refusal
 from oncecast.wire.frames import Scanned, View
 
-Finish = Callable[[Any], None]  # takes the outcome of a call
+Finish = Callable[[Any], None]  # gets the outcome of a call
 
 
 class Reading:
-    """The state of a reader according to the session: see `session.reading`."""
+    """The state of a reader as the session knows it (see `session.reading`)."""
 
     def __init__(self, name: str, attach: Operation) -> None:
         self.name = name
-        self.attach: Operation | None = attach  # None: attached
+        self.attach: Operation | None = attach  # None once it is attached
         self.topic_id = self.epoch = 0
         self._expected = self._delivered = 0
         self.acked = 0
@@ -62,14 +62,14 @@ class Reading:
         return True
 
     def want(self, delivered: int, ack: int) -> bool:
-        """Return whether the acknowledged offset has advanced."""
+        """Update the delivered and acknowledged offsets. Return whether the latter advanced."""
         self._delivered = max(self._delivered, min(delivered, self._expected))
         before, self.acked = self.acked, max(self.acked, min(ack, self._delivered))
         return self.acked > before
 
 
 class SessionHistory:
-    """Records a session. Without `deliveries`, the application reports messages with `took`."""
+    """Records a session. If `deliveries` is False, the application reports messages to `took`."""
 
     def __init__(
         self, recorder: Recorder, client: str, session: ClientSession, *, deliveries: bool = True
@@ -80,7 +80,7 @@ class SessionHistory:
         self._calls: dict[int, Finish] = {}
         self._readings: dict[tuple[str, str], Reading] = {}
         self._last = 0
-        self._confirmed: list[Operation] = []  # acks with answers that may still be void
+        self._confirmed: list[Operation] = []  # acks whose answers may still turn out to be void
 
     # -- requests --
 
@@ -131,7 +131,7 @@ class SessionHistory:
                 pass
 
     def _publish(self, ticket: int, asked: Operation) -> None:
-        """Record the publish with an operation for each topic that it went to."""
+        """Record the publish as one operation for each topic that it wrote to."""
 
         def finish(outcome: Any) -> None:
             if not isinstance(outcome, results.Published) or not outcome.ranges:
@@ -176,7 +176,7 @@ class SessionHistory:
     ) -> None:
         reading = self._readings.get((request.topic, request.subscription))
         if reading is None:
-            return  # it has ended; the session answers without a node
+            return  # the reader has ended, and the session answers without a node
         match request:
             case local.Again(_, _, offset, delivered):
                 if reading.again(offset):
@@ -200,7 +200,7 @@ class SessionHistory:
                 del self._readings[request.topic, request.subscription]
 
     def _is_confirmed(self, settle: local.Settle, upto: int) -> bool:
-        """Return whether the session answers locally, because the node has confirmed the ack."""
+        """Return whether the session answers locally because the node has confirmed the ack."""
         reader = self._session.readers.get((settle.topic, settle.subscription))
         return reader is not None and upto <= reader.confirmed
 
@@ -215,7 +215,7 @@ class SessionHistory:
         self._calls[ticket] = finish
 
     def settle(self) -> None:
-        """Record the confirmed acks. Call it when no more events follow."""
+        """Record the confirmed acks. Call this when no more events follow."""
         confirmed, self._confirmed = self._confirmed, []
         for ack in confirmed:
             self._recorder.returned(ack, offset=ack.offset)
@@ -231,7 +231,7 @@ class SessionHistory:
 
     def heard(self, event: Value) -> None:
         if isinstance(event, local.Positioned):
-            # A session that is moved confirms all acks with its new position by itself.
+            # A session that is moved confirms all acks itself, with its new position.
             self._confirmed = [each for each in self._confirmed if each.offset != event.offset]
         if not isinstance(event, local.Finished):
             self.settle()
@@ -330,7 +330,7 @@ class SessionHistory:
 
 
 def runs(messages: list[Message]) -> list[list[Message]]:
-    """Split at missing offsets, and before a marked message that follows an unmarked one."""
+    """Split messages at missing offsets, and before a marked message after an unmarked one."""
     found: list[list[Message]] = []
     for message in messages:
         last = found[-1][-1] if found else None

@@ -1,6 +1,6 @@
-"""The possible answers of a subscription: only its current epoch moves its cursor.
+"""A model of the possible answers of a subscription: only its current epoch moves its cursor.
 
-Acks that are sent with other requests get no answer. So a cursor may be at any offset that was
+Acks that are sent with other requests get no answer. So the cursor may be at any offset that was
 acknowledged in its epoch, until an answer shows it.
 """
 
@@ -19,9 +19,9 @@ ANYWHERE = -1  # an unknown cursor
 
 class SubscriptionState(NamedTuple):
     exists: bool
-    topic_id: int = 0  # 0: unknown
-    epoch: int = 0  # the last known one
-    loose: bool = False  # the current epoch is a later one
+    topic_id: int = 0  # 0 if unknown
+    epoch: int = 0  # the last known epoch
+    loose: bool = False  # whether the current epoch is later than the last known one
     cursor: int = 0
 
 
@@ -32,29 +32,29 @@ NOTHING: frozenset[int] = frozenset()
 
 
 class Move(NamedTuple):
-    """The effect of an operation on a subscription. Only an `answered` one must fit its answer."""
+    """The effect of an operation on a subscription. An `answered` move must fit its answer."""
 
     operation: Operation
     answered: bool = True
-    cursor: int = 0  # as shown by a look
+    cursor: int = 0  # the cursor that a look shows
     epoch: int = 0
-    seen: bool = True  # a look shows the subscription
+    seen: bool = True  # whether a look shows the subscription
     first: int = -1  # the first kept offset, or -1 if unknown
-    unknown: bool = False  # an epoch that no client was informed of may have begun by then
+    unknown: bool = False  # whether an epoch that no client knows of may have begun by then
 
     def silent(self) -> Move:
         return self._replace(answered=False)
 
 
 class SubscriptionModel:
-    """`sought` has the epochs of seeks that were answered."""
+    """The rules of a subscription. `sought` has the epochs of answered seeks."""
 
     def __init__(self, sought: set[int]) -> None:
         self.sought = sought
         self._acks: dict[int, list[tuple[int, float]]] = {}  # offsets and call times, by epoch
 
     def acknowledged(self, epoch: int, upto: int, call: float) -> None:
-        """Note that an ack is in flight from `call` on."""
+        """Record that an ack is in flight from time `call` on."""
         insort(self._acks.setdefault(epoch, []), (upto, call))
 
     def step(self, state: SubscriptionState, move: Move) -> States:
@@ -84,7 +84,7 @@ class SubscriptionModel:
                 raise AssertionError(f"a {operation.kind} has no effect on a subscription")
 
     def late(self, state: SubscriptionState, move: Move) -> bool:
-        """Return whether the operation has an older epoch: epochs only grow."""
+        """Return whether the operation belongs to an older epoch, because epochs only grow."""
         operation = move.operation
         if not move.answered or operation.error:
             return False
@@ -131,7 +131,7 @@ class SubscriptionModel:
                 yield state._replace(epoch=operation.epoch, loose=False, cursor=cursor)
             return
         if operation.epoch and operation.epoch <= state.epoch:
-            # A reader that was moved before its attach was answered learns the new position.
+            # A reader that is moved before its attach is answered learns the new position.
             moved = operation.epoch == state.epoch and (move.unknown or state.epoch in self.sought)
             if not moved:
                 return
@@ -143,16 +143,16 @@ class SubscriptionModel:
             return
         asked = operation.start.offset
         if offset == asked and state.cursor <= asked:
-            # The cursor is at or below `asked`. Acks of the last epoch in flight make it uncertain.
+            # The cursor is at or below `asked`. It is uncertain if acks of the epoch are in flight.
             ahead = next(self._ahead(state, state.cursor + 1, operation), asked + 1) <= asked
             cursor = ANYWHERE if ahead else state.cursor
             yield state._replace(epoch=epoch, loose=False, cursor=cursor)
-        # The cursor was beyond, and moved back, perhaps not all the way because messages were gone.
+        # The cursor was beyond `asked` and moved back as far as the kept messages allow.
         if offset == asked or (offset > asked and any(self._keeps(state, move))):
             yield state._replace(epoch=epoch, loose=False, cursor=offset)
 
     def _moved(self, state: SubscriptionState, move: Move) -> States:
-        """Apply a seek that a reader observed, perhaps as the only client."""
+        """Apply a seek that a reader has observed, possibly as the only client."""
         operation = move.operation
         if operation.epoch <= state.epoch:
             return (state,)
@@ -203,7 +203,7 @@ class SubscriptionModel:
             return tuple(self._reach(state, move.cursor, operation))
         if not (state.loose or move.unknown):
             return ()
-        # The cursor moved by an ack of the new epoch, or by one of the old epoch before.
+        # An ack of the new epoch moved the cursor, or an earlier ack of the old epoch did.
         later = state._replace(epoch=move.epoch, loose=False)
         before = [now.cursor for now in self._reach(state, move.cursor, operation)]
         if before:
@@ -211,7 +211,7 @@ class SubscriptionModel:
         return tuple(self._reach(later, move.cursor, operation))
 
     def _keeps(self, state: SubscriptionState, move: Move) -> Iterator[SubscriptionState]:
-        """Yield the state if no message from the cursor on can be gone."""
+        """Yield the state if every message from its cursor on is still kept."""
         if not state.exists or state.cursor == ANYWHERE or state.cursor >= move.first:
             yield state
             return
@@ -224,7 +224,7 @@ class SubscriptionModel:
     def _reach(
         self, state: SubscriptionState, offset: int, by: Operation
     ) -> Iterator[SubscriptionState]:
-        """Yield the state with its cursor at `offset`, if that is possible."""
+        """Yield the state with its cursor at `offset`, if the cursor can be there."""
         if state.cursor == offset:
             yield state
             return
@@ -233,7 +233,7 @@ class SubscriptionModel:
             yield state._replace(cursor=offset)
 
     def _ahead(self, state: SubscriptionState, offset: int, by: Operation) -> Iterator[int]:
-        """Yield offsets from `offset` on, acknowledged in this epoch before `by` returned."""
+        """Yield the offsets from `offset` on that were acknowledged before `by` returned."""
         if state.loose:
             return
         due = by.call if by.returned is None else by.returned

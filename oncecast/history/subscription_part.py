@@ -1,4 +1,4 @@
-"""The operations on one subscription, as items for a search."""
+"""Turns the operations on one subscription into items for a search."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ ABOUT_ALL = ("delete", "look", "scan")
 
 
 class SubscriptionPart(Part):
-    """Selects the operations that concern the subscription from those of its topic.
+    """Selects the operations of a topic that concern one subscription.
 
-    Unread messages may be gone from time `drops` on.
+    From time `drops` on, the topic may drop unread messages.
     """
 
     def __init__(self, topic: str, name: str, operations: History, drops: float = inf) -> None:
@@ -38,7 +38,7 @@ class SubscriptionPart(Part):
         self._drops = drops
         self._beginners = [each for each in self._own if each.kind in ("attach", "seek")]
         silent = [each.call for each in self._beginners if unsure(each)]
-        # The call time of the first attach or seek without an answer.
+        # The time of the first attach or seek call without an answer.
         self._silent = min(silent, default=inf)
         self._acks = acks_since(self._own)
 
@@ -48,7 +48,7 @@ class SubscriptionPart(Part):
         for each in self._own:
             if each.kind in ("ack", "leave"):
                 model.acknowledged(each.epoch, each.upto, each.call)
-            elif each.kind == "attach" and each.done:  # it needs no earlier message
+            elif each.kind == "attach" and each.done:  # the reader needs no earlier message
                 model.acknowledged(each.epoch, each.offset, each.call)
         items: list[Item] = []
         for each in self.operations:
@@ -121,7 +121,7 @@ class SubscriptionPart(Part):
         return [Item(move, look.call, due, reads=True)]
 
     def _unknown_at(self, look: Operation) -> bool:
-        """Return whether the look may show an epoch that no client was informed of."""
+        """Return whether the look may show an epoch that no client knows of."""
         return any(
             each.call <= due_of(look) and (unsure(each) or look.call <= due_of(each))
             for each in self._beginners
@@ -129,14 +129,14 @@ class SubscriptionPart(Part):
 
 
 def undoes(other: Operation, seek: Operation) -> bool:
-    """Return whether `other` may have come between two copies of a seek."""
+    """Return whether `other` may have happened between two copies of a seek."""
     if other is seek or other.kind not in ("seek", "subscribe"):
         return False
     return other.call <= due_of(seek) and seek.call <= due_of(other)
 
 
 def acks_since(own: History) -> dict[int, float]:
-    """Return the earliest time of each ack, by the identity of the ack.
+    """Return the earliest possible time of each ack, by the id of the ack.
 
     A node may confirm an ack because of an earlier ack of the same reader.
     """
@@ -154,7 +154,7 @@ def acks_since(own: History) -> dict[int, float]:
 
 
 def lands_first(move: Operation) -> bool:
-    """Return whether a seek or an attach shows the first kept offset."""
+    """Return whether the answer to a seek or an attach shows the first kept offset."""
     if not move.done or move.already:
         return False
     start = move.start
@@ -167,7 +167,7 @@ def confirmed(ack: Operation) -> bool:
 
 
 def drops_from(operations: History) -> float:
-    """Return the time from which the topic's policy may drop unread messages."""
+    """Return the time from which the policy of the topic may drop unread messages."""
     dropping = (each for each in operations if each.policy is not None and each.policy.drop_unread)
     return min((each.call for each in dropping), default=inf)
 

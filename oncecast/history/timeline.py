@@ -1,11 +1,11 @@
-"""Draw operations as a timeline in plain text.
+"""Draws operations as a timeline in plain text.
 
     ann  ├─────┤                 put [a] → offset 7
     bob           ├─────┤        look → ends at 7
 
 Each operation has a line: a bar from its call to its return, the request and the answer. A bar
-without an end has no answer. A dot is an event that the client did not ask for. Bars above each
-other overlap in time. Only the order counts, not the distance. Letters stand for messages.
+without an end has no answer. A dot is an event that the client did not request. Bars that share
+columns overlap in time. Only the order counts, not the distance. Letters stand for messages.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from string import ascii_lowercase
 from oncecast.history.operation import History, Operation, cut
 from oncecast.wire.commands import FromEarliest, FromNew, FromOffset, FromTime, Start
 
-WIDTH_MAX = 48  # columns of the bars
-SHOWN_MAX = 4  # messages of an operation
+WIDTH_MAX = 48  # maximum width of the bars, in characters
+SHOWN_MAX = 4  # maximum number of messages to show for an operation
 CLIENT_MAX = 24
 
 
 def timeline(operations: History) -> list[str]:
-    """Return the lines of a drawing, followed by the times of the first and last event."""
+    """Return the lines of the drawing, and a line with the times of the first and last event."""
     names = Names(operations)
     times = sorted({time for each in operations for time in ends(each)})
     step = max(1, min(4, WIDTH_MAX // max(1, len(times))))
-    width = step * (len(times) - 1) + 2  # a bar without an end reaches beyond the last event
+    width = step * (len(times) - 1) + 2  # a bar without an end extends beyond the last event
     margin = min(CLIENT_MAX, max(len(each.client) for each in operations))
     lines = [
         f"{each.client[-margin:]:<{margin}}  {bar(each, times, step, width)}  {names.line(each)}"
@@ -38,7 +38,7 @@ def timeline(operations: History) -> list[str]:
 
 
 def span_of(first: float, last: float) -> str:
-    """Return both times, with three significant digits of their difference."""
+    """Return both times, rounded to three significant digits of their difference."""
     digits = 2 - floor(log10(last - first)) if last > first else 6
     return " to ".join(f"{round(time, digits):.15g}" for time in (first, last)) + " s"
 

@@ -1,8 +1,8 @@
-"""The possible answers of a topic: an append-only log in each epoch, and subscriptions.
+"""A model of the possible answers of a topic: an append-only log per epoch, and subscriptions.
 
-The state has everything that answers can distinguish. Some changes are not operations: opening a
-producer creates the topic, and an unused topic ends with its last producer. The model assumes them
-where an answer requires it.
+The state contains everything that answers can distinguish. Some changes are not operations: opening
+a producer creates the topic, and an unused topic ends with its last producer. The model assumes
+such a change where an answer requires it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from oncecast.wire.commands import FromEarliest, FromNew, FromOffset
 from oncecast.wire.retention import DEFAULT, Policy
 
 UNKNOWN = bytes(DIGEST_BYTES)  # the digest of an unknown message
-# A safe prime: the powers of two repeat only after 2**62 terms, so swapped messages change the sum.
+# A safe prime: powers of two repeat only after 2**62 terms, so swapping messages changes the sum.
 MODULUS = 2**64 - 1469
 
 
 class Log:
-    """The digests of messages. Longer logs share the bytes of shorter ones.
+    """The digests of the messages of a topic. Longer logs share the bytes of shorter logs.
 
-    The messages before `base` are unknown. Logs are equal if they have the same messages, however
-    these were divided into puts.
+    The messages before `base` are unknown. Logs are equal if they have the same messages, no matter
+    how the messages were divided into puts.
     """
 
     __slots__ = ("_base", "_bytes", "_sum", "next")
@@ -47,20 +47,20 @@ class Log:
         behind = end + len(digests)
         if len(data) == end:
             data += digests
-        elif data[end:behind] != digests:  # another branch of the search continues here
+        elif data[end:behind] != digests:  # another branch of the search has appended here
             data = data[:end] + digests
         next_ = self.next + len(digests) // DIGEST_BYTES
         sum_ = ((self._sum << 8 * len(digests)) + int.from_bytes(digests, "big")) % MODULUS
         return Log(data, self._base, next_, sum_)
 
     def lengthened(self, next: int) -> Log:
-        """Return the log extended to `next` by unknown messages."""
+        """Return the log extended to `next` with unknown messages."""
         if self._base == self.next:
             return Log(bytearray(), next, next)
         return self.append(UNKNOWN * (next - self.next))
 
     def has(self, offset: int, digests: bytes) -> bool:
-        """Return whether the log has these messages, as far as is known."""
+        """Return whether the log has these messages, as far as they are known."""
         unknown = max(0, self._base - offset)
         if unknown:
             offset, digests = offset + unknown, digests[unknown * DIGEST_BYTES :]
@@ -82,12 +82,12 @@ class TopicState(NamedTuple):
     exists: bool
     epoch: int  # id of the topic, or 0 if unknown
     log: Log
-    first: int  # no message below it is kept
-    top: int  # upper bound of the first kept offset; FREE: none
+    first: int  # no message below this offset is kept
+    top: int  # upper bound of the first kept offset, or FREE
     declared: bool
     policy: Policy
-    names: frozenset[str]  # names of subscriptions
-    doubled: frozenset[int]  # puts of this epoch that might happen again in a later one
+    names: frozenset[str]  # names of the subscriptions
+    doubled: frozenset[int]  # puts of this epoch that may happen again in a later epoch
     ended: int  # the last epoch that has ended
     past: tuple[tuple[int, Log], ...]  # logs of ended epochs
 
@@ -97,7 +97,7 @@ class TopicState(NamedTuple):
 
     @property
     def idle(self) -> bool:
-        """Return whether the topic may end by itself."""
+        """Return whether the topic may end without a delete."""
         return not (self.declared or self.names or self.policy.retains)
 
 
@@ -110,22 +110,22 @@ ABSENT = TopicState(False, 0, Log(bytearray()), 0, FREE, False, DEFAULT, NO_NAME
 
 
 class Effect(NamedTuple):
-    """The effect of an operation on a topic. Only an `answered` effect must fit its answer."""
+    """The effect of an operation on a topic. An `answered` effect must fit its answer."""
 
     operation: Operation
     answered: bool = True
     digests: bytes = b""
     offset: int = -1
     epoch: int = 0
-    put_before: bool = False  # a producer may have created the topic by then
-    double: int = 0  # not 0: identifies a put that may happen in several epochs
+    put_before: bool = False  # whether a producer may have created the topic by then
+    double: int = 0  # if not 0, the number of a put that may happen in several epochs
 
     def silent(self) -> Effect:
         return self._replace(answered=False, epoch=0)
 
 
 class Seen:
-    """The messages of one epoch that were delivered or scanned."""
+    """The messages of one epoch that appeared in deliveries or scans."""
 
     def __init__(self) -> None:
         self._digests, self._known = bytearray(), bytearray()
@@ -166,11 +166,11 @@ class Shown:
 
     def __init__(self) -> None:
         self.claimed: list[int] = []  # offsets of answered puts, sorted
-        self.end = 0  # the log is at least this long
-        self.most = 0  # longest possible end: some answers lack the epoch
-        self.got = False  # readers may get its messages after it has ended
+        self.end = 0  # minimum length of the log
+        self.most = 0  # maximum length of the log, because some answers lack the epoch
+        self.got = False  # whether readers may get its messages after the epoch has ended
         self.seen = Seen()
-        self.places: dict[bytes, set[int]] = {}  # where messages of a single put were seen
+        self.places: dict[bytes, set[int]] = {}  # offsets of messages that only one put has
 
     def claims(self, offset: int) -> bool:
         """Return whether an answered put begins at this offset."""
@@ -178,7 +178,7 @@ class Shown:
         return at < len(self.claimed) and self.claimed[at] == offset
 
     def elsewhere(self, offset: int, digests: bytes) -> bool:
-        """Return whether one of these messages was seen, but not at its offset."""
+        """Return whether one of these messages was seen only at other offsets."""
         for at, digest in enumerate(cut(digests), offset):
             places = self.places.get(digest)
             if places is not None and at not in places:
@@ -190,9 +190,9 @@ NOT_SHOWN = Shown()
 
 
 class TopicModel:
-    """`shown` has the evidence for each known epoch.
+    """The rules of a topic. `shown` has the evidence for each known epoch.
 
-    `wild` has runs of offsets, by epoch, with messages that may have been put.
+    `wild` has the runs of offsets, by epoch, that optional puts may have written.
     """
 
     def __init__(self, shown: dict[int, Shown], wild: dict[int, list[tuple[int, int]]]) -> None:
@@ -200,7 +200,7 @@ class TopicModel:
         self._epochs = sorted(epoch for epoch in shown if epoch)
         self._got = {epoch for epoch in shown if shown[epoch].got}
         self._anywhere = shown[0].end if 0 in shown else 0
-        # For each known epoch, the longest end of this one and the later ones.
+        # For each known epoch, the maximum length of the log in this or any later epoch.
         ends = [self._anywhere, *(shown[epoch].most for epoch in reversed(self._epochs))]
         self._most = list(accumulate(ends, max))[::-1]
 
@@ -226,7 +226,7 @@ class TopicModel:
                 raise AssertionError(f"a {effect.operation.kind} has no effect on a topic")
 
     def late(self, state: TopicState, effect: Effect) -> bool:
-        """Return whether the log or the epoch has passed the operation: both only grow."""
+        """Return whether the log or the epoch is already past the operation, as both only grow."""
         operation = effect.operation
         if not effect.answered or operation.error or not effect.epoch:
             return False
@@ -243,8 +243,8 @@ class TopicModel:
     def guess(self, state: TopicState, effect: Effect, skips: bool) -> bool:
         """Return whether no answer is evidence of the put.
 
-        An answer may show its message. Or else it may show that the log is longer than it is now,
-        so that some put without an offset is next. Puts of one client are rarely left out.
+        An answer may show its message. Or an answer may show that the log is longer than it is now,
+        so that some put without an offset must come next. Puts of one client are rarely omitted.
         """
         if effect.answered:
             return False
@@ -258,11 +258,11 @@ class TopicModel:
         return skips or state.next >= shown.end or shown.claims(state.next)
 
     def stage(self, state: TopicState) -> Stage | None:
-        """Return epoch and length of the log, unless optional puts could extend it."""
+        """Return the epoch and the length of the log, or None if optional puts may extend it."""
         return (state.epoch, state.log.next) if state.exists and not self._wild else None
 
     def spent(self, state: TopicState) -> tuple[TopicState, frozenset[int]]:
-        """Return the puts that have happened in this epoch as spent."""
+        """Return the state without the puts of this epoch that may repeat, and these puts."""
         doubled = state.doubled
         return (state._replace(doubled=NOTHING) if doubled else state), doubled
 
@@ -277,14 +277,14 @@ class TopicModel:
                 yield state._replace(epoch=epoch)
 
     def _absent(self, state: TopicState) -> Iterator[TopicState]:
-        """Yield the topic without an epoch, if it does not exist or may end by itself."""
+        """Yield the state without the topic, if it does not exist or may end without a delete."""
         if not state.exists:
             yield state
         elif state.idle and self._may_end(state):
             yield from self._over(state)
 
     def _over(self, state: TopicState) -> Iterator[TopicState]:
-        """Yield the ended topic. Readers may still get messages of an epoch that was unknown."""
+        """Yield the ended topic, also with a known epoch whose messages readers still get."""
         yield self._ended(state)
         if not state.epoch:
             epoch = self._epoch_after(state.ended)
@@ -300,12 +300,12 @@ class TopicModel:
         return ABSENT._replace(ended=max(state.ended, state.epoch), past=past)
 
     def _may_end(self, state: TopicState) -> bool:
-        """Return whether the log has everything that was shown of this epoch."""
+        """Return whether the log has everything that answers showed of this epoch."""
         shown = self.shown.get(state.epoch) if state.epoch else None
         return shown is None or self._grown(state, shown.end).next >= shown.end
 
     def _grown(self, state: TopicState, end: int) -> TopicState:
-        """Return the topic with its log extended to `end`, if optional puts allow it."""
+        """Return the state with its log extended to `end`, if optional puts allow it."""
         if state.next >= end or not self._wild:
             return state
         next_ = state.next
@@ -315,7 +315,7 @@ class TopicModel:
         return state._replace(log=state.log.lengthened(next_)) if next_ > state.next else state
 
     def _wild_ends(self, state: TopicState) -> Iterator[int]:
-        """Yield the lengths that the log may have after each run of optional puts."""
+        """Yield the possible lengths of the log after each run of optional puts."""
         end, reached = state.next, -1
         epochs = (state.epoch, 0) if state.epoch else tuple(self._wild)
         while self._wild and end > reached:
@@ -327,7 +327,7 @@ class TopicModel:
                 yield end
 
     def _created(self, state: TopicState, epoch: int) -> Iterator[TopicState]:
-        """Yield a new epoch, if the topic does not exist or may end by itself."""
+        """Yield a new epoch, if the topic does not exist or may end without a delete."""
         for over in self._absent(state):
             if not epoch or epoch > over.ended:
                 yield over._replace(exists=True, epoch=epoch, log=Log(bytearray()))
@@ -337,13 +337,13 @@ class TopicModel:
         yield from self._created(state, epoch)
 
     def _next_epoch(self, state: TopicState) -> Iterator[TopicState]:
-        """Yield the next known epoch. To skip one would contradict its answers."""
+        """Yield the next known epoch. Skipping an epoch would contradict its answers."""
         for over in self._absent(state):
             if epoch := self._epoch_after(over.ended):
                 yield from self._created(over, epoch)
 
     def _epoch_after(self, ended: int) -> int:
-        """Return the next known epoch, or 0 if there is none."""
+        """Return the next known epoch, or 0 if all known epochs have ended."""
         at = bisect_right(self._epochs, ended)
         return self._epochs[at] if at < len(self._epochs) else 0
 
@@ -362,7 +362,7 @@ class TopicModel:
                 yield at._replace(log=at.log.append(self._noted(at, effect)), doubled=doubled)
 
     def _before(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
-        """Yield the topic with a log that the put may extend."""
+        """Yield the states with a log that the put may extend."""
         if effect.offset >= 0:
             grown = self._grown(state, effect.offset)
             if effect.offset == grown.next:
@@ -376,8 +376,8 @@ class TopicModel:
                 yield grown
 
     def _noted(self, state: TopicState, effect: Effect) -> bytes:
-        """Return the digests, with UNKNOWN for those that no answer shows."""
-        # Answers may still show to which epoch the log belongs.
+        """Return the digests, with UNKNOWN for messages that no answer shows."""
+        # While the epoch is unknown, later answers may still need the digests.
         if effect.answered or not state.epoch:
             return effect.digests
         seen = (self.shown.get(state.epoch, NOT_SHOWN).seen, self.shown.get(0, NOT_SHOWN).seen)
@@ -393,30 +393,30 @@ class TopicModel:
             yield from self._created(state, 0)
 
     def _free(self, state: TopicState, effect: Effect) -> bool:
-        """Return whether a put without an offset may be next in the log and is of use."""
+        """Return whether a put without an offset may come next in the log and is useful."""
         begin = state.next
         if begin >= self._longest(state) and not effect.answered:
             return False
         if not state.epoch:
-            return True  # the evidence without an epoch may concern another one
+            return True  # evidence without an epoch may belong to another epoch
         shown = self.shown.get(state.epoch, NOT_SHOWN)
         at = bisect_left(shown.claimed, begin)
         end = begin + len(effect.digests) // DIGEST_BYTES
         if at < len(shown.claimed) and shown.claimed[at] < end:
             return False
         if shown.places and shown.elsewhere(begin, effect.digests):
-            return False  # it would have to be in the log twice
+            return False  # the message would be in the log twice
         return shown.seen.fits(begin, effect.digests)
 
     def _longest(self, state: TopicState) -> int:
-        """Return how long a log the answers may show. An unknown epoch may be any later one."""
+        """Return the maximum length of a log that answers may show in this or a later epoch."""
         if not state.epoch:
             return self._most[bisect_right(self._epochs, state.ended)]
         shown = self.shown.get(state.epoch)
         return self._anywhere if shown is None else shown.most
 
     def _get(self, state: TopicState, get: Operation) -> States:
-        """Check a delivery, which may arrive after the epoch has ended."""
+        """Check a delivery, which may arrive after its epoch has ended."""
         if state.exists:
             for now in self._alive(state, get.topic_id):
                 now = self._grown(now, max(get.offset + get.messages, get.next))
@@ -425,7 +425,7 @@ class TopicModel:
         ended = (epoch for epoch, log in state.past if holds(log, get))
         if any(not get.topic_id or epoch in (0, get.topic_id) for epoch in ended):
             return (state,)
-        # An optional put may have created the topic, which may have ended since.
+        # An optional put may have created the topic, and the topic may have ended since.
         alive = any(self._alive(state, get.topic_id))
         runs = (*self._wild.get(get.topic_id, ()), *self._wild.get(0, ()))
         put = any(begin < get.offset + get.messages and get.offset < end for begin, end in runs)
@@ -465,7 +465,7 @@ class TopicModel:
                 yield with_name(now, operation)
 
     def _reached(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
-        """Yield the topic as it is, or with a new epoch."""
+        """Yield the topic as it is, or in a new epoch."""
         yield from self._made(state, effect.epoch)
         if not effect.answered:
             yield from self._next_epoch(state)
@@ -520,7 +520,7 @@ def with_name(state: TopicState, operation: Operation) -> TopicState:
 
 
 def too_late(state: TopicState, effect: Effect) -> bool:
-    """Return whether the answer of a put puts it into an earlier epoch."""
+    """Return whether the answer to a put shows that it happened in an earlier epoch."""
     put = effect.operation
     return not effect.answered and put.done and 0 < put.topic_id <= state.epoch
 
@@ -533,7 +533,7 @@ def holds(log: Log, get: Operation) -> bool:
 
 
 def kept_fits(state: TopicState, kept: bool | None) -> bool:
-    """Return whether the answer `kept` of a put is possible."""
+    """Return whether a put may have been answered with this value of `kept`."""
     policy = state.policy
     if kept is None or policy.drop_unread:
         return True
@@ -543,7 +543,7 @@ def kept_fits(state: TopicState, kept: bool | None) -> bool:
 
 
 def looked(state: TopicState, operation: Operation) -> Iterator[TopicState]:
-    """Yield the state after an answer that describes it; nothing if the answer is wrong."""
+    """Yield the states that fit an answer that describes the topic."""
     if operation.next >= 0 and operation.next != state.next:
         return
     if operation.kind in ("attach", "seek"):
@@ -563,7 +563,7 @@ def looked(state: TopicState, operation: Operation) -> Iterator[TopicState]:
 
 
 def beginning(state: TopicState, first: int) -> Iterator[TopicState]:
-    """Yield the state if the kept messages may begin there."""
+    """Yield the state if the kept messages may begin at `first`."""
     top = state.next if state.top == FREE else state.top
     if state.first <= first <= top:
         fixed = first if state.policy.keep_all else FREE
@@ -572,7 +572,7 @@ def beginning(state: TopicState, first: int) -> Iterator[TopicState]:
 
 
 def landed(state: TopicState, operation: Operation) -> Iterator[TopicState]:
-    """Yield the state if `start` leads to the operation's offset."""
+    """Yield the state if `start` may lead to the offset in the answer."""
     offset, start = operation.offset, operation.start
     if not state.first <= offset <= state.next:
         return

@@ -1,4 +1,4 @@
-"""The operations on one topic, as items for a search."""
+"""Turns the operations on one topic into items for a search."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from oncecast.history.partition import (
 from oncecast.history.search import Item
 from oncecast.history.topic_model import Effect, Shown, TopicModel
 
-PERHAPS_STORED = (Fenced.code, Forgotten.code)  # refusals with an unknown outcome
+PERHAPS_STORED = (Fenced.code, Forgotten.code)  # refusals of puts that may still be stored
 
 
 class TopicPart(Part):
     def __init__(self, topic: str, operations: History) -> None:
         super().__init__(f"topic {topic!r}", with_publishes(operations))
         puts = [each.call for each in self.operations if each.kind in ("put", "publish")]
-        self._first_put = min(puts, default=inf)  # it may create the topic
+        self._first_put = min(puts, default=inf)  # the first put may create the topic
         self._enders = [each for each in self.operations if each.kind in ("delete", "unsubscribe")]
         seen = (each for each in self.operations if each.kind not in ("put", "publish"))
         self._seen = {digest for each in seen for digest in cut(each.digests)}
         epochs = {each.topic_id for each in self.operations if each.topic_id}
-        # If the topic never ends, all operations concern its only epoch.
+        # If the topic never ends, all operations belong to its only epoch.
         self._only = min(epochs) if not self._enders and len(epochs) == 1 else 0
 
     def problem(self, loose: frozenset[int] = NONE) -> Problem:
@@ -52,7 +52,7 @@ class TopicPart(Part):
         return Problem(items, topic_model.ABSENT, model)
 
     def _of_one_put(self, items: Iterable[Item]) -> set[bytes]:
-        """Return the messages without a known offset that only one put has."""
+        """Return the messages without a known offset that appear in a single put."""
         open_ = [each.effect for each in items if each.effect.offset < 0]
         wanted = {digest for effect in open_ for digest in cut(effect.digests)}
         puts = (each for each in self.operations if each.kind in ("put", "publish"))
@@ -75,30 +75,30 @@ class TopicPart(Part):
             case "subscribe" | "unsubscribe" | "create" | "delete" | "policy":
                 effect = Effect(operation, epoch=epoch, put_before=self._first_put <= due)
                 items = command_items(operation, effect, loose=loose)
-                # If the answer does not apply, an earlier copy may have had the effect.
+                # If the answer does not fit, an earlier copy may have had the effect.
                 return [item._replace(twin=item.must and len(items) > 1) for item in items]
             case _:
                 return []
 
     def _put_items(self, put: Operation, epoch: int, number: int) -> list[Item]:
         if put.refused and put.error not in PERHAPS_STORED:
-            return []  # none of its messages are in the topic
+            return []  # no message of this put is in the topic
         due = due_of(put) if put.done else inf
         effect = Effect(put, put.done, put.digests, put.offset if put.done else -1, epoch)
         if put.kind == "publish":
-            # A publish stays recorded even if the topic is deleted.
+            # The record of a publish survives the deletion of the topic.
             return [Item(effect, put.call, due, put.done)]
         chain = ("put", put.client)
         stage = (epoch, effect.offset) if epoch and effect.offset >= 0 else None
         if not any(each.call <= due and put.call <= due_of(each) for each in self._enders):
             return [Item(effect, put.call, due, put.done, chain, stage=stage)]
-        # If the topic was deleted before the answer came, the put is repeated in the next one.
+        # If the topic was deleted before the answer came, the client repeats the put in the next.
         items = [Item(effect._replace(double=number), put.call, due, chain=chain, stage=stage)]
         again = Effect(put, False, put.digests, double=number)
         # Unanswered puts are interchangeable if none of their messages was seen.
         unseen = not put.done and self._seen.isdisjoint(cut(put.digests))
         like = put.messages if unseen else None
-        rank = -put.messages if unseen else 0  # short puts fit into any gap that is left
+        rank = -put.messages if unseen else 0  # try long puts first, because short ones fit later
         twin = Item(
             again,
             put.call,
@@ -114,7 +114,7 @@ class TopicPart(Part):
 
 
 def with_publishes(operations: History) -> History:
-    """Join all requests for one number of a source, which is published only once."""
+    """Merge all publish requests for one number of a source, which is published only once."""
     staged: dict[tuple[str, int, str], bytes] = {}
     published: dict[tuple[str, int], Operation] = {}
     rest: History = []
@@ -127,7 +127,7 @@ def with_publishes(operations: History) -> History:
             if each.error == Overloaded.code:  # an earlier attempt may still be in flight
                 each = replaced(each, returned=None, error="")
             elif each.refused:
-                continue  # no copy of the command has an effect
+                continue  # no copy of the command had an effect
             key = (each.source, each.number)
             published[key] = joined(published[key], each) if key in published else each
     for (source, number), each in published.items():
@@ -155,7 +155,7 @@ def joined_runs(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def shown_by_epoch(items: Iterable[Item], of_one_put: set[bytes]) -> dict[int, Shown]:
-    """Collect the evidence that answers give about each epoch of the topic."""
+    """Return the evidence that answers give about each epoch of the topic."""
     found: dict[int, Shown] = {}
     for item in items:
         effect, operation = item.effect, item.effect.operation

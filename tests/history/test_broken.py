@@ -377,7 +377,7 @@ BROKEN: dict[str, tuple[str, History]] = {
         [SUB, ABC, READ_ABC, attached(5, 6, 0, 3, epoch=2, reader="r2")],
     ),
     "a newer reader has an older epoch": (
-        "is current already",
+        "is already current",
         [SUB, attached(2, 3, 0, 0, epoch=5), attached(4, 5, 0, 0, epoch=3, reader="r2")],
     ),
 }

@@ -43,7 +43,7 @@ THEIRS = 1  # of each peer
 
 
 class FixedDice(Random):
-    """Dice that always choose the first."""
+    """Dice that always choose the first element."""
 
     def uniform(self, a: float, b: float) -> float:
         return 1.0
@@ -113,7 +113,7 @@ def test_first_node_waits_for_a_join() -> None:
     assert view.drain() == [Later(10.0, Cycle())]
 
 
-def test_accepted_contact_is_a_neighbour() -> None:
+def test_accepted_contact_becomes_a_neighbour() -> None:
     view = started(contacts=[CONTACT])
     assert received(view, CONTACT, Accepted(THEIRS)) == [
         Cancel(Unanswered(CONTACT)),
@@ -152,7 +152,7 @@ def test_repeated_join_is_answered_again_and_changes_nothing() -> None:
     assert received(view, C, Join(THEIRS)) == [Send(C, Accepted(INCARNATION))]
 
 
-def test_restarted_neighbour_goes_down_and_up() -> None:
+def test_restarted_neighbour_is_reported_down_and_up() -> None:
     view = started(active=[A, B])
     assert received(view, A, Neighbor(THEIRS + 1, urgent=False)) == [
         Emit(NeighborDown(A)),
@@ -371,7 +371,7 @@ def test_shuffle_is_passed_on_until_its_last_step() -> None:
     assert list(view.passive) == [D, E]
 
 
-def test_sample_replaces_the_peers_given_for_it_first() -> None:
+def test_shuffle_sample_first_replaces_the_peers_that_were_sent_for_it() -> None:
     view = started(active=[A, B, C], passive=[D, E], passive_max=2, shuffle_passive=1)
     view.timeout(Cycle())  # offers D
     view.drain()
@@ -414,7 +414,7 @@ def test_message_in_the_name_of_the_receiver_is_dropped() -> None:
     assert (received(view, ME, Join(THEIRS)), view.dropped) == ([], 1)
 
 
-def test_flood_of_newcomers_is_bounded() -> None:
+def test_flood_of_newcomers_does_not_exceed_the_limits() -> None:
     view = started(active=[A], passive_max=5)
     for index in range(100):
         received(view, A, ForwardJoin(NodeId(f"n{index}"), 0))

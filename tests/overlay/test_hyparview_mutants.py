@@ -1,4 +1,4 @@
-"""Each rule of HyParView that is removed is noticed by a storm or by a test of its effects."""
+"""A storm or a test of effects detects each missing rule of HyParView."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ MUTANTS = [
     ),
     storming("a lost peer is not watched", "_make_inactive", "self.unwatch(peer)"),
     storming("no peer is in both views", "_make_active", "self.passive.pop(peer, None)"),
-    storming("silence counts as loss", "timeout", "self._lose(peer)"),
+    storming("a silent peer counts as lost", "timeout", "self._lose(peer)"),
     storming("a lost peer is asked again", "timeout", "self._ask_a_lost_one()"),
     telling(
-        "a neighbour is sometimes traded",
+        "a neighbour is sometimes traded for a passive peer",
         "timeout",
         "self._trade()",
         "pass",
@@ -70,31 +70,31 @@ MUTANTS = [
         "_adopt",
         "< 2 * self.active_max",
         "< 10_000",
-        effects.test_flood_of_newcomers_is_bounded,
+        effects.test_flood_of_newcomers_does_not_exceed_the_limits,
     ),
     telling(
-        "a restart is noticed",
+        "a restart of a neighbour is detected",
         "_make_active",
         "self.active[peer] == incarnation",
         "True",
-        effects.test_restarted_neighbour_goes_down_and_up,
+        effects.test_restarted_neighbour_is_reported_down_and_up,
     ),
     telling(
-        "the same request twice changes nothing",
+        "a repeated request changes nothing",
         "_make_active",
         "self.active[peer] == incarnation",
         "False",
         effects.test_repeated_join_is_answered_again_and_changes_nothing,
     ),
     telling(
-        "an evicted neighbour is told",
+        "an evicted neighbour gets a Disconnect",
         "_make_active",
         "self.send(evicted, Disconnect())",
         "pass",
         effects.test_full_view_evicts_a_neighbour_for_a_newcomer,
     ),
     telling(
-        "a full view refuses",
+        "a full view refuses requests that are not urgent",
         "receive",
         "urgent or sender in self.active or self._has_vacancy()",
         "True",
@@ -108,11 +108,11 @@ MUTANTS = [
         effects.test_peers_that_refused_are_asked_again_when_no_other_peer_is_left,
     ),
     telling(
-        "a sample replaces the peers given for it first",
+        "a shuffle sample first replaces the peers that were sent for it",
         "_remember",
         "spare.pop() if spare else self._any(list(self.passive))",
         "list(self.passive)[-1]",
-        effects.test_sample_replaces_the_peers_given_for_it_first,
+        effects.test_shuffle_sample_first_replaces_the_peers_that_were_sent_for_it,
     ),
 ]
 

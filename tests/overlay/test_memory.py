@@ -39,7 +39,9 @@ def test_add_all_to_adds_all_numbers_up_to_a_limit(added: set[int], upto: int) -
 
 
 @given(st.sets(number), st.sets(number))
-def test_lacks_of_is_true_if_the_other_side_knows_more(ours: set[int], theirs: set[int]) -> None:
+def test_lacks_of_is_true_if_the_other_side_has_more_numbers(
+    ours: set[int], theirs: set[int]
+) -> None:
     mine, other = Numbers(), Numbers()
     for each in ours:
         mine.add(each)
@@ -60,7 +62,7 @@ def test_add_all_of_adds_all_numbers_of_the_other_side(ours: set[int], theirs: s
     assert {n for n in range(1, 32) if n in mine} == ours | theirs
 
 
-def test_jump_of_any_width_costs_one_gap() -> None:
+def test_jump_to_any_number_costs_one_gap() -> None:
     numbers = Numbers()
     numbers.add(NUMBER_MAX)
     numbers.add(1)
@@ -90,7 +92,7 @@ def test_oldest_payloads_are_evicted_by_count_and_by_bytes() -> None:
     assert (list(payloads.by_id), payloads.bytes) == (ids[3:], 10)
 
 
-def test_oversized_payload_is_kept_until_the_next_one() -> None:
+def test_oversized_payload_is_kept_until_the_next_payload() -> None:
     payloads = Payloads(count_max=3, bytes_max=10)
     payloads.add(MessageId(A, 1), b"x" * 11)
     assert list(payloads.by_id) == [MessageId(A, 1)]

@@ -76,12 +76,12 @@ def test_neighbour_goes_down_with_its_link_and_is_greeted_again() -> None:
     assert mesh.drain() == [Watch(B), Send(B, Hello()), Later(2.0, Retry(B))]
 
 
-def test_peer_that_was_never_up_does_not_go_down() -> None:
+def test_peer_that_was_never_up_is_not_reported_down() -> None:
     mesh = started()
     assert lose_link(mesh, B) == [Later(2.0, Retry(B))]
 
 
-def test_returning_peer_is_watched_before_it_is_up() -> None:
+def test_returning_peer_is_watched_before_it_is_reported_up() -> None:
     mesh = started()
     lose_link(mesh, B)
     mesh.receive(B, Hello())
@@ -100,7 +100,7 @@ def test_messages_from_unlisted_nodes_are_dropped_and_counted() -> None:
     assert (mesh.drain(), mesh.dropped) == ([], 2)
 
 
-def test_retries_of_different_nodes_drift_apart() -> None:
+def test_retry_delays_differ_between_nodes() -> None:
     delays = []
     for seed in range(5):
         mesh = Mesh(A, Random(seed), peers=[B], retry_every=2.0)

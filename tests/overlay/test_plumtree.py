@@ -154,7 +154,7 @@ def test_announcement_is_dropped_when_no_announcer_sends_the_payload() -> None:
     assert (tree.drain(), tree.missing) == ([], {})
 
 
-def test_payload_in_time_cancels_the_graft() -> None:
+def test_payload_that_arrives_in_time_cancels_the_graft() -> None:
     tree = make(eager=(B,), lazy=(C,))
     tree.receive(C, ihave(M1))
     tree.drain()
@@ -195,7 +195,7 @@ def test_graft_of_a_payload_no_longer_cached_still_makes_the_link_eager() -> Non
     assert (tree.drain(), list(tree.eager)) == ([], [B, C])
 
 
-def test_link_that_is_threshold_hops_shorter_replaces_the_longer_one() -> None:
+def test_link_that_is_threshold_hops_shorter_replaces_the_longer_link() -> None:
     """This is the optimisation of the paper."""
     tree = make(eager=(B,), lazy=(C, D), threshold=3)
     tree.receive(C, ihave(M1, 4))

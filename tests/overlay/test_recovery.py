@@ -125,7 +125,7 @@ def test_messages_are_numbered_without_gaps() -> None:
     assert asked == [Broadcast(MessageId(A, number), b"") for number in (1, 2, 3)]
 
 
-def test_new_message_is_stored_and_delivered_once_it_is_on_disk() -> None:
+def test_new_message_is_stored_and_delivered_after_it_is_on_disk() -> None:
     recovery = make()
     recovery.observe(received(7))
     assert recovery.drain() == [Append(stored(7), 1), Emit(delivered(7), after=1)]
@@ -150,7 +150,7 @@ def test_discarded_message_is_neither_held_nor_sent_to_peers_that_lack_it() -> N
     assert sent(recovery.drain()) == [Repair((stored(2),), more=False)]
 
 
-def test_discarded_or_disregarded_message_is_not_requested() -> None:
+def test_discarded_or_disregarded_message_is_not_stored() -> None:
     recovery = make()
     recovery.request(Discard(key(2)))
     recovery.request(Disregard(FAR, 4, ((1, 3),)))
@@ -159,7 +159,7 @@ def test_discarded_or_disregarded_message_is_not_requested() -> None:
     assert [each.id.number for each in map(appended, recovery.drain()) if each] == [1, 3]
 
 
-def test_discard_and_disregard_do_not_change_own_numbers() -> None:
+def test_discard_and_disregard_do_not_change_the_numbers_of_own_messages() -> None:
     recovery = make()
     recovery.request(Discard(MessageId(A, 7)))
     recovery.request(Disregard(A, 9, ()))
@@ -284,7 +284,7 @@ def test_equal_ledgers_are_not_answered() -> None:
     assert recovery.drain() == []
 
 
-def test_peer_gets_what_it_lacks_lowest_numbers_first() -> None:
+def test_peer_gets_missing_messages_with_the_lowest_numbers_first() -> None:
     recovery = make(far=(5, 3, 2, 1, 6))
     recovery.receive(B, Compare(ledger(NOTHING_OF_MINE, Holding(FAR, 1, 4, ((1, 2),)))))
     batch = (stored(1), stored(2), stored(5), stored(6))
@@ -304,7 +304,7 @@ def test_node_that_lacks_messages_answers_with_its_own_ledger() -> None:
     assert sent(recovery.drain()) == [Compared(here)]
 
 
-def test_answer_is_not_answered_with_a_ledger_again() -> None:
+def test_compared_message_is_not_answered_with_another_ledger() -> None:
     recovery = make(far=(1,))
     recovery.receive(B, Compared(ledger(NOTHING_OF_MINE, Holding(FAR, 1, 3, ((1, 1),)))))
     assert sent(recovery.drain()) == [Repair((stored(1),), more=False)]
@@ -423,7 +423,7 @@ def test_peer_that_lacks_messages_no_longer_kept_gets_our_ledger() -> None:
     ]
 
 
-def test_message_a_peer_no_longer_keeps_is_lost_after_lost_after_seconds() -> None:
+def test_message_that_a_peer_no_longer_keeps_is_reported_lost_after_a_timeout() -> None:
     recovery = make(far=(2, 9), lost_after=5.0)
     peer = ledger(NOTHING_OF_MINE, Holding(FAR, 8, 9, ()))
     recovery.receive(B, Compared(peer))
@@ -459,7 +459,7 @@ def test_lost_message_is_never_delivered_even_after_a_restart() -> None:
     assert recovery.drain() == [Append(stored(8), 1), Emit(delivered(8), after=1)]
 
 
-def test_lost_messages_are_not_promised_to_other_nodes() -> None:
+def test_lost_messages_are_not_offered_to_other_nodes() -> None:
     recovery = make()
     recovery.restore(GivenUp(FAR, 7))
     recovery.receive(B, Compare(empty_ledger()))
@@ -523,7 +523,7 @@ def test_enormous_jump_costs_one_gap_and_keeps_the_numbers_below() -> None:
     assert recovery.drain() == [Append(stored(2), 3), Emit(delivered(2), after=3)]
 
 
-def test_claims_about_own_messages_are_dropped() -> None:
+def test_claims_of_peers_about_own_messages_are_dropped() -> None:
     """A node has all its own messages: a forgery must neither raise nor lose its numbers."""
     recovery = make(lost_after=1.0)
     recovery.receive(B, Repair((Stored(MessageId(A, NUMBER_MAX), b"lie"),), more=False))

@@ -126,7 +126,7 @@ def test_crashes_of_all_nodes_lose_no_delivered_message(seed: int) -> None:
     check_all_hold_all(sim, audience)
 
 
-def test_stopped_node_catches_up() -> None:
+def test_paused_node_catches_up_after_it_resumes() -> None:
     """NET-3"""
     audience = Audience()
     sim = cluster(1, audience)

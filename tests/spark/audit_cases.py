@@ -266,7 +266,7 @@ FAULTY: dict[str, Case] = {
     "a file is given twice": Case(
         {"one.jsonl": GOOD, "copy.jsonl": GOOD}, (("file given twice", None),)
     ),
-    "a process that continued is called killed": Case(
+    "a process that continued is reported as killed": Case(
         {"one.jsonl": GOOD, "two.jsonl": file(killed(), writer="two", incarnation="j")},
         (("killed but complete", None),),
     ),
@@ -348,12 +348,12 @@ FAULTY: dict[str, Case] = {
         again(got(0, 1, 2, again=True), got(3)),
         (("duplicated", 0), ("duplicated", 1), ("duplicated", 2)),
     ),
-    "a message comes late, after a request": Case(
+    "a message comes late, after a nack": Case(
         one(OPEN, message(0, 1, 2), got(0, 2), nack(0), got(0, again=True), got(1),
             got(2, again=True)),
         (("out of order", 1),),
     ),
-    "a repeated subscribe passes over messages": Case(
+    "a repeated subscribe skips messages": Case(
         again(ack(1), leave(2), subscribe(3), attach(3, 2), got(3, session=2), first=2),
         (("lost", 2),),
     ),
@@ -498,10 +498,10 @@ HISTORIES: dict[str, Files] = {
         ),
     },
     "an interrupted run leaves puts without an answer": one(message(0), put(1), complete=False),
-    "the outcome of a put is unknown and it is stored": one(
+    "a put with an unknown outcome is stored": one(
         OPEN, message(0), put(1), failed(1, unknown=True), got(0, 1)
     ),
-    "the outcome of a put is unknown and it is not stored": one(
+    "a put with an unknown outcome is not stored": one(
         OPEN, message(0), put(1), failed(1, unknown=True), got(0)
     ),
     "a refused put is not stored": one(
@@ -594,6 +594,6 @@ HISTORIES: dict[str, Files] = {
     # -- what is acknowledged --
     "an ack is repeated": again(ack(2), ack(2), got(3), ack(3)),
     "acks are stored later": again(ack(0), flushed(0), ack(2), flushed(1), got(3)),
-    "messages are acknowledged out of their batches": again(ack(0), got(3), ack(1), ack(3)),
+    "messages are acknowledged apart from their batches": again(ack(0), got(3), ack(1), ack(3)),
 }  # fmt: skip
 LEGAL = {name: Case(files) for name, files in HISTORIES.items()}

@@ -10,7 +10,7 @@ import msgspec
 from oncecast.history.operation import History, Operation, cut
 
 Line = dict[str, Any]
-SAID = ("again", "ack", "leave")  # they count without an answer
+SAID = ("again", "ack", "leave")  # these operations count without an answer
 
 
 def trace_of(history: History) -> bytes:

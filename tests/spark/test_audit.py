@@ -63,7 +63,7 @@ def test_lost_message_is_proved_by_its_answer_and_by_the_next_delivery() -> None
     assert str(fault) == f"topic t, subscription s, producer p, sequence 2, offset 2 ({proof})"
 
 
-def test_gap_in_a_sequence_is_counted() -> None:
+def test_gap_in_a_sequence_reports_the_number_of_missing_messages() -> None:
     case = Case(one(message(0), put(4), stored(4, 1)), ())
     (fault,) = here("gap", case)
     assert (fault.fault, fault.about["sequence"], fault.about["messages"]) == (

@@ -77,7 +77,7 @@ RULES: dict[str, tuple[str, Plant]] = {
         "stored acknowledgements are forgotten",
         replaced(Subscription, "resume", "offset < self.low", "False"),
     ),
-    "the cursor does not pass what was not acknowledged": (
+    "the cursor does not pass unacknowledged messages": (
         "a message is lost between two sessions",
         replaced(Subscription, "resume", "offset > self.high", "False"),
     ),
@@ -85,7 +85,7 @@ RULES: dict[str, tuple[str, Plant]] = {
         "a killed reader forgets acks in flight",
         replaced(Subscription, "read", "settled if settled >= 0 else row.offset", "session.acked"),
     ),
-    "an open reader is owed the last message": (
+    "an open reader must get the last message": (
         "the last message is lost",
         in_check("TOPICS", "rule", reading, "topic_rule", "if until < end:", "if False:"),
     ),
@@ -108,14 +108,14 @@ RULES: dict[str, tuple[str, Plant]] = {
         "an unread put of a killed producer has an offset",
         in_check("TOPICS", "rule", reading, "topic_rule", "absent > unknown", "absent"),
     ),
-    "only deliveries in a row are merged": (
+    "only consecutive deliveries are merged": (
         "a message is lost",
         in_check(
             "SESSIONS", "squeeze", reading, "runs",
             'more[1:] &= columns["offset"][1:] == columns["until"][:-1]', "",
         ),
     ),
-    "a producer keeps its order": (
+    "messages of a producer are stored in order": (
         "messages of a producer are stored out of order",
         in_check("PRODUCERS", "rule", storing, "producer_rule", "0 <= offset < highest", "False"),
     ),
@@ -140,7 +140,7 @@ RULES: dict[str, tuple[str, Plant]] = {
         "a line is missing",
         replaced(Files, "_number", "piece.line > highest + 1 + between", "False"),
     ),
-    "an invalid line has a number": (
+    "an invalid line counts in the line numbers": (
         "a line is not JSON",
         replaced(Files, "_number", "number - last - 1", "0"),
     ),

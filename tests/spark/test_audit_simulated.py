@@ -1,4 +1,4 @@
-"""PIPE-4: the audit of what simulated clients saw while nodes crashed."""
+"""PIPE-4: the audit of traces of simulated clients whose nodes crash."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 EXAMPLE = ROOT / "pipelines" / "alarms.py"
 
 
-def test_hot_readings_become_alarms_once_in_repeated_runs(
+def test_repeated_runs_raise_one_alarm_for_each_hot_reading(
     spark: SparkSession, client: blocking.Client, address: str, checkpoint: str
 ) -> None:
     spec = importlib.util.spec_from_file_location("alarms", EXAMPLE)

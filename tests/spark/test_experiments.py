@@ -65,7 +65,9 @@ def test_experiments_write_traces_figures_and_a_page_and_pass_their_checks(
     shutil.rmtree(tmp_path / "traces" / "story=publish")
     assert main(["pipeline", "run", "experiments", str(tmp_path), "--json"]) == 0
     (again,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert again == found[NAMES.index("load-balance")]  # the only one with all its traces left
+    assert (
+        again == found[NAMES.index("load-balance")]
+    )  # only this experiment has all its traces left
 
 
 def mutated(trace: list[Row], kind: str, change: Any) -> list[Row]:
@@ -99,7 +101,7 @@ def test_lost_and_duplicated_deliveries_show_in_the_tables(spark: SparkSession) 
         assert (found.reliability == 1.0, found.again) == expected
 
 
-def test_replica_with_another_order_is_found_in_the_trace(spark: SparkSession) -> None:
+def test_replica_with_a_different_order_is_found_in_the_trace(spark: SparkSession) -> None:
     from oncecast.spark.experiments.replicas import disagreements, disorder
 
     run = Run(exp_paxos.ELECTION, "paxos", 3)
@@ -112,7 +114,7 @@ def test_replica_with_another_order_is_found_in_the_trace(spark: SparkSession) -
         assert (disagreements(seen).count(), disorder(seen).count()) == expected
 
 
-def test_violation_of_a_run_becomes_a_row(
+def test_violation_in_a_run_becomes_a_row_of_its_trace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from oncecast.lab.experiments import catalogue as exp_catalogue
@@ -125,7 +127,7 @@ def test_violation_of_a_run_becomes_a_row(
     assert rows(run) == [(0.0, "violation", "", "AssertionError: n1 forgot", 0.0)]
 
 
-def test_runs_are_bundled_into_tasks_completely() -> None:
+def test_tasks_contain_every_run_exactly_once() -> None:
     from oncecast.lab.experiments.runs import Scale
     from oncecast.spark.experiments.catalogue import EXPERIMENTS
     from oncecast.spark.experiments.running import pieces
@@ -139,7 +141,7 @@ def test_runs_are_bundled_into_tasks_completely() -> None:
     assert max(run.nodes for run in runs) == 10_000
 
 
-def test_sizes_of_one_system_only_are_not_compared() -> None:
+def test_sizes_measured_for_only_one_system_are_not_compared() -> None:
     from oncecast.spark.experiments.failing import comparison_table
 
     names = [

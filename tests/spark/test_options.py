@@ -41,7 +41,9 @@ def test_option_names_are_not_case_sensitive() -> None:
         ({"startingTimestamp": "1500"}, from_time(1.5)),
     ],
 )
-def test_where_reading_starts(given: dict[str, str], start: object) -> None:
+def test_starting_options_set_the_position_where_reading_starts(
+    given: dict[str, str], start: object
+) -> None:
     assert source(given).start == start
 
 
@@ -116,7 +118,7 @@ def test_option_of_the_kafka_connector_is_rejected_with_a_remedy(key: str, remed
         source({key: "x"})
 
 
-def test_options_of_the_kafka_connector_that_mean_the_same_are_taken() -> None:
+def test_equivalent_options_of_the_kafka_connector_are_accepted() -> None:
     found = SourceOptions.of(
         {"subscribe": "a,b", "startingoffsets": '{"a": {"0": 7}, "b": {"0": -1}}'}, streaming=True
     )
@@ -142,7 +144,7 @@ def test_invalid_pattern_is_rejected() -> None:
         SourceOptions.of({"topicpattern": "a("}, streaming=False)
 
 
-def test_sink_rejects_options_of_the_source_and_ignores_those_of_spark() -> None:
+def test_sink_rejects_options_of_the_source_and_ignores_options_of_spark() -> None:
     given = {"topic": "a", "zstd": "3", "checkpointlocation": "there"}
     options = SinkOptions.of(given, streaming=True)
     assert (options.topic, options.zstd) == ("a", 3)
@@ -180,7 +182,7 @@ def test_invalid_option_of_the_sink_is_rejected(
         SinkOptions.of({"topic": "a", **given}, streaming=streaming)
 
 
-def test_policy_of_created_topics_is_all_or_an_age() -> None:
+def test_topic_policy_option_is_all_or_an_age() -> None:
     assert SinkOptions.of({"topic": "a"}, streaming=False).policy == Policy(keep_all=True)
     aged = SinkOptions.of({"topic": "a", "topicpolicy": "2h"}, streaming=False)
     assert aged.policy == Policy(age_us=7_200_000_000)

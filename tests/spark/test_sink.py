@@ -55,7 +55,7 @@ def test_rows_are_put_in_partition_order(client: blocking.Client, address: str) 
     assert values(client, "ordered") == [b"0", b"1", b"2"]
 
 
-def test_failed_batch_puts_nothing_and_leaves_nothing(
+def test_failed_batch_puts_no_rows_and_leaves_no_staged_parts(
     client: blocking.Client, address: str
 ) -> None:
     client.create_topic("all.or.none", KEEP)
@@ -150,8 +150,10 @@ def stream(
     make(kinds, False).commit([parts], batch)
 
 
-def test_restored_older_checkpoint_ends_the_query(client: blocking.Client, address: str) -> None:
-    """PIPE-2: Spark replays the last batch only, and that one with the same content."""
+def test_query_with_a_restored_older_checkpoint_fails(
+    client: blocking.Client, address: str
+) -> None:
+    """PIPE-2: Spark replays only the last batch, with the same content."""
     for batch in (0, 1):
         stream(address, "restored", batch, [b"%d" % batch], "one", topic="restored")
     with pytest.raises(errors.OldNumber, match=r"number 0 of 'spark/restored'.*txnAppId"):
@@ -162,7 +164,7 @@ def test_restored_older_checkpoint_ends_the_query(client: blocking.Client, addre
     assert values(client, "restored") == [b"0", b"1"]
 
 
-def test_restored_checkpoint_whose_first_batches_have_no_rows_ends_the_query(
+def test_query_with_a_restored_checkpoint_fails_even_if_its_first_batches_are_empty(
     client: blocking.Client, address: str
 ) -> None:
     """PIPE-2: smaller batches than before may have no rows until the numbers are new again."""
@@ -192,7 +194,7 @@ def test_query_that_is_not_deterministic_may_skip_the_check(
     assert values(client, "random") == [b"a"]
 
 
-def test_record_of_spark_identifies_a_batch(
+def test_offset_record_in_the_checkpoint_identifies_a_batch(
     client: blocking.Client, address: str, tmp_path: Path
 ) -> None:
     """PIPE-2: a replay has the same record, and a batch that is planned again has another one."""
@@ -209,7 +211,9 @@ def test_record_of_spark_identifies_a_batch(
     assert values(client, "recorded") == [b"a"]
 
 
-def test_clone_of_a_query_ends_one_of_the_two(client: blocking.Client, address: str) -> None:
+def test_only_one_of_two_clones_of_a_query_can_continue(
+    client: blocking.Client, address: str
+) -> None:
     """PIPE-2: a zombie driver on the same checkpoint is fenced in the same way."""
     stream(address, "cloned", 0, [b"0"], "one", topic="cloned")
     stream(address, "cloned", 1, [b"clone"], "two", topic="cloned")
@@ -219,7 +223,9 @@ def test_clone_of_a_query_ends_one_of_the_two(client: blocking.Client, address: 
     assert values(client, "cloned") == [b"0", b"clone", b"apart"]
 
 
-def test_missing_topic_is_created_and_keeps_all(client: blocking.Client, address: str) -> None:
+def test_missing_topic_is_created_and_keeps_all_messages(
+    client: blocking.Client, address: str
+) -> None:
     to = writer("value string", address=address, topic="created")
     to.commit([write(to, 0, value=[b"a"])])
     assert values(client, "created") == [b"a"]
@@ -264,7 +270,9 @@ def test_named_batch_is_written_once(client: blocking.Client, address: str) -> N
     assert values(client, "named.too") == [b"a"]
 
 
-def test_frame_that_was_read_is_written_as_it_is(client: blocking.Client, address: str) -> None:
+def test_frame_read_from_a_topic_can_be_written_unchanged(
+    client: blocking.Client, address: str
+) -> None:
     """The option topic has priority over the column, and headers may have the form of Kafka."""
     kafka = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     found = StructType()
@@ -291,7 +299,7 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     process.process.stderr.close()
 
 
-def test_restored_checkpoint_on_a_ring_ends_the_query_whichever_topics_it_writes(ring: str) -> None:
+def test_query_with_a_restored_checkpoint_on_a_ring_fails_for_all_topics(ring: str) -> None:
     """PIPE-2: the batches of a query are compared in one place, not only for each topic."""
     for batch in (0, 1):
         stream(ring, "many", batch, [b"%d" % batch], "one", to="first")
@@ -306,14 +314,14 @@ def test_restored_checkpoint_on_a_ring_ends_the_query_whichever_topics_it_writes
         assert values(client, "second") == [b"2"]
 
 
-def test_right_that_a_query_on_a_ring_needs_is_named(ring: str) -> None:
+def test_error_names_the_permission_that_a_query_on_a_ring_needs(ring: str) -> None:
     """SVC-7"""
     denied = patch.object(blocking.Client, "publish_staged", side_effect=errors.Denied())
     with denied, pytest.raises(errors.Denied, match=r"put into topic 'spark/denied', whose owner"):
         stream(ring, "denied", 0, [b"0"], "one", to="denied")
 
 
-def test_named_job_on_a_ring_puts_the_rest_after_a_crash(ring: str) -> None:
+def test_named_job_on_a_ring_puts_the_remaining_rows_after_a_crash(ring: str) -> None:
     """PIPE-2: the job dies between two topics, and a second run completes it."""
     given = {"address": ring, "txnAppId": "job", "txnVersion": "0"}
 

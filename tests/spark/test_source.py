@@ -74,7 +74,7 @@ def fill(client: blocking.Client, topic: str, count: int = 100) -> None:
     client.put_many(topic, numbers(0, count))
 
 
-def test_checkpoint_keeps_its_keys() -> None:
+def test_keys_of_an_offset_in_the_checkpoint_do_not_change() -> None:
     offset = {"t": {"life": 4, "begin": 2, "next": 7}}
     assert as_positions(offset) == {"t": Position(topic_id=4, begin=2, next=7)}
     assert as_offset(as_positions(offset)) == offset
@@ -94,7 +94,7 @@ def test_topics_are_selected_by_name_and_by_pattern(client: blocking.Client, loa
     assert values(load(topicPattern=r"many\..")) == numbers(0, 3) * 2
 
 
-def test_query_reads_from_start_to_end(client: blocking.Client, load: Load) -> None:
+def test_query_reads_from_its_start_to_its_end(client: blocking.Client, load: Load) -> None:
     fill(client, "ends")
     ends = {"startingOffsets": '{"ends": 7}', "endingOffsets": '{"ends": 9}'}
     assert values(load(topics="ends", **ends)) == numbers(7, 9)
@@ -152,7 +152,7 @@ def test_unreachable_node_is_reported_with_a_remedy(load: Load) -> None:
         load(address="127.0.0.1:1", timeout="1", topics="a").partitions()
 
 
-def test_messages_gone_by_retention_fail_the_query_unless_it_may_lose_data(
+def test_messages_deleted_by_retention_fail_the_query_unless_it_may_lose_data(
     client: blocking.Client, load: Load
 ) -> None:
     client.subscribe("gone", "s", auto_ack=False).close()
@@ -167,7 +167,7 @@ def test_messages_gone_by_retention_fail_the_query_unless_it_may_lose_data(
     assert values(load(**start, failOnDataLoss="false")) == numbers(4, 10)
 
 
-def test_messages_gone_during_the_read_fail_the_query_unless_it_may_lose_data(
+def test_messages_deleted_during_the_read_fail_the_query_unless_it_may_lose_data(
     client: blocking.Client, load: Load
 ) -> None:
     """Later messages are still read."""
@@ -238,7 +238,7 @@ def test_deleted_topic_fails_the_query_unless_it_may_lose_data(
         stream(**options).partitions(start, end)  # the first call of a restarted query
     assert lenient.partitions(start, end) == []
     assert lenient.latestOffset(start, ReadAllAvailable()) == start
-    assert not list(client.topics("remade"))  # to move a cursor creates no topic
+    assert not list(client.topics("remade"))  # moving a cursor creates no topic
     fill(client, "remade", 2)
     created_again = "topic 'remade' was deleted and created again; .*failOnDataLoss"
     with pytest.raises(DataLost, match=created_again):
@@ -250,7 +250,7 @@ def test_deleted_topic_fails_the_query_unless_it_may_lose_data(
     assert values(lenient, lenient.partitions(start, now)) == numbers(0, 2)
 
 
-def test_named_topic_that_was_deleted_before_a_restart_may_be_lost(
+def test_query_that_may_lose_data_restarts_without_a_deleted_topic(
     client: blocking.Client, stream: Stream
 ) -> None:
     for topic in ("left.a", "left.b"):
@@ -290,7 +290,9 @@ def test_topic_added_to_the_option_is_read_from_its_first_message(
     assert values(reader, reader.partitions(end, now)) == numbers(0, 4)
 
 
-def test_topic_removed_from_the_option_is_named(client: blocking.Client, stream: Stream) -> None:
+def test_error_names_a_topic_that_was_removed_from_the_option(
+    client: blocking.Client, stream: Stream
+) -> None:
     for topic in ("less.a", "less.b"):
         fill(client, topic, 1)
     end = stream(topics="less.a,less.b").initialOffset()
@@ -304,7 +306,7 @@ def test_topic_removed_from_the_option_is_named(client: blocking.Client, stream:
 def test_subscription_follows_completed_micro_batches_only(
     client: blocking.Client, stream: Stream
 ) -> None:
-    """So retention waits, also for a query that crashes in its first micro-batch."""
+    """Retention waits for the query, even if it crashes in its first micro-batch."""
     fill(client, "followed", 10)
     options = {"topics": "followed", "subscription": "query", "startingOffsets": "latest"}
     reader = stream(**options)
@@ -383,7 +385,7 @@ def test_available_now_does_not_wait_for_enough_messages(
     assert values(reader, reader.partitions(end, now)) == numbers(1, 2)
 
 
-def test_report_says_how_far_the_query_is_behind(client: blocking.Client, stream: Stream) -> None:
+def test_report_shows_the_lag_of_the_query(client: blocking.Client, stream: Stream) -> None:
     """OPS-1"""
     for topic in ("late.a", "late.b"):
         fill(client, topic, 4)
@@ -400,7 +402,7 @@ def test_report_says_how_far_the_query_is_behind(client: blocking.Client, stream
     assert all(0 < each["seconds"] < time.time() - before + 60 for each in report.values())
 
 
-def test_times_are_append_times_or_those_of_the_column(
+def test_time_options_refer_to_append_times_or_to_message_times(
     client: blocking.Client, load: Load, stream: Stream
 ) -> None:
     """Times of messages may be in any order."""
@@ -427,7 +429,7 @@ def test_times_are_append_times_or_those_of_the_column(
     assert found == [b"now", b"2023", b"2021", b"2024", b"2022"]
 
 
-def test_start_can_be_a_time_by_topic(client: blocking.Client, load: Load) -> None:
+def test_start_and_end_can_be_a_time_for_each_topic(client: blocking.Client, load: Load) -> None:
     for topic in ("timed.a", "timed.b"):
         fill(client, topic, 2)
     names = {"topics": "timed.a,timed.b"}
@@ -441,7 +443,9 @@ def test_start_can_be_a_time_by_topic(client: blocking.Client, load: Load) -> No
         strict.partitions()
 
 
-def test_columns_are_chosen(client: blocking.Client, load: Load, address: str) -> None:
+def test_query_reads_only_the_chosen_columns(
+    client: blocking.Client, load: Load, address: str
+) -> None:
     client.create_topic("slim", KEEP)
     client.put("slim", b"one", key=b"k", headers={"h": b"v"})
     client.put("slim", b"two")
@@ -483,7 +487,7 @@ def test_offsets_and_topics_are_counted_without_reading_messages(
     ]
 
 
-def test_batch_of_a_topic_that_keeps_nothing_fails(
+def test_query_of_a_topic_that_keeps_no_messages_fails(
     client: blocking.Client, load: Load, stream: Stream
 ) -> None:
     """SVC-7"""

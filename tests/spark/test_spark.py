@@ -82,7 +82,7 @@ def test_stream_resumes_and_a_repeated_micro_batch_adds_nothing(
     assert (held.name, held.lag) == ("query", 0)
 
 
-def test_topics_of_a_query_change_between_its_runs(
+def test_topics_of_a_query_can_change_between_its_runs(
     spark: SparkSession, client: blocking.Client, address: str, checkpoint: str
 ) -> None:
     """One topic is added and another one deleted."""
@@ -194,7 +194,7 @@ def test_options_and_columns_of_the_kafka_connector_work(
         source.option("kafka.bootstrap.servers", address).load()
 
 
-def test_progress_and_metrics_say_how_far_a_query_is_behind(
+def test_progress_and_metrics_show_the_lag_of_a_query(
     spark: SparkSession, client: blocking.Client, address: str, checkpoint: str, tmp_path: Path
 ) -> None:
     """OPS-1"""
@@ -221,7 +221,7 @@ def test_progress_and_metrics_say_how_far_a_query_is_behind(
 def test_query_from_an_older_checkpoint_ends_with_an_error(
     spark: SparkSession, client: blocking.Client, address: str, tmp_path: Path
 ) -> None:
-    """PIPE-2: also if it is older by one batch only, whose rows are equal."""
+    """PIPE-2: even if the checkpoint is only one batch older and the rows are equal."""
     client.create_topic("back.in", KEEP)
 
     def run(checkpoint: str, **options: str) -> None:

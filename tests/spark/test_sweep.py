@@ -25,7 +25,7 @@ def _kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
 
 
-def test_outcomes_equal_those_of_local_runs(
+def test_outcomes_of_a_sweep_equal_those_of_local_runs(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = str(tmp_path / "outcomes")

@@ -13,7 +13,7 @@ from oncecast.cli.messages.topics import age, keeping, size
 from oncecast.wire.retention import Policy
 
 
-def test_ages_are_microseconds_and_sizes_bytes() -> None:
+def test_age_is_parsed_to_microseconds_and_size_to_bytes() -> None:
     assert [age(word) for word in ("90s", "0.5", "7d")] == [90_000_000, 500_000, 604_800_000_000]
     assert [size(word) for word in ("500k", "1", "1G")] == [512_000, 1, 2**30]
 

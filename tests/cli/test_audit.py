@@ -22,7 +22,7 @@ def faults(*messages: Message, total: int) -> tuple[int, int, int]:
     return reading.lost, reading.duplicated, reading.out_of_order
 
 
-def test_messages_delivered_once_and_in_order_pass() -> None:
+def test_messages_delivered_once_and_in_order_have_no_faults() -> None:
     assert faults(message(0), message(1), message(2), total=3) == (0, 0, 0)
 
 
@@ -31,15 +31,15 @@ def test_two_producers_can_share_a_topic() -> None:
     assert faults(*messages, total=4) == (0, 0, 0)
 
 
-def test_missing_message_in_the_middle_is_lost() -> None:
+def test_missing_message_in_the_middle_counts_as_lost() -> None:
     assert faults(message(0), message(2, 2), total=3)[0] == 1
 
 
-def test_missing_messages_at_the_end_are_lost() -> None:
+def test_missing_messages_at_the_end_count_as_lost() -> None:
     assert faults(message(0), total=3) == (2, 0, 0)
 
 
-def test_message_delivered_twice_is_duplicated() -> None:
+def test_message_delivered_twice_counts_as_duplicated() -> None:
     assert faults(message(0), message(0), total=1)[1] == 1
 
 
@@ -51,7 +51,7 @@ def test_message_stored_twice_is_detected() -> None:
     assert faults(message(0), message(1, 0), total=1) == (0, 1, 1)
 
 
-def test_swapped_messages_of_a_producer_are_out_of_order() -> None:
+def test_swapped_messages_of_a_producer_count_as_out_of_order() -> None:
     assert faults(message(0, 1), message(1, 0), total=2)[2] == 1
 
 
@@ -70,7 +70,7 @@ def test_requested_redelivery_must_be_marked() -> None:
         assert (reading.lost, reading.duplicated, reading.redelivered) == (0, duplicated, 1)
 
 
-def test_missing_requested_redelivery_is_lost() -> None:
+def test_message_that_is_not_redelivered_on_request_counts_as_lost() -> None:
     reading = Reading()
     reading.deliver(message(0))
     reading.rewind(0)
@@ -83,7 +83,7 @@ def test_value_has_its_producer_and_the_requested_size() -> None:
     assert len(value_of("a.b", 17, 100)) == 100
 
 
-def test_new_subscription_skips_older_messages_and_expects_newer_ones() -> None:
+def test_new_subscription_skips_older_messages_and_expects_newer_messages() -> None:
     """CLI-2, SVC-6"""
     reading = Reading()
     assert reading.deliver(message(0))

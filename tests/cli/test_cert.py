@@ -64,7 +64,7 @@ def test_key_files_are_private_regardless_of_the_umask() -> None:
     assert mode("certs/ca.pem") == 0o644
 
 
-def test_authority_certifies_others_and_nothing_else() -> None:
+def test_ca_certificate_can_only_sign_other_certificates() -> None:
     made("init", "--name", "our CA", "--days", "30")
     ca = loaded("certs/ca.pem")
     assert isinstance(ca.public_key(), ec.EllipticCurvePublicKey)
@@ -90,7 +90,7 @@ def test_certificate_of_a_node_names_its_hosts_and_its_role() -> None:
     node.verify_directly_issued_by(loaded("certs/ca.pem"))
 
 
-def test_certificate_of_a_client_names_it_and_cannot_serve() -> None:
+def test_client_certificate_names_the_client_and_is_not_valid_for_a_server() -> None:
     """SEC-1 SEC-2"""
     made("init")
     made("client", "ann@example")
@@ -112,7 +112,7 @@ def test_certificates_connect_a_client_to_a_node() -> None:
     assert ("URI", "oncecast:node") in seen["subjectAltName"]
 
 
-def test_tls_refuses_a_client_as_a_server_and_a_node_under_another_name() -> None:
+def test_tls_refuses_a_client_certificate_on_a_server_and_a_node_under_another_name() -> None:
     """SEC-1"""
     made("init")
     made("node", "localhost")
@@ -178,7 +178,7 @@ def test_existing_file_is_never_overwritten(taken: str, capsys: pytest.CaptureFi
         (["show", "certs/ca.key"], "certs/ca.key: it has no certificate in PEM"),
     ],
 )
-def test_wrong_words_are_refused_with_a_remedy(
+def test_invalid_arguments_are_refused_with_a_remedy(
     words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made("init")
@@ -188,7 +188,7 @@ def test_wrong_words_are_refused_with_a_remedy(
     assert sorted(Path("certs").iterdir()) == before
 
 
-def test_keys_of_two_authorities_are_not_mixed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_key_of_another_authority_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     made("init")
     made("init", "--dir", "other")
     Path("other/ca.key").replace("certs/ca.key")
@@ -196,7 +196,9 @@ def test_keys_of_two_authorities_are_not_mixed(capsys: pytest.CaptureFixture[str
     assert "the key does not belong to the certificate of the CA" in capsys.readouterr().err
 
 
-def test_certificate_of_a_client_cannot_sign_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_certificate_of_a_client_cannot_sign_other_certificates(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     made("init")
     made("client", "ann")
     Path("certs/client-ann.pem").replace("certs/ca.pem")
@@ -205,7 +207,7 @@ def test_certificate_of_a_client_cannot_sign_others(capsys: pytest.CaptureFixtur
     assert "the certificate is not a CA certificate" in capsys.readouterr().err
 
 
-def test_certificate_expires_with_its_authority_at_the_latest() -> None:
+def test_certificate_does_not_outlive_its_authority() -> None:
     authority = Authority(*make_authority("ours", 30, NOW))
     for days in (None, 30):
         client = authority.client("ann", days, NOW + timedelta(hours=1)).certificate
@@ -247,7 +249,7 @@ def test_show_exits_with_1_if_a_certificate_has_expired(
     assert cert("show", "none.pem") == ExitStatus.NOT_FOUND
 
 
-def test_missing_package_is_named(
+def test_error_names_the_missing_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in [each for each in sys.modules if each.partition(".")[0] == "cryptography"]:

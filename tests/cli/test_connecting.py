@@ -32,7 +32,7 @@ def test_answer_timeout_is_at_most_the_timeout_of_the_command(words: str, second
     assert client_of(build_parser().parse_args(words.split()))._options.timeout == seconds
 
 
-def test_late_put_is_not_called_in_flight_after_the_command_has_ended() -> None:
+def test_late_put_is_not_reported_as_in_flight_after_the_command_has_ended() -> None:
     """SVC-7: the client is closed, so no caller can flush the message."""
     parse = build_parser().parse_args
     late = Overloaded(DISK).within("not stored")
@@ -101,5 +101,5 @@ def test_noun_agrees_with_its_count(count: int, text: str) -> None:
     assert counted(count, "seed") == text
 
 
-def test_irregular_plural_is_given() -> None:
+def test_irregular_plural_is_used_if_it_is_given() -> None:
     assert counted(2, "process", "processes") == "2 processes"

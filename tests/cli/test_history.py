@@ -65,7 +65,7 @@ def test_unreadable_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_empty_history_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """CLI-3: a run that recorded nothing must not look like one that was checked."""
+    """CLI-3: a run that recorded nothing must not look like a run that was checked."""
     empty = tmp_path / "empty"
     empty.touch()
     assert main(["history", "check", str(empty)]) == ExitStatus.EMPTY
@@ -93,7 +93,7 @@ def test_directory_is_not_reported_as_missing(
 
 
 @pytest.mark.parametrize("words", [[], ["check"], ["check", "file", "--steps", "0"]])
-def test_wrong_usage_has_exit_status_2(words: list[str]) -> None:
+def test_usage_error_has_exit_status_2(words: list[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["history", *words])
     assert end.value.code == ExitStatus.USAGE

@@ -47,7 +47,7 @@ def of_ring(path: Path, **settings: Any) -> bool:
 
 
 @pytest.mark.parametrize("own_group", [False, True])
-def test_node_without_peers_follows_its_setting(
+def test_node_without_peers_starts_a_ring_only_if_own_group_is_set(
     tmp_path: Path, peers: Peers, own_group: bool
 ) -> None:
     assert of_ring(tmp_path, own_group=own_group) == own_group
@@ -55,7 +55,9 @@ def test_node_without_peers_follows_its_setting(
     assert peers.asked == []
 
 
-def test_joining_node_becomes_the_same_as_its_peers(tmp_path: Path, peers: Peers) -> None:
+def test_joining_node_becomes_a_ring_process_or_a_replica_like_its_peers(
+    tmp_path: Path, peers: Peers
+) -> None:
     """REP-4 REP-5: it gets its own group in a ring, and becomes a replica in a group."""
     assert of_ring(tmp_path, join=A)
     assert of_ring(tmp_path, join=A, own_group=True)

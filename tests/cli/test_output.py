@@ -23,7 +23,7 @@ HIDDEN = "\u202egnp.exe"  # shown from right to left
 
 @pytest.fixture
 def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], bytes]:
-    """Return a function that runs `work` at a pseudo terminal and returns what it has written."""
+    """Return a function that runs `work` at a pseudo terminal and returns its output."""
 
     def run(work: Callable[[], None]) -> bytes:
         main, terminal = pty.openpty()
@@ -41,18 +41,18 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]
 
 
 @pytest.mark.parametrize("text", [TITLE, C1, HIDDEN, "a\rb", "a\x7f", "\x00", "a\u2028b"])
-def test_characters_that_a_terminal_obeys_are_escaped(text: str) -> None:
+def test_characters_that_control_a_terminal_are_escaped(text: str) -> None:
     assert escaped(text).isprintable()
     assert escaped(text) == text.encode("unicode_escape").decode()
 
 
-def test_printable_text_stays() -> None:
+def test_printable_text_is_not_escaped() -> None:
     for text in ("", "plain text", "größer als 日本語 🙂", "back\\slash"):
         assert escaped(text) == text
     assert escaped("a\n\tb\x1b", keep="\n\t") == "a\n\tb\\x1b"
 
 
-def test_json_escapes_what_a_terminal_obeys_and_keeps_its_value() -> None:
+def test_json_escapes_terminal_control_characters_and_keeps_its_value() -> None:
     fields = {"topic": TITLE + C1 + HIDDEN, "plain": "ü🙂", "tag": "\U000e0041"}
     line = as_json(fields)
     assert line.isprintable()
@@ -60,7 +60,7 @@ def test_json_escapes_what_a_terminal_obeys_and_keeps_its_value() -> None:
     assert '"plain":"ü🙂"' in line
 
 
-def test_errors_are_escaped_and_in_one_line_also_for_a_pipe(
+def test_error_is_one_escaped_line_even_in_a_pipe(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """SEC-3: a server chooses the text of its refusal."""

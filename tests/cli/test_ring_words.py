@@ -82,7 +82,7 @@ def test_healthy_ring_is_shown_in_five_lines() -> None:
     assert whole().serves
 
 
-def test_absent_process_leads_nothing_and_is_listed() -> None:
+def test_absent_process_is_listed_and_leads_no_group() -> None:
     seen = whole(away=("h:3",))
     assert status_words(seen).splitlines() == [
         "ring      2 processes, 3 groups, as seen by h:1",
@@ -99,7 +99,7 @@ def test_different_versions_are_counted() -> None:
     assert status_words(whole(odd="h:2")).splitlines()[-1] == "versions  1.0 (2), 2.0 (1)"
 
 
-def test_part_without_owner_is_reported() -> None:
+def test_part_of_the_ring_without_an_owner_is_reported() -> None:
     seen = ring(arc("g-a", "g-c"), arc("g-c", "g-b"))
     assert "arcs      12.5% of the ring has no owner: its topics cannot be reached" in status_words(
         seen
@@ -108,7 +108,7 @@ def test_part_without_owner_is_reported() -> None:
     assert (seen.size, WHOLE) == (WHOLE - WHOLE // 8, 1 << 256)
 
 
-def test_nearer_of_two_groups_that_claim_an_arc_owns_it() -> None:
+def test_arc_that_two_groups_claim_belongs_to_the_nearer_group() -> None:
     """The view of a group that has moved a part away can be old."""
     seen = ring(arc("g-a", "g-c"), arc("g-b", "g-a"), arc("g-c", "g-a"))
     assert [each.share for each in seen.groups] == [0.375, 0.125, 0.5]
@@ -136,7 +136,7 @@ def test_long_list_of_groups_is_shortened() -> None:
     assert some([str(each) for each in range(10)]) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
 
 
-def test_status_has_json_fields() -> None:
+def test_status_of_a_ring_is_available_as_json_fields() -> None:
     found = status_fields(whole(away=("h:3",)))
     assert (found["led"], found["replicated"], found["whole"]) == (False, False, True)
     assert (found["owned"], found["versions"]) == (1.0, {"1.0": 2})
@@ -162,7 +162,7 @@ def test_status_has_json_fields() -> None:
 # Table
 
 
-def test_table_has_the_groups_in_ring_order(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ring_table_lists_the_groups_in_ring_order(capsys: pytest.CaptureFixture[str]) -> None:
     arcs = (arc("g-c", "g-b"), arc("g-b", "", leader="none"), arc("g-a", "g-c", applied=12))
     table(HEAD, ring_rows(ring(*arcs, away=("h:3",))))
     assert capsys.readouterr().out.splitlines() == [
@@ -220,7 +220,7 @@ def test_only_a_known_root_without_readers_has_no_tree() -> None:
     assert not Branch("h:1", part(True, "", "h:2"), (Branch("h:2", None, ()),)).bare
 
 
-def test_cycle_in_a_tree_ends() -> None:
+def test_tree_with_a_cycle_is_drawn_without_repetition() -> None:
     parts = {"h:1": part(True, "", "h:2"), "h:2": part(False, "h:1", "h:1", "h:2")}
 
     async def ask(process: str) -> TreeView | None:
@@ -231,7 +231,7 @@ def test_cycle_in_a_tree_ends() -> None:
     )
 
 
-def test_root_is_at_the_key_or_above_the_process_there() -> None:
+def test_root_of_a_tree_is_found_from_the_process_at_its_key() -> None:
     """NET-4"""
     key = key_of("news").hex()
     before, at = f"{int(key, 16) - 1:064x}", key

@@ -20,7 +20,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     return status, captured.out, captured.err
 
 
-def test_list_names_the_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sim_list_prints_all_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "sim", "list")
     assert status == ExitStatus.OK
     assert [line.split()[0] for line in out.splitlines()] == list(SCENARIOS)
@@ -85,7 +85,7 @@ def test_replay_shows_the_steps_of_one_node(capsys: pytest.CaptureFixture[str]) 
     assert any("send" in effect for step in steps for effect in step["effects"])
 
 
-def test_last_steps_are_the_end_of_the_whole_replay(
+def test_replay_of_the_last_steps_equals_the_end_of_the_whole_replay(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = ("sim", "replay", "broadcast", "--seed", "3", "--json")
@@ -102,7 +102,7 @@ def test_bench_measures_the_requested_size(capsys: pytest.CaptureFixture[str]) -
     assert figures["events_per_node_second"] == pytest.approx(6.0, rel=0.01)
 
 
-def test_unknown_scenario_is_not_found_and_known_ones_are_listed(
+def test_error_for_an_unknown_scenario_lists_the_known_scenarios(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for verb in (("run",), ("replay", "--seed", "1")):
@@ -133,7 +133,7 @@ def test_unknown_node_is_not_found(capsys: pytest.CaptureFixture[str]) -> None:
     ],
     ids=" ".join,
 )
-def test_invalid_arguments_are_wrong_usage(words: tuple[str, ...]) -> None:
+def test_invalid_argument_of_sim_is_a_usage_error(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(("sim", *words))
     assert exit_.value.code == ExitStatus.USAGE

@@ -1,4 +1,4 @@
-"""The file of the audit: private, appended to, opened again, never fatal (SEC-4)."""
+"""The audit file is private, is appended to and reopened, and never stops a node (SEC-4)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_file_is_private_and_appended_to(tmp_path: Path) -> None:
+def test_audit_file_is_private_and_appended_to(tmp_path: Path) -> None:
     file = tmp_path / "audit"
     for _ in range(2):
         audit = Audit(str(file), clock=lambda: 0.0)
@@ -73,7 +73,7 @@ def test_logins_are_recorded_with_their_reason(tmp_path: Path) -> None:
     assert "\x1b" not in file.read_text()
 
 
-def test_rotated_file_is_opened_again(tmp_path: Path) -> None:
+def test_rotated_audit_file_is_opened_again(tmp_path: Path) -> None:
     file = tmp_path / "audit"
     audit = Audit(str(file))
     audit.request(DENIED, "")
@@ -84,7 +84,7 @@ def test_rotated_file_is_opened_again(tmp_path: Path) -> None:
     assert len(lines(file)) == len(lines(tmp_path / "audit.1")) == 1
 
 
-def test_flood_leaves_few_lines_and_a_count(tmp_path: Path) -> None:
+def test_flood_of_audit_events_leaves_few_lines_and_a_count(tmp_path: Path) -> None:
     file, now = tmp_path / "audit", [0.0]
     audit = Audit(str(file), clock=lambda: now[0])
     for _ in range(100_000):
@@ -97,7 +97,7 @@ def test_flood_leaves_few_lines_and_a_count(tmp_path: Path) -> None:
     assert found[-1]["suppressed"] == 100_000 - 20
 
 
-def test_events_go_to_the_log_without_a_file_and_if_it_fails(
+def test_audit_events_go_to_the_log_if_there_is_no_file_or_it_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(file: int, data: bytes) -> int:
@@ -119,7 +119,7 @@ def test_events_go_to_the_log_without_a_file_and_if_it_fails(
 
 
 @pytest.mark.parametrize("kind", [Server, RingServer])
-def test_node_records_acts_logins_and_denials(
+def test_node_records_changes_logins_and_denials(
     kind: type[Server] | type[RingServer], tmp_path: Path
 ) -> None:
     """SEC-4"""

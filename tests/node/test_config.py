@@ -1,4 +1,4 @@
-"""Settings: where they come from, their types, and the errors for invalid ones."""
+"""Settings: where they come from, their types, and the errors for invalid settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oncecast.node.replica import idle_us
 PAGE = Path(__file__).parents[2] / "docs" / "serve.md"
 
 
-def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
+def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text('data = "file"\ncluster = "file"\nhttp = "127.0.0.1:1"\ndrain_timeout = 3\n')
     environment = {
@@ -55,7 +55,7 @@ def test_environment_can_name_the_config_file(tmp_path: Path) -> None:
         ({"ONCECAST_SERVE_REPLICAS": "10"}, "", "at most 9 replicas, not 10"),
     ],
 )
-def test_error_names_the_place_and_the_value(
+def test_error_for_an_invalid_setting_names_its_source_and_its_value(
     tmp_path: Path, environment: dict[str, str], file: str, fact: str
 ) -> None:
     path = tmp_path / "node.toml"

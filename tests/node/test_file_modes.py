@@ -28,7 +28,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def modes(path: Path) -> dict[str, int]:
-    """Return the modes of a directory and of everything in it that differ from private ones."""
+    """Return the modes of a directory and its contents that are not private."""
     found = [path, *path.rglob("*")]
     assert len(found) > 1
     return {

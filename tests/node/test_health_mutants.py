@@ -1,4 +1,4 @@
-"""A test notices each rule of /health that is removed."""
+"""A test detects each missing rule of /health."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ from tests.replication import test_membership_exactly as membership
 pytestmark = pytest.mark.mutants
 
 RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
-    "ready with a full disk": (
+    "a node with a full disk is not ready": (
         pages.test_node_that_refuses_puts_for_lack_of_space_is_not_ready,
         Replica, "health", "if self.parts.gateway.disk_is_full:", "if False:",
     ),
-    "ready without a leader": (
+    "a node without a leader is not ready": (
         pages.test_node_without_a_leader_is_not_ready,
         Replica, "health", "elif not group.leader:", "elif False:",
     ),
-    "ready without a quorum": (
+    "a node without a quorum is not ready": (
         pages.test_node_without_a_leader_is_not_ready,
         Replica, "health", "elif not quorum:", "elif False:",
     ),
-    "failed taken for draining": (
+    "a failed node does not report that it is draining": (
         pages.test_failed_node_reports_the_reason,
         process, "ending", "if error is None:", "if True:",
     ),
-    "member that is not heard taken for reachable": (
+    "a silent member does not count as reachable": (
         views.test_node_without_a_leader_shows_silent_members,
         governing, "reachable", "now > group.heard + within", "False",
     ),
-    "messages not noted": (
+    "any message updates the last message time": (
         views.test_any_message_of_a_member_updates_its_last_message_time,
         Paxos, "receive", "self.last_message[sender] = self.now", "pass",
     ),
-    "members forgotten for other senders": (
+    "other senders do not displace members": (
         views.test_strangers_do_not_displace_the_last_message_times_of_members,
         Paxos, "_forget_sender", "node in replicas, ", "",
     ),
-    "other senders remembered forever": (
+    "the times of other senders are dropped": (
         views.test_strangers_do_not_displace_the_last_message_times_of_members,
         Paxos, "receive", "self._forget_sender()", "pass",
     ),
-    "nodes that once offered remembered forever": (
+    "nodes with an expired offer are dropped": (
         membership.test_leader_forgets_non_members_whose_offers_it_does_not_keep,
         Roster, "forget_old", "del self.last_heard[node]", "pass",
     ),
@@ -64,6 +64,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_node_without_this_rule_is_noticed(mutant: Mutant) -> None:
+def test_missing_rule_of_health_is_detected(mutant: Mutant) -> None:
     """OPS-1"""
     must_be_noticed(mutant)

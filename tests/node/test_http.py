@@ -38,7 +38,9 @@ async def visit(request: bytes) -> bytes:
         (b"\xff\x00\r\n\r\n", b"400 Bad Request", b"bad request\n"),
     ],
 )
-def test_request_is_answered(request_: bytes, status: bytes, body: bytes) -> None:
+def test_http_request_gets_the_expected_status_and_body(
+    request_: bytes, status: bytes, body: bytes
+) -> None:
     head, _, found = asyncio.run(visit(request_)).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 " + status)
     assert found == body
@@ -50,7 +52,7 @@ def test_unfinished_or_long_request_is_not_answered(request_: bytes) -> None:
         assert asyncio.run(visit(request_)) == b""
 
 
-def test_slow_visitors_do_not_block_others() -> None:
+def test_slow_http_clients_do_not_block_other_clients() -> None:
     """SEC-3: with too many connections, the oldest is closed."""
 
     async def test() -> None:

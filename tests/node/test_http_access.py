@@ -67,7 +67,7 @@ async def visit(server: Server, path: str, token: str = "", **how: Any) -> tuple
 
 
 @pytest.mark.parametrize("insecure", [False, True])
-def test_pages_are_never_open_to_other_machines(insecure: bool) -> None:
+def test_pages_are_not_open_to_other_machines_without_a_token_or_tls(insecure: bool) -> None:
     """SEC-2"""
     with pytest.raises(NotAllowed, match="without a token and without TLS"):
         HttpAccess(Settings(http=WORLD, insecure=insecure))
@@ -119,7 +119,7 @@ def test_pages_on_other_addresses_use_tls_and_need_a_certificate(
     run(story())
 
 
-def test_token_replaces_the_certificate_of_a_visitor(
+def test_token_replaces_the_certificate_of_an_http_client(
     tmp_path: Path, certificates: dict[str, Any], token_file: Path
 ) -> None:
     """SEC-2"""
@@ -196,7 +196,7 @@ def test_token_that_others_can_read_is_used_with_a_warning(
     assert caplog.messages[0].startswith("token_exposed")
 
 
-def test_missing_certificate_is_refused(certificates: dict[str, Any]) -> None:
+def test_missing_tls_key_is_refused(certificates: dict[str, Any]) -> None:
     Path(certificates["tls_key"]).unlink()
     with pytest.raises(TlsUnusable):
         HttpAccess(Settings(http=WORLD, **certificates))

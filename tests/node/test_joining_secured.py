@@ -110,7 +110,7 @@ def test_node_joins_nodes_with_users_if_they_accept_it(
     drive(lambda: live(cluster_secret_file=file))
 
 
-def test_certificate_that_is_not_that_of_the_node_is_refused(tmp_path: Path) -> None:
+def test_joining_node_with_a_wrong_certificate_is_refused(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
 
     async def live() -> None:
@@ -128,7 +128,7 @@ def test_certificate_that_is_not_that_of_the_node_is_refused(tmp_path: Path) -> 
     drive(live)
 
 
-def test_node_does_not_join_through_the_certificate_of_a_client(tmp_path: Path) -> None:
+def test_node_does_not_join_a_peer_without_a_node_certificate(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pose = authority.special(LOOPBACK)
 

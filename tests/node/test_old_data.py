@@ -130,7 +130,9 @@ def test_old_client_continues_its_puts(old: Path) -> None:
     run(story())
 
 
-def test_later_format_of_a_node_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_refuses_a_directory_of_a_later_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SVC-7"""
 
     async def story() -> None:
@@ -159,7 +161,7 @@ def test_unknown_version_of_a_snapshot_is_refused(
     run(story())
 
 
-def test_later_format_of_a_client_is_refused(
+def test_client_refuses_a_state_directory_of_a_later_format(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVC-7"""

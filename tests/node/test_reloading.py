@@ -43,7 +43,7 @@ class Place:
 
 
 def changed(file: Path) -> None:
-    """Give a file a time that it never had."""
+    """Give a file a new modification time."""
     at = file.stat().st_mtime_ns + 1_000_000_000
     os.utime(file, ns=(at, at))
 
@@ -62,7 +62,7 @@ async def connects(address: str, tls: Tls) -> bool:
 
 
 @pytest.mark.parametrize("signalled", [True, False])
-def test_new_certificate_and_authority_count_for_new_connections(
+def test_new_connections_use_a_reloaded_certificate_and_authority(
     signalled: bool, tmp_path: Path
 ) -> None:
     """SEC-4: on a signal, or when the files have changed."""
@@ -109,7 +109,7 @@ def test_revoked_client_is_refused_after_a_reload(tmp_path: Path) -> None:
     run(test())
 
 
-def test_unusable_files_leave_the_old_ones_in_use(
+def test_unusable_tls_files_leave_the_old_files_in_use(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SEC-4: among them a certificate whose key has not been replaced yet."""

@@ -81,7 +81,7 @@ def test_every_group_and_process_of_a_ring_enforces_the_rules(tmp_path: Path) ->
     drive(live)
 
 
-def test_process_without_the_rules_of_its_ring_stays_until_it_has_them(tmp_path: Path) -> None:
+def test_process_refuses_to_leave_until_it_knows_the_rules_of_its_ring(tmp_path: Path) -> None:
     """SEC-2: until it knows the users, no client can make it leave or change its group."""
 
     async def live() -> None:
@@ -109,7 +109,7 @@ def test_process_of_a_ring_without_users_leaves_when_it_owns_topics(tmp_path: Pa
     drive(live)
 
 
-def test_change_goes_to_every_group(tmp_path: Path) -> None:
+def test_change_of_the_rules_reaches_every_group(tmp_path: Path) -> None:
     async def live() -> None:
         async with secured(tmp_path) as (one, two, root):
             assert await root.access.disallow("ann", "put", topic="t*")
@@ -125,7 +125,7 @@ def test_change_goes_to_every_group(tmp_path: Path) -> None:
     drive(live)
 
 
-def test_group_that_missed_a_change_gets_it_from_another(tmp_path: Path) -> None:
+def test_group_that_missed_a_change_gets_it_from_another_group(tmp_path: Path) -> None:
     async def live() -> None:
         async with secured(tmp_path) as (one, two, root):
             rule = Rule("ann", ("manage",), "t*")

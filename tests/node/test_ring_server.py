@@ -106,7 +106,7 @@ def test_joining_process_creates_a_group_but_no_ring(tmp_path: Path) -> None:
 def test_ring_of_one_process_ignores_join_and_logs_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Both rings would own all topics."""
+    """Otherwise both rings would own all topics."""
     server(tmp_path).close()
     ring = server(tmp_path, join="127.0.0.1:1")
     ring.close()
@@ -237,7 +237,7 @@ def test_client_retries_until_the_replica_is_running(tmp_path: Path) -> None:
     drive(live)
 
 
-def test_joined_group_is_saved_before_anything_else(
+def test_members_of_a_joined_group_are_saved_before_its_journal_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a killed process would create the group at its next start."""
@@ -320,7 +320,7 @@ def test_process_that_has_left_its_ring_stops(tmp_path: Path) -> None:
     drive(live)
 
 
-# -- what it survives, and what not --
+# -- failures --
 
 
 def test_diverged_replica_is_set_aside_and_joins_again(
@@ -345,7 +345,7 @@ def test_diverged_replica_is_set_aside_and_joins_again(
     assert recall(str(tmp_path / "groups" / "g-other")) is not None
 
 
-def test_replica_that_reads_damage_is_recovered_in_place(tmp_path: Path) -> None:
+def test_replica_that_reads_a_corrupt_record_is_recovered_in_place(tmp_path: Path) -> None:
     async def live() -> None:
         async with server(tmp_path) as ring:
             own = ring.replicas[ring.identity.group]
@@ -375,7 +375,9 @@ def begins(replica: Replica) -> asyncio.Event:
 @pytest.mark.parametrize(
     "error", [ZeroDivisionError("a bug"), Diverged("no replica has all records")]
 )
-def test_other_failure_of_a_replica_ends_the_process(tmp_path: Path, error: Exception) -> None:
+def test_unexpected_failure_of_a_replica_stops_the_process(
+    tmp_path: Path, error: Exception
+) -> None:
     async def live() -> None:
         ring = server(tmp_path)
         async with ring:
@@ -389,7 +391,7 @@ def test_other_failure_of_a_replica_ends_the_process(tmp_path: Path, error: Exce
 
 
 @pytest.mark.parametrize("kind", [Server, RingServer])
-def test_directory_is_used_by_one_process_of_one_kind(
+def test_directory_can_be_used_by_only_one_process_and_one_kind_of_server(
     tmp_path: Path, kind: type[Server | RingServer]
 ) -> None:
     settings = Settings(data=str(tmp_path), listen="127.0.0.1:0")
@@ -403,7 +405,7 @@ def test_directory_is_used_by_one_process_of_one_kind(
         made.close()
 
 
-def test_unreadable_ring_file_is_named_with_a_remedy(tmp_path: Path) -> None:
+def test_error_for_an_unreadable_ring_file_has_a_remedy(tmp_path: Path) -> None:
     (tmp_path / RING).write_text("{")
     with pytest.raises(WrongFormat, match=r"ring\.json: .*; restore it, or delete it"):
         server(tmp_path)
@@ -420,7 +422,7 @@ def test_process_cannot_join_itself(tmp_path: Path) -> None:
         RingServer(Settings(data=str(tmp_path), listen="127.0.0.1:7", join="127.0.0.1:7"))
 
 
-# -- what it tells --
+# -- pages and logs --
 
 
 def test_pages_show_each_group_by_name(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ POINTS = [
           before("oncecast.broker.gateway:Gateway.receive", hears(is_put))),
     Point("node", "proposed", ASKED_AGAIN,
           after("oncecast.replication.paxos:Paxos.request", proposes_put)),
-    Point("node", "accepted by the only one", ALREADY, after(SYNC, writes_records)),
+    Point("node", "accepted by the only replica", ALREADY, after(SYNC, writes_records)),
     Point("node", "chosen, not applied", ALREADY, before(DECIDED, decides(do.Put))),
     Point("node", "applied, not answered", ALREADY, after(DECIDED, decides(do.Put))),
     Point("node", "answered", "the acknowledged message is on disk and stays", *sent(is_receipt)),

@@ -59,7 +59,7 @@ def test_page_has_every_error() -> None:
 
 
 @every_refusal
-def test_refusal_becomes_its_exception(kind: type[Refusal]) -> None:
+def test_refusal_is_raised_as_its_exception(kind: type[Refusal]) -> None:
     """SVC-7"""
     values = [1 if f.type is int else "name" for f in msgspec.structs.fields(kind)]
     error = kind(*values).raised()

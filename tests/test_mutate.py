@@ -28,7 +28,7 @@ class Lamp:
         self.lit = 0
 
     def switch(self, times: int, *, first: int = 1) -> int:
-        """Switch it, and return how often it was."""
+        """Switch the lamp, and return how often it was switched."""
         for _ in range(first, times + 1):
             if self.lit >= LIMIT:
                 break
@@ -104,7 +104,7 @@ def made(folder: Path, body: str, head: str = "def work(self, a, b):") -> dict[s
         ),
     ],
 )
-def test_operator_makes_these_changes_only(
+def test_operator_makes_only_the_expected_changes(
     tmp_path: Path, body: str, operator: str, changes: set[str]
 ) -> None:
     assert made(tmp_path, body)[operator] == changes
@@ -115,7 +115,7 @@ def test_function_that_returns_nothing_is_emptied(tmp_path: Path) -> None:
     assert changes["empty"] == {"the whole body -> pass"}
 
 
-def test_truth_that_is_returned_is_negated(tmp_path: Path) -> None:
+def test_returned_boolean_is_negated(tmp_path: Path) -> None:
     changes = made(tmp_path, "return a(b)", "def work(self, a, b) -> bool:")
     assert changes == {"return": {"return a(b) -> return not a(b)"}}
 
@@ -136,7 +136,7 @@ def test_code_without_effect_on_behaviour_is_not_mutated(tmp_path: Path, body: s
     assert made(tmp_path, body) == {}
 
 
-def test_arguments_of_a_raise_are_left_alone(tmp_path: Path) -> None:
+def test_arguments_of_a_raise_are_not_mutated(tmp_path: Path) -> None:
     assert list(made(tmp_path, "raise ValueError(1, a and b)")) == ["drop"]
 
 
@@ -150,14 +150,14 @@ def test_mutant_has_the_same_id_after_unrelated_edits(tmp_path: Path) -> None:
     assert len(set(others)) == len(others)
 
 
-def test_equal_changes_of_one_function_have_ids_of_their_own(tmp_path: Path) -> None:
+def test_equal_changes_of_one_function_have_different_ids(tmp_path: Path) -> None:
     source = read(tmp_path, "def work(a):\n    a(1)\n    a(1)\n")
     drops = [each for each in operators.mutants(source) if each.operator == "drop"]
     assert [each.occurrence for each in drops] == [1, 2]
     assert drops[0].id != drops[1].id
 
 
-def test_choice_by_seed_is_hardly_changed_by_an_edit(tmp_path: Path) -> None:
+def test_edit_hardly_changes_which_mutants_a_seed_chooses(tmp_path: Path) -> None:
     arguments = SimpleNamespace(only=[], again=None, files=["lamp.py"], n=8, seed="3")
     every = operators.mutants(read(tmp_path, LAMP))
     chosen = [mutant.id for mutant in choose(every, arguments)]  # type: ignore[arg-type]
@@ -216,7 +216,7 @@ def test_function_that_was_not_imported_cannot_be_planted(tmp_path: Path) -> Non
         plant(the(source, "return", "return None"), source, functions())
 
 
-def test_diff_shows_the_change_and_leaves_the_tree_as_it_was(tmp_path: Path) -> None:
+def test_diff_shows_the_change_and_does_not_alter_the_tree(tmp_path: Path) -> None:
     source = read(tmp_path, LAMP)
     before = ast.unparse(source.tree)
     diff = the(source, "compare", "self.lit > LIMIT").diff()
@@ -224,7 +224,7 @@ def test_diff_shows_the_change_and_leaves_the_tree_as_it_was(tmp_path: Path) -> 
     assert ast.unparse(source.tree) == before
 
 
-def test_only_tests_that_reach_the_line_are_chosen_quickest_first(tmp_path: Path) -> None:
+def test_only_tests_that_reach_the_line_are_chosen_with_the_quickest_first(tmp_path: Path) -> None:
     (tmp_path / "core").mkdir()
     source = read(tmp_path, LAMP, "core/lamp.py")
     switch = next(unit for unit in source.units if unit.name == "Lamp.switch")
@@ -253,7 +253,7 @@ def test_only_tests_of_changed_files_are_measured_again() -> None:
     assert outdated(known, ["a", "b", "c"], "1") == ["a", "b", "c"]
 
 
-def test_equivalents_need_a_reason_and_may_be_listed_once(tmp_path: Path) -> None:
+def test_equivalent_mutant_needs_a_reason_and_is_listed_only_once(tmp_path: Path) -> None:
     path = tmp_path / "equivalent.toml"
     entry = '[[mutant]]\nid = "a"\nchange = "x -> y"\nreason = "both are zero"\n'
     path.write_text(entry)

@@ -44,7 +44,7 @@ def test_contributors_guide_lists_every_package() -> None:
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_lock_holds_names_versions_and_hashes_only(lock: str) -> None:
+def test_lock_file_has_only_names_versions_and_hashes(lock: str) -> None:
     """SEC-4"""
     text = (ROOT / lock).read_text()
     assert pins(text)
@@ -83,7 +83,7 @@ def test_lock_file_pins_the_declared_dependencies() -> None:
         assert requirement.specifier.contains(locked_versions()[requirement.name])
 
 
-def test_every_package_below_the_network_and_every_pure_half_is_held_pure() -> None:
+def test_packages_below_the_network_and_pure_protocols_are_declared_pure() -> None:
     names = [re.findall(r"\w+", layer) for layer in LAYERS["layers"]]
     below = names[names.index(["network", "simulator"]) + 1 :]
     pure = {name for layer in below for name in layer} | {"history", "client.session"}
@@ -99,7 +99,9 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["--no-such-option"]])
-def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_error_exits_with_status_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as end:
         main.main(arguments)
     assert end.value.code == ExitStatus.USAGE
@@ -118,7 +120,7 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFi
         ("get news --timeout -1", "argument --timeout: -1 is not a time in seconds; use 0 or more"),
     ],
 )
-def test_error_of_usage_is_one_line_with_a_remedy(
+def test_usage_error_is_one_line_with_a_remedy(
     words: str, error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """CLI-1"""
@@ -169,7 +171,7 @@ def command_that(work: str) -> list[str]:
     return [sys.executable, "-c", program]
 
 
-def test_reader_that_stops_reading_ends_the_command_quietly() -> None:
+def test_command_ends_quietly_when_its_reader_stops_reading() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     words = command_that("print('x' * 10) or 0")
@@ -190,7 +192,7 @@ def test_full_output_device_is_reported_in_one_line() -> None:
     assert done.stderr.count(b"\n") == 1
 
 
-def test_files_never_get_the_numbers_of_closed_standard_streams() -> None:
+def test_files_never_get_the_descriptors_of_closed_standard_streams() -> None:
     """CLI-3: otherwise an error message would overwrite a log file."""
     words = command_that("print(sys.stdin.read()) or os.dup(0) < 3")
     closing = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
@@ -202,7 +204,7 @@ def subcommands(parser: argparse.ArgumentParser) -> list[str]:
     return list(found.choices)
 
 
-def test_each_module_of_commands_adds_the_commands_that_are_listed() -> None:
+def test_each_command_module_adds_the_commands_that_are_listed_for_it() -> None:
     """CLI-3: a command line loads only the module of its command."""
     for module, names in main.COMMANDS.items():
         parser = main.build_parser([names[0]])
@@ -214,7 +216,7 @@ def test_version_loads_no_command() -> None:
     assert main.modules_for(["--version"]) == []
 
 
-def test_help_loads_nothing_heavy() -> None:
+def test_help_loads_no_slow_modules() -> None:
     program = (
         "import sys; from oncecast.cli.main import build_parser; build_parser().format_help();"
         "print(*sorted({'asyncio', 'msgspec', 'uvloop'} & set(sys.modules)))"
@@ -223,7 +225,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stdout == "\n"
 
 
-def test_client_without_tls_and_state_loads_neither() -> None:
+def test_client_without_tls_and_state_does_not_load_their_modules() -> None:
     """CLI-3: a short command spends most of its time on loading modules."""
     program = (
         "import sys; import oncecast.client.client, oncecast.network.network;"

@@ -12,7 +12,7 @@ from tools.check_docs import ROOT
 
 
 @pytest.mark.parametrize(("value", "ok"), [(299.0, True), (300.0, True), (300.1, False)])
-def test_limit_is_kept_up_to_the_limit_itself(value: float, ok: bool) -> None:
+def test_figure_at_its_limit_meets_the_target(value: float, ok: bool) -> None:
     assert most("memory", value, "MB", 300) == Figure("memory", value, "MB", "<= 300", ok)
 
 

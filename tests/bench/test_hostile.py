@@ -36,7 +36,7 @@ def test_extreme_messages_have_the_right_types(kinds: tuple[type, ...]) -> None:
     assert found == set(kinds)
 
 
-def test_spared_types_are_not_made() -> None:
+def test_excluded_message_types_are_not_generated() -> None:
     rng, kinds = Random(1), messages_of_clients()
     extremes = Extremes(kinds, spare=(Look, CreateTopic))
     codec = Codec(kinds)
@@ -65,13 +65,13 @@ def test_recorded_messages_are_read_again(tmp_path: Path) -> None:
     assert Corpus.load(tmp_path / "corpus") == CORPUS
 
 
-def test_replies_are_told_from_refusals() -> None:
+def test_answers_are_distinguished_from_refusals() -> None:
     assert ending_of(MESSAGE, ENCODER.encode(View(1, (), False, "", ""))) == "answered"
     assert ending_of(MESSAGE, ENCODER.encode(Answer(1, Denied()))) == "refused"
     assert ending_of(GREETING, b"") == "refused"
 
 
-def test_attacked_node_serves_on(tmp_path: Path) -> None:
+def test_attacked_node_keeps_serving(tmp_path: Path) -> None:
     """SEC-3"""
     for outcome in barrage(1200, 1200, tmp_path, kinds=KINDS[:1], sessions=CORPUS):
         assert outcome.faults == []
@@ -88,7 +88,7 @@ def test_honest_client_is_measured_during_an_attack(tmp_path: Path) -> None:
     assert found.attacked.locked_out == 0
 
 
-def test_missed_targets_of_the_toll_are_named() -> None:
+def test_targets_missed_under_attack_are_named() -> None:
     assert Toll([0.9], [0.8], [1.3]).faults == []
     names = [fault.split()[0] for fault in Toll([0.7], [0.7], [1.4]).faults]
     assert names == ["put", "get", "latency"]

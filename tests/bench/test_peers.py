@@ -28,7 +28,7 @@ from tools.lock_hashes import pins
 
 
 class Fake(Peer):
-    """Says how often it was asked, and leaves a trace."""
+    """A system that returns how often it was measured, and records each call."""
 
     name = "Fake"
     setup = "nothing"
@@ -142,7 +142,7 @@ def test_systems_take_turns_and_the_warm_up_does_not_count() -> None:
 
 
 @pytest.mark.long
-def test_round_of_slices_is_their_median_and_takes_turns_between_them() -> None:
+def test_result_of_a_round_is_the_median_of_its_slices() -> None:
     peers, trace = fakes("a", "b")
     figures = figures_of(measure(slices=3), peers, messages=30_000, rounds=1)
     assert trace[6:] == ["a 5000", "b 5000"] * 3
@@ -169,14 +169,12 @@ def test_latencies_have_percentiles_of_all_rounds_and_their_conditions() -> None
 
 
 @pytest.mark.parametrize(("count", "last"), [(1, 1), (999, 999), (1000, 999), (2000, 1998)])
-def test_percentile_is_the_smallest_sample_that_enough_others_do_not_exceed(
-    count: int, last: int
-) -> None:
+def test_percentile_is_the_nearest_rank_of_the_samples(count: int, last: int) -> None:
     assert percentiles([*range(count, 0, -1)])["p99.9"] == last
 
 
 @pytest.mark.long
-def test_publisher_and_subscriber_can_be_processes_of_their_own(tmp_path: Path) -> None:
+def test_publisher_and_subscriber_can_be_separate_processes(tmp_path: Path) -> None:
     peer = Oncecast()
     with running([peer], tmp_path):
         times = run(apart.trips(peer, [bytes(10)] * 3))
@@ -236,7 +234,7 @@ def test_server_is_stopped_with_its_child_processes(
         assert held.read() == ""  # end of file: no process has the writing end open
 
 
-def test_terminated_bench_leaves_its_loop_in_order() -> None:
+def test_terminated_benchmark_shuts_its_loop_down_cleanly() -> None:
     program = """if True:
         import asyncio, signal
         from bench.peers.peer import mind_signals

@@ -43,7 +43,7 @@ def test_audit_names_each_fault_that_is_planted(fault: str) -> None:
     assert [each.partition(":")[0] for each in audit(planted(LINES)[fault])] == [fault]
 
 
-def test_audit_that_is_blind_to_something_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_that_misses_planted_faults_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert blind_to(LINES) == []
     monkeypatch.setattr("bench.queues.trace.audit", lambda lines: [])
     assert blind_to(LINES) == list(planted(LINES))
@@ -56,7 +56,7 @@ def test_trace_of_a_killed_process_may_end_in_the_middle_of_a_line(tmp_path: Pat
 
 
 @pytest.mark.long
-def test_takers_are_killed_and_no_element_is_taken_twice(tmp_path: Path) -> None:
+def test_no_element_is_taken_twice_when_consumers_are_killed(tmp_path: Path) -> None:
     """DDS-5"""
     found = measure(
         tmp_path, elements=200, producers=3, consumers=3, tickets=1, kill_every=0.2, seed=7

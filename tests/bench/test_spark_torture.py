@@ -14,7 +14,7 @@ from bench.spark.torture.cases import CASES, Kills
 from bench.spark.torture.pipeline import CLEAR, Findings, compared
 
 
-def test_kills_are_spread_over_the_lives_of_drivers_and_two_clusters() -> None:
+def test_kills_are_spread_over_driver_runs_and_two_clusters() -> None:
     kills = Kills(20, 20, 10)
     first, second = kills.half(second=False), kills.half(second=True)
     assert (first, second) == (Kills(10, 10, 5), Kills(10, 10, 5))
@@ -24,7 +24,7 @@ def test_kills_are_spread_over_the_lives_of_drivers_and_two_clusters() -> None:
     assert Kills(*map(sum, zip(*map(first.due, range(10)), strict=True))) == first
 
 
-def test_lost_and_doubled_results_are_found() -> None:
+def test_lost_and_duplicated_results_are_found() -> None:
     results = [b"seen 0", b"seen 1", b"seen 2"]
     assert compared(3, results) == Findings(3, 3, 0, 0, [])
     assert compared(3, results[1:]) == Findings(3, 2, 1, 0, ["seen 0"])
@@ -33,7 +33,7 @@ def test_lost_and_doubled_results_are_found() -> None:
 
 
 @pytest.mark.parametrize("fault", ["lost", "doubled", "missing"])
-def test_part_with_a_fault_does_not_hold(fault: str) -> None:
+def test_part_with_a_fault_does_not_pass(fault: str) -> None:
     part = {"lost": 0, "doubled": 0, "missing": 0}
     assert held(part)
     assert not held({**part, fault: 1})
@@ -41,7 +41,7 @@ def test_part_with_a_fault_does_not_hold(fault: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("part", [*CLUSTERS, *CASES, "job"])
-def test_small_torture_finds_nothing(part: str, tmp_path: Path) -> None:
+def test_small_torture_run_finds_no_faults(part: str, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     sizes = ["--drivers", "1", "--executors", "1", "--nodes", "1", "--topics", "40"]
     words = [*sizes, "--directory", str(tmp_path / "files"), "--json", str(report)]

@@ -14,7 +14,7 @@ from bench.streams.side import STAMP, WARM_UP, Counter, stamped
 from tools.check_docs import ROOT
 
 
-def test_streams_are_measured_beside_both_with_the_targets_that_they_have() -> None:
+def test_streams_are_compared_with_cyclone_dds_and_zenoh_under_their_targets() -> None:
     assert [kind.name for kind in PEERS] == ["oncecast", "Cyclone DDS", "Zenoh"]
     targets = {each.key: (each.less_is_better, each.targets) for each in MEASURES}
     both = {"Cyclone DDS": 1.5, "Zenoh": 1.5}
@@ -38,5 +38,5 @@ def test_reader_reports_the_last_sample_and_the_latency_of_each(
 
 
 @pytest.mark.long
-def test_two_processes_are_measured() -> None:
+def test_stream_between_two_processes_is_measured() -> None:
     assert asyncio.run(Oncecast().flow([bytes(100)] * 50)) > 0

@@ -40,13 +40,13 @@ def called(effects: list[Effect]) -> list[Effect]:
 # -- stabilize --
 
 
-def test_stabilize_asks_the_head_of_the_list() -> None:
+def test_stabilize_asks_the_head_of_the_successor_list() -> None:
     chord = chord_at(0x10, (0x20, 0x30))
     chord.stabilization.stabilize(only(chord))
     assert chord.drain() == [Send(p(0x20).node, Probe(k(0x20), 1)), Later(0.5, Silent(1))]
 
 
-def test_report_of_the_head_replaces_the_list_and_the_head_is_notified() -> None:
+def test_report_of_the_head_replaces_the_successor_list_and_the_head_is_notified() -> None:
     chord = chord_at(0x10, (0x20, 0x30, 0x40))
     chord.stabilization.stabilize(only(chord))
     chord.drain()
@@ -108,7 +108,7 @@ def test_member_that_is_alone_follows_a_node_that_notifies_it() -> None:
     assert only(chord).successors == (p(0x80),)
 
 
-def test_list_ends_before_it_wraps_around_the_ring() -> None:
+def test_successor_list_ends_before_it_wraps_around_the_ring() -> None:
     chord = chord_at(0x10, (0x20,))
     chord.stabilization.stabilize(only(chord))
     chord.receive(p(0x20).node, Report(1, p(0x10), (p(0x80), p(0x10), p(0x20))))
@@ -118,7 +118,7 @@ def test_list_ends_before_it_wraps_around_the_ring() -> None:
 # -- rectify --
 
 
-def test_nearer_predecessor_is_adopted_and_gets_the_old_one() -> None:
+def test_nearer_predecessor_is_adopted_and_told_of_the_old_predecessor() -> None:
     chord = chord_at(0x10, (0x20,), 0x05)
     chord.receive(p(0x08).node, Notify(k(0x10), p(0x08)))
     assert chord.drain() == [
@@ -127,7 +127,7 @@ def test_nearer_predecessor_is_adopted_and_gets_the_old_one() -> None:
     ]
 
 
-def test_farther_predecessor_is_adopted_only_if_the_old_one_is_dead() -> None:
+def test_farther_predecessor_is_adopted_only_if_the_old_predecessor_is_dead() -> None:
     chord = chord_at(0x10, (0x20,), 0x08)
     chord.receive(p(0x05).node, Notify(k(0x10), p(0x05)))
     assert called(chord.drain()) == [Send(p(0x08).node, Probe(k(0x08), 1))]
@@ -142,7 +142,7 @@ def test_farther_predecessor_is_adopted_only_if_the_old_one_is_dead() -> None:
 # -- join --
 
 
-def test_joining_node_copies_the_list_of_its_predecessor() -> None:
+def test_joining_node_copies_the_successor_list_of_its_predecessor() -> None:
     me, contact = NodeId("joiner"), p(0x20).node
     chord = Chord(me, Dice(1), contacts=[me, contact], successors_max=3)
     at = only(chord).position.id
@@ -233,7 +233,7 @@ def test_lookup_approaches_the_key_and_asks_the_owner_last() -> None:
     assert (chord.status.lookups, chord.status.calls) == (0, {})
 
 
-def test_lookup_avoids_dead_nodes_and_asks_the_nearest_live_one_again() -> None:
+def test_lookup_avoids_dead_nodes_and_asks_the_nearest_live_node_again() -> None:
     chord = chord_at(0x10, (0x60,), 0x05, successors_max=1)
     key = k(0x75)
     chord.request(FindRoot(key))
@@ -381,7 +381,7 @@ def test_member_stabilizes_if_a_lookup_found_all_its_successors_dead() -> None:
     ]
 
 
-def test_member_names_an_owner_in_its_list_except_to_a_joining_node() -> None:
+def test_member_names_an_owner_in_its_successor_list_except_to_a_joining_node() -> None:
     chord = chord_at(0x10, (0x20, 0x30, 0x40), 0x08)
     chord.receive(NodeId("x"), Locate(k(0x35), 1, (), itself=False))
     chord.receive(NodeId("x"), Locate(k(0x35), 2, (), itself=True))
@@ -527,7 +527,7 @@ def test_member_that_loses_its_predecessor_owns_no_key_until_it_is_notified() ->
     assert chord.drain() == [Emit(RangeChanged(k(0x10), k(0x05))), Watch(p(0x05).node)]
 
 
-def test_member_that_loses_all_others_owns_all_keys() -> None:
+def test_member_that_loses_all_other_members_owns_all_keys() -> None:
     chord = chord_at(0x10, (0x20,), 0x08, links=True)
     chord._links.update()
     for peer in (p(0x08).node, p(0x20).node):
@@ -583,7 +583,7 @@ def test_member_goes_back_from_a_finger_to_its_successor_in_one_turn() -> None:
     assert only(chord).successors == (p(0x30), p(0x40), p(0x50))
 
 
-def test_silent_finger_is_dropped_and_the_next_one_is_probed() -> None:
+def test_silent_finger_is_dropped_and_the_next_finger_is_probed() -> None:
     chord = cut_off_at(0x10, (0x50, 0x90))
     chord.drain()
     chord.timeout(Silent(1))
@@ -601,7 +601,7 @@ def test_finger_that_the_ring_no_longer_knows_is_asked_for_our_position() -> Non
     assert only(chord).fingers[255] == p(0x08)
     assert chord.status.lost == (p(0x90).node, NodeId("dead"))
     chord._fixed_finger(only(chord), 255, p(0x88), (p(0x95),))
-    assert chord.status.lost == (p(0x90).node, NodeId("dead")), "a nearer finger replaces none"
+    assert chord.status.lost == (p(0x90).node, NodeId("dead")), "a nearer finger is not added"
 
 
 # -- strange peers --

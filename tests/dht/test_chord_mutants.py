@@ -1,4 +1,4 @@
-"""Each rule of Chord that is removed, or replaced by a rule of 2001, is noticed."""
+"""Mutants of Chord: a missing rule, or a rule of 2001 in its place, is detected."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def a_member_joins_with_its_successor_only(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def a_nearer_successor_is_followed_unasked(patch: pytest.MonkeyPatch) -> None:
+def a_nearer_successor_is_followed_before_it_answers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Stabilization, "_stabilized", stabilized_of_2001)
 
 
 @mutant
-def lists_are_merged(patch: pytest.MonkeyPatch) -> None:
+def successor_lists_are_merged(patch: pytest.MonkeyPatch) -> None:
     follow = Member.follow
 
     def merge(self: Member, head: Position, successors: Iterable[Position]) -> None:

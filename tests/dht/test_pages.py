@@ -14,6 +14,6 @@ from tests.overlay.test_pages import test_page_names_every_option_with_its_defau
 
 
 @pytest.mark.parametrize("protocol", [Chord, Scribe])
-def test_page_is_complete(protocol: type[Protocol]) -> None:
+def test_page_lists_all_messages_timers_and_options(protocol: type[Protocol]) -> None:
     names_types(protocol)
     names_options(protocol)

@@ -26,7 +26,7 @@ from oncecast.simulator.simulated import Simulation
 from tests.dht.rings import k, p
 
 
-def test_identifiers_wrap_around() -> None:
+def test_identifiers_wrap_around_the_circle() -> None:
     assert between(k(0xF0), k(0x05), k(0x10))
     assert between(k(0x10), k(0x20), k(0x10))
     assert not between(k(0x10), k(0x10), k(0x10))
@@ -87,7 +87,7 @@ def test_every_state_of_a_small_ring_keeps_the_invariant(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_trees_reach_exactly_their_members_even_after_deaths(seed: int) -> None:
+def test_trees_reach_exactly_their_members_even_after_crashes(seed: int) -> None:
     """NET-5"""
     outcome = run(SCRIBE, seed)
     assert outcome.ok, f"{outcome.violation}; {outcome.replay}"
@@ -178,7 +178,7 @@ def test_restarted_node_gets_its_position_back() -> None:
     assert out_of_shape(views(sim), 8) == ""
 
 
-def test_checker_notices_a_torn_tree() -> None:
+def test_checker_detects_a_torn_tree() -> None:
     sim = Simulation(1)
     forest = Forest(sim, 12, 2)
     forest.join()

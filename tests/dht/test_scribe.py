@@ -139,7 +139,7 @@ def test_multicast_is_routed_to_the_root_which_spreads_it_once() -> None:
     assert scribe.drain() == [Cancel(Unadopted(T))]
 
 
-def test_publications_of_a_restarted_node_are_not_taken_for_duplicates() -> None:
+def test_publications_of_a_restarted_node_are_not_dropped_as_duplicates() -> None:
     """NET-5: nodes drop the numbers that they have seen."""
     forwards = forwarder()
     for seed in range(2):
@@ -290,7 +290,7 @@ def test_invalid_payloads_are_dropped_and_counted(payload: bytes) -> None:
     assert (scribe.drain(), scribe.dropped) == ([], 1)
 
 
-def test_memory_is_bounded() -> None:
+def test_memory_for_trees_children_and_copies_is_bounded() -> None:
     scribe = make(trees_max=2, children_max=2, seen_max=2)
     for number in range(1, 5):
         scribe.observe(enlist(NodeId(f"child {number}")))

@@ -1,4 +1,4 @@
-"""Each rule of Scribe that is removed is noticed by a scenario or a test."""
+"""A scenario or a test detects each missing rule of Scribe."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def mutant(rule: str, plant: Plant) -> Mutant:
 
 MUTANTS = [
     mutant(
-        "only members deliver",
+        "only members deliver payloads",
         replaced(Scribe, "_spread", "if tree.joined:", "if True:"),
     ),
     mutant(
@@ -57,7 +57,7 @@ MUTANTS = [
         replaced(Scribe, "_spread", "if id in self.seen:", "if False:"),
     ),
     mutant(
-        "a node that is not a child is told so",
+        "a node that is not a child gets an Orphaned",
         replaced(Scribe, "_receive_pulse", "self.send(sender, Orphaned(topic))", "pass"),
     ),
     Mutant(

@@ -42,17 +42,17 @@ def parser() -> argparse.ArgumentParser:
         ("SVC · the service", "svc--the-service"),
     ],
 )
-def test_anchor_of_a_heading(title: str, expected: str) -> None:
+def test_heading_gets_the_expected_anchor(title: str, expected: str) -> None:
     assert anchor(title) == expected
 
 
 @pytest.mark.parametrize("target", ["page.md", "#known", "page.md#known", "https://example.org/x"])
-def test_link_that_leads_somewhere_passes(tmp_path: Path, target: str) -> None:
+def test_valid_link_passes(tmp_path: Path, target: str) -> None:
     assert not list(broken_links([page(tmp_path, f"# Known\n[a]({target})\n")]))
 
 
 @pytest.mark.parametrize("target", ["gone.md", "#gone", "page.md#gone"])
-def test_link_that_leads_nowhere_is_found(tmp_path: Path, target: str) -> None:
+def test_broken_link_is_found(tmp_path: Path, target: str) -> None:
     assert len(list(broken_links([page(tmp_path, f"# Known\n[a]({target})\n")]))) == 1
 
 
@@ -72,7 +72,7 @@ def test_heading_inside_code_has_no_anchor(tmp_path: Path) -> None:
         "--index" + "-url x",
     ],
 )
-def test_place_on_a_machine_is_found(tmp_path: Path, text: str) -> None:
+def test_path_of_a_particular_machine_is_found(tmp_path: Path, text: str) -> None:
     assert len(list(machine_places([page(tmp_path, f"\n{text}\n")]))) == 1
 
 
@@ -137,7 +137,7 @@ def test_option_that_no_longer_exists_is_found() -> None:
         ("ls -l", 0),
     ],
 )
-def test_console_line_that_cannot_be_typed_is_found(tmp_path: Path, line: str, count: int) -> None:
+def test_invalid_console_command_is_found(tmp_path: Path, line: str, count: int) -> None:
     console = page(tmp_path, f"```console\n$ {line}\noutput\n```\n")
     assert len(list(untypable(parser(), {"test"}, console))) == count
 

@@ -27,17 +27,17 @@ def test_banned_sentence_is_found_in_each_kind_of_text(text: str, tmp_path: Path
         assert found(tmp_path, "message.py", f'error = "{text}"\n')
 
 
-def test_docstring_of_a_function_starts_with_a_verb(tmp_path: Path) -> None:
+def test_docstring_that_does_not_start_with_a_verb_is_found(tmp_path: Path) -> None:
     assert found(tmp_path, "noun.py", 'def f():\n    """The next message."""\n')
     assert not found(tmp_path, "verb.py", 'def f():\n    """Return the next message."""\n')
 
 
-def test_sentence_has_at_most_25_words(tmp_path: Path) -> None:
+def test_sentence_with_more_than_25_words_is_found(tmp_path: Path) -> None:
     assert not found(tmp_path, "short.md", "word " * 24 + "word.\n")
     assert found(tmp_path, "long.md", "word " * 25 + "word.\n")
 
 
-def test_test_name_is_checked(tmp_path: Path) -> None:
+def test_banned_word_in_a_test_name_is_found(tmp_path: Path) -> None:
     name = BANNED[0].replace(" ", "_")
     assert found(tmp_path, "test_name.py", f"def test_{name}(): ...\n") == [BANNED[0].split()[0]]
 

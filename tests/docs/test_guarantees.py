@@ -44,7 +44,7 @@ def test_table_has_every_crash_point_with_its_outcome_and_its_live_test() -> Non
     assert [row[0] for row in ROW.finditer(PAGE)] == expected
 
 
-def test_points_without_a_death_have_their_own_test() -> None:
+def test_points_at_which_no_process_dies_have_their_own_test() -> None:
     assert set(OWN_TESTS) == {str(point) for point in POINTS if point.deed != "die"}
 
 
@@ -65,7 +65,7 @@ def is_soak(value: object) -> bool:
     return any(mark.name == "soak" for mark in getattr(value, "marks", ()))
 
 
-def test_numbers_of_runs_are_what_the_page_says() -> None:
+def test_numbers_of_runs_match_the_page() -> None:
     """SVC-13: at least 1,000 seeds in `make test`"""
     here, there = seeds(node_storms, "first")
     runs = {
@@ -81,7 +81,7 @@ def test_numbers_of_runs_are_what_the_page_says() -> None:
     assert f"{sum(map(sum, runs.values())):,} runs" in PAGE
 
 
-def test_number_of_points_and_mutants_is_what_the_page_says() -> None:
+def test_numbers_of_points_and_mutants_match_the_page() -> None:
     """SVC-13"""
     assert f"{len(POINTS)} points" in PAGE
     of_the_service = [name for name in suites([]) if not re.search("broadcast|paxos", name)]

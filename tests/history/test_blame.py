@@ -38,7 +38,7 @@ def blamed(history: History) -> History:
     return finding.operations
 
 
-def test_two_of_many_operations_are_to_blame() -> None:
+def test_finding_shows_only_the_two_contradictory_operations() -> None:
     stale = look(40.55, 40.58, 38, client="zoe")
     found = blamed([*long_history(60), stale])
     assert stale in found
@@ -48,7 +48,7 @@ def test_two_of_many_operations_are_to_blame() -> None:
     assert other.returned < stale.call
 
 
-def test_later_operations_are_not_to_blame() -> None:
+def test_finding_shows_no_later_operations() -> None:
     stale = look(20.55, 20.58, 18, client="zoe")
     assert all(each.call < 21 for each in blamed([*long_history(60), stale]))
 
@@ -62,7 +62,7 @@ def test_unanswered_put_is_shown_if_its_message_was_delivered() -> None:
 
 
 def test_puts_that_are_left_out_may_surround_an_unanswered_put() -> None:
-    """The first look alone contradicts nothing, so the stale one must be shown."""
+    """The first look alone contradicts nothing, so the stale look must be shown."""
     puts = [put(2, 3, 0, "a"), lost_put(2, "x", client="bob"), put(4, 5, 2, "b")]
     ends, stale = look(6, 7, 3, client="zoe"), look(8, 9, 2, client="zoe")
     part = TopicPart("topic", [subscribed(0, 1), *puts, ends])

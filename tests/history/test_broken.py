@@ -80,11 +80,11 @@ BROKEN: dict[str, tuple[str, History]] = {
         "put",
         [SUB, put(2, 10, 1, "a"), put(3, 9, 0, "b")],
     ),
-    "a put is stored before one that had returned": (
+    "a put is stored before a put that had returned": (
         "put",
         [SUB, put(2, 3, 1, "a"), put(4, 5, 0, "b", client="bob")],
     ),
-    "an unanswered put is stored after the next one of its producer": (
+    "an unanswered put is stored after the next put of its producer": (
         "get",
         [SUB, READ, lost_put(2, "a"), put(4, 5, 0, "b"), got(6, 0, "b"), got(7, 1, "a")],
     ),
@@ -241,7 +241,7 @@ BROKEN: dict[str, tuple[str, History]] = {
         "messages from 0 on are unread",
         [SUB, ABC, scanned(4, 5, 3, 2, "c", first=2)],
     ),
-    "a topic that keeps all messages loses one": (
+    "a topic that keeps all messages loses a message": (
         "look of ann",
         [created(0, 1, policy=KEEP_ALL), ABC, look(4, 5, 3, first=1, policy=KEEP_ALL)],
     ),

@@ -25,7 +25,7 @@ def test_history_is_read_as_it_was_written() -> None:
     assert read(lines_of(history)) == history
 
 
-def test_recorder_writes_the_history_that_it_would_keep() -> None:
+def test_recorder_writes_the_same_history_that_it_would_keep_in_memory() -> None:
     file = io.BytesIO()
     Play(3, sink=Writer(file)).run(400)
     written = read(file.getvalue().splitlines(keepends=True))

@@ -61,7 +61,7 @@ FINE: dict[str, History] = {
     "two equal messages are two messages": [
         *(SUB, READ, put(2, 3, 0, "a"), put(4, 5, 1, "a"), got(6, 0, "a", "a")),
     ],
-    "a put of which the node forgot the offset": [
+    "a put has an offset that the node forgot": [
         *(SUB, READ, put(2, 9, -1, "a"), put(3, 4, 0, "b", client="bob"), got(5, 0, "b", "a")),
     ],
     "a fenced put may have been stored": [
@@ -91,7 +91,7 @@ FINE: dict[str, History] = {
         *(of_reader("moved", 7, offset=1, epoch=7), got(8, 1, "b", epoch=7)),
         look(9, 10, 3, ("sub", 1, 7)),
     ],
-    "a seek of which a copy was in flight after an overload moves a reader": [
+    "a copy of a seek in flight moves a reader after an overload": [
         *(SUB, ABC, READ_ABC, sought(5, 6, -1, 0, start=FromOffset(1), error="overloaded")),
         *(look(7, 8, 3, ("sub", 0, 2)), look(9, 10, 3, ("sub", 1, 7))),
     ],
@@ -107,7 +107,7 @@ FINE: dict[str, History] = {
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, None, 2)),
         *(attached(6, 7, 0, 3, epoch=3, reader="r2"), look(8, 9, 3, ("sub", 0, 3))),
     ],
-    "an ack is confirmed by an earlier one": [
+    "an ack is confirmed by an earlier ack": [
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, None, 2), ack(8, 9, 2)),
         *(attached(6, 8.5, 2, 3, epoch=3, reader="r2"),),
     ],
@@ -161,7 +161,7 @@ FINE: dict[str, History] = {
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, None, 2)),
         attached(7, 8, 2, 3, epoch=4, reader="r2", start=FromOffset(1)),
     ],
-    "a consumer is further than its cursor": [
+    "a consumer is ahead of its cursor": [
         *(SUB, ABC, attached(4, 5, 2, 3, start=FromOffset(2)), got(6, 2, "c")),
         attached(7, 8, 2, 3, epoch=4, reader="r2"),
     ],

@@ -1,4 +1,4 @@
-"""Histories with many unanswered puts are decided soon, and as by brute force."""
+"""Histories with many unanswered puts are decided in few steps, and as by brute force."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_unanswered_puts_of_two_clients_fill_all_gaps(seed: int, never: int) -> 
 
 
 def test_put_whose_message_was_seen_fills_no_gap_elsewhere() -> None:
-    """Eve's puts fill the gap. Those of bob were delivered behind it, in some other order."""
+    """Eve's puts fill the gap. Bob's puts were delivered after it, in another order."""
     history = [SUB, subscribed(0, 1, subscription="other")]
     history.append(unsubscribed(20, 99, subscription="other"))
     for number, count in enumerate((3, 3, 2, 2)):
@@ -206,7 +206,7 @@ def test_search_with_unanswered_puts_agrees_with_brute_force(seed: int) -> None:
 
 
 @given(st.integers(0, 1 << 32))
-def test_places_of_messages_change_no_verdict(seed: int) -> None:
+def test_known_offsets_of_messages_change_no_verdict(seed: int) -> None:
     problem = topic_problem(seed)
     before = search(problem.items, problem.initial, problem.model)
     assert isinstance(problem.model, TopicModel)
@@ -215,7 +215,7 @@ def test_places_of_messages_change_no_verdict(seed: int) -> None:
     assert search(problem.items, problem.initial, problem.model).outcome is before.outcome
 
 
-def test_small_storms_are_of_both_kinds() -> None:
+def test_small_storms_include_legal_and_illegal_histories() -> None:
     """Otherwise the test above would prove little."""
     kinds = {True: 0, False: 0}
     for seed in range(100):

@@ -94,7 +94,7 @@ def test_search_agrees_with_brute_force(seed: int) -> None:
 
 
 @pytest.mark.long
-def test_small_histories_are_of_both_kinds() -> None:
+def test_small_histories_include_legal_and_illegal_histories() -> None:
     """Otherwise the test above would prove little."""
     outcomes: Counter[Outcome] = Counter()
     for seed in range(200):
@@ -230,7 +230,7 @@ def test_only_one_of_equal_items_is_tried() -> None:
     assert search([*adds, full], frozenset(), Bag()).outcome is Outcome.LINEARIZABLE
 
 
-def test_configuration_that_has_spent_more_than_a_failed_one_is_skipped() -> None:
+def test_configuration_that_has_spent_more_than_a_failed_configuration_is_skipped() -> None:
     """Only the number of adds matters, not which ones were taken."""
     adds = [Item(("add", 100 + number), 0.0, must=False) for number in range(7)]
     never = Item(("need", 99), 0.0, 90.0)

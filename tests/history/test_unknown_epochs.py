@@ -347,7 +347,7 @@ def test_legal_history_stays_legal_if_operations_are_left_out(seed: int) -> None
     assert outcome_of(part.problem(loose)) is Outcome.LINEARIZABLE
 
 
-def test_storms_with_unknown_epochs_are_of_both_kinds() -> None:
+def test_storms_with_unknown_epochs_include_legal_and_illegal_histories() -> None:
     """Otherwise the tests above would prove little."""
     outcomes = Counter(outcome_of(spoiled_storm(seed)[0]) for seed in range(100))
     assert min(outcomes[Outcome.LINEARIZABLE], outcomes[Outcome.IMPOSSIBLE]) > 10, outcomes

@@ -29,7 +29,7 @@ class Stranger(Value):
 CODEC = Codec((Ping, Parcel))
 
 
-def test_decoded_value_equals_the_encoded_one() -> None:
+def test_decoded_value_equals_the_encoded_value() -> None:
     for value in (
         Ping(3),
         Parcel(NodeId("a:1"), b"\x00\xff", {"x": [1]}, Parcel(NodeId("b:1"), b"", {})),

@@ -14,20 +14,20 @@ from oncecast.wire.frames import Call, Look
 WARY = Codec((Call, Look), wary=True)
 
 
-def test_large_batch_passes() -> None:
+def test_large_batch_is_decoded() -> None:
     """SEC-3"""
     put = Call(1, Put("topic", "p", 1, 2, 3, 4, 5, bytes(1 << 20)))
     assert WARY.decode(WARY.encode(put)) == put
 
 
 def test_large_message_with_many_items_is_refused() -> None:
-    """SEC-3: 22 million names of parts took 15 seconds and 1.8 GB."""
+    """SEC-3: otherwise 22 million names of parts would take 15 seconds and 1.8 GB."""
     publish = Call(1, PublishStaged("source", 1, ("",) * (SKIMMED_FROM + 1), 0))
     with pytest.raises(Malformed, match="more than 20,000 items"):
         WARY.decode(WARY.encode(publish))
 
 
-def test_announced_items_are_refused_before_they_are_walked() -> None:
+def test_message_that_announces_too_many_items_is_refused_at_once() -> None:
     """SEC-3"""
     announced = b"\xdd" + (1 << 30).to_bytes(4, "big") + bytes(SKIMMED_FROM)
     with pytest.raises(Malformed, match="items"):
@@ -40,7 +40,7 @@ def test_long_text_is_refused() -> None:
         WARY.decode(WARY.encode(Look(1, "x" * (TEXT_BYTES_MAX + 1))))
 
 
-def test_number_of_items_is_exact() -> None:
+def test_limit_of_items_is_exact() -> None:
     """SEC-3"""
     skim(msgspec.msgpack.encode(["", *range(ITEMS_MAX - 2)]))
     with pytest.raises(Malformed):

@@ -30,11 +30,11 @@ class Ping(Value):
 
 
 class Patience(Value):
-    """Timer."""
+    """A timer of the lower layer."""
 
 
 class Other(Value):
-    """Timer of the same protocol."""
+    """Another timer of the same protocol."""
 
 
 class Say(Value):
@@ -118,13 +118,13 @@ def test_request_and_event_pass_layers_within_one_step() -> None:
     assert notebook.texts == ["hello"]
 
 
-def test_effects_of_a_step_include_internal_ones() -> None:
+def test_effects_of_a_step_include_internal_effects() -> None:
     stack, _, _ = make()
     stack.receive(1.0, B, Ping("hello"))
     assert [type(effect).__name__ for effect in stack.effects] == ["Emit", "Append", "Ask", "Send"]
 
 
-def test_lower_layer_waits_for_an_unsynced_record_it_learned_of() -> None:
+def test_lower_layer_waits_for_an_unsynced_record_that_it_learned_of() -> None:
     """Later messages of `wire` may depend on an earlier request."""
     stack, wire, _ = make()
     stack.receive(1.0, B, Ping("hello"))
@@ -133,7 +133,7 @@ def test_lower_layer_waits_for_an_unsynced_record_it_learned_of() -> None:
     assert stack.wake(2.0, Wake(2.0, Patience())) == [Send(B, Ping("Patience at 2"), after=1)]
 
 
-def test_output_without_unsynced_records_waits_for_none() -> None:
+def test_output_that_depends_on_no_record_does_not_wait_for_the_disk() -> None:
     stack, _, notebook = make()
     notebook.append(Noted("earlier"))
     assert stack.request(1.0, Tell("now")) == [Send(B, Ping("now"), after=0)]
@@ -150,7 +150,7 @@ def test_unknown_message_is_ignored_and_counted() -> None:
     assert stack.ignored == 1
 
 
-def test_guard_answers_messages_that_it_does_not_let_in() -> None:
+def test_guard_answers_messages_that_it_refuses() -> None:
     """SEC-2: a refused message reaches no protocol."""
     asked: list[tuple[NodeId, Value]] = []
 
@@ -231,7 +231,7 @@ def test_cancelled_timer_does_not_fire() -> None:
     assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == []
 
 
-def test_postponed_timer_gets_a_new_wake_up_call_only_after_the_old_one() -> None:
+def test_postponed_timer_gets_a_new_wake_up_call_only_after_the_old_call() -> None:
     alarmed = Alarmed()
     alarmed.set(1.0, 2.0)
     assert alarmed.set(2.0, 3.0) == []
@@ -317,7 +317,7 @@ class FakePort:
         self.stack.disarm(timer)
 
 
-def test_port_gets_messages_and_timers_and_finish_returns_the_rest() -> None:
+def test_port_gets_messages_and_timers_and_finish_returns_all_other_outputs() -> None:
     stack, wire, _ = make()
     port = FakePort(stack)
     stack.attach(port)
@@ -351,7 +351,7 @@ class Watcher(Protocol):
         self.emit(Said(f"{peer} is gone"))
 
 
-def test_each_watching_layer_gets_down_once() -> None:
+def test_loss_of_a_peer_is_reported_once_to_each_watching_layer() -> None:
     wire, watcher = Wire(A, Random(1)), Watcher(A, Random(1))
     stack = Stack([wire, watcher])
     wire.watch(B)

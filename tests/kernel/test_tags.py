@@ -101,7 +101,7 @@ def test_no_encoded_type_has_a_view_of_the_receive_buffer() -> None:
     assert views == []
 
 
-def test_tags_are_the_ones_that_older_versions_wrote() -> None:
+def test_tags_match_the_tags_that_older_versions_wrote() -> None:
     """Never edit a line of tags.txt: data directories contain these tags. Add lines only."""
     tags = sorted({str(each.__struct_config__.tag) for each in encoded()})
     assert tags == PINNED.read_text().split()

@@ -97,7 +97,7 @@ def test_flood_of_audit_events_leaves_few_lines_and_a_count(tmp_path: Path) -> N
     assert found[-1]["suppressed"] == 100_000 - 20
 
 
-def test_audit_events_go_to_the_log_if_there_is_no_file_or_it_fails(
+def test_audit_events_go_to_the_log_without_a_writable_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(file: int, data: bytes) -> int:

@@ -1,4 +1,4 @@
-"""A slow and obvious check of rules, to compare the fast one with."""
+"""A slow and simple check of rules, for comparison with the fast check."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def random_access(rng: Random) -> Access:
 
 
 def compare(seed: int, decisions: int) -> None:
-    """Compare so many random decisions, for an Access each 100 of them."""
+    """Compare this many random decisions, with a new Access after every 100."""
     rng = Random(seed)
     access = Access()
     for count in range(decisions):

@@ -19,7 +19,7 @@ def denied(principal: str = "bob", address: str = "10.0.0.1:5000") -> Event:
     return Event(REQUEST, principal, "put", "news", DENIED, address, "Put")
 
 
-def test_event_has_only_fields_that_say_something() -> None:
+def test_event_omits_optional_fields_that_are_empty() -> None:
     assert denied("").fields() == {
         "kind": "request",
         "principal": "",
@@ -39,7 +39,7 @@ def test_text_of_a_client_is_bounded() -> None:
 def test_repeated_denials_are_counted_and_not_recorded() -> None:
     limit = Limit(0.0, burst=3, every=10.0)
     assert [limit.admit(denied(), 0.0) for _ in range(5)] == [0, 0, 0, None, None]
-    assert limit.admit(denied("ann"), 0.0) == 2  # another source, which has the count
+    assert limit.admit(denied("ann"), 0.0) == 2  # another source, which reports the count
     assert limit.admit(denied(), 9.0) is None
     assert limit.admit(denied(), 11.0) == 1
 

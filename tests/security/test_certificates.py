@@ -27,7 +27,7 @@ def read(files: Files) -> Certificate:
     return parse(ssl.PEM_cert_to_DER_cert(files.certificate.read_text()))
 
 
-def test_facts_are_those_that_the_cryptography_library_reads(authority: Authority) -> None:
+def test_parsed_certificate_agrees_with_the_cryptography_library(authority: Authority) -> None:
     files = authority.node("127.0.0.1", "::1", "Node.Example")
     theirs = x509.load_pem_x509_certificate(files.certificate.read_bytes())
     ours = read(files)
@@ -125,7 +125,7 @@ def test_certificate_without_exactly_one_valid_name_gives_no_principal(
 
 @settings(max_examples=200)
 @given(at=st.integers(0, 2000), byte=st.integers(0, 255), cut=st.integers(0, 2000))
-def test_damaged_certificate_is_read_or_malformed(
+def test_damaged_certificate_is_read_or_rejected_as_malformed(
     authority: Authority, at: int, byte: int, cut: int
 ) -> None:
     der = bytearray(ssl.PEM_cert_to_DER_cert(authority.ca.read_text()))

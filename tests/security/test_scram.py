@@ -39,7 +39,7 @@ def server(**users: Credentials) -> ServerExchange:
     return ServerExchange("%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", users.get, decoy_key=KEY)
 
 
-def test_messages_are_those_of_rfc_7677() -> None:
+def test_messages_match_the_test_vector_of_rfc_7677() -> None:
     """SEC-2"""
     ours, theirs = client(), server(user=PENCIL)
     assert ours.first() == CLIENT_FIRST
@@ -69,13 +69,13 @@ def test_unknown_user_gets_the_same_salt_each_time() -> None:
     assert first != server().first(client("spirit").first())
 
 
-def test_stored_credentials_are_not_a_password() -> None:
+def test_stored_credentials_cannot_be_used_as_a_password() -> None:
     """SEC-4: a stolen table of credentials contains no password."""
     assert b"pencil" not in b"".join((PENCIL.salt, PENCIL.stored_key, PENCIL.server_key))
     assert refusal_of("user", PENCIL.stored_key.hex())
 
 
-def test_node_that_does_not_know_the_password_is_noticed() -> None:
+def test_node_that_does_not_know_the_password_is_detected() -> None:
     """SEC-2"""
     ours, hostile = client(), server(user=derive("guess", SALT, 4096))
     ours.final(hostile.first(ours.first()))
@@ -130,7 +130,7 @@ def test_node_refuses_an_invalid_proof(final: str) -> None:
         theirs.final(final)
 
 
-def test_proof_of_one_login_is_not_valid_for_another() -> None:
+def test_proof_of_one_login_is_not_valid_for_another_login() -> None:
     theirs = ServerExchange("another nonce", {"user": PENCIL}.get, decoy_key=KEY)
     theirs.first(CLIENT_FIRST)
     with pytest.raises(NotAuthenticated):

@@ -16,7 +16,7 @@ def test_both_sides_prove_the_same_secret() -> None:
         assert SECRET.proves(SECRET.proof(side, MEETING), side, MEETING)
 
 
-def test_proof_of_one_side_is_not_that_of_the_other() -> None:
+def test_proof_of_one_side_is_not_valid_for_the_other_side() -> None:
     """SEC-1: an attacker cannot send a proof back to the node that made it."""
     assert not SECRET.proves(SECRET.proof(DIALLER, MEETING), ACCEPTOR, MEETING)
     assert not SECRET.proves(SECRET.proof(ACCEPTOR, MEETING), DIALLER, MEETING)

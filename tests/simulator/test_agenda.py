@@ -21,7 +21,7 @@ def test_events_are_ordered_by_time_and_then_by_age() -> None:
     assert len(agenda) == 0
 
 
-def test_new_events_are_sorted_among_pending_ones() -> None:
+def test_new_events_are_sorted_among_pending_events() -> None:
     agenda, seen = Agenda(), []
 
     def note(name: str, after: float) -> None:

@@ -67,7 +67,7 @@ def test_rename_may_be_undone_until_the_directory_is_synced() -> None:
     assert names == {"old", "new"}
 
 
-def test_sync_after_a_failed_one_reports_false_success() -> None:
+def test_sync_after_a_failed_sync_reports_false_success() -> None:
     lost = 0
     for seed in range(20):
         disk = a_disk(seed)

@@ -53,7 +53,7 @@ class World:
         return echo.written
 
 
-def test_message_takes_its_latency() -> None:
+def test_message_arrives_after_its_latency() -> None:
     world = World()
     world.shout(A, B, "hello")
     assert world.run(1.0) == [(0.1, B, Heard("hello")), (0.2, A, Heard("hello"))]
@@ -147,7 +147,7 @@ def test_messages_overtake_each_other_unless_links_are_fifo(fifo: bool) -> None:
     assert (texts == sorted(texts)) is fifo
 
 
-def test_distributions_have_their_mean() -> None:
+def test_latency_distributions_have_the_expected_mean() -> None:
     sim = Simulation(1)
     for latency, mean in (
         (Uniform(0.0, 2.0), 1.0),
@@ -223,7 +223,7 @@ def test_timers_fire_after_a_clock_slows_down() -> None:
     assert time == pytest.approx(1.5)
 
 
-def test_watcher_gets_down_once_soon_after_a_crash() -> None:
+def test_crash_of_a_watched_node_is_reported_once() -> None:
     world = World()
     world.sim.ask(A, Watchful(B))
     world.run(1.0)
@@ -234,7 +234,7 @@ def test_watcher_gets_down_once_soon_after_a_crash() -> None:
     assert world.run(5.0) == []
 
 
-def test_watcher_of_a_missing_node_gets_down_at_once() -> None:
+def test_missing_node_is_reported_down_at_once() -> None:
     world = World()
     world.sim.crash(B)
     world.sim.ask(A, Watchful(B))
@@ -243,7 +243,7 @@ def test_watcher_of_a_missing_node_gets_down_at_once() -> None:
 
 
 @pytest.mark.parametrize("fault", ["pause", "partition", "one way"])
-def test_watcher_gets_down_after_the_keepalive_of_a_silent_node(fault: str) -> None:
+def test_silent_node_is_reported_down_after_the_keepalive(fault: str) -> None:
     world = World()
     world.sim.ask(A, Watchful(B))
     world.run(1.0)
@@ -255,7 +255,7 @@ def test_watcher_gets_down_after_the_keepalive_of_a_silent_node(fault: str) -> N
     assert world.run(0.2) == [(4.0, A, Gone(B))]
 
 
-def test_short_silence_causes_no_down() -> None:
+def test_short_silence_of_a_node_is_not_reported() -> None:
     world = World()
     world.sim.ask(A, Watchful(B))
     fronts = world.sim.partition([A], [B])
@@ -360,7 +360,7 @@ def mend(sim: Simulation) -> None:
 
 
 @pytest.mark.parametrize("name", DISTURBANCES)
-def test_observed_run_equals_the_unobserved_one(name: str) -> None:
+def test_observed_run_equals_the_unobserved_run(name: str) -> None:
     """The fast path changes only the speed, under any faults."""
 
     def views(looked_at: bool) -> list[list[NodeId]]:
@@ -401,7 +401,7 @@ def test_many_crashes_revise_future_events_once() -> None:
 
 
 def test_listener_gets_events_on_the_fast_path() -> None:
-    """Events, links, timers and messages to itself on the fast path."""
+    """Compare events, links, timers and messages to itself with those of the slow path."""
 
     def heard(looked_at: bool) -> list[tuple[float, NodeId, Value]]:
         reported: list[tuple[float, NodeId, Value]] = []
@@ -464,7 +464,7 @@ def test_unknown_message_is_counted_on_the_fast_path() -> None:
 
 
 @pytest.mark.parametrize("away_max", [1, 2])
-def test_storm_keeps_its_budget(away_max: int) -> None:
+def test_storm_disturbs_no_more_nodes_than_its_budget_allows(away_max: int) -> None:
     names = [NodeId(f"n{index}") for index in range(5)]
     for seed in range(20):
         sim = Simulation(seed)

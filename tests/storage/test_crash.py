@@ -108,7 +108,7 @@ def live_through(seed: int, lives: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("chapter", range(4))
-def test_power_loss_keeps_synced_records_and_serves_no_others(chapter: int) -> None:
+def test_power_loss_keeps_synced_records_and_serves_no_wrong_records(chapter: int) -> None:
     """SVC-10"""
     for seed in range(chapter * 75, (chapter + 1) * 75):
         try:
@@ -117,7 +117,7 @@ def test_power_loss_keeps_synced_records_and_serves_no_others(chapter: int) -> N
             raise AssertionError(f"seed {seed}: replay with live_through({seed}, 8)") from error
 
 
-def test_power_loss_at_each_step_of_a_run() -> None:
+def test_power_loss_at_each_step_of_a_run_loses_no_synced_record() -> None:
     """Stop the same short run at each step, and then its recovery at each step."""
     for steps in range(1, 120):
         life = Life(11)
@@ -153,7 +153,7 @@ def directory_is_not_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimulatedDisk, "sync", lambda self: None)
 
 
-def recovery_does_not_make_durable(patch: pytest.MonkeyPatch) -> None:
+def recovery_does_not_sync_recovered_records(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery, "_make_durable", lambda disk, findings: None)
 
 
@@ -166,10 +166,10 @@ def recovery_does_not_make_durable(patch: pytest.MonkeyPatch) -> None:
         segment_has_its_name_before_it_is_synced,
         torn_segment_without_a_header_counts_as_blank,
         directory_is_not_synced,
-        recovery_does_not_make_durable,
+        recovery_does_not_sync_recovered_records,
     ],
 )
-def test_power_loss_reveals_a_log_whose(
+def test_power_loss_reveals_a_missing_rule_of_the_log(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without any one of these rules, a seed fails."""

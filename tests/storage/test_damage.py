@@ -141,7 +141,7 @@ def test_unreadable_sector_of_a_closed_log_is_reported_and_never_served() -> Non
             check(disk, records_before(name, offset - offset % 512), len(records()) + 1)
 
 
-def test_unreadable_sector_of_a_killed_log_is_never_taken_for_a_torn_tail() -> None:
+def test_unreadable_sector_of_a_killed_log_is_never_mistaken_for_a_torn_tail() -> None:
     """SVC-10: a crash does not destroy sectors."""
     contents = files(closed=False)
     for offset in range(0, len(contents[NAMES[-1]].rstrip(b"\0")), 512):
@@ -150,8 +150,8 @@ def test_unreadable_sector_of_a_killed_log_is_never_taken_for_a_torn_tail() -> N
         check(disk, records_before(NAMES[-1], offset), len(records()) + 1)
 
 
-def test_sector_that_becomes_unreadable_raises_corrupt_and_others_are_served() -> None:
-    """SVC-10: it ended the node with an OSError."""
+def test_sector_that_becomes_unreadable_raises_corrupt_and_other_sectors_are_served() -> None:
+    """SVC-10: an OSError must not stop the node."""
     disk = disk_with(files(closed=True))
     log = Log.open(disk, segment_bytes=SEGMENT_BYTES)
     victim = blocks(NAMES[2])[3]

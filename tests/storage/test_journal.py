@@ -195,7 +195,7 @@ def test_records_of_an_unknown_format_are_refused() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_power_loss_at_any_step_loses_no_synced_record(seed: int) -> None:
-    """With snapshots and trims, the synced records are restored as a prefix of all."""
+    """With snapshots and trims, the restored records are a prefix of the written records."""
     rng = Random(seed)
     for _ in range(30):
         world = World()

@@ -111,7 +111,7 @@ def test_only_written_records_can_be_read() -> None:
     assert log.synced == 0
 
 
-def test_the_owner_appends_while_another_thread_syncs() -> None:
+def test_owner_can_append_while_another_thread_syncs() -> None:
     log = open_log(a_disk())
     log.append(b"one")
     first = log.write()
@@ -151,7 +151,7 @@ def test_file_stays_open_while_another_thread_syncs_it() -> None:
     assert dict(open_log(disk).scan()) == {n: a_record(n) for n in range(1, last + 1)}
 
 
-def test_scan_includes_records_written_meanwhile() -> None:
+def test_scan_includes_records_that_are_written_during_the_scan() -> None:
     log = a_log_with(100, a_disk())
     scan = log.scan(99)
     assert next(scan)[0] == 99
@@ -161,7 +161,7 @@ def test_scan_includes_records_written_meanwhile() -> None:
     assert list(scan) == [(number, a_record(number)) for number in range(100, 301)]
 
 
-def test_power_loss_may_lose_unsynced_records_but_no_synced_ones() -> None:
+def test_power_loss_may_lose_unsynced_records_but_no_synced_records() -> None:
     """SVC-10"""
     for seed in range(100):
         disk = SimulatedDisk(Random(seed))
@@ -223,7 +223,7 @@ def test_failed_fsync_makes_the_log_unusable() -> None:
     assert open_log(disk).last in (3, 4)
 
 
-def test_full_disk_is_known_early_and_leaves_the_log_usable() -> None:
+def test_full_disk_is_detected_early_and_leaves_the_log_usable() -> None:
     disk = a_disk()
     log = open_log(disk)
     disk.fill()
@@ -241,7 +241,7 @@ def test_full_disk_is_known_early_and_leaves_the_log_usable() -> None:
     assert open_log(disk).last == taken + 1
 
 
-def test_next_segment_is_allocated_when_the_current_one_is_half_full() -> None:
+def test_next_segment_is_allocated_when_the_current_segment_is_half_full() -> None:
     disk = a_disk()
     log = open_log(disk)
     log.append(bytes(SEGMENT_BYTES // 2 - 200))

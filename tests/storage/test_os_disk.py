@@ -22,7 +22,7 @@ def blocks(path: Path) -> int:
     return sum(each.stat().st_blocks for each in path.iterdir())
 
 
-def test_log_is_stored_in_a_directory(tmp_path: Path) -> None:
+def test_log_in_a_directory_can_be_opened_again(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path / "made" / "here")
     log = Log.open(disk, segment_bytes=MIB)
     parts = [b"%d," % number for number in range(5000)]

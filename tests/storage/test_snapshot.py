@@ -23,7 +23,7 @@ def loaded(disk: SimulatedDisk, name: str = snapshot.NAME) -> tuple[int, list[by
     return None if found is None else (found[0], list(found[1]))
 
 
-def test_newest_snapshot_is_loaded_and_older_ones_are_removed() -> None:
+def test_newest_snapshot_is_loaded_and_older_snapshots_are_removed() -> None:
     disk = a_disk()
     assert loaded(disk) is None
     snapshot.save(disk, 7, OLD)
@@ -104,7 +104,7 @@ def test_full_disk_keeps_the_old_snapshot_and_no_temporary_file() -> None:
     assert len(disk.names()) == 1
 
 
-def test_failed_sync_is_reported() -> None:
+def test_failed_sync_of_a_snapshot_is_reported() -> None:
     disk = a_disk()
     snapshot.save(disk, 7, OLD)
     disk.fail_sync()

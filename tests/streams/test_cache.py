@@ -35,7 +35,7 @@ def numbers(samples: tuple[Sample, ...]) -> list[int]:
     return [each.number for each in samples]
 
 
-def test_last_values_of_each_key_stay() -> None:
+def test_full_history_of_a_key_keeps_its_last_values() -> None:
     """DDS-1"""
     cache = filled(QoS(history=2), 3)
     add(cache, 9, b"other")

@@ -54,7 +54,7 @@ def test_values_of_one_call_are_sent_in_one_message_to_all_readers() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from([b"a", b"b"])), max_size=6))
-def test_columns_contain_equal_entries_once(rows: list[tuple[int, bytes]]) -> None:
+def test_key_that_all_values_share_is_sent_once(rows: list[tuple[int, bytes]]) -> None:
     """DDS-1"""
     numbers = sorted({number for number, _ in rows})
     samples = [Sample(W, n, key, b"v") for n, (_, key) in zip(numbers, rows, strict=False)]
@@ -205,7 +205,7 @@ def trust(wires: Wires, node: NodeId, peer: NodeId) -> None:
 
 @pytest.mark.parametrize("qos", [EVERY, LAST], ids=["keep-all", "keep-last"])
 @pytest.mark.parametrize("mutual", [True, False])
-def test_wrongly_suspected_reader_continues_where_it_was(qos: QoS, mutual: bool) -> None:
+def test_wrongly_suspected_reader_continues_where_it_stopped(qos: QoS, mutual: bool) -> None:
     """DDS-2: it gets the values written in the meantime, and none twice."""
     wires = pair(qos, msgspec.structs.replace(qos, history=KEEP_ALL))
     wires.write("w", 1)
@@ -224,7 +224,7 @@ def test_wrongly_suspected_reader_continues_where_it_was(qos: QoS, mutual: bool)
     assert wires.nodes[W].writers[STREAM].safe == 4
 
 
-def test_reader_that_returns_too_late_learns_what_it_missed() -> None:
+def test_reader_that_returns_too_late_learns_how_many_values_it_missed() -> None:
     """DDS-1"""
     wires = pair(EVERY, EVERY)
     wires.write("w", 1)
@@ -252,7 +252,7 @@ def test_writer_does_not_wait_for_a_suspected_reader() -> None:
     assert not wires.of_kind("w", LimitReached)
 
 
-def test_nothing_is_kept_for_a_closed_reader() -> None:
+def test_writer_keeps_no_values_for_a_closed_reader() -> None:
     """DDS-1"""
     wires = pair(EVERY, EVERY)
     wires.write("w", 1)

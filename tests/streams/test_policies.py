@@ -1,4 +1,4 @@
-"""Offered and requested qualities, and invalid ones."""
+"""Offered, requested and invalid qualities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALL = [
 ]
 
 
-def test_every_offer_against_every_request() -> None:
+def test_mismatch_names_exactly_the_qualities_that_are_too_low() -> None:
     """DDS-1: 81 offers, 81 requests; a mismatch names exactly the qualities that are too low."""
     for offered, requested in product(ALL, ALL):
         found = mismatches(offered, requested)

@@ -22,13 +22,13 @@ def all_readers_agree() -> None:
 
 
 def suspected_reader_continues() -> None:
-    test_flow.test_wrongly_suspected_reader_continues_where_it_was(EVERY, mutual=True)
+    test_flow.test_wrongly_suspected_reader_continues_where_it_stopped(EVERY, mutual=True)
 
 
 MUTANTS = [
     # -- matching --
     by_test(
-        test_streams.test_mismatched_is_emitted_on_both_sides_and_no_value_is_sent,
+        test_streams.test_mismatch_is_reported_on_both_sides_and_no_value_is_sent,
         "a mismatch prevents a match",
         Streams,
         "_match",
@@ -36,7 +36,7 @@ MUTANTS = [
         "if False:",
     ),
     by_test(
-        test_policies.test_every_offer_against_every_request,
+        test_policies.test_mismatch_names_exactly_the_qualities_that_are_too_low,
         "less durability than requested is a mismatch",
         test_policies,
         "mismatches",
@@ -94,14 +94,14 @@ MUTANTS = [
     ),
     by_test(
         test_flow.test_keep_last_reader_far_behind_skips_to_the_kept_values,
-        "keep-last keeps the newest",
+        "keep-last keeps the newest values",
         Cache,
         "_add",
         "samples = new[-history:], samples[-history:]",
         "samples = new[:history], samples[:history]",
     ),
     by_test(
-        test_cache.test_last_values_of_each_key_stay,
+        test_cache.test_full_history_of_a_key_keeps_its_last_values,
         "the oldest value of the key is dropped",
         Cache,
         "_add",
@@ -135,7 +135,7 @@ MUTANTS = [
     ),
     by_test(
         test_streams.test_full_reader_continues_when_values_are_taken,
-        "a full reliable reader drops nothing",
+        "a full reliable reader drops no values",
         Reader,
         "_accept",
         "source.next = data.every_number[-left]",
@@ -158,8 +158,8 @@ MUTANTS = [
         "self.next = self.next",
     ),
     by_test(
-        test_flow.test_reader_that_returns_too_late_learns_what_it_missed,
-        "losses are reported",
+        test_flow.test_reader_that_returns_too_late_learns_how_many_values_it_missed,
+        "lost values are reported",
         Reader,
         "_accept",
         "self._report_lost(writer, source.next - before - kept)",
@@ -213,7 +213,7 @@ MUTANTS = [
     ),
     by_test(
         test_streams.test_each_value_is_sent_once_to_each_reader_without_failures,
-        "nothing is relayed without a suspicion",
+        "no values are relayed without a suspicion",
         Reader,
         "_accept",
         "source.next = data.last + 1",

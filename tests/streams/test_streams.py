@@ -45,14 +45,14 @@ def pair(offered: QoS, requested: QoS, *, seed: int = 0) -> Wires:
 # -- matching --
 
 
-def test_matched_is_emitted_on_both_sides() -> None:
+def test_match_is_reported_on_both_sides() -> None:
     """DDS-1"""
     wires = pair(EVERY, EVERY)
     assert wires.of_kind("w", Matched) == [Matched(STREAM, "writer", NodeId("r"))]
     assert wires.of_kind("r", Matched) == [Matched(STREAM, "reader", NodeId("w"))]
 
 
-def test_mismatched_is_emitted_on_both_sides_and_no_value_is_sent() -> None:
+def test_mismatch_is_reported_on_both_sides_and_no_value_is_sent() -> None:
     """DDS-1: no silent downgrade."""
     wires = pair(BEST, msgspec.structs.replace(EVERY, deadline=1.0))
     less = ("reliability", "deadline")

@@ -33,9 +33,9 @@ RULES = [
     "collection above the low water mark",
     # subscribers
     "cursor moves at send",
-    "cursor moved by what has arrived",
+    "cursor moved by arrived messages",
     "nothing is suspect after a crash",
-    "suspects not marked",
+    "possible redeliveries not marked",
 ]
 
 

@@ -133,7 +133,7 @@ def test_get_is_repeated_after_a_broker_crash(seed: int) -> None:
 @seeds
 def test_broker_that_crashes_after_put_stores_the_message_once(seed: int) -> None:
     """SVC-13 SVC-2 SVC-10"""
-    for name in ("proposed", "accepted by the only one", "applied, not answered"):
+    for name in ("proposed", "accepted by the only replica", "applied, not answered"):
         ordeal([BY_NAME[f"node: {name}"]], seed)
 
 

@@ -74,7 +74,7 @@ class Roll(Value, tag="Roll"):
 class Entry(NamedTuple):
     offset: int
     time: int
-    record: Here | Gone | Roll
+    record: Here | Gone | Roll | None  # None for a message that is not an entry
 
 
 class Roster(NamedTuple):
@@ -92,7 +92,10 @@ class Members:
         self.present: dict[NodeId, Present] = {}  # in order of sign-in
         self.empty_at = -1  # the last offset after which no process was present
         entries = list(entries)
+        # If entries behind a Roll were dropped, the group was empty when it was written: it is old.
+        needed = entries[0].offset - 1 if entries else 0
         rolls = [each.record for each in entries if isinstance(each.record, Roll)]
+        rolls = [roll for roll in rolls if roll.upto >= needed]
         upto = -1
         if rolls:
             roll = max(rolls, key=lambda each: each.upto)
@@ -119,6 +122,8 @@ class Members:
                     self.empty_at = entry.offset
             case Roll():
                 pass  # the newest Roll was applied first
+            case None:
+                pass
 
     def roster(self, founders: int) -> Roster:
         return Roster(tuple(self.first[:founders]), tuple(self.present))
@@ -180,9 +185,11 @@ class Register:
         decoder = msgspec.json.Decoder(Here | Gone | Roll)
         async for part in self._client.scan(self._topic, EARLIEST):
             for message in part.messages():
-                with suppress(msgspec.MsgspecError):  # skip messages that are not entries
+                try:
                     record = decoder.decode(message.value)
-                    entries.append(Entry(message.offset, message.timestamp, record))
+                except msgspec.MsgspecError:
+                    record = None
+                entries.append(Entry(message.offset, message.timestamp, record))
         return entries
 
     async def _shorten(self) -> None:

@@ -13,7 +13,16 @@ import pytest
 
 import oncecast
 from oncecast.coordination import register
-from oncecast.coordination.register import Entry, Gone, Here, Members, Register, Roll, Roster
+from oncecast.coordination.register import (
+    Entry,
+    Gone,
+    Here,
+    Members,
+    Present,
+    Register,
+    Roll,
+    Roster,
+)
 from oncecast.kernel.protocol import NodeId
 from tests.client.serving import run
 
@@ -64,9 +73,25 @@ def test_roll_has_the_effect_of_the_entries_that_it_replaces() -> None:
         before = members(*entries[: upto + 1])
         roll = Roll(upto, tuple(before.first), tuple(before.present.values()))
         for at in range(upto + 1, len(entries) + 1):
-            kept = [Entry(offset, 0, each) for offset, each in enumerate(entries)][upto + 1 :]
-            kept.insert(at - upto - 1, Entry(99, 0, roll))
+            records = [*entries[:at], roll, *entries[at:]]
+            kept = [Entry(offset, 0, each) for offset, each in enumerate(records)][upto + 1 :]
             assert Members(kept).roster(3) == whole.roster(3)
+
+
+def test_late_roll_does_not_bring_processes_of_an_earlier_group_back() -> None:
+    """DDS-4: two processes sign out at once. One drops all entries, then the other adds a Roll."""
+    before = members(Here(A, "1"), Here(B, "2"), Gone(B, "2"))
+    late = Roll(2, tuple(before.first), tuple(before.present.values()))
+    emptied = [Entry(4, 0, Here(C, "3")), Entry(5, 0, late)]  # Gone(A, "1") was at offset 3
+    assert Members(emptied).roster(1) == Roster((C,), (C,))
+    assert Members([Entry(4, 0, late)]).roster(1) == Roster((), ())
+
+
+def test_message_that_is_not_an_entry_changes_nothing() -> None:
+    """DDS-4: it may be the first message that is kept."""
+    roll = Roll(2, (A,), (Present(A, "1", "", 0),))
+    found = Members([Entry(3, 0, None), Entry(4, 0, roll), Entry(5, 0, Here(B, "2"))])
+    assert found.roster(2) == Roster((A, B), (A, B))
 
 
 def test_entries_of_the_previous_version_can_be_read() -> None:

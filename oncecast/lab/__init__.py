@@ -1,1 +1,1 @@
-"""Scenarios, reproductions of papers, experiments and simulator benchmarks."""
+"""Scenarios, reproductions of papers, experiments and benchmarks of the simulator."""

@@ -1,4 +1,4 @@
-"""Measure the speed of the simulator with the shuffle scenario."""
+"""Measures the speed of the simulator with the shuffle scenario."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from oncecast.lab.scenarios.shuffle import populate
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.trace import Trace
 
-WARM_UP = 3.0  # virtual seconds until views are full
-EVENTS = 120_000  # measured in each run
+WARM_UP = 3.0  # virtual seconds until the views are full
+EVENTS = 120_000  # number of events to measure in each run
 
 
 def measure(nodes: int, repeat: int, progress: Callable[[], None]) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def measure(nodes: int, repeat: int, progress: Callable[[], None]) -> dict[str, 
 
 
 def one_run(nodes: int, trace: Trace | None) -> tuple[float, float]:
-    """Return the virtual seconds per second, and the events per node and virtual second."""
+    """Return the virtual seconds per real second, and the events per node and virtual second."""
     sim = Simulation(1, trace=trace)
     populate(sim, nodes)
     sim.run(until=WARM_UP)

@@ -32,12 +32,12 @@ from oncecast.kernel.protocol import Value
 from oncecast.network.tls import Tls
 from oncecast.wire.batch import Message
 
-TOGETHER = 256  # single messages that share one recorded operation
-SHORTLY = 0.05  # maximum seconds between two of them
+TOGETHER = 256  # maximum number of single messages that share one recorded operation
+SHORTLY = 0.05  # seconds after the first of them in which more may follow
 
 
 class Recording:
-    """The history of one client: its requests, its events, and the messages it took."""
+    """The history of one client: its requests, its events, and the messages it received."""
 
     def __init__(self, recorder: Recorder, session: ClientSession) -> None:
         self._recorder, self._session = recorder, session
@@ -56,7 +56,8 @@ class Recording:
     def took(self, subscription: Subscription, messages: list[Message]) -> None:
         """Record messages that the application has received.
 
-        Messages got one by one share an operation, unless something else is recorded in between.
+        Messages received one by one share an operation, unless another event is recorded between
+        them.
         """
         now = self._loop.time()
         if self._got_by is not subscription or now > self._got_since + SHORTLY:
@@ -72,7 +73,7 @@ class Recording:
             self._recorded().settle()
 
     def _recorded(self) -> SessionHistory:
-        """Return the history; it begins with the first request, when the session has a name."""
+        """Return the history. It begins with the first request, when the session has a name."""
         if self._history is None:
             identity = self._session.identity
             name = f"{identity.producer}~{(identity.directory_id or identity.incarnation)[:8]}"
@@ -84,9 +85,9 @@ class Recording:
 
 
 class RecordedClient(Client):
-    """A Client that gives its operations to `recorder`; the other arguments are those of Client.
+    """A Client that passes its operations to `recorder`. The other arguments are those of Client.
 
-    Clients of one process may share a recorder.
+    The clients of one process may share a recorder.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Runs that produce the traces behind the tables and figures of the experiments."""
+"""Runs that produce the traces for the tables and figures of the experiments."""

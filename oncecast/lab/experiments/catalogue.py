@@ -1,4 +1,4 @@
-"""The scenarios of the experiments by name, and a function that plays one into rows."""
+"""The scenarios of the experiments by name, and a function that returns the rows of a run."""
 
 from __future__ import annotations
 

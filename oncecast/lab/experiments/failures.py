@@ -1,7 +1,7 @@
-"""A share of the nodes fails at once while messages are published (EXP-5).
+"""A fraction of the nodes fails at once while messages are published (EXP-5).
 
-The surviving nodes publish five messages per second before and after. A message must reach its
-surviving subscribers. Time 0 is the moment of the failure.
+The surviving nodes publish five messages per second before and after the failure. A message must
+reach its surviving subscribers. Time 0 is the moment of the failure.
 """
 
 from __future__ import annotations
@@ -32,8 +32,13 @@ def runs(scale: Scale) -> list[Run]:
 
 
 def play(run: Run, note: Note) -> None:
-    """Note these rows: `publish` (about a message, with the number of its receivers), `delivery`
-    (about a message), `failed` (the number of nodes), `window`, and those of the tally.
+    """Play a run and write these rows:
+
+    - `publish`: a message and the number of its receivers
+    - `delivery`: a message
+    - `failed`: the number of failed nodes
+    - `window`: the duration in seconds
+    - the rows of the tally
     """
 
     def deliver(node: NodeId, payload: bytes) -> None:
@@ -50,7 +55,7 @@ def play(run: Run, note: Note) -> None:
     system.subscribe_all()
     sim, tally = system.sim, system.tally
     tally.counting = True
-    # The first node is the contact of all nodes. It fails too, if any node does.
+    # The first node is the contact of all nodes. If any node fails, the contact fails too.
     contact, *others = system.names
     count = round(run.share * run.nodes)
     victims = [contact, *sim.rng.sample(others, count - 1)] if count else []

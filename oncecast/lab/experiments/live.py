@@ -1,11 +1,11 @@
-"""Experiments with real processes: one for each node, over TCP on this machine.
+"""Experiments with real processes, one for each node, over TCP on this machine.
 
-They use the protocols of the simulated runs, and write the same rows. A plan lists the actions of
-each node with their times. When all nodes are up, they get the start time.
+They run the same protocols as the simulated runs and write the same rows. A plan lists the actions
+of each node with their times. When all nodes are up, they get the start time.
 
-    share 0     as `exp_publish`
-    share > 0   as `exp_failures`: some processes are killed (SIGKILL) in the middle
-    paxos       as `exp_paxos`: three replicas and a spare; the leader is killed
+    share 0     like `exp_publish`
+    share > 0   like `exp_failures`: some processes are killed (SIGKILL) in the middle
+    paxos       like `exp_paxos`: three replicas and a spare; the leader is killed
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ from oncecast.storage.journal import Journal
 SCENARIO = "live"
 NODES, MESSAGES = 10, 100
 REPLICAS, SPARES = 3, 1
-SETTLE, SECONDS, AFTER = 8.0, 5.0, 3.0  # seconds to join, to publish, and to be calm
-READY_WITHIN = 60.0  # seconds
-KILL_AFTER = 2.0  # seconds of publishing
+SETTLE, SECONDS, AFTER = 8.0, 5.0, 3.0  # seconds to join, to publish, and to wait afterwards
+READY_WITHIN = 60.0  # seconds until all processes must be up
+KILL_AFTER = 2.0  # seconds of publishing before the kill
 GRACE = 10.0  # seconds that a process gets to exit on its own
 PUT_EVERY = 0.02
 
 
 class Planned(msgspec.Struct, frozen=True):
-    at: float  # seconds since the first message of all nodes
+    at: float  # seconds since the first message of any node
     topic: str
     payload: str
     owed: int
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The plan of one node."""
+    """The planned actions of one node."""
 
     run: Run
     names: list[str]
@@ -87,7 +87,7 @@ class Plan(msgspec.Struct, frozen=True):
     def signal(self) -> Path:
         """Return the path of a file that appears when all nodes are up.
 
-        It has the time of the first message, in seconds since 1970.
+        The file contains the time of the first message, in seconds since 1970.
         """
         return Path(self.directory) / "begin"
 
@@ -116,7 +116,7 @@ def simulated(scale: Scale) -> list[Run]:
 
 
 def play(run: Run, note: Note) -> None:
-    """Note the rows of a simulated run, with times of the real clock."""
+    """Play a run and write the rows of a simulated run, with times of the real clock."""
     count = REPLICAS + SPARES if run.system == "paxos" else run.nodes
     with TemporaryDirectory("-oncecast-live") as directory:
         plans, victims = planned(run, count, directory)
@@ -139,7 +139,7 @@ def play(run: Run, note: Note) -> None:
 
 
 def planned(run: Run, count: int, directory: str) -> tuple[list[Plan], list[int]]:
-    """Return the plan of each node, and the nodes to kill."""
+    """Return the plan of each node, and the numbers of the nodes to kill."""
     rng = Random(f"{run.seed}/live")
     names = addresses(count)
     victims = rng.sample(range(count), round(run.share * count)) if run.system != "paxos" else []
@@ -178,12 +178,12 @@ def start(plan: Plan) -> subprocess.Popen[bytes]:
 
 
 def begin(plans: list[Plan], processes: list[subprocess.Popen[bytes]]) -> float:
-    """Wait until all nodes are up, then set the time of the first message."""
+    """Wait until all nodes are up, then set and return the time of the first message."""
     give_up = time() + READY_WITHIN
     while not all(recalled(plan) for plan in plans):
         ended = [process.args for process in processes if process.poll() is not None]
         if ended or time() > give_up:
-            raise RuntimeError(f"not all processes came up in {READY_WITHIN:g} s; ended: {ended}")
+            raise RuntimeError(f"not all processes started in {READY_WITHIN:g} s; ended: {ended}")
         sleep(0.05)
     began = time() + SETTLE
     written = plans[0].signal.with_suffix(".new")
@@ -199,7 +199,7 @@ def kill(
     victims: list[int],
     began: float,
 ) -> None:
-    """Kill the victims at the planned time. Among replicas, the victim is the leader."""
+    """Kill the victims at the planned time. In a replica group, the victim is the leader."""
     if not run.share:
         return
     sleep(max(0.0, began + KILL_AFTER - time()))
@@ -220,7 +220,7 @@ def leading(plans: list[Plan]) -> list[int]:
 def recalled(plan: Plan) -> list[Row]:
     """Return the rows that a node has written, without an incomplete last line."""
     if not plan.file.exists():
-        return []  # not up yet
+        return []  # the node is not up yet
     lines = plan.file.read_bytes().split(b"\n")[:-1]
     return [msgspec.json.decode(line, type=Row) for line in lines]
 
@@ -253,7 +253,7 @@ class Actor(ABC):
 
 
 class Peer(Actor):
-    """Publishes the planned messages, and notes deliveries."""
+    """Publishes the planned messages, and records deliveries."""
 
     def __init__(self, plan: Plan, rng: Random, note: Callable[..., None]) -> None:
         super().__init__(plan, rng, note)
@@ -310,7 +310,7 @@ class Peer(Actor):
 
 
 class Replica(Actor):
-    """A replica. The leader puts values one by one, from where the previous leader stopped."""
+    """A replica. If it leads, it puts values one by one, starting after the last known value."""
 
     def __init__(self, plan: Plan, rng: Random, note: Callable[..., None]) -> None:
         super().__init__(plan, rng, note)

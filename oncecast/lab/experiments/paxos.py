@@ -1,7 +1,7 @@
 """Replica groups: all replicas apply the same values in the same order (EXP-6).
 
-storm      the storm of `oncecast sim run paxos`, with the same seeds, as rows
-election   the leader crashes for good without other faults; a spare takes its seat
+storm      the storm of `oncecast sim run paxos` with the same seeds, written as rows
+election   the leader crashes permanently, without other faults; a spare node replaces it
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def runs(scale: Scale) -> list[Run]:
 
 
 class Scribbler(Checker):
-    """Notes these rows:
+    """Writes these rows:
 
-    - `decided`: about the checksum of the value, with its slot
-    - `installed`: with a slot
-    - `acked`: about a put
-    - `leader`: about the leader that a node follows
-    - `added` and `removed`: about a member, with the version of the membership
-    - `up`, and `fault` about its kind
+    - `decided`: the checksum of a value, and its slot
+    - `installed`: a slot
+    - `acked`: a put
+    - `leader`: the leader that a node follows
+    - `added` and `removed`: a member, and the version of the membership
+    - `up`, and `fault` with the kind of the fault
     """
 
     def __init__(self, note: Note) -> None:
@@ -88,7 +88,7 @@ def version(sim: Simulation, node: NodeId) -> int:
 
 
 def storm(run: Run, note: Note) -> None:
-    """Note a row `held` if all rules hold to the end. A violation ends the run."""
+    """Play a storm, and write a row `held` if all rules hold. A violation ends the run."""
     sim = Simulation(run.seed)
     sim.check(Scribbler(note))
     paxos.play_drawn(sim, run.nodes, paxos.FIXED)
@@ -97,7 +97,7 @@ def storm(run: Run, note: Note) -> None:
 
 
 def election(run: Run, note: Note) -> None:
-    """Note a row `fault` when the leader crashes, and then the rows of a storm."""
+    """Crash the leader, and write the same rows as for a storm."""
     sim, top = Simulation(run.seed), Ledgers()
     sim.check(Scribbler(note))
     campaign = paxos.Campaign(sim, run.nodes, top)

@@ -1,7 +1,8 @@
 """Publishing without faults: cost, latency and load of each node (EXP-1 to EXP-3).
 
-As in the source, all nodes publish at the same rate on any of thirty topics, and all subscribe to
-some. The ring and the trees exist before. Counting starts with the first message.
+As in the original study, all nodes publish at the same rate on any of thirty topics, and each node
+subscribes to some topics. The ring and the trees exist beforehand. Counting starts with the first
+message.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ SOURCE_NODES = 20
 SOURCE_PUBLISHES = (10, 25, 50, 75)  # messages per node
 SOURCE_SIZES = (10, 20, 30)
 SIZES_PUBLISHES = 20
-LARGER = {100: 300, 300: 200, 1000: 100, 3000: 50}  # nodes: messages of all nodes together
-BROADCAST_MAX = 1000  # nodes; where every node gets everything, larger systems take minutes
+LARGER = {100: 300, 300: 200, 1000: 100, 3000: 50}  # messages of all nodes, by number of nodes
+BROADCAST_MAX = 1000  # maximum nodes of a broadcast system; larger systems take minutes
 SEEDS, SEEDS_LARGE = 3, 1
 
 
 def runs(scale: Scale) -> list[Run]:
-    """Return the runs of the source, several times each, and larger ones."""
+    """Return the runs of the original study, several times each, and larger runs."""
     small = [(SOURCE_NODES, SOURCE_NODES * each) for each in SOURCE_PUBLISHES]
     small += [(nodes, nodes * SIZES_PUBLISHES) for nodes in SOURCE_SIZES]
     sizes = [(*size, SEEDS) for size in small]
@@ -43,8 +44,12 @@ def runs(scale: Scale) -> list[Run]:
 
 
 def play(run: Run, note: Note) -> None:
-    """Note these rows: `publish` (about a message, with the number of its receivers), `delivery`
-    (about a message), `window` (seconds counted), and those of the tally.
+    """Play a run and write these rows:
+
+    - `publish`: a message and the number of its receivers
+    - `delivery`: a message
+    - `window`: the duration in seconds
+    - the rows of the tally
     """
 
     def deliver(node: NodeId, payload: bytes) -> None:

@@ -1,7 +1,7 @@
 """The repair of a ring after a part of it fails, and the distribution of topics (EXP-4, EXP-5).
 
 repair   how many members know their successor and have the right fingers, over time
-place    how many topics each node owns; no messages, only the arithmetic of the ring
+place    how many topics each node owns, computed without sending messages
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oncecast.lab.scenarios.chord import members_of
 from oncecast.lab.scenarios.chord_steady import Steady
 from oncecast.simulator.simulated import Simulation
 
-REPAIR, OWNERSHIP = "repair", "place"  # "place": as the directories of the traces are named
+REPAIR, OWNERSHIP = "repair", "place"  # the trace directories are named "place"
 REPAIR_SIZES = {30: 5, 1000: 1}  # nodes: seeds
 REPAIR_SHARES = (0.1, 0.3, 0.5, 0.7)
 REPAIR_SECONDS = 40.0
@@ -29,7 +29,7 @@ SOURCE_TOPICS = 30
 LARGER = (100, 1000, 3000, 10_000)
 POSITIONS = (1, 20)
 OWNERSHIP_SEEDS = {**dict.fromkeys(SOURCE_SIZES, 100), 100: 50, 1000: 10, 3000: 5, 10_000: 3}
-EVEN = "even"  # each topic to a random node: the best that chance allows
+EVEN = "even"  # assigns each topic to a random node, as a baseline
 
 
 # -- repair --
@@ -46,7 +46,7 @@ def repair_runs(scale: Scale) -> list[Run]:
 
 
 def repair(run: Run, note: Note) -> None:
-    """Note rows `successors` and `fingers`: the share that is right among survivors."""
+    """Write rows `successors` and `fingers`, with the correct fraction among the survivors."""
     names = [NodeId(f"n{run.seed}-{index}") for index in range(run.nodes)]
     steady, sim = Steady.of(names), Simulation(run.seed)
     for name in names:
@@ -70,7 +70,7 @@ def knows_successor(member: MemberStatus, alive: Steady) -> bool:
 
 
 def fingers_right(member: MemberStatus, alive: Steady) -> list[bool]:
-    """Return True or False for each finger beyond the successor: the right node or not."""
+    """Return for each finger beyond the successor whether it points to the right node."""
     me, found = member.position.id, []
     head = alive.owner(finger_start(me, 0)).id
     for index in range(BITS - 1, -1, -1):
@@ -86,7 +86,7 @@ def fingers_right(member: MemberStatus, alive: Steady) -> list[bool]:
 
 def ownership_runs(scale: Scale) -> list[Run]:
     sizes = [(nodes, SOURCE_TOPICS) for nodes in SOURCE_SIZES]
-    sizes += [(nodes, 3 * nodes) for nodes in LARGER]  # topics per node as in a ring of ten nodes
+    sizes += [(nodes, 3 * nodes) for nodes in LARGER]  # as many topics per node as with ten nodes
     return [
         Run(OWNERSHIP, system, nodes, topics, positions, seed=seed)
         for nodes, topics in sizes
@@ -97,7 +97,7 @@ def ownership_runs(scale: Scale) -> list[Run]:
 
 
 def ownership(run: Run, note: Note) -> None:
-    """Note a row `owns` for each node, with the number of its topics."""
+    """Write a row `owns` for each node, with the number of its topics."""
     names = [NodeId(f"n{run.seed}-{index}") for index in range(run.nodes)]
     owned = dict.fromkeys(names, 0)
     dice = Random(f"{run.seed}/even")

@@ -1,7 +1,7 @@
 """The parts of an experiment: runs of a scenario, and the rows of their traces.
 
-A scenario plays one run in the simulator and notes events as rows. The function that notes a row
-documents it. The data pipeline makes tables and figures of the rows.
+A scenario plays one run in the simulator and writes events as rows. The function that writes a row
+documents it. The data pipeline turns the rows into tables and figures.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Note = Callable[[float, str, str, str, float], None]
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run. These fields determine everything that it does."""
+    """One run. These fields determine everything that happens in it."""
 
     scenario: str
     system: str
     nodes: int
-    messages: int = 0  # published by all nodes together
-    positions: int = 1  # per node, on the ring
+    messages: int = 0  # messages published by all nodes together
+    positions: int = 1  # positions per node on the ring
     share: float = 0.0  # fraction of nodes that fail at the same time
     seed: int = 1
 
@@ -34,7 +34,7 @@ class Scale(msgspec.Struct, frozen=True):
     """The size of the experiments."""
 
     nodes_max: int = 10_000
-    seed: int = 1  # the first one
+    seed: int = 1  # the first seed
 
     def seeds(self, count: int) -> range:
         return range(self.seed, self.seed + count)

@@ -1,10 +1,10 @@
-"""Systems that carry messages to subscribers, behind one interface for experiments.
+"""Systems that deliver messages to subscribers, behind one interface for experiments.
 
     scribe     structured: a multicast tree for each topic, over a Chord ring
     plumtree   unstructured: every message to every node over a repaired tree, over HyParView
     flood      unstructured: every message to every node over every link, over HyParView
 
-In unstructured systems each node drops messages of topics that it has not subscribed to.
+In unstructured systems, each node drops messages of topics that it has not subscribed to.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from oncecast.overlay.hyparview import HyParView
 from oncecast.overlay.plumtree import Plumtree
 from oncecast.simulator.simulated import Simulation
 
-TOPICS = 30  # as in the source
-SUBSCRIBED = 10  # topics of each node
+TOPICS = 30  # as in the original study
+SUBSCRIBED = 10  # topics per node
 SETTLE_SECONDS = 10.0
 SHUFFLE_EVERY = 10.0
 
@@ -38,7 +38,7 @@ P = TypeVar("P", bound=Protocol)
 
 
 class Tally:
-    """Messages counted on arrival, by node, layer and type. Crashed nodes do not count."""
+    """Counts messages on arrival, by node, layer and type. Crashed nodes do not count."""
 
     def __init__(self) -> None:
         self.counting = False
@@ -46,7 +46,7 @@ class Tally:
         self.sent: dict[tuple[NodeId, str], int] = {}
 
     def counts(self, sender: NodeId, receiver: Protocol, message: Value) -> bool:
-        """Count a message that has arrived; return whether it counts."""
+        """Count a message that has arrived. Return False if it is ignored."""
         if not self.counting or sender == receiver.me:
             return False
         key = receiver.me, receiver.name, type(message).__name__
@@ -54,7 +54,7 @@ class Tally:
         return True
 
     def counted(self, kind: type[P]) -> type[P]:
-        """Return a subclass of a protocol whose messages are counted."""
+        """Return a subclass of a protocol that counts its messages."""
 
         def receive(protocol: Any, sender: NodeId, message: Value) -> None:
             if self.counts(sender, protocol, message):
@@ -62,7 +62,7 @@ class Tally:
             kind.receive(protocol, sender, message)
 
         def observe(protocol: Any, event: Value) -> None:
-            """Count messages that Chord routes to a root in the layer above as well."""
+            """Count messages that Chord routes to a root in the layer above, too."""
             if isinstance(event, Routed):
                 self.counts(event.sender, protocol, event)
             kind.observe(protocol, event)
@@ -71,7 +71,7 @@ class Tally:
         return type(kind.__name__, (kind,), methods)
 
     def tell(self, time: float, note: Note) -> None:
-        """Note rows `received` (about layer.type) and `sent` (about a layer), with counts."""
+        """Write rows `received` (by layer and type) and `sent` (by layer) with the counts."""
         for (node, layer, kind), count in self.received.items():
             note(time, "received", node, f"{layer}.{kind}", count)
         for (node, layer), count in self.sent.items():
@@ -79,7 +79,7 @@ class Tally:
 
 
 class System(ABC):
-    """Nodes that subscribe and publish. `deliver` is called for each delivery to a subscriber."""
+    """Nodes that subscribe and publish. Each delivery to a subscriber calls `deliver`."""
 
     sim: Simulation
     names: list[NodeId]
@@ -90,7 +90,7 @@ class System(ABC):
         self.topics: dict[bytes, str] = {}  # by payload
 
     def subscribe_all(self) -> None:
-        """Subscribe each node to some topics at random times, and wait until it is quiet."""
+        """Subscribe each node to some topics at random times, and wait until the system settles."""
         names = [f"topic {number}" for number in range(TOPICS)]
         self.subscribers = {topic: {} for topic in names}
         for node in self.names:
@@ -100,7 +100,7 @@ class System(ABC):
         self.sim.run(until=self.sim.now + SETTLE_SECONDS)
 
     def publish_any(self, node: NodeId) -> tuple[bytes, str]:
-        """Publish a message on any topic; return its payload and the topic."""
+        """Publish a message on a random topic. Return its payload and the topic."""
         payload, topic = b"%d" % len(self.topics), self.sim.rng.choice(list(self.subscribers))
         self.topics[payload] = topic
         self.publish(node, topic, payload)
@@ -108,11 +108,11 @@ class System(ABC):
 
     @abstractmethod
     def subscribe(self, node: NodeId, topic: str) -> None:
-        """Subscribe this node to the topic."""
+        """Subscribe a node to the topic."""
 
     @abstractmethod
     def publish(self, node: NodeId, topic: str, payload: bytes) -> None:
-        """Publish a message from this node."""
+        """Publish a message from a node."""
 
     def crash(self, victims: list[NodeId]) -> None:
         for node in victims:
@@ -204,7 +204,7 @@ class Unstructured(System):
 
     def subscribe_all(self) -> None:
         super().subscribe_all()
-        # The first broadcasts use all links, until Plumtree has found those that it does not need.
+        # The first broadcasts use all links, until Plumtree has pruned the redundant links.
         for node in self.sim.rng.sample(self.names, min(10, len(self.names))):
             self.publish(node, "", b"")
             self.sim.run(until=self.sim.now + 2.0)

@@ -1,6 +1,6 @@
-"""The figures of the Chord paper compared with ours: Stoica et al., IEEE/ACM ToN 11(1), 2003.
+"""The figures of the Chord paper next to ours: Stoica et al., IEEE/ACM ToN 11(1), 2003.
 
-The protocol itself runs in the simulator, message by message, with the delays of the paper.
+The real protocol runs in the simulator, message by message, with the delays of the paper.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from oncecast.lab.scenarios.chord_steps import CHORD_STEPS
 from oncecast.lab.scenarios.scenario import run
 from oncecast.simulator.simulated import Simulation
 
-NEVER = 1e9  # stabilization interval in seconds, where the paper does not stabilize
+NEVER = 1e9  # stabilization interval in seconds, for experiments without stabilization
 LOOKUPS = 10_000
-LOOKUPS_PER_RING = 500  # if results vary widely between rings
+LOOKUPS_PER_RING = 500  # used if results vary widely between rings
 RINGS_MAX = 50
 EVERY = 0.01  # seconds between lookups
 
@@ -39,12 +39,12 @@ RATES = (0.05, 0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40)
 TIMEOUTS_CHURN = (0.05, 0.11, 0.16, 0.23, 0.30, 0.34, 0.42, 0.46)
 FAILURES_CHURN = (0, 0, 2, 5, 6, 8, 16, 15)
 
-SEARCHES = ((3, 1, 0), (4, 0, 1), (3, 1, 1))  # first members, joins, deaths
+SEARCHES = ((3, 1, 0), (4, 0, 1), (3, 1, 1))  # initial members, joins, deaths
 STATES_MAX = 1_000_000
 SCHEDULES = 1000
 
 KEYS = 500_000
-LOAD_SEEDS = 20  # the maximum of one run varies by a seventh, the mean of twenty by a thirtieth
+LOAD_SEEDS = 20  # the maximum varies by 1/7 between single runs, and by 1/30 between means of 20
 
 
 def tables(experiment: Experiment) -> Iterator[Table]:
@@ -57,7 +57,7 @@ def tables(experiment: Experiment) -> Iterator[Table]:
 
 
 def invariant(experiment: Experiment) -> Table:
-    """Check Zave's invariant: live successors, and enough members that no list skips."""
+    """Check Zave's invariant: each member has a live successor, and enough are never skipped."""
     rows: list[tuple[Cell, ...]] = []
     for first, joins, deaths in SEARCHES:
         experiment.say(f"every state of {first} nodes, {joins} more, {deaths} deaths")
@@ -84,7 +84,7 @@ def random_key(rng: Random) -> Key:
 
 
 class Quiet:
-    """A steady ring without stabilization, on which only lookups run."""
+    """A steady ring without stabilization, which only serves lookups."""
 
     def __init__(self, nodes: int, seed: int, successors_max: int) -> None:
         self.found: list[RootFound] = []
@@ -117,7 +117,7 @@ class Quiet:
 
 
 def paths(nodes: int, rings: int, seed: int) -> tuple[list[int], int]:
-    """Return the hops of all lookups on some rings, and how many answers were correct."""
+    """Return the hops of all lookups on several rings, and the number of correct answers."""
     hops: list[int] = []
     right = 0
     for ring in range(rings):
@@ -129,7 +129,7 @@ def paths(nodes: int, rings: int, seed: int) -> tuple[list[int], int]:
 
 
 def path_lengths(experiment: Experiment) -> Table:
-    """Reproduce figure 10: half a hop per bit."""
+    """Reproduce figure 10: the mean path length is half a hop per bit."""
     most = experiment.nodes or 2**14
     rows: list[tuple[Cell, ...]] = []
     holds = holds_for_all = all_right = True
@@ -138,7 +138,7 @@ def path_lengths(experiment: Experiment) -> Table:
         if nodes > most:
             break
         experiment.say(f"paths, {nodes} nodes")
-        rings = max(1, min(RINGS_MAX, 2**13 // nodes))  # small rings differ much
+        rings = max(1, min(RINGS_MAX, 2**13 // nodes))  # small rings differ widely
         hops, right = paths(nodes, rings, experiment.seed)
         leaving = fmean(each for each in hops if each)
         holds = holds and within(leaving, bits / 2, 0.05)
@@ -221,7 +221,7 @@ def mass_failures(experiment: Experiment) -> Table:
 
 
 def survive(nodes: int, share: float, seed: int) -> tuple[float, float, float, int]:
-    """Return the means of path, timeouts and doubts of a ring, and the correct answers."""
+    """Return the mean path, timeouts and doubts of a ring, and the number of correct answers."""
     quiet = Quiet(nodes, seed, successors_max=20)
     for node in quiet.sim.rng.sample(quiet.names, round(nodes * share)):
         quiet.sim.crash(node)
@@ -234,7 +234,7 @@ def survive(nodes: int, share: float, seed: int) -> tuple[float, float, float, i
 
 
 def churn(experiment: Experiment) -> Table:
-    """Reproduce table III: joins and leaves at a rate, while lookups continue."""
+    """Reproduce table III: nodes join and leave at a given rate, while lookups continue."""
     nodes = experiment.nodes or 1000
     rows: list[tuple[Cell, ...]] = []
     for rate, timeouts, failures in zip(RATES, TIMEOUTS_CHURN, FAILURES_CHURN, strict=True):
@@ -269,7 +269,7 @@ def churn(experiment: Experiment) -> Table:
 
 
 def load(experiment: Experiment) -> Table:
-    """Reproduce figures 8 and 9: keys per node, with one position and with twenty."""
+    """Reproduce figures 8 and 9: keys per node, with one position and with twenty positions."""
     nodes = experiment.nodes or 10_000
     rows: list[tuple[Cell, ...]] = []
     claims = {1: (9.1, 4.6), 20: (None, 1.6)}

@@ -1,4 +1,4 @@
-"""The churn of the Chord paper: joins and leaves at a rate, and one lookup per second."""
+"""The churn of the Chord paper: nodes join and leave at a rate, with one lookup per second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oncecast.lab.scenarios.chord_steady import Steady
 from oncecast.simulator.latency import Exponential
 from oncecast.simulator.simulated import Simulation
 
-STABILIZE = 30.0  # seconds on average, between 15 and 45
+STABILIZE = 30.0  # mean seconds between rounds, which last 15 to 45 seconds
 DELAY = 0.05
 TIMEOUT = 0.5
 SUCCESSORS = 20
@@ -23,7 +23,7 @@ CONTACTS = 3
 
 
 class Churn:
-    """A ring without links: as in the paper, only timeouts show that a node has left."""
+    """A ring without links. As in the paper, only a timeout shows that a node has left."""
 
     def __init__(self, seed: int, nodes: int, rate: float) -> None:
         self.rate = rate
@@ -58,7 +58,7 @@ class Churn:
 
     @property
     def failed(self) -> int:
-        """Return how many lookups had no answer, or a wrong one."""
+        """Return how many lookups had no answer or a wrong answer."""
         return len(self.owners.asked) + len(self.owners.astray)
 
     def play(self, lookups: int) -> None:

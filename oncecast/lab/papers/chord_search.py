@@ -1,8 +1,8 @@
 """A search through every state of a small ring, with the rules of Chord as steps.
 
-The steps run the protocol itself. A question is answered at once, but the answer may be in flight
-for any time, as may a Notify. Fingers and lookups are left out, because they change no list. A
-joining node has found the member before it.
+The steps run the real protocol. The receiver answers a question immediately, but the answer may be
+in flight for any time. The same holds for a Notify. Fingers and lookups are omitted, because they
+change no list. A joining node has already found the member before it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from oncecast.kernel.protocol import NodeId, Send
 from oncecast.lab.scenarios.chord_invariant import View, broken
 from oncecast.lab.scenarios.chord_steady import Steady
 
-DICE = Random(0)  # never used: the search tries every step
+DICE = Random(0)  # never used, because the search tries every step
 
 
 class Asked(NamedTuple):
-    """A question in flight, and its answer, or None if the receiver is dead."""
+    """A question in flight with its answer. The answer is None if the receiver is dead."""
 
     position: Position
-    head: Position | None  # if stabilizing: the current head
-    new: Position | None  # if rectifying: the new predecessor if the old one is dead
+    head: Position | None  # the current head, if stabilizing
+    new: Position | None  # if rectifying, the next predecessor in case the old one is dead
     report: Report | None
 
 
@@ -48,7 +48,7 @@ class State(NamedTuple):
 
 
 class World(NamedTuple):
-    nodes: tuple[State | None, ...]  # in order of their ids; None if not joined yet, or dead
+    nodes: tuple[State | None, ...]  # ordered by id; None if the node has not joined or is dead
     notes: tuple[tuple[int, Position], ...]  # Notify messages in flight: receiver and position
     unborn: tuple[int, ...]
     deaths_left: int
@@ -76,7 +76,7 @@ class Search:
         self.start = World(tuple(nodes), (), unborn, deaths)
 
     def run(self, states_max: int) -> int:
-        """Return the number of states. Raise AssertionError if one breaks the invariant."""
+        """Return the number of states. Raise AssertionError if a state breaks the invariant."""
         seen = {self.start}
         left = [self.start]
         while left:
@@ -153,7 +153,7 @@ class Search:
         member = Member(position, self.successors_max)
         chord = Chord(position.node, DICE, members=(member,), links=False)
         member.joined = not isinstance(state.asked, Joining)
-        member.settled = True  # affects only when it stabilizes next
+        member.settled = True  # this only affects when it stabilizes next
         member.successors, member.predecessor = state.successors, state.predecessor
         member.notified = state.notified
         if isinstance(state.asked, Asked):

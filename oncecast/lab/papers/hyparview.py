@@ -3,8 +3,9 @@
 Leitao, Pereira and Rodrigues, DSN 2007. 10,000 nodes join one by one through one contact. After 50
 cycles some nodes fail at once, and live nodes flood 1,000 messages before the next cycle.
 
-A flood reaches all nodes that links connect, so it is not simulated message by message. It is
-counted over the links that both ends have when it is sent. A real flood reaches at least as many.
+A flood reaches all connected nodes, so it is not simulated message by message. Instead, we count
+the nodes that are connected by symmetric links when it is sent. A real flood reaches at least as
+many nodes.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ MESSAGES = 1000
 SEND_EVERY = 0.5  # seconds between messages
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 HEALING_CYCLES = 4
-# Read from the curves of the paper.
+# These values are read from the curves of the paper.
 PAPER_RELIABILITY = {0.95: "about 90%"}
 PAPER_HEALING = {share: "1 to 2" for share in SHARES if share < 0.8}
-LEAST = {0.9: 0.99, 0.95: 0.90}  # 99.9% for smaller shares
+LEAST = {0.9: 0.99, 0.95: 0.90}  # minimum reliability; 99.9% for smaller fractions
 
 
 class Survival(NamedTuple):
-    """The share of live nodes that messages reached after a mass failure."""
+    """The fraction of live nodes that messages reached after a mass failure."""
 
-    first: float  # reliability of the first message, sent at the failure
+    first: float  # reliability of the first message, which is sent at the failure
     mean: float
     last: float
-    healed: int | None  # cycles until a message reaches all nodes again
+    healed: int | None  # cycles until a message reaches all nodes again, or None
 
 
 def tables(experiment: Experiment) -> Iterator[Table]:
@@ -124,7 +125,7 @@ def percent(share: float) -> str:
 
 
 def survive(overlay: Overlay, share: float, spare_contact: bool = False) -> Survival:
-    """Let a share of the nodes fail at once, flood messages, and wait until views are repaired."""
+    """Let a fraction of the nodes fail at once, flood messages, and wait for repaired views."""
     overlay.fail(round(share * len(overlay.alive())), spare_contact=spare_contact)
     reached = flood(overlay, MESSAGES)
     healed = None
@@ -137,7 +138,7 @@ def survive(overlay: Overlay, share: float, spare_contact: bool = False) -> Surv
 
 
 def flood(overlay: Overlay, messages: int) -> list[float]:
-    """Flood messages one after the other, and return the share of live nodes each reaches."""
+    """Flood messages one after another. Return the fraction of live nodes that each reaches."""
     alive = len(overlay.alive())
     found: list[float] = []
     seen, sizes = -1, [0]
@@ -150,7 +151,7 @@ def flood(overlay: Overlay, messages: int) -> list[float]:
 
 
 def reliability(overlay: Overlay) -> float:
-    """Return the share of live nodes that a message reaches, averaged over all senders."""
+    """Return the fraction of live nodes that a message reaches, averaged over all senders."""
     sizes = part_sizes(overlay.links())
     return sum(sizes) / len(sizes) ** 2
 

@@ -24,10 +24,10 @@ Result = TypeVar("Result")
 
 
 class Overlay:
-    """Nodes that join one by one through the first one.
+    """Nodes that join one by one through the first node.
 
-    A cycle lasts as many seconds as there are nodes, so that all can join within one. Virtual time
-    costs nothing.
+    A cycle lasts as many seconds as there are nodes, so that all nodes can join within one cycle.
+    Virtual time costs nothing.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Overlay:
         self.say = say
         self.names = [NodeId(f"n{index}") for index in range(nodes)]
         self.cycle = float(max(nodes, 10))
-        self.changes = 0  # changes of active views
+        self.changes = 0  # number of changes of active views
         self.events: Callable[[NodeId, Value], None] = lambda node, event: None
         self.sim = Simulation(seed, listener=self._hear)
         self.options = {"shuffle_every": self.cycle, "trade_chance": 0.0, **options}
@@ -76,7 +76,7 @@ class Overlay:
             self.run(1)
 
     def fail(self, count: int, *, spare_contact: bool = False) -> None:
-        """Crash `count` nodes at once, including the contact unless it is spared."""
+        """Crash `count` nodes at once, including the contact unless `spare_contact` is set."""
         contact, *others = self.alive()
         if spare_contact:
             victims = self.sim.rng.sample(others, count)
@@ -85,8 +85,8 @@ class Overlay:
         self.crash(victims)
 
     def crash(self, victims: list[NodeId]) -> None:
-        # The simulator scans the events due next once for each node that leaves the fast path.
-        # While it is observed, all victims leave the fast path together.
+        # The simulator scans the next events once for each node that leaves the fast path. With
+        # `observed` set, all victims leave the fast path together.
         self.sim.observed = True
         self.sim.look(*(self.sim.nodes[name] for name in victims))
         self.sim.observed = False
@@ -100,7 +100,7 @@ class Overlay:
         return self.sim.protocol(node, HyParView)
 
     def links(self) -> list[list[int]]:
-        """Return the indexes of the neighbours of each live node, where both sides agree."""
+        """Return the indexes of the neighbours of each live node, for symmetric links only."""
         alive = self.alive()
         number = {name: index for index, name in enumerate(alive)}
         return [
@@ -114,16 +114,16 @@ class Overlay:
 
 
 def apart(world: World, measure: Callable[[World, float], Result], figure: float) -> Result:
-    """Run `measure` on a copy of `world`, in a forked process, where copying is free."""
+    """Run `measure` on a copy of `world` in a forked process, where the copy is free."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # in tests with threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # raised in tests with threads
         with ProcessPoolExecutor(
             1, get_context("fork"), initializer=_inherit, initargs=(world,)
         ) as pool:
             return pool.submit(_measure, measure, figure).result()
 
 
-_inherited: list[Any] = []  # in a forked process: its copy of the world
+_inherited: list[Any] = []  # the copy of the world in a forked process
 
 
 def _inherit(world: Any) -> None:

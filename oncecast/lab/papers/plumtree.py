@@ -1,8 +1,8 @@
 """The experiments of the Plumtree paper: cost of a broadcast, and the effect of failures and loss.
 
 Leitao, Pereira and Rodrigues, SRDS 2007, with 10,000 nodes over HyParView. RMR, the relative
-message redundancy, is m / (n - 1) - 1 for m payloads that reach n nodes: 0 for a tree, 3 for a
-flood.
+message redundancy, is m / (n - 1) - 1 for m payloads that reach n nodes. It is 0 for a tree and 3
+for a flood.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from oncecast.overlay.recovery import Recovery
 
 NODES = 10_000
 CYCLES = 5
-WARM_UP = 10  # messages until the tree has settled
+WARM_UP = 10  # number of messages until the tree has settled
 MESSAGES = 5
-GRAFT_AFTER = 2.0  # seconds: a tree of 10,000 nodes is deep, and needs time to deliver
-SETTLED = 10.0  # seconds that a broadcast takes at most, including grafts
+GRAFT_AFTER = 2.0  # seconds; a tree of 10,000 nodes is deep and needs time to deliver
+SETTLED = 10.0  # maximum seconds that a broadcast takes, including grafts
 SHARES = (0.4, 0.6, 0.8)
 CYCLES_AFTER = 4
 CHURN_CYCLES = 100
@@ -35,7 +35,7 @@ ROUNDS_MAX = 20
 
 
 class Counted(Plumtree):
-    """Plumtree that counts the messages it receives."""
+    """A Plumtree that counts the messages it receives."""
 
     def __init__(self, me: NodeId, rng: Random, tally: Tally) -> None:
         super().__init__(me, rng, graft_after=GRAFT_AFTER)
@@ -63,7 +63,7 @@ class Cost(NamedTuple):
 
     payloads: int
     control: int
-    reliability: float  # share of the live nodes that received it
+    reliability: float  # fraction of the live nodes that received it
     rmr: float
 
 
@@ -114,7 +114,7 @@ def tables(experiment: Experiment) -> Iterator[Table]:
 
 
 def stable(trees: Trees, experiment: Experiment) -> Table:
-    """Count messages in a stable overlay. The first one is a flood: all links are eager."""
+    """Count messages in a stable overlay. The first broadcast is a flood: all links are eager."""
     nodes = len(trees.overlay.names)
     experiment.say("broadcasts in a stable overlay")
     flood = trees.broadcast()
@@ -191,7 +191,7 @@ def failures(trees: Trees, experiment: Experiment) -> Table:
 
 
 def survive(trees: Trees, share: float) -> list[tuple[float, float]]:
-    """Return reliability and RMR of the first message, and their means in each cycle."""
+    """Return reliability and RMR of the first message, and their means for each cycle."""
     trees.overlay.fail(round(share * len(trees.overlay.alive())))
     found: list[tuple[float, float]] = []
     for cycle in range(CYCLES_AFTER):

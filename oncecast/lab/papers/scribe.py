@@ -1,6 +1,6 @@
 """The figures of Scribe: trees of 10,000 nodes, and the cost of lookups and publishes.
 
-Castro et al., JSAC 2002, used Pastry. Routes in Chord are longer, so its trees are deeper.
+Castro et al., JSAC 2002, used Pastry. Routes in Chord are longer, so the trees are deeper.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def tables(experiment: Experiment) -> Iterator[Table]:
 class Shape(NamedTuple):
     """Figures of all trees."""
 
-    tables_mean: float  # topics on which a node has children
+    tables_mean: float  # mean number of topics for which a node has children
     tables_most: int
-    children_most: int  # most children of a node in one tree
-    copies: float  # per message, mean of all topics
-    root_copies: float  # per message sent by the root, mean
+    children_most: int  # maximum children of a node in one tree
+    copies: float  # copies per message, averaged over all topics
+    root_copies: float  # copies per message that the root sends, on average
     depth_most: int
 
 
@@ -81,7 +81,7 @@ class Counted:
 
 
 def trees(experiment: Experiment) -> Table:
-    """Check trees of the sizes of the paper: each member gets each message, even after deaths."""
+    """Check trees of the paper's sizes: each member gets each message, even after deaths."""
     nodes = experiment.nodes or NODES
     experiment.say(f"{nodes} nodes join")
     counted = Counted(experiment.seed, nodes, min(TOPICS_MAX, max(1, nodes // 4)))
@@ -120,7 +120,7 @@ def trees(experiment: Experiment) -> Table:
 
 
 def cost(experiment: Experiment) -> Table:
-    """Measure the cost of a lookup and a publish, from ten nodes on."""
+    """Measure the cost of a lookup and a publish in systems of ten or more nodes."""
     rows: list[tuple[Cell, ...]] = []
     for nodes in SIZES:
         if nodes > (experiment.nodes or NODES):

@@ -1,4 +1,4 @@
-"""Tables of figures: those of a paper, ours, and checks on ours."""
+"""Tables with the figures of a paper, our figures, and checks on our figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-Cell = str | int | float | None  # None: not in the paper
+Cell = str | int | float | None  # None if the paper has no figure
 Say = Callable[[str], None]  # reports progress to the user
 
 
@@ -19,7 +19,7 @@ class Must(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Simulated figures next to those of the paper."""
+    """Simulated figures next to the figures of the paper."""
 
     title: str
     columns: tuple[str, ...]
@@ -33,7 +33,7 @@ def within(ours: float, paper: float, share: float) -> bool:
 
 
 class Experiment(msgspec.Struct, frozen=True):
-    """Options of a reproduction. `nodes` None: as many as in the paper."""
+    """Options of a reproduction. If `nodes` is None, use as many nodes as the paper."""
 
     nodes: int | None = None
     seed: int = 1

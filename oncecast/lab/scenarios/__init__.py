@@ -1,1 +1,1 @@
-"""Named simulations: each has a storm of faults, checks and a seed."""
+"""Named simulations, each with a storm of faults, checks and a seed."""

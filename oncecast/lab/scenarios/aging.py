@@ -1,7 +1,7 @@
-"""A topic that keeps messages for a maximum age while single wall clocks are wrong.
+"""A topic that keeps messages for a maximum age, while the wall clocks of some nodes are wrong.
 
-No message is removed before its age, minus the step by which one wrong clock may shift it. In the
-end every message is removed (SVC-9).
+No message is removed before its age, minus the step by which a wrong clock may shift the time. At
+the end every message is removed (SVC-9).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from oncecast.wire.retention import Policy
 
 CREATE, LOOK = -1, -2  # tickets
 LOOK_EVERY = 0.2
-AHEAD = 20  # puts in flight; a slow group must store them before the run ends
-FASTEST = 1.25  # the rate of the fastest clock in a storm; nodes measure ages by their clocks
+AHEAD = 20  # maximum puts in flight; a slow group must store them before the run ends
+FASTEST = 1.25  # the fastest clock rate in a storm; nodes measure ages by their own clocks
 
 
 class Ager(Client):
-    """Puts messages, and checks from which offset they are kept. It does not crash."""
+    """Puts messages, and checks from which offset on they are kept. It does not crash."""
 
     topic = "aging"
 
@@ -36,7 +36,7 @@ class Ager(Client):
 
     @property
     def stores(self) -> bool:
-        """Return whether a message was stored."""
+        """Return whether any message was stored."""
         return bool(self._put)
 
     def begin(self) -> None:

@@ -1,8 +1,8 @@
 """Durable broadcast under faults: each node delivers each message once.
 
 The stack is Mesh, Plumtree and Recovery, with or without a disk. Nodes publish while a storm of
-faults crashes, pauses, isolates and skews them, and breaks disks and network. Then the faults end.
-A node without a disk is a new node after each restart, and gets all messages again.
+faults crashes, pauses, isolates and skews nodes, and breaks disks and the network. Then the faults
+end. A node without a disk is a new node after each restart and gets all messages again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Build, Simulation
 from oncecast.simulator.trace import Step
 
-STORM_SECONDS = 10.0  # on average
-PATIENCE = 120.0  # seconds after the storm until each node has each message
-DELAY_MAX = 0.5  # after the storm
+STORM_SECONDS = 10.0  # mean duration of a storm
+PATIENCE = 120.0  # seconds after the storm until each node must have each message
+DELAY_MAX = 0.5  # maximum delay of a message after the storm
 MESSAGES = 60
 
 
@@ -69,7 +69,7 @@ class Once(Checker):
 
     def __init__(self) -> None:
         self.delivered: dict[NodeId, dict[MessageId, None]] = {}
-        # The publisher, and the number of its starts so far.
+        # For each payload, the publisher and the number of its starts so far.
         self.published: dict[bytes, tuple[NodeId, int]] = {}
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
@@ -97,10 +97,10 @@ class Once(Checker):
             raise Violation(left)
 
     def left(self, sim: Simulation) -> str:
-        """Return a message that a node lacks, or an empty string.
+        """Return which message a node lacks, or an empty string.
 
         Each node must hold all messages that a node has delivered and still has. It must also hold
-        all messages of publishers that have not restarted since.
+        all messages of publishers that have not restarted since they published.
         """
         delivered = {id: None for mine in self.delivered.values() for id in mine}
         for node in sim.nodes:
@@ -132,7 +132,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
 def weather_a_storm(
     conditions: Conditions, checker: Once, done: Callable[[], bool]
 ) -> dict[str, int]:
-    """Publish during a storm, then run until `done`. Return the counts of faults."""
+    """Publish during a storm, then run until `done`. Return the number of faults by kind."""
     sim, names = conditions.sim, conditions.names
     storm = DrawnStorm(conditions, away_max=max(1, (len(names) - 1) // 2))
     conditions.begin()
@@ -148,7 +148,7 @@ def weather_a_storm(
 
 
 def publish(sim: Simulation, checker: Once, names: list[NodeId]) -> None:
-    """Publish a new payload at a random node, if it is up."""
+    """Publish a new payload at a random node, if that node is running."""
     node = sim.rng.choice(names)
     if sim.nodes[node].stack is not None and not sim.nodes[node].paused:
         payload = b"%s says %d" % (node.encode(), len(checker.published))

@@ -1,7 +1,7 @@
 """A ring under churn: nodes join and die at any moment, and the invariant of Chord holds.
 
-A node may die if the invariant holds without it: each member has a live successor, and the number
-of members that no list skips exceeds the length of a list. Lookups continue meanwhile.
+A node may die if the invariant holds without it: each member has a live successor, and more members
+than the length of a list are skipped by no list. Lookups continue meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOKUPS = 3
 
 
 def status_of(sim: Simulation, node: NodeId) -> Status:
-    """Return the status of the Chord of a live node."""
+    """Return the Chord status of a live node."""
     return sim.protocol(node, Chord).status
 
 
@@ -63,14 +63,14 @@ def views_to_come(sim: Simulation) -> list[View]:
 
 
 def may_die(sim: Simulation, node: NodeId) -> bool:
-    """Return whether Chord survives the death, now and after the messages in flight."""
+    """Return whether the invariant survives the death, now and after the messages in flight."""
     now = [view for view in views_of(sim) if view.member.node != node]
     to_come = [view for view in views_to_come(sim) if view.member.node != node]
     return not broken(now, SUCCESSORS, to_come)
 
 
 class InvariantHolds(Checker):
-    """The invariant holds after each step, and at the end each list is complete."""
+    """Checks that the invariant holds after each step, and that all lists end up complete."""
 
     def __init__(self, successors_max: int) -> None:
         self.successors_max = successors_max
@@ -95,10 +95,11 @@ class InvariantHolds(Checker):
 
 
 class Owners(Checker):
-    """Each lookup is answered. `astray` lists answers by a node that never owned the key meanwhile.
+    """Checks that each lookup is answered. `astray` lists the answers that name a wrong owner.
 
-    A new member owns its keys once its successor knows it. If neighbours die right after they met,
-    a wrong answer cannot be avoided. Without churn, all answers are right.
+    An answer is right if the node owned the key at some time since the question. A new member owns
+    its keys once its successor knows it. If neighbours die right after they met, a wrong answer
+    cannot be avoided. Without churn, all answers must be right.
     """
 
     def __init__(self) -> None:
@@ -147,7 +148,7 @@ class Owners(Checker):
 
 
 def ring_builder(steady: Steady, contacts: list[NodeId]) -> Build:
-    """Return a builder. Nodes of the steady ring start on it, other nodes join by the contacts."""
+    """Return a builder. Nodes of `steady` start on the ring; others join through `contacts`."""
     there = {position.node: None for position in steady.positions}
 
     def build(me: NodeId, rng: Random) -> Stack:
@@ -182,7 +183,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
 
 
 class Churn:
-    """Random joins and deaths within the limits of Chord."""
+    """Random joins and deaths that the invariant of Chord allows."""
 
     def __init__(self, sim: Simulation, first: list[NodeId], nodes_max: int) -> None:
         self.sim, self.nodes_max = sim, nodes_max
@@ -191,7 +192,7 @@ class Churn:
         steady = Steady.of(first)
         for node in first:
             sim.add(node, ring_builder(steady, []))
-        sim.check(InvariantHolds(SUCCESSORS), self.owners)  # after all nodes are there
+        sim.check(InvariantHolds(SUCCESSORS), self.owners)  # after all nodes were added
 
     def strike(self) -> None:
         alive = self.sim.alive()

@@ -1,8 +1,8 @@
 """A ring in which one or two links are cut: no two members are certain that they own the same key.
 
-All nodes can still reach each other through another node. Chord does not promise one owner for each
-key then, only that uncertain answers are marked. A lookup ends at the latest when the links are
-repaired.
+All nodes can still reach each other through another node. In this case Chord does not promise one
+owner for each key, only that it marks uncertain answers. A lookup ends no later than when the links
+are repaired.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOOK_UP_EVERY = 1.0
 
 
 class Certainty(Checker):
-    """No two members are certain of a key. Counts lookups and hints."""
+    """Checks that no two members are certain to own a key. Counts lookups and hints."""
 
     def __init__(self, keys: list[Key]) -> None:
         self.keys = keys
@@ -96,7 +96,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
 
 
 def near_each_other(sim: Simulation, steady: Steady) -> list[NodeId]:
-    """Return a random node and its neighbours: its predecessor and two successors."""
+    """Return a random node, its predecessor and its next two successors."""
     positions = steady.positions
     at = sim.rng.randrange(len(positions))
     return [positions[(at + step) % len(positions)].node for step in (0, -1, 1, 2)]

@@ -1,8 +1,9 @@
-"""The invariant of Zave's correct Chord, as a check.
+"""A check of the invariant of Zave's correct Chord.
 
 A ring is a list of views: each member with its successors in order. Two conditions keep a ring
-connected and ordered. Each member has a live successor, and enough members are not skipped by any
-list. The rules repair the rest. See "Reasoning about Identifier Spaces: How to Make Chord Correct".
+connected and ordered. Each member has a live successor, and enough members are skipped by no list.
+The rules repair everything else. See "Reasoning about Identifier Spaces: How to Make Chord
+Correct".
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class View(NamedTuple):
 
 
 def view_to_come(member: MemberStatus, sender: NodeId, answer: Report | Near) -> View:
-    """Return the view of a member after it gets an answer. Nodes have one position each."""
+    """Return the view of a member after it gets an answer. Each node has one position."""
     after = Member(member.position, member.successors_max)
     if isinstance(answer, Near):
         after.join(answer.position, answer.successors)
@@ -71,7 +72,7 @@ def broken(views: Iterable[View], successors_max: int, to_come: Iterable[View] =
 
 
 def out_of_shape(views: Iterable[View], successors_max: int) -> str:
-    """Return a list that differs from the members that follow, or an empty string."""
+    """Describe a list that differs from the members that follow, or return an empty string."""
     views = sorted(views, key=lambda view: view.member.id)
     positions = [view.member for view in views]
     for index, view in enumerate(views):

@@ -1,7 +1,7 @@
 """A ring in its final shape, for scenarios in which thousands of joins would take too long.
 
-Its members have the successors, predecessors and fingers that a ring ends up with when no node
-joins or fails any more.
+Its members have the successors, predecessors and fingers that a ring reaches when no node joins or
+fails any more.
 """
 
 from __future__ import annotations

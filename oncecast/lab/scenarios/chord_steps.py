@@ -1,7 +1,7 @@
-"""A ring without clock and network: any message may be delivered next, any node may die.
+"""A ring without a clock and a network: any message may arrive next, and any node may die.
 
-So every possible order of steps may come up, however unlikely. A call fails only if its receiver is
-dead, as Chord assumes.
+So every possible order of steps may occur, however unlikely it is. A call fails only if its
+receiver is dead, as Chord assumes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from oncecast.simulator.simulated import Simulation
 
 SUCCESSORS = 2
 STEPS = 250
-SETTLE_MAX = 5000  # steps in one round
+SETTLE_MAX = 5000  # maximum steps in one round
 ROUNDS_MAX = 40  # rounds of stabilization until all lists must be complete
 
 
@@ -134,7 +134,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
 
 
 class Schedule:
-    """Random steps, each noted in the trace. The invariant is checked after each."""
+    """Runs random steps, records each in the trace, and checks the invariant after each."""
 
     def __init__(self, sim: Simulation, ring: Ring, nodes_max: int) -> None:
         self.sim, self.ring, self.nodes_max = sim, ring, nodes_max

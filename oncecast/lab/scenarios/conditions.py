@@ -1,7 +1,7 @@
 """The conditions that a seed draws for a run: nodes, length, delays, losses, clocks, options.
 
-A storm with fixed options misses bugs that other options show. Each node gets its own options, and
-a few runs are much longer than the rest.
+A storm with fixed options misses bugs that only other options reveal. Each node gets its own
+options, and a few runs are much longer than most.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from oncecast.simulator.latency import Exponential, Latency, LogNormal, Uniform
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.weather import LAN
 
-LONG_SHARE, LONG = 0.02, 8.0  # the share of long runs, and how much longer they are
+LONG_SHARE, LONG = 0.02, 8.0  # fraction of long runs, and how much longer they are
 DRIFTS = (0.0, 0.01, 0.1, 0.25, 0.25)
 # From far below a heartbeat to above it. Most delays are short, so that decisions are frequent.
 DELAYS: tuple[Latency, ...] = (
@@ -33,7 +33,7 @@ LOOK_EVERY = 0.25
 
 
 class Conditions:
-    """Conditions of one run. `rng` draws the options, not the events of the run."""
+    """The conditions of one run. `rng` draws the options, not the events of the run."""
 
     def __init__(self, sim: Simulation, least: int, most: int, seconds: float) -> None:
         """Draw `least` to `most` nodes and a storm that lasts `seconds` on average."""
@@ -48,7 +48,7 @@ class Conditions:
         self.drifts = {name: rng.choice(DRIFTS) if mixed else usual for name in self.names}
 
     def count(self, mean: int) -> int:
-        """Return how often something happens in this run; more often in longer runs."""
+        """Return how often an event happens in this run. It happens more often in longer runs."""
         return max(1, round(mean * self.stretch * self.rng.uniform(0.5, 1.5)))
 
     def time(self, least: float, most: float) -> float:
@@ -68,12 +68,12 @@ class Conditions:
         self.sim.weather.set(latency=self.latency, loss=self.loss, duplication=self.duplication)
 
     def calm(self, delay_max: float) -> None:
-        """Bound the delays, and let them vary little, so that timeouts can adapt."""
+        """Limit the delays and their variation, so that timeouts can adapt."""
         delay = self.time(0.0001, delay_max)
         self.sim.weather.set(latency=Uniform(0.9 * delay, delay))
 
     def run_until(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Run until `done` or for `seconds`; return whether it is done."""
+        """Run until `done()` or for `seconds`. Return whether `done()` is true."""
         limit = self.sim.now + seconds
         while not done() and self.sim.now < limit:
             self.sim.run(until=self.sim.now + LOOK_EVERY)
@@ -81,9 +81,9 @@ class Conditions:
 
 
 class DrawnStorm(Storm):
-    """A storm as violent as the conditions.
+    """A storm whose intensity depends on the conditions.
 
-    Nodes may also restart at once, so that they receive messages sent before the restart.
+    Nodes may also restart immediately, so that they receive messages sent before the restart.
     """
 
     def __init__(self, conditions: Conditions, *, away_max: int) -> None:
@@ -103,7 +103,7 @@ class DrawnStorm(Storm):
         return super()._victim()
 
     def _bounce(self, node: NodeId) -> bool:
-        """Restart a node at once, or before messages in flight have arrived."""
+        """Restart a node immediately, or before messages in flight have arrived."""
         state = self.sim.nodes[node]
         if node in self.away or state.stack is None or state.paused:
             return False

@@ -13,7 +13,7 @@ from oncecast.simulator.trace import Step
 
 
 class SteadyStorm(DrawnStorm):
-    """A storm in which monotonic clocks never jump, and drift within the limit of their node."""
+    """A storm in which monotonic clocks never jump and drift only within their node's limit."""
 
     def _skew(self, node: NodeId) -> bool:
         self.sim.skew(node, rate=self.conditions.rate(node))
@@ -25,7 +25,7 @@ class SteadyStorm(DrawnStorm):
 
 
 class LosslessStorm(Storm):
-    """A storm that delays nodes and messages, and never loses or reorders a message."""
+    """A storm that delays nodes and messages but never loses or reorders a message."""
 
     def __init__(self, sim: Simulation, nodes: Sequence[NodeId]) -> None:
         super().__init__(sim, nodes, away_max=len(nodes), every=0.2, lasting=0.5)

@@ -1,7 +1,7 @@
-"""The options that a seed draws for a storm: options, load, disks, network and length.
+"""The settings that a seed draws for a storm: options, load, disks, network and length.
 
-A storm with fixed options misses bugs that other options show. A draw depends on the seed and the
-number of replicas only. It is printed with a violation and by `oncecast sim replay`.
+A storm with fixed settings misses bugs that only other settings reveal. A draw depends only on the
+seed and the number of replicas. A violation and `oncecast sim replay` print it.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ FAST = GroupOptions(
 
 
 class Shape(StrEnum):
-    """How the puts of a producer are spread over a run."""
+    """How the puts of a producer are distributed over a run."""
 
     STEADY = "steady"
-    BURSTS = "bursts"  # many at once, then a pause
-    FLOOD = "flood"  # without a pause until all seats are taken again after the storm
-    IDLE = "idle"  # hardly any
+    BURSTS = "bursts"  # many puts at once, then a pause
+    FLOOD = "flood"  # no pause until all seats are taken again after the storm
+    IDLE = "idle"  # hardly any puts
 
 
 SHAPES = {Shape.STEADY: 6, Shape.BURSTS: 3, Shape.FLOOD: 2, Shape.IDLE: 1}
-# The length of a storm in suspicion times. Many short storms find more than a few long ones,
+# The length of a storm in suspicion times. Many short storms find more bugs than a few long ones,
 # except for faults that build up slowly.
 SECONDS_MAX = 40.0
 LONG_SLOTS = 100_000
 # Limits for clients of a slow group, so that such runs cost no more than others.
 OPERATIONS_MAX = 40  # operations per roaming client
 PUTS_MAX = 30  # puts per publisher
-TINY_SHARE = 0.02  # fraction of storms without sessions; they take ten times as long
+TINY_SHARE = 0.02  # fraction of storms without sessions that get tiny windows; they take longer
 AHEAD = (4, 32, 256, 4096)  # minimum slots that a replica accepts ahead of its applied state
 FLOOD_AHEAD = (1024, 4096)  # with less, a new member never catches up enough to get a seat
 SHORT = {(3.0, 8.0): 1}
@@ -69,18 +69,18 @@ SPANS = {(5.0, 15.0): 75, (15.0, 40.0): 23, (40.0, 80.0): 2}
 class Load(msgspec.Struct, frozen=True):
     shape: Shape = Shape.STEADY
     producers: int = 3
-    puts: int = 70  # puts per producer; a flood ignores it
+    puts: int = 70  # puts per producer; ignored in a flood
     rate: float = 0.0  # puts per second of each producer, in a flood
     bytes_max: int = 60  # maximum bytes of a put
-    ahead: int = 6  # unacknowledged puts of a producer
+    ahead: int = 6  # maximum unacknowledged puts of a producer
     patience: float = 0.2  # seconds until a put is first repeated to the same leader
 
 
 class Snapshots(msgspec.Struct, frozen=True):
-    """When a replica replaces its log by a snapshot, and the contents of the snapshot."""
+    """When a replica replaces its log with a snapshot, and what the snapshot contains."""
 
-    every: int = 40  # puts
-    kept: int = 20  # puts that the state refers to
+    every: int = 40  # puts between two snapshots
+    kept: int = 20  # number of puts that the state refers to
     filling: int = 600  # bytes of padding, so that a snapshot needs several pieces
 
 
@@ -90,12 +90,12 @@ class Habits(msgspec.Struct, frozen=True):
     puts: int = 60  # puts per publisher
     crashes: int = 2  # crashes per client that crashes
     away: float = 0.6  # maximum seconds between a crash and the restart
-    hasty: float = 0.0  # share of crashes after which the client soon crashes again
+    hasty: float = 0.0  # fraction of crashes after which the client soon crashes again
     renamed: bool = False  # a restarted client has a new address, as a new process does
     roamers: int = 0  # clients with random operations
     watchers: int = 0  # clients that only read state, of any topic
     topics: int = 3  # topics of the roaming clients
-    deletes: bool = False  # roamers delete topics; then none has an outbox
+    deletes: bool = False  # roamers delete topics; then no roamer has an outbox
     rate: float = 3.0  # operations per second of each roamer
     read_ahead: int = 8  # messages of a subscription that wait at a client
     outbox_bytes: int = 0  # a durable client compacts its outbox above this size
@@ -104,20 +104,20 @@ class Habits(msgspec.Struct, frozen=True):
     window_bytes: int = 8 << 20  # maximum bytes in flight to one client
     clock_step: float = 600.0  # maximum change of the time by one wrong wall clock, in seconds
     age: float = 0.0  # seconds that a topic keeps its messages; 0 for no such topic
-    nacks: float = 0.0  # share of takes after which a subscriber rejects messages
+    nacks: float = 0.0  # fraction of takes after which a subscriber rejects messages
     stores_offset: bool = False  # one subscriber stores its offset with its results
-    directories: int = 0  # state directories of publishers that follow each other under one name
-    limits: tuple[Limits, ...] = ()  # low limits that restarted nodes have in turn; () for none
+    directories: int = 0  # number of state directories used in turn under one producer name
+    limits: tuple[Limits, ...] = ()  # low limits that restarted nodes use in turn; () for none
     closes: bool = False  # roamers close their sources
 
 
 class Draw(msgspec.Struct, frozen=True):
-    """All options of a run. The defaults make a storm that is the same for all seeds."""
+    """All settings of a run. The defaults make a storm that is the same for all seeds."""
 
     seconds: float = 12.0
     slots: int = 0  # end the storm after this many slots; 0 to end it after `seconds`
     sessions: bool = False  # whether the service runs on top, rather than a ledger
-    grows: bool = False  # one node founds the group, and the rest join it
+    grows: bool = False  # one node founds the group, and the other nodes join it
     options: tuple[GroupOptions, ...] = (FAST,)  # assigned to the nodes in turn
     load: Load = Load()
     habits: Habits = Habits()
@@ -126,9 +126,9 @@ class Draw(msgspec.Struct, frozen=True):
     network: Latency = LAN
     fifo: bool = False  # messages between two nodes keep their order, as on a connection
     disk: Latency = SSD
-    every: float = 0.35  # seconds between faults, on average
-    lasting: float = 0.8  # seconds of a fault, on average
-    faults: float = 1.0  # share of the kinds of faults that can occur
+    every: float = 0.35  # mean seconds between faults
+    lasting: float = 0.8  # mean duration of a fault in seconds
+    faults: float = 1.0  # fraction of the kinds of faults that can occur
 
     def options_of(self, index: int) -> GroupOptions:
         return self.options[index % len(self.options)]
@@ -144,7 +144,7 @@ class Draw(msgspec.Struct, frozen=True):
 
     @property
     def patience(self) -> float:
-        """Return the seconds of calm after which everything outstanding must be complete."""
+        """Return the seconds of calm after which all pending work must be complete."""
         replace_after = max(options.replace_after for options in self.options)
         aging = self.habits.age + 10 * self.habits.clock_step if self.habits.age else 0.0
         return 15.0 + 12 * self.suspicion + 4 * replace_after + aging
@@ -156,7 +156,7 @@ def draw(seed: int, nodes: int) -> Draw:
     options = draw_options(rng)
     each = draw_apart(rng, options, nodes) if rng.random() < 0.4 else (options,)
     shape = weighted(rng, SHAPES)
-    # Faults much shorter than the suspicion time hardly matter, so the length scales with it.
+    # Faults much shorter than the suspicion time have little effect, so scale with it.
     spans = SHORT if shape is Shape.FLOOD else SPANS
     seconds = min(SECONDS_MAX, rounded(options.suspicion * rng.uniform(*weighted(rng, spans))))
     narrow = any(map(is_narrow, each))
@@ -186,7 +186,7 @@ def draw(seed: int, nodes: int) -> Draw:
 
 
 def draw_long(seed: int, nodes: int, slots: int = LONG_SLOTS) -> Draw:
-    """Draw a storm that lasts until `slots` are decided, in a group that is fast enough."""
+    """Return a storm that lasts until `slots` are decided, in a group that is fast enough."""
     drawn = draw(seed, nodes)
     rng = Random(f"{seed}/{nodes}/long")
     return msgspec.structs.replace(
@@ -209,7 +209,7 @@ def draw_long(seed: int, nodes: int, slots: int = LONG_SLOTS) -> Draw:
 
 
 def tiny(options: GroupOptions) -> GroupOptions:
-    """Return options with the smallest windows, and with resends before any answer."""
+    """Return options with the smallest windows, and with resends before any answer arrives."""
     return replace(
         options, window_slots=1, window_bytes=1, accept_bytes=1, piece_bytes=1, resend=0.001
     )
@@ -260,9 +260,9 @@ def spared(habits: Habits, seconds: float) -> Habits:
 
 
 def draw_apart(rng: Random, options: GroupOptions, nodes: int) -> tuple[GroupOptions, ...]:
-    """Draw options that differ between nodes, as during a change of settings.
+    """Return options that differ between nodes, as during a change of settings.
 
-    All nodes agree on the clock drift only.
+    All nodes agree only on the clock drift.
     """
     if rng.random() < 0.5:
         times = [rounded(options.suspicion * rng.uniform(0.6, 1.7)) for _ in range(nodes)]
@@ -272,7 +272,7 @@ def draw_apart(rng: Random, options: GroupOptions, nodes: int) -> tuple[GroupOpt
 
 def draw_load(rng: Random, shape: Shape, options: GroupOptions, seconds: float) -> Load:
     producers = rng.randint(1, 3)
-    wide = min(2 * options.window_slots, 60)  # more than the window holds
+    wide = min(2 * options.window_slots, 60)  # more slots than the window holds
     puts = {
         Shape.STEADY: max(5, round(seconds * log_uniform(rng, 3.0, 20.0))),
         Shape.BURSTS: 3 * wide,
@@ -291,7 +291,7 @@ def draw_load(rng: Random, shape: Shape, options: GroupOptions, seconds: float) 
 
 
 def draw_habits(rng: Random, seconds: float) -> Habits:
-    step = log_uniform(rng, 12.0, 30.0)  # longer than a leader keeps the clocks of peers
+    step = log_uniform(rng, 12.0, 30.0)  # longer than a leader remembers the clocks of peers
     return Habits(
         puts=min(150, max(3, round(seconds * log_uniform(rng, 1.0, 8.0)))),
         crashes=rng.randint(0, 4),
@@ -316,12 +316,12 @@ def weighted(rng: Random, choices: dict[T, int]) -> T:
 
 
 def log_uniform(rng: Random, low: float, high: float) -> float:
-    """Draw a number; each order of magnitude is equally likely."""
+    """Return a random number for which each order of magnitude is equally likely."""
     return rounded(exp(rng.uniform(log(low), log(high))))
 
 
 def rounded(number: float) -> float:
-    """Round to three digits, because people read the draws."""
+    """Round to three significant digits, because people read the draws."""
     return float(f"{number:.3g}")
 
 

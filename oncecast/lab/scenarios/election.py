@@ -1,7 +1,7 @@
-"""A group and its leader in a storm: finally, all nodes have the same view and leader.
+"""A group and its leader in a storm. At the end, all nodes have the same view and leader.
 
 Every node has its own heartbeat, suspicion and clock. A message may take longer than a heartbeat.
-After the storm some nodes crash for good. Then every view must have exactly the remaining nodes,
+After the storm some nodes crash permanently. Then every view must have exactly the remaining nodes,
 the lowest of them must lead everywhere, and nothing may change any more.
 """
 
@@ -22,15 +22,15 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Build, Simulation
 from oncecast.simulator.trace import Step
 
-ARRIVALS = 1.0  # seconds in which all nodes start
-STORM_SECONDS = 4.0  # on average
+ARRIVALS = 1.0  # seconds within which all nodes start
+STORM_SECONDS = 4.0  # mean duration of a storm
 SETTLED_SECONDS = 3.0  # seconds without a change; no node is silent for that long
-PATIENCE = 60.0  # seconds until the views settle
-DELAY_MAX = 0.8  # after the storm; above the shortest heartbeat
+PATIENCE = 60.0  # seconds until the views must settle
+DELAY_MAX = 0.8  # maximum delay after the storm, above the shortest heartbeat
 
 
 def members(conditions: Conditions) -> Build:
-    """Return a function that builds a node, which knows only the node before it at first."""
+    """Return a function that builds a node. At first, a node knows only the node before it."""
     names = conditions.names
     beats = {name: conditions.time(0.15, 0.6) for name in names}
     suspicions = {name: conditions.time(0.3, 2.0) for name in names}

@@ -1,4 +1,4 @@
-"""Record the client sessions of a simulation, and check their history after the run."""
+"""Records the client sessions of a simulation, and checks their history after the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REQUESTS = get_args(local.Request)
 class Histories(Checker):
     """Records every node that has a client session.
 
-    A run fails if the search cannot decide its history within `steps_max` steps.
+    A run fails if the search cannot decide the history within `steps_max` steps.
     """
 
     def __init__(self, steps_max: int = STEPS_MAX) -> None:
@@ -51,7 +51,7 @@ class Histories(Checker):
         return self._sessions[node]
 
     def _begun(self, sim: Simulation, node: NodeId) -> SessionHistory | None:
-        """Return the history of a new session. Old requests of its node stay unanswered."""
+        """Return the history of a new session. Earlier requests of its node stay unanswered."""
         stack = sim.nodes[node].stack
         for protocol in stack.protocols if stack is not None else ():
             if isinstance(protocol, ClientSession):

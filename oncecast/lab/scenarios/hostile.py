@@ -1,9 +1,9 @@
 """Processes of a ring under attack, while honest clients put and read.
 
-Strangers send well-typed, extreme messages of every type to ring stacks and replicas: as a node
-that is not a member of any group, and as a client. No message may raise an exception, and
-everything that a stack sends can be encoded. Afterwards every honest operation is complete, and all
-answers fit one order of events (SEC-1, SEC-3).
+Attackers send well-typed, extreme messages of every type to ring stacks and replicas. They pose as
+a node that is not a member of any group, and as a client. No message may raise an exception, and
+everything that a stack sends must be encodable. Afterwards every honest operation is complete, and
+all answers fit one order of events (SEC-1, SEC-3).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from oncecast.wire.frames import Call, Govern, LeaveRing
 
 GHOST = NodeId("ghost:1")
 EVIL = NodeId("client/evil")
-ATTACKS_EVERY = 0.004  # seconds between two messages
+ATTACKS_EVERY = 0.004  # seconds between two attack messages
 SECONDS = 4.0
 
 
 class Encodable(Checker):
-    """Each message that a node sends can be encoded."""
+    """Checks that each message that a node sends can be encoded."""
 
     def after(self, sim: Simulation, step: Step) -> None:
         for effect in step.effects:
@@ -52,7 +52,7 @@ class Attack:
         self,
         world: RingWorld,
         senders: Sequence[NodeId],
-        kinds: Sequence[type[Value]] = (),  # none: all that nodes send
+        kinds: Sequence[type[Value]] = (),  # empty for all types that nodes send
     ) -> None:
         self._world, self._senders, self._kinds = world, senders, kinds
         self._rng = Random(world.sim.rng.getrandbits(64))
@@ -89,7 +89,7 @@ class Attack:
 
 
 def is_administrative(message: Value) -> bool:
-    """Return whether a client, but not a node, may do harm with this while no user exists."""
+    """Return whether a client could do harm with this message while no user exists."""
     if isinstance(message, Call):
         return isinstance(message.command, AccessCommand)
     if isinstance(message, Govern) and isinstance(message.request, Change):
@@ -98,7 +98,7 @@ def is_administrative(message: Value) -> bool:
 
 
 def found(sim: Simulation, drawn: RingDraw) -> tuple[RingWorld, Clients]:
-    """Start a ring and its honest clients."""
+    """Start a ring and its honest clients, and return both."""
     world = RingWorld(sim, drawn)
     sim.listener = world.hear
     world.found(drawn.processes)
@@ -125,9 +125,9 @@ def play(sim: Simulation, nodes: int) -> Figures:
 
 
 def play_insider(sim: Simulation, nodes: int) -> int:
-    """Let the nodes of the ring send extreme messages; return how many they sent.
+    """Let the nodes of the ring send extreme messages. Return how many they sent.
 
-    Nodes are trusted, so promises may be broken. Still no message raises an exception. States are
+    Nodes are trusted, so guarantees may break. But no message may raise an exception. States are
     not compared, because a replica that finds a real difference stops.
     """
     options = (replace(FAST, compare_every=0.0),)

@@ -26,8 +26,8 @@ from oncecast.simulator.trace import Step
 
 STORM_SECONDS = 20.0
 CALM_SECONDS = 40.0
-TRADE_SECONDS = 2.0  # a neighbour may be in the middle of a trade at the end
-GOSSIP_SECONDS = 12.0  # on average
+TRADE_SECONDS = 2.0  # extra time, because a node may be trading a neighbour at the end
+GOSSIP_SECONDS = 12.0  # mean duration of a storm
 CONTACTS = 3
 
 
@@ -49,14 +49,14 @@ def check_bounds(view: HyParView) -> None:
 
 
 class Views(Checker):
-    """Views stay bounded and match the events, and end up symmetric and connected."""
+    """Checks that views stay bounded, match the events, and end up symmetric and connected."""
 
     def __init__(self) -> None:
         self.announced: dict[NodeId, dict[NodeId, None]] = {}  # neighbours according to the events
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.node not in sim.nodes or sim.nodes[step.node].stack is None:
-            return  # a fault of many nodes, or of a node that is gone
+            return  # a fault of many nodes, or of a node that no longer runs
         if step.kind == "start":
             self.announced[step.node] = {}
         view, announced = sim.protocol(step.node, HyParView), self.announced[step.node]

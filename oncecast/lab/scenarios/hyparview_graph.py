@@ -10,15 +10,15 @@ Links = Sequence[Sequence[int]]  # for each node, the indexes of its neighbours
 
 
 class Distances(NamedTuple):
-    """Distances over all connected pairs."""
+    """Distances between all connected pairs of nodes."""
 
     mean: float
-    farthest_mean: float  # hops to the farthest node, averaged over senders
-    reached: int  # pairs, including a node with itself
+    farthest_mean: float  # hops to the farthest node, averaged over all senders
+    reached: int  # number of connected pairs, including each node with itself
 
 
 def clustering(links: Links) -> float:
-    """Return the mean share of pairs of neighbours that are neighbours of each other."""
+    """Return the mean fraction of pairs of neighbours that are neighbours of each other."""
     near = [frozenset(each) for each in links]
     total = 0.0
     for each in links:
@@ -32,7 +32,7 @@ def distances(links: Links) -> Distances:
     """Return the distances of all pairs.
 
     The ball of radius r + 1 around a node is the union of the balls of radius r around its
-    neighbours. A ball is an integer with a bit per node, so ten thousand nodes take seconds.
+    neighbours. A ball is an integer with one bit per node, so ten thousand nodes take seconds.
     """
     balls = [1 << node for node in range(len(links))]
     total = 0
@@ -58,7 +58,7 @@ def distances(links: Links) -> Distances:
 
 
 def part_sizes(links: Links) -> list[int]:
-    """Return for each node the size of its connected part. Links must be symmetric."""
+    """Return the size of the connected part of each node. Links must be symmetric."""
     sizes = [0] * len(links)
     for start in range(len(links)):
         if not sizes[start]:
@@ -69,7 +69,7 @@ def part_sizes(links: Links) -> list[int]:
 
 
 def reached(links: Links, start: int) -> Iterator[int]:
-    seen = {start}  # never iterated
+    seen = {start}  # a set, because it is never iterated
     front = [start]
     while front:
         yield from front

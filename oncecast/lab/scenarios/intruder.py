@@ -1,8 +1,8 @@
-"""Hostile clients, which send anything that the codec of a node accepts from a client.
+"""Hostile clients, which send any frame that the codec of a node accepts from a client.
 
-A frame is drawn from three kinds. Some frames are copies of honest clients' frames. Some have any
+There are three kinds of frames. Some are copies of honest clients' frames. Some have arbitrary
 fields of the right types: names, epochs and offsets of honest clients, extreme values, and the
-intruder's own names. Some are valid requests on its own topics, so that it has something to misuse.
+intruder's own names. Some are valid requests on its own topics, so that it has objects to misuse.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INTS = (0, 1, 2, -1, 2**31, 2**63 - 1, 2**64 - 1, -(2**63))
 TEXTS = ("", "x", "x" * 255, "x" * 256, "é" * 128, "x" * 100_000, "\0", "*", "0123456789abcdef")
 BYTES = (b"", b"\0" * 16, b"x" * 100_000)
 OWN = ("mallory-0", "mallory-1", "mallory-o", "mallory" + "x" * 248, "mallory" + "x" * 249)
-HEARD_MAX = 300  # frames, and values of each field
+HEARD_MAX = 300  # maximum number of frames, and of values of each field
 
 # Fields whose values can be exchanged for each other.
 LIKE = {
@@ -42,12 +42,12 @@ LIKE = {
 
 
 class Overheard:
-    """Frames and fields of honest clients and of the answers to them, the last ones of each."""
+    """The latest frames and fields of honest clients, and the fields of the answers to them."""
 
     def __init__(self) -> None:
         self.frames: deque[Value] = deque(maxlen=HEARD_MAX)
         self.fields: dict[str, dict[Any, None]] = {"principal": {"root": None, "honest": None}}
-        self.names: dict[str, None] = {}  # all names of topics and clients that they have sent
+        self.names: dict[str, None] = {}  # all names of topics and clients in honest frames
 
     def hear(self, frame: Value) -> None:
         self.frames.append(frame)
@@ -79,14 +79,14 @@ def fields_of(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
 
 
 class Forger:
-    """Makes values of any type of the codec."""
+    """Creates random values of any type that the codec knows."""
 
     def __init__(self, rng: Random, heard: Overheard, own: dict[str, list[Any]]) -> None:
         self._rng, self._heard, self._own = rng, heard, own
-        self._honesty = 0.5  # share of own names in the current frame
+        self._honesty = 0.5  # fraction of own names in the current frame
 
     def forge(self) -> Value | None:
-        """Return any frame, or None if a node would close the connection because of it."""
+        """Return a random frame, or None if a node would close the connection because of it."""
         rng = self._rng
         self._honesty = rng.choice((0.0, 0.5, 0.9, 1.0))
         kind = rng.choice((Call, Call, Call, Fetch, Fetch, *CLIENTS))
@@ -138,7 +138,7 @@ class Habit(msgspec.Struct, frozen=True):
 
     name: str
     rate: float  # frames per second
-    burst: int  # frames at once, sometimes
+    burst: int  # number of frames that it sometimes sends at once
 
 
 class Strike(Value):
@@ -167,9 +167,9 @@ class Intruder(Protocol):
         self._ids = 0
         self._asked: dict[int, Any] = {}
         self._number = 0
-        self._readers: dict[tuple[str, str], int] = {}  # epochs
-        self._writers: dict[tuple[str, str], tuple[int, int]] = {}  # epochs and sequences
-        self._reads = OSCAR in habit.name  # reads most of the time
+        self._readers: dict[tuple[str, str], int] = {}  # epoch by topic and subscription
+        self._writers: dict[tuple[str, str], tuple[int, int]] = {}  # epoch and next sequence
+        self._reads = OSCAR in habit.name  # whether it reads most of the time
         prefix = OSCAR if self._reads else MALLORY
         names = [f"{prefix}-s", f"{MALLORY}-s", f"{MALLORY}.x"]
         self._own: dict[str, list[Any]] = {
@@ -237,7 +237,7 @@ class Intruder(Protocol):
         return dice.choice((*reads, *self._writes(topic, name), self._stolen(topic, name)))
 
     def _expected(self, reader: int) -> int:
-        """Return the epoch of its own reader, so that it keeps a name that it has."""
+        """Return the epoch of its own reader, so that it keeps a name that it holds."""
         return reader or do.ANY_EPOCH
 
     def _writes(self, topic: str, name: str) -> list[Any]:
@@ -257,7 +257,7 @@ class Intruder(Protocol):
         ]
 
     def _stolen(self, topic: str, name: str) -> Any:
-        """Return a command with the token of an honest call, which may be in flight."""
+        """Return a command with the token of an honest call, which may still be in flight."""
         tokens = list(self._heard.fields.get("token", ("",)))
         token = self._dice.choice(tokens[-5:] if self._dice.random() < 0.7 else tokens)
         commands: tuple[Any, ...] = (

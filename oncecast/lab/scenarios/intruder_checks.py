@@ -1,4 +1,4 @@
-"""Checks that intruders neither read nor change anything that is not theirs (SEC-2, SEC-3)."""
+"""Checks that intruders neither read nor change objects of other clients (SEC-2, SEC-3)."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def check_kept_answers(node: NodeId, client: NodeId, state: ClientState) -> None
 
 
 def reveals_nothing(effect: Effect, sender: NodeId, message: Value, service: Service) -> bool:
-    """Return whether this effect of a request without permission depends on the request alone."""
+    """Return whether an effect of a forbidden request depends on nothing but the request."""
     if isinstance(effect, Watch | Unwatch):
         return effect.peer == sender
     if not isinstance(effect, Send) or effect.to != sender:
@@ -126,7 +126,7 @@ def reveals_nothing(effect: Effect, sender: NodeId, message: Value, service: Ser
     if isinstance(answer, Elsewhere) and not service.leading:
         return True
     if service.machine.registry.access.open and isinstance(message, LookGroup | LookRing):
-        # A node that has just joined does not know the rules, and shows its own view.
+        # A node that has just joined does not know the rules yet and shows its own view.
         return isinstance(answer, GroupView | RingView)
     return answer in refusals(message)
 
@@ -141,13 +141,13 @@ def check_executed(principal: str, request: Value, service: Service) -> None:
         topics += service.machine.registry.staging.topics(command.source, command.number)
         allowed = all(may(principal, "put", topic) for topic in topics)
     else:
-        allowed = True  # `is_foreign` has decided
+        allowed = True  # `is_foreign` has already decided this
     if not allowed or is_oversized(command):
         raise Violation(f"{service.me} executes {command!r:.300} for {principal!r}")
 
 
 def is_oversized(command: Value) -> bool:
-    """Return whether a name in the command is too long for the log, or there are too many."""
+    """Return whether a name is too long for the log, or the command has too many parts."""
     texts = [getattr(command, field) for field in command.__struct_fields__]
     parts = getattr(command, "parts", ())
     texts = [text for text in (*texts, *parts) if isinstance(text, str)]
@@ -155,7 +155,7 @@ def is_oversized(command: Value) -> bool:
 
 
 def check_answer(client: NodeId, message: Value) -> None:
-    """Check that an answer can be sent, and shows only what the client may see."""
+    """Check that an answer can be encoded and shows only what the client may see."""
     ENCODER.encode(message)
     principal = principal_of(client)
     if isinstance(message, View):
@@ -170,7 +170,7 @@ def check_answer(client: NodeId, message: Value) -> None:
 
 
 def check_state(service: Service, honest: Overheard, version: int) -> None:
-    """Check that only objects of honest clients, and those that intruders may create, exist."""
+    """Check that only objects exist that honest clients created or intruders may create."""
     registry = service.machine.registry
     found: list[str] = []
     for topic in registry.topics.values():

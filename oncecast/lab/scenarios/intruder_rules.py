@@ -1,6 +1,6 @@
-"""The permissions in the storm of intruders, stated again without the code that enforces them.
+"""The permissions in the storm of intruders, stated independently of the code that enforces them.
 
-root       administrator, before the first intruder
+root       administrator, created before the first intruder
 honest     everything on the honest topics, under all names
 mallory    put, read, ack and manage on topics `mallory*`, names `mallory*`
 oscar      read on topics `mallory*`, put on `mallory-o*`, names `mallory*` and `oscar*`
@@ -97,7 +97,7 @@ def may_use(principal: str, name: str) -> bool:
 
 
 def is_foreign(principal: str, frame: Value) -> bool:
-    """Return whether an intruder asks for something that no rule gives it."""
+    """Return whether the request of an intruder needs a permission that no rule grants."""
     asked: Any = frame.fetch if isinstance(frame, Tune) else frame
     asked = asked.command if isinstance(asked, Call) else asked
     if isinstance(asked, Govern | LookAccess | LeaveRing | do.AccessCommand):
@@ -116,7 +116,7 @@ def is_foreign(principal: str, frame: Value) -> bool:
 
 
 def refusals(frame: Any) -> tuple[Value, ...]:
-    """Return the only refusals that reveal nothing: they depend on the request alone."""
+    """Return the only refusals that reveal nothing, because they depend on the request alone."""
     fetch = frame.fetch if isinstance(frame, Tune) else frame
     if not isinstance(fetch, Fetch):
         return (Answer(frame.id, Denied()),)

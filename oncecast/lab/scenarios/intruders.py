@@ -1,13 +1,13 @@
 """Hostile clients in the storm of the whole service (SEC-2, SEC-3).
 
-The storm of `service`, with users and rules, and with intruders: a user with topics of its own,
-another one that may only read them, and strangers without a login. From the first moment on they
-send arbitrary frames to arbitrary nodes: see `intruder`. A node accepts no other types from
-clients. Nodes do not lie: a node that has proved that it belongs to the cluster is trusted.
+This is the storm of `service`, with users and rules, and with intruders: a user with topics of its
+own, another user that may only read them, and strangers without a login. From the start they send
+arbitrary frames to arbitrary nodes (see `intruder`). A node accepts no other types from clients.
+Nodes do not lie: a node that has proved that it belongs to the cluster is trusted.
 
-All promises to honest clients hold as without intruders. A request about an object that is not the
-intruder's own changes nothing, and its answer is the same whether or not the object exists. A node
-keeps a bounded state for an intruder. Honest puts are stored and read while intruders continue.
+All guarantees to honest clients hold as without intruders. A request about another client's object
+changes nothing, and its answer is the same whether or not the object exists. A node keeps a bounded
+state for an intruder. Honest puts are stored and read while intruders continue.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 from oncecast.wire.results import AccessSet
 
-FRAMES_MAX = 400  # frames of one intruder in a storm, on average
+FRAMES_MAX = 400  # mean number of frames of one intruder in a storm
 LOOK_EVERY = 0.1
-CALLS_MAX = 30  # calls in flight of one principal: an honest call waits for at most this many
+CALLS_MAX = 30  # calls in flight of one principal; an honest call waits for at most this many
 VERSION = len(COMMANDS) + 1  # version of the rules; the first user also adds a rule
 
 
 class IntrudersDraw(ServiceDraw, frozen=True):
-    """The draw of a service, with its intruders."""
+    """The draw of a service storm, with its intruders."""
 
     intruders: tuple[Habit, ...] = ()
 
 
 def draw(seed: int, nodes: int) -> IntrudersDraw:
-    """Draw a service storm as `service` does for the same seed, and the intruders."""
+    """Return the storm that `service` draws for the same seed, and add intruders."""
     drawn = service_draw.draw(seed, nodes)
     rng = Random(f"{seed}/{nodes}/intruders")
     kinds = [MALLORY, *rng.choices((MALLORY, OSCAR, STRANGER), k=rng.randint(1, 4))]
@@ -78,7 +78,7 @@ def draw(seed: int, nodes: int) -> IntrudersDraw:
 
 
 class Administrator(Client):
-    """Adds the users and rules, one after the other."""
+    """Adds the users and rules, one after another."""
 
     def __init__(self, sim: Simulation, nodes: list[NodeId], habits: Habits) -> None:
         self._left = list(COMMANDS)
@@ -101,7 +101,7 @@ class Administrator(Client):
 
 
 class GuardedSessions(Sessions):
-    """The service with users and rules, with honest and hostile clients."""
+    """The service with users and rules, honest clients and hostile clients."""
 
     principal_of: PrincipalOf = staticmethod(principal_of)
     budget = Budget(calls=CALLS_MAX, bytes=1 << 20)
@@ -121,9 +121,9 @@ class GuardedSessions(Sessions):
         return [self.watchman, *super().checkers()]
 
     def secure(self, storm: GroupStorm, patience: float) -> None:
-        """Add users and rules during the storm.
+        """Add users and rules during the storm, then the intruders.
 
-        A storm can delay them for any time, so it pauses if they take too long.
+        A storm can delay the commands for any time, so it pauses if they take too long.
         """
         sim, nodes = self.sim, storm.nodes
         root = Administrator(sim, nodes, self.habits)
@@ -137,7 +137,7 @@ class GuardedSessions(Sessions):
             self._add_intruder(nodes, habit, f"{sim.seed}/intruder/{number}")
 
     def _await(self, root: Administrator, seconds: float) -> bool:
-        """Run until the administrator is done; return whether it was in time."""
+        """Run until the administrator is done. Return False if it is not done in time."""
         limit = self.sim.now + seconds
         while not root.done and self.sim.now <= limit:
             self.sim.run(until=self.sim.now + LOOK_EVERY)
@@ -155,7 +155,7 @@ class GuardedSessions(Sessions):
         """Run until a publisher and a subscriber have finished, despite the intruders.
 
         The slowest groups decide a few slots per second, and their queues are full. Roaming clients
-        stop, because the check of the history searches their operations.
+        stop, because the check of the history has to search through their operations.
         """
         for roamer in self.roamers:
             roamer.stop()

@@ -2,9 +2,9 @@
 
 `mutex` is the lock with leases. Its storm crashes, pauses, isolates and skews a minority, including
 the holder and nodes in the middle of a decision. Every node has its own lease, grace, suspicion
-and clock. In the calm at the end a holder keeps the lock for as long as it wants.
+and clock. In the calm at the end, a holder keeps the lock for as long as it wants.
 
-`mutex-lamport` has slow members and slow links. It promises nothing if a message is lost.
+`mutex-lamport` has slow members and slow links. It guarantees nothing if a message is lost.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Build, Simulation
 from oncecast.simulator.trace import Step
 
-STORM_SECONDS = 3.0  # on average
-PATIENCE = 120.0  # seconds in which every node must get the lock
+STORM_SECONDS = 3.0  # mean duration of a storm
+PATIENCE = 120.0  # seconds within which every node must get the lock
 TURNS = 14
-LEASES = 0.3, 2.0  # seconds, from the shortest to the longest
+LEASES = 0.3, 2.0  # shortest and longest lease in seconds
 HEARTBEATS = 0.15, 0.6
-STEADY = 2.5  # seconds: three of the longest heartbeats, by the slowest clock
+STEADY = 2.5  # seconds; three of the longest heartbeats, by the slowest clock
 LOCKS = ("one", "another")
 
 
@@ -96,7 +96,7 @@ def mutex_of(sim: Simulation, node: NodeId) -> Protocol | None:
 
 
 def may_act(sim: Simulation, node: NodeId, lock: str) -> bool:
-    """Return whether a node that got the lock may still act, by its own clock."""
+    """Return whether a node that got the lock may still act, according to its own clock."""
     mutex = mutex_of(sim, node)
     if isinstance(mutex, LeaseMutex):
         known = mutex.locks.get(lock)
@@ -106,19 +106,19 @@ def may_act(sim: Simulation, node: NodeId, lock: str) -> bool:
 
 
 class Exclusive(Checker):
-    """Checks that one node holds the lock at a time, and that fencing stops late holders."""
+    """Checks that one node at a time holds the lock, and that fencing stops late holders."""
 
     def __init__(self, lock: str, longest: float) -> None:
         self.lock = lock
         self.token = 0  # the highest token granted
-        self.tokens: dict[NodeId, int] = {}  # the last token of each node, also after its release
+        self.tokens: dict[NodeId, int] = {}  # the last token of each node, kept after its release
         self.waiting: dict[NodeId, None] = {}
-        # Nodes in the critical section, with the number of the entry.
+        # The nodes in the critical section, with the number of their entry.
         self.acting: dict[NodeId, int] = {}
         self.fence = Fence()
         self.touched: list[int] = []
         self.entries = self.refused = 0
-        self.longest = longest  # seconds of work under the lock
+        self.longest = longest  # maximum seconds of work under the lock
         self.calm = False
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
@@ -167,7 +167,7 @@ class Exclusive(Checker):
                 )
 
     def _use(self, sim: Simulation, node: NodeId) -> None:
-        """Work under the lock for a while, perhaps for too long."""
+        """Work under the lock for a while, possibly longer than the lease."""
         until = sim.rng.uniform(0.0, self.longest)
         for _ in range(3):
             sim.call(sim.rng.uniform(0.0, until), lambda: self._touch(node))
@@ -205,7 +205,7 @@ class Exclusive(Checker):
 
 
 class Views(Checker):
-    """Notes when a node has last changed its view of the group."""
+    """Records when a node last changed its view of the group."""
 
     def __init__(self) -> None:
         self.changed_at = 0.0
@@ -224,7 +224,7 @@ def want(sim: Simulation, checker: Exclusive, node: NodeId) -> None:
 
 
 class Struggle:
-    """Requests at random times; finally from all nodes at once, and then from one alone."""
+    """Requests the lock at random times, then from all nodes at once, and then from one node."""
 
     def __init__(self, sim: Simulation, conditions: Conditions, build: Build) -> None:
         self.sim, self.conditions = sim, conditions
@@ -262,9 +262,9 @@ class Struggle:
         return not any(checker.waiting or checker.acting for checker in self.checkers)
 
     def _all_there(self) -> bool:
-        """Return whether all nodes know each other, and have not suspected one for a while.
+        """Return whether all nodes know each other and no view has changed for a while.
 
-        A node suspects a slower one wrongly until its timeout has adapted to the heartbeats.
+        A node wrongly suspects a slower node until its timeout has adapted to the heartbeats.
         """
         if self.sim.now < self.views.changed_at + STEADY:
             return False

@@ -1,8 +1,8 @@
 """A replica group in a storm of faults.
 
 The group has three or five members, spare nodes and clients. During the storm, processes, disks,
-clocks and the network fail, and members and leaders change. Then the faults stop, and everything
-outstanding must complete.
+clocks and the network fail, and members and leaders change. Then the faults stop, and all pending
+work must complete.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from oncecast.simulator.simulated import Simulation
 FIXED = Draw()
 CALM_SECONDS = 10.0
 SPARES = 2
-SLOT_SECONDS = 0.2  # allowed for a slot if each one waits for the one before
-LONG_SLOT_SECONDS = 0.1  # allowed for a slot of a long storm, on average
+SLOT_SECONDS = 0.2  # time allowed for a slot if each slot waits for the one before
+LONG_SLOT_SECONDS = 0.1  # mean time allowed for a slot of a long storm
 CALM_MAX = 400.0
 LOOK_EVERY = 0.5  # seconds of calm between checks for completion
 
@@ -49,15 +49,15 @@ class Campaign(Checker):
         self.names = [NodeId(f"n{index}") for index in range(nodes)]
         self.nodes = [*self.names, *[NodeId(f"s{index}") for index in range(spares)]]
         founders = self.names[:1] if draw.grows else self.names
-        # No two disks have the same incarnation, so a lone replica recognizes that it has only
-        # moved.
+        # No two disks have the same incarnation, so a lone replica recognizes its own disk after it
+        # has moved to another address.
         incarnations = enumerate(founders, 1)
         members = tuple(Member(node, incarnation) for incarnation, node in incarnations)
         self.founders = Config(1, members, nodes, group=1)
         self.wiped: dict[NodeId, None] = {}
         self.history = GroupHistory(self.founders)
         self._watch: Checker = Rules(self.history) if rules else self.history
-        self.due = 0  # slots that every replica must have applied at the end
+        self.due = 0  # the slot up to which every replica must have applied at the end
 
     def build(self, me: NodeId, rng: Random) -> Stack:
         founder = self.founders.member(me) if me not in self.wiped else None
@@ -76,7 +76,7 @@ class Campaign(Checker):
         self.sim.check(self._watch, *self.top.checkers(), self)
         for node in self.nodes:
             self.sim.add(node, self.build, durable=True)
-        away_max = max(1, (self.size - 1) // 2)  # a small group waits until all are back
+        away_max = max(1, (self.size - 1) // 2)  # a small group waits until all members are back
         return GroupStorm(
             self.sim, self.nodes, self.history, self.draw, away_max=away_max, wiped=self.wiped
         )
@@ -98,7 +98,7 @@ class Campaign(Checker):
     def settle(self, storm: GroupStorm) -> None:
         """Run until everything is complete.
 
-        A flood continues until all seats are taken, also after one more disk is lost: a group under
+        A flood continues until all seats are taken, even after one more disk is lost. A group under
         constant load must still admit new members.
         """
         sim, patience = self.sim, self.draw.patience

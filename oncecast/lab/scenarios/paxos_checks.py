@@ -1,7 +1,7 @@
 """The rules of a replica group, one class each, checked after every event.
 
-The rules come from van Renesse and Altinbuken, "Paxos Made Moderately Complex" (2015), plus rules
-for leases, membership changes and lost disks. They compare replicas with the history.
+The rules come from van Renesse and Altinbuken, "Paxos Made Moderately Complex" (2015). More rules
+concern leases, membership changes and lost disks. They compare replicas with the history.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ Handler = Callable[[Any, Status], None]
 class Rule:
     """Checks the replica that took a step: after a start, for some effects, and after each step.
 
-    `effects` maps the type that an effect carries to a handler: the message sent, the record
-    appended or the event emitted.
+    `effects` maps types to handlers. The type is that of the message sent, the record appended or
+    the event emitted.
     """
 
     def __init__(self, history: GroupHistory) -> None:
@@ -73,7 +73,7 @@ class Rule:
 class Durability(Rule):
     """Checks that ballots only grow, and that a restart loses no promise, vote or accepted value.
 
-    A replica that starts under another id may lose them.
+    A replica that starts in another incarnation may lose them.
     """
 
     def __init__(self, history: GroupHistory) -> None:
@@ -113,7 +113,7 @@ class Reports(Rule):
 
     def __init__(self, history: GroupHistory) -> None:
         super().__init__(history)
-        self.restored: dict[NodeId, Ballot] = {}  # promises read at the start, of any incarnation
+        self.restored: dict[NodeId, Ballot] = {}  # promises read at the start, in any incarnation
 
     def effects(self) -> dict[type, Handler]:
         return {
@@ -251,8 +251,7 @@ class Applied(Rule):
 
 
 class Elected(Rule):
-    """Checks that a leader has the promises of a majority on disk, and all values that the promises
-    report as chosen."""
+    """Checks that a leader has the promises of a majority, and all values they report as chosen."""
 
     def __init__(self, history: GroupHistory) -> None:
         super().__init__(history)
@@ -276,8 +275,10 @@ class Elected(Rule):
 
 
 class Proposals(Rule):
-    """Checks that a leader proposes only values that the promises of a majority allow, and nothing
-    after a membership change that is not applied."""
+    """Checks that a leader proposes only values that the promises of a majority allow.
+
+    It also must not propose anything after a membership change that is not applied.
+    """
 
     def effects(self) -> dict[type, Handler]:
         return {Entry: self._voted, Again: self._voted}
@@ -302,7 +303,7 @@ class Proposals(Rule):
     def _left_to_it(self, record: Entry | Again, item: Item | None) -> None:
         """Check the value of a proposal against the votes of a majority.
 
-        The majority has promised this ballot. The highest of its votes at lower ballots must be
+        A majority must have promised this ballot. The highest of its votes at lower ballots must be
         for this value.
         """
         slot, ballot, history = record.slot, record.ballot, self.history
@@ -340,13 +341,13 @@ class LeasePromises(Rule):
 
     def __init__(self, history: GroupHistory) -> None:
         super().__init__(history)
-        self.bound: dict[Member, tuple[Ballot, float]] = {}  # the leader, and the end of the lease
+        self.bound: dict[Member, tuple[Ballot, float]] = {}  # the leader and the end of the lease
 
     def effects(self) -> dict[type, Handler]:
         return {Heard: self._heard, Promise: self._promised}
 
     def received(self, message: Value, paxos: Status) -> None:
-        """Release a member. A newer leader also frees it, as it was elected after the lease."""
+        """Release a member. A newer leader also releases it, as it was elected after the lease."""
         if not isinstance(message, Release | Accept | Beat):
             return
         me = paxos.self_as_member
@@ -391,7 +392,7 @@ class Leases(Rule):
             self.acknowledged = max(self.acknowledged, event.slot)
 
     def look_at_all(self, sim: Simulation, node: NodeId) -> None:
-        """Check the leases after each step of any node, because they end by themselves."""
+        """Check the leases after each step of any node, because they expire on their own."""
         leading = self.leading
         if not leading:
             return
@@ -405,7 +406,7 @@ class Leases(Rule):
         leaders: list[NodeId] = []
         for node, paxos in list(self.leading.items()):
             if replica(sim, node) is not paxos:
-                del self.leading[node]  # it has restarted
+                del self.leading[node]  # the node has restarted
             elif paxos.leads(sim.nodes[node].clock.local(sim.now)):
                 leaders.append(node)
                 if paxos.applied < self.acknowledged:
@@ -448,8 +449,10 @@ class Memberships(Rule):
 
 
 class States(Rule):
-    """Checks that a snapshot matches its slot and keeps all promises, and that no record it needs
-    is trimmed."""
+    """Checks that a snapshot matches its slot and keeps all promises.
+
+    It also checks that no record that a replica needs is trimmed.
+    """
 
     def effects(self) -> dict[type, Handler]:
         return {Checkpoint: self._saved, Trim: self._trimmed}
@@ -464,7 +467,7 @@ class States(Rule):
         slot = state.slot
         if slot > history.last or state.chain != history.chosen[slot].chain:
             raise Violation(f"{node} saves a state that differs from the one at slot {slot}")
-        # A node that has not learned any membership is a member of none.
+        # A node that has not learned any membership has version 0.
         if state.config.version and state.config != history.config(slot):
             raise Violation(
                 f"{node} saves {state.config} at slot {slot}, not {history.config(slot)}"

@@ -1,7 +1,7 @@
 """Publishers and subscribers that check exactly-once delivery.
 
-They are real sessions: they find and follow the leader, send again, and sometimes crash. The
-checks run on every event and at the end of a run (SVC-2, SVC-3, SVC-10).
+They are real sessions: they find and follow the leader, resend, and sometimes crash. The checks run
+on every event and at the end of a run (SVC-2, SVC-3, SVC-10).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Client:
     topic = TOPIC
     push = False  # whether nodes push messages, on a ring
     keeps = True  # whether a client that crashes has an outbox on disk
-    producer: str | None = None  # its producer name; None: `name`, "": a new one after each crash
+    producer: str | None = None  # its producer name; None for `name`, "" for a new one per start
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Client:
     def return_as_another(self, away: float) -> None:
         """Crash, and come back with the same disk under another node id, as a new process does.
 
-        Messages from the earlier incarnation may still arrive; messages to it do not.
+        Messages from the earlier incarnation may still arrive, but messages to it do not.
         """
         self.sim.crash(self.me)
         self.sim.call(away, self.come_back)
@@ -123,10 +123,10 @@ class Publisher(Client):
     ) -> None:
         self.readers, self.pause, self.puts = readers, pause, habits.puts
         self.producer = shared_name or None
-        self.contested = bool(shared_name)  # other running processes use its producer name
+        self.contested = bool(shared_name)  # whether other processes use its producer name
         self.put = 0
         self.promised: list[int] = []
-        self.fenced = False  # at any time since the beginning
+        self.fenced = False  # whether it was fenced at any time
         self._fenced_start = 0
         self._tickets = 0
         self._batches: dict[int, range] = {}
@@ -136,7 +136,7 @@ class Publisher(Client):
         self._batches.clear()
         if all(reader.subscribed for reader in self.readers):
             self.go_on()
-        else:  # messages that all subscribers have read are not kept for later ones
+        else:  # messages that all current subscribers have read are not kept for later subscribers
             self.soon(0.1, self.begin)
 
     def go_on(self) -> None:
@@ -167,7 +167,7 @@ class Publisher(Client):
                 pass
 
     def check(self, log: list[bytes]) -> None:
-        """Check that acknowledged messages are there in order, and the rest too without a crash."""
+        """Check that acknowledged messages are stored in order, or all messages without a crash."""
         offsets = {value: offset for offset, value in enumerate(log)}
         found = {number: offsets.get(self.value(number), -1) for number in range(self.puts)}
         lost = [number for number in self.promised if found[number] < 0]
@@ -228,7 +228,7 @@ class Subscriber(Client):
                 self._expected = offset
                 self.inbox.position(offset)
             case local.Arrived(_, _, messages):
-                self.inbox.arrive(messages)  # drops them if the reader has gone back since
+                self.inbox.arrive(messages)  # drops them if the reader has gone back since then
                 self._take_soon()
             case local.Ended(_, _, why) if self.shares:
                 self.ended = why
@@ -256,7 +256,7 @@ class Subscriber(Client):
             self._take_soon()
 
     def _hand_back(self) -> bool:
-        """Reject some messages at random, so that they are delivered again."""
+        """Reject some messages at random, so that they are redelivered. Return whether it did."""
         inbox, rng = self.inbox, self.sim.rng
         if (
             inbox.ack == inbox.delivered
@@ -277,7 +277,7 @@ class Subscriber(Client):
             self.ask(local.Want(self.topic, self.subscription, inbox.delivered, inbox.ack))
 
     def check(self, message: batch.Message) -> None:
-        """Check that offsets arrive in order, and that redelivered messages are marked (E4)."""
+        """Check that offsets arrive in order and that redelivered messages are marked (E4)."""
         offset = message.offset
         if offset != self._expected:
             raise Violation(f"{self.me} got offset {offset}, expected {self._expected}")
@@ -297,7 +297,7 @@ class Subscriber(Client):
 
 
 class Outboxes(Checker):
-    """Records the outboxes of durable clients; all their messages must be stored eventually."""
+    """Records the outboxes of durable clients. All their messages must be stored eventually."""
 
     def __init__(self) -> None:
         self.safe: dict[str, dict[bytes, None]] = {}  # by topic
@@ -320,7 +320,7 @@ class Outboxes(Checker):
 def check_topic(
     publishers: list[Publisher], subscribers: list[Subscriber], outbox: Iterable[bytes] = ()
 ) -> list[bytes]:
-    """Raise a Violation unless each reader got each message once and in order; return the topic.
+    """Return the messages of the topic, or raise Violation if a reader missed or repeated one.
 
     All clients use one topic. `outbox` has the messages that durable clients wrote to disk.
     """

@@ -1,7 +1,7 @@
 """The true history of a replica group, computed from its disks: promises, votes, chosen values.
 
-It uses only records that nodes append and that reach their disks. It counts majorities
-itself, so a fault in the protocol cannot hide from the checkers.
+It uses only records that nodes append and that reach their disks. It counts majorities itself, so
+that the checkers detect a fault in the protocol.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from oncecast.simulator.trace import Step
 
 CLIENT = "client/"  # name prefix of nodes that are not replicas
 
-KEPT_SLOTS = 20_000  # kept behind the last chosen slot
-FORGET_EVERY = 1_000  # slots
+KEPT_SLOTS = 20_000  # slots to keep before the last chosen slot
+FORGET_EVERY = 1_000  # how often to forget old slots, in slots
 
 decode_config = msgspec.msgpack.Decoder(Config).decode
 
@@ -55,7 +55,7 @@ class Disk:
         self.promised = BOTTOM
         self.votes: dict[int, Ballot] = {}
         self.values: dict[int, Item] = {}  # the value of a slot, accepted or learned
-        self.waiting: list[Append] = []  # not synced
+        self.waiting: list[Append] = []  # records that are not synced
 
     def forget_below(self, slot: int) -> None:
         self.votes = {each: vote for each, vote in self.votes.items() if each >= slot}
@@ -63,7 +63,7 @@ class Disk:
 
 
 class GroupHistory(Checker):
-    """Record the history of a group. Run it before the other checkers, which read the history."""
+    """Records the history of a group. It must run before the checkers that read the history."""
 
     def __init__(self, founders: Config) -> None:
         self.disks: dict[NodeId, Disk] = {}
@@ -73,8 +73,8 @@ class GroupHistory(Checker):
         self.incarnations: dict[Member, None] = {}
         self.chosen: list[Choice] = [Choice(Item(0, b""), BOTTOM, 0)]
         self.ballots: dict[Ballot, None] = {}  # ballots that chose a value
-        self._forgotten = 0  # all slots below this one are dropped
-        self.configs: list[tuple[int, Config]] = [(0, founders)]  # each in force after its slot
+        self._forgotten = 0  # all slots below this one are forgotten
+        self.configs: list[tuple[int, Config]] = [(0, founders)]  # each applies after its slot
 
     @property
     def last(self) -> int:
@@ -82,11 +82,11 @@ class GroupHistory(Checker):
         return len(self.chosen) - 1
 
     def is_chosen(self, slot: int, item: Item) -> bool:
-        """Return whether this item is chosen; for a forgotten slot, return True for any item."""
+        """Return whether this item is chosen. For a forgotten slot, return True for any item."""
         return slot <= self.last and self.chosen[slot].item in (item, FORGOTTEN)
 
     def config(self, applied: int) -> Config:
-        """Return the configuration that votes on the slot after `applied`."""
+        """Return the membership that votes on the slot after `applied`."""
         return next(config for slot, config in reversed(self.configs) if slot <= applied)
 
     def after(self, sim: Simulation, step: Step) -> None:
@@ -131,8 +131,8 @@ class GroupHistory(Checker):
     def _crashed(self, disk: Disk, node: NodeId) -> None:
         """Drop records that were not synced.
 
-        If the node is the only voter, no peer was asked to store the value. The same ballot may
-        then propose another value.
+        If the node is the only voter, no peer was asked to store the value. Then the same ballot
+        may propose another value.
         """
         for append in disk.waiting:
             record = append.record
@@ -192,7 +192,7 @@ class GroupHistory(Checker):
         if slot == self.last + 1:
             self._choose()
 
-    # -- chosen values: only the voters of the next slot are known --
+    # -- chosen values, in order, because only the voters of the next slot are known --
 
     def _choose(self) -> None:
         while (ballot := self._majority(self.last + 1)) is not None:
@@ -209,8 +209,9 @@ class GroupHistory(Checker):
                 self._forget_below(slot - KEPT_SLOTS)
 
     def _forget_below(self, floor: int) -> None:
-        """Bound the memory of a long run. A forgotten slot keeps its checksum, so a replica that
-        was away for a long time is still checked.
+        """Forget slots below `floor` to bound the memory of a long run.
+
+        A forgotten slot keeps its checksum. So a replica that was offline is still checked.
         """
         for slot in range(self._forgotten, floor):
             self.chosen[slot] = Choice(FORGOTTEN, BOTTOM, self.chosen[slot].chain)
@@ -222,7 +223,7 @@ class GroupHistory(Checker):
                 disk.forget_below(floor)
 
     def _majority(self, slot: int) -> Ballot | None:
-        """Return the lowest ballot at which a majority accepted a value for this slot."""
+        """Return the lowest ballot at which a majority accepted a value for this slot, or None."""
         members = self.config(slot - 1).members
         for ballot in sorted(self.accepted.get(slot, {})):
             voters = self.accepted[slot][ballot]
@@ -233,7 +234,7 @@ class GroupHistory(Checker):
     def _reconfigure(self, slot: int, config: Config) -> None:
         before = self.configs[-1][1]
         if config.version != before.version + 1:
-            return  # made for an older membership, so it has no effect
+            return  # proposed for an older membership, so it has no effect
         changed = [each for each in config.members if each not in before.members]
         changed += [each for each in before.members if each not in config.members]
         if len(changed) > 1:

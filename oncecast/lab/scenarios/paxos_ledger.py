@@ -1,7 +1,7 @@
 """A small state machine on top of a replica group, which counts the puts of its clients.
 
 It deduplicates commands by (producer, sequence). Its state refers to entries that must stay
-readable; the state is compacted, transferred and compared. `Top` is the interface that a campaign
+readable. The state is compacted, transferred and compared. `Top` is the interface that a campaign
 uses.
 """
 
@@ -34,7 +34,7 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 
 SCRUB_EVERY = 1.0
-BURSTS = 4  # bursts per producer
+BURSTS = 4  # number of bursts per producer
 
 decode = msgspec.msgpack.Decoder(tuple[int, int, bytes]).decode
 encode = msgspec.msgpack.Encoder().encode
@@ -50,12 +50,12 @@ class Top(Interface):
         """Start the clients. The storm lasts until `until`."""
 
     def stop(self) -> None:
-        """Stop new puts: all seats of the group are taken again."""
+        """Stop new puts, because all seats of the group are taken again."""
 
     def checkers(self) -> list[Checker]: ...
 
     def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:
-        """Check that everything outstanding has completed, and that all replicas are equal."""
+        """Check that all pending work is complete and that all replicas are equal."""
 
 
 class Put(Value):
@@ -69,7 +69,7 @@ def command(put: Put) -> bytes:
 
 
 class Acked(Value):
-    """Tells the application that a put is stored in `slot`, or was stored before."""
+    """Tells the application that a put is stored in `slot` or was stored before."""
 
     producer: int
     sequence: int
@@ -77,7 +77,7 @@ class Acked(Value):
 
 
 class Scrub(Value):
-    """Timer: read every entry that the state refers to again."""
+    """Timer: read every entry again that the state refers to."""
 
 
 class State(NamedTuple):
@@ -91,10 +91,10 @@ Key = tuple[int, int]  # producer and sequence
 
 
 class Order:
-    """Checks that puts are linearizable while they happen.
+    """Checks during the run that puts are linearizable.
 
-    If put B is made after put A was acknowledged, B has a higher slot than A. A put has the same
-    slot at every replica. The check keeps only puts that are not settled.
+    If put B is made after put A was acknowledged, B must have a higher slot than A. A put has the
+    same slot at every replica. The check keeps only puts that are not settled.
     """
 
     def __init__(self) -> None:
@@ -183,7 +183,7 @@ class Ledger(Protocol):
         return encode(State(self.slot, self.next, list(self.kept), self.fold))
 
     def digest(self) -> bytes:
-        """Return the state without the slot, which need not be that of a command."""
+        """Return the state without the slot, because the last slot may hold no command."""
         return encode((sorted(self.next.items()), list(self.kept), self.fold))
 
     def compact(self) -> None:
@@ -233,7 +233,7 @@ class Ledger(Protocol):
 
 
 class Promises(Checker):
-    """Records which puts are acknowledged, until their producers have seen it."""
+    """Records which puts are acknowledged, until their producers have processed it."""
 
     def __init__(self, acked: dict[Key, None], order: Order) -> None:
         self.acked, self.order = acked, order
@@ -246,7 +246,7 @@ class Promises(Checker):
 
 
 class Producer:
-    """A client that makes puts when they are due, and repeats them until acknowledged."""
+    """A client that makes puts when they are due and repeats each until it is acknowledged."""
 
     def __init__(self, number: int, load: Load, rng: Random, until: float, order: Order) -> None:
         self.number, self.load, self.rng, self.until = number, load, rng, until
@@ -279,7 +279,7 @@ class Producer:
         self._due_again.pop(sequence, None)
 
     def _ask(self, now: float, node: NodeId, put: Put) -> bool:
-        """Return whether the put is due for this node.
+        """Return whether to send the put to this node now.
 
         The pause between repetitions doubles, so that repetitions do not crowd out new puts.
         """
@@ -303,7 +303,7 @@ class Producer:
 
     @property
     def done(self) -> bool:
-        """Return whether there is nothing left to put."""
+        """Return whether all puts are made and acknowledged."""
         over = self.stopped or (self.load.puts and self.made >= self.load.puts)
         return bool(over) and not self.waiting
 
@@ -315,7 +315,7 @@ class Producer:
 
 
 class Ledgers:
-    """The default Top of a storm, because it is the cheapest."""
+    """The default Top of a storm, because it is the cheapest one."""
 
     def __init__(
         self,

@@ -1,8 +1,7 @@
 """Faults for a replica group: wiped disks, flipped bits, new members, leaders that hand over.
 
 The storm keeps to a budget. Fewer than half of the disks have unrepaired losses at any time, and
-no entry is ever damaged at a majority. Processes and links may fail in addition, but always
-recover.
+no entry is ever damaged at a majority. Processes and links may also fail, but they always recover.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from oncecast.storage.store import Block
 
 LOOK_EVERY = 0.3
 YEAR, HOUR = 365 * 86400.0, 3600.0
-WRONG_STEPS = 5.0  # how long wall clocks may be wrong in all, in steps of the decided time
+WRONG_STEPS = 5.0  # total time that wall clocks may be wrong, in steps of the decided time
 
 
 class GroupStorm(Storm):
-    # Long: one table of faults; those listed twice are twice as likely.
+    # Long: one table of faults; a fault that is listed twice is twice as likely.
     def __init__(
         self,
         sim: Simulation,
@@ -46,7 +45,7 @@ class GroupStorm(Storm):
         self.size = history.configs[0][1].size
         self.hurt_max = (self.size - 1) // 2
         self.hurt: dict[NodeId, None] = {}  # nodes with losses on disk
-        self.bitten: dict[int, dict[NodeId, None]] = {}  # where each slot was damaged
+        self.bitten: dict[int, dict[NodeId, None]] = {}  # the nodes that have damaged each slot
         self._wrong_left = WRONG_STEPS * draw.habits.clock_step
         self._wrong = NodeId("")  # the node with the wrong wall clock
         self._kinds += (
@@ -78,7 +77,7 @@ class GroupStorm(Storm):
     # -- disks --
 
     def _wipe(self, node: NodeId) -> bool:
-        """Wipe the disk of a node, which returns with an empty one and must be admitted again."""
+        """Wipe the disk of a node, which returns with an empty disk and must be admitted again."""
         if not self._may_hurt(node):
             return False
         self.sim.crash(node)
@@ -92,7 +91,10 @@ class GroupStorm(Storm):
         return True
 
     def wipe_one_more(self, within: float) -> bool:
-        """After the storm, wipe the disk of a member as soon as all members are healthy."""
+        """Wipe the disk of a member after the storm, as soon as all members are healthy.
+
+        Return False if this was not possible within the time.
+        """
         limit = self.sim.now + within
         while self.sim.now < limit:
             if self._wipe(self.rng.choice(self._members())):
@@ -101,7 +103,7 @@ class GroupStorm(Storm):
         return False
 
     def _flip(self, node: NodeId) -> bool:
-        """Flip a bit in the log of a node, restart it, and maybe isolate the leaders."""
+        """Flip a bit in the log of a node, restart the node, and sometimes isolate the leaders."""
         if not self._may_hurt(node):
             return False
         slots = self._flip_bit(node)
@@ -116,7 +118,7 @@ class GroupStorm(Storm):
 
         def readable() -> bool:
             paxos = replica(self.sim, node)
-            # Until it restarts, the replica may hold in memory what its disk has lost.
+            # Until it restarts, the replica may have entries in memory that its disk has lost.
             return (
                 self.sim.now > bounced
                 and paxos is not None
@@ -131,7 +133,8 @@ class GroupStorm(Storm):
     def _flip_in_change(self, node: NodeId) -> bool:
         """Cut the links to the leader but not from it, then damage a vote.
 
-        Votes pile up, and the next leader asks for them again. The damaged vote replaced another.
+        Votes pile up, and the next leader asks for them again. The damaged vote has replaced an
+        earlier vote.
         """
         paxos, leaders = replica(self.sim, node), self.leaders()
         if paxos is None or not leaders or not self._may_hurt(node):
@@ -162,7 +165,7 @@ class GroupStorm(Storm):
             self.sim.call(0.01, lambda: self._flip_votes(node, due, then, tries - 1))
 
     def _flip_bit(self, node: NodeId) -> list[int] | None:
-        """Flip a bit in a block that was synced according to a later one; return its slots."""
+        """Flip a bit in a block that a later block proves to be synced. Return its slots."""
         state = self.sim.nodes[node]
         disk, journal = state.disk, state.journal
         if disk is None or journal is None:
@@ -190,7 +193,7 @@ class GroupStorm(Storm):
             found.sort(key=lambda each: not self._replaces(journal, each[1]))
         for name, block in found:
             if block.body is None or block.first == 1:
-                continue  # the block is damaged already, or holds the identity of this replica
+                continue  # the block is already damaged, or holds the identity of this replica
             records = [journal.read(block.first + at) for at in range(block.records)]
             slots = [each.slot for each in records if isinstance(each, Entry | Learned)]
             if any(len(self.bitten.get(slot, ())) >= self.hurt_max for slot in slots):
@@ -202,7 +205,7 @@ class GroupStorm(Storm):
         return None
 
     def _replaces(self, journal: Journal, block: Block) -> bool:
-        """Return whether the block may hold a vote that replaced another."""
+        """Return whether the block may hold a vote that replaced another vote."""
         if block.body is None:
             return False
         records = [journal.read(block.first + at) for at in range(block.records)]
@@ -215,7 +218,7 @@ class GroupStorm(Storm):
             self.sim.call(0.0, lambda: self._restart(node))
 
     def _starve(self, node: NodeId) -> bool:
-        """Make a node miss many entries, return to a full disk, and restart."""
+        """Make a node miss many entries, fill its disk, and restart it."""
         disk = self.sim.nodes[node].disk
         if disk is None or not self._spare(node):
             return False
@@ -225,14 +228,14 @@ class GroupStorm(Storm):
             self.sim.repair(fronts)
             disk.fill()
             self.sim.call(0.5, lambda: self._bounce(node))
-            self.sim.call(0.6, lambda: self._restart(node))  # it may have stopped by itself
+            self.sim.call(0.6, lambda: self._restart(node))  # it may have stopped on its own
 
         self.away[node] = back
         self.sim.call(2.0, lambda: self._return(back))
         return True
 
     def _hurt(self, node: NodeId, healed: Callable[[], bool]) -> None:
-        """Count the disk as hurt until every member has everything that is chosen so far."""
+        """Count the disk as hurt until every member has all entries that are chosen so far."""
         last = self.history.last
         self.hurt[node] = None
 
@@ -252,7 +255,7 @@ class GroupStorm(Storm):
     def _whole(self, last: int) -> bool:
         """Return whether every member is up, knows its seat, and has slots up to `last` on disk.
 
-        The membership must not be about to change either.
+        Return False if a membership change is pending.
         """
         slot, config = self.history.configs[-1]
         if len(config.members) < config.size or self._changing():
@@ -286,7 +289,7 @@ class GroupStorm(Storm):
     # -- the whole group, and links between nodes --
 
     def _victim(self) -> NodeId:
-        """Choose a node. Leaders are hit more often."""
+        """Return a random node. Leaders are chosen more often."""
         leaders = self.leaders()
         return self.rng.choice(leaders if leaders and self.rng.random() < 0.4 else self.nodes)
 
@@ -311,13 +314,14 @@ class GroupStorm(Storm):
         if not others or not self._front_away(node, lambda: self.sim.partition([node], others)):
             return False
         if self.rng.random() < 0.5:
-            self._skew(node)  # a slow clock makes it step down as late as possible
+            self._skew(node)  # a slow clock delays its stepping down as long as possible
         return True
 
     def _strand(self, node: NodeId) -> bool:
-        """Cut off a leader with a minority of followers. Their votes choose nothing.
+        """Cut off a leader with a minority of followers, whose votes choose nothing.
 
-        One of them is then connected again, receives other values for the same slots, and restarts.
+        Later one of them is connected again. It receives other values for the same slots, and then
+        it restarts.
         """
         leader = next(iter(self.leaders()), None)
         followers = [each for each in self._members() if each != leader and self._spare(each)]
@@ -359,9 +363,9 @@ class GroupStorm(Storm):
         return True
 
     def _conspire(self, node: NodeId) -> bool:
-        """Cut some followers off from the leader, then all of them.
+        """Cut off some followers from the leader, and later all of them.
 
-        Another follower restarts, perhaps with a damaged log.
+        Another follower restarts, possibly with a damaged log.
         """
         leaders = self.leaders()
         if not leaders:
@@ -394,7 +398,7 @@ class GroupStorm(Storm):
         return True
 
     def _skew(self, node: NodeId) -> bool:
-        """Skew clocks up to the drift that the group tolerates. Leaders are slow.
+        """Skew all clocks up to the drift that the group tolerates. The clock of `node` is slow.
 
         Monotonic clocks do not jump.
         """
@@ -406,11 +410,11 @@ class GroupStorm(Storm):
         return True
 
     def _set_wall_clock(self, node: NodeId) -> bool:
-        """Set one wall clock wrong for a while, too short for the group to believe it."""
+        """Set one wall clock wrong for a time that is too short for the group to believe it."""
         if self._wrong or self._wrong_left <= 0:
             return False
         if self.rng.random() < 0.5:
-            node = next(iter(self.leaders()), node)  # only the clock of a leader is read
+            node = next(iter(self.leaders()), node)  # the group reads only the leader's clock
         self._wrong, step = node, self.draw.habits.clock_step
         few = self.rng.uniform(-10.0, 10.0) * step
         self.sim.set_wall_clock(node, ahead=self.rng.choice((YEAR, -YEAR, HOUR, -HOUR, few)))
@@ -440,7 +444,7 @@ class GroupStorm(Storm):
         return [node for node in found if not self.sim.nodes[node].paused]
 
     def _change(self, change: Change) -> bool:
-        """Ask for a membership change, unless the group is small or has just lost a disk."""
+        """Request a membership change, unless the group is small or has just lost a disk."""
         if self.hurt or not self.hurt_max:
             return False
         return self._ask(change)
@@ -454,7 +458,7 @@ class GroupStorm(Storm):
         return self.history.configs[-1][1].nodes()
 
     def _add(self, node: NodeId) -> bool:
-        """Let an outsider replace a member."""
+        """Replace a member with a node that is not a member."""
         outsiders = [each for each in self.nodes if each not in self._members()]
         if not outsiders:
             return False
@@ -467,7 +471,7 @@ class GroupStorm(Storm):
     def _resize(self, node: NodeId) -> bool:
         size = self.history.configs[-1][1].size
         if len(self.nodes) == self.size:
-            return False  # without spares it cannot grow
+            return False  # without spare nodes the group cannot grow
         return self._change(Change(size=self.size + (size == self.size)))
 
     def _hand_over(self, node: NodeId) -> bool:

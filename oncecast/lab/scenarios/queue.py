@@ -1,11 +1,11 @@
 """The eventual queue: no element is taken twice, and each is taken eventually.
 
-`queue-fifo` has slow members and slow links. It promises nothing if a message is lost.
+`queue-fifo` has slow members and slow links. It guarantees nothing if a message is lost.
 
 `queue-paxos` runs in a storm that crashes, pauses and isolates a minority. Nodes also crash in the
 middle of a decision: petitioners, leaders, and takers that have just got an element. Every node has
-its own timeouts. Some nodes are not acceptors and have no disk: after a restart, such a node is
-another process under the same name.
+its own timeouts. Some nodes are not acceptors and have no disk. After a restart, such a node is a
+new process with the same name.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Build, Simulation
 from oncecast.simulator.trace import Step
 
-STORM_SECONDS = 4.0  # on average
-PATIENCE = 60.0  # seconds after the storm until every element is taken
-DELAY_MAX = 0.3  # after the storm
+STORM_SECONDS = 4.0  # mean duration of a storm
+PATIENCE = 60.0  # seconds after the storm until every element must be taken
+DELAY_MAX = 0.3  # maximum delay after the storm
 ELEMENTS = 16
 TAKES = 16
 QUEUES = ("one", "other", "third")
@@ -89,7 +89,7 @@ def paxos_stack(
     acceptors: Collection[NodeId] = (),
     times: dict[NodeId, Times] | None = None,
 ) -> Build:
-    """Return a function that builds a node. By default all nodes are acceptors.
+    """Return a function that builds a node. By default, all nodes are acceptors.
 
     Nodes that are not acceptors have no disk.
     """
@@ -136,15 +136,15 @@ class Take(NamedTuple):
     node: NodeId
     queue: str
     wait: bool
-    withdrawn: bool = False  # it may get an answer or not
+    withdrawn: bool = False  # whether it was withdrawn, so that an answer is optional
 
 
 class Once(Checker):
-    """Checks that each element comes out once. All elements differ."""
+    """Checks that each element is taken once. All elements differ."""
 
     def __init__(self, queues: tuple[str, ...]) -> None:
         self.queues = queues
-        # The node and the incarnation that put it; None: it must be taken even if they are gone.
+        # The node and the incarnation that put it. None if the element must survive their crash.
         self.put: dict[bytes, tuple[NodeId, int] | None] = {}
         self.taken: dict[bytes, NodeId] = {}
         self.tickets = 0
@@ -179,9 +179,9 @@ class Once(Checker):
             raise Violation(left)
 
     def left(self, sim: Simulation) -> str:
-        """Describe an element that is still to be taken, or return an empty string.
+        """Describe an element that is not taken yet, or return an empty string.
 
-        Elements count if their node has not restarted, or if another node has them on disk.
+        An element counts if its node has not restarted, or if another node has it on disk.
         """
         for ticket, asked in self.asked.items():
             if not asked.wait and not asked.withdrawn:
@@ -202,7 +202,7 @@ class Once(Checker):
         return ""
 
     def gone(self, sim: Simulation) -> dict[bytes, None]:
-        """Return the elements given to a node that crashed before it observed them."""
+        """Return the elements that were given to a node that crashed before it got them."""
         return {}
 
 
@@ -210,7 +210,7 @@ class OnceThroughCrashes(Once):
     def __init__(self, queues: tuple[str, ...]) -> None:
         super().__init__(queues)
         self.elements: dict[MessageId, bytes] = {}  # all elements that were ever on a disk
-        # By node, incarnation and ticket: a restarted process counts from 1. Some may be lost.
+        # Keyed by node, incarnation and ticket, because a restarted process counts from 1.
         self.deposits: dict[tuple[NodeId, int, int], bytes] = {}
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:

@@ -1,9 +1,9 @@
 """Publishers that follow each other under one producer name, each with its own state directory.
 
-Each publisher is killed, and the next one starts at once with the same name, while messages of the
-dead one are still in flight. Sometimes the older one is not killed, and both put until one of them
-is fenced. Finally, each directory is used once more. Everything in its outbox must be stored once
-and in order (SVC-2, SVC-8).
+Each publisher is killed, and the next one starts immediately with the same name, while messages of
+the dead one are still in flight. Sometimes the older one is not killed, and both put until one of
+them is fenced. At the end, each directory is used once more. Everything in its outbox must be
+stored once and in order (SVC-2, SVC-8).
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class Relay:
         self._start(publisher)
         running = [each for each in self.publishers if self._runs(each)]
         for each in running:
-            # A process that runs alone is never fenced, regardless of messages from dead processes.
+            # A process that runs alone is never fenced, even if messages of dead processes arrive.
             each.contested = len(running) > 1
 
     def _start(self, publisher: Publisher) -> None:
-        """Start a new process with this directory."""
+        """Start a new process that uses the directory of this publisher."""
         self._kill(publisher)
         publisher.come_back()
 

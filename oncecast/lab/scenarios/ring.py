@@ -1,8 +1,8 @@
 """A ring of replica groups in a storm, while processes join and leave and topics move.
 
-Each seed draws its ring: see `ring_draw`. Clients connect to any process. While they publish and
+Each seed draws its ring (see `ring_draw`). Clients connect to any process. While they publish and
 subscribe, processes join, leave, crash, pause, lose a disk or are cut off, and topics move to new
-owners. Then the faults stop. Finally, every subscriber has every message once and in order, and
+owners. Then the faults stop. At the end, every subscriber has every message once and in order, and
 all answers fit one order of events (REP-4 to REP-6).
 """
 
@@ -68,7 +68,7 @@ def play_drawn(sim: Simulation, drawn: RingDraw) -> Figures:
 
 
 def settle(sim: Simulation, world: RingWorld, done: Callable[[], bool]) -> None:
-    """Run until the ring is complete and `done` returns True."""
+    """Run until the ring is complete and `done()` is true. Raise Violation if it takes too long."""
     patience = world.draw.patience
     limit = sim.now + patience
     while not (done() and world.settled()):
@@ -78,7 +78,7 @@ def settle(sim: Simulation, world: RingWorld, done: Callable[[], bool]) -> None:
 
 
 def come_and_go(sim: Simulation, world: RingWorld, topics: list[str]) -> None:
-    """Let processes join and leave next to the owners of the topics."""
+    """Let processes join and leave next to the owners of the topics, at random times."""
     for happen, times in ((join, world.draw.joins), (leave, world.draw.leaves)):
         for _ in range(times):
             topic = sim.rng.choice(topics)

@@ -14,14 +14,14 @@ LOOK_EVERY = 0.05
 
 
 class Owners(Checker):
-    """Checks that no topic has two groups that serve it, and that decided arcs never overlap."""
+    """Checks that no topic is served by two groups, and that decided arcs never overlap."""
 
     def __init__(self, sim: Simulation, world: RingWorld, topics: list[str]) -> None:
         self._sim, self._world, self._topics = sim, world, topics
         self.moves = 0
         self._last: dict[str, str] = {}
-        # The newest state of each group that was ever seen. A crash of its replicas may lose the
-        # applied state, but not the log.
+        # The newest state that was seen of each group. A crash of the replicas may lose the applied
+        # state, but not the log.
         self._arcs: dict[str, tuple[int, Key | None, Key]] = {}
         sim.call(LOOK_EVERY, self._look)
 

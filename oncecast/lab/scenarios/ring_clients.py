@@ -15,8 +15,8 @@ from oncecast.simulator.checkers import Checker
 from oncecast.simulator.simulated import Simulation
 from oncecast.wire import commands as do
 
-PADDING = b"." * 80  # so that topics have some size
-CONTACTS = 3  # processes that a client knows
+PADDING = b"." * 80  # gives the topics some size
+CONTACTS = 3  # number of processes that a client knows
 
 
 class Writer(Publisher):
@@ -31,7 +31,7 @@ class Visitor(Roamer):
 class Clients(Checker):
     """A publisher and two subscribers for each topic, and visitors with their own topics.
 
-    Some clients crash now and then. Visitors perform random operations.
+    Some clients crash occasionally. Visitors perform random operations.
     """
 
     def __init__(self, sim: Simulation, world: RingWorld) -> None:
@@ -45,7 +45,7 @@ class Clients(Checker):
 
     @property
     def topics(self) -> list[str]:
-        """Return all topics; those of the visitors come last."""
+        """Return all topics. The topics of the visitors come last."""
         checked = [f"topic-{number}" for number in range(self._draw.topics)]
         return [*checked, *[f"roaming-{number}" for number in range(self._habits.topics)]]
 
@@ -105,7 +105,7 @@ class Clients(Checker):
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
         client = self._clients.get(node.partition("#")[0])
-        if client is not None:  # later: the step that emits the event has not ended
+        if client is not None:  # deferred, because the step that emits the event has not ended
             client.soon(0.0, lambda: client.hear(event))
 
     # -- the end --

@@ -1,4 +1,4 @@
-"""The options that a seed draws for a ring. Module `draw` draws those of a group."""
+"""The settings that a seed draws for a ring. The module `draw` draws the settings of a group."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ KEEPING = (
     Policy(age_us=400_000, bytes_max=300, gossip=True),
 )
 PROCESSES_MIN = 3
-SLOT_SECONDS = 0.3  # allowed for a put if each one waits for the one before
-MANY = 25  # topics
-OPERATIONS_MAX = 60  # per roaming client, because the history check searches them
+SLOT_SECONDS = 0.3  # time allowed for a put if each put waits for the one before
+MANY = 25  # number of topics in a few runs
+OPERATIONS_MAX = 60  # maximum per roaming client, because the history check searches them
 
 
 class RingDraw(msgspec.Struct, frozen=True):
-    """All options of a run. The defaults make a ring that is the same for all seeds."""
+    """All settings of a run. The defaults make a ring that is the same for all seeds."""
 
-    processes: int = 4  # at the start
-    early: bool = False  # clients start before the ring has formed
+    processes: int = 4  # number of processes at the start
+    early: bool = False  # whether clients start before the ring has formed
     joins: int = 1
     leaves: int = 0
     seconds: float = 12.0  # duration of the storm
@@ -64,17 +64,17 @@ class RingDraw(msgspec.Struct, frozen=True):
     ring: RingOptions = RING
     pull_bytes: int = 800  # small, so that a move takes several rounds
     little_bytes: int = 400
-    channel_bytes: int = 8 << 20  # buffered by a process for each topic that it pushes
+    channel_bytes: int = 8 << 20  # bytes that a process buffers for each topic that it pushes
     wall: float = 0.0  # maximum seconds between a wall clock and the true time
     segment_bytes: int = SEGMENT_BYTES
     network: Latency = LAN
     fifo: bool = False  # messages between two nodes keep their order, as on a connection
     disk: Latency = SSD
     keepalive: float = 3.0
-    every: float = 0.9  # seconds between faults, on average
+    every: float = 0.9  # mean seconds between faults
     lasting: float = 3.0  # maximum seconds of a fault
     at_once: int = 2  # maximum number of faults at the same time
-    kinds: float = 1.0  # share of the kinds of faults that can occur
+    kinds: float = 1.0  # fraction of the kinds of faults that can occur
 
     def options_of(self, index: int) -> GroupOptions:
         return self.options[index % len(self.options)]
@@ -89,7 +89,7 @@ class RingDraw(msgspec.Struct, frozen=True):
 
     @property
     def patience(self) -> float:
-        """Return the seconds of calm after which everything outstanding must be complete."""
+        """Return the seconds of calm after which all pending work must be complete."""
         suspicion = max(options.suspicion for options in self.options)
         replace_after = max(options.replace_after for options in self.options)
         ring = 4 * self.ring.gone_after + 10 * self.ring.stabilize_every
@@ -120,7 +120,7 @@ def draw(seed: int, nodes: int) -> RingDraw:
         pull_bytes=drawing.scaled(rng, 1, 4000),
         little_bytes=drawing.scaled(rng, 1, 4000),
         channel_bytes=drawing.scaled(rng, 100, 1 << 20),
-        # A single wrong clock shows only if the other clocks agree.
+        # A single wrong clock is noticed only if the other clocks agree.
         wall=rng.choice((0.0, 0.5) if habits.age else (0.0, 0.5, 60.0, 86400.0)),
         segment_bytes=rng.choice((1 << 10, 1 << 12, 1 << 14, 1 << 16)),
         network=drawing.weighted(rng, drawing.NETWORKS),
@@ -138,7 +138,7 @@ SECONDS = {(1.5, 4.0): 70, (4.0, 10.0): 26, (10.0, 30.0): 4}
 
 
 def draw_processes(rng: Random, nodes: int) -> int:
-    """Draw the number of processes. Small rings are cheap, and all processes are neighbors."""
+    """Return a number of processes. In a small ring, which is cheap, all are neighbours."""
     few = min(nodes, PROCESSES_MIN + 2)
     return rng.randint(PROCESSES_MIN, few if rng.random() < 0.8 else nodes)
 
@@ -149,7 +149,7 @@ def draw_habits(rng: Random, seconds: float, topics: int) -> Habits:
         habits,
         puts=2 if topics == MANY else habits.puts,
         rate=drawing.rounded(min(habits.rate, OPERATIONS_MAX / seconds)),
-        # Longer than most storms, so a message that is removed earlier shows a wrong clock.
+        # Longer than most storms, so that a message that is removed earlier reveals a wrong clock.
         age=rng.choice((0.0, 0.0, habits.clock_step + 5.0)),
     )
 

@@ -1,6 +1,6 @@
 """Faults for a ring of replica groups. The draw limits how many last at the same time.
 
-Each group loses one disk at most, and only after a quiet period. So a majority, and the replicas
+Each group loses at most one disk, and only after a quiet period. So a majority, and the replicas
 that a leader relies on, never lose records.
 """
 
@@ -24,8 +24,8 @@ class Trouble:
         self.sim, self.world, self.draw = sim, world, world.draw
         self.over = False
         self.strikes: dict[str, int] = {}
-        self._mends: dict[NodeId, Mend] = {}  # repairs of current faults, by victim
-        self._wiped: dict[str, None] = {}  # groups with a replica that has lost its disk
+        self._mends: dict[NodeId, Mend] = {}  # functions that repair current faults, by victim
+        self._wiped: dict[str, None] = {}  # groups in which a replica has lost its disk
         self._wrong: Process | None = None  # the process with the wrong wall clock
         self._quiet_until, self._quiet_since = sim.now, sim.now - QUIET
         self._kinds: tuple[Callable[[Process], Mend | None], ...] = (
@@ -44,7 +44,7 @@ class Trouble:
         self._leave_out(1 - world.draw.kinds)
 
     def _leave_out(self, part: float) -> None:
-        """Leave out a part of the kinds of faults, because some faults hide bugs."""
+        """Disable a fraction of the fault kinds, because some faults hide bugs."""
         kinds = list(dict.fromkeys(self._kinds))
         left_out = self.sim.rng.sample(kinds, round(part * len(kinds)))
         self._kinds = tuple(kind for kind in self._kinds if kind not in left_out)
@@ -135,9 +135,9 @@ class Trouble:
         return False
 
     def _set_wall_clock(self, victim: Process) -> Mend | None:
-        """Set one wall clock wrong, unless another one is wrong already.
+        """Set one wall clock wrong, unless another clock is already wrong.
 
-        A process without any trusted time is left out, because a new group trusts its first
+        A process without any trusted time is exempt, because a new group trusts its first
         timestamp.
         """
         if self._wrong is not None or not self._has_the_time(victim):
@@ -172,12 +172,12 @@ class Trouble:
         return lambda: self.sim.repair(fronts)
 
     def _hold_back(self, victim: Process) -> Mend:
-        """Hold messages from the victim, and perhaps to it, until the fault ends."""
+        """Hold messages from the victim, and sometimes to it, until the fault ends."""
         fronts = self.sim.hold(victim.nodes(), one_way=self.sim.rng.random() < 0.5)
         return lambda: self.sim.repair(fronts)
 
     def _halve(self, victim: Process) -> Mend:
-        """Cut half of the processes off from the rest and from all clients."""
+        """Cut half of the processes off from the other half and from all clients."""
         processes = list(self.world.processes.values())
         self.sim.rng.shuffle(processes)
         half = processes[: len(processes) // 2]

@@ -29,18 +29,18 @@ class Process:
         self, world: RingWorld, name: str, contacts: tuple[NodeId, ...], group: str
     ) -> None:
         self.world, self.me, self.contacts, self.group = world, NodeId(name), contacts, group
-        # Groups, and the nodes to contact there.
+        # The groups in which this process has a seat, and the nodes to contact there.
         self.seats: dict[str, tuple[NodeId, ...]] = {self.group: ()}
         self.parts: RingParts | None = None
         self.replicas: dict[str, Parts] = {}
         self.left = False
-        # Two clocks drift apart by twice this rate.
+        # Two clocks drift apart by at most twice this rate.
         rng, drift = world.sim.rng, world.draw.drift / 2
         self.clock = (rng.uniform(1 - drift, 1 + drift), rng.uniform(0.0, 3.0))  # rate and offset
         self.options = world.draw.options_of(len(world.processes))
         step = world.draw.habits.clock_step
         self.limits = replace(LIMITS, clock_step_us=int(step * 1e6))
-        self.wall_ahead = self._drawn_wall_clock()  # seconds
+        self.wall_ahead = self._drawn_wall_clock()  # seconds by which the wall clock is ahead
 
     @property
     def alive(self) -> bool:
@@ -57,7 +57,7 @@ class Process:
         return self.world.sim.rng.uniform(-wall, wall)
 
     def set_wall_clock(self, ahead: float) -> None:
-        """Set all wall clocks of this process ahead by this many seconds."""
+        """Set all wall clocks of this process `ahead` seconds ahead of the true time."""
         self.wall_ahead = ahead
         for node in self.nodes():
             self.world.sim.set_wall_clock(node, ahead=ahead)
@@ -70,7 +70,7 @@ class Process:
         self._skew(self.world.sim.add(self.replica(group), self._build_replica, durable=True))
 
     def _skew(self, node: SimulatedNode) -> None:
-        """Give the node the clock of its process."""
+        """Give a node the clock of its process."""
         rate, ahead = self.clock
         self.world.sim.skew(node.me, rate=rate, ahead=ahead)
         node.wall_ahead = self.wall_ahead
@@ -140,7 +140,7 @@ class Process:
                 self.world.sim.crash(node)
 
     def lose_disk(self, group: str) -> None:
-        """Wipe the disk of a replica of another process's group."""
+        """Wipe the disk of a replica that belongs to the group of another process."""
         node = self.world.sim.nodes[self.replica(group)]
         if node.stack is not None:
             self.world.sim.crash(node.me)
@@ -160,7 +160,7 @@ class RingWorld:
         self.processes: dict[NodeId, Process] = {}
 
     def add(self, *contacts: str, before: str = "") -> Process:
-        """Add a process. If possible, its group becomes the owner of the topic `before`."""
+        """Add a process and return it. If possible, its group becomes the owner of `before`."""
         group = self._new_group()
         for _ in range(TRIES):
             if not before or self.nearest(before, group) == group:
@@ -175,12 +175,12 @@ class RingWorld:
         return f"g-{self.sim.rng.getrandbits(32):08x}"
 
     def nearest(self, topic: str, *more: str) -> str:
-        """Return the group that should own the topic, among the existing ones and `more`."""
+        """Return the group that should own the topic, among the existing groups and `more`."""
         groups = [each.group for each in self.processes.values() if each.group in each.seats]
         return min((*groups, *more), key=lambda each: distance(key_of(topic), key_of(each)))
 
     def found(self, count: int) -> None:
-        """Add `count` processes that all join through the first one."""
+        """Add `count` processes, which all join through the first one."""
         first = self.add()
         for _ in range(count - 1):
             self.add(first.me)

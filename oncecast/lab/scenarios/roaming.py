@@ -26,10 +26,10 @@ from oncecast.wire.frames import Scan
 from oncecast.wire.retention import DEFAULT, Policy
 
 SUBSCRIPTIONS = ("shared", "other")
-BYTES = 1 << 16  # limit of a scan: more than any topic has
-# The check of a history searches it, and takes long for many requests at a time.
-REQUESTS_MAX = 100  # requests of a client
-WAITING_MAX = 40  # requests in flight at which a client makes no more
+BYTES = 1 << 16  # limit of a scan, more than any topic has
+# The check of a history is a search, which takes long if many requests overlap.
+REQUESTS_MAX = 100  # maximum requests of a client
+WAITING_MAX = 40  # requests in flight at which a client makes no more requests
 
 Action = Callable[[], None]
 
@@ -41,19 +41,19 @@ class Roamer(Client):
         self, sim: Simulation, name: str, nodes: list[NodeId], *, crashes: bool, habits: Habits
     ) -> None:
         self.rng = Random(f"{sim.seed}/{name}")
-        # A message in an outbox is put again, and so twice if its topic was deleted meanwhile.
+        # A client resends its outbox. If a topic was deleted, that would put a message twice.
         self.deletes, self.keeps = habits.deletes, not habits.deletes
         self.topics = self._draw_topics(habits)
         self.stopped = False
         self.waiting: dict[int, Value] = {}  # requests that must be answered, by ticket
-        self._ticket = self.number = 0  # number of the last request and of the last value
+        self._ticket = self.number = 0  # the last ticket, and the number of values so far
         self._asked_to_read: dict[tuple[str, str], None] = {}
         self._inboxes: dict[tuple[str, str], Inbox] = {}  # inboxes of the readers that have started
         self._leaving: dict[int, tuple[str, str]] = {}
         self._source = Source(self, f"source-{name}")
         self._closes = habits.closes
         self._actions, self._weights = self._draw_actions()
-        # Some clients share a producer name, and take it over from each other.
+        # Some clients share a producer name and take it over from each other.
         self.producer = self.rng.choice((name, name, "", "shared-producer"))
         super().__init__(sim, name, nodes, crashes=crashes, habits=habits)
 
@@ -126,7 +126,7 @@ class Roamer(Client):
         return self.rng.choice(SUBSCRIPTIONS)
 
     def _ask_call(self, make: Callable[[int, float], Value]) -> None:
-        """Send a request. Some requests have a timeout, and need no answer."""
+        """Send a request. Some requests have a timeout and need no answer."""
         self._ticket += 1
         hurried = not self.stopped and self.rng.random() < 0.3
         request = make(self._ticket, self.rng.uniform(0.05, 2.0) if hurried else local.NEVER)
@@ -214,7 +214,7 @@ class Roamer(Client):
         return local.Survey(ticket, Scan(0, topic, start, bytes=BYTES), timeout)
 
     def _finish(self) -> None:
-        """Give up the producer name. The next put opens it again."""
+        """Close the producer and give up its name. The next put opens it again."""
         self._ticket += 1
         self.ask(local.Finish(self._ticket, forget=True, timeout=1.0))
 
@@ -311,7 +311,7 @@ class Roamer(Client):
 
 
 class Source:
-    """A source of a roaming client: publishes its numbers in order, each with the same parts."""
+    """The source of a roaming client. It publishes its numbers in order, each to one topic."""
 
     def __init__(self, client: Roamer, name: str) -> None:
         self.client, self.name = client, name
@@ -345,7 +345,7 @@ class Source:
             self.begin_next()
 
     def close(self) -> None:
-        """Close the source. It does not return, so the next number has another source."""
+        """Close the source. It will not return, so the next number uses another source name."""
         if not self.ticket:
             self.client.execute(do.CloseSource(self.name, 0, self.topic, renew=True))
             self.name = f"{self.name}'"
@@ -357,7 +357,7 @@ class Source:
 
 
 class Watcher(Roamer):
-    """A client that only reads state, also of the topic that publishers and subscribers check.
+    """A client that only reads state, including the topic that publishers and subscribers check.
 
     It stays with a node that answers, even if that node is no longer the leader.
     """

@@ -1,4 +1,4 @@
-"""A scenario of the simulator, and the outcome of one seed."""
+"""A scenario of the simulator, and the outcome of running one seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Figures = dict[str, Any]
 class Scenario(msgspec.Struct, frozen=True):
     """A named simulation. `play` builds the nodes, injects faults, checks, and returns figures.
 
-    `draw` returns the options that `play` draws from the seed, for the report of a violation.
+    `draw` returns the settings that `play` draws from the seed, for the report of a violation.
     """
 
     name: str
@@ -34,12 +34,12 @@ class Outcome(msgspec.Struct, frozen=True):
     nodes: int
     ok: bool
     violation: str
-    trace: str  # the hash; equal runs have equal hashes
+    trace: str  # the hash of the trace; equal runs have equal hashes
     events: int
     virtual_seconds: float
     seconds: float
     figures: Figures
-    drawn: dict[str, Any] = {}  # a struct copies its defaults
+    drawn: dict[str, Any] = {}  # a mutable default is safe, because a struct copies it
 
     @property
     def replay(self) -> str:
@@ -54,7 +54,7 @@ def run(
     *,
     show: Callable[[Step], None] | None = None,
 ) -> Outcome:
-    """Run one seed. Return a violation or an exception of a protocol as an outcome."""
+    """Run one seed and return the outcome, which includes any violation or exception."""
     count = scenario.nodes if nodes is None else nodes
     assert count >= scenario.nodes_min, f"{scenario.name} needs {scenario.nodes_min} nodes"
     trace = Trace(show)

@@ -1,8 +1,8 @@
 """Multicast trees over a ring: all members get each message, even after a fifth of the nodes died.
 
 Three heartbeats after the deaths, each tree is whole again. Then the seed draws faults: nodes
-restart, roots more often than other nodes. Nodes are cut off or slow. Members join and leave, and
-messages are late, lost and repeated. Meanwhile no node delivers a message twice between two
+restart, and roots more often than other nodes. Nodes are cut off or slow. Members join and leave,
+and messages are late, lost and repeated. Meanwhile no node delivers a message twice between two
 restarts. Afterwards each tree is whole again, and each member gets each new message.
 """
 
@@ -18,9 +18,9 @@ from oncecast.lab.scenarios.scribe_forest import DEAD, HEARTBEAT, TOPICS_MAX, Fo
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.weather import LAN
 
-TROUBLE_SECONDS = 10.0  # on average
-TROUBLES = 12  # faults in that time
-SETTLED_WITHIN = 150.0  # heartbeats after the faults; separated rings meet by chance
+TROUBLE_SECONDS = 10.0  # mean duration of the faults
+TROUBLES = 12  # mean number of faults
+SETTLED_WITHIN = 150.0  # heartbeats after the faults; separated rings find each other by chance
 
 
 class Trouble:
@@ -47,7 +47,7 @@ class Trouble:
         conditions, weather, alive = self.conditions, self.sim.weather, self.sim.alive()
         for node in alive:
             self.sim.skew(node, rate=self.rng.uniform(0.8, 1.25))
-            # From the next restart on.
+            # This applies from the next restart on.
             self.forest.heartbeats[node] = HEARTBEAT * self.rng.uniform(0.8, 1.25)
         latency = conditions.latency
         weather.set(latency=latency, loss=conditions.loss, duplication=conditions.duplication)
@@ -55,7 +55,7 @@ class Trouble:
             self.sim.call(self.rng.uniform(0.0, conditions.storm_seconds), self._happen)
         self._over_at = self.sim.now + conditions.storm_seconds
         self.sim.run(until=self._over_at)
-        self.sim.run(until=self._over_at)  # moved on if a node comes back later
+        self.sim.run(until=self._over_at)  # again, because a node may come back later
         self.sim.repair()
         weather.set(latency=LAN, loss=0.0, duplication=0.0)
 
@@ -74,7 +74,7 @@ class Trouble:
         self._restart(victim, self.conditions.time(0.001, self.conditions.storm_seconds))
 
     def _restart(self, victim: NodeId, away: float) -> None:
-        """Restart a node. Its application joins the same topics again."""
+        """Restart a node after `away` seconds. Its application joins the same topics again."""
         joined = [topic for topic, nodes in self.forest.audience.joined.items() if victim in nodes]
         for topic in joined:
             del self.forest.audience.joined[topic][victim]

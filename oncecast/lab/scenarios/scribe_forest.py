@@ -39,11 +39,11 @@ def scribe_of(sim: Simulation, node: NodeId) -> Scribe:
 
 
 class Audience(Checker):
-    """Members and deliveries. A node delivers a message at most once between two restarts."""
+    """Members and deliveries. Checks that no node delivers a message twice between restarts."""
 
     def __init__(self) -> None:
         self.joined: dict[str, dict[NodeId, None]] = {}
-        self.got: dict[bytes, dict[NodeId, None]] = {}  # since their last restart
+        self.got: dict[bytes, dict[NodeId, None]] = {}  # receivers since their last restart
         self.messages: dict[bytes, str] = {}  # topic by message
 
     def after(self, sim: Simulation, step: Step) -> None:
@@ -75,20 +75,20 @@ class Audience(Checker):
 
 
 class Forest:
-    """A ring with the topics of the paper, and the actions of a scenario."""
+    """A ring with the topics of the paper, and the actions that a scenario performs on it."""
 
     def __init__(self, sim: Simulation, nodes: int, topics: int) -> None:
         self.sim, self.audience = sim, Audience()
         self.names = [NodeId(f"n{index}") for index in range(nodes)]
         self.topics = [f"topic {rank}" for rank in range(1, topics + 1)]
-        self.heartbeats: dict[NodeId, float] = {}  # heartbeats that differ from HEARTBEAT
+        self.heartbeats: dict[NodeId, float] = {}  # intervals that differ from HEARTBEAT
         self._alive, self._owners = self.names, Steady.of(self.names)
         self._steady = self._owners
         for name in self.names:
             sim.add(name, self._build)
 
     def _build(self, me: NodeId, rng: Random) -> Stack:
-        """Build a node. The first nodes form a ring, later ones join by live nodes."""
+        """Build a node. The first nodes form a ring; later nodes join through live nodes."""
         first = me in self.names and self.sim.nodes[me].starts == 1
         others = [] if first else [node for node in self.sim.alive() if node != me]
         contacts = self.sim.rng.sample(others, min(3, len(others)))
@@ -105,7 +105,7 @@ class Forest:
         return Stack([chord, Scribe(me, rng, heartbeat_every=heartbeat)])
 
     def grow(self, nodes: int) -> None:
-        """Add nodes to the ring, which take over some keys and so some roots."""
+        """Add nodes to the ring, which take over some keys and therefore some roots."""
         for index in range(nodes):
             self.sim.add(NodeId(f"late {index}"), self._build)
         self.sim.run(until=self.sim.now + SETTLE_SECONDS)
@@ -120,7 +120,7 @@ class Forest:
         self.sim.run(until=self.sim.now + JOIN_SECONDS + SETTLE_SECONDS)
 
     def leave(self) -> None:
-        """Let some members of each topic leave."""
+        """Let a fraction of the members of each topic leave."""
         for topic, members in self.audience.joined.items():
             for node in self.sim.rng.sample(list(members), int(len(members) * LEAVERS)):
                 self.sim.ask(node, LeaveTree(topic))
@@ -165,7 +165,7 @@ class Forest:
         return scribe_of(self.sim, node).trees
 
     def torn(self) -> str:
-        """Return a fault in a tree, or an empty string if each live member reaches the root."""
+        """Describe a fault in a tree. Return "" if each live member is connected to the root."""
         alive = {node: self.trees(node) for node in self.sim.alive()}
         for topic, members in self.audience.joined.items():
             hanging = {self.root(topic): None}
@@ -196,7 +196,7 @@ class Forest:
         return ""
 
     def unsettled(self) -> str:
-        """Return a fault in the ring, the roots or the trees, or an empty string."""
+        """Describe a fault in the ring, the roots or the trees, or return an empty string."""
         members = [
             member for node in self.sim.alive() for member in status_of(self.sim, node).members
         ]
@@ -211,11 +211,11 @@ class Forest:
         return self.torn()
 
     def repaired(self, heartbeats: float) -> float:
-        """Return after how many heartbeats all trees are whole. Raise if it takes longer."""
+        """Return after how many heartbeats all trees are whole, or raise Violation."""
         return self._until(self.torn, heartbeats)
 
     def settled(self, heartbeats: float) -> float:
-        """Return after how many heartbeats ring and trees are whole. Raise if it takes longer."""
+        """Return after how many heartbeats ring and trees are whole, or raise Violation."""
         return self._until(self.unsettled, heartbeats)
 
     def _until(self, wrong: Callable[[], str], heartbeats: float) -> float:

@@ -1,13 +1,14 @@
 """The whole service in a storm: clients, gateways, brokers and their replica group.
 
-Each seed draws its own service: see `service_draw`. One to five nodes serve clients that put, read,
-seek, reject, stage, delete and crash. Some clients share names and follow each other at once.
-Meanwhile nodes crash, links are cut, clocks are wrong and disks are damaged. Then the faults stop.
+Each seed draws its own service (see `service_draw`). One to five nodes serve clients that put,
+read, seek, reject, stage, delete and crash. Some clients share names and follow each other
+immediately. Meanwhile nodes crash, links are cut, clocks are wrong and disks are damaged. Then the
+faults stop.
 
-Finally, each message is stored once and in order, and each client knows the outcome of its puts.
+At the end, each message is stored once and in order, and each client knows the outcome of its puts.
 All answers together are linearizable (SVC-2, SVC-3, SVC-8, SVC-10, SVC-13).
 
-It is the storm of `paxos` with other draws. The rules within the group are not checked here.
+This is the storm of `paxos` with other draws. The rules within the group are not checked here.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def play_drawn(sim: Simulation, drawn: ServiceDraw) -> Figures:
 
 
 def set_up(sim: Simulation, drawn: ServiceDraw) -> None:
-    """Set the disks and the network of a run."""
+    """Configure the disks and the network of a run."""
     sim.keepalive = drawn.keepalive
     sim.segment_bytes = drawn.segment_bytes
     sim.sync_latency = drawn.disk.bind(sim.rng)
@@ -46,7 +47,7 @@ def set_up(sim: Simulation, drawn: ServiceDraw) -> None:
 
 
 def begin(sim: Simulation, drawn: ServiceDraw, campaign: Campaign) -> GroupStorm:
-    """Start the nodes and the faults."""
+    """Start the nodes and the faults, and return the storm."""
     storm = campaign.begin()
     for node in campaign.nodes:
         sim.set_wall_clock(node, ahead=sim.rng.uniform(-drawn.wall, drawn.wall))
@@ -55,7 +56,7 @@ def begin(sim: Simulation, drawn: ServiceDraw, campaign: Campaign) -> GroupStorm
 
 
 def run_storm(sim: Simulation, drawn: ServiceDraw, sessions: Sessions, storm: GroupStorm) -> None:
-    """Start the clients, and stop the faults after the seconds of the draw."""
+    """Start the clients, and stop the faults after the drawn number of seconds."""
     sessions.begin(sim, storm.leaders, drawn.seconds)
     if drawn.deposed:
         when = sim.rng.uniform(0.0, drawn.seconds - drawn.deposed)

@@ -1,6 +1,6 @@
-"""The options that a seed draws for a service storm: nodes, group, clients, disks and network.
+"""The settings that a seed draws for a service storm: nodes, group, clients, disks and network.
 
-Most runs are short. A storm of a few suspicion times, with a dozen operations of each client, shows
+Most runs are short. A storm of a few suspicion times, with a dozen operations of each client, finds
 most bugs, and many such runs fit into a campaign.
 """
 
@@ -16,8 +16,8 @@ from oncecast.lab.scenarios.draw import Draw, Habits
 from oncecast.wire.limits import LIMITS, Limits
 
 SIZES = {1: 30, 2: 12, 3: 42, 4: 6, 5: 10}
-SPANS = {(2.0, 5.0): 70, (5.0, 12.0): 28, (12.0, 40.0): 2}  # unit: suspicion times
-OPERATIONS_MAX = 25  # per roaming client, because the history check searches them
+SPANS = {(2.0, 5.0): 70, (5.0, 12.0): 28, (12.0, 40.0): 2}  # lengths in suspicion times
+OPERATIONS_MAX = 25  # maximum per roaming client, because the history check searches them
 LOW_LIMITS_SHARE = 0.3  # fraction of storms in which nodes restart with low limits
 
 
@@ -32,7 +32,7 @@ class ServiceDraw(Draw, frozen=True):
 
 
 def draw(seed: int, nodes: int) -> ServiceDraw:
-    """Draw the options of a run with up to `nodes` nodes."""
+    """Return the settings of a run with up to `nodes` nodes."""
     rng = Random(f"{seed}/{nodes}/service")
     size = drawing.weighted(rng, {size: weight for size, weight in SIZES.items() if size <= nodes})
     options = drawing.draw_options(rng)
@@ -87,7 +87,7 @@ def draw_habits(rng: Random, seconds: float) -> Habits:
 
 
 def with_limits(habits: Habits, rng: Random) -> Habits:
-    """Add limits that clients reach, and sources that are closed."""
+    """Return the habits with limits that clients reach, and with sources that are closed."""
     few = rng.random() < LOW_LIMITS_SHARE
     limits = tuple(draw_limits(rng) for _ in range(rng.randint(1, 3))) if few else ()
     return msgspec.structs.replace(habits, limits=limits, closes=rng.random() < 0.3)

@@ -1,7 +1,7 @@
 """The service on top of a replica group, with all kinds of clients.
 
-The layers are those of a node. Publishers and subscribers check one topic; roamers perform random
-operations on other topics. Everything together must be linearizable.
+The layers are the same as in a node. Publishers and subscribers check one topic. Roamers perform
+random operations on other topics. All operations together must be linearizable.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Sessions(Checker):
         self.ager: Ager | None = None
         self.relay: Relay | None = None
         self._clients: dict[NodeId, Client] = {}
-        self._restarts = 0  # of nodes with low limits
+        self._restarts = 0  # number of restarts with low limits
 
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
         habits = self.habits
@@ -83,9 +83,9 @@ class Sessions(Checker):
         return [service, gateway, scanner, Governor(me, rng, group=group.status)]
 
     def _next_limits(self) -> Limits:
-        """Return the limits of a node that starts.
+        """Return the limits for a node that starts.
 
-        They are low only once the clients that check a topic have all they need.
+        They are low only after the clients that check a topic have everything they need.
         """
         low = self.habits.limits
         if not low or not self._established:
@@ -168,7 +168,7 @@ class Sessions(Checker):
                 client.sim.bounce(client.me, away)
 
     def stop(self) -> None:
-        """Let clients finish their outstanding operations. Publishers stop by themselves."""
+        """Let clients finish their pending operations. Publishers stop on their own."""
         if self.relay is not None:
             self.relay.finish()
         for roamer in self.roamers:
@@ -178,7 +178,7 @@ class Sessions(Checker):
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
         client = self._clients.get(NodeId(node.partition("#")[0]))
-        if client is not None:  # later: the step that emits the event has not ended
+        if client is not None:  # deferred, because the step that emits the event has not ended
             client.soon(0.0, lambda: client.hear(event))
 
     def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:

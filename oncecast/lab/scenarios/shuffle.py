@@ -2,7 +2,7 @@
 
 It is the passive-view shuffle of HyParView (Leitao, Pereira, Rodrigues, DSN 2007). Once per second
 a node sends part of its view on a random walk. The last node of the walk returns part of its own
-view. With four steps that makes six events per node and second. `sim bench` measures with it.
+view. With four steps this makes six events per node and second. `sim bench` uses this scenario.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VIEW_MAX = 30
 SAMPLE = 7
 WALK = 4
 EVERY = 1.0
-DICE = 30  # bits: one digit of a Python integer
+DICE = 30  # number of random bits, one digit of a Python integer
 
 
 class Walk(Value, tag="Walk"):
@@ -68,15 +68,15 @@ class Shuffle(Protocol):
         self._merge(message.sample)
 
     def _sample(self) -> tuple[NodeId, ...]:
-        """Return consecutive peers: the view has no order, so they are as random as any."""
+        """Return consecutive peers. The view has no order, so they are a random sample."""
         view = self.view
         self.sent = start = self.rng.getrandbits(DICE) % len(view)
         return tuple(view[start : start + SAMPLE])
 
     def _merge(self, sample: Sequence[NodeId]) -> None:
-        """Add the new peers. If the view is full, they replace those that were sent last."""
+        """Add the new peers. If the view is full, they replace the peers that were sent last."""
         view = self.view
-        new = set(sample)  # only for lookups: a set must not be iterated
+        new = set(sample)  # only for lookups, because a set must not be iterated
         if self.me in new or not new.isdisjoint(view):
             new.difference_update(view, [self.me])
             sample = [peer for peer in sample if peer in new]
@@ -93,7 +93,7 @@ class Views(Checker):
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.node not in sim.nodes or sim.nodes[step.node].stack is None:
-            return  # a verb of the simulator, about many nodes or a crashed one
+            return  # an action of the simulator on many nodes, or on a crashed node
         view = view_of(sim, step.node)
         if len(set(view)) != len(view) or step.node in view or len(view) > VIEW_MAX:
             raise Violation(f"{step.node} has the view {view}")

@@ -29,12 +29,12 @@ RULES = [
     "newer incarnation not recognised",
     "ack before fsync",
     "dedup is not in the snapshot",
-    "low-water mark of the fastest",
+    "low-water mark of the fastest subscription",
     "collection above the low water mark",
     # subscribers
     "cursor moves at send",
     "cursor moved by arrived messages",
-    "nothing is suspect after a crash",
+    "possible redeliveries not marked after a crash",
     "possible redeliveries not marked",
 ]
 

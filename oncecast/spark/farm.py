@@ -9,16 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.connect.shell.progress import StageInfo
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
 NAME = "oncecast-farm"
 LOOK_EVERY = 0.2  # seconds
+RANGE = 1 << 20  # more numbers than any cluster has cores
 
 Piece = TypeVar("Piece")
 
@@ -57,9 +59,46 @@ def farmed(
     return spark.read.format(NAME).load()
 
 
+def is_remote(spark: SparkSession) -> bool:
+    """Return whether this is a session of Spark Connect, which has no SparkContext."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def cores_of(spark: SparkSession) -> int:
+    """Return how many tasks Spark can run at a time."""
+    if is_remote(spark):  # a range has a partition for each core
+        numbers = spark.range(RANGE).selectExpr("spark_partition_id() as id")
+        return numbers.distinct().count()
+    return spark.sparkContext.defaultParallelism
+
+
 @contextmanager
 def watched(spark: SparkSession, step: Callable[[int], None]) -> Iterator[None]:
     """Call `step` with the number of newly completed tasks while Spark works."""
+    with _watched_remotely(spark, step) if is_remote(spark) else _watched_here(spark, step):
+        yield
+
+
+@contextmanager
+def _watched_remotely(spark: SparkSession, step: Callable[[int], None]) -> Iterator[None]:
+    done: dict[int, int] = {}
+
+    def look(stages: Iterable[StageInfo] | None, **_: object) -> None:
+        for stage in stages or ():
+            if stage.num_completed_tasks > done.get(stage.stage_id, 0):
+                step(stage.num_completed_tasks - done.get(stage.stage_id, 0))
+                done[stage.stage_id] = stage.num_completed_tasks
+
+    handler: Any = look
+    spark.registerProgressHandler(handler)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(handler)
+
+
+@contextmanager
+def _watched_here(spark: SparkSession, step: Callable[[int], None]) -> Iterator[None]:
     tracker, over = spark.sparkContext.statusTracker(), threading.Event()
     done: dict[int, int] = {}
 

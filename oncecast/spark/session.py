@@ -11,6 +11,7 @@ import atexit
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from oncecast.errors import NoSpark
 
@@ -50,7 +52,7 @@ def spark(
         raise NoSpark("pyspark is not installed", 'pip install "oncecast[spark]"') from None
     builder = SparkSession.builder.appName(app)
     if master.startswith("sc://"):
-        return configured(builder.remote(master), settings).getOrCreate()
+        return connected(configured(builder, settings), master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # no other machine needs to reach it
@@ -59,6 +61,22 @@ def spark(
     session = started(configured(builder.master(master), settings), master)
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def connected(builder: SparkSession.Builder, master: str) -> SparkSession:
+    """Return a session of a Spark Connect server."""
+    address = urlsplit(master.partition(";")[0])
+    try:
+        # Spark would try for many minutes.
+        socket.create_connection((address.hostname or "", address.port or 15002), 10).close()
+    except (OSError, ValueError) as error:
+        fact = f"no Spark Connect server answers at {master}: {error}"
+        raise NoSpark(fact, "use sc://HOST:PORT of a running server") from None
+    try:
+        return builder.remote(master).getOrCreate()
+    except ImportError:
+        fact = "Spark Connect needs packages that are not installed"
+        raise NoSpark(fact, 'pip install "oncecast[connect]"') from None
 
 
 def started(builder: SparkSession.Builder, master: str) -> SparkSession:

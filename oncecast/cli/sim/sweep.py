@@ -67,9 +67,9 @@ def sweep(
     spark: SparkSession, arguments: argparse.Namespace, sizes: list[int], directory: str
 ) -> int:
     from oncecast.spark import sweep as job
+    from oncecast.spark.farm import cores_of
 
-    cores = spark.sparkContext.defaultParallelism
-    pieces = job.divided(arguments.scenario, sizes, arguments.seeds, cores)
+    pieces = job.divided(arguments.scenario, sizes, arguments.seeds, cores_of(spark))
     with Progress(arguments.scenario, len(pieces)) as progress:
         outcomes = job.sweep(spark, pieces, directory, lambda done: progress.step(by=done))
     counts = [row.asDict() for row in job.by_size(outcomes).collect()]

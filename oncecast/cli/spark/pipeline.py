@@ -100,7 +100,7 @@ def run_archive(arguments: argparse.Namespace) -> int:
         return complain(
             "topics are not specified; use either --topics or --pattern", ExitStatus.USAGE
         )
-    if missing := needs_arrow() if arguments.no_spark else needs_spark():
+    if missing := needs_arrow() if arguments.no_spark else needs_spark(figures=False):
         return complain(missing)
     from oncecast.spark.archive.job import here
     from oncecast.spark.archive.job import on_spark as by_spark
@@ -223,9 +223,9 @@ def needs_arrow() -> str:
     return ""
 
 
-def needs_spark() -> str:
+def needs_spark(*, figures: bool = True) -> str:
     """Return an error text if a package is not installed."""
-    for name in ("pyspark", "pyarrow", "matplotlib"):
+    for name in ("pyspark", "pyarrow", *(["matplotlib"] if figures else [])):
         if find_spec(name) is None:
             return f'{name} is not installed; run pip install "oncecast[spark]"'
     return ""
@@ -272,7 +272,9 @@ def on_spark(
     print("oncecast: starting Spark", file=sys.stderr, flush=True)
     try:
         light = light and arguments.master.startswith("local[")
-        session = spark(arguments.master, light=light, **QUIET)
+        # A client of Spark Connect cannot change the settings of the server.
+        settings = {} if arguments.master.startswith("sc://") else QUIET
+        session = spark(arguments.master, light=light, **settings)
     except NoSpark as error:
         return complain(error)
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]

@@ -371,6 +371,9 @@ class Leader:
         if term.in_flight and self.values.readable(applied + 1) is None:
             self.resign(term, NodeId(""))
             return
+        if self._gets_nowhere(term):
+            self.step_down()
+            return
         term.waiting = False
         self._prepare_again(term)
         if term.in_flight and term.answered == applied:
@@ -378,6 +381,15 @@ class Leader:
         term.answered = applied
         if term.in_flight or not term.idle or not self.covered(term):
             self._await_answers(term)
+
+    def _gets_nowhere(self, term: Term) -> bool:
+        """Return whether a candidate should ask for a leader again.
+
+        Members that follow a leader do not answer a Prepare. A replica that was removed meanwhile
+        learns of its removal only by a Canvass.
+        """
+        late = self.io.now > term.since + 2 * self.options.suspicion
+        return late and not term.elected and not self.covered(term)
 
     def _prepare_again(self, term: Term) -> None:
         """Ask members that have not promised or could not report all their votes at once."""

@@ -504,6 +504,29 @@ def test_candidate_leads_once_it_has_installed_all_slots_that_members_know() -> 
     assert group.leader.term.acting
 
 
+def test_candidate_without_promises_asks_for_a_leader_again() -> None:
+    """REP-5: a candidate that was removed meanwhile sent Prepares forever, without an answer."""
+    group = started(A)
+    group.leader.stand()
+    promise(group, A)
+    group.now += 2 * group.options.suspicion
+    assert {type(message) for _, message in sends(expire(group, Unanswered()))} == {Prepare}
+    group.now += 0.01
+    assert sends(expire(group, Unanswered())) == []
+    group.now += 2 * group.options.suspicion
+    assert {type(message) for _, message in sends(expire(group, Silence()))} == {Canvass}
+
+
+def test_candidate_with_promises_of_a_majority_stays_while_it_fetches_slots() -> None:
+    group = started(A)
+    group.leader.stand()
+    promise(group, A)
+    promise(group, B, known=9)
+    group.now += 3 * group.options.suspicion
+    expire(group, Unanswered())
+    assert group.leader.term is not None
+
+
 def test_votes_in_a_late_promise_are_proposed() -> None:
     """Such a value may have been chosen."""
     group = leading()

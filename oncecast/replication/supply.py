@@ -135,6 +135,10 @@ class Supplier:
         slot, state = compact.slot, compact.state
         pieces = in_pieces(state, self.options.piece_size(sum(map(len, state))))
         config = self.membership.history.of(slot + 1)
+        if not config.members:
+            # A newcomer that got all slots from the log. The askers must ask another replica.
+            self.askers.clear()
+            return
         chain = self.progress.chain_at(slot)
         ahead = m.Ahead(slot, needed, chain, config, len(pieces), checksum(state))
         self.giving = Giving(ahead, pieces, self.io.now)
@@ -198,6 +202,9 @@ class Transfer:
     def on_ahead(self, sender: NodeId, message: m.Ahead) -> None:
         if message.slot <= self.progress.applied or message.pieces < 1:
             return
+        config = message.config
+        if not config.members or config.version < self.membership.config.version:
+            return  # the source does not know the membership of that slot
         taking = self.taking
         if taking is None or (taking.source == sender and taking.ahead.slot != message.slot):
             self.taking = taking = Taking(sender, message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
+import pytest
 
 from oncecast.kernel.protocol import Effect, Snapshot, Trim, Value
 from oncecast.replication.events import Compact, Decided, Installed, StateWanted
@@ -25,6 +26,7 @@ from oncecast.replication.messages import (
 )
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import NO_MEMBERS, Config
 from oncecast.replication.supply import checksum
 from tests.replication.replicas import (
     OPTIONS,
@@ -40,6 +42,7 @@ from tests.replication.replicas import (
     sends,
     started,
     sync,
+    unstarted,
     vouch,
 )
 
@@ -159,6 +162,21 @@ def test_replica_without_decided_slots_offers_no_snapshot() -> None:
     assert events(hear(group, C, WantPiece(5, 1))) == [StateWanted()]
 
 
+def test_newcomer_that_knows_no_membership_gives_no_snapshot() -> None:
+    """REP-4: a member that installed such a snapshot forgot its group."""
+    group = unstarted(C, NO_MEMBERS, options=SMALL)
+    group.state.membership.contacts = (A, B)
+    group.start()
+    group.drain()
+    hear(group, A, Chosen(1, FIVE, 5))
+    sync(group)
+    assert group.applied == 5
+    compact(group, 5, 6)
+    assert events(hear(group, B, Want(1, 5))) == [StateWanted()]
+    assert sends(compact(group, 5, 6)) == []
+    assert group.supplier.giving is None
+
+
 def test_replica_that_installs_a_snapshot_stops_sending_an_older_snapshot() -> None:
     """The entries of the older snapshot may be gone, so the peer is offered a newer one."""
     group = replica()
@@ -199,6 +217,14 @@ def test_snapshot_is_installed_once_all_its_entries_have_arrived() -> None:
     assert trim <= 3  # the record of slot 4
     assert (group.applied, group.state.progress.chain) == (5, 999)
     assert group.entry(4) == b"4"  # also before it is on disk
+
+
+@pytest.mark.parametrize("config", [NO_MEMBERS, msgspec.structs.replace(THREE, version=0)])
+def test_snapshot_with_an_earlier_membership_is_not_fetched(config: Config) -> None:
+    """REP-4: the membership of a later slot is never older, so the source does not know it."""
+    group = started(B, options=SMALL)
+    assert hear(group, C, Ahead(5, 4, 999, config, 1)) == []
+    assert group.transfer.taking is None
 
 
 def test_slots_after_an_installed_snapshot_are_applied() -> None:

@@ -62,7 +62,10 @@ class TopicPart(Part):
     def _items(self, operation: Operation, number: int, *, loose: bool) -> list[Item]:
         epoch, due = operation.topic_id or self._only, due_of(operation)
         match operation.kind:
-            case "put" | "publish":
+            case "publish":
+                # Its topic may have ended with its source, before the only known epoch began.
+                return self._put_items(operation, operation.topic_id, number)
+            case "put":
                 return self._put_items(operation, epoch, number)
             case "get":
                 return [] if loose else [Item(Effect(operation, epoch=epoch), due, due, reads=True)]

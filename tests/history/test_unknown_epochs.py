@@ -34,6 +34,7 @@ from tests.history.making import (
     publish,
     put,
     scanned,
+    subscribed,
     unsubscribed,
 )
 from tests.history.test_search import is_an_order, spoiled
@@ -50,6 +51,10 @@ LEGAL: dict[str, History] = {
     "an unanswered put precedes a publish in the second epoch": [
         *(*publish(2, 3, 0), deleted(4, 5), lost_put(6, "x", client="bob")),
         *publish(7, 8, 1, value="again", number=2),
+    ],
+    # A run of the scenario "service" with 5 nodes and seed 2000466.
+    "a topic ends with the source of its publish, and is created again": [
+        *(*publish(2, 3, 0), subscribed(4, 5, topic_id=7), look(6, 7, 0, topic_id=7)),
     ],
     "a message of a publish is delivered after the topic has ended": [
         *(*publish(2, 3, 0), deleted(4, 5), got(6, 0, "staged", topic_id=2)),

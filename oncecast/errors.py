@@ -27,7 +27,8 @@ OncecastError
 │   ├── Refused ── NotAuthenticated                  the login failed
 │   └── ProtocolError                                the connection is closed
 │       └── NotOncecast · WrongWireFormat · FrameTooLong · Malformed · OutOfPlace
-├── Diverged                                         a replica must stop
+├── LevelTooLow                                      not all nodes are upgraded
+├── Diverged · Outdated                              a replica must stop
 ├── SettingsError
 │   └── BadSetting · NotAllowed · BadOption
 └── BadHistory · BadRows · NoSpark · DataLost · BadArchive
@@ -954,6 +955,31 @@ class Diverged(OncecastError):
     code = "diverged"
     message = "the state of the replica differs from that of a majority"
     remedy = "move its data directory away and let it join again"
+
+
+@with_fields
+class Outdated(OncecastError):
+    """The group uses commands or rules that this version of the program does not know."""
+
+    level: int
+    known: int
+
+    code = "outdated"
+    message = "the group is at feature level {level}, and this program knows levels up to {known}"
+    remedy = "upgrade oncecast on this node, and start it with the same data"
+
+
+@with_fields
+class LevelTooLow(OncecastError):
+    """The group cannot execute the command until all of its nodes are upgraded."""
+
+    needed: int
+    level: int
+
+    code = "level-too-low"
+    message = "the command needs feature level {needed}, and the group is at level {level}"
+    remedy = "upgrade and start all nodes of the group, or remove those that stay away"
+    cli_remedy = "upgrade and start all nodes; `oncecast cluster status` shows their levels"
 
 
 class SettingsError(OncecastError):

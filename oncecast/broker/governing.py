@@ -22,11 +22,13 @@ from oncecast.replication.events import (
     HandOver,
     Installed,
     LeaderChanged,
+    LevelRaised,
     Mended,
+    NotSeated,
     Removed,
     Suspected,
 )
-from oncecast.replication.quorum import SIZE_MAX, Config
+from oncecast.replication.quorum import SIZE_MAX, Config, Member
 from oncecast.replication.status import Status
 from oncecast.wire import errors
 from oncecast.wire.frames import (
@@ -43,7 +45,7 @@ from oncecast.wire.frames import (
 PENDING_MAX = 64
 HEARD_WITHIN = 1.5  # suspicion times; a live node sends at least one message per suspicion time
 
-Event = LeaderChanged | Added | Removed | Suspected | Mended | Installed
+Event = LeaderChanged | Added | Removed | LevelRaised | NotSeated | Suspected | Mended | Installed
 
 
 class News(Value):
@@ -51,6 +53,8 @@ class News(Value):
 
     what: str
     node: str = ""
+    level: int = 0  # the feature level of the group
+    known: int = 0  # the highest level that the node knows
 
 
 class Healing(Value):
@@ -167,6 +171,10 @@ def news_of(event: Event) -> News:
             return News("added", node)
         case Removed(node):
             return News("removed", node)
+        case LevelRaised(level):
+            return News("level_raised", level=level)
+        case NotSeated(node, known, level):
+            return News("not_seated", node, level, known)
         case Suspected(node, silent):
             return News("suspected" if silent else "heard_again", node)
         case Mended():
@@ -217,7 +225,8 @@ def member_view(
     reached = reachable(group, node, now)
     heard = now if node == group.me else group.last_message.get(node)
     ago = -1.0 if heard is None else max(0.0, now - heard)
-    return MemberView(node, incarnation, applied, reached is False, reached, ago)
+    level = group.log.level_of(Member(node, incarnation))
+    return MemberView(node, incarnation, applied, reached is False, reached, ago, level)
 
 
 def view_of(group: Status, now: float, id: int = 0) -> GroupView:
@@ -240,6 +249,7 @@ def view_of(group: Status, now: float, id: int = 0) -> GroupView:
         group.applied,
         members,
         tuple(offered.member.node for offered in waiting),
+        config.level,
     )
 
 

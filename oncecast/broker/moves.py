@@ -57,6 +57,8 @@ class Adopt(Value, tag="Adopt"):
 
     `clock` is the trusted time of the exporter. `newest` is its last stamp, which may be disputed.
     In a command from an older version, `clock` is the last stamp and `newest` is 0.
+
+    `level` is the feature level of the exporter. A group at a lower level does not adopt the part.
     """
 
     move: str
@@ -67,6 +69,7 @@ class Adopt(Value, tag="Adopt"):
     last_epoch: int
     rows: bytes
     newest: int = 0
+    level: int = 1
 
 
 class Abandon(Value, tag="Abandon"):

@@ -89,6 +89,8 @@ class Moving:
             return NO
         if holdings.claim.adopted:
             return YES
+        if command.level > registry.level:
+            return NO  # a member may be unable to read the rows
         topics, sources, answers, access = state.moved_in(command.rows, registry.live_slots)
         whole = all(self._has_all(holdings, topic) for topic in topics)
         staged = all(name in holdings.parts for name in names_of_parts(sources))

@@ -33,6 +33,7 @@ class Registry:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self.level = 1  # the feature level of the group
         self.last_slot = -1  # slot of the last command
         self.clock = Clock()
         self.last_topic_id = 0  # topic ids count up from 1

@@ -23,7 +23,7 @@ from oncecast.broker.log_usage import LogUsage
 from oncecast.broker.machine import Machine
 from oncecast.broker.moves import AnyCommand, Freeze, Import
 from oncecast.broker.timekeeping import ClockRead, ReadClock, Timekeeper
-from oncecast.errors import Corrupt
+from oncecast.errors import Corrupt, Outdated
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import (
     Compact,
@@ -33,12 +33,13 @@ from oncecast.replication.events import (
     Group,
     Installed,
     LeaderChanged,
+    LevelRaised,
     Missing,
     Propose,
     StateWanted,
 )
 from oncecast.wire import commands as do
-from oncecast.wire import errors
+from oncecast.wire import errors, levels
 from oncecast.wire.limits import LIMITS, Limits
 from oncecast.wire.results import Done, Published, Result
 
@@ -107,6 +108,7 @@ class StoredBatch(NamedTuple):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(AnyCommand).decode
+KINDS: tuple[type, ...] = get_args(AnyCommand)
 STAMPED = {kind for kind in get_args(do.Command) if "at" in kind.__struct_fields__}
 
 
@@ -114,7 +116,7 @@ class Service(Protocol):
     name = "pubsub"
     Request = Execute | do.Ack
     Message = ReadClock | ClockRead
-    Observed = Decided | LeaderChanged | StateWanted | Installed | Compare
+    Observed = Decided | LeaderChanged | StateWanted | Installed | Compare | LevelRaised
     Timer = FlushAcks | Upkept
 
     def __init__(
@@ -126,6 +128,7 @@ class Service(Protocol):
         epoch_us: int = 0,  # offset of the node's clock from the wall clock
         wall: Callable[[], int] | None = None,  # the system's wall clock, instead of `epoch_us`
         limits: Limits = LIMITS,
+        level: int = levels.KNOWN,  # the highest feature level that this node knows
         ack_delay: float = 0.005,
         acks_max: int = 1000,
         maintenance_every: float = 1.0,
@@ -134,7 +137,8 @@ class Service(Protocol):
     ) -> None:
         super().__init__(me, rng)
         self.machine = Machine()
-        self._limits = limits
+        self._limits, self._known_level = limits, level
+        self._too_new = levels.above(1, KINDS)  # types of commands above the level of the group
         self.group, self._epoch_us = group, epoch_us
         self.wall = wall
         self.time = Timekeeper(self, group, self._wall)
@@ -159,7 +163,10 @@ class Service(Protocol):
     # -- replay --
 
     def install(self, slot: int, state: tuple[bytes, ...]) -> None:
-        self.machine = Machine.restore(state[1:])
+        machine = Machine.restore(state[1:])
+        if machine.registry.level > self._known_level:
+            raise Outdated(machine.registry.level, self._known_level)
+        self.machine = machine
         self._log_usage.restore(state[0], sum(map(len, state)))
 
     def learn(self, slot: int, value: bytes) -> None:
@@ -184,6 +191,9 @@ class Service(Protocol):
     def _propose(self, command: AnyCommand, asker: int = NO_ASKER) -> None:
         if not self.leading:
             return
+        if self._too_new and type(command) in self._too_new:
+            self._refuse_new(asker, command)
+            return
         if type(command) in STAMPED:
             command = self._stamped(command)
         value = _encode(command)
@@ -200,6 +210,12 @@ class Service(Protocol):
         """Refuse a command that is too large for a frame. It would block the log."""
         if asker >= 0:
             self.emit(Executed(asker, errors.TooLarge("bytes", limit)))
+
+    def _refuse_new(self, asker: int, command: AnyCommand) -> None:
+        """Refuse a command that a member of the group may be unable to decode."""
+        needed, level = levels.level_of(type(command)), self.machine.registry.level
+        if asker >= 0:
+            self.emit(Executed(asker, errors.LevelTooLow(needed, level)))
 
     def _stamped(self, command: AnyCommand) -> AnyCommand:
         registry = self.machine.registry
@@ -222,11 +238,15 @@ class Service(Protocol):
         else:
             self.time.hear(sender, message)
 
-    def observe(self, event: Decided | LeaderChanged | StateWanted | Installed | Compare) -> None:
+    def observe(
+        self, event: Decided | LeaderChanged | StateWanted | Installed | Compare | LevelRaised
+    ) -> None:
         if isinstance(event, Decided):
             self._decided(event)
         elif isinstance(event, LeaderChanged):
             self._follow(event.leader)
+        elif isinstance(event, LevelRaised):
+            self._propose_settings()
         elif isinstance(event, StateWanted):
             self._compact(self.machine.needed())
         elif isinstance(event, Installed):
@@ -242,8 +262,17 @@ class Service(Protocol):
         self._proposed.clear()
         self._acks.clear()
         self._carrying = self._acking = 0
-        if self.machine.registry.limits != self._limits:
-            self._propose(do.SetLimits(self._limits))
+        self._note_level()
+        self._propose_settings()
+
+    def _propose_settings(self) -> None:
+        """Propose the limits of this leader and the level of its members, if they are new."""
+        registry, level = self.machine.registry, self.group.level
+        if registry.limits != self._limits or registry.level < level:
+            self._propose(do.SetLimits(self._limits, level))
+
+    def _note_level(self) -> None:
+        self._too_new = levels.above(self.machine.registry.level, KINDS)
 
     def _decided(self, event: Decided) -> None:
         slot, value, token = event.slot, event.value, event.token
@@ -278,6 +307,8 @@ class Service(Protocol):
         if isinstance(command, do.PublishStaged):
             for each in result.ranges if isinstance(result, Published) else ():
                 self.emit(Changed(each.topic))
+        elif isinstance(command, do.SetLimits):
+            self._note_level()
         elif isinstance(command, Freeze) and self.machine.registry.holdings is not None:
             for name in self.machine.registry.holdings.outgoing:
                 self.emit(Changed(name))

@@ -46,6 +46,7 @@ class HeadRow(Value, tag="HeadRow"):
     last_epoch: int
     clock_state: tuple[int, int, int, int, int] | None = None
     sources_floor: int = 0
+    level: int = 1
 
 
 class LiveSlotsRow(Value, tag="PlacesRow"):
@@ -191,7 +192,7 @@ def restored(chunks: Iterable[bytes]) -> Registry:
     registry.last_slot = head.slot
     registry.clock.restore(head.clock, head.clock_state)
     registry.last_topic_id, registry.last_epoch = head.last_topic_id, head.last_epoch
-    registry.staging.floor = head.sources_floor
+    registry.staging.floor, registry.level = head.sources_floor, head.level
     _read(registry, rows, registry.live_slots)
     for topic in registry.topics.values():
         topic.rebuild()
@@ -255,6 +256,7 @@ def _rows(registry: Registry) -> Iterator[Row]:
         registry.last_epoch,
         registry.clock.state(),
         registry.staging.floor,
+        registry.level,
     )
     live_slots = registry.live_slots.column()
     for at in range(0, len(live_slots), COLUMN_ROWS):

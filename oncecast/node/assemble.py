@@ -21,6 +21,7 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.ring.mover import Mover
 from oncecast.ring.pusher import Pusher
+from oncecast.wire import levels
 from oncecast.wire.limits import LIMITS, Limits
 
 # Read from the metadata, because the root package imports the client, which is a layer above.
@@ -55,6 +56,7 @@ def assemble(
     wall: Callable[[], int] | None = None,
     free_disk_bytes: Callable[[], int] | None = None,
     limits: Limits = LIMITS,
+    level: int = levels.KNOWN,  # the highest feature level that this node knows
     snapshot_bytes: int = 64 << 20,
     window_bytes: int = 8 << 20,
     budget: Budget = Budget(),  # noqa: B008  # frozen
@@ -63,7 +65,7 @@ def assemble(
     membership: RingMembership | None = None,
     principal_of: PrincipalOf = anonymous,  # the principal of a connected client
 ) -> Parts:
-    group = Paxos(me, rng, options=options, contacts=contacts)
+    group = Paxos(me, rng, options=options, contacts=contacts, level=level)
     service = Service(
         me,
         rng,
@@ -71,6 +73,7 @@ def assemble(
         epoch_us=epoch_us,
         wall=wall,
         limits=limits,
+        level=level,
         snapshot_bytes=snapshot_bytes,
     )
     group.attach(service)

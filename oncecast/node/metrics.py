@@ -48,6 +48,11 @@ def service_gauges(replica: Replica) -> Gauges:
     topics = registry.topics.values()
     correction = parts.service.time.correction(registry.clock, registry.limits.clock_step_us)
     return {
+        "feature_level": ("Feature level of the group, decided in its log.", registry.level),
+        "feature_level_known": (
+            "Highest feature level that this node knows.",
+            replica.group.log.level_of(replica.group.self_as_member),
+        ),
         "topics": ("Topics.", len(topics)),
         "subscriptions": ("Subscriptions.", sum(len(each.subscriptions) for each in topics)),
         "producers": (

@@ -14,7 +14,7 @@ from oncecast.broker.accounts import Budget
 from oncecast.broker.governing import News, has_quorum, role_of
 from oncecast.broker.guard import Checked
 from oncecast.broker.service import ClockDisputed, ClockOutvoted
-from oncecast.errors import Corrupt, Crippled
+from oncecast.errors import Corrupt, Crippled, Outdated
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.incidents import line
 from oncecast.network.listener import Listen
@@ -29,6 +29,7 @@ from oncecast.node.derived import group_options_of
 from oncecast.node.directory import Members, note, open_directory, recall, set_aside
 from oncecast.node.health import Health
 from oncecast.replication.events import Retire, Retired
+from oncecast.ring.events import MoveWaits
 from oncecast.security.access import Access
 from oncecast.security.secret import ClusterSecret
 from oncecast.storage.journal import Journal
@@ -97,6 +98,8 @@ class Replica:
             self._restore(contacts)
         except (Corrupt, Crippled) as damage:
             self.begin_anew(damage)
+        except Outdated as error:
+            raise error.within(self.path) from None
 
     def begin_anew(self, damage: Exception) -> None:
         """Rename the directory and join the group again. Raise `damage` without other members."""
@@ -250,6 +253,8 @@ class Replica:
         if isinstance(event, Retired):
             if self._retired is not None and not self._retired.done():
                 self._retired.set_result(None)
+        elif isinstance(event, News) and event.level:
+            self._tell_level(event)
         elif isinstance(event, News):
             self._note_group()
             facts = {"node": event.node or "nobody", "applied": self.group.applied}
@@ -257,9 +262,21 @@ class Replica:
             logger.log(level, line(event.what, {**self._named, **facts}))
             if event.what == "leader":
                 self._compare_later()
+        elif isinstance(event, MoveWaits):
+            facts = {"from": event.exporter, "needs_level": event.needed, "level": event.level}
+            remedy = "upgrade and start all nodes of this group"
+            logger.warning(line("move_waits", {**self._named, **facts, "remedy": remedy}))
         elif isinstance(event, ClockDisputed | ClockOutvoted):
             what = "disputed" if isinstance(event, ClockDisputed) else "outvoted"
             self._tell_clock(f"clock_{what}", event.ahead_us)
+
+    def _tell_level(self, news: News) -> None:
+        if not news.node:
+            logger.info(line(news.what, {**self._named, "level": news.level}))
+            return
+        facts = {"node": news.node, "knows_level": news.known, "group_level": news.level}
+        remedy = f"upgrade oncecast on {news.node} to join the group"
+        logger.error(line(news.what, {**self._named, **facts, "remedy": remedy}))
 
     def _tell_clock(self, what: str, ahead_us: int) -> None:
         if not ahead_us:

@@ -101,7 +101,8 @@ class Acceptor:
         membership.adopted = membership.adopted or message.group
         self.learner.chosen_up_to(ballot, message.known)
         incarnation, durable = membership.incarnation, self.values.durable
-        heard = m.Heard(ballot, message.stamp, incarnation, durable, self.options.suspicion)
+        facts = (incarnation, durable, self.options.suspicion, membership.known_level)
+        heard = m.Heard(ballot, message.stamp, *facts)
         self.io.send(sender, heard, after=votes.promised_in)
 
     def _follow(self, ballot: Ballot) -> None:

@@ -1,9 +1,10 @@
 """The requests and events of a replica group, independent of its protocol (REP-3).
 
     Propose, Compact, Digest, Change, HandOver, Retire ↓
-    Decided, LeaderChanged, StateWanted, Installed, Compare, Added, Removed, Suspected, Mended,
-    Retired ↑
-    and methods that the layers above call: `applied`, `entry(slot)`, `leads(now)`, `nodes()`
+    Decided, LeaderChanged, StateWanted, Installed, Compare, Added, Removed, LevelRaised, NotSeated,
+    Suspected, Mended, Retired ↑
+    and methods that the layers above call: `applied`, `level`, `entry(slot)`, `leads(now)`,
+    `nodes()`
 
 A proposal may be decided more than once, or never, if its node crashes or no longer leads. So make
 commands idempotent, and propose a command again until it is decided.
@@ -100,6 +101,20 @@ class Removed(Value):
     node: NodeId
 
 
+class LevelRaised(Value):
+    """All members, present and future, can read entries of this level from now on."""
+
+    level: int
+
+
+class NotSeated(Value):
+    """`node` reads entries up to the level `known` only, so it cannot join the group at `level`."""
+
+    node: NodeId
+    known: int
+    level: int
+
+
 class Suspected(Value):
     """The leader has not heard from a member for the suspicion time, or hears from it again."""
 
@@ -133,6 +148,11 @@ class Group(Protocol):
     @property
     def applied(self) -> int:
         """Return the last slot that this replica has applied."""
+        ...
+
+    @property
+    def level(self) -> int:
+        """Return the level of entries that all members can read, now and later."""
         ...
 
     def entry(self, slot: int) -> bytes:

@@ -118,7 +118,7 @@ class Leader:
 
     def stand(self) -> None:
         """Become a candidate: prepare a ballot above all ballots seen so far."""
-        self.roster.reported.clear()  # reports to an earlier term are outdated
+        self.roster.begin_term()
         membership = self.membership
         if not membership.is_member or self.retired:
             return

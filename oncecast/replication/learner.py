@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication import messages as m
 from oncecast.replication.ballot import BOTTOM, Ballot
-from oncecast.replication.events import Added, Compare, Decided, Removed, StateMachine
+from oncecast.replication.events import (
+    Added,
+    Compare,
+    Decided,
+    LevelRaised,
+    Removed,
+    StateMachine,
+)
 from oncecast.replication.leader import Leader
 from oncecast.replication.messages import CHECK, COMMAND, CONFIG, Item
 from oncecast.replication.options import GroupOptions
@@ -152,8 +159,10 @@ class Learner:
         before, config = self.membership.config, decode_config(item.data)
         if not config.follows(before):
             return  # this membership was proposed for an earlier one
-        self.membership.history.decided(slot, config)
+        self.membership.decided(slot, config)
         if self.started:
+            if config.level > before.level:
+                self.io.emit(LevelRaised(config.level), after=0)
             self.values.append_again(slot, item)
             self.tell_members(before)
 

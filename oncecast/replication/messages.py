@@ -121,6 +121,7 @@ class Heard(Value, tag="Heard"):
     incarnation: int
     applied: int
     bound: float
+    level: int = 1  # the highest level of entries that the sender reads
 
 
 class Release(Value, tag="Release"):
@@ -199,6 +200,7 @@ class Offer(Value, tag="Offer"):
 
     incarnation: int
     applied: int
+    level: int = 1  # the highest level of entries that the sender reads
 
 
 class Guide(Value, tag="Guide"):

@@ -93,12 +93,14 @@ class Paxos(Protocol):
         contacts: tuple[NodeId, ...] = (),  # replicas of a group to join; none: found a group
         founders: Config = NO_MEMBERS,  # founders of a group that several replicas start together
         incarnation: int = 0,
+        level: int = 1,  # the highest level of entries that the state machine reads
     ) -> None:
         super().__init__(me, rng)
         self.options = options = options or GroupOptions()
         self.last_message: dict[NodeId, float] = {}  # time of the last message from each other node
-        self.state = state = ReplicaState(self, options, Membership(me, incarnation, contacts))
-        membership, progress, following = state.membership, state.progress, state.following
+        membership = Membership(me, incarnation, contacts, level)
+        self.state = state = ReplicaState(self, options, membership)
+        progress, following = state.progress, state.following
         values, votes, tallies = state.values, state.votes, state.tallies
         fetching, roster = state.fetching, state.roster
         common = (self, options, membership, progress)
@@ -134,6 +136,10 @@ class Paxos(Protocol):
     @property
     def applied(self) -> int:
         return self.state.progress.applied
+
+    @property
+    def level(self) -> int:
+        return self.state.membership.config.level
 
     def entry(self, slot: int) -> bytes:
         return self.catch_up.entry(slot)

@@ -28,13 +28,16 @@ class Member(NamedTuple):
 class Config(msgspec.Struct, frozen=True, array_like=True):
     """A membership. `size` is the target number of members. Each change increments `version`.
 
-    `group` is the incarnation of the founder, which distinguishes groups; 0 means unknown.
+    `group` is the incarnation of the founder, which distinguishes groups; 0 means unknown. Each
+    member can read entries up to `level`. The level never falls, and no node that knows less can
+    become a member.
     """
 
     version: int
     members: tuple[Member, ...]
     size: int
     group: int = 0
+    level: int = 1
 
     def nodes(self) -> list[NodeId]:
         return [member.node for member in self.members]
@@ -55,12 +58,13 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
                 left -= 1
         return left <= 0
 
-    def successor(self, *members: Member, size: int = 0) -> Config:
+    def successor(self, *members: Member, size: int = 0, level: int = 0) -> Config:
         """Return the next membership. It must have at most one member more or less.
 
         Then each majority of one membership has a member in common with each majority of the other.
         """
-        return Config(self.version + 1, members, size or self.size, self.group)
+        size, level = size or self.size, level or self.level
+        return Config(self.version + 1, members, size, self.group, level)
 
     def added(self, member: Member, size: int = 0) -> Config:
         return self.successor(*self.members, member, size=size)
@@ -76,8 +80,8 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
         if not before.version:
             return True
         changed = set(self.members) ^ set(before.members)
-        same_group = self.group == before.group
-        return self.version == before.version + 1 and len(changed) <= 1 and same_group
+        sound = self.group == before.group and self.level >= before.level
+        return self.version == before.version + 1 and len(changed) <= 1 and sound
 
     def with_sound_size(self) -> Config:
         """Return this membership with a valid size: replace an invalid one by the member count.
@@ -87,12 +91,12 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
         if 1 <= self.size <= SIZE_MAX or not self.members:
             return self
         size = min(len(self.members), SIZE_MAX)
-        return Config(self.version, self.members, size, self.group)
+        return Config(self.version, self.members, size, self.group, self.level)
 
     def without_secrets(self) -> Config:
-        """Return this membership with addresses only, for a node that is not admitted."""
+        """Return this membership with addresses and level, for a node that is not admitted."""
         members = tuple(Member(member.node, 0) for member in self.members)
-        return Config(self.version, members, self.size)
+        return Config(self.version, members, self.size, level=self.level)
 
 
 NO_MEMBERS = Config(0, (), 0)

@@ -9,6 +9,11 @@ is removed first. That incarnation will never vote again, and a node cannot be a
 A member has a vote, so the leader first lets a newcomer catch up. Then it proposes the membership
 that names the newcomer. Each membership has at most one member more or less than the one before. So
 their majorities have a member in common, on which safety depends.
+
+A membership also has a level: the entries that its members can read. Each node reports the highest
+level that it knows, with its offer and its answers to heartbeats. When all members are present and
+know a higher level, the leader proposes the same members with that level. So the level and the
+members change in one sequence, and no member ever has to read an entry that it does not know.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oncecast.kernel.protocol import NodeId, Protocol
-from oncecast.replication.events import Change, Suspected
+from oncecast.replication.events import Change, NotSeated, Suspected
 from oncecast.replication.leader import Leader, Term
 from oncecast.replication.messages import CONFIG, NOOP, Guide, Heard, Item, Offer, OfferDue, Silence
 from oncecast.replication.options import GroupOptions
@@ -45,11 +50,15 @@ class Reconfiguration:
         self.io.send(sender, Guide(self.following.leader, config.without_secrets()), after=0)
         if term is None or not term.acting:
             return
+        if message.level < config.level:
+            roster.turn_away(sender, message.level, config.level)
+            return
         if config.member(sender) is None:
             roster.last_heard[sender] = self.io.now  # before it joins, its silence does not count
         if config.member(sender) or sender in roster.offers or len(roster.offers) < OFFERS_MAX:
             applied = self.progress.applied
-            roster.note_offer(Member(sender, message.incarnation), message.applied, applied)
+            member = Member(sender, message.incarnation)
+            roster.note_offer(member, message.applied, applied, message.level)
         self.look()
 
     def on_heard(self, sender: NodeId, message: Heard) -> None:
@@ -58,6 +67,7 @@ class Reconfiguration:
         member = Member(sender, message.incarnation)
         roster.reported[member] = message.applied
         if member in self.membership.config.members:
+            roster.levels[member] = message.level
             roster.last_heard[sender] = self.io.now
             if sender in roster.silent:
                 del roster.silent[sender]
@@ -65,7 +75,7 @@ class Reconfiguration:
         offered = roster.offers.get(sender)
         if offered is not None and offered.member.incarnation == message.incarnation:
             chosen = roster.chosen_at(message.stamp, self.progress.applied)
-            roster.note_offer(offered.member, message.applied, chosen)
+            roster.note_offer(offered.member, message.applied, chosen, offered.level)
             if sender == roster.newcomer:
                 self.look()  # the newcomer may have caught up
 
@@ -126,7 +136,12 @@ class Reconfiguration:
             return left if self.roster.informed(left) else None
         if len(config.members) > config.size:
             return self._without_one(term)
-        return self._with_one(term)
+        return self._with_one(term) or self._raised()
+
+    def _raised(self) -> Config | None:
+        """Return the present members with the highest level that all of them read, if higher."""
+        config, level = self.membership.config, self.roster.common_level()
+        return config.successor(*config.members, level=level) if level > config.level else None
 
     def _towards(self, change: Change) -> Config | None:
         """Return the next step of a change, or None while it waits for a node that catches up.
@@ -239,6 +254,7 @@ class Joining:
     following: Following
     fetching: Fetching
     guide: NodeId = NO_NODE  # the node that a member named as the leader
+    needed_level: int = 0  # the level of the group, as last reported
 
     def on_offer_due(self) -> None:
         if self.membership.is_member:
@@ -252,7 +268,9 @@ class Joining:
         leader = self.following.leader or self.guide
         for node in [leader] if leader else self.fetching.sources():
             self.fetching.ask(node)
-            self.io.send(node, Offer(self.membership.incarnation, self.progress.applied))
+            membership = self.membership
+            offer = Offer(membership.incarnation, self.progress.applied, membership.known_level)
+            self.io.send(node, offer)
         self.guide = NodeId("")  # if this node does not answer, ask others next time
 
     def on_guide(self, sender: NodeId, message: Guide) -> None:
@@ -262,3 +280,7 @@ class Joining:
         self.guide = message.leader if message.leader != membership.me else NodeId("")
         nodes = [node for node in message.config.nodes() if node != membership.me]
         membership.contacts = tuple(dict.fromkeys((*nodes, *membership.contacts)))[:CONTACTS_MAX]
+        level, known = message.config.level, membership.known_level
+        if level > known and level != self.needed_level:
+            self.needed_level = level
+            self.io.emit(NotSeated(membership.me, known, level), after=0)

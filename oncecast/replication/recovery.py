@@ -63,7 +63,7 @@ class Recovery:
                 votes.begin_incarnation(incarnation, renewals or votes.renewals + 1)
             case m.Born(incarnation, config):
                 self.membership.incarnation, self.born = incarnation, True
-                self.membership.history.start(0, config)
+                self.membership.start(0, config)
             case m.Checkpoint():
                 self._restore_snapshot(record)
         self.learner.apply_known(self.values.items.get)
@@ -94,7 +94,7 @@ class Recovery:
         progress.applied = progress.certain = state.slot
         progress.chain = state.chain
         progress.chains.append((state.slot, state.chain))
-        self.membership.history.start(state.slot, state.config)
+        self.membership.start(state.slot, state.config)
         self.values.kept = state.kept
         self.values.index.restore(state.runs)
         votes.lost = list(state.lost)
@@ -140,8 +140,8 @@ class Recovery:
         config = self.founders
         if config is NO_MEMBERS and not membership.contacts:
             me, group = membership.self_as_member, membership.incarnation
-            config = Config(1, (me,), self.options.size, group)
-        membership.history.start(0, config)
+            config = Config(1, (me,), self.options.size, group, membership.known_level)
+        membership.start(0, config)
         self.io.append(m.Born(membership.incarnation, config))
 
     def _new_incarnation(self) -> int:
@@ -183,8 +183,8 @@ class Recovery:
         alone = len(config.members) == 1 and config.members[0].incarnation == membership.incarnation
         if alone and not membership.is_member:
             members = (membership.self_as_member,)
-            moved = Config(config.version, members, config.size, config.group)
-            membership.history.start(self.progress.applied, moved)
+            moved = Config(config.version, members, config.size, config.group, config.level)
+            membership.start(self.progress.applied, moved)
 
     def _outlive_damage(self, alone: bool) -> None:
         """Discard uncertain votes, and look for replicas that the damaged records may have named.

@@ -6,7 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 from oncecast.kernel.protocol import NodeId, Protocol
-from oncecast.replication.events import Change
+from oncecast.replication.events import Change, NotSeated
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.quorum import Config, Member
 from oncecast.replication.state import Membership
@@ -19,6 +19,10 @@ class Offered(NamedTuple):
     applied: int
     at: float
     lag: int = 0
+    level: int = 1  # the highest level of entries that it reads
+
+
+TURNED_AWAY_MAX = 64  # nodes that are reported once each
 
 
 class Roster:
@@ -33,13 +37,39 @@ class Roster:
         self.last_heard: dict[NodeId, float] = {}
         self.reported: dict[Member, int] = {}  # last slot that each member has applied and stored
         self.silent: dict[NodeId, None] = {}
+        self.levels: dict[Member, int] = {}  # the highest level that a member reads, in this term
+        self._turned_away: dict[NodeId, tuple[int, int]] = {}  # as reported: known, and needed
 
-    def note_offer(self, member: Member, applied: int, chosen: int) -> None:
+    def note_offer(self, member: Member, applied: int, chosen: int, level: int = 1) -> None:
         """Record which slot a node had applied when it knew of the slots up to `chosen`."""
-        offered = Offered(member, applied, self.io.now, max(0, chosen - applied))
+        offered = Offered(member, applied, self.io.now, max(0, chosen - applied), level)
         self.offers[member.node] = offered
         if member.node == self.newcomer:
             self.newcomer_live = self._may_follow(offered)
+
+    def turn_away(self, node: NodeId, known: int, level: int) -> None:
+        """Refuse a node that cannot read all entries of the group, and report it once."""
+        self.offers.pop(node, None)
+        if self._turned_away.pop(node, None) != (known, level):
+            self.io.emit(NotSeated(node, known, level), after=0)
+        self._turned_away[node] = (known, level)
+        if len(self._turned_away) > TURNED_AWAY_MAX:
+            del self._turned_away[next(iter(self._turned_away))]
+
+    def common_level(self) -> int:
+        """Return the highest level that all members read; 0 if one of them is away."""
+        config = self.membership.config
+        return min(0 if self.absent(each.node) else self.level_of(each) for each in config.members)
+
+    def level_of(self, member: Member) -> int:
+        """Return the highest level that a member reads; 0 if it has not reported it."""
+        own = member.node == self.membership.me
+        return self.membership.known_level if own else self.levels.get(member, 0)
+
+    def begin_term(self) -> None:
+        """Drop what members reported to an earlier term of this replica."""
+        self.reported.clear()
+        self.levels.clear()
 
     def _may_follow(self, offered: Offered) -> bool:
         """Return whether a node is close enough to accept the proposals that it gets."""
@@ -136,5 +166,9 @@ class Roster:
             del self.silent[node]
         for member in config.members:
             self.offers.pop(member.node, None)
-        for gone in [member for member in self.reported if member not in config.members]:
-            del self.reported[gone]
+        for node, offered in list(self.offers.items()):
+            if offered.level < config.level:
+                self.turn_away(node, offered.level, config.level)
+        for known in (self.reported, self.levels):
+            for gone in [member for member in known if member not in config.members]:
+                del known[gone]

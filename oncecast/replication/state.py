@@ -6,6 +6,7 @@ from collections import deque
 
 import google_crc32c
 
+from oncecast.errors import Outdated
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication.ballot import BOTTOM
 from oncecast.replication.events import LeaderChanged
@@ -21,8 +22,11 @@ ANSWER_TIMES = 5  # how long to await an answer, in suspicion times
 class Membership:
     """The identity of this replica, and the members of its group that it knows."""
 
-    def __init__(self, me: NodeId, incarnation: int, contacts: tuple[NodeId, ...]) -> None:
+    def __init__(
+        self, me: NodeId, incarnation: int, contacts: tuple[NodeId, ...], known_level: int = 1
+    ) -> None:
         self.me, self.incarnation, self.contacts = me, incarnation, contacts
+        self.known_level = known_level  # the highest level of entries that this program reads
         self.history = Memberships()
         self.latest_in_log = NO_MEMBERS  # the last membership in the log, applied or not
         self.adopted = 0  # the group from which a node learns before it is a member
@@ -51,6 +55,20 @@ class Membership:
     @property
     def is_alone(self) -> bool:
         return self.config.nodes() == [self.me]
+
+    def start(self, slot: int, config: Config) -> None:
+        """Start with this membership. Raise Outdated if this program cannot read its entries."""
+        self._check_level(config)
+        self.history.start(slot, config)
+
+    def decided(self, slot: int, config: Config) -> None:
+        """Follow the membership decided at `slot`. Raise Outdated as `start` does."""
+        self._check_level(config)
+        self.history.decided(slot, config)
+
+    def _check_level(self, config: Config) -> None:
+        if config.level > self.known_level:
+            raise Outdated(config.level, self.known_level)
 
     def nodes(self) -> tuple[NodeId, ...]:
         return tuple(self.config.nodes()) or self.contacts

@@ -45,6 +45,7 @@ class LogStatus:
     replaced: int = shown("_state.votes.replaced")
     lost: Sequence[Range] = shown("_state.votes.lost")
     damage: str = shown("_state.votes.damage")
+    level_of: Callable[[Member], int] = shown("_state.roster.level_of")
 
 
 class Status:

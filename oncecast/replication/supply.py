@@ -299,10 +299,10 @@ class Transfer:
 
     def _jump(self, ahead: m.Ahead) -> None:
         last = ahead.slot
+        self.membership.start(last, ahead.config)
         self.progress.jump(last, ahead.chain)
         self.io.append(m.Skipped(last))
         self.votes.replaced += FORGOT  # votes and values of skipped slots no longer count
-        self.membership.history.start(last, ahead.config)
         for kept in (self.votes.ballots, self.progress.learned, self.tallies):
             for slot in [slot for slot in kept if slot <= last]:
                 del kept[slot]

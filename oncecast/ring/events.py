@@ -78,6 +78,14 @@ class Left(Value):
     """Event: the group of this process owns nothing any more, so the process may stop."""
 
 
+class MoveWaits(Value):
+    """Event: this group can import topics of `exporter` only at the feature level `needed`."""
+
+    exporter: str
+    needed: int
+    level: int
+
+
 class Unseat(Value):
     """Event: stop the replica of `group`, because it is not needed or its group is `gone`.
 

@@ -81,7 +81,8 @@ class Exporter:
             name for name in topics if name > survey.behind and holdings.in_part(name, survey.until)
         )
         ends = tuple(ends_of(topics[name]) for name in names[:TOPICS_MAX])
-        return Surveyed(survey.move, survey.behind, ends, len(names) > TOPICS_MAX)
+        level = self._service.machine.registry.level
+        return Surveyed(survey.move, survey.behind, ends, len(names) > TOPICS_MAX, level)
 
     def _pull(self, sender: NodeId, holdings: Holdings, pull: Pull) -> None:
         found = self._service.machine.registry.topics.get(pull.topic)
@@ -125,6 +126,8 @@ class Exporter:
             self._mover.send(sender, PulledParts(pull.move, tuple(batches)))
 
     def _export(self, sender: NodeId, holdings: Holdings, export: Export) -> None:
+        if export.level < self._service.machine.registry.level:
+            return  # the importer asks again, and may be at this level by then
         frozen, importer = holdings.frozen, export.importer
         named = sender in importer.nodes and group_of(sender) == importer.group
         mine = may_ask_for(export.until, importer.group, holdings)
@@ -158,7 +161,8 @@ class Exporter:
         counters = (clock.trusted, registry.last_topic_id, registry.last_epoch)
         answers = registry.answered.about(lambda topic: holdings.in_part(topic, frozen.until))
         rows = state.moved_out(holdings, answers, registry.access)
-        return Exported(frozen.move, holdings.low, frozen.until, *counters, rows, clock.now)
+        facts = (*counters, rows, clock.now, registry.level)
+        return Exported(frozen.move, holdings.low, frozen.until, *facts)
 
     def _release(self, sender: NodeId, holdings: Holdings, move: str) -> None:
         if holdings.frozen is None or holdings.frozen.move != move:

@@ -11,7 +11,7 @@ from oncecast.broker.live_slots import LiveSlots
 from oncecast.broker.moving import names_of_parts
 from oncecast.broker.service import Service
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.ring.events import GroupFacts, WhereIs
+from oncecast.ring.events import GroupFacts, MoveWaits, WhereIs
 from oncecast.ring.moves import (
     Abandoned,
     Adopted,
@@ -56,6 +56,7 @@ class ImportProgress:
         self.asked, self.redirects = 0.0, 0
         self.importing = 0  # imports in flight
         self.deciding = False  # whether the last command of the move is in flight
+        self.waits = False  # whether the exporter has a higher feature level
 
     def asked_of(self, node: NodeId) -> bool:
         """Return whether this node is a replica of the exporter, so that it may answer."""
@@ -145,8 +146,9 @@ class Importer:
             progress.copied, progress.behind = 0, ""
             self._go_on(holdings, claim, progress)
         else:
-            nodes = self._service.group.nodes()
-            self._ask_exporter(progress, Export(move, until, PeerGroup(self._mover.group, nodes)))
+            nodes, level = self._service.group.nodes(), self._service.machine.registry.level
+            importer = PeerGroup(self._mover.group, nodes)
+            self._ask_exporter(progress, Export(move, until, importer, level))
 
     def _pull(self, holdings: Holdings, progress: ImportProgress) -> Pull | PullParts | None:
         """Return the request for the next missing data, or None. Drop complete topics."""
@@ -175,6 +177,8 @@ class Importer:
             return
         question = progress.question
         match answer, question:
+            case Surveyed(), Survey() if self._waits(progress, claim, answer.level):
+                return  # it asks again after a while
             case Surveyed(), Survey(behind=behind) if answer.behind == behind:
                 progress.topics.update((each.topic, each) for each in answer.topics)
                 progress.behind = answer.topics[-1].topic if answer.more and answer.topics else None
@@ -199,6 +203,14 @@ class Importer:
                 return
         progress.question = None
         self._go_on(holdings, claim, progress)
+
+    def _waits(self, progress: ImportProgress, claim: ActiveClaim, needed: int) -> bool:
+        """Return whether this group must raise its feature level first, and report it once."""
+        level = self._service.machine.registry.level
+        if needed > level and not progress.waits:
+            self._mover.emit(MoveWaits(claim.exporter.group, needed, level))
+        progress.waits = needed > level
+        return progress.waits
 
     def _note_metadata(self, progress: ImportProgress, exported: Exported) -> bool:
         """Store the metadata of the part. Return False if the metadata is unreadable."""
@@ -269,5 +281,7 @@ class Importer:
             exported.last_topic_id,
             exported.last_epoch,
             exported.rows,
+            exported.newest,
+            exported.level,
         )
-        self._mover.execute(do.Adopt(exported.move, *facts, exported.newest), adopted)
+        self._mover.execute(do.Adopt(exported.move, *facts), adopted)

@@ -41,6 +41,7 @@ class Surveyed(Value, tag="Surveyed"):
     behind: str
     topics: tuple[TopicEnds, ...]
     more: bool
+    level: int = 1  # feature level of the exporter
 
 
 class Pull(Value, tag="Pull"):
@@ -74,11 +75,15 @@ class PulledParts(Value, tag="PulledParts"):
 
 
 class Export(Value, tag="Give"):
-    """Ask the exporter to freeze the part up to `until` and to send its metadata."""
+    """Ask the exporter to freeze the part up to `until` and to send its metadata.
+
+    An exporter at a higher feature level than the importer does not answer.
+    """
 
     move: str
     until: Key
     importer: PeerGroup
+    level: int = 1  # feature level of the importer
 
 
 class Exported(Value, tag="Given"):
@@ -92,6 +97,7 @@ class Exported(Value, tag="Given"):
     last_epoch: int
     rows: bytes
     newest: int = 0  # last stamp of the exporter; `clock` is its trusted time
+    level: int = 1  # feature level of the exporter
 
 
 class ExportRefused(Value, tag="NotGiven"):

@@ -76,9 +76,10 @@ class DeleteTopic(Value, tag="DeleteTopic"):
 
 
 class SetLimits(Value):
-    """Set the limits of the machine."""
+    """Set the limits, and raise the feature level to `level` unless it is higher already."""
 
     limits: Limits
+    level: int = 1
 
 
 class Tick(Value):

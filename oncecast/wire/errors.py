@@ -183,6 +183,13 @@ class Denied(Refusal, tag="Denied"):
     error = errors.Denied
 
 
+class LevelTooLow(Refusal, tag="LevelTooLow"):
+    error = errors.LevelTooLow
+
+    needed: int
+    level: int
+
+
 # Refusals by the client session
 
 
@@ -214,5 +221,5 @@ MachineRefusal = (
     | TakenOver
     | NotKept
 )
-AnyRefusal = MachineRefusal | Overloaded | BadBatch | NotHere | Denied | Forgotten
+AnyRefusal = MachineRefusal | Overloaded | BadBatch | NotHere | Denied | LevelTooLow | Forgotten
 REFUSALS: tuple[type[Refusal], ...] = get_args(MachineRefusal)

@@ -237,6 +237,7 @@ class MemberView(Value, tag=False):
     silent: bool
     reachable: bool | None = None
     heard: float = -1.0  # seconds since the last message
+    level: int = 0  # the highest feature level that it knows; 0 if unknown
 
 
 class GroupView(Value, tag="GroupView"):
@@ -251,6 +252,7 @@ class GroupView(Value, tag="GroupView"):
     applied: int
     members: tuple[MemberView, ...]
     offers: tuple[str, ...]  # nodes that wait to become members, if `node` leads
+    level: int = 1  # the feature level of the group
 
 
 class LookAccess(Value, tag="LookAccess"):

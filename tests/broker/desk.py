@@ -36,6 +36,7 @@ class Alone:
     """A stub of a replica group, to test a service or a gateway in isolation."""
 
     applied = 0
+    level = 1
 
     def entry(self, slot: int) -> bytes:
         raise AssertionError(f"no entry at {slot}")

@@ -95,6 +95,7 @@ def test_leader_shows_all_members() -> None:
     made = governor(silent="c", leased=False)
     made.state.roster.offers[D] = Offered(Member(D, 4), 0, 0.0)
     made.now, made.paxos.last_message[B] = 12.0, 10.0
+    made.state.membership.known_level, made.state.roster.levels[Member(B, 2)] = 2, 3
     assert answered(made, LookGroup(3)) == GroupView(
         id=3,
         node="a",
@@ -104,11 +105,12 @@ def test_leader_shows_all_members() -> None:
         size=3,
         applied=40,
         members=(
-            MemberView("a", 1, 40, False, reachable=True, heard=0.0),
-            MemberView("b", 2, 39, False, reachable=True, heard=2.0),
+            MemberView("a", 1, 40, False, reachable=True, heard=0.0, level=2),
+            MemberView("b", 2, 39, False, reachable=True, heard=2.0, level=3),
             MemberView("c", 3, -1, True, reachable=False),
         ),
         offers=("d",),
+        level=1,
     )
 
 

@@ -366,6 +366,7 @@ class Shelf:
     """A group whose entries can be made unreadable."""
 
     applied = 0
+    level = 1
 
     def __init__(self) -> None:
         self.entries: dict[int, bytes | Exception] = {}

@@ -32,14 +32,15 @@ class Replica:
         self.address = f"127.0.0.1:{port_of(self._reserved)}"
         self.data = directory / str(port_of(self._reserved))
         self.log = self.data.with_suffix(".log")
-        self.flags = flags
+        self.flags, self.program = flags, "oncecast"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *join: str) -> None:
         words = ("serve", "--listen", self.address, "--data", str(self.data), *FAST, *self.flags)
         words += ("--join", ",".join(join)) if join else ()
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([sys.executable, "-m", "oncecast", *words], stderr=log)
+            command = [sys.executable, "-m", self.program, *words]
+            self.process = subprocess.Popen(command, stderr=log)
 
     def send(self, number: signal.Signals) -> None:
         assert self.process is not None

@@ -52,7 +52,8 @@ class Disk:
 
 def unstarted(me: NodeId = B, config: Config = THREE, options: GroupOptions = OPTIONS) -> Paxos:
     """Return a replica that is not started, so that records can be restored."""
-    group = Paxos(me, Random(0), founders=config, incarnation=1, options=options)
+    level = config.level
+    group = Paxos(me, Random(0), founders=config, incarnation=1, options=options, level=level)
     group.attach(Recorded())
     group._records.read = Disk().read
     return group

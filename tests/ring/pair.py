@@ -53,6 +53,8 @@ class Agreed(Protocol):
 
     # called by the service
 
+    level = 1
+
     @property
     def applied(self) -> int:
         return len(self._group.log) - 1

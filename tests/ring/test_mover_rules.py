@@ -55,7 +55,7 @@ class Replica:
     """A mover with a fake group."""
 
     def __init__(self, holdings: Holdings | None, **options: Any) -> None:
-        self.registry = SimpleNamespace(holdings=holdings, topics={})
+        self.registry = SimpleNamespace(holdings=holdings, topics={}, level=1)
         self.sure = True
         self.service = SimpleNamespace(
             machine=SimpleNamespace(registry=self.registry),

@@ -47,6 +47,8 @@ class Leader:
         self.add("t")
         self.pusher.drain()
 
+    level = 1
+
     @property
     def applied(self) -> int:
         return len(self.log) - 1

@@ -144,7 +144,8 @@ async def run_members(client: Client, arguments: argparse.Namespace) -> int:
             show(arguments, row, None)
     else:
         cells = [map(cell, row.values()) for row in rows(view)]
-        table(("node", "role", "applied", "reachable", "heard"), [tuple(row) for row in cells])
+        heads = ("node", "role", "applied", "reachable", "heard", "level")
+        table(heads, [tuple(row) for row in cells])
     return ExitStatus.OK if view.quorum else ExitStatus.NO_QUORUM
 
 
@@ -164,6 +165,7 @@ def fields(view: GroupView) -> dict[str, Any]:
         "version": view.version,
         "size": view.size,
         "applied": view.applied,
+        "level": view.level,
         "reachable": sum(each.reachable is True for each in view.members),
         "members": [row for row in rows(view) if row["role"] != "waits"],
         "waiting": list(view.offers),
@@ -183,10 +185,11 @@ def rows(view: GroupView) -> list[dict[str, Any]]:
             "applied": each.applied if each.applied >= 0 else None,
             "reachable": each.reachable,
             "heard_seconds_ago": round(each.heard, 1) if each.heard >= 0 else None,
+            "level": each.level or None,
         }
         for each in view.members
     ]
-    unknown = {"applied": None, "reachable": None, "heard_seconds_ago": None}
+    unknown = dict.fromkeys(("applied", "reachable", "heard_seconds_ago", "level"))
     return found + [{"node": node, "role": "waits", **unknown} for node in view.offers]
 
 
@@ -201,6 +204,7 @@ def in_words(view: GroupView) -> str:
             else "members  none known: the node has not joined a group",
             *([f"waiting  {', '.join(view.offers)}"] if view.offers else []),
             f"applied  {view.applied}",
+            f"level    {view.level}{level_words(view)}",
             f"seen by  {view.node}",
         )
     )
@@ -211,6 +215,15 @@ def reach_words(view: GroupView) -> str:
     counts = Counter(each.reachable for each in view.members)
     words = {True: "reachable", False: "not heard from", None: "unknown"}
     return ", ".join(f"{counts[each]} {word}" for each, word in words.items() if counts[each])
+
+
+def level_words(view: GroupView) -> str:
+    """Say how many members know a higher level, while the group does not use it yet."""
+    higher = [each for each in view.members if each.level > view.level]
+    if not higher:
+        return ""
+    known = max(each.level for each in higher)
+    return f" ({len(higher)} of {len(view.members)} members know level {known})"
 
 
 def member_words(member: MemberView) -> str:

@@ -1,0 +1,1 @@
+"""Upgrade a live group of three nodes from an earlier revision."""

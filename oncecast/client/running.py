@@ -43,7 +43,7 @@ class Observer(Protocol):
 class Running:
     """The parts of one open client, wired together. Use it in `async with`."""
 
-    # This method is long, so that all wiring is in one place.
+    # Long, because all wiring is in one place.
     def __init__(
         self,
         options: ClientOptions,

@@ -50,7 +50,7 @@ class Parts(NamedTuple):
     streams: Streams
 
 
-# This function is long, because the wiring of all protocols is in one place.
+# Long, because the wiring of all protocols is in one place.
 def assemble(
     me: NodeId,
     rng: Random,

@@ -47,7 +47,7 @@ class Parts(NamedTuple):
     mover: Mover | None = None  # only in a ring
 
 
-# This function is long, because the wiring of all protocols is in one place.
+# Long, because the wiring of all protocols is in one place.
 def assemble(
     me: NodeId,
     rng: Random,

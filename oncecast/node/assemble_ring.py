@@ -42,7 +42,7 @@ class RingParts(NamedTuple):
     relay: Relay
 
 
-# This function is long, because the wiring of all protocols is in one place.
+# Long, because the wiring of all protocols is in one place.
 def assemble_ring(
     me: NodeId,
     rng: Random,

@@ -23,7 +23,7 @@ def setting(default: str | bool | int | float, about: str) -> Any:
     return field(default=default, metadata={"about": about})
 
 
-# This class is long, because it is the one table of all settings.
+# Long, because it is the one table of all settings.
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """All settings of a node, each with its default and its help text. Numbers must be above 0."""

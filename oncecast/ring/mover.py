@@ -170,7 +170,7 @@ class Mover(Protocol):
 
     # -- messages --
 
-    # This method is long because it has one case per message type.
+    # Long, because it has one case per message type.
     def receive(
         self, sender: NodeId, message: MoveMessage | KeyOwner | GroupFacts | RetireGroup
     ) -> None:

@@ -650,7 +650,7 @@ mutant(
     "a new member is sent nothing while the group has no free seat",
     Reconfiguration,
     "_with_one",
-    'self._choose_newcomer(NodeId(""))  # no member is needed',
+    'self._choose_newcomer(NodeId(""))  # the group needs no new member',
     "pass",
     newcomer_finds_a_complete_group,
 )

@@ -101,7 +101,7 @@ class Lookups:
             if owner is not None:
                 self._confirm(lookup, owner, lookup.before.id)
                 return
-            lookup.before = None  # all its successors are dead
+            lookup.before = None  # all successors of this member are dead
         if lookup.contacts_left:
             self._seek(lookup, lookup.contacts_left.pop(0), None)
         elif lookup.steps <= STEPS_MAX and (position := lookup.next()) is not None:

@@ -81,7 +81,7 @@ class Scribe(Protocol):
         self.seen: dict[tuple[NodeId, int], None] = {}  # recent copies, by origin and number
         # A restarted node must not reuse numbers that other nodes may have seen.
         self.published = rng.getrandbits(FIRST_NUMBER_BITS)
-        self.dropped = 0  # invalid messages, and messages beyond the limits
+        self.dropped = 0  # number of invalid messages, and of messages beyond the limits
 
     @property
     def trees(self) -> Mapping[str, TreeStatus]:

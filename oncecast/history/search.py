@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
 STEPS_MAX = 5_000_000
-FEW_STEPS = 50  # steps per item and number of guesses in the first round
+FEW_STEPS = 50  # steps per item in the first round, for each number of guesses
 ANY_NUMBER = -1
 GUESSES = (0, 1, 2, 4, 8, ANY_NUMBER)
 

@@ -146,7 +146,7 @@ class Stack:
         self._share(port.clock, port.effects, port)
 
     def detach(self) -> None:
-        """Return sends and timers as outputs of a step again."""
+        """Stop using the port, so that steps return sends and timers as outputs again."""
         self._share(Moment(self.clock.now), [], None)
 
     def restore(self, number: int, record: Value) -> None:
@@ -238,7 +238,7 @@ class Stack:
         return self._run(now)
 
     def _run(self, now: float) -> list[Output]:
-        """Pass effects between the layers and return those for the driver."""
+        """Pass effects between the layers, and return the effects for the driver."""
         outputs: list[Output] = []
         protocols = self.protocols
         for effect in self.effects:  # the layers append to this list during the loop

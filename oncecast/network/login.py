@@ -23,7 +23,7 @@ class Attempt(NamedTuple):
     how: str  # one of the constants above
     principal: str  # the claimed principal, if the login failed
     client: str  # the name that the client asks for
-    refusal: str = ""  # why it failed
+    refusal: str = ""  # why the login failed; empty if it succeeded
 
 
 class Logins(Interface):

@@ -56,7 +56,7 @@ Trace = Callable[[float, str, object, list[Effect]], None]
 
 
 class Runtime:
-    """One node. Either `await run()`, which returns on a signal, or use it with `async with`."""
+    """One node. Call `await run()`, which returns on a signal, or use it in `async with`."""
 
     # Long, because each option has a line.
     def __init__(

@@ -135,7 +135,7 @@ class Recovery(Protocol):
         self.next_low = ANY  # the origin at which the next comparison starts
         self.unsaved = self.unsaved_bytes = 0  # records and bytes since the last snapshot
         self.fresh = self.fresh_before = 0  # messages stored in this and in the previous round
-        self.dropped = 0  # invalid messages, and messages beyond the limits
+        self.dropped = 0  # number of invalid messages, and of messages beyond the limits
 
     @property
     def held(self) -> Mapping[MessageId, bytes]:

@@ -129,4 +129,4 @@ class Acceptor:
         elif message.successor:
             self.io.later(
                 4 * self.options.resend, m.Silence()
-            )  # if the successor does not become a candidate
+            )  # in case the successor does not become a candidate

@@ -97,7 +97,7 @@ class Values:
             self.held_bytes -= len(item.data)
 
     def let_go_settled(self, slot: int) -> None:
-        """Drop from memory all slots up to this one that can be read from disk."""
+        """Drop the values up to `slot` from memory if they can be read from disk."""
         for each in [each for each in self.items if each <= slot and self.settled(each)]:
             self.let_go(each)
 

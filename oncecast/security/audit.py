@@ -64,8 +64,8 @@ class Limit:
         self,
         now: float,
         *,
-        burst: int = 20,  # events of one source at once
-        every: float = 10.0,  # seconds until one more
+        burst: int = 20,  # maximum events of one source at once
+        every: float = 10.0,  # seconds until one more event is allowed
         total_burst: int = 1000,
         total_every: float = 1.0,
     ) -> None:

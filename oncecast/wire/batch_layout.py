@@ -87,13 +87,13 @@ class Columns(NamedTuple):
 
     header: Header
     data: bytes
-    times: int  # int64 each; with TIMES
-    value_lengths: int  # uint32 each, as all below
-    key_lengths: int  # with KEYS
-    header_counts: int  # headers of each message; with HEADERS
+    times: int  # int64 per message; present if TIMES is set
+    value_lengths: int  # uint32 per item, as in all columns of lengths and counts
+    key_lengths: int  # present if KEYS is set
+    header_counts: int  # number of headers per message; present if HEADERS is set
     name_lengths: int
     header_lengths: int
-    values: int  # concatenated bytes, as all below
+    values: int  # concatenated bytes, as in all columns below
     keys: int
     names: int
     headers: int

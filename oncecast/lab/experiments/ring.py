@@ -19,7 +19,7 @@ from oncecast.lab.scenarios.chord_steady import Steady
 from oncecast.simulator.simulated import Simulation
 
 REPAIR, OWNERSHIP = "repair", "place"  # the trace directories are named "place"
-REPAIR_SIZES = {30: 5, 1000: 1}  # nodes: seeds
+REPAIR_SIZES = {30: 5, 1000: 1}  # number of seeds by number of nodes
 REPAIR_SHARES = (0.1, 0.3, 0.5, 0.7)
 REPAIR_SECONDS = 40.0
 LOOK_EVERY = 0.5

@@ -30,7 +30,7 @@ def tables(experiment: Experiment) -> Iterator[Table]:
 
 
 class Shape(NamedTuple):
-    """Figures of all trees."""
+    """Measurements over all trees."""
 
     tables_mean: float  # mean number of topics for which a node has children
     tables_most: int

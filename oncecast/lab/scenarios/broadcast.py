@@ -65,7 +65,7 @@ def broadcaster(conditions: Conditions, layers: Layers) -> Build:
 
 
 class Once(Checker):
-    """Each node ends up with each published message, delivers it once, and never loses it."""
+    """Checks that each node delivers each published message once, and never loses it."""
 
     def __init__(self) -> None:
         self.delivered: dict[NodeId, dict[MessageId, None]] = {}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
-from oncecast.broker import moves
+from oncecast.broker import moves, state
+from oncecast.broker.holdings import Holdings
+from oncecast.broker.live_slots import LiveSlots
 from oncecast.broker.machine import Machine
+from oncecast.broker.service import Execute
 from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire.limits import LIMITS, Limits
@@ -213,6 +217,61 @@ def test_leader_checks_for_idle_producers_regularly() -> None:
     for _ in range(3):
         leader.wait(IDLE / 1e6)
     assert len(leader.decided) == before + 1
+
+
+def test_put_in_flight_keeps_the_record_of_its_producer() -> None:
+    """SVC-2: the leader has received the put, and decides it before the Tick."""
+    leader = Leader()
+    leader.put()
+    before = len(leader.decided)
+    leader.service.now += 2 * IDLE / 1e6
+    leader.service.request(Execute(1, do.Put("t", "p", 1, 1, 1, 1, 0, b"x")))
+    leader.wait(0)
+    found = [type(each) for each in leader.decided[before:]]
+    assert found[-2:] == [do.Put, do.Tick]
+    producer = leader.service.machine.registry.topics["t"].producers["p"]
+    assert producer.next == 2
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 5], ids=["repeated", "next", "after a gap"])
+def test_client_that_resends_keeps_its_record(sequence: int) -> None:
+    """SVC-2: each copy of an unacknowledged batch counts as use, whatever its answer."""
+    steps = Days()
+    epoch = steps.open()
+    steps.put(epoch, 0)
+    for _ in range(3):
+        steps.wait(IDLE - 1)
+        steps.put(epoch, sequence)
+    steps.wait(IDLE - 1)
+    assert steps.topics() == {"t": ["p"]}
+
+
+def test_record_of_an_idle_producer_is_kept_without_a_limit() -> None:
+    """SVC-2: `producer_idle` is inf."""
+    steps = Days(replace(LIMITS, producer_idle_us=0))
+    steps.put(steps.open(), 0)
+    steps.wait(100 * 365 * DAY)
+    assert steps.topics() == {"t": ["p"]}
+
+
+def test_idle_time_moves_with_the_topic_to_another_group() -> None:
+    """SVC-2 REP-6"""
+    steps = Days()
+    steps.subscribe()
+    steps.put(steps.open(), 0)
+    moved = state.moved_in(moved_rows(steps.machine), LiveSlots())
+    (topic,) = moved.topics
+    known = steps.machine.registry.topics["t"].producers["p"]
+    copy = topic.producers["p"]
+    assert (copy.record, copy.used, copy.next) == (known.record, known.used, known.next)
+
+
+def moved_rows(machine: Machine) -> bytes:
+    """Return the metadata of all topics of a machine, as an exporter sends it."""
+    holdings = Holdings("g", None)
+    for name, topic in machine.registry.topics.items():
+        holdings.outgoing[name] = topic
+    return state.moved_out(holdings)
 
 
 def test_leader_checks_for_idle_sources_regularly() -> None:

@@ -139,6 +139,7 @@ SOURCE = [
     *ADDRESS,
     Option("topics", names, None, "names separated by commas; or use `topicPattern`"),
     Option("topicPattern", pattern, None, "regular expression for whole topic names"),
+    Option("archive", text, None, "directory of an archive that has earlier messages"),
     Option("startingOffsets", ends, None, "`earliest`, `latest`, or JSON with offsets"),
     Option(
         "startingTimestamp", moment, None, "milliseconds since 1970, instead of `startingOffsets`"
@@ -243,6 +244,7 @@ class SourceOptions:
     node: Node
     topics: tuple[str, ...]
     pattern: str | None
+    archive: str | None
     start: Ends | None
     end: Ends | None
     times: Span  # of column `timestamp`, in microseconds since 1970
@@ -268,6 +270,7 @@ class SourceOptions:
             node=Node.of(found),
             topics=found["topics"] or (),
             pattern=found["topicPattern"],
+            archive=found["archive"],
             start=start,
             end=end,
             times=Span(since, before),

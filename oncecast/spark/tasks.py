@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -38,17 +39,37 @@ def read(
             yield from counted(each, names)
         return
     needed = names if times == ANY or "timestamp" in names else [*names, "timestamp"]
+    for batch in stored(options, ranges, needed):
+        rows = batch if times == ANY else within(batch, times).select(names)
+        if len(rows):
+            yield typed(rows, columns)
+
+
+def stored(
+    options: SourceOptions, ranges: Iterable[Range], names: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of the ranges: those of the archive, and then those of the node."""
+    live = list(ranges)
+    if options.archive is not None:
+        from oncecast.spark.archive import reading
+
+        directory = Path(options.archive)
+        held = reading.archived(directory)
+        parts = [reading.divided(each, held.get(each.topic)) for each in live]
+        for old, _ in parts:
+            for each in old:
+                yield from reading.read(directory, each, names)
+        live = [each for _, new in parts for each in new]
+    if not live:
+        return
     with options.node.connect(patient=True, scans=True) as client:
         found = (
             each
-            for range_ in ranges
+            for range_ in live
             for each in slices(client, range_, fail_on_loss=options.fail_on_loss)
-            if may_have(each, times)
+            if may_have(each, options.times)
         )
-        for batch in batches(found, needed):
-            rows = batch if times == ANY else within(batch, times).select(names)
-            if len(rows):
-                yield typed(rows, columns)
+        yield from batches(found, names)
 
 
 def slices(client: blocking.Client, range_: Range, *, fail_on_loss: bool) -> Iterator[Slice]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
+from pathlib import Path
 from typing import TypeVar, assert_never
 
 from oncecast import errors
@@ -35,10 +36,30 @@ class Topics:
         if self._options.pattern is None:
             return self.described(self._options.topics)
         wanted = re.compile(self._options.pattern)
-        return {view.name: view for view in self._client.topics() if wanted.fullmatch(view.name)}
+        found = (view for view in self._client.topics() if wanted.fullmatch(view.name))
+        return self._with_archive({view.name: view for view in found})
 
     def described(self, names: Iterable[str]) -> dict[str, TopicView]:
         """Return those of these topics that exist."""
+        return self._with_archive(self._described(names))
+
+    def _with_archive(self, views: dict[str, TopicView]) -> dict[str, TopicView]:
+        """Return the topics as if they also had the archived messages before their first one."""
+        if self._options.archive is None:
+            return views
+        from oncecast.spark.archive.reading import archived, extended  # needs Arrow
+
+        held = archived(Path(self._options.archive))
+        for name in views.keys() & held.keys():
+            end, first = held[name].end, views[name].first
+            if end < first:
+                self.lost(f"offsets {end} to {first - 1} of {name!r} are gone, and not archived")
+        return {
+            name: extended(view, held[name]) if name in held else view
+            for name, view in views.items()
+        }
+
+    def _described(self, names: Iterable[str]) -> dict[str, TopicView]:
         wanted = sorted(set(names))
         if len(wanted) > FEW:
             listed = {view.name: view for view in self._client.topics(shared_prefix(wanted))}

@@ -17,6 +17,7 @@ from pyiceberg.expressions import EqualTo, LessThan
 from pyiceberg.table import StaticTable
 
 from oncecast import errors
+from oncecast.cli.main import main
 from oncecast.client.starts import EARLIEST, from_offset
 from oncecast.spark.archive import iceberg_format, opening
 from oncecast.spark.archive.iceberg_catalog import DirectoryCatalog
@@ -216,6 +217,33 @@ def test_missing_package_is_reported_with_the_extra(
     with pytest.raises(errors.BadArchive, match=message):
         open_table(tmp_path, kind)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_moved_archive_is_continued(tmp_path: Path, kind: str) -> None:
+    run(open_table(tmp_path / "one", kind), Topics(a=1))
+    (tmp_path / "one").rename(tmp_path / "other")
+    assert run(open_table(tmp_path / "other"), Topics(a=3)) == 2
+    assert held(seen(kind, tmp_path / "other")) == every(Topics(a=3))
+
+
+def test_delta_removes_replaced_files_after_the_retention_time(tmp_path: Path) -> None:
+    table, topics = open_table(tmp_path, "delta"), Topics(a=8)
+    run(table, topics, rows_max=2)
+    table.compact(here)
+    assert len(list(tmp_path.glob("date=*/*.parquet"))) == 6
+    retention = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+    DeltaTable(str(tmp_path)).alter.set_table_properties(retention)
+    table.compact(here)
+    assert held(list(tmp_path.glob("date=*/*.parquet"))) == every(topics)
+
+
+def test_object_store_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """SVC-7"""
+    words = ["pipeline", "run", "archive", "--topics", "a", "--no-spark", "s3://bucket/archive"]
+    assert main(words) == 1
+    text = "s3://bucket/archive is the address of an object store; archive to a directory"
+    assert text in capsys.readouterr().err
 
 
 def test_moved_iceberg_table_is_refused(tmp_path: Path) -> None:

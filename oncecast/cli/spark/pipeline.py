@@ -24,7 +24,7 @@ from oncecast.cli.connecting import (
     start,
 )
 from oncecast.cli.login import login_of
-from oncecast.errors import ExitStatus, OncecastError
+from oncecast.errors import BadArchive, ExitStatus, OncecastError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,6 +119,9 @@ def archive_with(arguments: argparse.Namespace, execute: Execute) -> int:
     from oncecast.spark.source_options import SourceOptions
     from oncecast.spark.topics import Topics, Views
 
+    if "://" in arguments.directory:
+        fact = f"{arguments.directory} is the address of an object store"
+        raise BadArchive(fact, "archive to a directory of a file system")
     directory = Path(arguments.directory)
     options = SourceOptions.of(options_of(arguments), streaming=False)
     table = open_table(directory, arguments.format)

@@ -46,6 +46,9 @@ class DeltaFormat:
                     (self._directory / file.path).unlink(missing_ok=True)
         return []
 
+    def shows(self, number: int) -> bool:
+        return (self._directory / LOG).exists() and number_of(self._opened()) >= number
+
     def paths(self) -> list[str]:
         return paths_of(self._opened()) if (self._directory / LOG).exists() else []
 

@@ -75,11 +75,17 @@ class DirectoryCatalog(NoopCatalog):  # type: ignore[misc]
         if not version:
             self._create()
             return self.load_table()
-        self._point_to(version)
         path = self._path(version)
         found = TableMetadataUtil.parse_raw(path.read_text())
         location = f"file://{path}"
         return Table(NAME, found, location, load_file_io({}, location), self)
+
+    def exists(self) -> bool:
+        return self._newest() > 0
+
+    def repair(self) -> None:
+        """Point readers to the newest version, if a crash has prevented it."""
+        self._point_to(self._newest())
 
     def commit_table(
         self,
@@ -126,7 +132,7 @@ class DirectoryCatalog(NoopCatalog):  # type: ignore[misc]
         self._point_to(version)
 
     def _point_to(self, version: int) -> None:
-        """Write the newest version for readers, which a crash may have prevented."""
+        """Write the number of the newest version, for readers."""
         hint = self._metadata / HINT
         if hint.exists() and hint.read_text() == str(version):
             return

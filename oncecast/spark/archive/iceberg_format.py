@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.update.snapshot import UpdateSnapshot
 
+    from oncecast.spark.archive.iceberg_catalog import DirectoryCatalog
+
 NUMBER = "oncecast.commit"
 KEPT = 7 * 86_400  # seconds for which readers may use an older version
 
@@ -30,15 +32,19 @@ class IcebergFormat:
         """Add the files of a commit to the table, unless it has this commit."""
         from oncecast.spark.archive.iceberg_catalog import Overtaken
 
-        while int((table := self._opened()).properties.get(NUMBER, 0)) < number:
+        while number_of(table := self._opened()) < number:
             if lost := move(self._directory, commit.added):
                 return lost
             with suppress(Overtaken):
                 self._write(table, number, commit)
+        self._catalog().repair()
         return []
 
+    def shows(self, number: int) -> bool:
+        return self._catalog().exists() and number_of(self._opened()) >= number
+
     def paths(self) -> list[str]:
-        return list(self._files(self._opened())) if self._log.versions() else []
+        return list(self._files(self._opened())) if self._catalog().exists() else []
 
     def clean(self) -> None:
         """Expire snapshots after a week, and remove replaced files that no snapshot has."""
@@ -61,10 +67,13 @@ class IcebergFormat:
         for path in set(replaced) - used:
             (self._directory / path).unlink(missing_ok=True)
 
-    def _opened(self) -> Table:
+    def _catalog(self) -> DirectoryCatalog:
         from oncecast.spark.archive.iceberg_catalog import DirectoryCatalog
 
-        table = DirectoryCatalog(self._directory).load_table()
+        return DirectoryCatalog(self._directory)
+
+    def _opened(self) -> Table:
+        table = self._catalog().load_table()
         if table.location() != self._location(""):
             fact = f"{self._directory} was moved, but an Iceberg table has absolute paths"
             raise BadArchive(fact, f"move it back to {table.location().removeprefix('file://')}")
@@ -102,6 +111,11 @@ class IcebergFormat:
         if file.date is not None:
             return parquet_file_to_data_file(table.io, table.metadata, location)
         return undated(file, location)
+
+
+def number_of(table: Table) -> int:
+    """Return the number of our last commit that the table has."""
+    return int(table.properties.get(NUMBER, 0))
 
 
 def change(update: UpdateSnapshot, removed: list[Any], added: list[Any]) -> None:

@@ -36,6 +36,9 @@ class Format(Protocol):
     def publish(self, number: int, commit: Commit) -> list[str]:
         """Show a commit to readers, unless they see it; return its files that do not exist."""
 
+    def shows(self, number: int) -> bool:
+        """Return whether readers see the commit with this number."""
+
     def paths(self) -> list[str]:
         """Return the paths of all files that readers see, relative to the directory."""
 
@@ -60,6 +63,16 @@ class Table:
         if lost:
             raise BadArchive(f"{self.directory / lost[0]} is missing", "restore it from a backup")
         return State(version, last.topics)
+
+    def shown(self) -> State:
+        """Return the newest version that readers see, without completing a commit."""
+        found = self._log.last()
+        if found is None:
+            return State(0, {})
+        version, last = found
+        if self._format.shows(version):
+            return State(version, last.topics)
+        return State(version - 1, self._log.read(version - 1).topics if version > 1 else {})
 
     def commit(self, before: State, topics: Mapping[str, Archived], files: Sequence[File]) -> bool:
         """Add files and replace what is held of topics; return False if `before` is outdated."""

@@ -1,4 +1,4 @@
-"""Run many seeds of the storms that draw their options, and report how many passed.
+"""Run many seeds of the scenarios that choose random options, and report how many passed.
 
     python -m tools.campaign build/campaign.jsonl --share 0.01 --first 0 --jobs 2
 
@@ -44,7 +44,7 @@ STORMS = (
 
 
 class Chunk(NamedTuple):
-    """Seeds that run in one process."""
+    """A range of seeds that run in one process."""
 
     scenario: str
     nodes: int
@@ -58,7 +58,7 @@ class Result(NamedTuple):
 
 
 def chunks(first: int, share: float) -> list[Chunk]:
-    """Return all chunks, so that every storm has run the same share of its seeds at any time."""
+    """Return all chunks in an order in which every scenario progresses at the same pace."""
     placed: list[tuple[float, Chunk]] = []
     for storm in STORMS:
         seeds = max(1, round(storm.seeds * share))

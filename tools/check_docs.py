@@ -131,7 +131,7 @@ def with_tests(page: str, tests: Path) -> str:
 
 
 def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Yield the parser of each command, without those of groups of commands."""
+    """Yield the parser of each command, but not the parsers of groups of commands."""
     groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
     for group in groups:
         for child in group.choices.values():
@@ -186,14 +186,14 @@ def parses(parser: argparse.ArgumentParser, words: Sequence[str]) -> bool:
 
 
 def project_files() -> list[Path]:
-    """Return the files that are committed, or would be by `git add`."""
+    """Return the files that are committed, or that `git add` would add."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     output = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
     return [path for path in map(Path, output.splitlines()) if path.is_file()]
 
 
 def missing_from_site(navigation: str, pages: Sequence[Path]) -> Iterator[str]:
-    """Yield a problem for each page in docs/ that no entry of the navigation names."""
+    """Yield a problem for each page in docs/ that is missing from the navigation."""
     for page in pages:
         if page.parts[0] == "docs" and page.relative_to("docs").as_posix() not in navigation:
             yield f"{page}: not in the navigation of mkdocs.yml; add it"

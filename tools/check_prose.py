@@ -35,7 +35,7 @@ class Passage(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A pattern that plain English does without, and what to write instead."""
+    """A pattern that plain English avoids, and what to write instead."""
 
     pattern: re.Pattern[str]
     remedy: str
@@ -142,7 +142,7 @@ def _leading_lines(text: str) -> int:
 
 
 def _comments(name: str, source: str) -> Iterator[Passage]:
-    """Yield each comment; lines that follow each other are one."""
+    """Yield each comment; consecutive lines form one comment."""
     lines: list[tuple[int, int, str]] = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and not _is_directive(token.string):

@@ -2,7 +2,7 @@
 
     python -m tools.compare_speed OLD [NEW] --rounds 5
 
-NEW is the last commit if left out. Each round runs both commits, in changing order. A ratio above 1
+NEW defaults to the last commit. Each round runs both commits, in alternating order. A ratio above 1
 means that NEW is faster. The exit status is 1 if a median ratio is below --at-least.
 """
 
@@ -44,7 +44,7 @@ def python(tree: Path, *words: str) -> str:
 
 
 def of_bench(module: str, *words: str) -> Callable[[Path], Rates]:
-    """Return a measurement by a benchmark; NATS is skipped if it is not installed."""
+    """Return the measurement of a benchmark; skip NATS if it is not installed."""
 
     def measured(tree: Path) -> Rates:
         with TemporaryDirectory(prefix="oncecast-speed-") as directory:
@@ -66,7 +66,7 @@ def sim_bench(tree: Path) -> Rates:
 
 
 def paxos_seeds(tree: Path) -> Rates:
-    """Return the seeds per second of processor time, which other processes disturb less."""
+    """Return the seeds per second of CPU time, which depends less on other processes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     python(tree, "oncecast", "sim", "run", "paxos", "--seeds", "1..100", "--jobs", "1")
     return {

@@ -2,7 +2,7 @@
 
     python -m tools.compare_traces OLD [NEW] --seeds 1..200
 
-NEW is the working tree if left out. Each commit is checked out to a temporary directory. A trace is
+NEW defaults to the working tree. Each commit is checked out to a temporary directory. A trace is
 a hash of all inputs and effects of all nodes, and of the tags of their types. A renamed type keeps
 its hash only if it has an explicit tag.
 """
@@ -53,7 +53,7 @@ def oncecast(tree: Path, *words: str) -> str:
         text=True,
         check=False,
     )
-    if done.returncode not in (0, 1):  # 1: a check of a scenario failed, which is a result
+    if done.returncode not in (0, 1):  # 1: a check failed, which is a valid result
         raise SystemExit(f"oncecast {' '.join(words)} exited with {done.returncode} in {tree}")
     return done.stdout
 

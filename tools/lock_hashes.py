@@ -2,8 +2,8 @@
 
     python -m tools.lock_hashes requirements.lock ...
 
-All files of a release are listed, so that the lock serves every platform and version of Python.
-The package index is the one that pip would ask by default. Its address is not written.
+A lock file lists all files of a release, so that it works on every platform and version of Python.
+The package index is the one that pip uses by default. The lock file does not contain its address.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def hashes(page: str, version: str) -> list[str]:
 
 
 def locked(text: str, page_of: Callable[[str], str]) -> str:
-    """Return a lock file with the hashes of each pin, under the comments of the old text."""
+    """Return a lock file with the hashes of each pin, and keep the comments of the old text."""
     comments = [line for line in text.splitlines() if line.startswith("#")]
     return "\n".join([*comments, *_lines(pins(text).items(), page_of)]) + "\n"
 

@@ -1,6 +1,6 @@
-"""Remove one rule of the program at a time, and report the test that detects it.
+"""Remove one rule of the program at a time, and report the test that detects the removal.
 
-`make mutants` runs it. A suite is a file test_*mutants.py; words on the command line select suites.
+`make mutants` runs it. A suite is a file test_*mutants.py. Arguments select suites by name.
 """
 
 from __future__ import annotations

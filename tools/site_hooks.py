@@ -1,7 +1,7 @@
 """Adapt our pages to the documentation site that `make docs` builds.
 
-The pages link to source files, which are not part of the site: such a link becomes plain text. The
-changelog and the contributors' guide are in the root of the project and get their own pages.
+Links to source files become plain text, because source files are not part of the site. The
+changelog and the contributors' guide are in the root of the project. They get pages of the site.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def _from_root(link: re.Match[str]) -> str:
-    """Return a link of a page in the root as one of a page in docs."""
+    """Convert a link of a page in the project's root into a link of a page in docs."""
     target = link["target"]
     moved = target.removeprefix("docs/") if target.startswith("docs/") else f"../{target}"
     return link[0] if "://" in target or target.startswith("#") else f"[{link['text']}]({moved})"

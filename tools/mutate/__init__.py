@@ -1,1 +1,1 @@
-"""Generate mutants of the pure packages and report the ones that no test notices."""
+"""Generate mutants of the pure packages and report those that no test detects."""

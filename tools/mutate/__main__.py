@@ -1,4 +1,4 @@
-"""Generate mutants of the pure packages and report the ones that no test notices.
+"""Generate mutants of the pure packages and report those that no test detects.
 
 Run: `make mutate N=1000 SEED=7 FILES="replication broker/topic.py"`. See CONTRIBUTING.md.
 """
@@ -37,7 +37,7 @@ ROW = "{:<30} {:>9} {:>7} {:>9} {:>10} {:>8}"
 
 
 class Project(NamedTuple):
-    """Where the program and its tests are."""
+    """The location of the program and of its tests."""
 
     root: Path
     package: Path
@@ -53,7 +53,7 @@ class Project(NamedTuple):
         return [sources.read(path, self.package) for path in sorted(paths)]
 
     def tests(self, mutants: list[Mutant]) -> list[str]:
-        """Return where tests may reach these mutants: in their layers, and above."""
+        """Return the test folders of the mutated layers and of all layers above them."""
         used = {mutant.unit.file.rpartition("/")[0] for mutant in mutants}
         lowest = min(self.layers.index(each) for each in used)
         folders = [f"tests/{each.removesuffix('/protocols')}" for each in self.layers[lowest:]]
@@ -146,7 +146,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def choose(mutants: list[Mutant], arguments: argparse.Namespace) -> list[Mutant]:
-    """Pick mutants by an order that unrelated edits leave as it is."""
+    """Pick mutants in an order that does not change with unrelated edits."""
     wanted = [*arguments.only, *(_survivors(arguments.again) if arguments.again else [])]
     if wanted:
         return [each for each in mutants if each.id in wanted]
@@ -185,7 +185,7 @@ def campaign(
         fresh=arguments.fresh,
         report=Path(arguments.json).absolute() if arguments.json else None,
     )
-    # A failing example need not be made small, and ten examples find most of what a hundred find.
+    # Skip shrinking, and use ten examples, which detect most of what a hundred examples detect.
     phases = (Phase.explicit, Phase.generate)
     settings.register_profile(
         "mutate", derandomize=True, deadline=None, max_examples=10, database=None, phases=phases

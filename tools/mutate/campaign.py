@@ -1,4 +1,4 @@
-"""Try mutants: fork this process, plant one, and run the tests that reach it until one fails.
+"""Try each mutant in a fork of this process: run the tests that reach it until one fails.
 
 pytest collects the tests once, in the parent. Every mutant runs in its own child process.
 """
@@ -31,7 +31,7 @@ KILLED, TIMED_OUT, EQUIVALENT, SURVIVED = "killed", "timed out", "equivalent", "
 SLACK = 20.0  # a test may take this many times as long as usual
 SEEDS = 3  # of a long test
 SHORTEST = 1.0  # seconds of processor time that each test may take
-WALL = 6.0  # a busy machine may be so many times slower than the processor time suggests
+WALL = 6.0  # ratio of elapsed time to processor time on a busy machine
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Campaign:
         self.items: dict[str, pytest.Item] = {}
         self.trusted: dict[str, bool] = {}  # tests that pass alone, without a mutant
         self._killers_file = plan.folder / "killers.json"
-        self.killers: dict[str, str] = {}  # by mutant: the test that noticed it the last time
+        self.killers: dict[str, str] = {}  # by mutant: the test that detected it the last time
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -112,7 +112,7 @@ class Campaign:
     # -- measuring --
 
     def _measured(self) -> dict[str, selection.Measured]:
-        """Return what each test reaches, one file of tests after the other."""
+        """Return the lines that each test reaches, one test file at a time."""
         measured: dict[str, selection.Measured] = {}
         names: dict[Path, list[str]] = {}
         for name, item in self.items.items():
@@ -158,7 +158,7 @@ class Campaign:
             open_ones = list(self._try(open_ones))
 
     def _try(self, mutants: list[Mutant]) -> Iterator[Mutant]:
-        """Try each once; yield those whose killer turns out not to pass without a mutant either."""
+        """Try each mutant once; yield those whose test also fails without a mutant."""
         trials: dict[int, tuple[Mutant, list[str]]] = {}
 
         def children() -> Iterator[Child]:
@@ -181,8 +181,7 @@ class Campaign:
             self._note(verdict)
 
     def _order(self, mutant: Mutant) -> list[str]:
-        """Put first the test that noticed this mutant the last time, and those that noticed others
-        in the same function."""
+        """Put tests first that detected this mutant before, or other mutants of its function."""
         tests = [each for each in self.selection.reaching(mutant) if self.trusted.get(each, True)]
         likely = {
             verdict.test: None
@@ -280,7 +279,7 @@ def _failure_of_call(item: pytest.Function) -> str | None:
 
 
 def _few_seeds(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Leave out all but the first few seeds of a long test: storms are the last resort."""
+    """Keep only the first few seeds of a long test, because such tests are slow."""
     seen: dict[str, int] = {}
     for item in items:
         spec = getattr(item, "callspec", None)

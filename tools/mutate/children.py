@@ -1,4 +1,4 @@
-"""Work in forked copies of this process, which a mutant may break, hang or fill."""
+"""Run work in forked processes, so that a mutant cannot crash, hang or exhaust this process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-Tell = Callable[..., None]  # passes keywords on to the parent
-MEMORY = 2 << 30  # bytes that a child may add to the parent's
+Tell = Callable[..., None]  # sends keywords to the parent
+MEMORY = 2 << 30  # bytes of memory that a child may use in addition to the parent's
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Outcome:
 
 
 class Child:
-    """A forked process that runs `work` silently and passes on its output."""
+    """A forked process that runs `work` and sends its results to the parent."""
 
     def __init__(self, work: Callable[[Tell], None], wall: float) -> None:
         self.reader, writer = os.pipe()
@@ -46,7 +46,7 @@ class Child:
         os.close(writer)
 
     def poll(self) -> None:
-        """Read the output of the child; notice its end."""
+        """Read the output of the child, and detect its end."""
         data = os.read(self.reader, 1 << 16)
         if data:
             *lines, self._buffer = (self._buffer + data).split(b"\n")
@@ -102,7 +102,7 @@ def run_one(work: Callable[[Tell], None], wall: float) -> Outcome:
 
 
 def limit_processor_time(seconds: float) -> None:
-    """End this process when it has used `seconds` more, however busy the machine is."""
+    """End this process when it has used `seconds` more of processor time."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
@@ -125,7 +125,7 @@ def _run(work: Callable[[Tell], None], writer: int) -> None:
         except Exception:  # noqa: BLE001  # the parent decides what it means
             tell(error=traceback.format_exc())
     finally:
-        os._exit(status)  # no resource of the parent is cleaned up twice
+        os._exit(status)  # without cleaning up resources of the parent
 
 
 def _data_bytes() -> int:

@@ -1,6 +1,6 @@
-"""Mutants that are argued to behave like the program itself: tools/equivalent_mutants.toml.
+"""Read tools/equivalent_mutants.toml, the list of mutants that behave like the program.
 
-Each entry has the id of a mutant, the change for the reader, and a reason.
+Each entry has the id of a mutant, a description of the change, and the reason.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tools.mutate.operators import Mutant
 
 
 class Malformed(Exception):
-    """The list of equivalent mutants cannot be used."""
+    """The list of equivalent mutants is not valid."""
 
 
 def read(path: Path) -> dict[str, str]:
@@ -32,6 +32,6 @@ def read(path: Path) -> dict[str, str]:
 
 
 def stale(reasons: Iterable[str], everything: Iterable[Mutant]) -> list[str]:
-    """Return the listed ids that no mutant of the present sources has."""
+    """Return the listed ids that no mutant of the current sources has."""
     existing = {mutant.id for mutant in everything}
     return [each for each in reasons if each not in existing]

@@ -1,7 +1,7 @@
-"""Mutation operators: every small change of a unit that a test should notice.
+"""Mutation operators: the small changes of a unit that a test should detect.
 
 A mutant sets one field of one syntax node. Operators skip code that does not affect behaviour:
-annotations, docstrings, assertions (also `strict=True`), the arguments of a `raise`, formatted
+annotations, docstrings, assertions (and `strict=True`), the arguments of a `raise`, formatted
 strings, `__repr__`, and the order of calls that only set timers.
 """
 
@@ -49,14 +49,14 @@ UNTESTED = ("__repr__", "__str__")
 
 @dataclass(eq=False)
 class Mutant:
-    """One change of one unit. `plant` makes it in the syntax tree, `uproot` takes it back."""
+    """One change of one unit. `plant` applies it to the syntax tree, `uproot` reverts it."""
 
     unit: Unit
     operator: str
     before: str
     after: str
     occurrence: int
-    lines: range  # a test must reach one of them to notice; empty: any line of the unit
+    lines: range  # a test must reach one of these lines to detect it; empty: any line of the unit
     parent: ast.AST
     field: str
     value: Any
@@ -169,7 +169,7 @@ class _Unit:
             case ast.UnaryOp(op=ast.Not()) | ast.Constant():
                 return  # `not` removed, or `while True`
             case ast.Compare(ops=[op]) if not isinstance(op, ORDERED):
-                return  # the compare operator makes the same mutant
+                return  # the operator for comparisons creates the same mutant
         yield self._replace("negate", test, ast.UnaryOp(ast.Not(), test))
 
     def _of_expression(self, node: ast.expr) -> Iterator[Mutant]:
@@ -222,7 +222,7 @@ class _Unit:
             yield self._replace("drop", node, ast.Pass())
 
     def _droppable(self, node: ast.stmt) -> bool:
-        """Return whether the unit can run without the statement, with all names bound."""
+        """Return whether all names are still bound if the statement is removed."""
         match node:
             case ast.Expr(value=ast.Call()):
                 return not _never(node)
@@ -277,7 +277,7 @@ class _Unit:
         )
 
     def _lines(self) -> range:
-        """Return the lines of the present statement; of one with a body, those of its head."""
+        """Return the lines of the current statement, or of its head if it has a body."""
         statement = self.statement
         if statement is self.unit.node:
             return range(0)

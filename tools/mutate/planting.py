@@ -1,6 +1,6 @@
-"""Put a mutant into the modules of this process, without importing anything again.
+"""Insert a mutant into the modules of this process, without importing anything again.
 
-The code of the existing function objects is exchanged, so every reference to them sees the mutant.
+It replaces the code of existing function objects, so every reference to them sees the mutant.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Unplantable(Exception):
 
 
 def functions() -> dict[CONSTRUCTS, list[FunctionType]]:
-    """Find every function object of this process by where its code comes from."""
+    """Return every function object of this process, by the location of its code."""
     found: dict[CONSTRUCTS, list[FunctionType]] = {}
     for each in gc.get_objects():
         if isinstance(each, FunctionType):
@@ -31,7 +31,7 @@ def functions() -> dict[CONSTRUCTS, list[FunctionType]]:
 
 
 def plant(mutant: Mutant, source: Source, existing: dict[CONSTRUCTS, list[FunctionType]]) -> None:
-    """Make the running program behave as the mutant says."""
+    """Apply the mutant to the running program."""
     mutant.plant()
     ast.fix_missing_locations(source.tree)
     if isinstance(mutant.unit.node, Function):
@@ -50,7 +50,7 @@ def _plant_function(
     code = next(each for each in _codes(module) if _origin(each) == origin)
     for function in existing[origin]:
         if code.co_freevars != function.__code__.co_freevars:
-            # The last use of a closed-over name is gone; the function object keeps its cells.
+            # The mutant no longer uses a closed-over name, but the function object keeps its cells.
             code = code.replace(co_freevars=function.__code__.co_freevars)
         function.__code__ = code
         _plant_defaults(mutant, function)
@@ -72,7 +72,7 @@ def _plant_defaults(mutant: Mutant, function: FunctionType) -> None:
 
 
 def _plant_constant(mutant: Mutant, source: Source) -> None:
-    """Set the constant wherever it was imported under its own name."""
+    """Set the constant in every module that has imported it under its own name."""
     node = mutant.unit.node
     assert not isinstance(node, Function)
     assert node.value is not None

@@ -37,7 +37,7 @@ class Measured:
 
 
 class TooSlow(BaseException):
-    """A test is of no use here: it would take up the time of many others."""
+    """The test is too slow to be used."""
 
 
 class Selection:
@@ -54,8 +54,10 @@ class Selection:
                     self._reaching.setdefault(unit_key, {})[name] = known
 
     def reaching(self, mutant: Mutant) -> list[str]:
-        """Return the tests that could notice a mutant: quick ones of its own package, quick ones,
-        then the rest, each from the quickest on."""
+        """Return the tests that could detect a mutant, quick tests of its own package first.
+
+        Other quick tests follow, then the rest, each from the fastest to the slowest.
+        """
         unit = mutant.unit
         home = f"/{unit.file.partition('/')[0]}/"
         if not isinstance(unit.node, Function):
@@ -76,7 +78,7 @@ class Selection:
 
 
 def outdated(known: dict[str, Measured], tests: list[str], digest: str) -> list[str]:
-    """Return the tests of one file to measure: none, or all if the file has changed."""
+    """Return all tests of a file if the file has changed, and otherwise none."""
     if all(name in known and known[name].file == digest for name in tests):
         return []
     return tests
@@ -88,7 +90,7 @@ def measure(
     sources: list[Source],
     digest: str,
 ) -> dict[str, Measured]:
-    """Run tests under coverage, each in its own context; one that takes too long fails."""
+    """Run tests under coverage, each in its own context; fail tests that take too long."""
     signal.signal(signal.SIGPROF, _interrupt)
     watch = coverage.Coverage(
         data_file=None, config_file=False, include=[str(source.path) for source in sources]

@@ -1,4 +1,4 @@
-"""The source files that mutants are made from, cut into units: functions, methods and constants."""
+"""Read source files and split them into units to mutate: functions, methods and constants."""
 
 from __future__ import annotations
 

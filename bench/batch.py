@@ -1,7 +1,7 @@
 """Measure the cost of a record batch per message: packing, checking, unpacking, Arrow.
 
-Each round does every operation in turn; numbers are medians over the rounds, with min and max.
-"By rows" is what a reader would do without columns: messages, then an array of values.
+Each round runs every operation in turn. Numbers are medians over the rounds, with min and max.
+"By rows" is the cost without columns: a reader unpacks messages and builds an array of values.
 
     python bench/batch.py [--json] [--rounds 15]
 """

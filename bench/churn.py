@@ -1,8 +1,8 @@
-"""A ring under churn: processes join, leave and are killed while automated clients work.
+"""Run a ring under churn: processes join, leave and are killed while automated clients work.
 
 Nine processes own thirty topics. Automated clients connect to different processes; they put, get
-and subscribe, and write traces. Meanwhile processes are killed with kill -9 and restarted, new ones
-join, and one hands over its topics and leaves. At the end the traces are audited (REP-4 to REP-6).
+and subscribe, and write traces. Meanwhile some processes are killed with kill -9 and restarted, new
+ones join, and one leaves. At the end the program audits the traces (REP-4 to REP-6).
 
     python bench/churn.py [--processes N] [--messages N] [--kills N] [--json]
 """

@@ -32,7 +32,7 @@ from oncecast import blocking
 from oncecast.errors import OncecastError
 from oncecast.wire.frames import GroupView
 
-TIMERS = {  # heartbeat, suspicion, and the longest allowed time between acks
+TIMERS = {  # heartbeat, suspicion, and the maximum time between acks
     "default": (1.0, 2.0, 3.0),
     "fast": (0.1, 0.4, 1.0),
 }
@@ -110,7 +110,7 @@ class Group:
         return self._led(self.addresses)
 
     def _led(self, replicas: list[str]) -> str | None:
-        """Return the leader that all these views name, if they agree."""
+        """Return the leader if all these views agree on it."""
         views = [self.look(each) for each in replicas]
         leaders = {view.leader if view is not None and view.quorum else "" for view in views}
         applied = [view.applied for view in views if view is not None]
@@ -132,7 +132,7 @@ class Group:
 
 
 class Ring(Group):
-    """Nodes of a ring: each has its own group and a replica of each other group."""
+    """The nodes of a ring. Each has its own group and a replica of each other group."""
 
     first = ("--own-group",)
 
@@ -146,7 +146,7 @@ class Ring(Group):
         return min(self.addresses, key=lambda each: leads[each])
 
     def _leads(self) -> Counter[str]:
-        """Return how many groups each node leads, of those with an arc that all nodes agree on."""
+        """Return how many groups each node leads, counting groups whose arc all nodes agree on."""
         leads: Counter[str] = Counter()
         with (
             suppress(OncecastError),
@@ -223,7 +223,7 @@ def gaps(trace: Path, done: dict[str, float]) -> dict[str, float]:
                 row = json.loads(line)
                 acks.setdefault(row["topic"], []).append(row["time"])
     events = sorted((at, what) for what, at in {"begin": 0.0, **done}.items())
-    longest: dict[str, float] = {}  # by the last fault before it
+    longest: dict[str, float] = {}  # attributed to the last fault before it
     for of_topic in acks.values():
         for before, after in pairwise(sorted(of_topic)):
             what = events[bisect_right(events, (before + 0.05, "~")) - 1][1]

@@ -1,4 +1,4 @@
-"""Measure the lower bound of put-to-get latency: bare sockets and one fdatasync.
+"""Measure the lower bound of put-to-get latency, with plain sockets and one fdatasync.
 
 A small server reads 200 B, writes them to a preallocated file and syncs it. Then it sends 200 B to
 a second connection and 40 B back to the first, as a node does for one message. A client has both
@@ -31,7 +31,7 @@ Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Server(asyncio.Protocol):
-    """The server side of a connection: the first one puts, the second one waits."""
+    """The server side of a connection. The first connection puts, the second one waits."""
 
     def __init__(self, fd: int, others: list[asyncio.Transport], *, sync: bool) -> None:
         self._fd, self._others, self._sync, self._at = fd, others, sync, 0

@@ -1,8 +1,9 @@
-"""Compare the log with the bare disk, in one run and in turns.
+"""Compare the log with plain file operations, in turns in one run.
 
-Appending: groups of records, each group synced, against writev + fdatasync of the same bytes to a
-preallocated file. Opening: a log with and without a snapshot in its middle, against reading and
-checksumming the bytes behind that snapshot. Numbers are medians; the spread is min to max.
+Appending writes and syncs groups of records. It is compared with writev and fdatasync of the same
+bytes to a preallocated file. Opening reads a log with and without a snapshot in its middle. It is
+compared with reading and checksumming the bytes after that snapshot. Numbers are medians, with
+min and max.
 
     python bench/log.py [--json] [--directory DIR] [--mebibytes 1024] [--rounds 7]
 """
@@ -78,7 +79,7 @@ def main() -> None:
 
 
 def take_turns(rounds: int, ours: Callable[[], float], bare: Callable[[], float]) -> dict[str, Any]:
-    """Return the seconds of both and the ratios of adjacent runs; the first pair is a warm-up."""
+    """Return the seconds of both, and the ratio of each pair; the first pair is a warm-up."""
     times = [(ours(), bare()) for _ in range(rounds + 1)][1:]
     return {
         "ours": median(each for each, _ in times),
@@ -191,7 +192,7 @@ def open_log(disk: OsDisk, scan_from: int) -> float:
 
 
 def behind(disk: OsDisk, scan_from: int) -> list[tuple[str, int, int]]:
-    """(file, from, to): the bytes of the log that a snapshot before record `scan_from` leaves."""
+    """Return the files and byte ranges of the log from record `scan_from` on."""
     parts = []
     names = [name for name in disk.names() if name.endswith(".log")]
     for name in reversed(names):
@@ -220,7 +221,7 @@ def read_and_check(disk: OsDisk, parts: list[tuple[str, int, int]]) -> int:
     return crc
 
 
-# Telling
+# Reporting
 
 
 def progress(text: str) -> None:

@@ -92,7 +92,7 @@ def index_bytes(count: int) -> float:
 
 
 def snapshot(topics: int, entries: int) -> tuple[float, float, float, int]:
-    """Return the milliseconds to write, restore and checksum a snapshot, and its bytes."""
+    """Return the milliseconds to write, restore and checksum a snapshot, and its size in bytes."""
     machine, epoch, _ = ready()
     for number in range(entries):
         machine.apply(number + 10, Put("t", "p", epoch, number, 1, 100, number, b""))

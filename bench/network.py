@@ -1,10 +1,11 @@
-"""Compare the network runtime with bare asyncio, between two processes on loopback.
+"""Compare the network runtime with plain asyncio, between two processes on loopback.
 
-one way      messages of 100 B and of 1 MB from one process to the other:
-             bare: bytes made beforehand, cut into frames and counted, nothing decoded
-             transport: each encoded, sent, decoded;  runtime: each a step of a stack on both sides
-round trip   one message there and back, through two stacks; bare: through two sockets
-steps        requests to a stack without peers; with a journal each appends 100 B, synced in groups
+one way      send messages of 100 B and of 1 MB from one process to the other
+             bare: send prepared bytes; the receiver counts frames and decodes nothing
+             transport: encode, send and decode each message
+             runtime: handle each message as a step of a stack on both sides
+round trip   send one message and wait for its answer, through two stacks or two plain sockets
+steps        send requests to a stack without peers; with a journal, each request appends 100 B
 
 Numbers are medians over the rounds, with min and max.
 
@@ -83,7 +84,7 @@ class Arrived(Value):
 
 
 class Court(Protocol):
-    """A protocol that sends on request, returns pings and stores records."""
+    """A protocol that sends messages on request, answers pings and stores records."""
 
     name = "court"
     Request = Send | Serve | Store
@@ -114,7 +115,7 @@ class Court(Protocol):
             self.emit(Back())
 
 
-# -- the other process: counts what comes, says how long it took --
+# -- the other process: counts the messages and reports the time --
 
 
 class Count:

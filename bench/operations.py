@@ -1,13 +1,14 @@
-"""Measure the operations of a client at one node: time and CPU of each.
+"""Measure the time and CPU of each operation of a client with one node.
 
-put         one `await put` after the other: 100 B, on disk when it returns
-put to get  from a put until a subscriber that waits for it has it
-256 puts    so many tasks, each with one `await put` after the other
+put         one `await put` of 100 B after the other; it returns when the message is on disk
+put to get  the time from a put until a waiting subscriber has the message
+256 puts    256 tasks, each with one `await put` after the other
 nowait      `put_nowait` of 100 B and of 1 KiB, then `flush`;  many: `put_many`
-get         one at a time, `get_many`, and ten subscriptions that each read all
-sync        the floor: writing and fdatasync of 200 B, on the same disk
+get         `get` of one message, `get_many`, and ten subscriptions that each read all messages
+sync        the lower bound: a write and fdatasync of 200 B, on the same disk
 
-Another checkout can be measured in turns. Figures are medians over rounds, with min and max.
+With --beside, the program measures another checkout in turns. Figures are medians over rounds, with
+min and max.
 
     python bench/operations.py [--json] [--rounds 5] [--beside CHECKOUT] [--only NAME]
 """

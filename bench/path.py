@@ -1,7 +1,7 @@
-"""Measure the path of one message from `put` to `get`: the time of each hop, as JSON and a picture.
+"""Measure the time of each hop of a message from `put` to `get`, as JSON and a figure.
 
-The publisher, the node and the subscriber are processes of their own. Each notes the time when a
-message reaches certain functions. One message is in flight at a time, with a pause between two. All
+The publisher, the node and the subscriber are separate processes. Each records the time when a
+message reaches certain functions. One message is in flight at a time, with a pause after each. All
 processes of a machine share one clock.
 
     python -m bench.path [--messages 1000] [--directory DIR] [--json FILE] [--picture FILE.png]
@@ -79,7 +79,7 @@ Times = dict[str, list[float]]  # by the label of the mark
 
 
 def install(process: str) -> Times:
-    """Make the functions of this process note their times."""
+    """Wrap the functions of this process so that they record their times."""
     times: Times = {}
     for mark in MARKS:
         if mark.process != process or not mark.function:
@@ -170,7 +170,7 @@ def measured(count: int, directory: Path) -> dict[str, Times]:
 
 
 def paths(times: dict[str, Times]) -> list[list[float]]:
-    """Return the seconds of each hop for each message; leave out messages that miss a mark."""
+    """Return the seconds of each hop for each message; skip messages that lack a mark."""
     starts, ends = times[PUBLISHER][MARKS[0].label], times[SUBSCRIBER][MARKS[-1].label]
     found = []
     for start, end in list(zip(starts, ends, strict=True))[apart.WARM_UP :]:
@@ -207,7 +207,7 @@ def show(results: dict[str, Any]) -> None:
 
 
 def draw(results: dict[str, Any]) -> bytes:
-    """Draw the medians of the hops one below the other, each from where the last one ends."""
+    """Draw the medians of the hops as bars, each starting where the last one ends."""
     from oncecast.spark.experiments import drawing
 
     colors = {

@@ -1,10 +1,10 @@
-"""Measure how long a new node needs to join a group under load, and the cost.
+"""Measure how long a new node needs to join a group under load, and how much puts slow down.
 
 Three nodes run as processes on loopback, with real fsyncs. A client puts at a constant rate. Then
 one member is removed and a node with an empty disk replaces it (`removed`). Or a member loses its
 disk and returns with an empty one (`wiped`). The topics keep all messages, so the new node has to
-fetch all of them. With `--backlog` there are that many more before the load begins, and the new
-node fetches a snapshot first.
+fetch all of them. With `--backlog`, the topics have that many messages before the load begins, and
+the new node fetches a snapshot first.
 
     python -m bench.seating [--how wiped] [--rate 20000] [--clients 4] [--backlog 0] [--json]
 """
@@ -32,7 +32,7 @@ from oncecast.errors import OncecastError
 from oncecast.wire.frames import GroupView
 
 TICKS = 250  # calls of `put_many` per second and client
-BEHIND_MAX = 1.0  # seconds that the acks may lag before the client waits for them
+BEHIND_MAX = 1.0  # maximum delay of the acks in seconds; beyond it, the client waits for them
 WARM_UP, BEFORE = 5.0, 10.0  # seconds
 MANY = 10_000
 VALUES = [os.urandom(100) for _ in range(MANY)]  # incompressible
@@ -40,7 +40,7 @@ ALLOWED_SECONDS, ALLOWED_LOSS = 10.0, 0.3
 
 
 async def put_for_ever(server: str, rate: int, clients: int) -> None:
-    """Put at this rate, and print the time and number of acknowledged messages."""
+    """Put at this rate, and print the times and numbers of acknowledged messages."""
     async with asyncio.TaskGroup() as tasks:
         for number in range(clients):
             tasks.create_task(put_in_turn(server, f"seating{number}", rate // clients))

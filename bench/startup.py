@@ -1,7 +1,7 @@
-"""Measure the CPU time of short commands against a bare uvloop, in turns.
+"""Compare the CPU time of short commands with an empty uvloop program, in turns.
 
-Each command runs in a process of its own, with a node in another process. The time is that of the
-process in user and system mode, from its start to its end. Each line has the median, its ratio to
+Each command runs in its own process, with a node in another process. The figure is the user and
+system CPU time of the process, from its start to its end. Each line has the median, its ratio to
 uvloop and, in parentheses, the ratio of the two shortest times.
 
     python bench/startup.py [--rounds 21]

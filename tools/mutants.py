@@ -51,7 +51,7 @@ def try_one(module: str, at: int) -> Row:
     try:
         found = notice(mutant)
     except Exception as error:  # noqa: BLE001  # of the mutant itself
-        return Row(suite, mutant.rule, story, 0, f"UNFIT, update it: {error!r}")
+        return Row(suite, mutant.rule, story, 0, f"does not apply, update it: {error!r}")
     if found is None:
         return Row(suite, mutant.rule, story, 0, "SURVIVED")
     how = (str(found.error) or type(found.error).__name__).splitlines()[0]

@@ -1,4 +1,4 @@
 """Measure the resources that a node uses.
 
-The cost must grow with the work, not with the stored data.
+The cost must depend on the work, not on the amount of stored data.
 """

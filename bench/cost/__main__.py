@@ -1,10 +1,10 @@
 """Measure memory, put rate, disk, start time, and the effect of a stalled subscriber.
 
-backlog       10 million messages of 100 B behind a slow subscriber: the node's memory, and its put
-              rate in turn with that of an empty node; then all is read: the disk that comes back
-single        the same of 2 million messages that each came as a batch of its own
-many          10,000 topics with a subscription each: time to start, memory
-stall         99 subscribers, alone or with one more whose process is stopped: until all got all
+backlog       put 10 million messages of 100 B for a slow subscriber; measure the node's memory, its
+              put rate in turns with an empty node, and the disk space freed after reading them
+single        the same with 2 million messages, each in its own batch
+many          create 10,000 topics with a subscription each; measure the start time and memory
+stall         measure how long 99 subscribers need, with and without one more that is stopped
 
     python -m bench.cost [--only backlog] [--scale 1.0] [--json FILE] [--directory DIR]
 

@@ -18,7 +18,7 @@ from oncecast.network.network import run
 
 WINDOWS = 20  # parts of a backlog; the last ROUNDS alternate with an empty node
 CLIENTS = 50
-COLLECTED = 60.0  # seconds that collection may take
+COLLECTED = 60.0  # seconds until the disk space must be free
 # Twice the bytes between snapshots, and one preallocated segment.
 DISK_MB = 3 * 67.2
 
@@ -94,7 +94,7 @@ def backlog(name: str, put: Putting, total: int, root: Path) -> Found:
         yield Figure(f"{name}: put rate", median(full_rates), "msg/s")
         yield Figure(f"{name}: put rate of an empty node", median(empty_rates), "msg/s")
         ratio = median(ratios)
-        spread = f"put rate beside an empty node's ({min(ratios):.2f} to {max(ratios):.2f})"
+        spread = f"put rate relative to an empty node ({min(ratios):.2f} to {max(ratios):.2f})"
         yield Figure(f"{name}: {spread}", ratio, "", ">= 0.8", ratio >= 0.8)
         yield from collection(name, full)
         yield from restart(name, full)

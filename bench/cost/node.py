@@ -49,7 +49,7 @@ class Node(Oncecast):
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith(f"{key}:"):
                 return int(line.split()[1]) / 1000
-        raise Failed(f"process {self.pid} does not say its {key}")
+        raise Failed(f"process {self.pid} does not report its {key}")
 
     def cpu_seconds(self) -> float:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()

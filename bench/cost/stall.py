@@ -1,4 +1,4 @@
-"""Measure whether one stalled subscriber slows down ninety-nine others."""
+"""Measure whether one stalled subscriber slows down 99 other subscribers."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from bench.peers.comparing import compare
 
 PEERS = (Group, Alone, NatsGroup)
 
-# A majority of disks may halve the rate and double the latency of one node.
+# A group may have half the rate and twice the latency of one node, because it syncs more disks.
 TARGETS = {"put": {Alone.name: 0.5}, "latency": {Alone.name: 2.0}, "publishers": {}}
 MEASURES = tuple(
     replace(each, targets=TARGETS[each.key]) for each in measures.MEASURES if each.key in TARGETS

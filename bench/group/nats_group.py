@@ -1,4 +1,4 @@
-"""NATS JetStream as a cluster of three: streams with three replicas, synced before every ack."""
+"""Run NATS JetStream as a cluster of three; streams are replicated and synced before every ack."""
 
 from __future__ import annotations
 

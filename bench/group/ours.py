@@ -1,4 +1,4 @@
-"""oncecast as a group of three processes, each with its own directory, and as one node."""
+"""Run oncecast as a group of three processes, each with its own directory, and as one node."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ NODES = 3
 
 class Alone(Oncecast):
     name = "one node"
-    setup = "`oncecast serve` as it is; the client as above"
+    setup = "`oncecast serve` with default settings; the same client"
 
 
 class Group(Oncecast):
-    setup = f"{NODES} nodes, `oncecast serve --join`, else as they are. {Oncecast.setup}"
+    setup = f"{NODES} nodes, `oncecast serve --join`. {Oncecast.setup}"
 
     def start(self, directory: Path) -> None:
         addresses: list[str] = []

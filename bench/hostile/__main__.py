@@ -1,11 +1,12 @@
-"""Attack running nodes, and measure honest clients meanwhile.
+"""Attack running nodes, and measure how well they serve honest clients meanwhile.
 
-barrage    mutated frames of recorded sessions and well-typed extreme ones, as client and as peer,
-           with and without credentials; after each block, the same processes run, have grown by
-           less than 200 MB, and serve an honest client
-storm      the latency of an honest client in turns without and with thousands of hostile
-           connections: half handshakes, slow senders, floods, clients that do not read, guesses
-toll       put, get and latency with TLS, users and rules, in turns with a node without
+barrage    send mutated frames of recorded sessions and well-typed extreme frames, as client and as
+           peer, with and without credentials; after each block, check that the same processes run,
+           use less than 200 MB of additional memory, and serve an honest client
+storm      measure the latency of an honest client in turns without and with thousands of hostile
+           connections: incomplete handshakes, slow senders, floods, clients that do not read,
+           guessed passwords
+toll       compare put, get and latency of a node with TLS, users and rules with an open node
 
     python -m bench.hostile [--frames 2000000] [--extreme 500000] [--connections 5000]
                             [--only storm] [--share 0.01] [--json FILE]
@@ -37,7 +38,7 @@ PARTS = ("barrage", "storm", "toll")
 FRAMES, EXTREME, CONNECTIONS = 2_000_000, 500_000, 5_000
 SAMPLES = 2_000  # of one phase
 MESSAGES = 500_000  # of one round
-FEWEST = 20  # samples, in a small share
+FEWEST = 20  # minimum samples, if --share is small
 
 
 @dataclass
@@ -125,7 +126,12 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     add("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts to run (default: all)")
     add("--frames", type=int, default=FRAMES, help="mutated frames (default: %(default)s)")
     add("--extreme", type=int, default=EXTREME, help="extreme frames (default: %(default)s)")
-    add("--connections", type=int, default=CONNECTIONS, help="hostile ones (default: %(default)s)")
+    add(
+        "--connections",
+        type=int,
+        default=CONNECTIONS,
+        help="hostile connections (default: %(default)s)",
+    )
     add("--share", type=float, default=1.0, help="fraction of all sizes to run (default: 1)")
     add("--seed", type=int, default=1, help="seed of the frames (default: 1)")
     add("--json", type=Path, metavar="FILE", help="file for all figures")

@@ -1,12 +1,12 @@
-"""Send mutated and extreme frames to nodes, and check after each block that they are well.
+"""Send mutated and extreme frames to nodes, and check after each block that the nodes work.
 
-Every frame has one of these endings:
+Every frame has one of these outcomes:
 
 answered   the node sent a reply
 refused    the node sent a refusal
-ignored    the node sent nothing, and read on
-closed     the node closed the connection because of it
-unread     it came after the one for which the connection was closed
+ignored    the node sent nothing, and continued to read
+closed     the node closed the connection because of the frame
+unread     the node had closed the connection because of an earlier frame
 stalled    the node neither answered nor closed the connection in time
 """
 
@@ -62,7 +62,7 @@ class Block:
     count: int
     seed: int
     corpus: Path
-    spare: bool  # whether to leave out what an administrator may do
+    spare: bool  # whether to omit administrative commands
 
 
 # -- in the attacker's process --
@@ -90,7 +90,7 @@ def attack(block: Block) -> Endings:
 
 
 def makers(block: Block) -> tuple[Callable[[Random], bytes], Callable[[Random], bytes]]:
-    """Return what makes the bodies of frames, and what makes broken frames."""
+    """Return a generator of message bodies, and a generator of broken frames."""
     peer = block.way.role == PEER
     corpus = Corpus.load(block.corpus).of(peer=peer)
     if block.kind == MUTATED:
@@ -119,7 +119,7 @@ def visit(
     spoil: Callable[[Random], bytes],
     most: int,
 ) -> Endings:
-    """Come in and send frames; return how they ended."""
+    """Connect and send frames; return their outcomes."""
     try:
         greeting = intruder.greet()
     except Closed:
@@ -172,7 +172,7 @@ def exchange(intruder: Intruder, frames: list[bytes]) -> Endings:
 
 
 def trimmed(found: Endings, count: int) -> Endings:
-    """Leave out late answers to earlier frames, so that each frame counts once."""
+    """Ignore late answers to earlier frames, so that each frame counts once."""
     for name in ("answered", "refused", "ignored"):
         surplus = found.total() - count
         found[name] -= min(found[name], max(0, surplus))
@@ -217,7 +217,7 @@ def refusals() -> frozenset[str]:
 
 @dataclass
 class Outcome:
-    """How the frames of one way in ended, and what was wrong with the target afterwards."""
+    """The outcomes of the frames of one kind of attacker, and the problems of the target."""
 
     target: str
     way: str
@@ -236,7 +236,7 @@ def barrage(
     kinds: Sequence[Kind] = KINDS,
     sessions: Corpus | None = None,
 ) -> Iterator[Outcome]:
-    """Attack each kind of target in each way, with an equal share of all frames."""
+    """Attack each kind of target with each kind of attacker, with equal shares of all frames."""
     corpus = root / "corpus"
     if sessions is None:
         say("recording ordinary sessions")
@@ -250,7 +250,7 @@ def barrage(
             for name, count in ((MUTATED, frames), (EXTREME, extreme)):
                 for way in target.ways():
                     if not target.running:
-                        return  # the last outcome says so
+                        return  # the last outcome reports it
                     share = -(-count // ways // processes)
                     blocks = [
                         Block(way, name, share, next(seeds), corpus, not kind.secured)
@@ -276,5 +276,5 @@ def run_block(target: Target, blocks: list[Block], pool: ProcessPoolExecutor) ->
 
 
 def each_way(kind: Kind) -> int:
-    """Return the number of ways into a target of this kind."""
+    """Return the number of kinds of attackers for a target of this kind."""
     return 2 + kind.secured + (kind.secured or kind.secret)

@@ -1,4 +1,4 @@
-"""Messages of real sessions, to mutate: of clients to a node, and of nodes to each other."""
+"""Record messages of real sessions to mutate: of clients to a node, and between nodes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ Sessions = tuple[list[bytes], list[bytes]]
 
 
 def record(root: Path) -> Corpus:
-    """Run a group with an ordinary client for a moment, and return what all of them sent."""
+    """Run a group with an ordinary client for a moment, and return all their messages."""
     file, sent = root / "recorded", Recorder(str(root / "client.recorded"))
     target = Target(Kind("recorded group", nodes=3, secret=True), root / "recorded-group")
     send = Link.send

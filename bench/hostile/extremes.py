@@ -1,4 +1,4 @@
-"""Well-typed messages with extreme values: the highest and lowest numbers, odd texts. No I/O."""
+"""Generate well-typed messages with extreme numbers and unusual texts. No I/O."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Extremes:
         self._types = [inspect.type_info(kind) for kind in kinds if kind not in self._spare]
 
     def make(self, rng: Random) -> bytes:
-        """Return a message; now and then one field is very large."""
+        """Return a message; occasionally one field is very large."""
         while True:
             made = self._value(rng, rng.choice(self._types), 0)
             try:
@@ -90,7 +90,7 @@ class Extremes:
                 raise TypeError(f"no extreme values of {type_}")
 
 
-# On a node without users, every client is an administrator: these would do what they say.
+# On a node without users, every client is an administrator, so these commands would take effect.
 ADMINISTRATIVE = (
     Govern,
     LeaveRing,

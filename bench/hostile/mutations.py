@@ -1,4 +1,4 @@
-"""Mutated frames: flipped bits, cut and spliced messages, false lengths. No I/O.
+"""Mutate frames: flip bits, cut and splice messages, and write false lengths. No I/O.
 
 A mutated body keeps its frame intact, so that the connection survives and the next frame is read. A
 broken frame has a false length or kind, so that it ends the connection.

@@ -1,10 +1,10 @@
-"""Measure an honest client while thousands of hostile connections are at the node.
+"""Measure the latency of an honest client while a node has thousands of hostile connections.
 
 Quiet and attacked phases alternate in one run. In each phase, one client puts messages, one at a
-time, and another one waits for each of them. New honest clients connect, too.
+time, and another client waits for each of them. New honest clients connect, too.
 
-Attackers run at the lowest priority and dial from addresses of their own. So they do not take the
-processor from the honest client, and a node can tell them apart as it can tell hosts apart.
+Attackers run at the lowest priority, so that they do not take CPU time from the honest client. They
+connect from separate addresses, so that a node can distinguish them like separate hosts.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from oncecast.wire import commands as do
 from oncecast.wire.frames import Call, Look, Scan
 
 EACH_PROCESS = 1250  # connections
-SOURCES = 64  # addresses that attackers dial from
+SOURCES = 64  # addresses that attackers connect from
 ROUNDS = 4
-REDIAL = 2.0  # seconds, on average, until a closed connection is dialled again
+REDIAL = 2.0  # mean seconds until a closed connection is opened again
 RAMP = 60.0  # seconds at most until the attack has its full size
-STEADY = 1.0  # seconds between two looks at the size
+STEADY = 1.0  # seconds between two checks of the size
 FRESH_TOPIC = f"{TOPIC}.fresh"
 FRESH = 5  # new honest clients in each phase
 FRESH_TIMEOUT = 10.0
@@ -109,7 +109,7 @@ async def send_slowly(line: Line, rng: Random) -> None:
 
 
 async def flood(line: Line, rng: Random) -> None:
-    """Ask for much, and read the answers."""
+    """Send many requests, and read the answers."""
     await line.come_in()
     kinds = (look, scan, create)
     while True:
@@ -126,7 +126,7 @@ async def never_read(line: Line, rng: Random) -> None:
 
 
 async def guess(line: Line, rng: Random) -> None:
-    """Guess a password of the honest user, without the cost of computing a proof."""
+    """Guess a password of the honest user, without computing a proof."""
     nonce = base64.b64encode(rng.randbytes(18)).decode()
     hello = replace_login(line.way.hello(), f"n,,n={HONEST},r={nonce}")
     answer = await line.greeting(hello)
@@ -354,7 +354,7 @@ async def settle(
         if (attacked and now >= 0.95 * connections) or (not attacked and now == 0):
             return
         if attacked and before > 0 and abs(now - before) < 0.02 * before:
-            return  # the node holds no more
+            return  # the node accepts no more connections
         before = now
         await asyncio.sleep(STEADY)
     if not attacked:
@@ -369,7 +369,7 @@ async def trips(
     for number in range(count):
         value = number.to_bytes(8) + VALUE
         getting = asyncio.ensure_future(arrival(reading, value))
-        await asyncio.sleep(PAUSE)  # by now it waits
+        await asyncio.sleep(PAUSE)  # the subscriber waits by now
         began = perf_counter()
         put = asyncio.ensure_future(publisher.put(TOPIC, value))
         times.append(await getting - began)

@@ -1,4 +1,4 @@
-"""Nodes to attack: processes on loopback, with or without a cluster secret, TLS and users."""
+"""Run the nodes to attack, on loopback, with or without a cluster secret, TLS and users."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from oncecast.network.tls import Tls
 
 HONEST, MALLORY, ROOT = "honest", "mallory", "root"
 PASSWORD = "a password that is not guessed"
-TOPIC = "honest"  # no attacker names it
+TOPIC = "honest"  # attackers do not use it
 GHOST = "127.0.0.1:9"  # the id of a peer that is not a member
 START = 60.0
-PATIENCE = 60.0  # seconds of an honest call before the node counts as wedged
-MEMORY_MB_MAX = 200.0  # above idle
+PATIENCE = 60.0  # seconds that an honest call may take before the node counts as stuck
+MEMORY_MB_MAX = 200.0  # above the memory of the idle node
 
 
 class Kind(NamedTuple):
@@ -197,7 +197,7 @@ class Target:
         return Tls.from_files(ca=self._file("ca.pem")) if self.kind.secured else None
 
     def ways(self) -> list[Way]:
-        """Return how an attacker may come in: as client and as peer, with and without proof."""
+        """Return the kinds of attackers: clients and peers, with and without credentials."""
         ways = []
         for address in self.addresses[:1]:
             plain = Way(address, CLIENT, ca=self._file("ca.pem") if self.kind.secured else "")
@@ -210,7 +210,7 @@ class Target:
         return ways
 
     def _proved(self, way: Way) -> Way:
-        """Return the way of a peer that has the secret and a certificate of the cluster."""
+        """Return an attacker that is a peer with the secret and a certificate of the cluster."""
         if self.kind.secured:
             way = replace(
                 way, certificate=self._file("node-node.pem"), key=self._file("node-node.key")
@@ -235,9 +235,9 @@ class Target:
         return [server.process.pid for server in self.servers]
 
     def faults(self) -> list[str]:
-        """Return what is wrong: a node that has ended, too much memory, no service."""
+        """Return the problems: a node that has ended, uses too much memory, or does not answer."""
         found = []
-        try:  # first, because a node that fails takes a moment to end
+        try:  # checked first, because a failing node takes a moment to end
             asyncio.run(self._serve_honest())
         except (OncecastError, TimeoutError) as error:
             found.append(f"{self.kind.name}: an honest client was not served: {error}")
@@ -278,7 +278,7 @@ def memory_mb(pid: int) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1000
-    raise Failed(f"process {pid} does not say its memory")
+    raise Failed(f"process {pid} does not report its memory")
 
 
 @contextmanager

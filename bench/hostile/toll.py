@@ -1,4 +1,4 @@
-"""Compare a node with TLS, users and rules with a node without, in turns."""
+"""Compare a node with TLS, users and rules with a node without them, in turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways into a node for an attacker: a raw connection with or without a login."""
+"""Connect an attacker to a node, with or without a login, and send raw frames."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATIENCE = 20.0  # seconds without an answer until a connection counts as stalle
 
 @dataclass(frozen=True)
 class Way:
-    """How an attacker comes in. Empty texts stand for what it lacks."""
+    """The identity and credentials of an attacker. Empty fields mean that it lacks them."""
 
     address: str
     role: str
@@ -115,7 +115,7 @@ class Intruder:
                 yield self.frame()
 
     def no_more(self) -> None:
-        """Tell the node that nothing more comes."""
+        """Tell the node that no more frames follow."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 

@@ -1,9 +1,9 @@
-"""Measure latency with publisher and subscriber in processes of their own.
+"""Measure latency with publisher and subscriber in separate processes.
 
 python -m bench.peers.apart MODULE CLASS ADDRESS publish|subscribe TOPIC COUNT SIZE PIPE
 
-A subscriber writes a byte to the pipe when it waits for a message. A publisher puts the next
-message a pause after it has read that byte, so no message waits behind another. At the end, both
+The subscriber writes a byte to the pipe when it waits for a message. The publisher reads that byte,
+pauses, and puts the next message, so no message waits behind another. At the end, both
 print the times of all their messages. The subscriber deletes the topic at the end of its input. All
 processes of a machine share one clock.
 """
@@ -25,7 +25,7 @@ from bench.peers.peer import PAUSE, Failed, Peer
 from oncecast.network.network import run
 
 HERE = Path(__file__).resolve().parent.parent.parent
-WARM_UP = 20  # messages that do not count
+WARM_UP = 20  # warm-up messages, which are not counted
 WITHIN = 60.0  # seconds for one process
 
 

@@ -1,7 +1,7 @@
 """Compare systems in one run: each round measures one system after the other.
 
-Systems that are not installed are named and skipped. Progress goes to stderr, the table to
-stdout, all figures to the file of --json.
+The program reports and skips systems that are not installed. It writes progress to stderr, the
+table to stdout, and all figures to the file given with --json.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WARM_UP = 0.2  # fraction of the messages put before the first round
 
 
 def present(wanted: Sequence[type[System]]) -> tuple[list[System], dict[str, str]]:
-    """Return the installed systems, and the missing parts of each other system."""
+    """Return the installed systems, and the missing programs of the other systems."""
     found: list[System] = []
     missing = {}
     for kind in wanted:
@@ -90,7 +90,7 @@ def figures_of(measure: Measure, peers: Sequence[System], messages: int, rounds:
 
 
 def conditions(pause: float) -> dict[str, Any]:
-    """Return what a latency depends on besides the system."""
+    """Return the conditions that affect latency besides the system."""
     policy = POLICIES.get(os.sched_getscheduler(0), "another policy")
     return {
         "in flight": 1,

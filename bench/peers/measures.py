@@ -1,4 +1,4 @@
-"""Define the measures: their messages, and the ratio that oncecast must reach."""
+"""Define the measures: the number of messages, and the ratio that oncecast must reach."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Measure:
     key: str
     title: str
     unit: str
-    # of a System; a list has one figure for each message, and their median is the result
+    # method of a System; if it returns a list, the result is the median of the list
     of: Callable[[Any, list[bytes]], Coroutine[Any, Any, float | list[float]]]
     share: float  # fraction of the requested messages
     size: int = 100

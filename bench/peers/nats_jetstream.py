@@ -19,8 +19,8 @@ class Nats(Peer):
     name = "NATS"
     setup = (
         "JetStream, file storage, sync_interval always; nats-py: publish_async, 4000 in flight; "
-        "durable pull consumers that fetch 1000 and acknowledge all by the last (ack all), "
-        "the very last with a reply; put to get: a push consumer; 256 publishers: publish"
+        "durable pull consumers that fetch 1000 and acknowledge all with the last (ack all); "
+        "only the last ack has a reply; put to get: a push consumer; 256 publishers: publish"
     )
     share = 0.01
     replicas = 1

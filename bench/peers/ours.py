@@ -17,8 +17,9 @@ from bench.peers.peer import MANY, Get, Peer, Put, answers, free_port
 class Oncecast(Peer):
     name = "oncecast"
     setup = (
-        "`oncecast serve` as it is; put_nowait for each message, flush at the end; get_many(1000) "
-        "with automatic acks, close at the end; 256 publishers: tasks that share a client"
+        "`oncecast serve` with default settings; put_nowait for each message, flush at the end; "
+        "get_many(1000) with automatic acks, close at the end; 256 publishers: tasks that share "
+        "a client"
     )
     share = 1.0
 

@@ -1,4 +1,4 @@
-"""Define the interface of each system, and run servers that clean up after themselves."""
+"""Define the interface of a system, and run its server in temporary files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pathlib import Path
 from time import monotonic, perf_counter, sleep
 from typing import ClassVar
 
-START = 60.0  # seconds that a server may take
+START = 60.0  # seconds that a server may take to start
 END = 15.0
 MANY = 1000  # messages per call, if the client does not batch
-PAUSE = 0.001  # seconds between two messages of a latency measure; the subscriber waits by then
+PAUSE = 0.001  # seconds between two messages of a latency measure
 
 Get = Callable[[], Awaitable[float]]  # gets and acknowledges a message; returns its arrival time
 Put = Callable[[bytes], Awaitable[object]]  # puts a message and waits for the ack
 
 
 class Failed(Exception):
-    """The server does not start, or the client cannot work with it."""
+    """The server does not start, or the client cannot use it."""
 
 
 class System(ABC):
@@ -68,18 +68,17 @@ class System(ABC):
 
     @abstractmethod
     def start(self, directory: Path) -> None:
-        """Start the server, with all its files there; return when it answers."""
+        """Start the server with all its files in a directory; return when it answers."""
 
     @abstractmethod
     def version(self) -> str: ...
 
 
 class Peer(System):
-    """A server, and its Python client at its best.
+    """A server and its Python client, used in its fastest way.
 
-    Each measurement creates its own topics or queues. It returns the seconds from the first call
-    until the last message was stored, or got and acknowledged; then it deletes the topics it
-    created.
+    Each measurement creates its own topics or queues, and deletes them at the end. It returns the
+    seconds from the first call until the last message was stored, or received and acknowledged.
     """
 
     address: str  # host:port of the running server
@@ -127,7 +126,7 @@ class Peer(System):
 
 
 class Server:
-    """A process in its own session: only the benchmark gets Ctrl-C, and then stops it."""
+    """A process in its own session, so that Ctrl-C reaches only the benchmark, which stops it."""
 
     def __init__(
         self, command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None
@@ -169,9 +168,9 @@ def say(text: str) -> None:
 
 
 def mind_signals() -> None:
-    """SIGTERM is taken for Ctrl-C, also by a bench in the background: all is ended in order.
+    """Treat SIGTERM like Ctrl-C, so that the benchmark stops all processes.
 
-    A running loop handles Ctrl-C itself, and an exception would bypass that.
+    A running event loop handles Ctrl-C itself, and an exception would bypass that.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))

@@ -18,9 +18,9 @@ from bench.peers.peer import MANY, Get, Peer, Put, answers, free_port, program
 class RabbitMQ(Peer):
     name = "RabbitMQ"
     setup = (
-        "a durable quorum queue a subscriber behind a fan-out exchange, publisher confirms; "
+        "a durable quorum queue per subscriber behind a fan-out exchange, publisher confirms; "
         "aiormq: 1000 basic_publish at once; basic_consume with a prefetch of 2000, one ack for "
-        "each 1000. Acks have no reply in AMQP: the time ends with the round trip behind the last"
+        "1000. Acks have no reply in AMQP, so the time ends with a round trip after the last ack"
     )
     share = 0.02
     modules = ("aiormq",)

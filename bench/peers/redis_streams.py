@@ -20,10 +20,10 @@ WAIT_MS = 10_000
 class Redis(Peer):
     name = "Redis"
     setup = (
-        "appendonly, appendfsync always, no rewrite of the file meanwhile; redis-py with hiredis: "
-        "XADD in pipelines of 1000; XREADGROUP of 1000 in one pipeline with the XACK of those "
-        "before; a thread a subscriber, which is faster than asyncio; 256 publishers: tasks that "
-        "share a client of valkey-glide, which is four times as fast at this as redis.asyncio"
+        "appendonly, appendfsync always, no rewrite of the file during a run; redis-py with "
+        "hiredis: XADD in pipelines of 1000; XREADGROUP of 1000 in one pipeline with the "
+        "previous XACK; one thread per subscriber, which is faster than asyncio; 256 publishers: "
+        "tasks that share a valkey-glide client, four times as fast as redis.asyncio"
     )
     share = 0.2
     modules = ("redis", "hiredis", "glide")
@@ -128,7 +128,7 @@ class Redis(Peer):
             subscriber.xgroup_create(name, "reader", mkstream=True)
             for value in values:
                 getting = thread.submit(arrival, subscriber, name)
-                await asyncio.sleep(PAUSE)  # by now it waits
+                await asyncio.sleep(PAUSE)  # the subscriber waits by now
                 began = perf_counter()
                 publisher.xadd(name, {b"v": value})
                 times.append(getting.result() - began)

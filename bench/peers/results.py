@@ -1,4 +1,4 @@
-"""Figures of many rounds: medians with their spread, ratios round by round, and a table of them."""
+"""Summarize the figures of many rounds: medians, ranges, ratios by round, and a table."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def percentiles(samples: Sequence[float]) -> dict[str, float]:
-    """Return the smallest sample that is not exceeded by so many percent of all."""
+    """Return this percentile of the samples."""
     ordered = sorted(samples)
     return {f"p{part:g}": ordered[ceil(len(ordered) * part / 100) - 1] for part in PERCENT}
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of one measure: for each system one per round."""
+    """The figures of one measure, one for each system and round."""
 
     measure: Measure
     rounds: dict[str, list[float]]

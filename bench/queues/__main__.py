@@ -230,7 +230,7 @@ def report(arguments: argparse.Namespace, found: Result) -> None:
     print(
         f"{found.elements:,} elements, {arguments.producers} producers, {arguments.consumers} "
         f"consumers with {arguments.tickets} tickets each: {found.seconds:.1f} s, "
-        f"{found.rate:,.0f} a second; {found.kills} killed, which took {found.along} along"
+        f"{found.rate:,.0f} per second; {found.kills} were killed and lost {found.along}"
     )
     for fault in found.faults[:FAULTS_SHOWN]:
         print(f"FAULT {fault}")

@@ -1,4 +1,4 @@
-"""One process of the run. It reads commands from stdin.
+"""Run a producer or a consumer, which reads commands from stdin.
 
 python -m bench.queues.member produce ADDRESS KEEPERS TRACE     put COUNT, left, settled
 python -m bench.queues.member take TICKETS KEEPERS TRACE        until it is killed
@@ -22,7 +22,7 @@ TOGETHER = 50  # elements per deposit
 HEARTBEAT, SUSPECT_AFTER = (
     0.5,
     15.0,
-)  # many processes share two cores, so that any of them can be late
+)  # many processes share two cores, so any of them can be late
 
 
 class Trace:

@@ -1,7 +1,7 @@
-"""The traces of a run as JSON lines, and their audit.
+"""Read the traces of a run, which are JSON lines, and audit them.
 
 Each element must be taken exactly once. A process that was killed may have lost elements that it
-received and had not recorded yet: at most one for each ticket.
+received and had not recorded yet, at most one for each ticket.
 """
 
 from __future__ import annotations
@@ -80,21 +80,21 @@ def audit(lines: list[AnyLine]) -> list[str]:
     along = Counter(taker for element, taker in given.items() if element not in taken)
     for taker, count in along.items():
         if taker not in killed:
-            faults.append(f"unreported: {count} of {taker}, which lives")
+            faults.append(f"unreported: {count} of {taker}, which was not killed")
         elif count > tickets[taker]:
-            faults.append(f"too many: {taker} was killed and took {count} along")
+            faults.append(f"too many: {taker} was killed and lost {count}")
     return faults
 
 
 def _given(lines: list[AnyLine]) -> tuple[list[str], dict[str, str]]:
-    """Return the consumer that each keeper names for each element; they must agree."""
+    """Return the consumer of each element according to the keepers, which must agree."""
     given: dict[str, str] = {}
     words = [each for each in lines if isinstance(each, Settled)]
     disputed = [e.element for e in words if given.setdefault(e.element, e.taker) != e.taker]
     return [f"disputed: {each}" for each in disputed], given
 
 
-# -- does it see anything? --
+# -- planted faults, to check the audit itself --
 
 
 def planted(lines: list[AnyLine]) -> dict[str, list[AnyLine]]:

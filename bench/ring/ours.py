@@ -1,4 +1,4 @@
-"""oncecast as a ring of three processes, each with its own group and a replica of all groups."""
+"""Run oncecast as a ring of three processes; each has a group and a replica of all groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTLED = 1.0  # seconds for the trees to form
 class Ring(Oncecast):
     setup = (
         f"{PROCESSES} processes, `oncecast serve --own-group --join`; a topic has three replicas; "
-        f"subscribers at the processes in turn, by push. {Oncecast.setup}"
+        f"subscribers connect to the processes in turn, with push. {Oncecast.setup}"
     )
     push = True
 

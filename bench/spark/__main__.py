@@ -1,13 +1,13 @@
-"""Measure topics in Spark: reading, streaming, writing, auditing; compared with Parquet and rows.
+"""Measure topics in Spark, compared with Parquet files and with rows.
 
-read     5 million messages of 100 random bytes from a running node into nothing
-json     the same with JSON of about 93 bytes
-few      a hundredth of the offsets, beside all
-count    the number of messages
-stream   random bytes in micro-batches of 500,000
-small    micro-batches of 100 messages, beside Spark's rate source
-write    JSON from Parquet into a topic
-audit    a trace of 10 million lines with three faults, by one executor of 2 GB
+read     read 5 million messages of 100 random bytes from a running node and drop them
+json     the same with JSON messages of about 93 bytes
+few      read a hundredth of the offsets, compared with all offsets
+count    count the messages
+stream   read random bytes in micro-batches of 500,000 messages
+small    read micro-batches of 100 messages, compared with Spark's rate source
+write    write JSON messages from Parquet files to a topic
+audit    audit a trace of 10 million lines with three faults, with one executor of 2 GB
 
     python -m bench.spark [--only read] [--rounds 5] [--scale 1.0] [--json FILE] [--directory DIR]
 

@@ -69,7 +69,7 @@ def executor_mb(application: str) -> float:
 
 
 def cpu_seconds(ancestor: int) -> float:
-    """Return the CPU time of a process and its descendants, also of those that have ended."""
+    """Return the CPU time of a process and its descendants, including those that have ended."""
     ticks, parents = {}, {}
     for each in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # the process has just ended

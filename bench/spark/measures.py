@@ -1,6 +1,6 @@
-"""Define the measures; each round runs all of them in turns.
+"""Define the measures, which run in turns in each round.
 
-All read the same messages from the same node. Parquet files of Spark have the same messages.
+All of them read the same messages from the same node. Parquet files contain the same messages.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 SIZE = 100
 CHUNK = 100_000  # messages put at a time
-SLOW = 20  # single rows get one in this many messages
+SLOW = 20  # the row-by-row source and sink get one in this many messages
 FEW = 100  # a selective query reads one in this many messages
 TRIGGER = 500_000  # messages a micro-batch
 SMALL = 100  # messages of a small micro-batch
-MICRO_BATCHES = 60  # small ones a run; the first third warms up
+MICRO_BATCHES = 60  # small micro-batches per run; the first third is a warm-up
 QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -41,7 +41,7 @@ Way = Callable[[], float]  # messages per second, or another rate
 
 
 def random_values(first: int, count: int) -> list[bytes]:
-    """Return values that neither compression nor a dictionary makes smaller."""
+    """Return values that neither compression nor a dictionary can shrink."""
     data = os.urandom(count * SIZE)
     return [data[at : at + SIZE] for at in range(0, count * SIZE, SIZE)]
 
@@ -166,7 +166,7 @@ class Bench:
         return self._small(rate.load().writeStream.format(NOTHING))
 
     def minimal_to_nothing(self) -> float:
-        """Return what the fastest source in Python would reach."""
+        """Return the rate of a minimal Python source, which is an upper bound."""
         return self._small(
             self.spark.readStream.format("minimal").load().writeStream.format(NOTHING)
         )

@@ -1,4 +1,4 @@
-"""A streaming source in Python that does nothing but pass the same rows on: the cost of Spark."""
+"""Define a minimal streaming source, which shows the cost of Spark itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A correct trace of any length, with one planted loss, duplicate and swap."""
+"""Write a trace of any length with three planted faults: a loss, a duplicate and a swap."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write_planted(file: IO[str], messages: int) -> None:
 
 
 def offsets(topic: str, name: str, offset: int) -> tuple[int, ...]:
-    """Return the messages that a reader gets in its turn."""
+    """Return the messages that a reader gets in one turn."""
     if (topic, name, offset) == LOST[1:]:
         return ()
     if (topic, name, offset) == AGAIN[1:]:

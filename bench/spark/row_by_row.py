@@ -1,4 +1,4 @@
-"""A naive source and sink: one tuple or row per message."""
+"""Define a naive source and sink, which handle one tuple or row per message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PART = 10_000  # rows
 
 
 class RowByRow(OncecastSource):
-    """`format("row_by_row")`: the same node, the same pieces, the same staging."""
+    """`format("row_by_row")`, with the same node, partitions and staging as the real source."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,9 +1,9 @@
-"""Simulate executors that read one topic from a replica group: from its leader, or from all of it.
+"""Simulate executors that read one topic from the leader or from all replicas of a group.
 
-The protocols are the real ones, on the simulator's network. The time of a page is a model: a node
-prepares one page at a time, and an executor works on a page `ratio` times as long. If ten cores
-saturate a node, the ratio is ten. An executor runs one task after the other. Each task has its own
-client, as in Spark, and reads some pages.
+The simulation runs the real protocols on the simulator's network, and models the time of a page. A
+node prepares one page at a time, and an executor works on a page `ratio` times as long. If ten
+cores saturate a node, the ratio is ten. An executor runs one task after the other. Each task has
+its own client, as in Spark, and reads some pages.
 
     python -m bench.spark.spread [--executors 20] [--ratio 10] [--tasks 200] [--pages 10] [--json]
 """
@@ -38,7 +38,7 @@ NODES = [NodeId("a"), NodeId("b"), NodeId("c")]
 FOUNDERS = Config(1, tuple(Member(node, number) for number, node in enumerate(NODES, 1)), 3)
 WRITER = NodeId("client/writer")
 TOPIC, BATCHES = "t", 20
-PAGE_SECONDS = 0.01  # in which a node prepares a page
+PAGE_SECONDS = 0.01  # seconds that a node needs to prepare a page
 PATIENCE = 600.0  # virtual seconds
 NEAR = Uniform(0.0001, 0.0005)  # seconds that a message takes
 
@@ -50,7 +50,7 @@ class Prepared(Value):
 
 
 class BusyScanner(Scanner):
-    """Prepares one page at a time."""
+    """A node that prepares one page at a time."""
 
     Timer = ScanDue | Prepared
 
@@ -81,7 +81,7 @@ class Spread(NamedTuple):
 
     pages: dict[str, int]
     seconds: float
-    estimate: float  # pages per second: the slower of all executors and of all nodes that serve
+    estimate: float  # pages per second: the lower rate of all executors and of all serving nodes
 
     @property
     def rate(self) -> float:

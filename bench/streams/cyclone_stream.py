@@ -1,4 +1,4 @@
-"""Cyclone DDS: reliable, keep-all; its Python interface serializes each sample."""
+"""Run Cyclone DDS, reliable and keep-all, through its Python interface."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.streams.stream_system import StreamSystem
 TOPIC = "bench"
 MANY = 1000  # samples per take
 PATIENCE = 30.0
-# Loopback often has no multicast, so that processes find each other by port.
+# Loopback often has no multicast, so processes find each other by port.
 CONFIG = """<CycloneDDS><Domain>
 <General><Interfaces><NetworkInterface name="lo"/></Interfaces>
 <AllowMulticast>false</AllowMulticast></General>

@@ -1,4 +1,4 @@
-"""oncecast: `join` in each process, one await a sample."""
+"""Run streams of oncecast: each process joins, and awaits each sample."""
 
 from __future__ import annotations
 

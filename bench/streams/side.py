@@ -1,4 +1,4 @@
-"""One process of a measurement: the reader or the writer of a stream.
+"""Run one process of a measurement: the reader or the writer of a stream.
 
 python -m bench.streams.side SYSTEM read|write PLACE COUNT SIZE PAUSE
 
@@ -19,7 +19,7 @@ WARM_UP = 20  # warm-up samples when there is a pause
 
 
 class Counter:
-    """The reading side: records each sample."""
+    """The reader's record of all samples."""
 
     def __init__(self, count: int, size: int, paced: bool) -> None:
         self.left, self.size, self.paced = count, size, paced

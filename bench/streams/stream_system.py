@@ -1,4 +1,4 @@
-"""Define the measures of a stream: two processes, reliable, no drops."""
+"""Define the measures of a reliable stream between two processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zenoh: two peers, a publisher that blocks rather than drops, a subscriber's callback."""
+"""Run Zenoh with two peers: a publisher that blocks instead of dropping, and a callback."""
 
 from __future__ import annotations
 

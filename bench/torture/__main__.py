@@ -1,4 +1,4 @@
-"""Torture a live group of three nodes and check that every promise held.
+"""Torture a live group of three nodes and check that it kept every guarantee.
 
 Three nodes run in their own network namespaces. Publishers, subscribers and observers use them for
 some minutes. Meanwhile nodes are killed (kill -9), paused (SIGSTOP for 5 s) and partitioned, one
@@ -37,7 +37,7 @@ START_SECONDS = 60.0
 SETTLE_SECONDS = 180.0
 LOOK_EVERY = 15.0
 FAULTS = ("lost", "doubled", "out_of_order")
-PACE = 1.5  # publishers aim higher, because they wait during elections
+PACE = 1.5  # publishers use a higher rate, because they wait during elections
 
 
 class Failed(Exception):
@@ -81,7 +81,7 @@ def members(cluster: Cluster) -> list[Any]:
 
 
 def torture(cluster: Cluster, options: argparse.Namespace) -> Strikes:
-    """Strike until the time is over and enough messages are acknowledged."""
+    """Inject faults until the time is over and enough messages are acknowledged."""
     strikes = Strikes(cluster, random.Random(options.seed), say)
     over = time.monotonic() + 60 * options.minutes
     last = over + 60 * options.minutes  # a slow machine gets twice the time

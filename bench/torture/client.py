@@ -1,4 +1,4 @@
-"""A client process under torture: it publishes, subscribes or observes until SIGTERM.
+"""Run a client process of the torture test: it publishes, subscribes or observes until SIGTERM.
 
 Each process writes one JSON line for each acknowledged put or received batch, before it does
 anything that depends on it. A killed client loses at most its last line. Each process also records
@@ -131,7 +131,7 @@ def value_of(writer: str, number: int) -> bytes:
 
 
 async def subscribe(worker: Worker) -> None:
-    """Read every topic, and store results and position together, as E3 asks for."""
+    """Read every topic, and store results and position together, as guarantee E3 requires."""
     file = worker.record_file("gets")
     due = dict.fromkeys(worker.topics, 0)
     for line in lines(worker.directory, "gets"):

@@ -1,4 +1,4 @@
-"""The processes under test: three nodes and their clients, killed and started again."""
+"""Run the processes under test: three nodes and their clients, which are killed and restarted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODES = ("node1", "node2", "node3")
 FORGETFUL = "node3"  # its disk loses unsynced bytes when it is killed
 CLIENTS = "clients"  # the host that all clients run on
 TIMERS = ["--heartbeat", "0.1", "--suspicion", "0.5", "--replace-after", "3600"]
-SNAPSHOT_BYTES = 8 << 20  # small, so that snapshots happen under fire
+SNAPSHOT_BYTES = 8 << 20  # small, so that snapshots happen during faults
 
 
 class Process:
@@ -100,7 +100,7 @@ class Cluster:
         return Process(name, command, self._log(name))
 
     def status(self) -> dict[str, Any] | None:
-        """Return what `oncecast cluster status` says, or None if no node answers in time."""
+        """Return the output of `oncecast cluster status`, or None if no node answers in time."""
         command = [sys.executable, "-m", "oncecast", "cluster", "status", "--json"]
         command += ["--server", self.server, "--timeout", "1"]
         found = subprocess.run(

@@ -1,6 +1,6 @@
 """A disk that loses all unsynced data when its process is killed.
 
-Written bytes stay in this process until fdatasync; a part of them goes to the file at once, page by
+Written bytes stay in this process until fdatasync. A part of them goes to the file at once, page by
 page and out of order, as an operating system may do. So kill -9 has the effect of a power failure:
 all synced data survives, and a random part of the rest.
 """

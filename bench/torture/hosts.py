@@ -1,8 +1,8 @@
-"""Hosts on one machine: separate network namespaces, joined by a router that can drop packets.
+"""Create hosts on one machine: network namespaces, connected by a router that can drop packets.
 
 Each host has one address and reaches its peers through the router only. A cut drops packets
-without telling the sender, as a broken switch does; existing connections stay open and fall silent.
-Making namespaces needs root and `ip` (Debian: iproute2).
+without telling the sender, as a broken switch does. Existing connections stay open but silent.
+Creating namespaces needs root and `ip` (Debian: iproute2).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ NETWORK = "10.201"
 
 
 class HostsUnavailable(Exception):
-    """This machine does not let us make network namespaces."""
+    """Network namespaces cannot be created on this machine."""
 
 
 class Hosts:
-    """Use it in `with`: the namespaces go when it ends."""
+    """A set of hosts. Use it in `with`: the namespaces are removed at the end."""
 
     def __init__(self, names: Iterable[str]) -> None:
         if shutil.which("ip") is None:
@@ -59,14 +59,14 @@ class Hosts:
     # -- cuts --
 
     def cut(self, sender: str, receiver: str) -> None:
-        """Drop what goes from one host to another, in this direction only."""
+        """Drop packets from one host to another, in this direction only."""
         way = sender, receiver
         if not self._cuts.get(way):
             self._rule("add", way)
         self._cuts[way] = self._cuts.get(way, 0) + 1
 
     def mend(self, sender: str, receiver: str) -> None:
-        """Take back one cut; packets pass when the last one of this direction is gone."""
+        """Remove one cut; packets pass when the last cut of this direction is removed."""
         way = sender, receiver
         self._cuts[way] -= 1
         if not self._cuts[way]:
@@ -77,7 +77,7 @@ class Hosts:
         words = ["rule", verb, "from", sender, "to", receiver, "blackhole"]
         ip("-n", self._space("router"), *words)
 
-    # -- making them --
+    # -- creating the namespaces --
 
     def _space(self, host: str) -> str:
         return f"{self._prefix}-{host}"

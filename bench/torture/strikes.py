@@ -1,4 +1,4 @@
-"""Draw random, overlapping faults: kills, pauses, partitions and disks that lose writes."""
+"""Inject random, overlapping faults: kills, pauses, partitions and disks that lose writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Undo = Callable[[], None]
 
 EVERY = 4.0  # seconds between two strikes, on average
 STOPPED = 5.0  # seconds of a SIGSTOP
-AT_ONCE = 2  # victims in trouble at the same time; more only for a blackout
+AT_ONCE = 2  # maximum nodes with a fault at the same time, except in a blackout
 
 
 class Strike(NamedTuple):
@@ -96,7 +96,7 @@ class Strikes:
     # -- on the network --
 
     def _isolate(self, victim: str) -> None:
-        """Cut it from its peers; clients still reach it."""
+        """Cut the node off from its peers; clients can still reach it."""
         others = [name for name in NODES if name != victim]
         self._cut("isolate", victim, both_ways(victim, others))
 
@@ -105,7 +105,7 @@ class Strikes:
         self._cut("cut off", victim, both_ways(victim, others))
 
     def _deafen(self, victim: str) -> None:
-        """Drop messages from its peers; its own messages pass."""
+        """Drop messages from the node's peers; its own messages pass."""
         self._cut("deafen", victim, [(name, victim) for name in NODES if name != victim])
 
     def _cut_pair(self, victim: str) -> None:
@@ -128,7 +128,7 @@ class Strikes:
     # -- on clients --
 
     def _kill_client(self, victim: str) -> None:
-        """Kill it and restart it at once, while its last messages are still in flight."""
+        """Kill a client and restart it at once, while its last messages are still in flight."""
         client = self.cluster.clients[self._rng.choice(list(self.cluster.clients))]
         client.kill()
         client.start()
@@ -137,7 +137,7 @@ class Strikes:
     # -- the schedule --
 
     def _victim(self) -> str:
-        """Return the leader every other time, if a node names it."""
+        """Return the leader every second time, if a node knows it."""
         status = self.cluster.status() if self._rng.random() < 0.5 else None
         leader = status.get("leader") if status else None
         found = [name for name, at in self.cluster.addresses.items() if at == leader]

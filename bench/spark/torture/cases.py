@@ -1,4 +1,4 @@
-"""The faults that a query must survive, or end with a clear error."""
+"""Run the faults that a query must survive, or that must end it with a clear error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Say = Callable[[str], None]
 
 
 class Kills(NamedTuple):
-    """How many processes of each kind are killed."""
+    """The number of processes of each kind to kill."""
 
     drivers: int
     executors: int
@@ -29,7 +29,7 @@ class Kills(NamedTuple):
         return Kills(*((each + (not second)) // 2 for each in self))
 
     def due(self, life: int) -> Kills:
-        """Return the kills during a life of the driver: spread evenly over all lives."""
+        """Return the kills during one run of the driver, spread evenly over all runs."""
         lives = max(self)
         return Kills(*(each * (life + 1) // lives - each * life // lives for each in self))
 
@@ -64,7 +64,7 @@ def killed(pipeline: Pipeline, kills: Kills, until: float, say: Say) -> Kills:
 
 
 def zombie(pipeline: Pipeline) -> list[Driver]:
-    """Pause a driver, start another one on the same checkpoint, and continue the first one."""
+    """Pause a driver, start another one on the same checkpoint, and resume the first one."""
     pipeline.feed()
     first = pipeline.launch(pipeline.checkpoint)
     pipeline.wait_for_results()
@@ -108,7 +108,7 @@ CASES: dict[str, Callable[[Pipeline], list[Driver]]] = {
 
 
 def played(pipeline: Pipeline, case: str) -> Findings:
-    """Play a case until a query ends with a clear error. Then end the other drivers, and finish."""
+    """Run a case until a query ends with a clear error; then end the other drivers and finish."""
     drivers = CASES[case](pipeline)
 
     def ended() -> bool:

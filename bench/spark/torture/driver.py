@@ -1,4 +1,4 @@
-"""Run a streaming query from topic to topic, with a shuffle between.
+"""Run a streaming query with a shuffle from topic to topic.
 
     python -m bench.spark.torture.driver NAME ADDRESS CHECKPOINT MASTER [--once] [--events DIR]
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROWS = "100"  # per micro-batch
 TASKS = 3
-STALL = 1.5  # seconds that a slow task takes longer, so that Spark starts a second attempt
+STALL = 1.5  # additional seconds of a slow task, so that Spark starts a second attempt
 ENDED = "ended: "
 FAILED = 3
 SETTINGS = {
@@ -50,7 +50,7 @@ def query(session: SparkSession, name: str, address: str, checkpoint: str) -> Da
 
 
 def stall(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Delay the first attempt of one task in each fourth micro-batch."""
+    """Delay the first attempt of one task in every fourth micro-batch."""
     task = TaskContext.get()
     assert task is not None
     number = int(task.getLocalProperty("streaming.sql.batchId") or 0)
@@ -61,7 +61,7 @@ def stall(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def events(directory: str) -> dict[str, str]:
-    """Return settings that record all tasks, among them the speculative ones."""
+    """Return settings that record all tasks, including speculative ones."""
     on = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false"}
     return on | {"spark.eventLog.rolling.enabled": "false", "spark.eventLog.dir": directory}
 

@@ -1,4 +1,4 @@
-"""A batch job over many topics of a ring that is killed while it publishes, and runs again.
+"""Run a batch job over many topics of a ring, kill it while it publishes, and run it again.
 
 python -m bench.spark.torture.job ADDRESS ROWS TOPICS
 """

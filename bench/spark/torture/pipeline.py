@@ -1,4 +1,4 @@
-"""A query that is killed and restarted again and again, and its expected results."""
+"""Run a query that is killed and restarted repeatedly, and check its results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MESSAGES = 200  # put at a time
 LOCAL = "local-cluster[2,1,1024]"
 OURS = re.compile(r"oncecast\.errors\.(\w+): ")
 SPARKS = re.compile(r"\[([A-Z][A-Z_.]+[A-Z])\]")
-# Errors that end a query for good, with a remedy. A restart does not help.
+# Errors after which a restart does not help. Their messages contain a remedy.
 CLEAR = {"TakenOver", "OldNumber", "OtherContent", "CONCURRENT_STREAM_LOG_UPDATE"}
 
 
@@ -53,7 +53,7 @@ def compared(put: int, results: list[bytes]) -> Findings:
 
 
 class Driver:
-    """The process of a query, with all its children in a session of its own."""
+    """The process of a query, with all its children in a separate session."""
 
     def __init__(self, module: str, words: list[str], log: Path, env: Mapping[str, str]) -> None:
         self.log = log
@@ -157,7 +157,7 @@ class Pipeline:
             each.end()
 
     def wait(self, what: str, reached: Callable[[], bool], look_every: float = 0.1) -> None:
-        """Wait for an event, and restart the driver if its query ends with a passing error."""
+        """Wait for an event, and restart the driver if its query ends with a temporary error."""
 
         def look() -> bool:
             if self.driver is not None and self.driver.ended is not None:
@@ -168,7 +168,7 @@ class Pipeline:
         wait(f"{what} (see {self.directory})", look, look_every)
 
     def note(self, driver: Driver) -> None:
-        """Count the end of a driver. Raise Failed if it is one that a kill must not cause."""
+        """Count the end of a driver. Raise Failed if a kill must not cause this end."""
         reason = driver.ended or "complete"
         self.ended[reason] += 1
         if reason in CLEAR:

@@ -1,4 +1,4 @@
-"""The processes under test: the nodes of a group, and a standalone Spark cluster."""
+"""Run the processes under test: the nodes of a group, and a standalone Spark cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wait(what: str, reached: Callable[[], bool], look_every: float = 0.1) -> Non
 
 
 class Nodes:
-    """A node or a group of nodes, which are killed and started again at their addresses."""
+    """A node or a group of nodes, which can be killed and restarted at the same addresses."""
 
     def __init__(self, directory: Path, count: int) -> None:
         self.addresses = [f"127.0.0.1:{free_port()}" for _ in range(count)]

@@ -48,7 +48,7 @@ def test_every_error_is_declared_in_one_module() -> None:
     } == set(KINDS)
 
 
-def test_page_has_every_error() -> None:
+def test_error_page_lists_every_error() -> None:
     """SVC-7: docs/errors.md is generated; tools/check_docs.py --write renews it."""
     page = (ROOT / "docs" / "errors.md").read_text()
     assert page == with_errors(page)

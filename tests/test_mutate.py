@@ -110,7 +110,7 @@ def test_operator_makes_only_the_expected_changes(
     assert made(tmp_path, body)[operator] == changes
 
 
-def test_function_that_returns_nothing_is_emptied(tmp_path: Path) -> None:
+def test_body_of_a_function_without_a_result_is_replaced_by_pass(tmp_path: Path) -> None:
     changes = made(tmp_path, "self.x = a\nself.y = b", "def work(self, a, b) -> None:")
     assert changes["empty"] == {"the whole body -> pass"}
 
@@ -204,7 +204,7 @@ def test_planted_mutant_may_lose_its_last_use_of_super(tmp_path: Path) -> None:
     assert seen == ["B"]
 
 
-def test_planted_default_takes_effect(tmp_path: Path) -> None:
+def test_planted_default_value_takes_effect(tmp_path: Path) -> None:
     source, names = imported(tmp_path, "def f(a=1, *, b=5):\n    return a, b\n", "defaults")
     plant(the(source, "constant", "6"), source, functions())
     assert names["f"]() == (1, 6)  # type: ignore[operator]

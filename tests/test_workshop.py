@@ -212,7 +212,7 @@ def test_each_command_module_adds_the_commands_that_are_listed_for_it() -> None:
     assert subcommands(main.build_parser()) == [*chain(*main.COMMANDS.values())]
 
 
-def test_version_loads_no_command() -> None:
+def test_version_option_loads_no_command() -> None:
     assert main.modules_for(["--version"]) == []
 
 

@@ -24,7 +24,7 @@ def test_figure_is_shown_with_its_target_and_verdict(capsys: pytest.CaptureFixtu
     assert ratio.split() == ["ratio", "0.75", ">=", "0.8", "SHORT"]
 
 
-def test_page_names_every_part() -> None:
+def test_benchmark_page_names_every_part() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     for name in parts(1.0, Path()):
         assert f"`{name}`" in page

@@ -55,7 +55,7 @@ def test_mutations_differ_from_the_recorded_messages() -> None:
     assert all(broken(rng, CORPUS.clients) for _ in range(200))
 
 
-def test_recorded_messages_are_read_again(tmp_path: Path) -> None:
+def test_recorded_messages_are_read_back_unchanged(tmp_path: Path) -> None:
     recorder = Recorder(str(tmp_path / "file"))
     for message in CORPUS.clients:
         recorder.note(message)
@@ -94,7 +94,7 @@ def test_targets_missed_under_attack_are_named() -> None:
     assert names == ["put", "get", "latency"]
 
 
-def test_page_names_every_part() -> None:
+def test_benchmark_page_names_every_part_of_the_attack() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     assert all(f"`{name}`" in page for name in PARTS)
     assert parse([]).only == list(PARTS)

@@ -56,7 +56,7 @@ def test_summary_names_the_process_of_each_hop_and_the_conditions() -> None:
 
 
 @pytest.mark.long
-def test_real_message_passes_every_mark(tmp_path: Path) -> None:
+def test_message_passes_every_marked_function(tmp_path: Path) -> None:
     """The marked functions exist in the program."""
     found = path.paths(path.measured(3, tmp_path / "data"))
     assert len(found) == 3

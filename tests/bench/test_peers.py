@@ -92,7 +92,7 @@ def measure(less_is_better: bool = False, slices: int = 1) -> Measure:
     )
 
 
-def test_spread_is_the_median_and_the_extremes() -> None:
+def test_spread_has_the_median_and_the_extremes() -> None:
     assert spread([3.0, 1.0, 10.0, 2.0]) == Spread(2.5, 1.0, 10.0)
 
 
@@ -265,7 +265,7 @@ def test_lock_file_pins_the_declared_peers() -> None:
         assert requirement.specifier.contains(pinned[requirement.name])
 
 
-def test_page_names_every_measure() -> None:
+def test_benchmark_page_names_every_measure() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     for each in MEASURES:
         assert f"`{each.key}`" in page

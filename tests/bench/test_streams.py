@@ -21,7 +21,7 @@ def test_streams_are_compared_with_cyclone_dds_and_zenoh_under_their_targets() -
     assert targets == {"flow": (False, both), "way": (True, both)}
 
 
-def test_page_names_every_measure_of_streams_and_queues() -> None:
+def test_benchmark_page_names_every_measure_of_streams_and_queues() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     for each in (*MEASURES, *QUEUE_MEASURES):
         assert f"`{each.key}`" in page

@@ -55,7 +55,7 @@ def test_swapped_messages_of_a_producer_count_as_out_of_order() -> None:
     assert faults(message(0, 1), message(1, 0), total=2)[2] == 1
 
 
-def test_foreign_value_is_detected() -> None:
+def test_value_that_no_producer_wrote_counts_as_out_of_order() -> None:
     strange = Message("t", 0, None, b"\xff what", {}, 0, "p", 0, False)
     assert faults(strange, total=1)[2] == 1
 

@@ -85,7 +85,7 @@ def test_duplicate_file_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "fine: given twice; give each file once" in capsys.readouterr().err
 
 
-def test_directory_is_not_reported_as_missing(
+def test_directory_instead_of_a_history_file_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["history", "check", str(tmp_path)]) == ExitStatus.FAILURE

@@ -213,7 +213,7 @@ def test_tree_is_drawn_from_its_root() -> None:
     }
 
 
-def test_only_a_known_root_without_readers_has_no_tree() -> None:
+def test_tree_is_bare_only_if_its_root_is_known_and_has_no_readers() -> None:
     assert Branch("h:1", part(True), ()).bare
     assert not Branch("h:1", None, ()).bare
     assert not Branch("h:1", part(True, readers=1), ()).bare
@@ -243,7 +243,7 @@ def test_root_of_a_tree_is_found_from_the_process_at_its_key() -> None:
     assert asyncio.run(root_of(ask, processes[:1], "news")) == "h:9"  # it does not answer
 
 
-def test_cycle_of_parents_ends_the_search() -> None:
+def test_search_for_the_root_ends_at_a_cycle_of_parents() -> None:
     parts = {"h:1": part(False, "h:2"), "h:2": part(False, "h:1")}
 
     async def ask(process: str) -> TreeView | None:

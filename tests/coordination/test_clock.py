@@ -38,7 +38,7 @@ def test_node_name_breaks_ties_between_equal_times() -> None:
 @pytest.mark.parametrize(
     ("time", "possible"), [(0, False), (1, True), (2**62, True), (2**62 + 1, False)]
 )
-def test_stamp_outside_the_valid_range_is_not_possible(time: int, possible: bool) -> None:
+def test_stamp_is_possible_only_inside_the_valid_range(time: int, possible: bool) -> None:
     assert Stamp(time, A).possible == possible
 
 

@@ -36,7 +36,7 @@ def test_view_change_with_the_same_leader_emits_nothing() -> None:
     assert election.drain() == []
 
 
-def test_only_candidates_lead() -> None:
+def test_only_candidates_are_elected_leader() -> None:
     election = LeaderElection(A, Random(0), candidates=[B, C])
     election.observe(ViewChanged((A, B, C)))
     election.observe(ViewChanged((A,)))

@@ -30,7 +30,7 @@ def tables(protocol: type[Protocol]) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_page_lists_every_message_timer_and_record(protocol: type[Protocol]) -> None:
+def test_protocol_page_lists_every_message_timer_and_record(protocol: type[Protocol]) -> None:
     found = tables(protocol)
     for title, union in (("message", protocol.Message), ("timer", protocol.Timer)):
         assert list(found.get(title, {})) == [kind.__name__ for kind in members(union)]
@@ -39,7 +39,7 @@ def test_page_lists_every_message_timer_and_record(protocol: type[Protocol]) -> 
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_page_lists_every_option_with_its_default(protocol: type[Protocol]) -> None:
+def test_protocol_page_lists_every_option_with_its_default(protocol: type[Protocol]) -> None:
     options = {
         name: "required" if each.default is each.empty else str(each.default)
         for name, each in inspect.signature(protocol).parameters.items()

@@ -87,7 +87,7 @@ def test_late_roll_does_not_bring_processes_of_an_earlier_group_back() -> None:
     assert Members([Entry(4, 0, late)]).roster(1) == Roster((), ())
 
 
-def test_message_that_is_not_an_entry_changes_nothing() -> None:
+def test_message_without_an_entry_does_not_change_the_roster() -> None:
     """DDS-4: it may be the first message that is kept."""
     roll = Roll(2, (A,), (Present(A, "1", "", 0),))
     found = Members([Entry(3, 0, None), Entry(4, 0, roll), Entry(5, 0, Here(B, "2"))])

@@ -86,7 +86,7 @@ def test_dead_head_is_dropped_and_the_next_successor_is_asked() -> None:
     assert only(chord).successors == (p(0x30),)
 
 
-def test_position_runs_one_operation_at_a_time() -> None:
+def test_ring_position_runs_one_operation_at_a_time() -> None:
     chord = chord_at(0x10, (0x20,), 0x05)
     chord.stabilization.stabilize(only(chord))
     chord.drain()

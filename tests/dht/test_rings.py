@@ -55,7 +55,7 @@ def test_invariant_finds_members_without_live_successors_and_skipped_members() -
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(60))
-def test_any_order_of_steps_keeps_the_invariant(seed: int) -> None:
+def test_ring_invariant_holds_for_any_order_of_steps(seed: int) -> None:
     """NET-4"""
     outcome = run(CHORD_STEPS, seed)
     assert outcome.ok, f"{outcome.violation}; {outcome.replay}"

@@ -155,7 +155,7 @@ def test_publications_of_a_restarted_node_are_not_dropped_as_duplicates() -> Non
         assert forwards.drain() == [Send(B, copy)]
 
 
-def test_node_does_not_become_root_on_a_hint() -> None:
+def test_message_routed_by_a_hint_does_not_make_a_node_root() -> None:
     """NET-5: it may not own the key. The child asks again, until a node is certain."""
     hint = Routed(KEY, encode(Enlist(T, C, NEARER)), C, root=False, hint=True)
     scribe = make()

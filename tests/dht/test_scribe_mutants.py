@@ -63,7 +63,7 @@ MUTANTS = [
     Mutant(
         "no node becomes the root of a tree on a hint",
         replaced(Scribe, "observe", "_enlist_on_hint(enlist, key)", "_enlist(enlist, key, True)"),
-        lambda seed: test_scribe.test_node_does_not_become_root_on_a_hint(),
+        lambda seed: test_scribe.test_message_routed_by_a_hint_does_not_make_a_node_root(),
         1,
     ),
     mutant(

@@ -65,7 +65,7 @@ def is_soak(value: object) -> bool:
     return any(mark.name == "soak" for mark in getattr(value, "marks", ()))
 
 
-def test_numbers_of_runs_match_the_page() -> None:
+def test_page_states_the_actual_numbers_of_runs() -> None:
     """SVC-13: at least 1,000 seeds in `make test`"""
     here, there = seeds(node_storms, "first")
     runs = {

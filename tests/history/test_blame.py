@@ -91,7 +91,9 @@ def test_lost_ack_is_shown_with_its_confirmation() -> None:
         (7.0, 7.0, "7 to 7 s"),
     ],
 )
-def test_times_of_a_timeline_are_distinguishable(first: float, last: float, text: str) -> None:
+def test_timeline_prints_enough_digits_to_distinguish_its_times(
+    first: float, last: float, text: str
+) -> None:
     """The monotonic clock of a machine that has run for days has many digits."""
     assert span_of(first, last) == text
 

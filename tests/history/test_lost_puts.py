@@ -90,7 +90,7 @@ def test_unanswered_puts_of_two_clients_fill_all_gaps(seed: int, never: int) -> 
     assert verdict.ok, verdict
 
 
-def test_put_whose_message_was_seen_fills_no_gap_elsewhere() -> None:
+def test_put_of_a_delivered_message_fills_no_other_gap() -> None:
     """Eve's puts fill the gap. Bob's puts were delivered after it, in another order."""
     history = [SUB, subscribed(0, 1, subscription="other")]
     history.append(unsubscribed(20, 99, subscription="other"))

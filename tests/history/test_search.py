@@ -155,7 +155,7 @@ def test_overlapping_items_of_a_chain_keep_their_order() -> None:
     assert outcome_of(one, two, reads[1]) is Outcome.IMPOSSIBLE
 
 
-def test_item_with_often_is_taken_as_often_as_necessary() -> None:
+def test_repeatable_item_is_taken_as_often_as_necessary() -> None:
     again = Item(("write", 1), 0, 100, must=False, often=True)
     reads = [
         Item((verb, number), time, time + 0.5)
@@ -211,7 +211,7 @@ class Bag:
         return hash((len(state), frozenset(small))), state - small
 
 
-def test_read_waits_for_an_optional_item_that_was_called_before_it() -> None:
+def test_read_is_ordered_after_an_optional_item_that_was_due_earlier() -> None:
     """The add was due before the read was called, so it could not happen afterwards."""
     add = Item(("add", 1), 0.0, 2.0, must=False)
     read, need = Item(("lack", 9), 3.0, 10.0, reads=True), Item(("need", 1), 0.0, 10.0)

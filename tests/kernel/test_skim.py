@@ -60,7 +60,7 @@ def test_limit_of_items_is_exact() -> None:
         [[], [[1], 2] * 20, [0] * 16, ["a", [b"b"]]],
     ],
 )
-def test_every_kind_of_item_is_walked_to_its_end(value: object) -> None:
+def test_message_that_is_cut_inside_any_kind_of_item_is_refused(value: object) -> None:
     encoded = msgspec.msgpack.encode([value, "end"])
     skim(encoded)
     for size in range(max(0, len(encoded) - 4), len(encoded) - 3):

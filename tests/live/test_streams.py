@@ -107,7 +107,7 @@ def test_read_keeps_values_and_take_removes_them_with_a_history_per_key() -> Non
     within(30.0, story())
 
 
-def test_mismatch_is_reported_to_both_sides() -> None:
+def test_quality_mismatch_is_reported_to_writer_and_reader() -> None:
     """DDS-1"""
 
     async def story() -> None:

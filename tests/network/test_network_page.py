@@ -30,11 +30,11 @@ def test_every_option_is_documented_with_its_default() -> None:
             assert float(number) * UNITS.get(unit, 1) == field.default, field.name
 
 
-def test_page_documents_only_existing_options() -> None:
+def test_network_page_documents_exactly_the_existing_options() -> None:
     assert set(documented_options()) == {field.name for field in fields(Options)}
 
 
-def test_page_documents_the_wire_format() -> None:
+def test_network_page_documents_the_wire_format() -> None:
     assert framing.MAGIC.hex(" ") in PAGE
     assert f"wire format, now {framing.FORMAT}" in PAGE
     for name in ("GREETING", "MESSAGE", "PING", "PONG", "BYE"):

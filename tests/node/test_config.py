@@ -64,7 +64,7 @@ def test_error_for_an_invalid_setting_names_its_source_and_its_value(
         load({}, environment, str(path))
 
 
-def test_page_lists_every_setting_with_default_and_help() -> None:
+def test_settings_page_lists_every_setting_with_default_and_help() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (?:`(.*)`)? ?\| (.*) \|$", PAGE.read_text(), re.MULTILINE)
     assert rows == [(name, str(known.default), known.about) for name, known in TABLE.items()]
 

@@ -109,7 +109,7 @@ def test_process_of_a_ring_without_users_leaves_when_it_owns_topics(tmp_path: Pa
     drive(live)
 
 
-def test_change_of_the_rules_reaches_every_group(tmp_path: Path) -> None:
+def test_changed_access_rule_applies_in_every_group(tmp_path: Path) -> None:
     async def live() -> None:
         async with secured(tmp_path) as (one, two, root):
             assert await root.access.disallow("ann", "put", topic="t*")

@@ -338,7 +338,7 @@ def test_full_view_sometimes_trades_a_neighbour_for_a_passive_peer() -> None:
     assert Send(A, Disconnect()) in view.drain()
 
 
-def test_view_that_is_not_full_trades_no_neighbour() -> None:
+def test_view_with_a_free_place_trades_no_neighbour() -> None:
     view = started(active=[A], passive=[D])
     view.rng.random = lambda: 0.0  # type: ignore[method-assign]
     view.timeout(Cycle())

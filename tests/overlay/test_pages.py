@@ -27,7 +27,7 @@ def names(*unions: object) -> list[str]:
 
 
 @pytest.mark.parametrize("protocol", [HyParView, Mesh, Plumtree, Recovery])
-def test_page_names_every_message_timer_and_record(protocol: type[Protocol]) -> None:
+def test_protocol_page_lists_every_message_timer_and_record(protocol: type[Protocol]) -> None:
     reported = tables(protocol)
     assert list(reported["message"]) == names(protocol.Message)
     assert list(reported["timer"]) == names(protocol.Timer)
@@ -35,7 +35,7 @@ def test_page_names_every_message_timer_and_record(protocol: type[Protocol]) -> 
 
 
 @pytest.mark.parametrize("protocol", [HyParView, Mesh, Plumtree, Recovery])
-def test_page_names_every_option_with_its_default(protocol: type[Protocol]) -> None:
+def test_protocol_page_lists_every_option_with_its_default(protocol: type[Protocol]) -> None:
     options = {
         name: "required" if each.default is each.empty else str(each.default)
         for name, each in inspect.signature(protocol).parameters.items()

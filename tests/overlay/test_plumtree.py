@@ -221,7 +221,7 @@ def test_link_that_is_slightly_shorter_replaces_no_link() -> None:
     assert (list(tree.eager), list(tree.lazy)) == ([B], [C])
 
 
-def test_sender_that_was_nearer_before_is_not_replaced_by_itself() -> None:
+def test_sender_whose_own_announcement_was_nearer_stays_eager() -> None:
     """It may have restarted in between, and got the payload over more hops."""
     tree = make(lazy=(B,), threshold=3)
     tree.receive(B, ihave(M1, 1))

@@ -516,7 +516,7 @@ def test_origins_are_bounded_and_own_messages_always_fit() -> None:
     assert len(recovery.drain()) == 3
 
 
-def test_enormous_jump_costs_one_gap_and_keeps_the_numbers_below() -> None:
+def test_jump_of_the_numbers_adds_one_gap_that_later_messages_fill() -> None:
     recovery = make(far=(1, NUMBER_MAX))
     assert recovery.inventory.of(FAR).gaps == [(2, NUMBER_MAX - 1)]
     recovery.observe(received(2))

@@ -226,7 +226,7 @@ def test_level_never_falls() -> None:
     assert RAISED.successor(*RAISED.members).follows(RAISED)
 
 
-def test_each_next_membership_keeps_the_level() -> None:
+def test_membership_change_keeps_the_level() -> None:
     for config in (RAISED.added(Member(D, 9)), RAISED.removed(C), RAISED.without_secrets()):
         assert config.level == 2
     unsound = Config(2, RAISED.members, 99, 0, 2)

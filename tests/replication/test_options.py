@@ -27,7 +27,7 @@ from oncecast.replication.options import GroupOptions
         ({"heartbeat": 2.0}, "suspicion is 2.0 s, and the heartbeat 2.0 s"),
     ],
 )
-def test_invalid_option_is_rejected(options: dict[str, float], message: str) -> None:
+def test_invalid_group_option_is_rejected(options: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GroupOptions(**options)  # type: ignore[arg-type]
 

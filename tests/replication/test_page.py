@@ -20,23 +20,23 @@ def names(union: object) -> list[str]:
     return [kind.__name__ for kind in members(union)]
 
 
-def test_page_names_every_message_timer_and_record() -> None:
+def test_protocol_page_lists_every_message_timer_and_record() -> None:
     assert list(TABLES["message"]) == names(Message)
     assert list(TABLES["timer"]) == names(Timer)
     assert list(TABLES["record"]) == [*names(Record), Checkpoint.__name__]
 
 
-def test_page_names_every_field_of_a_message() -> None:
+def test_protocol_page_lists_every_field_of_a_message() -> None:
     fields_of = dict(re.findall(r"^\| `(\w+)(?:\(([\w, ]*)\))?` \|", PAGE, re.MULTILINE))
     for kind in members(Message):
         assert issubclass(kind, Value)
         assert fields_of[kind.__name__] == ", ".join(kind.__struct_fields__)
 
 
-def test_page_names_every_option_with_its_default() -> None:
+def test_protocol_page_lists_every_option_with_its_default() -> None:
     assert TABLES["option"] == {each.name: str(each.default) for each in fields(GroupOptions)}
 
 
-def test_page_lists_every_mutant() -> None:
+def test_protocol_page_lists_every_mutant() -> None:
     rows = re.findall(r"^\| ([a-z][^|`]*?) \| (?:\d+|its own test) \|$", PAGE, re.MULTILINE)
     assert rows == [mutant.rule for mutant in MUTANTS]

@@ -67,7 +67,7 @@ def test_member_that_has_lost_a_vote_does_not_cover_its_slot() -> None:
     assert promises.cover(2, THREE)
 
 
-def test_promise_of_another_incarnation_covers_nothing() -> None:
+def test_promise_of_another_incarnation_does_not_count() -> None:
     promises = Promises()
     promises.add(ME, promise_with())
     promises.add(Member(B, 2), promise_with())

@@ -99,7 +99,7 @@ def test_planted_trace_of_the_benchmark_has_exactly_its_faults() -> None:
     assert len(faults) == len(FAULTS)
 
 
-def test_page_lists_every_fault_and_every_kind_of_line() -> None:
+def test_audit_page_lists_every_fault_and_every_kind_of_line() -> None:
     page = Path("docs/audit.md").read_text()
     rows = re.findall(r"^\| ([a-z ]+) \| ([^|]*) \|$", page, re.MULTILINE)
     assert set(rows) - {("fault", "meaning")} == set(MEANING.items())

@@ -127,7 +127,7 @@ def test_equivalent_options_of_the_kafka_connector_are_accepted() -> None:
     assert (found.pattern, found.delay_max) == ("a.*", 120)
 
 
-def test_page_names_all_options_of_the_kafka_connector() -> None:
+def test_spark_page_names_all_options_of_the_kafka_connector() -> None:
     page = PAGE.read_text().split("## Coming from Kafka", 1)[1].split("\n## ", 1)[0].lower()
     assert [
         key for key in (*KAFKA, "subscribe", "subscribepattern") if f"`{key}`" not in page
@@ -153,7 +153,9 @@ def test_sink_rejects_options_of_the_source_and_ignores_options_of_spark() -> No
 
 
 @pytest.mark.parametrize(("options", "heading"), [(SOURCE, "Source"), (SINK, "Sink")])
-def test_page_has_all_options_with_their_defaults(options: list[Option], heading: str) -> None:
+def test_spark_page_lists_all_options_with_their_defaults(
+    options: list[Option], heading: str
+) -> None:
     page = PAGE.read_text()
     section = page.split(f"## {heading} options", 1)[1].split("\n## ", 1)[0]
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", section, re.MULTILINE)

@@ -359,7 +359,7 @@ def test_unknown_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         open_log(disk)
 
 
-def test_files_with_other_names_are_ignored() -> None:
+def test_files_that_are_not_named_like_segments_are_ignored() -> None:
     disk = SimulatedDisk(Random(1))
     log = Log.open(disk)
     log.append(b"mine")

@@ -30,7 +30,7 @@ def rows(head: str) -> list[str]:
     return re.findall(r"`(\w+)[`(]", "\n".join(row.split("|")[1] for row in table))
 
 
-def test_page_has_the_rules_for_matching() -> None:
+def test_streams_page_states_the_rules_for_matching() -> None:
     """DDS-1: each offer against each request, by the table and by the code."""
     rules = dict(RULE.findall(PAGE))
     named = [name for row in rules for name in row.split(", ")]
@@ -44,7 +44,7 @@ def test_page_has_the_rules_for_matching() -> None:
         assert mismatches(offered, requested) == refused
 
 
-def test_page_lists_every_level_event_and_message() -> None:
+def test_streams_page_lists_every_level_event_and_message() -> None:
     """DDS-1"""
     assert rows("reliability | values") == [each.name for each in Reliability]
     assert rows("durability | earlier") == [each.name for each in Durability]
@@ -52,7 +52,7 @@ def test_page_lists_every_level_event_and_message() -> None:
     assert rows("message |") == [each.__name__ for each in members(Streams.Message)]
 
 
-def test_page_states_the_limits() -> None:
+def test_streams_page_states_the_limits() -> None:
     """DDS-1"""
     assert f"at most {WINDOW} values and {WINDOW_BYTES >> 20} MiB in flight" in PAGE
     assert f"every {ACK_EVERY} values or {ACK_EVERY_BYTES >> 10} KiB" in PAGE

@@ -1,1 +1,1 @@
-"""The `oncecast` command: one module per command, joined in `main`."""
+"""The `oncecast` command. Each command is a module, and `main` joins them."""

@@ -1,4 +1,4 @@
-"""`oncecast` commands that another command runs as child processes."""
+"""Run `oncecast` commands as child processes of another command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options, connection and output of the commands that talk to a node."""
+"""The options, connection and output of commands that connect to a node."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     Work = Callable[[Client, argparse.Namespace], Awaitable[int]]
 
 SERVER = "127.0.0.1:7400"
-SUBSCRIPTION = "default"  # the same for each call, which continues where the last one stopped
+SUBSCRIPTION = "default"  # the same for all commands, so that each continues after the last one
 ANSWER_TIMEOUT = 30.0
-STOP_WITHIN = 3.0  # seconds for each answer of the node, after SIGTERM or SIGINT
+STOP_WITHIN = 3.0  # seconds to wait for an answer of the node after SIGTERM or SIGINT
 PARTING = 0.5  # seconds to close the connection to a node that did not answer in time
-CONNECT_TIMEOUT = 3.0  # seconds; a node that has just been started needs a moment
+CONNECT_TIMEOUT = 3.0  # seconds; long enough for a node that has just been started
 
 OFFSETS = 2**63
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 POSITIONS = "new, earliest, an offset, or a time such as 2030-01-31T12:00"
 
-KEPT = "don't resend it: the next put with this --state stores it once"
+KEPT = "don't resend the message: the next put with this --state stores it once"
 OUTCOME_UNKNOWN = "outcome unknown: check the topic before resending, or use --state"
 
 
@@ -102,7 +102,10 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_work(parser: argparse.ArgumentParser, work: Work, *, in_shell: bool) -> None:
-    """Set the function that a command runs with a client. A shell has a client and its timeout."""
+    """Set the function that a command runs with a client.
+
+    Outside of a shell, add the options for the connection and the timeout.
+    """
     add_json(parser)
     if not in_shell:
         add_connection(parser)
@@ -120,7 +123,7 @@ def add_subscription(parser: argparse.ArgumentParser) -> None:
 
 
 def unicode(word: str) -> str:
-    """Return the word. Reject bytes of the command line that are not UTF-8."""
+    """Return the word. Raise ArgumentTypeError if it is not valid UTF-8."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -131,7 +134,7 @@ def unicode(word: str) -> str:
 
 
 def called(word: str) -> str:
-    """Return the name of a lock, queue, stream or election."""
+    """Return the name of a lock, queue, stream or election. Raise an error if it is invalid."""
     from oncecast.wire.limits import is_name
 
     if not is_name(unicode(word)):
@@ -162,7 +165,7 @@ def positive(word: str) -> int:
 
 
 def start(word: str) -> Start:
-    """Return where a subscription starts: `new`, `earliest`, an offset, or an ISO 8601 time."""
+    """Return a start position: `new`, `earliest`, an offset, or an ISO 8601 time."""
     from oncecast.client.client import EARLIEST, NEW, from_offset, from_time
 
     if word in ("new", "earliest"):
@@ -189,7 +192,7 @@ def moved(asked: Start, cursor: int) -> str:
 
 
 def talk(arguments: argparse.Namespace, work: Work) -> int:
-    """Run `work` with a connected client. Print an error in one line."""
+    """Run `work` with a connected client. Return its exit status. Print an error in one line."""
     import logging
 
     from oncecast.cli.signals import ended_by_signals
@@ -204,7 +207,7 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
             async with client:
                 try:
                     return await work(client, arguments)
-                except (TimedOut, Overloaded) as late:  # close at once: the timeout has passed
+                except (TimedOut, Overloaded) as late:  # close at once, the timeout has passed
                     with suppress(OncecastError):
                         await client.close(ack=False, timeout=PARTING)
                     raise parted(late, arguments) from None
@@ -221,7 +224,7 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
 
 
 def parted(late: OncecastError, arguments: argparse.Namespace) -> OncecastError:
-    """Return the error of a put after the client was closed: nothing is in flight any more."""
+    """Return the error of a put with a remedy for a closed client, which has no put in flight."""
     if not late.in_flight:
         return late
     kept = getattr(arguments, "state", None) is not None
@@ -229,7 +232,7 @@ def parted(late: OncecastError, arguments: argparse.Namespace) -> OncecastError:
 
 
 def leaderless(late: OncecastError) -> NoQuorum:
-    """Return the error of a call that timed out without a leader. Keep the remedy of a put."""
+    """Return the error of a call that timed out without a leader. Include the remedy of a put."""
     return NoQuorum(remedy=f"{NoQuorum.remedy}; {late.remedy}" if late.in_flight else "")
 
 
@@ -281,13 +284,16 @@ def is_of_output(error: OSError) -> bool:
 
 
 def complain(what: object, status: int = ExitStatus.FAILURE) -> int:
-    """Print an error in one line. It may quote a server, so it is always escaped."""
+    """Print an error in one line, and return the exit status.
+
+    The text is always escaped, because it may contain text from a server.
+    """
     print(f"oncecast: {escaped(str(what))}", file=sys.stderr, flush=True)
     return status
 
 
 def show(arguments: argparse.Namespace, fields: dict[str, Any], text: str | None) -> None:
-    """Print one result: `fields` with --json, else `text` unless it is None."""
+    """Print one result: `fields` with --json, otherwise `text` unless it is None."""
     if arguments.json:
         print(as_json(fields))
     elif text is not None:

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from oncecast.spark.audit.trace import Trace
 
 PUBLISHES, RATE = 20_000, 2_000
-KILL, START = 1 / 3, 2 / 3  # shares of the messages that are stored by then
+KILL, START = 1 / 3, 2 / 3  # shares of the messages that are stored before each step
 LOOK_EVERY = 0.1  # seconds
-PATIENCE = 180.0  # seconds to wait for each step; the load has its own timeout
+PATIENCE = 180.0  # maximum seconds to wait for a step; the load has its own timeout
 FAULTS = ("lost", "duplicated", "out of order")
 SIGNS = {"killed": "✗", "started": "✓"}
 TRACE = "trace.jsonl"
-NODES_TRACE = "nodes.jsonl"  # when nodes were killed and started
+NODES_TRACE = "nodes.jsonl"  # records when nodes were killed and started
 RED, GREEN = "31", "32"
 TRY = """
 Try next:
@@ -117,7 +117,7 @@ class Story:
         self._say(f"The nodes replicate each other. The leader is {self._leader()}.", "✓")
 
     def _leader(self) -> str:
-        """Ask the running nodes for the leader. Return an empty string if there is none."""
+        """Return the leader, as reported by the running nodes, or "" if there is none."""
         from oncecast import blocking
         from oncecast.errors import OncecastError
 
@@ -161,7 +161,7 @@ class Story:
     # -- the clients --
 
     def _load(self) -> dict[str, Any]:
-        """Run the clients and return their report."""
+        """Run the clients, and return their report."""
         from oncecast.cli.cluster.local import Ended
         from oncecast.spark.audit.trace import Trace
 
@@ -186,7 +186,7 @@ class Story:
         return report
 
     def _watch(self, load: Command) -> None:
-        """Watch the clients. Kill and restart a node after a share of the messages."""
+        """Watch the clients. Kill and restart a node when enough messages are stored."""
         from oncecast.cli.progress import Progress
 
         acts = [(KILL, self._kill), (START, self._restart)]
@@ -210,7 +210,10 @@ class Story:
     # -- the verdict --
 
     def _audit(self) -> dict[str, int]:
-        """Audit and draw the trace on Spark. Return the faults by kind, or {} without Spark."""
+        """Audit and draw the trace on Spark. Return the number of faults by kind.
+
+        Return {} if Spark is not installed or the audit failed.
+        """
         if missing := needs_spark():
             self._say(f"Skipping the audit and the figure: {missing}")
             return {}

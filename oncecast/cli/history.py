@@ -31,7 +31,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         nargs="+",
         help="history files from all clients of one run",
     )
-    about = "search steps for each topic and subscription"
+    about = "maximum search steps for each topic and subscription"
     add_option(verb, "--steps", "N", about, STEPS_MAX, steps)
     add_flag(verb, "--json", "print one JSON object")
     verb.set_defaults(run=run_check)

@@ -1,6 +1,6 @@
 """`oncecast log verify DIR` and `oncecast log dump DIR`: check and print the log of a node.
 
-Both commands only read. They take no lock and can run while the node writes.
+Both commands only read. They take no lock, so they can run while the node writes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,10 @@ def _examined(arguments: argparse.Namespace, show: Show) -> int:
 
 
 def _look(disk: Disk) -> Findings:
-    """Examine the log. Look twice: the writes of a running node can look like damage once."""
+    """Return the findings of the log. Report only damage that is found twice.
+
+    The log of a running node can look damaged once, while the node writes.
+    """
     from oncecast.storage.examine import examine
 
     for _ in range(_RETRIES):
@@ -189,13 +192,16 @@ def _json(number: int, record: bytes) -> str:
         value = _decoded(record)
         if value is not None:
             return as_json({**line, "value": value})
-    except TypeError:  # JSON cannot have this key.
+    except TypeError:  # JSON does not allow a key of this type
         pass
     return as_json({**line, "hex": record.hex()})
 
 
 def _decoded(record: bytes) -> Any:
-    """Return the dict or list of a msgpack record, or None: any byte is a valid scalar."""
+    """Return the dict or list in a msgpack record, or None for other records.
+
+    A scalar does not prove msgpack, because any byte is a valid scalar.
+    """
     import msgspec
 
     try:

@@ -19,18 +19,18 @@ def add_login(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--password-file",
         metavar="FILE",
-        help="file with the password of the user (default: ONCECAST_PASSWORD has the password)",
+        help="file with the password of the user (default: the password in ONCECAST_PASSWORD)",
     )
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help="file with a token, instead of user and password (default: ONCECAST_TOKEN has the "
-        "token)",
+        help="file with a token, instead of user and password (default: the token in "
+        "ONCECAST_TOKEN)",
     )
 
 
 def login_of(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> Login:
-    """Return the login of a command. Options win over the environment."""
+    """Return the login of a command. Options take precedence over the environment."""
     from oncecast.client.login import Login
 
     if arguments.token_file is not None:
@@ -53,7 +53,7 @@ def login_of(arguments: argparse.Namespace, environment: Mapping[str, str] = os.
 
 
 def read_secret(path: str) -> str:
-    """Return the first line of a file."""
+    """Return the first line of a file. Raise InvalidArgument if it is empty or unreadable."""
     from pathlib import Path
 
     try:
@@ -70,6 +70,6 @@ def tls_of(arguments: argparse.Namespace) -> Tls | None:
     certificate, key, ca = arguments.tls or (None, None, arguments.tls_ca)
     if ca is None:
         return None
-    from oncecast.network.tls import Tls  # here: only TLS needs it
+    from oncecast.network.tls import Tls  # imported here, because only TLS needs it
 
     return Tls.from_files(certificate=certificate, key=key, ca=ca)

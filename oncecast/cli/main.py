@@ -1,8 +1,8 @@
 """The `oncecast` command: parse the arguments, run one command, return its exit status.
 
 A command is a module with `configure(commands)`, which adds its parser and sets `run`: a function
-that takes the parsed arguments and returns an exit status. Heavy imports are inside `run`, so
-that `oncecast --help` stays fast. A command line loads only the module of its own command.
+that takes the parsed arguments and returns an exit status. Heavy imports are inside `run`, so that
+`oncecast --help` is fast. Each call loads only the module of its command.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ COMMANDS = {
 
 
 def modules_for(words: Sequence[str]) -> list[str]:
-    """Return the modules to load for this command line: all of them, unless one is enough."""
+    """Return the modules to load: only that of the given command, or all for an unknown command."""
     first = words[0] if words else ""
     if first == "--version":
         return []
@@ -88,8 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _fill_streams() -> None:
     """Open the standard streams that the parent process has closed.
 
-    Otherwise a socket or a log file gets the descriptor of a stream. Error messages would go
-    there, and uvloop does not close it.
+    Otherwise a socket or a log file would get the descriptor of a stream. Error messages would go
+    there, and uvloop would not close it.
     """
     while (opened := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass

@@ -1,8 +1,8 @@
-"""Prints text from other users and nodes without running its escape sequences.
+"""Print text from other users and nodes without executing its escape sequences.
 
 Names, payloads and error messages come from the network. Escape sequences in them could change the
-title, the clipboard or the past output of a terminal. On a terminal they are shown as escapes.
-Output to a file or a pipe is exact.
+title, the clipboard or earlier output of a terminal. On a terminal they are printed in escaped
+form. Output to a file or a pipe is unchanged.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from oncecast.kernel.escaping import escaped
 if TYPE_CHECKING:
     import argparse
 
-LAYOUT = "\n\t"  # a line break and a tab do no harm in a payload
+LAYOUT = "\n\t"  # line breaks and tabs are harmless in a payload
 
 
 def on_terminal(text: str, out: TextIO | None = None, keep: str = "\n") -> str:
-    """Return the text as it may be written to `out` (default: standard output)."""
+    """Return the text, escaped if `out` (default: standard output) is a terminal."""
     return escaped(text, keep) if (out or sys.stdout).isatty() else text
 
 
 def as_json(fields: Any) -> str:
-    """Return one line of JSON. Escape control characters that JSON allows."""
+    """Return one line of JSON. Also escape control characters that JSON allows unescaped."""
     import msgspec
 
     text = msgspec.json.encode(fields).decode()
@@ -45,8 +45,8 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
 
 
 def print_values(values: Iterable[bytes], *, raw: bool = False) -> None:
-    """Print payloads, one per line: exact bytes, except on a terminal unless `raw`."""
-    sys.stdout.flush()  # earlier output
+    """Print payloads, one per line. Escape control characters on a terminal, unless `raw`."""
+    sys.stdout.flush()  # write earlier output first
     out = sys.stdout.buffer
     if raw or not sys.stdout.isatty():
         out.write(b"".join(value + b"\n" for value in values))

@@ -12,7 +12,7 @@ MISSING = "the following arguments are required: COMMAND"  # the words of argpar
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose description is a sentence without the name of the command."""
+    """A parser that removes the name of the command from its description."""
 
     def __init__(self, *, description: str | None = None, **options: Any) -> None:
         if description:
@@ -21,7 +21,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(description=description, **options)
 
     def error(self, message: str) -> NoReturn:
-        """Print the cause in one line, and where to read more if it names no remedy."""
+        """Print the error in one line, with a pointer to --help if it has no remedy, and exit."""
         if message == MISSING and self._subparsers is not None:
             message = f"give a command: {', '.join(self.commands)}"
         if "; " not in message:
@@ -37,11 +37,11 @@ class Parser(argparse.ArgumentParser):
             for name in action.choices
         ]
 
-    # The inherited signature has overloads, which say no more than this one.
+    # The overloads of the inherited signature add nothing to this signature.
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Reject unknown arguments here, where the options of the command are known."""
+        """Parse the arguments. Reject unknown arguments here, where similar options are known."""
         known, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(f"unknown argument {rest[0]!r}{near(rest[0], self._option_string_actions)}")
@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """Return a question with the known word that is most similar, or an empty string."""
+    """Return the question whether the most similar known word was meant, or an empty string."""
     import difflib  # here, because only errors need it
 
     found = difflib.get_close_matches(word.partition("=")[0], known, 1)

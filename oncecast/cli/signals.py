@@ -1,4 +1,4 @@
-"""How a command ends on SIGTERM or SIGINT: it cleans up within a few seconds."""
+"""End a command cleanly on SIGTERM, SIGINT or SIGHUP."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from types import FrameType
 async def ended_by_signals(
     work: Awaitable[int], ended: int | None = None, caught: Callable[[], None] = lambda: None
 ) -> int:
-    """Return the status of `work`. SIGTERM and SIGINT cancel it.
+    """Return the status of `work`. SIGTERM and SIGINT cancel the work.
 
-    The status after a signal is `ended`, or 128 plus the signal number, as in a shell.
-    `caught` is called before the work is cancelled.
+    The status after a signal is `ended`, or 128 plus the signal number, as in a shell. `caught` is
+    called before the work is cancelled.
     """
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
     numbers: list[int] = []

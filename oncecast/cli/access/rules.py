@@ -20,7 +20,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     verbs = rule.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, help_, work in (
         ("allow", "allow verbs on topics, or the use of names", run_allow),
-        ("disallow", "take back what `allow` has given with the same pattern", run_disallow),
+        ("disallow", "remove verbs that were allowed with the same pattern", run_disallow),
     ):
         parser = verbs.add_parser(name, help=help_)
         parser.add_argument(
@@ -35,17 +35,17 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
             metavar="PATTERN",
             type=unicode,
             default="",
-            help="topics; * stands for any characters, ? for one",
+            help="pattern for topic names; * matches any characters, ? matches one",
         )
         pattern.add_argument(
             "--use",
             metavar="PATTERN",
             type=unicode,
             default="",
-            help="names of clients, producers and subscriptions that the user may use",
+            help="pattern for names of clients, producers and subscriptions that the user may use",
         )
         add_work(parser, work, in_shell=False)
-    list_ = verbs.add_parser("list", help="list rules, or those of one user")
+    list_ = verbs.add_parser("list", help="list all rules, or the rules of one user")
     add_option(list_, "--of", "NAME", "list only rules of this user", kind=unicode)
     add_work(list_, run_list, in_shell=False)
 

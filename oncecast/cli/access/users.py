@@ -35,10 +35,10 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     user = commands.add_parser("user", help=about, description=about)
     verbs = user.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    add = verbs.add_parser("add", help="add a user; the first one must be an administrator")
+    add = verbs.add_parser("add", help="add a user; the first user must be an administrator")
     add_name(add)
-    add_flag(add, "--admin", "make the user an administrator with every permission")
-    add_flag(add, "--no-password", "the user logs in with a certificate or a token only")
+    add_flag(add, "--admin", "make the user an administrator with all permissions")
+    add_flag(add, "--no-password", "set no password; the user logs in with a certificate or token")
     add_secret(add, run_add)
 
     add_work(verbs.add_parser("list", help="list users"), run_list, in_shell=False)
@@ -58,9 +58,9 @@ def add_name(parser: argparse.ArgumentParser) -> None:
 
 
 def add_secret(parser: argparse.ArgumentParser, work: Work) -> None:
-    """Add the option for a new password.
+    """Add the option for a new password, and the function that runs the command.
 
-    Never pass it as an argument: other users can see those.
+    The password is never an argument, because other users can see arguments.
     """
     add_option(
         parser,
@@ -81,7 +81,7 @@ def add_secret(parser: argparse.ArgumentParser, work: Work) -> None:
 
 
 def new_password(arguments: argparse.Namespace) -> str | None:
-    """Return the new password: from a file, or typed twice. None if the user needs none."""
+    """Return the new password, read from a file or typed twice, or None with --no-password."""
     import getpass
 
     if arguments.no_password:

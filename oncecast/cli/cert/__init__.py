@@ -1,1 +1,1 @@
-"""Commands that make and show certificates."""
+"""Commands that create and show certificates."""

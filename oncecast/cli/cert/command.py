@@ -1,4 +1,4 @@
-"""`oncecast cert init|node|client|show`: make a certificate authority and certificates for TLS."""
+"""`oncecast cert init|node|client|show`: create a certificate authority (CA) and certificates."""
 
 from __future__ import annotations
 
@@ -26,17 +26,15 @@ NOT_INSTALLED = 'certificates need the package cryptography; run pip install "on
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    about = "make and show certificates for TLS"
+    about = "create and show certificates for TLS"
     cert = commands.add_parser("cert", help=about, description=about)
     verbs = cert.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    init = verbs.add_parser("init", help="make a certificate authority (CA)")
-    init.add_argument(
-        "--name", default="oncecast CA", help="name of the authority (default: %(default)s)"
-    )
+    init = verbs.add_parser("init", help="create a certificate authority (CA)")
+    init.add_argument("--name", default="oncecast CA", help="name of the CA (default: %(default)s)")
     add_making(init, run_init, CA_DAYS)
 
-    node = verbs.add_parser("node", help="make the certificate of a node")
+    node = verbs.add_parser("node", help="create the certificate of a node")
     node.add_argument(
         "hosts",
         metavar="HOST",
@@ -46,7 +44,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     node.add_argument("--name", help="name of the files (default: the first host)")
     add_making(node, run_node)
 
-    client = verbs.add_parser("client", help="make the certificate of a client")
+    client = verbs.add_parser("client", help="create the certificate of a client")
     client.add_argument("client", metavar="NAME", help="name of the user or program")
     add_making(client, run_client)
 
@@ -77,14 +75,14 @@ def add_making(
         metavar="N",
         type=positive,
         default=days,
-        help=f"days until it expires (default: {default})",
+        help=f"days until the certificate expires (default: {default})",
     )
     add_json(parser)
     parser.set_defaults(run=lambda arguments: guarded(arguments, run))
 
 
 def guarded(arguments: argparse.Namespace, run: Callable[[argparse.Namespace], int]) -> int:
-    """Run a verb. Print an error in one line."""
+    """Run a subcommand, and return its exit status. Print an error in one line."""
     try:
         return run(arguments)
     except ModuleNotFoundError as error:
@@ -138,7 +136,7 @@ def authority(directory: Path) -> Authority:
 
 
 def file_name(name: str) -> str:
-    """Return the name, or reject a name that points outside the directory."""
+    """Return the name. Raise InvalidArgument if it could point outside the directory."""
     if "/" in name or "\0" in name or len(os.fsencode(name)) > 200:
         raise InvalidArgument(
             f"{name!r} is not the name of a file", "set --name to a name without slashes"
@@ -158,7 +156,7 @@ def read(file: Path) -> bytes:
 
 
 def keep(arguments: argparse.Namespace, made: Made, certificate: str, key: str) -> int:
-    """Write both files, or none of them, and print their names."""
+    """Write both files or none of them, print their names, and return the exit status."""
     from oncecast.cli.cert.making import facts_of
 
     directory: Path = arguments.dir
@@ -180,7 +178,7 @@ def keep(arguments: argparse.Namespace, made: Made, certificate: str, key: str) 
 
 
 def create(file: Path, content: bytes, mode: int) -> None:
-    """Write a new file with exactly this mode. Never replace a file."""
+    """Write a new file with exactly this mode. Raise FileExistsError if the file exists."""
     opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
     try:
         with os.fdopen(opened, "wb") as written:

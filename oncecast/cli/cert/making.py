@@ -1,8 +1,8 @@
-"""Makes a certificate authority (CA), and certificates of nodes and clients. It reads no files and
-no clock.
+"""Create a certificate authority (CA), and certificates of nodes and clients.
 
-All keys are ECDSA on P-256. A node's certificate names its hosts and has the URI `oncecast:node`.
-A client's certificate has the URI `oncecast:client:NAME` and cannot be used to serve.
+The functions are pure: they read no files and no clock. All keys are ECDSA on P-256. The
+certificate of a node contains its hosts and the URI `oncecast:node`. The certificate of a client
+contains the URI `oncecast:client:NAME` and cannot be used by a server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NODE = "oncecast:node"
 CLIENT = "oncecast:client:"
 DAYS = 825  # lifetime of a certificate, unless its CA expires earlier
 COMMON_NAME_MAX = 64  # characters, a limit of X.509
-CLOCK_SKEW = timedelta(minutes=5)  # how far the clock of another machine may be behind
+CLOCK_SKEW = timedelta(minutes=5)  # clocks of other machines may be this far behind
 HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
 
@@ -38,10 +38,10 @@ class Made(NamedTuple):
 
 
 class Authority:
-    """A CA with its key."""
+    """A CA that signs certificates."""
 
     def __init__(self, certificate: bytes, key: bytes) -> None:
-        """Load PEM. Raise InvalidArgument unless both belong to one CA."""
+        """Load PEM files. Raise InvalidArgument unless they are a CA certificate and its key."""
         try:
             self.certificate = x509.load_pem_x509_certificate(certificate)
             self._key = serialization.load_pem_private_key(key, None)
@@ -99,13 +99,16 @@ class Authority:
         return pem(builder.sign(self._key, hashes.SHA256()), key)
 
     def _end(self, days: int | None, now: datetime) -> datetime:
-        """Return when a certificate expires: after `days`, but not after the CA."""
+        """Return when a certificate expires: after `days`, but not later than the CA.
+
+        Raise InvalidArgument if the CA expires before that, or has expired.
+        """
         last = self.certificate.not_valid_after_utc
         if last <= now:
             raise InvalidArgument(f"the CA expired on {last:%Y-%m-%d}", "make a new CA")
         if days is None:
             return min(after(DAYS, now), last)
-        if after(days, now) - last >= timedelta(days=1):  # part of a day does not matter
+        if after(days, now) - last >= timedelta(days=1):  # a part of a day does not matter
             raise InvalidArgument(
                 f"the certificate would be valid for {days} days and its CA is for "
                 f"{(last - now).days}",
@@ -115,7 +118,7 @@ class Authority:
 
 
 def make_authority(name: str, days: int, now: datetime) -> Made:
-    """Return a new CA. It can sign certificates and revocation lists, but no further CA."""
+    """Return a new CA. It can sign certificates and revocation lists, but not other CAs."""
     if not 1 <= len(name) <= COMMON_NAME_MAX:
         raise InvalidArgument(
             f"the name of the CA is {len(name)} characters long (limit {COMMON_NAME_MAX})",
@@ -132,7 +135,10 @@ def make_authority(name: str, days: int, now: datetime) -> Made:
 
 
 def named(host: str) -> x509.GeneralName:
-    """Return the alternative name of a host: an IP address or a DNS name."""
+    """Return the alternative name of a host: an IP address or a DNS name.
+
+    Raise InvalidArgument if it is neither.
+    """
     try:
         return x509.IPAddress(ip_address(host.removeprefix("[").removesuffix("]")))
     except ValueError:
@@ -170,7 +176,7 @@ def blank(
 
 
 def usage(*, sign: bool) -> x509.KeyUsage:
-    """Return the key usage of a node or client, which signs, or of a CA, which certifies."""
+    """Return the key usage of a node or client (`sign`), or of a CA."""
     return x509.KeyUsage(
         digital_signature=sign,
         content_commitment=False,
@@ -199,17 +205,17 @@ class Facts(NamedTuple):
     """The properties of a certificate that `oncecast cert show` prints."""
 
     kind: str  # ca, node, client or other
-    name: str  # of the client, or of the subject
+    name: str  # name of the client, or common name of the subject
     hosts: tuple[str, ...]
     issuer: str
     begins: datetime
     ends: datetime
     fingerprint: str  # SHA-256
-    signed_by_ca: bool | None  # None: not compared with a CA
+    signed_by_ca: bool | None  # None if it was not compared with a CA
 
 
 def facts_of(certificate: bytes, authority: bytes | None = None) -> Facts:
-    """Read a PEM certificate. Raise InvalidArgument if it is not one."""
+    """Return the properties of a PEM certificate. Raise InvalidArgument if it is not valid PEM."""
     try:
         found = x509.load_pem_x509_certificate(certificate)
         by = x509.load_pem_x509_certificate(authority) if authority else None
@@ -242,7 +248,7 @@ def alternatives_of(certificate: x509.Certificate) -> x509.SubjectAlternativeNam
 
 
 def kind_of(certificate: x509.Certificate, uris: Sequence[str]) -> tuple[str, str]:
-    """Return the kind and the name of the owner of a certificate."""
+    """Return the kind of a certificate and the name of its owner."""
     if any(uri == NODE or uri.startswith(f"{NODE}:") for uri in uris):
         return "node", named_in(certificate.subject)
     clients = [uri.removeprefix(CLIENT) for uri in uris if uri.startswith(CLIENT)]

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from oncecast.client.client import Client
     from oncecast.wire.frames import GroupView, MemberView
 
-NODES_MAX = 64  # processes that `cluster up` starts on one machine
-LEAVE = 300.0  # seconds for a process to move its topics to other processes
+NODES_MAX = 64  # maximum processes that `cluster up` starts on one machine
+LEAVE = 300.0  # seconds that a process gets to move its topics to other processes
 
 
-# Long: one table of commands and their options.
+# This function is long, because it is one table of commands and their options.
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     cluster = commands.add_parser(
         "cluster", help="inspect and change groups and rings", description=__doc__
@@ -47,17 +47,17 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         add_group(parser)
         add_work(parser, look, in_shell=False)
 
-    about = "list the groups of a ring and the share of each"
+    about = "list the groups of a ring and the share of the ring that each owns"
     add_work(verbs.add_parser("ring", help=about, description=about), run_ring, in_shell=False)
 
-    about = "show the tree that pushes a topic"
+    about = "show the multicast tree of a topic"
     tree = verbs.add_parser("tree", help=about, description=about)
     add_topic(tree)
     add_work(tree, run_tree, in_shell=False)
 
     about = "move the topics of a process to other processes, then stop it"
     leave = verbs.add_parser("leave", help=about, description=about)
-    add_timeout(leave, LEAVE, "how long to wait until it has stopped")
+    add_timeout(leave, LEAVE, "how long to wait until the process has stopped")
     add_connection(leave)
     add_json(leave)
     leave.set_defaults(run=run_leave, patience=ANSWER_TIMEOUT)
@@ -173,7 +173,7 @@ def fields(view: GroupView) -> dict[str, Any]:
 
 
 def rows(view: GroupView) -> list[dict[str, Any]]:
-    """Return a row for each member and each node that waits to become one."""
+    """Return a row for each member, and for each node that waits to become a member."""
     found = [
         {
             "node": each.node,
@@ -211,7 +211,7 @@ def in_words(view: GroupView) -> str:
 
 
 def reach_words(view: GroupView) -> str:
-    """Say how many members the answering node hears from."""
+    """Return how many members are reachable, as a text."""
     counts = Counter(each.reachable for each in view.members)
     words = {True: "reachable", False: "not heard from", None: "unknown"}
     return ", ".join(f"{counts[each]} {word}" for each, word in words.items() if counts[each])
@@ -253,7 +253,7 @@ async def run_transfer(client: Client, arguments: argparse.Namespace) -> int:
 
 
 async def not_a_member(client: Client, node: str) -> str:
-    """Return an error text if the node is known not to be a member, else an empty string."""
+    """Return an error text if the node is certainly not a member, else an empty string."""
     view = await seen(client)
     members = [each.node for each in view.members]
     if not view.quorum or node in members:

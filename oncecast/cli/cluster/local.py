@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from oncecast.client.blocking import Client
 
-TOGETHER = 30.0  # seconds until all nodes must be members
-A_SHARE = 5.0  # more seconds for each process of a ring: they join one by one
+TOGETHER = 30.0  # seconds within which all nodes must become members
+A_SHARE = 5.0  # more seconds for each process of a ring, because they join one by one
 STOP = 10.0  # seconds between SIGTERM and SIGKILL
 NODES = 3  # default number of nodes; also the replicas per group
 RING_FLAG = "--own-group"
@@ -68,10 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
                 return complain(f"{fact}; {remedy} --own-group, or use another directory")
             founded = any(is_member(Path(data), port) for port in ports)
             size = NODES if ring else max(NODES, len(ports))
-            for port in ports:  # or the nodes of another cluster would answer instead
+            for port in ports:  # otherwise nodes of another cluster could answer instead
                 check_free(f"127.0.0.1:{port}")
             for number, port in enumerate(ports):
-                # The first node starts the cluster, unless it exists. The next nodes join it.
+                # The first node starts the cluster, unless it exists. The other nodes join it.
                 join = ports if founded else ports[:number]
                 nodes.append(start(Path(data), port, join, size, ring=ring))
             if not come_together(nodes, stop, ring):
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def signals() -> Iterator[threading.Event]:
-    """Return an event that SIGINT and SIGTERM set."""
+    """Yield an event that SIGINT and SIGTERM set."""
     stop = threading.Event()
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -103,7 +103,7 @@ def signals() -> Iterator[threading.Event]:
 
 
 def ports_of(data: Path) -> list[int]:
-    """Return the ports of an earlier run in this directory. Replicas must keep their address."""
+    """Return the ports of an earlier run in this directory, because replicas keep their address."""
     names = [each.name for each in data.iterdir()] if data.is_dir() else []
     return sorted(int(name) for name in names if name.isdecimal())
 
@@ -114,13 +114,13 @@ def differs(arguments: argparse.Namespace, ports: list[int]) -> bool:
 
 
 def is_other_kind(data: Path, ports: list[int], ring: bool) -> bool:
-    """Return whether an earlier run was a ring and this is a group, or the reverse."""
+    """Return whether the earlier run was a ring and this one is a group, or the reverse."""
     directories = [data / str(port) / DATA for port in ports]
     return any((each / RING).exists() != ring for each in directories if each.is_dir())
 
 
 def is_member(data: Path, port: int) -> bool:
-    """Return whether the node was ever a member. A node that only tried to join is not listed."""
+    """Return whether the node was ever a member. A node that only tried to join was not."""
     directory = data / str(port) / DATA
     noted = recall(str(directory))
     return (noted is not None and noted.me in noted.members) or (directory / RING).exists()
@@ -155,16 +155,16 @@ def start(data: Path, port: int, join: list[int], size: int, *, ring: bool = Fal
             [sys.executable, "-m", "oncecast", *words],
             stdin=subprocess.DEVNULL,
             stderr=log,
-            # Ctrl-C reaches only this process, which then stops the nodes.
+            # In a new session, Ctrl-C reaches only this process, which then stops the nodes.
             start_new_session=True,
         )
     return Node(address, directory, process, words)
 
 
 def come_together(nodes: list[Node], stop: threading.Event, ring: bool) -> bool:
-    """Wait until all nodes are members and have learned it.
+    """Wait until all nodes know that they are members.
 
-    Return false if a signal ends it first.
+    Return False if a signal arrives first. Raise Ended if it takes too long.
     """
     patience = TOGETHER + A_SHARE * len(nodes) * ring
     give_up = monotonic() + patience
@@ -190,11 +190,14 @@ def is_in(node: Node, count: int, ring: bool) -> bool:
 
 
 def is_in_group(client: Client, count: int) -> bool:
-    """Return whether the group is complete. A node removed in an earlier run sees no leader."""
+    """Return whether the group is complete, as seen by one node.
+
+    A node that was removed in an earlier run sees no leader, so it needs no quorum.
+    """
     view = client.group()
     members = [each.node for each in view.members]
     if not members:
-        return False  # it has not joined yet
+        return False  # the node has not joined yet
     removed = view.node not in members
     return (view.quorum or removed) and len(members) >= min(count, view.size)
 
@@ -209,7 +212,7 @@ def is_in_ring(client: Client, count: int) -> bool:
 def check(nodes: list[Node]) -> None:
     for node in nodes:
         status = node.process.poll()
-        left = status == 0 and RING_FLAG in node.words  # it ended after `cluster leave`
+        left = status == 0 and RING_FLAG in node.words  # the process ended after `cluster leave`
         if not left and status not in (None, -signal.SIGKILL, -signal.SIGTERM):
             raise Ended(f"{node.address} ended with status {status}: {last_line(node)}")
 
@@ -227,9 +230,9 @@ def tell(arguments: argparse.Namespace, nodes: list[Node], data: str | None) -> 
         f"export ONCECAST_SERVER={server}",
         "oncecast cluster status",
         "",
-        f"Ctrl-C stops it. The data stays in {data}."
+        f"Press Ctrl-C to stop the cluster. The data stays in {data}."
         if data
-        else "Ctrl-C stops it and deletes its data.",
+        else "Press Ctrl-C to stop the cluster and delete its data.",
     ]
     show(arguments, {"server": server, "nodes": processes, "data": data}, "\n".join(lines))
     sys.stdout.flush()
@@ -251,7 +254,7 @@ def watch(nodes: list[Node], stop: threading.Event) -> None:
 
 def say_how_to_go_on(node: Node, nodes: list[Node], fate: str = KILLED) -> None:
     words = node.words
-    if "--join" not in words:  # it started the group, which exists now
+    if "--join" not in words:  # the node started the group, which now exists
         others = [each.address for each in nodes if each is not node]
         words = [*words, "--join", ",".join(others)]
     again = shlex.join(["oncecast", *words])

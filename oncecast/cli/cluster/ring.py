@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     Work = Callable[[Client, argparse.Namespace], Awaitable[int]]
 
 ANSWER = 3.0  # seconds that a process gets to answer
-FIND = 3.0  # seconds to find the leader of a group
-ASKED = 16  # maximum groups to ask
+FIND = 3.0  # maximum seconds to find the leader of a group
+ASKED = 16  # maximum number of groups to ask
 LOOK_EVERY = 0.3
 NO_RING = "is not a process of a ring: it was started without --own-group"
 
@@ -50,7 +50,7 @@ def at(arguments: argparse.Namespace, server: str, timeout: float | None = None)
 
 
 def in_group(work: Work) -> Work:
-    """Return `work`, run on the group of --group if the nodes form a ring."""
+    """Return a function that runs `work`, on the group of --group if the nodes form a ring."""
 
     async def run(client: Client, arguments: argparse.Namespace) -> int:
         view = await client.ring()
@@ -67,7 +67,7 @@ def in_group(work: Work) -> Work:
             fact = f"the ring has no group {arguments.group!r}; choose one of"
             return complain(f"{fact} {names}", ExitStatus.NOT_FOUND)
         if "node" in arguments and "/" not in arguments.node:
-            # The replica of the process in this group.
+            # Use the replica that this process has in the group.
             arguments.node = f"{arguments.node}/{arc.group}"
         async with at(arguments, ",".join(arc.nodes)) as replicas:
             return await work(replicas, arguments)
@@ -80,7 +80,7 @@ def chosen(groups: tuple[ArcView, ...], name: str | None) -> ArcView | None:
 
 
 async def seen(client: Client) -> GroupView:
-    """Return the leader's view of the group, or if none answers, that of the connected node.
+    """Return the group as seen by its leader, or by the connected node if no leader answers.
 
     The leader knows most. A node that is not a member may not know the leader.
     """
@@ -103,7 +103,7 @@ async def seen(client: Client) -> GroupView:
 
 
 async def asked(arguments: argparse.Namespace, view: RingView) -> Ring:
-    """Return the ring. Ask groups that seem to be in trouble: gossip may be late."""
+    """Return the ring. Ask groups that seem incomplete directly, because gossip may be late."""
     import asyncio
 
     import msgspec
@@ -181,7 +181,10 @@ async def run_tree(client: Client, arguments: argparse.Namespace) -> int:
 
 
 def asker(arguments: argparse.Namespace) -> Ask:
-    """Return a function that asks a process for its part of the tree, None if it is silent."""
+    """Return a function that asks a process for its part of the tree.
+
+    The function returns None if the process does not answer.
+    """
     from oncecast.errors import NotConnected, TimedOut
 
     async def ask(process: str) -> TreeView | None:
@@ -195,7 +198,10 @@ def asker(arguments: argparse.Namespace) -> Ask:
 
 
 async def root_of(ask: Ask, processes: tuple[ProcessView, ...], topic: str) -> str:
-    """Return the process at the topic's key, or the root above it if it has just joined."""
+    """Return the root of the topic's tree: the process at its key, or a parent of that process.
+
+    A process that has just joined at the key may not be the root yet.
+    """
     from oncecast.dht.identifiers import key_of
 
     at = bisect_left([each.position for each in processes], key_of(topic).hex())
@@ -210,7 +216,10 @@ async def root_of(ask: Ask, processes: tuple[ProcessView, ...], topic: str) -> s
 
 
 async def grown(ask: Ask, process: str, seen: set[str]) -> Branch:
-    """Return the tree below this process. While it changes, a process may have two parents."""
+    """Return the tree below this process.
+
+    Each process appears once. While the tree changes, a process may have two parents.
+    """
     import asyncio
 
     seen.add(process)
@@ -233,7 +242,7 @@ def angles() -> tuple[str, str, str, str]:
 
 
 def run_leave(arguments: argparse.Namespace) -> int:
-    """Require one address: the client would otherwise choose any process of the ring."""
+    """Run `cluster leave`. Require one address, because it selects the process that leaves."""
     server = arguments.server or ""
     if not server or "," in server or "/" in server:
         return complain(
@@ -262,7 +271,7 @@ async def leave(client: Client, arguments: argparse.Namespace) -> int:
 
 
 async def gone(arguments: argparse.Namespace, view: RingView, deadline: float) -> bool:
-    """Wait until the process has stopped, and print its share. Return false at the deadline."""
+    """Wait until the process has stopped, and print its share. Return False at the deadline."""
     import asyncio
 
     from oncecast.errors import NotConnected, TimedOut

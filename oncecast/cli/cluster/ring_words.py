@@ -1,4 +1,4 @@
-"""Text and JSON fields for the view that a process has of its ring. Pure."""
+"""Convert the view that a process has of its ring to text and JSON fields."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
     from oncecast.wire.frames import ArcView, RingView, TreeView
 
 REPLICAS = 3  # replicas per group, if the ring has enough processes
-NAMED = 8  # maximum names on a line; the rest are counted
-WHOLE = 1 << 256  # ids of the ring
+NAMED = 8  # maximum names on a line; further names are only counted
+WHOLE = 1 << 256  # number of ids on the ring
 
 ANGLES = ("├── ", "│   ", "└── ", "    ")
 PLAIN_ANGLES = ("|-- ", "|   ", "`-- ", "    ")  # for terminals without Unicode
 
 
 class RingGroup(NamedTuple):
-    """A group, its position on the ring and the process that started it."""
+    """A group, with its position on the ring and the process that created it."""
 
     position: str
-    process: str  # "" if it is not reachable
+    process: str  # "" if the process is not reachable
     version: str
     group: str
-    size: int  # number of ids that it owns
-    leader: str  # the process, or ""
+    size: int  # number of ids that the group owns
+    leader: str  # the process that leads, or ""
     replicas: tuple[str, ...]  # reachable processes
     away: tuple[str, ...]  # unreachable processes
     applied: int
@@ -62,7 +62,7 @@ class Ring:
             founder.version if founder else "",
             arc.group,
             self._sizes.get(arc.group, 0),
-            # The leader may have become unreachable since.
+            # The leader may have become unreachable since the view was taken.
             leader if leader in there else "",
             tuple(there),
             tuple(each for each in members if each not in there),
@@ -72,12 +72,12 @@ class Ring:
 
     @property
     def serves(self) -> bool:
-        """Return whether each topic belongs to a group that has a leader."""
+        """Return whether every topic belongs to a group that has a leader."""
         return not self.unled and self.size == WHOLE
 
 
 def sizes(arcs: Iterable[ArcView]) -> dict[str, int]:
-    """Return the number of ids that each group owns. If two claim an id, the nearer one has it."""
+    """Return the number of ids that each group owns. If two groups claim an id, the nearer wins."""
     owners = sorted((each for each in arcs if each.low), key=lambda each: each.position)
     return {
         arc.group: min(span(arc.low, arc.position), span(before.position, arc.position))
@@ -86,7 +86,7 @@ def sizes(arcs: Iterable[ArcView]) -> dict[str, int]:
 
 
 def span(low: str, high: str) -> int:
-    """Return the distance between two ids. From an id to itself it is the whole ring."""
+    """Return the distance between two ids. The distance of an id to itself is the whole ring."""
     return (int(high, 16) - int(low, 16)) % WHOLE or WHOLE
 
 
@@ -155,7 +155,7 @@ def counted(things: tuple[object, ...], name: str) -> str:
 
 
 def percent(size: int) -> str:
-    """Return the share of the ring. A small share is "<0.1%", not "0.0%"."""
+    """Return the share of the ring as a text. A very small share is "<0.1%", not "0.0%"."""
     share = 100 * size / WHOLE
     return f"{share:.1f}%" if not 0 < share < 0.05 else "<0.1%"
 
@@ -232,7 +232,7 @@ class Branch(NamedTuple):
 
 
 def drawn(branch: Branch, angles: tuple[str, str, str, str] = ANGLES) -> Iterator[str]:
-    """Yield a line for each process."""
+    """Yield the lines of the drawn tree, one per process."""
     middle, beside, last, below = angles
     yield f"{branch.process}  {part_in_words(branch)}"
     for number, each in enumerate(branch.branches, 1):

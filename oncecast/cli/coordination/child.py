@@ -25,7 +25,7 @@ async def run_until(
 ) -> int | None:
     """Run the command until `stop` returns. Return its status, or None if it was stopped.
 
-    Raises CannotRun.
+    Raise CannotRun if the command cannot be started.
     """
     stopping = asyncio.ensure_future(stop)
     try:
@@ -41,9 +41,10 @@ async def run_until(
 
 
 class Child:
-    """A child process that ends when its `async with` block is left. Raises CannotRun.
+    """A child process that ends when its `async with` block ends.
 
-    It gets SIGTERM first, and SIGKILL after `grace` seconds.
+    It gets SIGTERM first, and SIGKILL after `grace` seconds. The start raises CannotRun if the
+    command cannot be started.
     """
 
     def __init__(self, command: Sequence[str], grace: float, **environment: str) -> None:
@@ -51,7 +52,7 @@ class Child:
         self._environment = os.environ | environment
 
     async def __aenter__(self) -> Self:
-        # In its own session, so that a signal reaches its children too.
+        # Start the process in its own session, so that a signal reaches its children too.
         starting = asyncio.ensure_future(
             asyncio.create_subprocess_exec(
                 *self._command, env=self._environment, start_new_session=True
@@ -62,7 +63,7 @@ class Child:
         except OSError as error:
             raise CannotRun(error, self._command[0]) from None
         except asyncio.CancelledError:
-            self._process = await starting  # it may have started already
+            self._process = await starting  # the process may have started already
             await self._end()
             raise
         return self
@@ -77,13 +78,13 @@ class Child:
             await self._end()
 
     async def _end(self) -> None:
-        """End the process. If this call is cancelled, kill it at once."""
+        """End the process. If this call is cancelled, kill the process at once."""
         self._send(signal.SIGTERM)
         try:
             async with asyncio.timeout(self._grace):
                 await self._all_gone()
         except TimeoutError:
-            if self._process.returncode is None:  # otherwise one of its children is left
+            if self._process.returncode is None:  # otherwise only its children are left
                 complain(f"{self._command[0]} did not end within {self._grace:g} s and was killed")
             await self._kill()
         except asyncio.CancelledError:
@@ -91,7 +92,7 @@ class Child:
             raise
 
     async def _all_gone(self) -> None:
-        """Wait for the process and all its children."""
+        """Wait until the process and all its children have ended."""
         await self._process.wait()
         while self._send(0):  # noqa: ASYNC110  # only a parent is notified of an end
             await asyncio.sleep(LOOK_EVERY)
@@ -101,7 +102,7 @@ class Child:
         await self._process.wait()
 
     def _send(self, number: int) -> bool:
-        """Send a signal to the process group. Return whether it still exists."""
+        """Send a signal to the process group. Return whether the group still exists."""
         try:
             os.killpg(self._process.pid, number)
         except ProcessLookupError:

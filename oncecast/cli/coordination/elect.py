@@ -50,7 +50,7 @@ async def run(arguments: argparse.Namespace) -> int:
 
 
 async def hear_of_all(node: Node) -> None:
-    """Wait until the view has all peers. Until then, a new process elects itself."""
+    """Wait until the view has all peers, but not forever. Before that, a process elects itself."""
     import asyncio
 
     try:
@@ -63,7 +63,7 @@ async def hear_of_all(node: Node) -> None:
 
 
 async def lead(arguments: argparse.Namespace, node: Node) -> int:
-    """Run the command whenever this process leads, until the command exits on its own."""
+    """Run the command whenever this process leads. Return its status when it exits by itself."""
     from oncecast.cli.coordination.child import CannotRun, run_until
 
     command, variables = arguments.command, {"ONCECAST_ELECTION": arguments.name}

@@ -1,4 +1,4 @@
-"""How the coordination commands join a group, and why a peer could not be reached."""
+"""Join a group for the coordination commands, and explain why a peer could not be reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KEEPER = "127.0.0.1:7500"
 ANYWHERE = "127.0.0.1:0"
-JOIN_WITHIN = 5.0  # seconds; keepers that have just been started need a moment
+JOIN_WITHIN = 5.0  # seconds; long enough for keepers that have just been started
 # A command that has just joined has a view of the group within two heartbeats.
 HEARTBEAT, SUSPECT_AFTER = 0.2, 2.0
 
@@ -33,27 +33,30 @@ def add_joining(parser: argparse.ArgumentParser, listen: str = ANYWHERE) -> None
     parser.add_argument(
         "--peers",
         metavar="HOST:PORT,...",
-        help="addresses of the peers, the same list for all processes "
+        help="addresses of the peers; use the same list in all processes "
         f"(default: ONCECAST_PEERS, or {KEEPER})",
     )
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="address at which other processes reach this one "
+        help="address at which other processes reach this process "
         f"(default: ONCECAST_LISTEN, or {listen})",
     )
-    add_flag(parser, "--insecure", "allow an address that other machines can reach")
+    add_flag(parser, "--insecure", "allow a --listen address that other machines can reach")
     parser.add_argument(
         "--cluster-secret-file",
         metavar="FILE",
-        help="private file with the secret that all processes share, needed on several machines "
+        help="private file with the secret that all processes share; required on several machines "
         "(default: ONCECAST_CLUSTER_SECRET_FILE, or none)",
     )
     parser.set_defaults(anywhere=listen)
 
 
 def addresses(arguments: argparse.Namespace) -> tuple[str, list[str]]:
-    """Return the address to listen on and the peers. Raises BadAddress."""
+    """Return the address to listen on, and the peers.
+
+    Raise BadAddress if an address is invalid, or if peers could not reach this process.
+    """
     from oncecast.errors import BadAddress
     from oncecast.network.addresses import is_loopback, split_process
 
@@ -71,7 +74,7 @@ def addresses(arguments: argparse.Namespace) -> tuple[str, list[str]]:
 
 
 def join_at(arguments: argparse.Namespace, listen: str, **options: Any) -> Node:
-    """Return a node at this address, with the pace of a command and these options of `join`."""
+    """Return a node at this address, with these options of `join` and a fast heartbeat."""
     from oncecast.coordination import join
 
     options |= {"heartbeat": HEARTBEAT, "suspect_after": SUSPECT_AFTER}
@@ -83,7 +86,10 @@ def join_at(arguments: argparse.Namespace, listen: str, **options: Any) -> Node:
 async def joined(
     arguments: argparse.Namespace, *, lease: float = 10.0, grace: float = 0.0
 ) -> AsyncIterator[Node]:
-    """Join the group of the keepers and wait for a majority of them. Raises NoQuorum."""
+    """Join the group of the keepers, and wait for a majority of them.
+
+    Raise NoQuorum if too few keepers are reachable.
+    """
     import asyncio
 
     from oncecast.errors import NoQuorum
@@ -138,9 +144,9 @@ class troubles(logging.Handler):  # noqa: N801  # used as a verb: `with troubles
 
 
 def run_member(arguments: argparse.Namespace, work: Work, ended: int | None = None) -> int:
-    """Run `work`, and print an error in one line.
+    """Run `work`, and return its exit status. Print an error in one line.
 
-    `ended` replaces the status after SIGTERM or SIGINT.
+    `ended` is the exit status after SIGTERM or SIGINT, if it is set.
     """
     from oncecast.cli.signals import ended_by_signals
     from oncecast.errors import OncecastError

@@ -1,4 +1,4 @@
-"""`oncecast queue put`, `take`, `peek`, `stats`: each element goes to one taker, in any order."""
+"""`oncecast queue put`, `take`, `peek`, `stats`: put elements, each of which one process takes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from oncecast.coordination.handles import Queue
 
 ANSWER_WITHIN = 30.0
-TOGETHER = 64  # elements that are put or taken at once
+TOGETHER = 64  # maximum elements that are put or taken at once
 LOOK_EVERY = 0.02
-# New elements arrive by gossip, older ones when the processes compare their copies.
+# New elements arrive by gossip. Older elements arrive when the processes compare their copies.
 QUIET = 4 * HEARTBEAT
 
 
@@ -97,9 +97,9 @@ async def run_take(arguments: argparse.Namespace) -> int:
 
 
 async def taking(queue: Queue, count: int, patience: float) -> AsyncIterator[list[bytes]]:
-    """Yield elements until there are `count` or the timeout has passed.
+    """Yield elements until `count` are taken or the timeout has passed.
 
-    A request that was sent is always awaited: otherwise its element would be lost.
+    Always wait for a request that was sent, because its element would be lost otherwise.
     """
     import asyncio
 

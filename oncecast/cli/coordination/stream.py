@@ -125,7 +125,7 @@ def count(word: str) -> int:
 
 
 def qos_of(arguments: argparse.Namespace) -> QoS:
-    """Return the qualities of service of the options. Raises BadQoS."""
+    """Return the quality of service that the options describe. Raise BadQoS if it is invalid."""
     from oncecast.coordination import KEEP_ALL, BadQoS, Durability, QoS, Reliability
 
     facts: dict[str, Any] = {}
@@ -159,7 +159,7 @@ def run_stream(arguments: argparse.Namespace, work: Work) -> int:
 
 @asynccontextmanager
 async def joined(arguments: argparse.Namespace) -> AsyncIterator[Node]:
-    """Join through a cluster if --server is set or values are persistent, else through peers."""
+    """Join through a cluster if --server is set or the stream is persistent, else through peers."""
     listen, peers = addresses(arguments)
     if arguments.server or arguments.durability == "persistent":
         async with (
@@ -233,7 +233,7 @@ async def run_read(arguments: argparse.Namespace) -> int:
 async def arriving(
     reader: Reader, most: int | None, patience: float
 ) -> AsyncIterator[list[Sample]]:
-    """Yield values until there are `most`, or none arrives within `patience` seconds."""
+    """Yield values until `most` have arrived, or none arrives within `patience` seconds."""
     left = most if most is not None else sys.maxsize
     while left and await reader.wait(None if patience == float("inf") else patience):
         yield (samples := await reader.take_some(min(left, 1000)))

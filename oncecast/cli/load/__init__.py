@@ -1,1 +1,1 @@
-"""The load command: put and read messages at a rate, and audit them."""
+"""The load command: put and read messages at a given rate, and audit them."""

@@ -1,8 +1,8 @@
-"""Check for `oncecast load` that each message is delivered once and in order.
+"""Check, for `oncecast load`, that each message is delivered once and in order.
 
-The value of a message starts with `producer.sequence`, counted by the producer for each topic. A
-reader may `rewind` and then gets messages again, marked `redelivered`. It may also unsubscribe and
-`resubscribe`, and then expects all messages from the new offset.
+The value of a message starts with `producer.sequence`. Each producer counts its sequences per
+topic. A reader may `rewind`; messages are then redelivered, marked `redelivered`. A reader may also
+unsubscribe and `resubscribe`. It then expects all messages from the new offset on.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Reading:
     """The deliveries of one subscription. Its topic is new, so offsets start at 0."""
 
     next: int = 0  # the offset of the next delivery
-    seen: int = 0  # all offsets below were delivered at least once
+    seen: int = 0  # all offsets before this one were delivered at least once
     last: dict[str, int] = field(default_factory=dict)  # highest sequence by producer
     lost: int = 0
     duplicated: int = 0
     out_of_order: int = 0
     redelivered: int = 0
-    forgone: int = 0  # skipped by unsubscribing
+    forgone: int = 0  # messages that were put between unsubscribe and subscribe
 
     def deliver(self, message: Message) -> bool:
-        """Record a delivery. Return whether it is the first of this message."""
+        """Record a delivery. Return whether it is the first delivery of this message."""
         first = message.offset >= self.seen
         if message.offset > self.next:
             self.lost += message.offset - self.next
@@ -53,7 +53,7 @@ class Reading:
         return first
 
     def _in_order(self, message: Message) -> None:
-        """Check that the messages of a producer arrive in the order of its puts."""
+        """Count the message as out of order if its producer put it before the last one."""
         producer, sequence = id_of(message.value)
         newest = self.last.get(producer, -1)
         if sequence <= newest or (producer, sequence) != (message.producer, message.sequence):
@@ -65,13 +65,13 @@ class Reading:
         self.next = offset
 
     def resubscribe(self, offset: int) -> int:
-        """Start a new subscription at `offset`. Return the number of messages it skips."""
+        """Start a new subscription at `offset`. Return the number of messages that it skips."""
         forgone = max(0, offset - self.seen)
         self.forgone += forgone
         self.next, self.seen = offset, max(self.seen, offset)
         return forgone
 
     def end(self, total: int) -> None:
-        """End the audit: `total` messages were stored, and no more will arrive."""
+        """End the audit, when `total` messages were stored and no more will arrive."""
         self.lost += max(0, total - self.seen)
         self.duplicated += max(0, self.seen - total)

@@ -1,8 +1,8 @@
 """`oncecast load`: run automated clients that measure, trace and audit random operations.
 
-Producers put messages in random topics. Subscribers read one or many messages, request some again,
-disconnect without an ack, unsubscribe and subscribe again. The seed determines everything except
-the timing.
+Producers put messages in random topics. Subscribers read one or many messages, request some of them
+again, disconnect without an ack, unsubscribe and subscribe again. The seed determines everything
+except the timing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="R",
         type=rate,
         default=0.0,
-        help="puts per second of all producers (default: 0, no limit)",
+        help="puts per second of all producers together (default: 0, no limit)",
     )
     add_option(load, "--seed", None, "seed of the random operations", 0, int)
     add_flag(load, "--push", "on a ring: read through the connected process")

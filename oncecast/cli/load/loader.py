@@ -36,8 +36,8 @@ class Load:
         self.arguments = arguments
         self._run = secrets.token_hex(4)  # makes the names of the topics unique
         self._log = None if trace is None else Trace(trace, f"load-{self._run}", "load")
-        self._sessions: dict[tuple[str, str], int] = {}  # the current one of each subscription
-        self._attached = 0  # sessions so far
+        self._sessions: dict[tuple[str, str], int] = {}  # current session of each subscription
+        self._attached = 0  # number of sessions so far
         topics = [f"load-{self._run}-{number}" for number in range(arguments.topics)]
         rng = Random(f"{arguments.seed} puts")
         shares = [
@@ -62,7 +62,8 @@ class Load:
         with Progress("load", steps) as self.progress:
             try:
                 await self._traced()
-            except asyncio.CancelledError:  # Ctrl-C: the subscriptions would keep messages forever
+            except asyncio.CancelledError:
+                # After Ctrl-C, the subscriptions would keep messages forever.
                 await self._tidy(client)
                 raise
         took = time.monotonic() - self.began
@@ -77,7 +78,7 @@ class Load:
                 await client.delete_topic(topic)
 
     async def _traced(self) -> None:
-        """Run all clients and end their trace."""
+        """Run all clients, and complete their trace."""
         complete = False
         try:
             await self._all()
@@ -151,7 +152,7 @@ class Load:
         return reader
 
     def _at(self, topic: str, name: str, offset: int) -> dict[str, Any]:
-        """Return the fields of a line of the current session."""
+        """Return the trace fields of the current session."""
         return {**position(topic, name, offset), "session": self._sessions.get((topic, name), 0)}
 
     async def _read(self, client: Client, subscription: Subscription) -> None:

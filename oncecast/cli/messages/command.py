@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from oncecast.client.subscription import Subscription
     from oncecast.wire.batch import Message
 
-READ = 256 * 1024  # bytes of one read of standard input
-TOGETHER = 1000  # messages of one put or get
+READ = 256 * 1024  # maximum bytes of one read of standard input
+TOGETHER = 1000  # maximum messages of one put or get
 
 
-# Long: one table of commands and their options.
+# This function is long, because it is one table of commands and their options.
 def configure(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], *, in_shell: bool = False
 ) -> None:
@@ -149,7 +149,7 @@ async def to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:
 
 
 def check_size(size: int) -> None:
-    """Raise PayloadTooLarge before an endless line fills the memory."""
+    """Raise PayloadTooLarge if a line is too long, before an endless line fills the memory."""
     from oncecast.client.putting import PAYLOAD_BYTES_MAX, SPLIT
     from oncecast.errors import PayloadTooLarge
 
@@ -159,7 +159,10 @@ def check_size(size: int) -> None:
 
 
 async def _read() -> bytes:
-    """Read from standard input in a daemon thread, so that Ctrl-C can end the command."""
+    """Return bytes from standard input, or b"" at its end.
+
+    Read in a daemon thread, so that Ctrl-C can end the command.
+    """
     import asyncio
 
     from oncecast.errors import InvalidArgument
@@ -191,7 +194,7 @@ async def _read() -> bytes:
 
 
 async def run_get(client: Client, arguments: argparse.Namespace) -> int:
-    """Write messages and acknowledge them. Messages that could not be written are redelivered."""
+    """Print messages and acknowledge them. Messages that could not be printed are redelivered."""
     left = arguments.count
     status: int = ExitStatus.OK
     async with await client.read(
@@ -218,7 +221,7 @@ async def run_get(client: Client, arguments: argparse.Namespace) -> int:
 async def _arriving(
     subscription: Subscription, arguments: argparse.Namespace
 ) -> AsyncIterator[list[Message] | str]:
-    """Yield messages until the count or the timeout is reached, and a text for each loss."""
+    """Yield messages until the count or the timeout is reached. Yield a text for each loss."""
     import asyncio
 
     from oncecast.errors import MessagesLost
@@ -284,7 +287,7 @@ def as_text(data: bytes) -> str | dict[str, str]:
 
 async def run_sub(client: Client, arguments: argparse.Namespace) -> int:
     topic, name = arguments.topic, arguments.subscription
-    # Reading would fence the current reader of the subscription.
+    # Create it without reading, because a read would fence the current reader.
     offset, new = await client.create_subscription(topic, name, start=arguments.start)
     note = moved(arguments.start, offset) if new else ""
     fact = "created" if new else "exists already"

@@ -75,8 +75,8 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="keep the newest SIZE bytes: 500k, 10M, 1G",
     )
-    add_flag(parser, "--drop-unread", "enforce these limits on unread messages, too")
-    add_flag(parser, "--gossip", "on a ring: push messages by gossip, not by a tree")
+    add_flag(parser, "--drop-unread", "apply these limits to unread messages too")
+    add_flag(parser, "--gossip", "on a ring: push messages by gossip instead of by a tree")
 
 
 def age(word: str) -> int:

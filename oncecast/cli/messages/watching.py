@@ -1,4 +1,4 @@
-"""Messages and connection changes that the shell shows between commands."""
+"""Show arriving messages and connection changes in the shell, between commands."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class News(logging.Handler):
-    """Shows the log events of a lost and a restored connection."""
+    """A log handler that shows when the connection is lost and restored."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self.say: Callable[[str], None] | None = None  # on a terminal: prints above the prompt
+        self.say: Callable[[str], None] | None = None  # prints above the prompt of a terminal
         self.lost = False
         self._logger = logging.getLogger("oncecast.network")
 

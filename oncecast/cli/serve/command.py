@@ -41,7 +41,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def _metavar(name: str, known: Setting) -> str:
-    """Return the unit of a number, or the format of a string, for the help page."""
+    """Return the placeholder for a value on the help page: a unit or a format."""
     if name in FORMS:
         return FORMS[name]
     if isinstance(known.default, float):

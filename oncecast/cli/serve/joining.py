@@ -1,7 +1,7 @@
 """Decide whether a node that joins becomes a replica of a group or a process of a ring.
 
-The peers to join decide: a new node asks them. They answer only if they accept it as a node, so a
-node without the cluster secret waits. After a restart, its data directory decides.
+A new node asks the peers in `join`. They answer only if they accept it as a node, so a node without
+the cluster secret keeps waiting. After a restart, the data directory decides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger("oncecast.node")
 network = logging.getLogger("oncecast.network")
 
 ANSWER = 3.0  # seconds that a peer gets to answer
-PAUSE = 0.2  # seconds until the peers are asked again
+PAUSE = 0.2  # seconds before the peers are asked again
 
 
 async def is_of_ring(settings: Settings) -> bool:
@@ -33,7 +33,7 @@ async def is_of_ring(settings: Settings) -> bool:
         return True
     if (data / MEMBERS).exists() or not others:
         return settings.own_group
-    check_exposure(settings)  # before it waits for a peer
+    check_exposure(settings)  # fail before waiting for a peer
     peer, ring = await ask(settings, others)
     if settings.own_group and not ring:
         raise BadSetting(
@@ -57,7 +57,7 @@ async def ask(settings: Settings, others: list[str]) -> tuple[str, bool]:
 
 
 def matters(record: logging.LogRecord) -> bool:
-    """Filter out network events: the reason why a peer is unreachable is logged only once."""
+    """Return whether to log a network event. `tell` logs why a peer is unreachable, only once."""
     return record.levelno > logging.INFO
 
 
@@ -77,7 +77,7 @@ async def first_answer(settings: Settings, others: list[str]) -> tuple[str, bool
 
 
 def tell(peer: str, error: OncecastError) -> None:
-    """Log why the node waits; a refusal is a warning, because it needs a correction."""
+    """Log why the node waits. A refusal is a warning, because an operator must act on it."""
     why, level = str(error), logging.INFO
     if isinstance(error, Refused) or (isinstance(error, NotConnected) and error.refused):
         reason = why.removeprefix(f"cannot connect to {peer}: ")

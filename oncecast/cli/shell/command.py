@@ -1,7 +1,7 @@
 """`oncecast shell`: run several commands over one connection.
 
-At a terminal it has a prompt with history and completion, and shows messages that arrive while you
-type. From a pipe or a file it runs one command per line.
+At a terminal, the shell has a prompt with history and completion, and shows messages that arrive
+while you type. From a pipe or a file, it runs one command per line.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def by_hand(conversation: Conversation, history: Path, *, stop: bool) -> int:
-    """Run commands from a terminal. Ctrl-C drops the line or cancels the running command."""
+    """Run commands from a terminal. Ctrl-C discards the line or cancels the running command."""
     from oncecast.cli.shell.terminal import make_terminal
 
     terminal = make_terminal(PROMPT, history, conversation.completion)
@@ -66,14 +66,14 @@ def by_hand(conversation: Conversation, history: Path, *, stop: bool) -> int:
                     break
                 status = conversation.do(line)
             except KeyboardInterrupt:
-                print(file=sys.stderr)  # after the ^C
+                print(file=sys.stderr)  # ends the line with the ^C
                 complain("interrupted; the command may still take effect")
         left = conversation.close()
         return (status if stop else ExitStatus.OK) or left
 
 
 def piped(conversation: Conversation, lines: Iterable[str], *, stop: bool) -> int:
-    """Run commands from a pipe; return the status of the first one that failed."""
+    """Run commands from a pipe. Return the status of the first command that failed, or 0."""
     first: int = ExitStatus.OK
     with conversation.closed_by_signals():
         for line in lines:
@@ -86,7 +86,7 @@ def piped(conversation: Conversation, lines: Iterable[str], *, stop: bool) -> in
 
 
 def history_of(arguments: argparse.Namespace) -> Path:
-    """Return the history file: in the state directory, or the user's directory for state."""
+    """Return the history file, in the --state directory or in the user's state directory."""
     if arguments.state is not None:
         return Path(arguments.state) / "history"
     states = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

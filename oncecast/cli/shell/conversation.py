@@ -1,8 +1,8 @@
-"""Runs the commands of the shell: the same as `oncecast COMMAND`, over one connection.
+"""Run the commands of the shell, which are those of `oncecast COMMAND`, over one connection.
 
-A thread runs the client and its event loop; the main thread reads lines and waits for each command.
-The client reconnects by itself, and the shell reports both. A client that was refused or fenced is
-replaced before the next command.
+A thread runs the client and its event loop. The main thread reads lines and waits for each command.
+The client reconnects by itself, and the shell reports lost and restored connections. A client that
+was refused or fenced is replaced before the next command.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from oncecast.client.portal import Portal
 from oncecast.errors import Closed, ExitStatus, Fenced, NotConnected, OncecastError, StateUnusable
 
 PERHAPS_ENDED = (Closed, NotConnected, Fenced, StateUnusable)
-COMPLETE_WITHIN = 1.0  # seconds for the node to answer
+COMPLETE_WITHIN = 1.0  # seconds that the node gets to answer a completion
 COMPLETE_MAX = 500
-LEAVE_WITHIN = 1.0  # seconds, while the connection is lost
+LEAVE_WITHIN = 1.0  # seconds to close the client while the connection is lost
 
 
 class Conversation:
@@ -60,7 +60,7 @@ class Conversation:
         self._portal.stop()
 
     def greet(self, say: Callable[[str], None]) -> int:
-        """Connect and print a greeting; return a status other than 0 if it can never work."""
+        """Connect and print a greeting. Return a status other than 0 if retrying is pointless."""
 
         async def greet() -> int:
             try:
@@ -120,7 +120,10 @@ class Conversation:
         return self._run(self._work(arguments))
 
     def _run(self, work: Coroutine[Any, Any, int]) -> int:
-        """Run `work` in the client's loop; on an interrupt, cancel it and raise again."""
+        """Run `work` in the client's loop, and return its status.
+
+        On an interrupt, cancel the work and raise the interrupt again.
+        """
         loop, done = self._portal.loop, Future[int]()
 
         def start() -> None:
@@ -159,7 +162,7 @@ class Conversation:
         return self._client
 
     async def _replace_ended(self) -> None:
-        """Drop the client if it is fenced or refused, and not just one of its subscriptions."""
+        """Drop the client if the client itself is fenced or refused, not only a subscription."""
         client = self._client
         if client is None:
             return
@@ -171,7 +174,10 @@ class Conversation:
                 await client.close()
 
     async def _leave(self) -> int:
-        """Close the client, which stores pending puts and acks if the node is reachable."""
+        """Close the client, and return the exit status.
+
+        Pending puts and acks are stored if the node is reachable.
+        """
         client, self._client = self._client, None
         if client is None:
             return ExitStatus.OK
@@ -216,7 +222,7 @@ class Conversation:
     # -- commands --
 
     def _commands(self) -> argparse.ArgumentParser:
-        """Return a parser for the commands without connection options, and for the shell's own."""
+        """Return a parser for all commands of the shell, without connection options."""
         parser = Parser(prog="", add_help=False)
         commands = parser.add_subparsers(metavar="COMMAND", required=True)
         for each in (messages, topics, subs):

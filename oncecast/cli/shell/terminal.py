@@ -1,7 +1,7 @@
-"""Reads lines at a terminal and prints messages that arrive meanwhile.
+"""Read lines at a terminal, and print messages that arrive meanwhile.
 
-With prompt_toolkit there is a prompt with history and completion, and messages appear above it.
-Without it, `input` reads plain lines.
+With prompt_toolkit, the prompt has history and completion, and messages appear above it. Without
+prompt_toolkit, `input` reads plain lines.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Protocol as Interface
 Complete = Callable[[str], tuple[str, list[str]]]
 
 HISTORY_MAX = 1000
-RETRY_SECONDS = 0.2  # if the prompt ends before it has shown a message
+RETRY_SECONDS = 0.2  # before another attempt, if the prompt ended without showing a message
 
 
 class Terminal(Interface):
     def line(self) -> str | None:
-        """Return the next line; "" after Ctrl-C, None after Ctrl-D."""
+        """Return the next line, or "" after Ctrl-C, or None after Ctrl-D."""
 
     def say(self, text: str) -> None:
-        """Print `text` from another thread; return when it is on the screen."""
+        """Print `text` from another thread. Return when it is on the screen."""
 
 
 def make_terminal(prompt: str, history: Path, complete: Complete) -> Terminal:
@@ -77,7 +77,7 @@ class PromptTerminal:
             history=InMemoryHistory(remembered(history)),
         )
         self._history = history
-        self._lines: deque[str] = deque()  # the rest of a paste
+        self._lines: deque[str] = deque()  # remaining lines of pasted text
         self._messages: deque[tuple[str, threading.Event]] = deque()
         self._prompting = False
         self._lock = threading.Lock()
@@ -140,7 +140,7 @@ def remember(path: Path, line: str) -> None:
 
 
 def remembered(path: Path) -> list[str]:
-    """Return the last lines of the history file, and remove older ones from it."""
+    """Return the last lines of the history file. Remove older lines from a long file."""
     try:
         lines = path.read_text(errors="surrogateescape").splitlines()
         if len(lines) > 2 * HISTORY_MAX:

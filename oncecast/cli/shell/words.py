@@ -1,6 +1,7 @@
-"""Splits lines of the shell into words, and completes the last word. Pure: no terminal, no node.
+"""Split lines of the shell into words, and complete the last word.
 
-Words are split as in a Unix shell: by spaces, with quotes and backslashes.
+Words are split as in a Unix shell: at spaces, with quotes and backslashes. The functions need no
+terminal and no node.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-# Other names of commands in the shell.
+# Alternative names of commands in the shell.
 SHORT: dict[str, tuple[str, ...]] = {
     "publish": ("put",),
     "subscribe": ("sub",),
@@ -27,7 +28,10 @@ Parser = argparse.ArgumentParser
 
 
 def divide(line: str) -> list[str]:
-    """Return the words of a command; none for a comment. Raise ValueError if a quote is missing."""
+    """Return the words of a command, or [] for a comment.
+
+    Raise ValueError if a closing quote is missing.
+    """
     if line.lstrip().startswith("#"):
         return []
     words = shlex.split(line)
@@ -63,7 +67,7 @@ def command(parser: Parser, words: Sequence[str]) -> tuple[Parser, Sequence[str]
 
 
 class Unfinished(NamedTuple):
-    """The word before the cursor: as typed, and without quotes and backslashes."""
+    """The word before the cursor, as typed and without quotes and backslashes."""
 
     typed: str
     text: str
@@ -102,7 +106,7 @@ def spelled(names: Iterable[str], typed: str) -> list[str]:
 
 
 class Completion:
-    """Completes words; `topics(prefix)` and `subscriptions(topic)` return names from the node."""
+    """Complete words. `topics(prefix)` and `subscriptions(topic)` return names from the node."""
 
     def __init__(
         self,
@@ -113,7 +117,7 @@ class Completion:
         self._parser, self._topics, self._subscriptions = parser, topics, subscriptions
 
     def __call__(self, line: str) -> tuple[str, list[str]]:
-        """Return the word before the cursor and its completions; a single one ends in a space."""
+        """Return the word before the cursor, and its completions. A single one ends in a space."""
         try:
             words, word = unfinished(line)
         except ValueError:

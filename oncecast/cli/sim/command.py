@@ -1,4 +1,4 @@
-"""`oncecast sim`: run scenarios with many seeds, replay a run, measure the simulator."""
+"""`oncecast sim`: run scenarios with many seeds, replay a run, and measure the simulator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEEDS_MAX = 10_000_000
 NODES_MAX = 1_000_000
 
 
-# Long: one table of commands and their options.
+# This function is long, because it is one table of commands and their options.
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     sim = commands.add_parser("sim", help="run, replay and measure simulations")
     verbs = sim.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -91,7 +91,7 @@ def add_scenario(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--nodes",
         type=positive,
-        help="number of nodes; a maximum if the seed chooses it (default: set by the scenario)",
+        help="number of nodes, or the maximum if the seed chooses (default: set by the scenario)",
     )
 
 

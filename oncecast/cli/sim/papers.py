@@ -25,7 +25,7 @@ def names(text: str) -> list[str]:
 
 
 def repeat(args: argparse.Namespace) -> int:
-    """Print the tables of all papers. Return exit status 0 if all checks pass."""
+    """Print the tables of the chosen papers. Return exit status 0 if all checks pass."""
     from oncecast.lab.papers.catalogue import PAPERS
     from oncecast.lab.papers.tables import Experiment
 

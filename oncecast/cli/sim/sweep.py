@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"too many runs (limit {RUNS_MAX:,}); use fewer seeds or sizes", ExitStatus.USAGE
         )
     directory = arguments.out or f"sweeps/{scenario.name}"
-    # Python does the work, so Spark handles only a few rows.
+    # Python does most of the work, and Spark handles only a few rows.
     return on_spark(arguments, lambda spark: sweep(spark, arguments, sizes, directory), light=True)
 
 

@@ -12,7 +12,7 @@ RATES = {"stored": "stored", "delivery": "delivered"}  # kinds of lines that the
 
 
 class Growing:
-    """A trace that is still being written. An incomplete line is read later."""
+    """A trace that is still being written. An incomplete last line is read later."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._at = path, 0
@@ -35,7 +35,7 @@ class Growing:
 
 
 def chart(times: dict[str, list[float]], marks: list[tuple[float, str]]) -> list[str]:
-    """Return the lines of a chart: messages over time, and the marks below."""
+    """Return the lines of a chart, with messages over time and the marks below them."""
     every = [time for each in times.values() for time in each]
     if not every:
         return []

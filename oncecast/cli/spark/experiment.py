@@ -1,4 +1,4 @@
-"""`oncecast experiment`: repeat the experiments of the source report, and larger ones."""
+"""`oncecast experiment`: repeat the experiments of the original report, and larger ones."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def find(
     chosen: list[Experiment],
     took: str = "",
 ) -> int:
-    """Write tables and figures of the traces. Return exit status 0 if all checks pass."""
+    """Write the tables and figures of the traces. Return exit status 0 if all checks pass."""
     from oncecast.spark.experiments import report
     from oncecast.spark.experiments.running import TRACES, found
 

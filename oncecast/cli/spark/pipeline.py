@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from oncecast.spark.archive.values import Execute
     from oncecast.spark.audit.job import Report
 
-QUIET = {"spark.ui.showConsoleProgress": "false"}  # Progress draws its own bars
+QUIET = {"spark.ui.showConsoleProgress": "false"}  # the command draws its own progress bars
 SMALL_BYTES = 64 << 20
 FROM = (
     "also archive earlier messages that the archive lacks: earliest, an offset or an ISO 8601 time "
@@ -42,7 +42,7 @@ FROM = (
 FORMAT = "format of a new archive (default: parquet)"
 
 
-# Long: one table of commands and their options.
+# This function is long, because it is one table of commands and their options.
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     pipeline = commands.add_parser("pipeline", help="run Spark jobs", description=__doc__)
     verbs = pipeline.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -65,7 +65,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     audit.add_argument(
         "traces", metavar="FILE", nargs="+", help="trace written by `oncecast load --trace`"
     )
-    add_flag(audit, "--killed", "the writer of a trace without an end was killed")
+    add_flag(audit, "--killed", "accept a trace without an end, because its writer was killed")
     add_option(audit, "--examples", "N", "faults of each kind to list", 5, positive)
     audit.set_defaults(run=run_audit)
 
@@ -213,7 +213,7 @@ def lacking(traces: list[str]) -> str:
 
 
 def small(traces: list[str]) -> bool:
-    """Return whether the traces are so small that an optimising JVM does not pay off."""
+    """Return whether the traces are so small that an optimizing JVM is not worth its start."""
     files = [Path(name) for name in traces]
     if not all(each.is_file() for each in files):
         return False
@@ -227,7 +227,7 @@ def needs_arrow() -> str:
 
 
 def needs_spark(*, figures: bool = True) -> str:
-    """Return an error text if a package is not installed."""
+    """Return an error text if a package that Spark jobs need is not installed, else ""."""
     for name in ("pyspark", "pyarrow", *(["matplotlib"] if figures else [])):
         if find_spec(name) is None:
             return f'{name} is not installed; run pip install "oncecast[spark]"'
@@ -253,7 +253,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
 
 
 def in_words(report: Report) -> Iterator[str]:
-    """Yield each kind of fault with its number and its meaning, and the first of these faults."""
+    """Yield the report as lines: each kind of fault with its count, meaning and first examples."""
     from oncecast.spark.audit.faults import MEANING
 
     number = counted(sum(report.counts.values()), "fault") if report.counts else "no faults"
@@ -268,7 +268,10 @@ def in_words(report: Report) -> Iterator[str]:
 def on_spark(
     arguments: argparse.Namespace, job: Callable[[SparkSession], int], *, light: bool = False
 ) -> int:
-    """Run a job on Spark. A `light` job gives Spark little to do, so a small JVM is enough."""
+    """Run a job on Spark, and return its exit status.
+
+    A `light` job gives Spark little to do, so a small JVM is enough.
+    """
     from oncecast.errors import NoSpark
     from oncecast.spark.session import spark
 
@@ -294,7 +297,7 @@ def on_spark(
 
 
 def last_line(text: str) -> str:
-    """Return the error at the end of a Python traceback, or the cause of a Java exception."""
+    """Return the last line of a Python traceback of oncecast, or the cause of a Java exception."""
     every = text.splitlines()
     ours = [line for line in every if line.startswith("oncecast.")]
     causes = [line for line in every if line.startswith("Caused by: ")]

@@ -1,7 +1,7 @@
-"""Run pure Python work as Spark tasks, with the results as a DataFrame.
+"""Run pure Python work as Spark tasks, and return the results as a DataFrame.
 
-The work must depend on its arguments only, as simulations do. Results are Arrow batches. If Spark
-repeats a task, it gets the same result.
+The work must depend only on its arguments, as simulations do. Results are Arrow batches. If Spark
+repeats a task, the task has the same result.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def farmed(
     work: Callable[[Piece], Iterable[pa.RecordBatch]],
     schema: str,
 ) -> DataFrame:
-    """Return the rows of all pieces, one task each. The work starts when the rows are read."""
+    """Return the rows of all pieces, with one task per piece. The work starts on a read."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
     kept = list(pieces)
 
-    # Defined here so that Spark sends them to the workers together with the pieces.
+    # The classes are defined here, so that Spark sends them to the workers with the pieces.
     class Reader(DataSourceReader):
         def partitions(self) -> Sequence[InputPartition]:
             return [InputPartition(number) for number in range(len(kept))]

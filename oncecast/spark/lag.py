@@ -1,12 +1,12 @@
-"""How far a streaming query is behind its topics, for programs and for Prometheus (OPS-1).
+"""Report how far a streaming query is behind its topics, to programs and Prometheus (OPS-1).
 
     listener = LagListener()
     spark.streams.addListener(listener)
     with listener.serve(9404):
         ...
 
-Spark shows only the class of a Python source in its progress. The source reports its lag in the
-field `latestOffset`, and this module reads it there.
+The progress of a query shows only the class of a Python source. So the source reports its lag in
+the field `latestOffset`, and this module reads it from there.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-ALL = ""  # in place of a topic: all topics of a source
+ALL = ""  # stands for all topics of a source
 BEHIND = "oncecast_spark_messages_behind"
 SECONDS = "oncecast_spark_seconds_behind"
 READ = "oncecast_spark_messages_read_total"
 TOOK = "oncecast_spark_micro_batch_seconds"
 ABOUT = {
-    BEHIND: ("gauge", "Messages after the last micro-batch."),
-    SECONDS: ("gauge", "Age of the first message after the last micro-batch."),
+    BEHIND: ("gauge", "Messages that the query has not read after its last micro-batch."),
+    SECONDS: ("gauge", "Age in seconds of the first message after the last micro-batch."),
     READ: ("counter", "Messages read since the listener was added."),
-    TOOK: ("gauge", "Duration of the last micro-batch."),
+    TOOK: ("gauge", "Duration of the last micro-batch in seconds."),
 }
 
 
@@ -47,10 +47,10 @@ class Lag(NamedTuple):
 
 
 def lag(progress: Mapping[str, Any]) -> dict[str, Lag]:
-    """Return the lag after a micro-batch by topic, and of all topics under the name "".
+    """Return the lag after a micro-batch by topic, and the lag of all topics under the name "".
 
-    The progress is that of `query.lastProgress` or of an event. Several sources with the same topic
-    count as the one that is further behind.
+    `progress` is `query.lastProgress` or the progress of an event. If several sources read the same
+    topic, the result is the largest lag.
     """
     found: dict[str, Lag] = {}
     for source in progress["sources"]:
@@ -61,7 +61,7 @@ def lag(progress: Mapping[str, Any]) -> dict[str, Lag]:
 
 
 def reported(latest: Any) -> dict[str, Any]:
-    """Return what this source has reported; nothing of another one."""
+    """Return the lag in the report of this source, or {} for another source."""
     try:
         found = json.loads(latest) if isinstance(latest, str) else latest
     except ValueError:
@@ -71,9 +71,10 @@ def reported(latest: Any) -> dict[str, Any]:
 
 
 class LagListener(StreamingQueryListener):
-    """Collects the lag of all queries of a session in the text format of Prometheus.
+    """A listener that collects the lag of all queries of a session for Prometheus.
 
-    With `file`, each micro-batch writes the text to a file, for the collector of a node exporter.
+    With `file`, the listener writes the metrics to a file after each micro-batch, for the textfile
+    collector of the node exporter.
     """
 
     def __init__(self, file: str | os.PathLike[str] | None = None) -> None:
@@ -82,10 +83,10 @@ class LagListener(StreamingQueryListener):
         self._samples: dict[str, dict[str, dict[str, float]]] = {}  # by run, metric and labels
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Do nothing: a query has no figures before its first micro-batch."""
+        """Do nothing, because a query has no metrics before its first micro-batch."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing: an idle query keeps the figures of its last micro-batch."""
+        """Do nothing, because an idle query keeps the metrics of its last micro-batch."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
@@ -106,7 +107,10 @@ class LagListener(StreamingQueryListener):
         self._write()
 
     def text(self) -> str:
-        """Return all figures. Those of all topics have an empty label `topic`."""
+        """Return all metrics in the text format of Prometheus.
+
+        The lag of all topics has an empty label `topic`.
+        """
         lines = []
         with self._lock:
             for name, (kind, about) in ABOUT.items():
@@ -123,7 +127,7 @@ class LagListener(StreamingQueryListener):
 
     @contextmanager
     def serve(self, port: int = 0, host: str = "127.0.0.1") -> Iterator[str]:
-        """Serve the figures by HTTP, and yield the address; port 0 is any free one."""
+        """Serve the metrics over HTTP, and yield their URL. Port 0 picks a free port."""
         with ThreadingHTTPServer((host, port), page(self.text)) as server:
             thread = threading.Thread(target=server.serve_forever, daemon=True)
             thread.start()

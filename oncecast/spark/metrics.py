@@ -1,7 +1,7 @@
 """Compute throughput, latency, lag and load from traces (PIPE-4).
 
-Latency counts from the request of a client, by the clock of the process that wrote the trace. If a
-message arrives several times, the first one counts.
+Latency is measured from the request of a client, by the clock of the process that wrote the trace.
+If a message is delivered several times, the first delivery counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oncecast.spark.metrics_figure import NODE_EVENTS, SHARES, draw
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# A line of a trace of `oncecast load --trace`.
+# The columns of a trace that `oncecast load --trace` wrote.
 TRACE = (
     "line long, time double, kind string, client string, topic string, subscription string, "
     "producer string, sequence long, offset long, redelivered boolean, node string"
@@ -35,7 +35,10 @@ STORED, GOT = "put to stored", "put to delivery"
 
 
 def timed(trace: DataFrame) -> DataFrame:
-    """Add the seconds since the first line, in steps of 1, 2 or 5 times a power of ten."""
+    """Add the seconds since the first line, and the time step of each line.
+
+    The width of a step is 1, 2 or 5 times a power of ten.
+    """
     span = trace.agg(f.min("time").alias("began"), f.max("time").alias("ended"))
     trace = trace.crossJoin(f.broadcast(span))
     least = f.greatest(f.lit(0.001), (f.col("ended") - f.col("began")) / STEPS)
@@ -65,7 +68,7 @@ def throughput(trace: DataFrame) -> DataFrame:
 
 
 def delays(trace: DataFrame) -> DataFrame:
-    """Return a row for each stored message, and for each delivery to a subscription."""
+    """Return the delay of each stored message, and of its first delivery to each subscription."""
     puts = trace.where("kind = 'put'").select(*MESSAGE, f.col("time").alias("asked"))
     stored = trace.where("kind = 'stored'").groupBy(*MESSAGE).agg(f.min("time").alias("time"))
     came = trace.where("kind = 'delivery'").groupBy(*MESSAGE, "subscription")
@@ -110,7 +113,7 @@ def node_events(trace: DataFrame) -> DataFrame:
 
 
 def load(trace: DataFrame) -> DataFrame:
-    """Return the load of each node, or of each client if the trace names no nodes."""
+    """Return the load of each node, or of each client if the trace has no nodes."""
 
     def count(kind: str) -> Any:
         return f.count(f.when(f.col("kind") == kind, 1))
@@ -155,9 +158,9 @@ def caption(happened: Figures) -> str:
 
 
 def without_gaps(rates: Figures) -> Figures:
-    """Add a row for each time step without events."""
+    """Return the rates with a row of zeros for each time step without events."""
     width = rates[0]["width"] if rates else 1.0
-    # Rounded: a multiple of the width, divided by the width, may be just below the number.
+    # Round, because a multiple of the width divided by the width may be just below an integer.
     known = {round(each["at"] / width): each for each in rates}
     steps = range(max(known, default=-1) + 1)
     nothing = {"width": width, **dict.fromkeys(RATES, 0.0)}
@@ -165,7 +168,7 @@ def without_gaps(rates: Figures) -> Figures:
 
 
 def carried(behind: Figures, width: float) -> Figures:
-    """Add the previous lag of a reader for each time step without events."""
+    """Return the lags, with the previous lag of a reader for each time step without events."""
     known = {
         (each["topic"], each["subscription"], round(each["at"] / width)): each["lag"]
         for each in behind
@@ -173,7 +176,7 @@ def carried(behind: Figures, width: float) -> Figures:
     last = max((step for *_, step in known), default=-1)
     found: Figures = []
     for topic, subscription in sorted({reader[:2] for reader in known}):
-        lag: int | None = None  # before it starts
+        lag: int | None = None  # None before the reader starts
         for step in range(last + 1):
             lag = known.get((topic, subscription, step), lag)
             if lag is not None:

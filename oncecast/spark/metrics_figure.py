@@ -8,10 +8,10 @@ from oncecast.spark.experiments import drawing
 from oncecast.spark.experiments.drawing import BLUE, GREEN, ORANGE, RED
 from oncecast.spark.experiments.finding import Figures
 
-# Events of nodes, added to the trace by `oncecast demo`.
+# Events of nodes, which `oncecast demo` adds to the trace.
 NODE_EVENTS = {"killed": RED, "started": GREEN}
 SHARES = [at / 100 for at in range(1, 100)] + [0.999]  # quantiles of latency
-SHOWN = 12  # clients or nodes shown
+SHOWN = 12  # maximum clients or nodes shown
 HEADROOM = 1.35  # factor that leaves space for the legend
 
 

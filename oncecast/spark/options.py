@@ -18,7 +18,7 @@ from oncecast.wire.retention import Policy
 
 ZSTD_MAX = 22
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-CONNECT = 5.0  # seconds in which a running node answers
+CONNECT = 5.0  # maximum seconds to wait for a node that should be running
 REMEDY = 'start a node there with "oncecast serve", or set option address to a running node'
 
 
@@ -52,7 +52,7 @@ def positive(value: str) -> int:
 
 
 def level(value: str) -> int:
-    """Check the level on the driver, before the first task compresses."""
+    """Return the compression level. Raise ValueError if it is too high."""
     if positive(value) > ZSTD_MAX:
         raise ValueError(f"use a level from 1 to {ZSTD_MAX}")
     return positive(value)
@@ -65,14 +65,14 @@ def version(value: str) -> int:
 
 
 def replay(value: str) -> bool:
-    """Return whether a repeated batch is compared with the published one."""
+    """Return whether to compare a repeated batch with the published batch."""
     if value.lower() not in ("check", "skip"):
         raise ValueError("use check or skip")
     return value.lower() == "check"
 
 
 def retention(value: str) -> Policy:
-    """Parse `all`, or an age such as 12h or 7d."""
+    """Return the policy for `all`, or for an age such as 12h or 7d."""
     if value.strip().lower() == "all":
         return Policy(keep_all=True)
     found = re.fullmatch(r"([1-9]\d{0,8})([smhd])", value.strip())
@@ -94,7 +94,7 @@ ADDRESS = [
 ]
 SINK = [
     *ADDRESS,
-    Option("topic", text, None, "topic of all rows; without it, the column `topic` decides"),
+    Option("topic", text, None, "topic for all rows, instead of the column `topic`"),
     Option("zstd", level, None, "compression level, 1 to 22"),
     Option("createTopics", flag, "true", "create missing topics"),
     Option(
@@ -107,7 +107,7 @@ SINK = [
         "failOnDataLoss",
         flag,
         "true",
-        "fail if a topic would drop the rows, without retention or a subscription",
+        "fail if a topic would drop the rows, because it has no retention and no subscription",
     ),
     Option("txnAppId", text, None, "identity of the rows, instead of the id of the query"),
     Option("txnVersion", version, None, "batch only: number of this batch, with `txnAppId`"),
@@ -120,12 +120,12 @@ SINK = [
 ]
 
 
-SPARKS_OWN = {"checkpointlocation", "queryname"}  # Spark passes its own options as well
+SPARKS_OWN = {"checkpointlocation", "queryname"}  # Spark also passes its own options
 # Options of Spark's Kafka connector, and the remedy for each.
 KAFKA = {
-    "assign": "a topic has no partitions: name it in option topics",
-    "groupidprefix": "use option subscription, which names the cursor of a stream",
-    "kafka.group.id": "use option subscription, which names the cursor of a stream",
+    "assign": "topics have no partitions: use option topics",
+    "groupidprefix": "use option subscription, the name of the stream's cursor",
+    "kafka.group.id": "use option subscription, the name of the stream's cursor",
     "kafka.bootstrap.servers": "set option address to a node of oncecast",
     "kafkaconsumer.polltimeoutms": "use option timeout, in seconds",
     "fetchoffset.numretries": "use option timeout: the client retries until then",
@@ -134,14 +134,14 @@ KAFKA = {
 
 
 def of_kafka(key: str) -> str | None:
-    """Return what to use instead of this option of the Kafka connector, or None."""
+    """Return the remedy for an option of the Kafka connector, or None for other options."""
     if key.startswith("kafka.") and key not in KAFKA:
         return "it configures a Kafka client; use address, tlsCa, user, password or token"
     return KAFKA.get(key)
 
 
 def parse(known: list[Option], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options by name, with defaults. Raise BadOption for an unknown or invalid one."""
+    """Return the options by name, with defaults. Raise BadOption if one is unknown or invalid."""
     by_key = {option.name.lower(): option for option in known}
     for key in given:
         if key.lower() not in by_key and key.lower() not in SPARKS_OWN:
@@ -158,7 +158,7 @@ def parse(known: list[Option], given: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-# Options as plain values, so that Spark can send them to executors.
+# These classes hold options as plain values, so that Spark can send them to executors.
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,10 @@ class Node:
 
     @contextmanager
     def connect(self, *, patient: bool = False, scans: bool = False) -> Iterator[blocking.Client]:
-        """Connect to the node. `patient` waits longer, for a node that restarts during a query.
+        """Connect to the node, and yield the client.
 
-        A client that only `scans` begins at any replica, so that tasks spread over all of them.
+        `patient` waits longer, for a node that restarts during a query. With `scans`, the client
+        starts at a random replica, so that tasks spread over all replicas.
         """
         tls = None
         if self.tls:

@@ -1,4 +1,4 @@
-"""Decide which messages a query reads next, and how to split them into tasks. Pure."""
+"""Decide which messages a query reads next, and how to split them into tasks."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-TASK_BYTES = 128 << 20  # bytes per task, as for files in Spark
-TASK_BYTES_MIN = 4 << 20  # fewer bytes are not worth a task
-RANGE_BYTES = 32 << 10  # a further topic costs a task as much time as this many bytes
+TASK_BYTES = 128 << 20  # maximum bytes per task, as for files in Spark
+TASK_BYTES_MIN = 4 << 20  # fewer bytes are not worth another task
+RANGE_BYTES = 32 << 10  # another topic takes a task as much time as this many bytes
 
 
 class Position(NamedTuple):
-    """The next offset to read, the id of the topic, and the offset at which the query began.
+    """The id of a topic, the offset at which the query began, and the next offset to read.
 
     Spark records the end of a micro-batch before it reads, but not the start of the first one. So
-    the end includes it, for a query that crashes in its first micro-batch.
+    the end contains the start too, for a query that crashes in its first micro-batch.
     """
 
     topic_id: int
@@ -52,14 +52,14 @@ def between(start: Positions, end: Positions) -> list[Range]:
 
 
 def resumed(start: Position | None, end: Position) -> int:
-    """Return where to resume: at `start`, if both have the same topic id and beginning."""
+    """Return the offset to resume at: that of `start`, if the query and topic are the same."""
     if start is None or start[:2] != end[:2]:
         return end.begin
     return start.next
 
 
 def limited(start: Positions, end: Positions, rows_max: int) -> dict[str, Position]:
-    """Return the positions after `rows_max` messages. Each topic gets its share of the backlog."""
+    """Return the positions after `rows_max` messages, divided in proportion to the backlogs."""
     ranges = between(start, end)
     total = sum(each.rows for each in ranges)
     if total <= rows_max:
@@ -70,7 +70,7 @@ def limited(start: Positions, end: Positions, rows_max: int) -> dict[str, Positi
         share = min(each.rows * rows_max // total, left)
         reached[each.topic] = end[each.topic]._replace(next=each.first + share)
         left -= share
-    for each in ranges:  # the first topics get what rounding has left
+    for each in ranges:  # the first topics get the messages that rounding has left over
         at = reached[each.topic]
         more = min(each.until - at.next, left)
         reached[each.topic] = at._replace(next=at.next + more)
@@ -81,7 +81,7 @@ def limited(start: Positions, end: Positions, rows_max: int) -> dict[str, Positi
 def enough(ranges: list[Range], cores: int) -> int:
     """Return a number of tasks that keeps all cores busy without too many task starts.
 
-    A task start costs as much as thousands of messages.
+    The start of a task takes as long as thousands of messages.
     """
     total = sum(each.bytes + RANGE_BYTES for each in ranges)
     whole = up(up(total, TASK_BYTES), cores) * cores
@@ -89,9 +89,9 @@ def enough(ranges: list[Range], cores: int) -> int:
 
 
 def packed(ranges: list[Range], tasks_min: int, rows_max: int | None) -> list[tuple[Range, ...]]:
-    """Return the ranges of each task: at least `tasks_min` tasks of similar size in bytes.
+    """Return the ranges of each task, for at least `tasks_min` tasks of similar size in bytes.
 
-    Each task has at least one message and at most `rows_max`. The order of messages is kept.
+    Each task has at least one message and at most `rows_max`. Messages keep their order.
     """
     rows = sum(each.rows for each in ranges)
     count = min(rows, max(tasks_min, up(rows, rows_max or max(1, rows))))
@@ -109,7 +109,7 @@ class Shelf:
         self._rows = sum(each.rows for each in ranges)
 
     def take(self, number: int, count: int, rows_max: int | None) -> Iterator[tuple[Range, ...]]:
-        """Yield the share of task `number` of `count`: several tasks if it has too many rows."""
+        """Yield the share of task `number` of `count`, as several tasks if it has too many rows."""
         last = number + 1 == count
         share = self._bytes * (number + 1) // count - self._taken
         rows = self._rows if last else self._fitting(share, self._rows - (count - number - 1))
@@ -117,7 +117,7 @@ class Shelf:
             yield tuple(self._cut(rows * (piece + 1) // pieces - rows * piece // pieces))
 
     def _fitting(self, share: int, rows_max: int) -> int:
-        """Return how many messages fit into `share` bytes: at least 1, at most `rows_max`."""
+        """Return how many messages fit into `share` bytes, at least 1 and at most `rows_max`."""
         rows = 0
         for each in self._left:
             fits = min(each.rows, share // each.size)
@@ -127,7 +127,7 @@ class Shelf:
         return min(max(rows, 1), rows_max)
 
     def _cut(self, rows: int) -> Iterator[Range]:
-        """Take this many messages."""
+        """Take the next `rows` messages, and yield their ranges."""
         self._rows -= rows
         while rows:
             first = self._left.popleft()

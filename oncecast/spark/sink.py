@@ -1,12 +1,12 @@
 """A Spark sink with exactly-once semantics, batch and streaming (PIPE-2).
 
-Each task stages its rows, where readers do not see them. The driver publishes the parts of the
-successful tasks in one command, under the identity (query, batch). A repeated task, or a query
-repeated after a crash, changes nothing that was published. Unpublished parts are dropped.
+Each task stages its rows, so that readers do not see them yet. The driver publishes the parts of
+the successful tasks in one command, with the identity (query, batch). A repeated task, or a query
+that is repeated after a crash, does not change published rows. Unpublished parts are dropped.
 
-The command has a digest of the batch, so a query that continues from an older copy of its
-checkpoint ends with an error. The digest is that of Spark's own record of the batch, if the driver
-can read the checkpoint as a local file. Each replay has the same record. Otherwise the digest is a
+The command contains a digest of the batch, so a query that continues from an older copy of its
+checkpoint fails. If the driver can read the checkpoint as a local file, the digest is that of
+Spark's own record of the batch. This record is the same in each replay. Otherwise the digest is a
 sum over the rows.
 """
 
@@ -60,7 +60,7 @@ from oncecast.wire.batch_arrow import from_arrow
 
 PART_BYTES = 4 << 20
 PART_ROWS = 100_000
-IN_FLIGHT = 4  # parts in flight of one task
+IN_FLIGHT = 4  # maximum parts in flight per task
 WRITTEN: dict[str, tuple[DataType, ...]] = {
     "value": (BinaryType(), StringType()),
     "key": (BinaryType(), StringType()),
@@ -71,14 +71,14 @@ WRITTEN: dict[str, tuple[DataType, ...]] = {
     "topic": (StringType(),),
     "timestamp": (TimestampType(),),
 }
-# Columns of frames that were read from topics or from Kafka. The node assigns them.
+# Columns of frames that were read from topics or from Kafka. The node assigns these values.
 IGNORED = ("offset", "producer", "sequence", "partition", "timestampType")
 NEWEST = (
-    "continue from the newest checkpoint; if the rows from here on must be written again, set "
-    "option txnAppId to a new name"
+    "continue from the newest checkpoint; to write the rows from here on again, set option "
+    "txnAppId to a new name"
 )
 RECORD = (
-    "ask an administrator for the right to put into topic {!r}, whose owner compares the batches, "
+    "ask an administrator for permission to put to topic {!r}, whose owner compares the batches, "
     "or set option topic"
 )
 REMEDIES: dict[type[OncecastError], str] = {
@@ -118,7 +118,7 @@ def alike(one: DataType, other: DataType) -> bool:
 
 
 class Identity(NamedTuple):
-    """The source and number of a batch, and the run that writes it."""
+    """The source and number of a batch, and the run of the query that writes it."""
 
     source: str
     number: int
@@ -134,7 +134,7 @@ class Parts(WriterCommitMessage):
     names: tuple[str, ...]
     topics: tuple[str, ...] = ()  # the topic of each part
     run: str = ""
-    sums: dict[str, tuple[int, int]] | None = None  # count and sum by topic, if the sink needs them
+    sums: dict[str, tuple[int, int]] | None = None  # count and sum by topic, or None if not needed
 
     @property
     def identity(self) -> Identity:
@@ -143,7 +143,7 @@ class Parts(WriterCommitMessage):
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Give refusals the remedies of a Spark query."""
+    """Replace the remedies of refusals by remedies for a Spark query."""
     try:
         yield
     except OncecastError as error:
@@ -155,7 +155,7 @@ def explained() -> Iterator[None]:
 def prepare(client: blocking.Client, topic: str, options: SinkOptions) -> None:
     """Create the topic if it is missing. Raise NotKept if it would drop the rows.
 
-    Without the right to see the topic, only the publish checks that.
+    Without permission to see the topic, only the publish can check this.
     """
     try:
         found = client.describe(topic)
@@ -172,7 +172,7 @@ def prepare(client: blocking.Client, topic: str, options: SinkOptions) -> None:
 
 
 class Stager:
-    """Stages the rows of one task in parts, several of them in flight."""
+    """Stage the rows of one task in parts, with several parts in flight."""
 
     def __init__(
         self, client: blocking.Client, options: SinkOptions, identity: Identity, *, sums: bool
@@ -180,7 +180,7 @@ class Stager:
         self._client, self._options, self._identity = client, options, identity
         self._sums: dict[str, tuple[int, int]] | None = {} if sums else None
         self._prepared: set[str] = set()
-        # The name is unique among all attempts, also after a restart of the driver.
+        # The name is unique among all attempts, even after a restart of the driver.
         self._attempt = f"{task().partitionId():05}.{uuid4().hex}"
         self._names: list[str] = []
         self._topics: list[str] = []
@@ -233,7 +233,7 @@ def task() -> TaskContext:
 
 
 def cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield pieces that are small enough to be sent at once."""
+    """Yield pieces of the rows that are small enough for one message."""
     half = len(rows) // 2
     if half and (rows.nbytes > PART_BYTES or len(rows) > PART_ROWS):
         yield from cut(rows.slice(0, half))
@@ -278,7 +278,7 @@ class OffsetsLog(NamedTuple):
 
     @classmethod
     def of(cls, checkpoint: str | None) -> OffsetsLog | None:
-        """Return the log, or None if the checkpoint is elsewhere."""
+        """Return the log, or None if the checkpoint is not a local directory."""
         directory = (checkpoint or "").removeprefix("file://").removeprefix("file:")
         try:
             found = json.loads(Path(directory, "metadata").read_text())
@@ -287,7 +287,7 @@ class OffsetsLog(NamedTuple):
         return cls(directory, str(found.get("id")))
 
     def digest(self, number: int) -> bytes:
-        """Return the digest of the record of a batch. Each replay has the same record."""
+        """Return the digest of Spark's record of a batch, which is the same in each replay."""
         record = Path(self.directory, "offsets", str(number)).read_bytes()
         return b"offsets" + sha256(record).digest()[:16]
 
@@ -296,18 +296,18 @@ Messages = Sequence[WriterCommitMessage | None]
 
 
 def reported(messages: Messages) -> list[Parts]:
-    """Return what the successful tasks have staged, also the tasks without rows."""
+    """Return the parts of all successful tasks, including tasks without rows."""
     return [each for each in messages if isinstance(each, Parts)]
 
 
 def topics_of(
     client: blocking.Client, options: SinkOptions, identity: Identity, parts: Iterable[Parts]
 ) -> list[str]:
-    """Return the topics to name in commands about a source.
+    """Return the topics that need a command each.
 
-    On a ring of groups topics have different owners, so each one is named. The first one is then
-    named after the source. It gets no rows, and its owner compares all batches of the source,
-    whichever topics they are for. Elsewhere the list is [""]: one command concerns all topics.
+    Outside of a ring the list is [""], because one command concerns all topics. On a ring, topics
+    have different owners, so each topic needs a command. The first topic of the list then has the
+    name of the source. It receives no rows, but its owner compares all batches of the source.
     """
     if not client.ring().processes:
         return [""]
@@ -322,10 +322,10 @@ def publish(
 ) -> None:
     """Publish the parts of successful tasks, in the order of the partitions.
 
-    A batch without rows is published, too: a query that continues from an older checkpoint may have
+    A batch without rows is published too. A query that continues from an older checkpoint may have
     no rows where the published batch had some. On a ring, each topic needs its own command. A
     driver that crashes in between publishes the rest after its restart, and nothing twice.
-    `digest` is that of the batch, if it is known.
+    `digest` is the digest of the batch, if it is known.
     """
     if not parts:
         return
@@ -362,9 +362,9 @@ def drop(options: SinkOptions, messages: Messages) -> None:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a batch once. With txnAppId and txnVersion, a repeated write adds nothing.
+    """Write a batch once. With txnAppId and txnVersion, a repeated write adds nothing.
 
-    Without them, each write is a source of its own.
+    Without these options, each write is its own source.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -372,7 +372,7 @@ class BatchWriter(DataSourceArrowWriter):
         if options.app is None or options.version is None:
             self._identity = Identity(f"spark/{unique}", 0)
         else:
-            source = f"spark/{options.app}:{options.topic or ''}"  # one for each written topic
+            source = f"spark/{options.app}:{options.topic or ''}"  # one source per written topic
             self._identity = Identity(source, options.version, unique)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Parts:
@@ -393,10 +393,10 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes micro-batches.
+    """Write micro-batches.
 
     The source is the id of the query, or the option txnAppId. The number is the id of the batch.
-    Spark makes a writer for each batch and another one for its commit, both on the driver.
+    Spark creates a writer for each batch and another writer for its commit, both on the driver.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -424,7 +424,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def identify(app: str | None) -> tuple[str, Identity]:
-    """Return the query and the identity of this task. Spark provides them only in this way."""
+    """Return the id of the query and the identity of the batch, from properties of this task."""
     query = task().getLocalProperty("sql.streaming.queryId")
     number = task().getLocalProperty("streaming.sql.batchId")
     run = task().getLocalProperty("spark.jobGroup.id")

@@ -1,8 +1,8 @@
-"""A Spark source of topics, batch and streaming (PIPE-1 to PIPE-3).
+"""A Spark source of topics, for batch and streaming (PIPE-1 to PIPE-3).
 
 The driver decides the offset range of each topic. Spark writes the ranges to its checkpoint, so a
-repeated read gets the same messages. Tasks scan their ranges without a subscription, and pass
-Arrow batches on without looking at single messages.
+repeated read returns the same messages. Tasks scan their ranges without a subscription, and yield
+Arrow batches without processing single messages.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 KEYS = ("life", "begin", "next")  # field names of a Position in checkpoints
-TOTAL = ""  # no topic has this name; it stands for all topics of a query
-TIMED = 64  # topics whose time behind is reported: those with most messages behind
-FIRST = float("-inf")  # when the last micro-batch began, if none has begun
+TOTAL = ""  # stands for all topics of a query; a topic cannot have this name
+TIMED = 64  # the delay in seconds is reported for this many topics with the most messages behind
+FIRST = float("-inf")  # start time of the last micro-batch, before the first one
 
 
 class Piece(InputPartition):
@@ -89,7 +89,7 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Runs on the driver with one connection. Tasks get a copy without it."""
+    """The streaming reader. It runs on the driver with one connection; tasks get a copy without."""
 
     def __init__(
         self,
@@ -100,9 +100,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._columns, self._clock = options, columns, clock
         self._connection = ExitStack()
         self._client: blocking.Client | None = None
-        # Where a query with trigger availableNow ends.
+        # The positions at which a query with trigger availableNow ends.
         self._target: dict[str, Position] | None = None
-        # The topics and the end of the last micro-batch, and when it was planned.
+        # The topics, the end and the planning time of the last micro-batch.
         self._views: Views = {}
         self._end: Positions = {}
         self._began = FIRST
@@ -156,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_offset(end)
 
     def _waits_for_more(self, rows: int, limit: ReadLimit) -> bool:
-        """Return whether a micro-batch waits until there are more messages."""
+        """Return whether the next micro-batch waits until there are more messages."""
         rows_min = self._options.rows_min
         if rows_min is None or rows >= rows_min or self._target is not None:
             return False
@@ -164,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return limited_by_us and self._clock() < self._began + self._options.delay_max
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the ends of the topics, and how far the query is behind them."""
+        """Return the ends of the topics, and the lag of the query."""
         topics = self._topics
         views = self._views or topics.views()
         ends = topics.end(views)

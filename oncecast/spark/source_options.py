@@ -16,7 +16,7 @@ from oncecast.errors import BadOption
 from oncecast.spark.options import ADDRESS, SECONDS, Node, Option, flag, parse, positive, text
 from oncecast.wire.commands import FromTime, Start
 
-Ends = Start | dict[str, Start]  # for all topics, or for each
+Ends = Start | dict[str, Start]  # one for all topics, or one per topic
 COLUMNS = {
     "key": "binary",
     "value": "binary",
@@ -66,7 +66,10 @@ def pattern(value: str) -> str:
 
 
 def by_topic(value: str, example: str) -> dict[str, int]:
-    """Parse JSON numbers by topic. A topic has the partition 0 only, which may be named."""
+    """Return the numbers in a JSON object by topic.
+
+    As in Kafka options, a number may be nested under partition "0", the only one of a topic.
+    """
     try:
         found = json.loads(value)
     except ValueError:
@@ -85,7 +88,7 @@ def by_topic(value: str, example: str) -> dict[str, int]:
 
 
 def ends(value: str) -> Ends:
-    """Parse `earliest`, `latest`, or JSON offsets by topic; -2 is earliest and -1 latest."""
+    """Parse `earliest`, `latest`, or JSON offsets by topic, where -2 is earliest and -1 latest."""
     if value.strip().lower() in ("earliest", "latest"):
         return EARLIEST if value.strip().lower() == "earliest" else NEW
     found = by_topic(value, 'earliest, latest, or offsets such as {"topic": 17}')
@@ -99,7 +102,7 @@ def by_number(offset: int) -> Start:
 
 
 def moment(value: str) -> Start:
-    """Parse milliseconds since 1970, as in Spark's Kafka source."""
+    """Return the start at a time in milliseconds since 1970, as in Spark's Kafka source."""
     if not re.fullmatch(r"\d{1,14}", value.strip()):
         raise ValueError("use milliseconds since 1970")
     return from_time(int(value) / 1e3)
@@ -120,7 +123,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def seconds(value: str) -> float:
-    """Parse a duration such as 15m."""
+    """Return the seconds of a duration such as 15m."""
     found = re.fullmatch(r"(\d{1,9})\s*(ms|s|m|h|d)", value.strip())
     if found is None:
         raise ValueError("use a number with a unit: ms, s, m, h or d")
@@ -158,7 +161,7 @@ SOURCE = [
         "timestampType",
         one_of("append", "message"),
         "append",
-        "the time that these options mean: `append`, or `message` for column `timestamp`",
+        "time that these options refer to: `append`, or `message` for the column `timestamp`",
     ),
     Option(
         "maxOffsetsPerTrigger", positive, None, "streaming only: maximum messages per micro-batch"
@@ -167,7 +170,7 @@ SOURCE = [
         "minOffsetsPerTrigger",
         positive,
         None,
-        "streaming only: messages to wait for, if there are fewer",
+        "streaming only: minimum messages to wait for before a micro-batch",
     ),
     Option("maxTriggerDelay", seconds, "15m", "how long `minOffsetsPerTrigger` may wait"),
     Option(
@@ -201,7 +204,7 @@ VIEWS = "use CREATE TEMPORARY VIEW name USING oncecast OPTIONS (...)"
 
 
 def renamed(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options with the names of this source."""
+    """Return the options under the names of this source. Raise BadOption if two are the same."""
     found: dict[str, str] = {}
     for key, value in given.items():
         name = ALIASES.get(key.lower(), key.lower())
@@ -227,7 +230,7 @@ def schema(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def readable(columns: dict[str, str]) -> dict[str, str]:
-    """Return the columns of a schema that a user has chosen, or raise BadOption."""
+    """Return the columns of a schema of the user. Raise BadOption if a column is invalid."""
     for name, kind in columns.items():
         if name not in TYPES:
             raise BadOption(f"column {name!r} does not exist", f"use {', '.join(TYPES)}")
@@ -247,8 +250,8 @@ class SourceOptions:
     archive: str | None
     start: Ends | None
     end: Ends | None
-    times: Span  # of column `timestamp`, in microseconds since 1970
-    must_find: bool  # fail if a topic has no message since its starting time
+    times: Span  # range of the column `timestamp`, in microseconds since 1970
+    must_find: bool  # whether to fail if a topic has no message since its starting time
     rows_max: int | None
     rows_min: int | None
     delay_max: float
@@ -286,7 +289,7 @@ class SourceOptions:
 
 
 def first(found: Mapping[str, Any], options: tuple[str, ...]) -> Any:
-    """Return the value of the option that is set, or None."""
+    """Return the value of the first option that is set, or None."""
     return next((found[name] for name in options if found[name] is not None), None)
 
 

@@ -21,7 +21,7 @@ OUTCOME = (
     "events long, virtual_seconds double, seconds double, figures string, replay string"
 )
 TASKS_MAX = 1000
-SHOWN = 20  # listed failing seeds; all of them are counted
+SHOWN = 20  # maximum failing seeds that are listed; all of them are counted
 
 
 class Piece(NamedTuple):
@@ -41,7 +41,7 @@ def sweep(
     step: Callable[[int], None] = lambda done: None,
     play: Callable[[str, int, int | None], Outcome] = run_one,
 ) -> DataFrame:
-    """Run every seed of every piece once; write the outcomes to Parquet and return them."""
+    """Run every seed of every piece once. Write the outcomes to Parquet, and return them."""
 
     def work(piece: Piece) -> Iterator[pa.RecordBatch]:
         yield batch([play(piece.scenario, seed, piece.nodes) for seed in piece.seeds])
@@ -53,7 +53,7 @@ def sweep(
 
 
 def divided(scenario: str, sizes: Sequence[int | None], seeds: range, cores: int) -> list[Piece]:
-    """Return pieces that keep all cores busy to the end; large sizes come first."""
+    """Return pieces that keep all cores busy to the end. Pieces with large sizes come first."""
     tasks = min(TASKS_MAX, len(seeds) * len(sizes), max(1, 8 * cores))
     each = -(-len(seeds) * len(sizes) // tasks)
     ordered = sorted(sizes, key=lambda nodes: -(nodes or 0))

@@ -1,4 +1,4 @@
-"""A task of the Spark source: it scans its ranges and yields Arrow batches."""
+"""The task of the Spark source, which scans its ranges and yields Arrow batches."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from oncecast.spark.source_options import HEADER_ARRAY, SourceOptions, Span
 from oncecast.wire.batch_layout import TIMES, peek
 
 GONE = (errors.MessagesLost, errors.TopicReplaced, errors.OutOfRange, errors.NoSuchTopic)
-ANY = Span()  # of times
-PLANNED = {"topic", "offset"}  # columns that the driver has planned, so that no message is needed
+ANY = Span()  # contains all times
+PLANNED = {"topic", "offset"}  # columns that are known from the plan, without reading messages
 CASTS = {
     "string": pa.string(),
     HEADER_ARRAY: pa.list_(
@@ -32,7 +32,7 @@ CASTS = {
 def read(
     options: SourceOptions, columns: Mapping[str, str], ranges: Iterable[Range]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield these columns of all messages of the ranges, or of those with certain times."""
+    """Yield these columns of all messages of the ranges whose times the options select."""
     names, times = list(columns), options.times
     if times == ANY and columns.keys() <= PLANNED:
         for each in ranges:
@@ -73,7 +73,7 @@ def stored(
 
 
 def slices(client: blocking.Client, range_: Range, *, fail_on_loss: bool) -> Iterator[Slice]:
-    """Yield the slices of a range. Skip lost messages, or raise."""
+    """Yield the slices of a range. Raise DataLost if messages are lost, or skip them."""
     topic, topic_id, at, until, _ = range_
     while at < until:
         try:
@@ -87,7 +87,7 @@ def slices(client: blocking.Client, range_: Range, *, fail_on_loss: bool) -> Ite
 
 
 def counted(range_: Range, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the columns that need no message: offsets are consecutive."""
+    """Yield topic and offsets of a range without reading it, because offsets are consecutive."""
     for first in range(range_.first, range_.until, ROWS):
         until = min(first + ROWS, range_.until)
         made = {
@@ -100,7 +100,7 @@ def counted(range_: Range, names: list[str]) -> Iterator[pa.RecordBatch]:
 
 
 def may_have(one: Slice, times: Span) -> bool:
-    """Return whether a slice may have messages of these times, without unpacking it."""
+    """Return whether a slice may contain messages of these times, without unpacking it."""
     if times == ANY:
         return True
     header = peek(one.chunk.batch)

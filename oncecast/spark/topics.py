@@ -1,4 +1,4 @@
-"""The topics of a query as seen by its driver: their ends, and lost messages."""
+"""The topics of a query as seen by its driver, with their ends and lost messages."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from oncecast.spark.source_options import Ends, SourceOptions
 from oncecast.wire.commands import FromEarliest, FromNew, FromOffset, FromTime, Start
 from oncecast.wire.frames import TopicView
 
-FEW = 16  # topics: more are listed with one call per thousand, instead of one call each
-IN_FLIGHT = 16  # calls in flight of one driver
+FEW = 16  # up to this many topics are described one by one; more are listed in pages of 1,000
+IN_FLIGHT = 16  # maximum calls in flight of one driver
 
 Views = Mapping[str, TopicView]
 R = TypeVar("R")
 
 
 class Topics:
-    """The driver's view of the node."""
+    """The topics of a query, read through a client."""
 
     def __init__(self, client: blocking.Client, options: SourceOptions) -> None:
         self._client, self._options = client, options
@@ -40,11 +40,11 @@ class Topics:
         return self._with_archive({view.name: view for view in found})
 
     def described(self, names: Iterable[str]) -> dict[str, TopicView]:
-        """Return those of these topics that exist."""
+        """Return the topics with these names that exist."""
         return self._with_archive(self._described(names))
 
     def _with_archive(self, views: dict[str, TopicView]) -> dict[str, TopicView]:
-        """Return the topics as if they also had the archived messages before their first one."""
+        """Return the topics, extended by the archived messages before their first message."""
         if self._options.archive is None:
             return views
         from oncecast.spark.archive.reading import archived, extended  # needs Arrow
@@ -99,7 +99,7 @@ class Topics:
         return found
 
     def end(self, views: Views, where: Ends = NEW) -> dict[str, Position]:
-        """Return the position of each topic at `where`. Its query begins with the first message."""
+        """Return the position of each topic at `where`, for a query that begins at its start."""
         found = {}
         for name, offset in self._offsets(views, self._asked(views, where, NEW)).items():
             view = views[name]
@@ -114,7 +114,10 @@ class Topics:
                 raise errors.NoSuchTopic(name)
 
     def _asked(self, views: Views, where: Ends, otherwise: Start) -> dict[str, Start]:
-        """Return `where` for each topic, or `otherwise` for a topic that it does not name."""
+        """Return the start for each topic in `where`, or `otherwise` if `where` lacks the topic.
+
+        Raise BadOption if `where` contains a topic that the query does not read.
+        """
         if not isinstance(where, dict):
             return dict.fromkeys(views, where)
         for name in sorted(where):
@@ -136,7 +139,10 @@ class Topics:
     # How far a query can read.
 
     def towards(self, ends: Positions, start: Positions) -> dict[str, Position]:
-        """Return how far a query at `start` can read. New topics begin with their first message."""
+        """Return the positions up to which a query at `start` can read.
+
+        A new topic begins with its first message. Lost topics raise DataLost or are skipped.
+        """
         for name in sorted(start.keys() - ends.keys()):
             self.lost(self._missing(name))
         found = dict(start)
@@ -169,14 +175,14 @@ class Topics:
         return range_._replace(first=min(max(first, view.first), until), size=size)
 
     def check_kept(self, views: Views) -> None:
-        """Raise if a batch would be empty because the policy of a topic keeps nothing."""
+        """Raise DataLost if a batch would be empty because the policy of a topic keeps nothing."""
         for name, view in views.items():
             if view.first == view.next > 0 and not view.policy.retains:
                 gone = f"topic {name!r} is empty: its {view.next:,} messages are gone"
                 self.lost(f"{gone}, because its policy keeps messages only for subscriptions")
 
     def check_keepable(self, views: Views) -> None:
-        """Raise if the policy of a topic keeps nothing for a stream without a subscription."""
+        """Raise DataLost if a topic keeps nothing for a stream without a subscription."""
         if self._options.subscription is not None:
             return
         for name, view in views.items():
@@ -186,10 +192,10 @@ class Topics:
     # The subscription of a query.
 
     def keep(self, positions: Positions, views: Views, *, forward: bool) -> None:
-        """Move the subscription to these positions, so that later messages are kept.
+        """Move the subscription to these positions, so that the topics keep later messages.
 
-        Without `forward` it only moves back. A query that asks where to begin may have crashed
-        in its first micro-batch, and then needs the messages since it first asked.
+        Without `forward`, the cursor only moves back. A query that asks where to begin may have
+        crashed in its first micro-batch. It then needs the messages since it first asked.
         """
         name = self._options.subscription
         if name is None:
@@ -198,7 +204,7 @@ class Topics:
         def moves(topic: str) -> bool:
             view, at = views.get(topic), positions[topic]
             if view is None or view.id != at.topic_id:
-                return False  # to move a cursor would create the topic
+                return False  # moving a cursor would create the topic
             cursor = cursor_of(view, name)
             return cursor is None or cursor > at.next or (forward and cursor < at.next)
 
@@ -228,7 +234,7 @@ class Topics:
 
 
 def shared_prefix(names: list[str]) -> str:
-    """Return how all of these sorted names begin."""
+    """Return the prefix that all of these sorted names share."""
     pairs = zip(names[0], names[-1], strict=False)
     return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 

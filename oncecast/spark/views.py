@@ -1,4 +1,4 @@
-"""Topics as temporary views, for queries in SQL."""
+"""Register topics as temporary views, for SQL queries."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 def register_topics(
     spark: SparkSession | ConnectSession, pattern: str = ".*", **options: str
 ) -> list[str]:
-    """Create or replace a temporary view for each topic whose name matches; return the names.
+    """Create or replace a temporary view for each topic whose name matches. Return the names.
 
-    A view has the name of its topic; write it in backticks if it has dots or dashes. `options` are
-    those of the source, without `topics`. Topics that are created later need another call.
+    A view has the name of its topic. Write the name in backticks if it contains dots or dashes.
+    `options` are the options of the source, without `topics`. Topics that are created later need
+    another call.
     """
     wanted = re.compile(pattern)
     known = {option.name.lower() for option in ADDRESS}

@@ -107,7 +107,7 @@ def test_invalid_option_is_rejected(given: dict[str, str], streaming: bool, text
     ("key", "remedy"),
     [
         ("kafka.bootstrap.servers", "set option address to a node of oncecast"),
-        ("assign", "a topic has no partitions: name it in option topics"),
+        ("assign", "topics have no partitions: use option topics"),
         ("groupidprefix", "use option subscription"),
         ("kafka.sasl.mechanism", "it configures a Kafka client; use address, tlsCa, user"),
     ],

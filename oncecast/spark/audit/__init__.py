@@ -1,1 +1,1 @@
-"""The audit of traces on Spark: see docs/audit.md for the format of a trace and the rules."""
+"""The audit of traces on Spark. docs/audit.md describes the format of a trace and the rules."""

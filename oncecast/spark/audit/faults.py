@@ -4,78 +4,78 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-# -- the files: a run with such a fault is not checked further --
+# -- faults of files: the messages of a run with such a fault are not checked --
 
 FILES: dict[str, str] = {
     "empty file": "the file has no lines",
-    "alien file": "no line of the file is a line of a trace",
-    "no header": "an older version wrote the file; write the trace again",
-    "unknown format": "a newer version wrote the file; use that version to audit it",
+    "alien file": "the file contains no line of a trace",
+    "no header": "an older version wrote the file; record the trace again",
+    "unknown format": "a newer version wrote the file; audit it with that version",
     "cut head": "the first lines of the file are missing",
     "cut tail": "the last lines of the file are missing, or its process was killed",
     "missing line": "the numbers of the lines have a gap",
-    "repeated line": "a line with this number or a higher one came before",
+    "repeated line": "an earlier line has this number or a higher one",
     "invalid line": "the line is not JSON, or its kind or its fields are wrong",
     "second header": "a header is in the middle of the file",
     "lines after the end": "the file continues after its last line",
     "missing file": "the run has more files than those given",
     "file given twice": "two files are the same part of the same incarnation",
-    "killed but complete": "a process that was reported as killed ended its trace",
+    "killed but complete": "a process was reported as killed, but its trace has an end",
 }
 
-# -- the messages --
+# -- faults of messages --
 
 STORED: dict[str, str] = {
     "never stored": "a put has neither an answer nor a delivery",
     "never answered": "a message was delivered, but its put has no answer",
     "stored twice": "a message is at two offsets",
-    "stored out of order": "a message is before an earlier one of its producer",
+    "stored out of order": "a message is stored before an earlier message of its producer",
     "gap in a sequence": "a producer skipped a sequence number",
-    "sequence used twice": "a producer put two messages with one sequence number",
-    "missing offset": "an offset between two known ones was neither stored nor delivered",
-    "two messages at one offset": "two messages were acknowledged with one offset",
-    "wrong message": "the delivered message is not the one that was stored at the offset",
+    "sequence used twice": "a producer put two messages with the same sequence number",
+    "missing offset": "an offset between two known offsets was neither stored nor delivered",
+    "two messages at one offset": "two messages were acknowledged with the same offset",
+    "wrong message": "the delivered message is not the message that was stored at the offset",
     "readers disagree": "two deliveries at one offset have different messages",
     "message without a put": "a traced producer never put this message",
-    "refused put is stored": "a put was refused, but its message is there",
+    "refused put is stored": "a put was refused, but its message was stored or delivered",
     "before its put": "a message was stored or delivered before its put",
 }
 DELIVERED: dict[str, str] = {
-    "lost": "a subscription never received a message that it was owed",
-    "not redelivered": "a message should have come again and did not",
-    "duplicated": "a message came again without a request",
-    "out of order": "a message came after a later one",
-    "unmarked redelivery": "a message came again without the mark `redelivered`",
-    "not owed": "a message before the start of the session was delivered",
-    "dropped": "unread messages were dropped, but no policy of the topic allows it",
-    "cursor went back": "a session began before messages that were acknowledged",
+    "lost": "a subscription never received a message that it should have received",
+    "not redelivered": "a message should have been redelivered, but was not",
+    "duplicated": "a message was delivered again without a request",
+    "out of order": "a message was delivered after a later message",
+    "unmarked redelivery": "a message was delivered again without the mark `redelivered`",
+    "not owed": "a message from before the start of the session was delivered",
+    "dropped": "unread messages were dropped, but the policy of the topic does not allow it",
+    "cursor went back": "a session started before messages that were already acknowledged",
     "session without a start": "a line belongs to a session that has neither attach nor seek",
     "session started twice": "a session has a second attach or seek",
     "after the end of its session": "a line follows the end of its session",
 }
 ACKNOWLEDGED: dict[str, str] = {
-    "ack went back": "an ack is below an earlier one of its session",
+    "ack went back": "an ack is lower than an earlier ack of its session",
     "ack before delivery": "a message was acknowledged before it was delivered",
-    "flushed before ack": "an ack is stored that was never sent",
+    "flushed before ack": "an ack was reported as stored, but was never sent",
     "nack of an acknowledged": "an acknowledged message was requested again",
     "nack before delivery": "a message was requested again before it was delivered",
 }
 MEANING = FILES | STORED | DELIVERED | ACKNOWLEDGED
 
-# A fault as a row: the positions of the lines that prove it, the first offset, and the number of
-# messages.
+# The columns of a fault: its name, the positions of the lines that prove it, the first offset, and
+# the number of messages.
 ROW = ("fault", "at", "other", "offset", "messages")
 
 
 class Line(NamedTuple):
-    """A line of a file, as evidence."""
+    """A line of a file that proves a fault."""
 
     file: str
     line: int | None = None
 
 
 class Fault(NamedTuple):
-    """A fault with its evidence, and the names in it."""
+    """A fault, with the lines that prove it and the names of its topic, reader and producer."""
 
     fault: str
     run: str | None

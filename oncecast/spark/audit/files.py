@@ -17,24 +17,24 @@ Incarnation = tuple[str, str, str]  # run, writer, incarnation
 
 
 class Place(NamedTuple):
-    """The number of a file, its run, its incarnation and its certainty, for its rows."""
+    """The numbers of a file, its run and its incarnation, which its rows get."""
 
     file: int
     number: int
-    salt: int  # of the run: the names of two runs are different
+    salt: int  # hash of the run, so that names of different runs have different hashes
     incarnation: int
     certain: int
 
 
 @dataclass
 class File:
-    path: str  # as Spark names it
+    path: str  # as reported by Spark
     lines: int = 0
-    blocks: list[tuple[int, Block]] = field(default_factory=list)  # with the first line, from 1
+    blocks: list[tuple[int, Block]] = field(default_factory=list)  # with the number of its 1st line
     header: Begin | None = None
     end: End | None = None
-    ended_at: int = 0  # the number of the line `end`
-    strays: list[int] = field(default_factory=list)  # headers in the middle
+    ended_at: int = 0  # the line number of `end`
+    strays: list[int] = field(default_factory=list)  # line numbers of headers in the middle
     faults: list[Fault] = field(default_factory=list)
 
     def add(self, block: Block) -> None:
@@ -71,9 +71,9 @@ def shown(path: str) -> str:
 
 
 class Files:
-    """All files of an audit, from the summaries of their blocks.
+    """All files of an audit, built from the summaries of their blocks.
 
-    With `killed`, a file without an end is the file of a killed process.
+    With `killed`, the writer of a file without an end counts as killed.
     """
 
     def __init__(self, paths: Iterable[str], blocks: Iterable[Block], *, killed: bool) -> None:
@@ -104,7 +104,7 @@ class Files:
         return sum(each.lines for each in self._files)
 
     def _frame(self, file: File) -> None:
-        """Note the header, the end and the kills of a file."""
+        """Store the header, the end and the kills that a file contains."""
         for base, block in file.blocks:
             for each in block.framing:
                 number, entry = base + each.place, each.entry
@@ -131,7 +131,7 @@ class Files:
             if file.header.format != FORMAT:
                 file.found("unknown format", 1, format=file.header.format)
         if file.header is None and file.faults:
-            return  # one reason is enough
+            return  # one fault per file is enough
         for number in file.strays:
             file.found("second header", number)
         gone = file.header is not None and self._was_killed(file)
@@ -144,12 +144,12 @@ class Files:
             file.found("cut tail", file.lines)
 
     def _number(self, file: File) -> None:
-        """Compare the numbers in the lines with the numbers of the lines."""
-        highest, last = 0, 0  # the highest number so far, and the line after which it stands
+        """Compare the number in each line with its position in the file."""
+        highest, last = 0, 0  # the highest number so far, and the last line that was checked
         for base, block in file.blocks:
             for piece in block.pieces:
                 number = base + piece.place
-                between = number - last - 1  # invalid lines
+                between = number - last - 1  # number of invalid lines before this one
                 if piece.line <= highest:
                     file.found("repeated line", number)
                 elif piece.line > highest + 1 + between:
@@ -223,6 +223,6 @@ class Files:
         ]
 
     def line(self, at: int) -> tuple[str, Line]:
-        """Return the run and the line of a position."""
+        """Return the run and the line at a position."""
         file = self.kept[at >> FILE_BITS]
         return str(file.run), Line(shown(file.path), at % (1 << FILE_BITS))

@@ -1,7 +1,7 @@
 """The job of `oncecast pipeline run audit`: read traces, check them and explain the faults.
 
-Spark sorts the rows of each group on disk if memory is too small. Only summaries of blocks, counts
-and the first faults of each kind travel to the driver.
+Spark sorts the rows of each group on disk if memory is too small. The driver receives only the
+summaries of blocks, the counts and the first faults of each kind.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from oncecast.spark.audit.storing import OFFSETS, PRODUCERS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EXAMPLES = 5  # listed faults of each kind; all of them are counted
-STRETCH_BITS = 16  # a task checks this many bits of offsets of a topic at a time
-PARTITION_LINES = 250_000  # of the traces, for each task of a check
-ABSENT = ("lost", "not redelivered")  # faults that no line of the message itself proves
+EXAMPLES = 5  # faults of each kind that are listed; all of them are counted
+STRETCH_BITS = 16  # a group of a check has 2**16 consecutive offsets of a topic
+PARTITION_LINES = 250_000  # lines of the traces for each task of a check
+ABSENT = ("lost", "not redelivered")  # faults that no line about the message itself proves
 T = TypeVar("T")
 
 
@@ -57,7 +57,10 @@ class Report:
 def audit_traces(
     spark: SparkSession, paths: list[str], *, killed: bool = False, examples: int = EXAMPLES
 ) -> Report:
-    """Audit traces. With `killed`, a file without an end is the file of a killed process."""
+    """Audit traces, and return the report.
+
+    With `killed`, the writer of a file without an end counts as killed.
+    """
     kept: list[DataFrame] = []
 
     def keep(frame: DataFrame) -> DataFrame:
@@ -95,15 +98,15 @@ def read(spark: SparkSession, paths: list[str]) -> DataFrame:
     return spark.read.text(paths).select(
         f.col("_metadata.file_path").alias("path"),
         f.col("_metadata.file_block_start").alias("block"),
-        f.col("value").cast("binary").alias("value"),  # a line may be no text
+        f.col("value").cast("binary").alias("value"),  # a line may not be valid text
     )
 
 
 def positioned(spark: SparkSession, lines: DataFrame, places: list[Place]) -> DataFrame:
     """Return the rows of the files in `places`, each with its position `at`.
 
-    The position orders the lines of an incarnation and identifies a line. Topics and readers of
-    different runs differ.
+    The position identifies a line, and orders the lines of an incarnation. Topics and readers of
+    different runs get different hashes.
     """
     schema = ", ".join(f"{name} long" for name in ("other", *Place._fields[1:]))
     known = spark.createDataFrame(places, schema).withColumnRenamed("certain", "sure")
@@ -120,7 +123,7 @@ def positioned(spark: SparkSession, lines: DataFrame, places: list[Place]) -> Da
 
 
 def checked(events: T, run: Callable[[Check, list[T]], T]) -> list[T]:
-    """Run all checks, each on the rows that it needs."""
+    """Run all checks, each on the rows that it needs, and return their results."""
     stored = run(OFFSETS, [events])
     produced = run(PRODUCERS, [events, stored])
     sessions = run(SESSIONS, [events])
@@ -130,7 +133,7 @@ def checked(events: T, run: Callable[[Check, list[T]], T]) -> list[T]:
 
 
 def run(check: Check, inputs: list[DataFrame], tasks: int) -> DataFrame:
-    """Group and sort the rows of a check, and run it."""
+    """Group and sort the rows of a check, run the check, and return its rows."""
     stretch = f.expr(f"offset >> {STRETCH_BITS}").alias("stretch")
     columns = [stretch if name == "stretch" else f.col(name) for name in check.needed]
     chosen = [each.where(f.col("what").isin(*check.kinds)).select(*columns) for each in inputs]
@@ -152,7 +155,7 @@ def first_of(faults: DataFrame, examples: int) -> list[Row]:
 
 
 def names_of(events: DataFrame, rows: list[Row]) -> dict[int, str]:
-    """Return the names of the topics, subscriptions and producers of some rows."""
+    """Return the names of the topics, subscriptions and producers of these rows by hash."""
     wanted = {each for row in rows for each in (row.topic, row.reader, row.producer) if each >= 0}
     number = f.greatest("topic", "reader", "producer").alias("number")
     named = events.where(f.col("what") == What.NAME).select(number, "data")
@@ -161,7 +164,7 @@ def names_of(events: DataFrame, rows: list[Row]) -> dict[int, str]:
 
 
 def placed_at(stored: DataFrame, rows: list[Row]) -> dict[tuple[int, int], Row]:
-    """Return the messages at the topics and offsets of some rows."""
+    """Return the stored messages for rows about absent messages, by topic and offset."""
     lost = [row for row in rows if FAULTS[row.what - FIRST_FAULT] in ABSENT]
     places = stored.where(f.col("what") == What.PLACED)
     for name in ("topic", "offset"):
@@ -171,7 +174,7 @@ def placed_at(stored: DataFrame, rows: list[Row]) -> dict[tuple[int, int], Row]:
 
 
 def proved(rows: list[Row], placed: dict[tuple[int, int], Row]) -> list[Row]:
-    """Add to each absent message a line that proves that it is stored."""
+    """Return the rows. Add to each absent message a line that proves that it was stored."""
     found = []
     for row in rows:
         place = placed.get((row.topic, row.offset))
@@ -183,7 +186,7 @@ def proved(rows: list[Row], placed: dict[tuple[int, int], Row]) -> list[Row]:
 
 
 def explained(files: Files, rows: list[Row], names: dict[int, str]) -> list[Fault]:
-    """Return the faults with their names and the places of their lines."""
+    """Return the faults with their names and their lines."""
     found = []
     for row in rows:
         lines = [files.line(at) for at in (row.at, row.other) if at >= 0]

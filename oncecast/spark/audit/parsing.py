@@ -1,6 +1,6 @@
-"""Turn the text of traces into rows, and sum up each block of a file.
+"""Parse the text of traces into rows, and summarize each block of a file.
 
-Spark splits a file into blocks, and a task reads blocks one after the other.
+Spark splits a file into blocks, and a task reads its blocks one after the other.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ FLAGS: dict[type[trace.Entry], str] = {
     trace.Failed: "unknown",
     trace.Delivery: "redelivered",
 }
-LISTED_MAX = 100  # invalid lines, and jumps of the numbers, that a block lists
-FRAMING_MAX = 1000  # headers, ends and kills that a block lists
-NAMES_MAX = 100_000  # names that a task remembers
-TEXT_MAX = 60  # characters of an invalid line that are shown
+LISTED_MAX = 100  # maximum invalid lines, and maximum pieces, that a block lists
+FRAMING_MAX = 1000  # maximum headers, ends and kills that a block lists
+NAMES_MAX = 100_000  # maximum names that a task remembers
+TEXT_MAX = 60  # maximum characters of an invalid line that are shown
 
 Framing = trace.Begin | trace.End | trace.Killed
 
 
 class Piece(msgspec.Struct, array_like=True):
-    """Lines whose numbers ascend by one: the place of the first in its block, and its number."""
+    """Lines with consecutive numbers: place of the first line in its block, its number, count."""
 
     place: int
     line: int
@@ -65,7 +65,7 @@ class Framed(msgspec.Struct, array_like=True):
 
 
 class Block(msgspec.Struct):
-    """A summary of a block. Places count lines of the block from 0."""
+    """A summary of a block. A place is the index of a line in the block, from 0."""
 
     path: str
     start: int  # byte of the file
@@ -83,7 +83,7 @@ class Block(msgspec.Struct):
             self.pieces.append(Piece(place, entry.line, 1))
 
     def frame(self, entry: trace.Entry) -> None:
-        """Keep the line that was added last, if it tells about files."""
+        """Keep the last added line if it is about the file: a header, an end or a kill."""
         if isinstance(entry, Framing) and len(self.framing) < FRAMING_MAX:
             self.framing.append(Framed(self.lines - 1, entry))
 
@@ -98,13 +98,13 @@ class Block(msgspec.Struct):
 
 
 def hashed(*names: object) -> int:
-    """Return 63 bits that identify the names."""
+    """Return a 63-bit hash of the names."""
     text = "\0".join(map(str, names)).encode(errors="surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1
 
 
 class Names:
-    """Hashes of names. A name that is new to the task is also a row, for the report."""
+    """The hashes of names. Each name that is new to the task becomes a row, for the report."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -119,7 +119,7 @@ class Names:
         return number
 
     def of(self, entry: trace.Entry) -> tuple[int, int, int]:
-        """Return the topic, the reader and the producer of a line."""
+        """Return the hashes of the topic, the reader and the producer of a line, or -1."""
         topic = reader = producer = -1
         known = self._known
         if entry.topic:
@@ -140,7 +140,7 @@ class Names:
 
 
 class Parser:
-    """Parses the lines of one task."""
+    """The parser of the lines of one task."""
 
     def __init__(self) -> None:
         self._decode = msgspec.json.Decoder(trace.AnyLine).decode
@@ -149,9 +149,9 @@ class Parser:
         self._file = -1
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Parse batches with the columns `path`, `block` and `value`.
+        """Parse batches with the columns `path`, `block` and `value`, and yield batches of rows.
 
-        In a row, `at` is the number of the line and `other` is the hash of its file.
+        In a row, `at` is the line number and `other` is the hash of the file.
         """
         rows: list[Row] = []
         for batch in batches:
@@ -209,7 +209,7 @@ class Parser:
 
 
 def stretches(paths: Any, blocks: Any) -> Iterator[tuple[int, int]]:
-    """Return the rows of each block in a batch."""
+    """Yield the first row and the end of each block in a batch."""
     first = 0
     while first < len(blocks):
         until, path, block = len(blocks), paths[first], blocks[first]

@@ -1,8 +1,8 @@
-"""Check what readers get: each owed message once and in order, and acks that only move forward.
+"""Check the deliveries to readers: each message once and in order, and acks that move forward.
 
-A session begins with an attach or a seek. Within it, each delivery continues where the line before
-it ended. A subscription is a series of turns: subscribe, sessions, seek, unsubscribe. Each turn
-continues where the turn before it ended.
+A session starts with an attach or a seek. Within a session, each delivery must continue where the
+previous line ended. A subscription is a series of turns: subscribe, sessions, seek, unsubscribe.
+Each turn must continue where the previous turn ended.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from oncecast.spark.audit.rows import (
     same_as_before,
 )
 
-HOLES_MAX = 10_000  # gaps that a session remembers
-SKIPPED, NEW, AGAIN = range(3)  # messages that were dropped in a session, or between two
+HOLES_MAX = 10_000  # maximum gaps that a session remembers
+# Messages that were skipped in a session, or that are missing between two sessions.
+SKIPPED, NEW, AGAIN = range(3)
 GONE = {SKIPPED: "dropped", NEW: "lost", AGAIN: "not redelivered"}
 
 # -- sessions --
 
 
 class Range(NamedTuple):
-    """Offsets, and a line that proves something about them."""
+    """A range of offsets, and the position of a line about them."""
 
     first: int
     until: int
@@ -42,21 +43,21 @@ class Range(NamedTuple):
 class Summary(msgspec.Struct, array_like=True):
     """The result of a session."""
 
-    sought: bool  # the session began with a seek
+    sought: bool  # whether the session started with a seek
     next: int
-    reached: int  # the offset after the highest one delivered
-    acked: int  # the offset after the last acknowledged one
-    flushed: int  # the offset after the last ack that is stored, or -1
+    reached: int  # the offset after the highest delivered message
+    acked: int  # the offset after the last acknowledged message
+    flushed: int  # the offset after the last stored ack, or -1
     left: int  # the cursor when the reader left, or -1
     ended: bool
     unmarked: tuple[int, int]  # the first offset without the mark `redelivered`, and its line
-    holes: list[Range]  # offsets that the session passed over
-    early: list[Range]  # deliveries before the start
+    holes: list[Range]  # offsets that the session skipped
+    early: list[Range]  # deliveries from before the start
     got: list[tuple[int, int]]
 
 
 class Session:
-    """Follows the lines of one session. `faults` are those that need no other session."""
+    """The state of one session. `faults` contains faults that concern only this session."""
 
     def __init__(self) -> None:
         self.faults: list[Row] = []
@@ -131,7 +132,7 @@ class Session:
         self.got.add(first, until)
 
     def _jump(self, offset: int, at: int) -> None:
-        """Pass over the offsets before `offset`."""
+        """Record the offsets before `offset` as skipped."""
         hole = Range(self.next, offset, at)
         if len(self.holes) < HOLES_MAX:
             self.holes.append(hole)
@@ -139,7 +140,7 @@ class Session:
             self.found("lost", at, hole.first, hole.until)
 
     def _fill(self, first: int, until: int, at: int) -> bool:
-        """Take a late delivery out of the holes. Return whether it was in one."""
+        """Remove a late delivery from the holes. Return whether a hole contained it."""
         holes, self.holes = self.holes, []
         late = False
         for hole in holes:
@@ -154,7 +155,7 @@ class Session:
         return late
 
     def _again(self, first: int, until: int, at: int) -> None:
-        """Name deliveries below the next offset: late, repeated, or before the start."""
+        """Classify deliveries below the next offset: late, repeated, or from before the start."""
         missed = Spans(sorted((hole.first, hole.until) for hole in self.holes))
         for low, high, hole in list(missed.split(first, until)):
             if hole:
@@ -202,7 +203,7 @@ class Session:
 
 
 def runs(columns: Columns) -> Columns:
-    """Merge deliveries that follow each other in a session into the first of them."""
+    """Merge consecutive deliveries of a session into one row."""
     more = same_as_before(columns, "session", "what", "flag")
     more &= columns["what"] == What.DELIVERY
     more[1:] &= columns["offset"][1:] == columns["until"][:-1]
@@ -216,7 +217,10 @@ def runs(columns: Columns) -> Columns:
 
 
 def session_rule(rows: Iterator[tuple[int, ...]]) -> Iterator[Row]:
-    """Follow a session, and pass on the lines of a subscription that belong to no session."""
+    """Yield the faults and the summary of a session.
+
+    Yield lines of a subscription that belong to no session unchanged.
+    """
     session = Session()
     for number, topic, reader, time, certain, what, at, offset, until, flag in rows:
         if number < 0:
@@ -251,30 +255,33 @@ SESSIONS = Check(
 
 
 class Subscription:
-    """Follows the turns of one subscription. The clocks of writers order turns in different files.
+    """The state of one subscription over its turns, which the clocks of their writers order.
 
-    The cursor after a turn is at least `low`, the stored acks, and at most `high`, all acks that
-    were sent. Both are -1 if no line tells where the subscription is.
+    The cursor after a turn is at least `low`, by the stored acks, and at most `high`, by all acks
+    that were sent. Both are -1 if the position of the subscription is unknown.
     """
 
     def __init__(self, topic: int, reader: int) -> None:
         self.where: dict[str, Any] = {"topic": topic, "reader": reader}
         self.low = self.high = -1
-        self.seen = 0  # messages before it must be marked if they come again
+        self.seen = 0  # messages before this offset must be marked if they are delivered again
         self.ever = Spans()  # offsets that the subscription received
 
     def move(self, offset: int) -> None:
-        """Begin at an offset that the client chose."""
+        """Continue at an offset that the client chose, or at -1 if it is unknown."""
         self.low = self.high = offset
         self.seen = 0
 
     def subscribe(self, offset: int, at: int) -> Iterator[Row]:
-        """Begin, or report the cursor. Acks of a killed reader may still arrive after that."""
+        """Start at a new cursor, or check a reported one.
+
+        Acks of a killed reader may still arrive later, so the cursor may be higher.
+        """
         yield from self.resume(offset, at)
         self.low, self.high = max(self.low, offset), max(self.high, offset)
 
     def resume(self, offset: int, at: int) -> Iterator[Row]:
-        """Continue at an offset that the node chose."""
+        """Check the offset at which the node continues, and yield the faults."""
         if self.low < 0:
             return
         if offset < self.low:
@@ -310,14 +317,14 @@ class Subscription:
             yield fault(name, at=at, offset=low, messages=high - low, **self.where)
 
     def waits(self, row: Row, offset: int) -> Row:
-        """Report that the reader waits for `offset`; before `until` it received messages before."""
+        """Return a row: the reader waits for `offset`, and has received messages before `until`."""
         _, end, inside = next(self.ever.split(offset, 1 << 62))
         until = end if inside else offset
         return Row(What.OPEN, at=row.at, offset=offset, until=until, **self.where)
 
 
 def subscription_rule(rows: Iterator[tuple[Any, ...]]) -> Iterator[Row]:
-    """Follow the turns of a subscription. Its last reader waits for all later messages."""
+    """Yield the faults of a subscription, and a row for a last reader that is still waiting."""
     subscription: Subscription | None = None
     last: tuple[Row, int] | None = None
     for what, at, topic, reader, offset, certain, data in rows:
@@ -352,9 +359,9 @@ SUBSCRIPTIONS = Check(
 
 
 def topic_rule(rows: Iterator[tuple[int, ...]]) -> Iterator[Row]:
-    """Find missing offsets, and decide what the end and the policy of a topic decide."""
+    """Yield missing offsets, and the faults that depend on the end and the policy of a topic."""
     dropping, unknown, end, absent = False, 0, -1, 0
-    gaps: list[Row] = []  # allowed as long as puts with an unknown outcome may explain them
+    gaps: list[Row] = []  # no faults as long as puts with an unknown outcome may explain them
     for what, offset, until, at, topic, reader, flag, messages in rows:
         where: dict[str, Any] = {"topic": topic, "reader": reader, "at": at}
         if what == What.CREATE:

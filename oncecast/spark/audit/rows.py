@@ -1,8 +1,8 @@
-"""The rows that the checks exchange, and how a check runs over groups of sorted rows.
+"""The rows that the checks exchange, and the base of checks, which read groups of sorted rows.
 
-All numbers are 64-bit integers, and -1 is none. Names are hashes. A check is a function from the
-sorted rows of one group to rows: faults, and findings for other checks. It keeps little in memory,
-so the size of a group does not matter.
+All numbers are 64-bit integers, and -1 means none. Names are hashes. The rule of a check takes the
+sorted rows of one group, and yields faults and rows for other checks. A rule keeps little in
+memory, so the size of a group does not matter.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from oncecast.spark.audit.faults import MEANING
 
 FILE_BITS = 40  # the position of a line is the number of its file, followed by this many bits
-BATCH = 10_000  # rows
-Columns = dict[str, Any]  # numpy arrays of one length
+BATCH = 10_000  # maximum rows in an Arrow batch
+Columns = dict[str, Any]  # numpy arrays of the same length
 
 
 class What(IntEnum):
-    """The kinds of rows. A check that sorts by kind sees them in this order."""
+    """The kinds of rows. A check that sorts by kind reads them in this order."""
 
     CREATE = 1
     PUT = 2
@@ -41,11 +41,11 @@ class What(IntEnum):
     SKIP = 13
     LEAVE = 14
     FENCED = 15
-    NAME = 30  # a hash and its text
+    NAME = 30  # the hash of a name, and the name
     BLOCK = 31  # a summary of a block of a file
     PLACED = 40  # a message at an offset: `at` is its answer, `other` its first delivery
-    UNKNOWN = 41  # puts that may be stored although no line says so
-    STRETCH = 42  # known offsets without a gap
+    UNKNOWN = 41  # puts that may be stored without a line that proves it
+    STRETCH = 42  # a range of known offsets without a gap
     SESSION = 43  # a summary of a session
     OPEN = 44  # a reader that waits for its next message
     DROPPED = 45  # messages that a policy may have dropped
@@ -90,16 +90,16 @@ class Check(NamedTuple):
     kinds: tuple[int, ...]
     key: tuple[str, ...]
     order: tuple[str, ...]
-    columns: tuple[str, ...]  # that the rule gets
+    columns: tuple[str, ...]  # the columns that the rule receives
     rule: Callable[[Iterator[tuple[Any, ...]]], Iterable[Row]]
-    squeeze: Callable[[Columns], Columns] = lambda columns: columns  # leave out rows of a batch
+    squeeze: Callable[[Columns], Columns] = lambda columns: columns  # may remove or merge rows
 
     @property
     def needed(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.key, *self.order, *self.columns)))
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Check sorted batches with the columns `needed`."""
+        """Check sorted batches with the columns `needed`, and yield batches of result rows."""
         rows = (row for batch in batches for row in self._rows(batch))
         whose = itemgetter(0)
         found = (
@@ -132,7 +132,7 @@ def chosen(columns: Columns, keep: Any) -> Columns:
 
 
 def same_as_before(columns: Columns, *names: str) -> Any:
-    """Return for each row whether these columns equal those of the row before it."""
+    """Return for each row whether these columns are equal to those of the previous row."""
     same = np.zeros(len(columns[names[0]]), dtype=bool)
     same[1:] = True
     for name in names:
@@ -141,7 +141,7 @@ def same_as_before(columns: Columns, *names: str) -> Any:
 
 
 class Spans:
-    """A set of offsets, as sorted ranges that do not touch."""
+    """A set of offsets, stored as sorted ranges that do not touch."""
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         self.ranges: list[tuple[int, int]] = list(ranges)
@@ -178,7 +178,7 @@ class Spans:
         return at > 0 and offset < self.ranges[at - 1][1]
 
     def split(self, first: int, until: int) -> Iterator[tuple[int, int, bool]]:
-        """Cut a range into parts that are in the set or not."""
+        """Yield the parts of a range, each with whether it is in the set."""
         at = max(0, self._after(first) - 1)
         while first < until:
             while at < len(self.ranges) and self.ranges[at][1] <= first:

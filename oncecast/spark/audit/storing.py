@@ -1,4 +1,4 @@
-"""Check what topics store: each message once, in the order of its producer, at one offset."""
+"""Check the stored messages: each once, in the order of its producer, and at one offset."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from oncecast.spark.audit.rows import (
     same_as_before,
 )
 
-KEPT = 1000  # messages without a put that are listed for one producer
+KEPT = 1000  # maximum messages without a put that are listed for one producer
 
 # -- offsets --
 
 
 def once(columns: Columns) -> Columns:
-    """Leave out further answers and further deliveries of the same message."""
+    """Return the rows without repeated answers and repeated deliveries of the same message."""
     return chosen(
         columns, ~same_as_before(columns, "topic", "offset", "producer", "sequence", "what")
     )
 
 
 def offset_rule(rows: Iterator[tuple[int, ...]]) -> Iterator[Row]:
-    """Find offsets with two messages. Report each message and each stretch of known offsets."""
+    """Yield the messages, the stretches of known offsets, and the offsets with two messages."""
     topic = first = until = start = -1
     for offset, group in groupby(rows, itemgetter(0)):
         placed: dict[tuple[int, int], list[int]] = {}
@@ -56,7 +56,7 @@ def offset_rule(rows: Iterator[tuple[int, ...]]) -> Iterator[Row]:
 
 
 def conflict(topic: int, offset: int, seen: list[list[int]]) -> Row:
-    """Name an offset at which two clients saw different messages."""
+    """Return the fault of an offset at which clients saw different messages."""
     answers = sorted(stored for stored, _ in seen if stored >= 0)
     strays = sorted(delivered for stored, delivered in seen if stored < 0)
     if len(answers) > 1:
@@ -88,7 +88,7 @@ class Message:
         self.puts: list[int] = []
         self.certain = True
         self.refused = self.failed = self.stored = self.delivered = -1
-        self.places: list[tuple[int, int]] = []  # an offset, and a line that proves it
+        self.places: list[tuple[int, int]] = []  # offsets, each with a line that proves it
 
     def add(self, what: int, at: int, other: int, offset: int, flag: int, certain: int) -> None:
         if what == What.PUT:
@@ -111,12 +111,12 @@ class Message:
 
     @property
     def unknown(self) -> bool:
-        """Return whether the message may be stored although no line says so."""
+        """Return whether the message may be stored although no line proves it."""
         open_ = self.failed >= 0 or not self.certain
         return bool(self.puts) and not self.places and self.refused < 0 and open_
 
     def verdict(self) -> tuple[str, int, int] | None:
-        """Return the fault of the message, and the lines that prove it."""
+        """Return the fault of the message and two lines that prove it, or None without a fault."""
         put = self.puts[-1] if self.puts else -1
         same_file = put >> FILE_BITS == self.seen >> FILE_BITS
         if len(self.places) > 1:
@@ -139,10 +139,10 @@ class Message:
 
 
 def producer_rule(rows: Iterator[tuple[int, ...]]) -> Iterator[Row]:
-    """Check the messages of a producer in a topic, in the order of their sequences."""
+    """Yield the faults of a producer's messages in a topic, in the order of their sequences."""
     highest, unknown, topic, certain, any_put = -1, 0, -1, True, False
     last, before = -1, Message()
-    strays: list[Row] = []  # messages without a put: faults unless another program put them
+    strays: list[Row] = []  # messages without a put; faults, unless another program put them
     for sequence, group in groupby(rows, itemgetter(0)):
         message = Message()
         lines = list(group)
@@ -168,7 +168,7 @@ def producer_rule(rows: Iterator[tuple[int, ...]]) -> Iterator[Row]:
         highest, unknown = max(highest, offset), unknown + message.unknown
         any_put, certain = any_put or bool(message.puts), certain and message.certain
         last, before = sequence, message
-    # A producer without puts belongs to another program. One that was killed may have lost lines.
+    # A producer without puts belongs to another program. A killed producer may have lost lines.
     if any_put and certain:
         yield from strays
     if unknown:
@@ -176,7 +176,7 @@ def producer_rule(rows: Iterator[tuple[int, ...]]) -> Iterator[Row]:
 
 
 def add_up(rows: list[Row], row: Row) -> None:
-    """Keep the first rows, and count later ones in the last of them."""
+    """Add a row to the list. If the list is full, add its count to the last row instead."""
     if len(rows) < KEPT:
         rows.append(row)
     else:

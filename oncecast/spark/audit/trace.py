@@ -1,6 +1,6 @@
-"""The format of a trace: JSON lines, from a header to an end, and a writer for them.
+"""The format of a trace, and its writer. A trace is a file of JSON lines with a header and an end.
 
-A line has its number in the file (from 1), a time and a kind. docs/audit.md explains the kinds.
+Each line has its number in the file (from 1), a time and a kind. docs/audit.md explains the kinds.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
 
 
 class Entry(msgspec.Struct, kw_only=True, tag_field="kind"):
-    """A line of any kind. A kind declares the fields that it needs again, without a default."""
+    """A line of any kind. A subclass repeats the fields that it requires, without a default."""
 
     line: LineNumber
     time: Seconds
     topic: str = ""
-    generation: Small = 0  # of the topics that had this name
+    generation: Small = 0  # counts the topics that had this name
     producer: str = ""
     sequence: int = -1
     subscription: str = ""
@@ -47,12 +47,12 @@ class Begin(Entry, kw_only=True, tag="begin"):
 
 
 class End(Entry, kw_only=True, tag="end"):
-    more: bool  # another part follows
-    complete: bool  # without it, the outcome of the last calls is unknown
+    more: bool  # whether another part follows
+    complete: bool  # if False, the outcome of the last calls is unknown
 
 
 class Killed(Entry, kw_only=True, tag="killed"):
-    """A node was killed, or the writer of another trace."""
+    """A node or the writer of another trace was killed."""
 
     node: str = ""
     writer: str = ""
@@ -142,7 +142,7 @@ AnyLine = (
 
 
 class Trace:
-    """Writes one file of a trace. The first line is its header; `end` writes the last one."""
+    """The writer of one trace file. It starts with the header, and `end` writes the last line."""
 
     def __init__(
         self, file: IO[str], run: str, writer: str, *, part: int = 0, writers: Sequence[str] = ()
@@ -154,7 +154,7 @@ class Trace:
 
     def write(self, kind: str, **fields: Any) -> None:
         self._lines += 1
-        self._time = max(self._time, time.time())  # the clock may be set back
+        self._time = max(self._time, time.time())  # never decreases, even if the clock is set back
         line = {"line": self._lines, "time": self._time, "kind": kind, **fields}
         self._file.write(msgspec.json.encode(line).decode() + "\n")
 

@@ -1,1 +1,1 @@
-"""Turn traces of simulated runs into tables and figures."""
+"""Compute tables and figures from the traces of experiments."""

@@ -28,9 +28,9 @@ WAYS: dict[Key, tuple[str, str]] = {
 
 
 def balance(trace: DataFrame) -> DataFrame:
-    """Return a row for each setting: minimum, maximum, 99th percentile and share of idle nodes.
+    """Return a row per setting with minimum, maximum, 99th percentile and share of idle nodes.
 
-    Each figure is the mean over the rings of the setting.
+    Each value is the mean over the rings of the setting.
     """
     owned = f.col("value")
     rings = trace.where((f.col("story") == OWNERSHIP) & (f.col("kind") == "owns")).groupBy(*RUN)

@@ -1,4 +1,4 @@
-"""The experiments by name, for the command line, the report and the tests."""
+"""All experiments by name, for the command line, the report and the tests."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from oncecast.spark.experiments import balance, convergence, costs, failing, liv
 from oncecast.spark.experiments.finding import Experiment
 from oncecast.spark.experiments.names import ABOUT
 
-NODES_MIN = 30  # the source's largest system
+NODES_MIN = 30  # the largest system of the source report
 
 
 def failing_runs(scale: Scale) -> list[Run]:
-    """Return the runs with failures, and those without for comparison."""
+    """Return the runs with failures, and runs without failures for comparison."""
     repair = exp_ring.repair_runs(scale)
     return [*exp_failures.runs(scale), *repair, *exp_publish.runs(scale)]
 
@@ -30,5 +30,5 @@ PARTS = {
 }
 EXPERIMENTS = {name: Experiment(name, about, *PARTS[name]) for name, about in ABOUT.items()}
 
-# Not part of `all`, because it runs in real time.
+# This experiment is not part of `all`, because it runs in real time.
 LIVE = Experiment("live", "the same experiments with real processes", live.runs, live.live)

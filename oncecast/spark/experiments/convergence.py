@@ -140,7 +140,7 @@ def draw_convergence(figures: Figures) -> bytes:
 
 
 def draw_source(panel: Any, figures: Figures, name: str, scale: float) -> None:
-    """Draw a figure of the source's experiment as bars, one for each system."""
+    """Draw a figure of the source's experiment, with one bar per system."""
     for number, system in enumerate(SYSTEMS):
         chosen = of_source(figures, system)
         at = [index + 0.27 * (number - 1) for index in range(len(chosen))]

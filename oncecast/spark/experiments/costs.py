@@ -1,4 +1,4 @@
-"""EXP-1, EXP-3: messages in the Scribe layer and in the Chord layer."""
+"""EXP-1 and EXP-3: messages in the Scribe layer and in the Chord layer."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def draw_scribe(source: Figures, sizes: Figures) -> bytes:
 def draw_parts(
     panel: Any, source: Figures, names: dict[str, str], labels: list[str], colors: tuple[str, ...]
 ) -> None:
-    """Draw the messages of all nodes as stacked bars, with a part for each name."""
+    """Draw the messages of all nodes as stacked bars, with one part per name."""
     parts = {name: [each[key] for each in source] for name, key in names.items()}
     drawing.stacked(panel, labels, parts, colors)
     panel.set_ylabel("messages, all nodes")

@@ -1,4 +1,4 @@
-"""The style of our figures: one palette, quiet axes, legible at half their size."""
+"""The style of the figures: one palette, light axes, and text that is legible at half size."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ STYLE = {
 
 
 class Sheet:
-    """Panels side by side, and the finished picture."""
+    """A figure with its panels, and the finished picture."""
 
     def __init__(self, figure: Any, panels: list[Any]) -> None:
         self.figure, self.panels, self.png = figure, panels, b""
@@ -73,7 +73,7 @@ def sheet(columns: int = 2, *, rows: int = 1, height: float = 3.9) -> Iterator[S
         made = Sheet(figure, [panel for row in panels for panel in row])
         yield made
         file = BytesIO()
-        # Without a date and a version, equal figures have equal bytes.
+        # Without a version in the metadata, equal figures have equal bytes.
         figure.savefig(file, format="png", metadata={"Software": None})
         made.png = file.getvalue()
 
@@ -105,7 +105,7 @@ def sizes(panel: Any, nodes: list[int]) -> None:
 
 
 def percent(panel: Any, lowest: float) -> None:
-    """Set a percent axis from 0, or from just below the lowest value if all are near 100%."""
+    """Set a percent axis that starts at 0, or just below the lowest value if all are high."""
     from matplotlib.ticker import FuncFormatter
 
     low = 0.0 if lowest < 0.6 else (int(lowest * 20) - 1) / 20
@@ -139,7 +139,7 @@ def stacked(
             ha="center",
             va="bottom",
             fontsize=9,
-            xytext=(0, 7),  # above the range
+            xytext=(0, 7),  # above the error bar
             textcoords="offset points",
         )
     panel.set_xticks(list(at), labels)

@@ -1,4 +1,4 @@
-"""EXP-5: a share of the nodes fails at once; trees on a ring compared with gossip."""
+"""EXP-5: a share of the nodes fails at once. Compare trees on a ring with gossip."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ PHASES = {
     "mending": "put >= 1 and put < 10",
     "after": "put >= 10",
 }
-SUCCESSORS = 8  # known to each node
-HALF = 0.5  # up to this share of failures, everything must recover
+SUCCESSORS = 8  # number of successors that each node knows
+HALF = 0.5  # share of failed nodes up to which everything must recover
 SMALL = 0.3  # upper limit of the source's “small levels of failures”
 
 
@@ -40,7 +40,7 @@ SMALL = 0.3  # upper limit of the source's “small levels of failures”
 
 
 def messages(trace: DataFrame) -> DataFrame:
-    """Return a row for each message: its time, its expected and its actual receivers."""
+    """Return a row per message with its time, its expected and its actual receivers."""
     keys = [*RUN, "subject"]
     trace = trace.where((f.col("story") == SCENARIO) & f.col("nodes").isin(*exp_failures.SIZES))
     puts = trace.where("kind = 'publish' and value > 0").select(
@@ -53,7 +53,7 @@ def messages(trace: DataFrame) -> DataFrame:
 
 
 def reliability(messages: DataFrame) -> DataFrame:
-    """Return a row for each setting: the share of expected deliveries, by phase."""
+    """Return a row per setting with the share of expected deliveries in each phase."""
     phases = [
         f.sum(f.when(f.expr(when), f.col("got"))) / f.sum(f.when(f.expr(when), f.col("owed")))
         for when in PHASES.values()
@@ -63,7 +63,7 @@ def reliability(messages: DataFrame) -> DataFrame:
 
 
 def over_time(messages: DataFrame) -> DataFrame:
-    """Return the share of expected deliveries by half a second."""
+    """Return the share of expected deliveries for each half second."""
     second = (f.floor(f.col("put") * 2) / 2).alias("second")
     came = (f.sum("got") / f.sum("owed")).alias("came")
     return messages.groupBy(*SETTING, second).agg(came).orderBy(*SETTING, "second")
@@ -228,7 +228,7 @@ def cut_off(nodes: int, failed: float) -> float:
     return nodes * (1 - failed) * failed**SUCCESSORS
 
 
-# Long: one table of columns and notes.
+# This function is long, because it is one table of columns and notes.
 def comparison_table(quiet: Figures) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (

@@ -1,4 +1,4 @@
-"""The result of an experiment: tables, figures and their setting."""
+"""The result of an experiment, with its tables, figures and setting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oncecast.lab.papers.tables import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A row of a trace; `time` is virtual seconds unless the run was live.
+# The columns of a trace. `time` is in virtual seconds, unless the run was live.
 TRACE = (
     "story string, system string, nodes int, messages int, positions int, share double, seed int, "
     "line long, time double, kind string, node string, subject string, value double"
@@ -34,11 +34,11 @@ class Figure(msgspec.Struct, frozen=True):
 class Finding(msgspec.Struct, frozen=True):
     name: str
     title: str
-    source: str  # the experiment and the result of the source
-    setting: str  # our setting
+    source: str  # the experiment and its result in the source report
+    setting: str  # the setting of our runs
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...]
-    answer: str = ""  # what our figures say to the result of the source
+    answer: str = ""  # comparison of our results with those of the source
     runs: str = ""  # number of runs, and their seeds
 
     @property
@@ -48,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Experiment(NamedTuple):
-    """An experiment. `find` gets the trace of its runs, and perhaps of others."""
+    """An experiment. `find` receives the trace of its runs, and perhaps of other runs."""
 
     name: str
     about: str
@@ -61,7 +61,7 @@ def collected(frame: DataFrame) -> Figures:
 
 
 def violations(trace: DataFrame) -> list[str]:
-    """Describe the runs that ended with a violation."""
+    """Return a description of each run that ended with a violation."""
     broken = trace.where("kind = 'violation'").select("story", *RUN, "subject").collect()
     return [
         f"{row.story}, {row.system}, {row.nodes} nodes, share {row.share:g}, seed {row.seed}: "

@@ -28,7 +28,7 @@ RUN_BY = {
 
 
 def runs(scale: Scale) -> list[Run]:
-    """Return the runs with processes, and the same runs for the simulator."""
+    """Return the runs with real processes, and the same runs in the simulator."""
     return [*exp_live.runs(scale), *exp_live.simulated(scale)]
 
 

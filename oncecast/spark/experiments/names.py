@@ -1,4 +1,4 @@
-"""The names of the experiments, in a module without Spark."""
+"""The names of the experiments. This module does not import Spark."""
 
 ABOUT = {
     "scribe-messages": "messages received in the Scribe layer",

@@ -1,4 +1,4 @@
-"""Figures from the traces of publishing: cost and latency without failures."""
+"""Compute cost and latency without failures from the traces of publishing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SETTING_TEXT = (
 
 
 def outcomes(trace: DataFrame) -> DataFrame:
-    """Return a row for each run: the share of expected deliveries, duplicates and times."""
+    """Return a row per run with the share of expected deliveries, duplicates and times."""
     puts = trace.where("kind = 'publish'").groupBy(*RUN)
     owed = puts.agg(
         f.sum("value").alias("owed"), f.min("time").alias("first"), f.max("time").alias("last")
@@ -65,7 +65,7 @@ def outcomes(trace: DataFrame) -> DataFrame:
 
 
 def latencies(trace: DataFrame) -> DataFrame:
-    """Return a row for each run: seconds from publish to delivery."""
+    """Return a row per run with the seconds from publish to delivery."""
     keys = [*RUN, "subject"]
     puts = trace.where("kind = 'publish'").select(*keys, f.col("time").alias("put"))
     both = trace.where("kind = 'delivery'").select(*keys, "time").join(puts, keys)
@@ -78,7 +78,7 @@ def latencies(trace: DataFrame) -> DataFrame:
 
 
 def traffic(trace: DataFrame) -> DataFrame:
-    """Return a row for each run: received messages by purpose, and the seconds counted."""
+    """Return a row per run with the received messages by purpose, and the counted seconds."""
 
     def of(condition: Any, name: str) -> Any:
         count = f.when((f.col("kind") == "received") & condition, f.col("value"))
@@ -95,7 +95,7 @@ def traffic(trace: DataFrame) -> DataFrame:
 
 
 def loads(trace: DataFrame) -> DataFrame:
-    """Return a row for each run: mean and maximum of the messages that a node handles."""
+    """Return a row per run with mean and maximum of the messages that a node handles."""
     handled = trace.where("kind in ('received', 'sent') and subject != 'scribe.Routed'")
     nodes = handled.groupBy(*RUN, "node").agg(f.sum("value").alias("handled"))
     mean = f.sum("handled") / f.first("nodes")
@@ -107,7 +107,7 @@ def loads(trace: DataFrame) -> DataFrame:
 
 
 def over_seeds(frame: DataFrame) -> DataFrame:
-    """Return a row for each setting: mean, minimum and maximum of each figure over its seeds."""
+    """Return a row per setting with mean, minimum and maximum of each value over its seeds."""
     figures = [name for name in frame.columns if name not in RUN]
     means = [f.avg(name).alias(name) for name in figures]
     lowest = [f.min(name).alias(f"{name}_min") for name in figures]
@@ -118,7 +118,7 @@ def over_seeds(frame: DataFrame) -> DataFrame:
 
 @lru_cache(maxsize=1)  # four experiments use the same runs
 def summary(trace: DataFrame) -> Figures:
-    """Return all figures of all settings."""
+    """Return all values of all settings."""
     trace = trace.where(f.col("story") == SCENARIO)
     frame = outcomes(trace)
     for part in (latencies, traffic, loads):
@@ -130,7 +130,7 @@ def summary(trace: DataFrame) -> Figures:
 
 
 def of_source(figures: Figures, system: str = "scribe") -> Figures:
-    """Return the figures of the source's experiment with 20 nodes."""
+    """Return the values for the source's experiment with 20 nodes."""
     messages = [SOURCE_NODES * each for each in exp_publish.SOURCE_PUBLISHES]
     return [
         each
@@ -142,7 +142,7 @@ def of_source(figures: Figures, system: str = "scribe") -> Figures:
 
 
 def by_size(figures: Figures, system: str) -> Figures:
-    """Return the figures with 20 messages per node, or the number used for large systems."""
+    """Return the values with 20 messages per node, or with the number used for large systems."""
     found = [each for each in figures if each["system"] == system]
     return [
         each

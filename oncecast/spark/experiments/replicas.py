@@ -1,4 +1,4 @@
-"""EXP-6: Multi-Paxos. One order at all replicas, elections and membership changes."""
+"""EXP-6: Multi-Paxos with one order at all replicas, elections and membership changes."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from oncecast.spark.experiments.finding import RUN, Figure, Figures, Finding, co
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SHOWN_NODES = 5  # replicas of the group in the figure
-CALM_SHOWN = 3.0  # seconds after the storm in the figure
+SHOWN_NODES = 5  # maximum replicas of the group in the figure
+CALM_SHOWN = 3.0  # seconds after the storm that the figure shows
 
 
 # -- DataFrame -> DataFrame --
 
 
 def numbered_starts(trace: DataFrame) -> DataFrame:
-    """Add the number of starts and installed states of the node before each row."""
+    """Add the column `starts`: how often the node has started or installed a state so far."""
     before = Window.partitionBy(*RUN, "story", "node").orderBy("time", "line")
     starts = f.sum((f.col("kind").isin("up", "installed")).cast("int")).over(before)
     return trace.withColumn("starts", starts)
 
 
 def disagreements(trace: DataFrame) -> DataFrame:
-    """Return slots with different values at two replicas, or before and after a restart."""
+    """Return the slots that have different values at two replicas, or after a restart."""
     decided = trace.where("kind = 'decided'").groupBy("story", *RUN, "value")
     values = decided.agg(f.count_distinct("subject").alias("values"))
     return values.where("values > 1").select("story", *RUN, f.col("value").alias("slot"))
 
 
 def disorder(trace: DataFrame) -> DataFrame:
-    """Return decisions of a replica at or before a slot that it had already decided."""
+    """Return the decisions of a replica for a slot that is not after its previous decision."""
     decided = numbered_starts(trace).where("kind = 'decided'")
     before = Window.partitionBy("story", *RUN, "node", "starts").orderBy("line")
     after = decided.withColumn("previous", f.lag("value").over(before))
@@ -46,7 +46,7 @@ def disorder(trace: DataFrame) -> DataFrame:
 
 
 def storms(trace: DataFrame) -> DataFrame:
-    """Return a row for each scenario and size with the numbers of events."""
+    """Return a row per scenario and size with the numbers of events."""
 
     def count(condition: str) -> Any:
         return f.count(f.when(f.expr(condition), 1))
@@ -74,9 +74,9 @@ def storms(trace: DataFrame) -> DataFrame:
 
 
 def gaps(trace: DataFrame) -> DataFrame:
-    """Return a row for each election: seconds from the crash of the leader to each event.
+    """Return a row per election with the seconds from the crash of the leader to each event.
 
-    The events are the election, the first acknowledged put, and the new member.
+    The events are the election of the next leader, the first acknowledged put, and the new member.
     """
     election = trace.where(f.col("story") == ELECTION)
     crash = f.min(f.when(f.col("kind") == "fault", f.col("time"))).over(Window.partitionBy(*RUN))
@@ -201,7 +201,7 @@ def election_table(elections: Figures) -> Table:
 
 
 def shown_storm(trace: DataFrame) -> dict[str, Any]:
-    """Return the rows of the first storm of the largest group to be shown."""
+    """Return the rows of the storm to draw: the first of the largest group that fits."""
     storm = trace.where((f.col("story") == STORM) & (f.col("nodes") <= SHOWN_NODES))
     first = storm.orderBy(f.desc("nodes"), "seed").select("nodes", "seed").first()
     assert first is not None, "no storm was run"
@@ -272,7 +272,7 @@ MARKS = {
 
 
 def up(row: dict[str, Any]) -> bool | None:
-    """Return the new state of the node, or None if the row does not change it."""
+    """Return whether the node is up after this row, or None if the row does not change that."""
     if row["kind"] == "up":
         return True
     return False if row["kind"] == "fault" and row["subject"] in ("crash", "halt") else None

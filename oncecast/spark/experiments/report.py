@@ -1,4 +1,4 @@
-"""A report of findings as one HTML page: figures, tables, seeds and the command."""
+"""Write findings as one HTML page with figures, tables, seeds and the command."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 def write(directory: Path, made: Made, findings: Sequence[Finding]) -> Path:
-    """Write the page, its figures and the tables as JSON; return the path of the page."""
+    """Write the page, its figures, and the tables as JSON. Return the path of the page."""
     pictures = directory / FIGURES
     pictures.mkdir(parents=True, exist_ok=True)
     for finding in findings:
@@ -83,7 +83,7 @@ def write(directory: Path, made: Made, findings: Sequence[Finding]) -> Path:
 
 
 def fields(finding: Finding) -> dict[str, Any]:
-    """Return a finding for JSON, with the names of its figures."""
+    """Return a finding as fields for JSON, with the paths of its figures."""
     return {
         "name": finding.name,
         "title": finding.title,
@@ -170,14 +170,14 @@ def table(shown: Table) -> str:
 
 
 def shown_as(cell: Cell) -> str:
-    """Format a cell; measured values have four digits."""
+    """Return the text of a cell. Measured values have four significant digits."""
     if isinstance(cell, float):
         return f"{cell:,.0f}" if abs(cell) >= 1000 else f"{cell:.4g}"
     return text_of(cell)
 
 
 def kind_of(name: str, cells: list[Any]) -> str:
-    """Return CSS classes: text is left-aligned, and values of the source look different."""
+    """Return the CSS classes of a column: `text` for words, `source` for values of the source."""
     words = any(isinstance(cell, str) and not cell[:1].isdigit() for cell in cells)
     source = name.startswith("source")
     return " ".join(["source"] * source + ["text"] * (words and not source))

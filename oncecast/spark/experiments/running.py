@@ -1,4 +1,4 @@
-"""Run experiments on Spark: runs become tasks, traces become Parquet files, then findings."""
+"""Run experiments as Spark tasks, write their traces to Parquet files, and compute findings."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 TRACES = "traces"
 ROWS_A_BATCH = 50_000
-SECONDS_A_TASK = 8.0  # duration of a task made of short runs
+SECONDS_A_TASK = 8.0  # maximum estimated duration of a task with several runs
 
 
 def simulate(
     spark: SparkSession, runs: Sequence[Run], directory: Path, step: Callable[[int], None]
 ) -> None:
-    """Play all runs and write their traces by scenario, in place of earlier ones."""
+    """Execute all runs, and write their traces by scenario. Replace earlier traces."""
     trace = farmed(spark, pieces(runs), batches, TRACE)
     files = trace.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     with watched(spark, step):
@@ -38,7 +38,7 @@ def simulate(
 
 
 def pieces(runs: Iterable[Run]) -> list[list[Run]]:
-    """Bundle runs into tasks, the longest first, so that all tasks end at about the same time."""
+    """Return the runs of each task, the longest first, so that all cores end at the same time."""
     made: list[list[Run]] = []
     filled = SECONDS_A_TASK
     for run in sorted(dict.fromkeys(runs), key=seconds, reverse=True):
@@ -51,12 +51,12 @@ def pieces(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def seconds(run: Run) -> float:
-    """Estimate the duration of a run."""
+    """Return the estimated duration of a run in seconds."""
     match run.scenario:
         case exp_ring.OWNERSHIP:
             return 1e-5 * (run.nodes * run.positions + run.messages)
         case exp_live.SCENARIO:
-            return 1.0  # all in one task: they share this machine, and wait
+            return 1.0  # so that all runs are in one task, because they share this machine
         case exp_ring.REPAIR:
             return 0.01 * run.nodes
         case exp_paxos.STORM | exp_paxos.ELECTION:

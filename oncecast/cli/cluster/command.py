@@ -32,7 +32,7 @@ NODES_MAX = 64  # maximum processes that `cluster up` starts on one machine
 LEAVE = 300.0  # seconds that a process gets to move its topics to other processes
 
 
-# This function is long, because it is one table of commands and their options.
+# Long, because it is one table of commands and their options.
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     cluster = commands.add_parser(
         "cluster", help="inspect and change groups and rings", description=__doc__

@@ -41,7 +41,7 @@ READ = 256 * 1024  # maximum bytes of one read of standard input
 TOGETHER = 1000  # maximum messages of one put or get
 
 
-# This function is long, because it is one table of commands and their options.
+# Long, because it is one table of commands and their options.
 def configure(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], *, in_shell: bool = False
 ) -> None:

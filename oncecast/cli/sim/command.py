@@ -20,7 +20,7 @@ SEEDS_MAX = 10_000_000
 NODES_MAX = 1_000_000
 
 
-# This function is long, because it is one table of commands and their options.
+# Long, because it is one table of commands and their options.
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     sim = commands.add_parser("sim", help="run, replay and measure simulations")
     verbs = sim.add_subparsers(title="commands", metavar="COMMAND", required=True)

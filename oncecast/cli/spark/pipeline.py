@@ -42,7 +42,7 @@ FROM = (
 FORMAT = "format of a new archive (default: parquet)"
 
 
-# This function is long, because it is one table of commands and their options.
+# Long, because it is one table of commands and their options.
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     pipeline = commands.add_parser("pipeline", help="run Spark jobs", description=__doc__)
     verbs = pipeline.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -228,7 +228,7 @@ def cut_off(nodes: int, failed: float) -> float:
     return nodes * (1 - failed) * failed**SUCCESSORS
 
 
-# This function is long, because it is one table of columns and notes.
+# Long, because it is one table of columns and notes.
 def comparison_table(quiet: Figures) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (

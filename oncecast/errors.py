@@ -959,7 +959,7 @@ class Diverged(OncecastError):
 
 @with_fields
 class Outdated(OncecastError):
-    """The group uses commands or rules that this version of the program does not know."""
+    """The group uses commands or rules that this version of oncecast does not know."""
 
     level: int
     known: int
@@ -978,7 +978,7 @@ class LevelTooLow(OncecastError):
 
     code = "level-too-low"
     message = "the command needs feature level {needed}, and the group is at level {level}"
-    remedy = "upgrade and start all nodes of the group, or remove those that stay away"
+    remedy = "upgrade and start all nodes of the group, or remove nodes that stay down"
     cli_remedy = "upgrade and start all nodes; `oncecast cluster status` shows their levels"
 
 

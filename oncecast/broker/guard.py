@@ -98,7 +98,7 @@ class Guard:
 
     def judge(self, access: Access, sender: NodeId, message: Value) -> tuple[Value, ...] | None:
         """Return the answers to a message under the rules of `access`, or None to let it in."""
-        if type(message) is Call:  # the most frequent one
+        if type(message) is Call:  # the most frequent message
             verb, topic, name = COMMANDS[type(message.command)](message.command)
         else:
             needs = FRAMES.get(type(message))

@@ -46,7 +46,7 @@ class Machine:
         return machine
 
     def apply(self, slot: int, command: AnyCommand) -> Result:
-        """Execute a command and return its result or refusal. `slot` must be above the last one."""
+        """Execute a command, and return its result or refusal. Slots must grow."""
         assert slot > self.registry.last_slot, f"slot {slot} comes after {self.registry.last_slot}"
         self.registry.last_slot = slot
         if self.registry.holdings is not None:

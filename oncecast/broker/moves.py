@@ -18,7 +18,7 @@ class Found(Value, tag="Found"):
 
 
 class Retire(Value, tag="Retire"):
-    """Claim nothing more, and export everything to the next group on the ring."""
+    """Stop claiming parts, and export everything to the next group on the ring."""
 
 
 class Claim(Value, tag="Claim"):

@@ -90,7 +90,7 @@ class Moving:
         if holdings.claim.adopted:
             return YES
         if command.level > registry.level:
-            return NO  # a member may be unable to read the rows
+            return NO  # some member may not be able to read the rows
         topics, sources, answers, access = state.moved_in(command.rows, registry.live_slots)
         whole = all(self._has_all(holdings, topic) for topic in topics)
         staged = all(name in holdings.parts for name in names_of_parts(sources))
@@ -109,7 +109,7 @@ class Moving:
         self._adopt_sources(holdings, sources)
         for token, answer in answers:
             registry.answered.add(token, *answer)
-        self._forget_copies(holdings)  # topics that were deleted or fully read since
+        self._forget_copies(holdings)  # copies of topics that were deleted or fully read meanwhile
         if command.clock > registry.clock.trusted:
             registry.pass_time(command.clock)
         if command.newest > registry.clock.now:

@@ -64,7 +64,7 @@ class Producer:
                 self.earlier[self.directory_id] = (self.since, self.next)
             self.directory_id, self.since = directory_id, self.next
             first, end = self.earlier.get(directory_id, (self.next, self.next))
-            if end == self.next:  # no other state directory has put since
+            if end == self.next:  # no other state directory has put messages since then
                 self.since = first
                 self.earlier.pop(directory_id, None)
             for oldest in list(self.earlier)[:-DIRECTORIES_KEPT] if forget else ():

@@ -43,7 +43,7 @@ class Registry:
         self.aging: dict[str, Topic] = {}  # topics with an age limit
         self.staging = Staging(self.live_slots)
         self.answered = Answered()
-        self.access: Access = OPEN  # immutable: a command replaces it
+        self.access: Access = OPEN  # immutable; each change replaces it
         self.holdings: Holdings | None = None  # None outside of a ring: the group owns all topics
 
     def pass_time(self, at: int, elapsed: int = 0) -> Clock:

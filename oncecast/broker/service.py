@@ -212,7 +212,7 @@ class Service(Protocol):
             self.emit(Executed(asker, errors.TooLarge("bytes", limit)))
 
     def _refuse_new(self, asker: int, command: AnyCommand) -> None:
-        """Refuse a command that a member of the group may be unable to decode."""
+        """Refuse a command that some member of the group may not be able to decode."""
         needed, level = levels.level_of(type(command)), self.machine.registry.level
         if asker >= 0:
             self.emit(Executed(asker, errors.LevelTooLow(needed, level)))
@@ -266,7 +266,7 @@ class Service(Protocol):
         self._propose_settings()
 
     def _propose_settings(self) -> None:
-        """Propose the limits of this leader and the level of its members, if they are new."""
+        """Propose the limits of this leader and the level of its members, if they have changed."""
         registry, level = self.machine.registry, self.group.level
         if registry.limits != self._limits or registry.level < level:
             self._propose(do.SetLimits(self._limits, level))

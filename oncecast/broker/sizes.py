@@ -38,7 +38,7 @@ def size_fault(
     command: ClientCommand,
 ) -> InvalidTopic | InvalidName | InvalidArgument | TooMany | None:
     """Return the refusal if the command is too large or its names are too long or too many."""
-    if type(command) is Put:  # the most frequent one
+    if type(command) is Put:  # the most frequent command
         short = len(command.topic) <= ALWAYS_SHORT and len(command.producer) <= ALWAYS_SHORT
         if short:
             return None

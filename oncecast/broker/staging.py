@@ -55,16 +55,16 @@ class Source:
 
     def __init__(self, epoch: int = 0) -> None:
         self.epoch = epoch  # assigned by the last refusal
-        self.used = 0  # time of the last stage or publish; 0 if it never expires
+        self.used = 0  # time of the last stage or publish; 0 if the record never expires
         self.published = -1
         self.ranges: tuple[PublishedRange, ...] = ()
         self.digest = b""  # of the published number; empty if unknown
-        self.runs: tuple[str, ...] = ()  # the current run is the last one
+        self.runs: tuple[str, ...] = ()  # runs in order; the last one is current
         self.staged: dict[int, dict[str, Part]] = {}  # by number and name of the part
 
     @property
     def idle(self) -> bool:
-        """Return whether the record can be deleted: it is empty, and fences no run."""
+        """Return whether the record can be deleted, because it is empty and fences no run."""
         return self.published < 0 and not self.staged and not self.runs
 
     def parts(self) -> Iterator[Part]:

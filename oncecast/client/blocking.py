@@ -348,7 +348,7 @@ class Access:
 
 
 class Subscription:
-    """Messages of one subscription: use `for`, or `get`. See `oncecast.Subscription`."""
+    """The messages of one subscription. Use `for` or `get`. See `oncecast.Subscription`."""
 
     def __init__(self, portal: Portal, inner: AsyncSubscription) -> None:
         self._portal, self._inner = portal, inner

@@ -260,7 +260,7 @@ class Client:
         start: Start = EARLIEST,
         until: int | None = None,  # default: the end of the topic when the scan begins
         *,
-        topic_id: int = 0,  # topic epoch as returned by `locate`, or 0 for the current one
+        topic_id: int = 0,  # topic id as returned by `locate`, or 0 for the current topic
         size: int = SCAN_BYTES,
     ) -> AsyncIterator[Slice]:
         """Yield the messages from `start` to before `until`, in order and without gaps.

@@ -241,7 +241,7 @@ class ClientTransport(Transport):
 
 
 class ClientRuntime(Runtime):
-    """Drives one client session."""
+    """The runtime that drives one client session."""
 
     def __init__(
         self,

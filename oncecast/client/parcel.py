@@ -27,7 +27,7 @@ class Receipt(NamedTuple):
 
 
 class Parcel:
-    """Messages of one topic that become a batch."""
+    """The messages of one topic that are collected for a batch."""
 
     __slots__ = (
         "builder",
@@ -44,7 +44,7 @@ class Parcel:
 
     def __init__(self, topic: str, most: int, cut: int) -> None:
         self.topic = topic
-        self.most, self.cut = most, cut  # the limit in bytes, and the size at which it is sent
+        self.most, self.cut = most, cut  # maximum bytes, and size at which the batch is sent
         self.values: list[bytes] = []  # messages without key and headers, not in the builder yet
         self.builder: Builder | None = None
         self.bytes = 0

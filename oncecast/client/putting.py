@@ -71,7 +71,7 @@ class Putting:
         self._failure: Exception | None = None  # failure of puts without a waiter
         self._patience = patience
         self._watching: asyncio.TimerHandle | None = None
-        self._limited: set[asyncio.Future[Receipt]] = set()  # waiters with a timeout of their own
+        self._limited: set[asyncio.Future[Receipt]] = set()  # waiters with their own timeout
         self.broken: OncecastError | None = None  # raised by every later put
         self._most = self._cut_bytes = 0  # maximum bytes of a batch, and size at which it is sent
         self.limit(Limits().batch_bytes_max)

@@ -240,7 +240,8 @@ class Queue:
             async with asyncio.timeout(timeout):
                 return await self._node.unless_stopped(answer)
         except TimeoutError:
-            return None if answer.cancelled() else answer.result()  # it arrived just in time
+            # The element may have arrived just before the timeout.
+            return None if answer.cancelled() else answer.result()
         except asyncio.CancelledError:
             if not answer.cancelled():
                 self._put_back(answer.result())

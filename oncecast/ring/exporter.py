@@ -127,7 +127,7 @@ class Exporter:
 
     def _export(self, sender: NodeId, holdings: Holdings, export: Export) -> None:
         if export.level < self._service.machine.registry.level:
-            return  # the importer asks again, and may be at this level by then
+            return  # the importer asks again later, when it may have reached this level
         frozen, importer = holdings.frozen, export.importer
         named = sender in importer.nodes and group_of(sender) == importer.group
         mine = may_ask_for(export.until, importer.group, holdings)

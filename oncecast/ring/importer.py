@@ -178,7 +178,7 @@ class Importer:
         question = progress.question
         match answer, question:
             case Surveyed(), Survey() if self._waits(progress, claim, answer.level):
-                return  # it asks again after a while
+                return  # the importer asks again after a while
             case Surveyed(), Survey(behind=behind) if answer.behind == behind:
                 progress.topics.update((each.topic, each) for each in answer.topics)
                 progress.behind = answer.topics[-1].topic if answer.more and answer.topics else None
@@ -205,7 +205,7 @@ class Importer:
         self._go_on(holdings, claim, progress)
 
     def _waits(self, progress: ImportProgress, claim: ActiveClaim, needed: int) -> bool:
-        """Return whether this group must raise its feature level first, and report it once."""
+        """Return whether this group must first raise its feature level. Report that once."""
         level = self._service.machine.registry.level
         if needed > level and not progress.waits:
             self._mover.emit(MoveWaits(claim.exporter.group, needed, level))
@@ -234,7 +234,7 @@ class Importer:
             if now is None or now.move != claim.move:
                 self._mover.send(
                     contact, Abandoned(claim.move)
-                )  # otherwise the exporter learns of it only by its reminder
+                )  # otherwise the exporter would notice only at its next reminder
 
         self._decide()
         self._mover.execute_once(do.Abandon(claim.move), abandoned)

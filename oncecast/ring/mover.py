@@ -163,7 +163,7 @@ class Mover(Protocol):
             facts = (self._service.leader, group.nodes(), group.applied)
             retired = (
                 holdings.retired and holdings.claim is None
-            )  # with a claim it may still come to own a part
+            )  # with a claim, the group may still adopt a part
             self.send(
                 self.process, GroupFacts(holdings.group, holdings.low, *facts, retired), after=0
             )

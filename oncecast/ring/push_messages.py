@@ -31,7 +31,7 @@ class Push(Value, tag="Cast"):
     topic_id: int
     next: int
     chunks: tuple[Chunk, ...]
-    gossip: bool = False  # broadcast it instead of using a tree
+    gossip: bool = False  # whether to broadcast the messages instead of using a tree
     fenced: int = 0  # the last epoch that may have fenced a reader
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAME = "oncecast-farm"
 LOOK_EVERY = 0.2  # seconds
-RANGE = 1 << 20  # more numbers than any cluster has cores
+RANGE = 1 << 20  # larger than the number of cores of any cluster
 
 Piece = TypeVar("Piece")
 
@@ -66,7 +66,7 @@ def is_remote(spark: SparkSession) -> bool:
 
 def cores_of(spark: SparkSession) -> int:
     """Return how many tasks Spark can run at a time."""
-    if is_remote(spark):  # a range has a partition for each core
+    if is_remote(spark):  # Spark creates one partition of a range per core
         numbers = spark.range(RANGE).selectExpr("spark_partition_id() as id")
         return numbers.distinct().count()
     return spark.sparkContext.defaultParallelism

@@ -64,10 +64,10 @@ def spark(
 
 
 def connected(builder: SparkSession.Builder, master: str) -> SparkSession:
-    """Return a session of a Spark Connect server."""
+    """Return a session of a Spark Connect server. Raise NoSpark if the server does not answer."""
     address = urlsplit(master.partition(";")[0])
     try:
-        # Spark would try for many minutes.
+        # Check the connection first, because Spark would retry for many minutes.
         socket.create_connection((address.hostname or "", address.port or 15002), 10).close()
     except (OSError, ValueError) as error:
         fact = f"no Spark Connect server answers at {master}: {error}"

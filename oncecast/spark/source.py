@@ -89,7 +89,7 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The streaming reader. It runs on the driver with one connection; tasks get a copy without."""
+    """The streaming reader. It runs on the driver, with one connection that task copies lack."""
 
     def __init__(
         self,

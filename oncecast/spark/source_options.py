@@ -239,7 +239,7 @@ def readable(columns: dict[str, str]) -> dict[str, str]:
     return columns
 
 
-# Options as plain values, so that Spark can send them to executors.
+# This class holds options as plain values, so that Spark can send them to executors.
 
 
 @dataclass(frozen=True)

@@ -218,7 +218,7 @@ def reach_words(view: GroupView) -> str:
 
 
 def level_words(view: GroupView) -> str:
-    """Say how many members know a higher level, while the group does not use it yet."""
+    """Return a note about members that know a higher level than the group uses, or ""."""
     higher = [each for each in view.members if each.level > view.level]
     if not higher:
         return ""

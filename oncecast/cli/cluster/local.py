@@ -109,7 +109,7 @@ def ports_of(data: Path) -> list[int]:
 
 
 def differs(arguments: argparse.Namespace, ports: list[int]) -> bool:
-    """Return whether the options ask for other nodes than the directory has."""
+    """Return whether the options ask for nodes that differ from those in the directory."""
     return arguments.n not in (None, len(ports)) or arguments.port not in (0, ports[0])
 
 

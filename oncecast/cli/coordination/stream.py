@@ -169,7 +169,7 @@ async def joined(arguments: argparse.Namespace) -> AsyncIterator[Node]:
             yield node
         return
     if arguments.listen and not arguments.peers:
-        peers = []  # other processes connect to this one
+        peers = []  # other processes connect to this process
     async with join_at(arguments, listen, peers=peers) as node:
         yield node
 

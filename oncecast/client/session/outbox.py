@@ -70,7 +70,7 @@ class Outgoing:
         self.flow, self.ticket, self.record = flow, ticket, record
         self.number, self.count, self.batch = number, count, batch
         self.ids: list[int] = []  # ids of the calls that carried the batch
-        self.sent = ticket == 0  # whether it may have been sent, as a restored batch may have been
+        self.sent = ticket == 0  # whether it may have been sent; a restored batch may have been
         self.sends = int(self.sent)
         self.led = 0  # id of the last call, if all earlier batches were settled when it was sent
         self.refused: AnyRefusal | None = None

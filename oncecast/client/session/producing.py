@@ -379,12 +379,12 @@ class Flow:
         if first.sends <= 1:
             self._give_up([first], first.refused)
             self._numbers.topic_id = 0
-        self._reopen()  # If an earlier copy was not refused, the answer shows whether it is stored.
+        self._reopen()  # The answer shows whether an earlier copy is stored.
 
     def _judge_refused(self, next_sequence: int) -> None:
-        """Settle the refused batches of which an earlier copy is stored; then drop the rest.
+        """Settle refused batches if an earlier copy of them is stored. Then drop the other ones.
 
-        Copies of an earlier epoch have no effect any more.
+        Copies of an earlier epoch no longer have an effect.
         """
         for outgoing in list(self.unsettled.values()):
             if outgoing.refused is None:
@@ -413,7 +413,10 @@ class Flow:
         self.epoch = 0
 
     def _give_up(self, batches: list[Outgoing], why: AnyRefusal) -> None:
-        """Report batches as not stored, when the disk says that no next process puts them."""
+        """Report batches as not stored, after the outbox on disk has dropped them.
+
+        So the next process cannot put a batch that was reported as not stored.
+        """
         for outgoing in batches:
             self._settle(outgoing)
         durable = self._identity.durable and batches

@@ -41,7 +41,7 @@ class Bound:
 
     def __init__(self, route: Route) -> None:
         self.route = route
-        self.used = True  # since the last sweep
+        self.used = True  # whether the binding was used since the last sweep
 
 
 class Routes:

@@ -147,7 +147,7 @@ class PaxosQueue(Protocol):
         self.depositing: dict[int, str] = {}  # ticket -> queue
         # For each broadcast in flight: the depositor, its incarnation and its ticket.
         self.publishing: deque[tuple[NodeId, str, int]] = deque()
-        self.entrusted: dict[DepositNoted, None] = {}  # added for other nodes
+        self.entrusted: dict[DepositNoted, None] = {}  # deposits added for other nodes
         self.saved_at = 0  # the last record before the last snapshot
         self.dropped = 0  # broadcasts that cannot be decoded
 
@@ -243,7 +243,7 @@ class PaxosQueue(Protocol):
                 assert_never(event)
 
     def _save_if_due(self) -> None:
-        """Take a snapshot if one is due, so that the log can be trimmed. Other layers share it."""
+        """Take a snapshot if one is due, so that the log of the stack can be trimmed."""
         if self.after >= self.saved_at + self.snapshot_every:
             self.saved_at = self.after
             self.snapshot(DepositsNoted(tuple(self.entrusted)))

@@ -46,7 +46,7 @@ class Report:
     files: int
     lines: int
     counts: dict[str, int]  # by kind of fault, in the order of MEANING
-    faults: list[Fault]  # the first of each kind
+    faults: list[Fault]  # the first faults of each kind
     unchecked: list[str]  # runs whose files are incomplete
 
     def fields(self) -> dict[str, Any]:

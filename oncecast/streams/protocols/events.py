@@ -37,7 +37,7 @@ class OpenReader(Value):
 
 
 class Write(Value):
-    """Write values. Written answers it when all of them fit into the cache, or NotWritten."""
+    """Write values. The answer is Written when all of them fit into the cache, or NotWritten."""
 
     stream: str
     ticket: int  # 0 if no answer is wanted
@@ -78,7 +78,7 @@ class Arrived(Value):
 
 
 class Written(Value):
-    """The values were written; the last one has this number."""
+    """The values were written. `number` is the number of the last value."""
 
     stream: str
     ticket: int
@@ -249,7 +249,7 @@ class Known(Value, tag="Known"):
     stream: str
     writer: NodeId
     incarnation: int
-    next: int  # 0 if it has none; NOT_READING if the sender does not read this writer
+    next: int  # 0 if it has no values; NOT_READING if the sender does not read this writer
     answer: bool  # whether the receiver should answer with its own Known
 
 

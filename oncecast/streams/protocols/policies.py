@@ -42,8 +42,8 @@ class Durability(IntEnum):
     """The earlier values that a late reader receives.
 
     volatile          none
-    transient local   those in the caches of running writers
-    persistent        those in a durable topic
+    transient local   values in the caches of running writers
+    persistent        values in a durable topic
     """
 
     VOLATILE = 0

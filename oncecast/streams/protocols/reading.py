@@ -49,7 +49,7 @@ class Source:
         self._order: list[int] = []  # the keys of `_ahead`, as a heap
         self.stable = 0  # all reliable readers have all values before this number
         self.kept: dict[int, Sample] = {}  # values of agreed streams that may not be stable
-        self.others: dict[NodeId, int] = {}  # progress of other readers, if it is suspected
+        self.others: dict[NodeId, int] = {}  # progress of other readers, if the writer is suspected
 
     @property
     def incarnation(self) -> int:

@@ -10,8 +10,7 @@ Rules
   client fills its own window and does not delay other clients.
 - A client that disconnects loses its flows. Its subscriptions do not change.
 - Only the leader serves clients. It answers reads only while it holds its lease. Otherwise reads
-  wait for the lease.
-  When it stops leading, it drops all calls in flight and redirects its clients.
+  wait for the lease. When it stops leading, it drops all calls in flight and redirects its clients.
 """
 
 from __future__ import annotations

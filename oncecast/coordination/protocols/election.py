@@ -1,6 +1,6 @@
 """LeaderElection: the oracle Ω of Chandra, Hadzilacos and Toueg, JACM 1996.
 
-Needs ViewChanged. Gives LeaderElected.
+Needs ViewChanged. Emits LeaderElected.
 
 The leader is the candidate with the lowest name among the members that are not suspected. While
 suspicions are wrong, nodes can have different leaders or none. Do not use the election where a

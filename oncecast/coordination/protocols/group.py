@@ -2,8 +2,8 @@
 
 Needs links (watch). Serves Join and Leave. Emits ViewChanged.
 
-Each node sends Alive to each node that it knows. The message contains whether the sender is a
-member, and the nodes that it knows. So one running contact is enough to find all nodes. A node that
+Each node sends Alive to each node that it knows. The message lists the nodes that the sender knows,
+and states whether it is a member. So one running contact is enough to find all nodes. A node that
 is silent for too long, or whose link breaks, is suspected and leaves the view. If the suspicion was
 wrong, the next Alive ends it, and that node gets a longer timeout. So if message delays are
 bounded, wrong suspicions eventually stop.

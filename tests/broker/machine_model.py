@@ -138,10 +138,15 @@ class ModelSource:
     published: dict[int, tuple[done.PublishedRange, ...]] = field(default_factory=dict)
     staged: dict[tuple[int, str], ModelPart] = field(default_factory=dict)
     used: int = 0
+    runs: list[str] = field(default_factory=list)  # the current one is the last one
 
     @property
     def last(self) -> int:
         return max(self.published, default=-1)
+
+    def enter(self, run: str) -> None:
+        if run and run not in self.runs:
+            self.runs.append(run)
 
 
 class Model:
@@ -161,7 +166,7 @@ class Model:
             if not used and not topic.policy.retains:
                 del self.topics[name]
         for name, source in list(self.sources.items()):
-            if not source.published and not source.staged:
+            if not source.published and not source.staged and not source.runs:
                 del self.sources[name]
         return result
 
@@ -437,6 +442,9 @@ class Model:
         source = self.sources.get(name)
         if source is not None and isinstance(command, do.Stage | do.PublishStaged):
             source.used = self.clock
+        fault = self._run_fault(command, source)
+        if fault is not None:
+            return fault
         match command:
             case do.Stage(_, number, part, topic, count, size):
                 source = self.sources.setdefault(name, ModelSource(used=self.clock))
@@ -444,6 +452,7 @@ class Model:
                     return done.Staged(True)
                 batch = Batch(slot, slot, size, self.clock)
                 source.staged[number, part] = ModelPart(batch, topic, count)
+                source.enter(command.run)
                 return done.Staged(False)
             case do.PublishStaged():
                 return self._publish_number(command, source or ModelSource(used=self.clock))
@@ -458,8 +467,24 @@ class Model:
                 self.refused = self._epoch() if command.renew else self.refused
                 return closed
 
+    def _run_fault(
+        self,
+        command: do.Stage | do.PublishStaged | do.DropStaged | do.CloseSource,
+        source: ModelSource | None,
+    ) -> done.Result | None:
+        if source is None or isinstance(command, do.CloseSource) or not command.run:
+            return None
+        fenced, drops = command.run in source.runs[:-1], isinstance(command, do.DropStaged)
+        if fenced:
+            return done.StagedDropped(0) if drops else errors.TakenOver(command.source)
+        if not drops and command.number < source.last:
+            return errors.OldNumber(command.source, command.number, source.last)
+        return None
+
     def _publish_number(self, command: do.PublishStaged, source: ModelSource) -> done.Result:
         name, number = command.source, command.number
+        if number == source.last:
+            source.enter(command.run)
         if number <= source.last:
             ranges = source.published[number] if number == source.last else ()
             return done.Published(ranges, True)
@@ -473,6 +498,7 @@ class Model:
         parts = [source.staged[number, part] for part in command.parts]
         ranges = self._append_parts(name, parts)
         self.sources[name] = source
+        source.enter(command.run)
         source.published[number] = ranges
         source.staged = {key: part for key, part in source.staged.items() if key[0] > number}
         return done.Published(ranges, False)

@@ -20,6 +20,7 @@ Choose = Callable[[Sequence[Any]], Any]
 TOPICS = ["a", "b"]
 NAMES = ["p", "q"]
 LIVES = ["x", "y", "z"]
+RUNS = ["", "", "", "one", "two", "three"]
 SOON_IDLE = msgspec.structs.replace(LIMITS, producer_idle_us=30, source_idle_us=30)
 POLICIES = [
     DEFAULT,
@@ -224,7 +225,8 @@ class Troublemaker:
         part = self.choose(["0", "1", "2"])
         count, size = self.choose([1, 2, 3]), self.choose([10, 100])
         number = self._number()
-        return do.Stage("p", number, part, self.topic(), count, size, self.at(), b"")
+        run = self.choose(RUNS)
+        return do.Stage("p", number, part, self.topic(), count, size, self.at(), b"", run)
 
     def publish(self) -> do.Command:
         number = self._number()
@@ -233,10 +235,12 @@ class Troublemaker:
         parts = tuple(reversed(staged)) if self.choose([True, True, False]) else ("0", "2")
         refused = self.pair.model.refused
         expected = self.choose([do.ANY_EPOCH, refused, refused, 0])
-        return do.PublishStaged("p", number, parts, self.at(), expected=expected)
+        run = self.choose(RUNS)
+        return do.PublishStaged("p", number, parts, self.at(), expected=expected, run=run)
 
     def drop(self) -> do.Command:
-        return do.DropStaged("p", self._number(), renew=self.choose([True, False]))
+        renew, run = self.choose([True, False]), self.choose(RUNS)
+        return do.DropStaged("p", self._number(), run=run, renew=renew)
 
     def close_source(self) -> do.Command:
         return do.CloseSource("p", self.at(), renew=self.choose([True, False]))

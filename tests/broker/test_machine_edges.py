@@ -173,7 +173,7 @@ def test_topic_expires_messages_only_while_its_policy_has_an_age_limit() -> None
         (Policy(keep_all=True, drop_unread=True), True, "cannot be combined"),
         (Policy(keep_all=True, age_us=1), True, "cannot be combined"),
         (Policy(keep_all=True, bytes_max=1), True, "cannot be combined"),
-        (Policy(drop_unread=True), False, "needs a limit of age"),
+        (Policy(drop_unread=True), False, "needs an age or size limit"),
     ],
 )
 def test_policy_reports_whether_it_retains_messages_and_is_valid(

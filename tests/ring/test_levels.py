@@ -12,7 +12,7 @@ from oncecast.wire.commands import SetLimits
 from oncecast.wire.limits import LIMITS
 from tests.ring.pair import GIVER, MINE, TAKER, World
 from tests.ring.test_mover import ASKER, AT, begin, decided
-from tests.ring.test_mover_rules import CLAIM, LOW, Replica, X, holdings
+from tests.ring.test_mover_rules import CLAIM, LOW, Replica, X, holdings, sent
 
 RAISE = SetLimits(LIMITS, 2)
 
@@ -72,4 +72,4 @@ def test_importer_reports_once_that_it_waits() -> None:
     replica.registry.level = 3
     (asked,) = replica.hear(Surveyed("m", "", (), False, 3))
     importer = PeerGroup("g", tuple(replica.service.group.nodes()))
-    assert asked == type(asked)(X, Export("m", LOW, importer, 3), 5)
+    assert asked == sent(X, Export("m", LOW, importer, 3))

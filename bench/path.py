@@ -75,7 +75,7 @@ MARKS = (
     Mark(SUBSCRIBER, "get returns"),
 )
 
-Times = dict[str, list[float]]  # by the label of the mark
+Times = dict[str, list[float]]  # times, keyed by the label of the mark
 
 
 def install(process: str) -> Times:

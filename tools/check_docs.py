@@ -46,7 +46,7 @@ PLACE = re.compile(
 class Block:
     language: str
     text: str
-    line: int  # of its first line, counted from 1
+    line: int  # number of its first line, counted from 1
 
 
 def prose(page: str) -> str:

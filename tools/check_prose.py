@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("oncecast", "pipelines", "tests", "tools", "bench", "examples", "docs")
-WORDS_MAX = 25  # in one sentence
+WORDS_MAX = 25  # maximum words in one sentence
 EXEMPT = {"tools/check_prose.py"}  # its patterns quote the words
 
 TEXT, DOCSTRING, COMMENT, MESSAGE, NAME = "text", "docstring", "comment", "message", "name"
@@ -103,7 +103,7 @@ FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 LINKS_ONLY = re.compile(r"(?:\[[^\]]*\](?:, )?)+")
 HTML = re.compile(r"<!doctype|</\w+>|<\w+ \w+=", re.IGNORECASE)
 COLUMN = r"\w+ (?:string|binary|boolean|int|bigint|long|float|double|date|timestamp)"
-COLUMNS = re.compile(rf"{COLUMN}(?:, {COLUMN})+", re.IGNORECASE)  # of a table, in SQL
+COLUMNS = re.compile(rf"{COLUMN}(?:, {COLUMN})+", re.IGNORECASE)  # columns of an SQL table
 LINK = re.compile(r"\]\([^)]*\)|<[^>\s]+>|https?://\S+")
 
 

@@ -25,7 +25,7 @@ class Row(NamedTuple):
     suite: str
     rule: str
     story: str
-    runs: int  # until it was detected; 0 if it was not
+    runs: int  # number of runs until detection, or 0
     how: str
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ def try_one(module: str, at: int) -> Row:
     story = getattr(mutant.story, "__name__", "").removeprefix("test_").replace("_", " ")
     try:
         found = notice(mutant)
-    except Exception as error:  # noqa: BLE001  # of the mutant itself
+    except Exception as error:  # noqa: BLE001  # an error of the mutant itself
         return Row(suite, mutant.rule, story, 0, f"does not apply, update it: {error!r}")
     if found is None:
         return Row(suite, mutant.rule, story, 0, "SURVIVED")

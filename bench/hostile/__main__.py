@@ -36,8 +36,8 @@ from oncecast.errors import OncecastError
 
 PARTS = ("barrage", "storm", "toll")
 FRAMES, EXTREME, CONNECTIONS = 2_000_000, 500_000, 5_000
-SAMPLES = 2_000  # of one phase
-MESSAGES = 500_000  # of one round
+SAMPLES = 2_000  # samples per phase
+MESSAGES = 500_000  # messages per round
 FEWEST = 20  # minimum samples, if --share is small
 
 

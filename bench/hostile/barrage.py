@@ -47,7 +47,7 @@ ENDINGS = ("answered", "refused", "ignored", "closed", "unread", "stalled")
 PROCESSES = 2
 SMALL = 10_000  # frames for which one process is enough
 TOGETHER = 40  # frames in one write
-WRITES = 5  # of one connection
+WRITES = 5  # writes per connection
 UNKNOWN_TOGETHER = 20  # frames after a greeting that the node should refuse
 
 Endings = Counter[str]

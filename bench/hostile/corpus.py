@@ -16,7 +16,7 @@ from oncecast.kernel.codec import ENCODER
 from oncecast.network.links import Link
 
 EACH_MOST = 60  # messages of one type
-BYTES_MOST = 4096  # of one message
+BYTES_MOST = 4096  # maximum size of a message
 
 
 class Recorder:

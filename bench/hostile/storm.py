@@ -54,7 +54,7 @@ FRESH_TOPIC = f"{TOPIC}.fresh"
 FRESH = 5  # new honest clients in each phase
 FRESH_TIMEOUT = 10.0
 TOGETHER = 50  # requests in one write
-TOPICS = 2000  # that attackers create
+TOPICS = 2000  # topics that attackers create
 LOW_PRIORITY = 19
 VALUE = bytes(92)
 RATIO_MAX = 3.0
@@ -245,7 +245,7 @@ class Storm:
     connections: int
     quiet: Phase
     attacked: Phase
-    ratios: list[float]  # of the p99, of each round
+    ratios: list[float]  # ratio of the p99 in each round
     grown_mb: float
     faults: list[str]
 
@@ -379,7 +379,7 @@ async def trips(
 
 async def arrival(reading: oncecast.Subscription, value: bytes) -> float:
     while (message := await reading.get()) is None or message.value != value:
-        pass  # of an earlier client
+        pass  # a message of an earlier client
     return perf_counter()
 
 

@@ -27,7 +27,7 @@ TOPIC = "honest"  # attackers do not use it
 GHOST = "127.0.0.1:9"  # the id of a peer that is not a member
 START = 60.0
 PATIENCE = 60.0  # seconds that an honest call may take before the node counts as stuck
-MEMORY_MB_MAX = 200.0  # above the memory of the idle node
+MEMORY_MB_MAX = 200.0  # limit of the growth above the idle node
 
 
 class Kind(NamedTuple):

@@ -15,7 +15,7 @@ from bench.peers.ours import get_all, put_all
 from bench.peers.peer import say
 
 ROUNDS = 5
-RULES = 100  # of other users
+RULES = 100  # number of rules of other users
 PUT_MIN, GET_MIN, LATENCY_MAX = 0.8, 0.8, 1.3
 VALUE = bytes(100)
 READER = f"{HONEST}.reader"

@@ -31,7 +31,7 @@ FAULTS_SHOWN = 10
 @dataclass
 class Result:
     elements: int
-    seconds: float  # from the first put to the last take
+    seconds: float  # time from the first put to the last take
     rate: float
     kills: int
     along: int  # elements that a killed consumer got and had not recorded

@@ -16,7 +16,7 @@ from oncecast.spark.audit.job import audit_traces
 from oncecast.spark.session import spark
 
 SECONDS, MEMORY_MB = 120, 2048
-HEAP_MB = 1200  # of the executor; the rest is for the JVM itself and for two Python processes
+HEAP_MB = 1200  # executor heap; the JVM itself and two Python processes use the rest
 
 
 def audit(lines: int, root: Path) -> Iterator[Figure]:

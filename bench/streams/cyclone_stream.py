@@ -86,4 +86,4 @@ def write(address: str, count: int, size: int, pause: float) -> None:
             value = stamped(size)
         writer.write(kind(value))
     say(str(began))
-    sleep(PATIENCE)  # until it is terminated, because the reader may still read
+    sleep(PATIENCE)  # wait to be terminated, because the reader may still read

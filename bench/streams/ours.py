@@ -60,6 +60,6 @@ def write(address: str, count: int, size: int, pause: float) -> None:
             say(str(began))
             await asyncio.sleep(
                 PATIENCE
-            )  # until it is terminated, because the reader may still read
+            )  # wait to be terminated, because the reader may still read
 
     run(story())

@@ -20,7 +20,7 @@ WITHIN = 120.0
 
 
 class StreamSystem(System):
-    module: ClassVar[str]  # of this package, with `read` and `write`
+    module: ClassVar[str]  # name of a module of this package with `read` and `write`
 
     def start(self, directory: Path) -> None:
         """Prepare a measurement, which starts its own processes."""

@@ -8,7 +8,7 @@ linearizability. The report is printed and written to DIRECTORY/report.json.
 
     python -m bench.torture [--minutes 10] [--messages 1000000] [--seed 1] [--json]
 
-It needs root, for the namespaces, and leaves none behind.
+It needs root to create the namespaces, and removes them at the end.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ SHOWN_MOST = 20
 
 @dataclass
 class Findings:
-    messages: int = 0  # in all topics
+    messages: int = 0  # number of messages in all topics
     acknowledged: int = 0
     delivered: int = 0
     lost: int = 0

@@ -29,7 +29,7 @@ from tools.mutate.sources import Source
 
 KILLED, TIMED_OUT, EQUIVALENT, SURVIVED = "killed", "timed out", "equivalent", "survived"
 SLACK = 20.0  # a test may take this many times as long as usual
-SEEDS = 3  # of a long test
+SEEDS = 3  # maximum seeds of a long test
 SHORTEST = 1.0  # seconds of processor time that each test may take
 WALL = 6.0  # ratio of elapsed time to processor time on a busy machine
 
@@ -40,7 +40,7 @@ class Verdict:
 
     mutant: Mutant
     status: str
-    test: str = ""  # that detected it, or that did not end
+    test: str = ""  # the test that detected the mutant, or did not end
     why: str = ""
     tests: int = 0  # tests that reach it
 
@@ -65,12 +65,12 @@ class Plan:
 
     mutants: list[Mutant]
     sources: list[Source]
-    reasons: dict[str, str]  # of equivalent mutants
-    folder: Path  # with measurements of earlier campaigns
+    reasons: dict[str, str]  # reasons of equivalent mutants, by id
+    folder: Path  # folder with measurements of earlier campaigns
     jobs: int = 1
     budget: float = 40.0  # seconds of processor time for one mutant
     fresh: bool = False  # measure all tests again
-    report: Path | None = None  # gets each verdict as a line of JSON
+    report: Path | None = None  # file for the verdicts, one JSON line each
     verdicts: list[Verdict] = field(default_factory=list)
 
 
@@ -83,7 +83,7 @@ class Campaign:
         self.items: dict[str, pytest.Item] = {}
         self.trusted: dict[str, bool] = {}  # tests that pass alone, without a mutant
         self._killers_file = plan.folder / "killers.json"
-        self.killers: dict[str, str] = {}  # by mutant: the test that detected it the last time
+        self.killers: dict[str, str] = {}  # the last test that detected each mutant
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:

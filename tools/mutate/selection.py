@@ -23,7 +23,7 @@ from tools.mutate.sources import Function, Source
 
 QUICK = 0.3  # seconds of processor time, under coverage
 SLOWEST = 20.0  # seconds of processor time, under coverage
-Reach = dict[str, int]  # by unit and digest: the lines, as bits counted from the unit's first
+Reach = dict[str, int]  # lines by unit and digest, as bits counted from the unit's first
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Selection:
     def __init__(self, sources: Iterable[Source], tests: dict[str, Measured]) -> None:
         self.tests = tests
         self._units = {unit.key: unit for source in sources for unit in source.functions}
-        self._reaching: dict[str, dict[str, int]] = {}  # by unit: tests and lines, -1 for any line
+        self._reaching: dict[str, dict[str, int]] = {}  # tests and lines by unit, -1: any line
         for name, test in tests.items():
             for key, lines in test.reach.items():
                 unit_key, digest = key.rsplit("@", 1)

@@ -18,7 +18,7 @@ from oncecast import blocking
 from oncecast.errors import NoSuchTopic
 from oncecast.spark.session import spark
 
-ROWS = 200  # per topic
+ROWS = 200  # rows per topic
 KILLS = 3
 MODULE = "bench.spark.torture.job"
 

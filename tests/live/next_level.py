@@ -1,6 +1,6 @@
-"""Runs the command of a program that knows one feature level more than this one.
+"""Run the command of a program that knows one more feature level than this program.
 
-The level is the only difference: so the test of an upgrade needs no other version of the program.
+The level is the only difference, so the upgrade test needs no other version of the program.
 """
 
 from __future__ import annotations
@@ -11,6 +11,6 @@ from oncecast.wire import levels
 
 if __name__ == "__main__":
     levels.KNOWN += 1
-    from oncecast.cli.main import main  # it takes the level as a default argument
+    from oncecast.cli.main import main  # imported late: default arguments use the level
 
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""OPS-2: the level of a group rises when all members know it, and members never know less."""
+"""OPS-2: the level of a group rises when all members know it, and no member knows less."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_replica_reports_a_higher_level_when_it_is_decided() -> None:
     [((B, 2), (C, 1)), ((B, 2),), ()],
     ids=["one knows less", "one has not answered", "none has answered"],
 )
-def test_member_that_knows_less_or_is_away_blocks_the_level(
+def test_level_does_not_rise_while_a_member_is_older_or_silent(
     levels: tuple[tuple[NodeId, int], ...],
 ) -> None:
     group = knowing()
@@ -89,13 +89,13 @@ def test_member_that_knows_less_or_is_away_blocks_the_level(
     assert group.level == 1
 
 
-def test_leader_that_knows_less_blocks_the_level() -> None:
+def test_leader_does_not_raise_the_level_above_its_own() -> None:
     group = knowing(1)
     announce(group, (B, 2), (C, 2))
     assert decide(group) == []
 
 
-def test_silent_member_blocks_the_level_although_it_knew_it_before() -> None:
+def test_level_does_not_rise_while_an_upgraded_member_is_silent() -> None:
     group = knowing()
     announce(group, (C, 2))
     passes(group, group.options.suspicion + 1, B)
@@ -112,7 +112,7 @@ def test_answers_to_an_earlier_term_do_not_raise_the_level() -> None:
     assert group.state.roster.common_level() == 0
 
 
-def test_member_without_a_level_in_its_answer_knows_the_first_one() -> None:
+def test_member_that_answers_without_a_level_has_the_first_level() -> None:
     group = knowing()
     alive(group, B, C)
     assert group.state.roster.common_level() == 1
@@ -137,7 +137,7 @@ def test_lone_member_raises_the_level_by_itself() -> None:
 # Newcomers
 
 
-def test_newcomer_that_knows_less_is_not_seated_and_reported_once() -> None:
+def test_newcomer_with_a_lower_level_is_not_seated_and_is_reported_once() -> None:
     group = knowing(config=Config(1, THREE.members[:2], 3, level=2))
     announce(group, (B, 2))
     reported = [events(hear(group, D, Offer(9, 0, level))) for level in (1, 1)]
@@ -147,7 +147,7 @@ def test_newcomer_that_knows_less_is_not_seated_and_reported_once() -> None:
     assert decide(group) == []
 
 
-def test_newcomer_that_knows_the_level_is_seated() -> None:
+def test_newcomer_with_the_level_of_the_group_is_seated() -> None:
     two = Config(1, THREE.members[:2], 3, level=2)
     group = knowing(config=two)
     announce(group, (B, 2))
@@ -159,7 +159,7 @@ def test_newcomer_that_knows_the_level_is_seated() -> None:
     assert group.level == 2
 
 
-def test_newcomer_that_waits_is_turned_away_when_the_level_rises() -> None:
+def test_offer_of_a_waiting_newcomer_is_dropped_when_the_level_rises() -> None:
     group = knowing()
     announce(group, (B, 2), (C, 2))
     hear(group, D, Offer(9, 0, 1))
@@ -179,7 +179,7 @@ def test_newcomer_reports_once_that_its_program_is_too_old() -> None:
     assert events(hear(group, A, guide)) == []
 
 
-def test_offers_and_answers_carry_the_known_level() -> None:
+def test_offer_names_the_highest_level_that_the_newcomer_knows() -> None:
     group = Paxos(D, Random(0), options=OPTIONS, contacts=(A,), incarnation=9, level=5)
     group.attach(Recorded())
     group.start()
@@ -220,7 +220,7 @@ def test_replica_does_not_install_a_snapshot_of_a_higher_level() -> None:
 # Memberships
 
 
-def test_level_never_falls() -> None:
+def test_membership_with_a_lower_level_is_not_a_valid_successor() -> None:
     lower = Config(RAISED.version + 1, RAISED.members, 3, RAISED.group, 1)
     assert not lower.follows(RAISED)
     assert RAISED.successor(*RAISED.members).follows(RAISED)
@@ -234,7 +234,7 @@ def test_membership_change_keeps_the_level() -> None:
 
 
 def test_membership_of_an_older_version_has_the_first_level() -> None:
-    """It has no field for the level."""
+    """Its encoding has no field for the level."""
     fields = encode_config(THREE)
     old = bytes([fields[0] - 1]) + fields[1:-1]
     assert decode_config(old) == THREE

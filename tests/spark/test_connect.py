@@ -31,7 +31,7 @@ pytestmark = pytest.mark.long
 
 
 def run(spark: SparkSession, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command with a Spark Connect server as its master, and without any Java."""
+    """Run a command with a Spark Connect server as its master, and without Java."""
     port = getattr(getattr(spark._jvm, CONNECT), "MODULE$").localPort()
     command = [sys.executable, "-m", "oncecast", *words, "--master", f"sc://127.0.0.1:{port}"]
     env = os.environ | {"JAVA_HOME": "/nonexistent"}
@@ -62,7 +62,7 @@ def test_sweep_runs_over_spark_connect(spark: SparkSession, tmp_path: Path) -> N
     assert spark.read.parquet(out).count() == 4
 
 
-def test_missing_server_is_reported() -> None:
+def test_missing_spark_connect_server_is_reported() -> None:
     """SVC-7"""
     with closing(socket.create_server(("127.0.0.1", 0))) as unused:
         port = unused.getsockname()[1]

@@ -79,7 +79,7 @@ def subject(
 
 
 @formats
-def test_batch_has_each_message_once_while_others_archive_and_compact(
+def test_batch_has_each_message_once_during_archiving_and_compaction(
     subject: Subject, kind: str
 ) -> None:
     subject.put(20)
@@ -102,7 +102,7 @@ def test_batch_has_each_message_once_while_others_archive_and_compact(
     assert offsets_of(later, later.partitions()) == list(range(3, 35))
 
 
-def test_files_that_a_compaction_removes_are_read_to_the_end(
+def test_reader_finishes_files_that_a_compaction_removes(
     subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "SMALL_BYTES", 0)
@@ -117,7 +117,7 @@ def test_files_that_a_compaction_removes_are_read_to_the_end(
 
 
 @formats
-def test_stream_has_each_message_once_while_others_archive_and_compact(
+def test_stream_has_each_message_once_during_archiving_and_compaction(
     subject: Subject, kind: str
 ) -> None:
     subject.put(12)
@@ -141,7 +141,7 @@ def test_stream_has_each_message_once_while_others_archive_and_compact(
 
 
 @formats
-def test_commit_that_readers_do_not_see_yet_is_read_once(
+def test_messages_of_an_unpublished_commit_are_read_once(
     subject: Subject, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subject.put(6)
@@ -177,7 +177,9 @@ def test_gap_between_archive_and_topic_is_reported(subject: Subject) -> None:
     assert offsets_of(skipping, skipping.partitions()) == [8, 9]
 
 
-def test_unusable_archives_are_reported(subject: Subject, tmp_path: Path) -> None:
+def test_missing_foreign_or_incomplete_archive_is_reported(
+    subject: Subject, tmp_path: Path
+) -> None:
     """SVC-7"""
     subject.put(3)
     with pytest.raises(errors.BadArchive, match=r"has no archive; create it with `oncecast pipe"):
@@ -199,7 +201,7 @@ def test_unusable_archives_are_reported(subject: Subject, tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-def test_frames_of_spark_have_each_message_once(
+def test_spark_batch_and_stream_have_each_message_once(
     spark: SparkSession, subject: Subject, checkpoint: str, tmp_path: Path
 ) -> None:
     subject.put(20)

@@ -1,4 +1,4 @@
-"""OPS-2: nodes are upgraded in any order, in a storm; no replica meets an unknown command."""
+"""OPS-2: nodes are upgraded in any order during a storm; no replica gets an unknown command."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Cautious(Service):
     def _check(self, value: bytes) -> None:
         kind = type(_decode(value))
         if levels.level_of(kind) > self._known_level:
-            raise Violation(f"{self.me} met a {kind.__name__}, and knows {self._known_level}")
+            raise Violation(f"{self.me} got a {kind.__name__} above its level {self._known_level}")
 
 
 class Upgrades:
@@ -75,7 +75,7 @@ class Upgrades:
             self.run(0.2)
 
     def run(self, seconds: float) -> None:
-        """Let time pass, and check that no level is above that of a member's program."""
+        """Let time pass, and check that no level is above that of any running program."""
         end = self.sim.now + seconds
         while self.sim.now < end:
             self.sim.run(until=self.sim.now + 0.05)
@@ -101,7 +101,7 @@ class Upgrades:
         self.run(rng.uniform(0.0, 1.5))
 
     def restart(self, node: NodeId) -> None:
-        """Crash a node that runs, and start its installed program after a while."""
+        """Crash a live node, and start its installed program after a while."""
         if node in self.sim.alive():
             self.sim.bounce(node, away=self.sim.rng.uniform(0.0, 3.0))
 
@@ -122,7 +122,7 @@ class Upgrades:
 def test_level_rises_only_when_all_nodes_are_upgraded(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SetPolicy is a command of level 2 here."""
+    """In this test, SetPolicy is a command of level 2."""
     monkeypatch.setattr(do.SetPolicy, "feature_level", 2, raising=False)
     monkeypatch.setattr(assembling, "Service", Cautious)
     group = Upgrades(seed)

@@ -31,7 +31,7 @@ Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Server(asyncio.Protocol):
-    """The server side of a connection. The first connection puts, the second one waits."""
+    """Server for two connections: the first puts messages, and the second waits for them."""
 
     def __init__(self, fd: int, others: list[asyncio.Transport], *, sync: bool) -> None:
         self._fd, self._others, self._sync, self._at = fd, others, sync, 0

@@ -19,7 +19,7 @@ from oncecast.wire.errors import Overloaded
 class Budget:
     calls: int = 10_000  # maximum calls in flight per account
     bytes: int = 64 << 20  # maximum bytes of batches in flight per account
-    rate: float = inf  # maximum bytes of batches per second and account
+    rate: float = inf  # maximum bytes of batches per second per account
     total_bytes: int = 512 << 20  # maximum bytes of batches in flight over all accounts
 
 

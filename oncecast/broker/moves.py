@@ -103,7 +103,7 @@ class Release(Value, tag="Release"):
 
 
 class ShareAccess(Value, tag="ShareAccess"):
-    """Replace users, tokens and rules by those of another group, if these are newer."""
+    """Replace users, tokens and rules with those of another group, if these are newer."""
 
     rows: bytes
 

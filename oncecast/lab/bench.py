@@ -37,7 +37,7 @@ def measure(nodes: int, repeat: int, progress: Callable[[], None]) -> dict[str, 
 
 
 def one_run(nodes: int, trace: Trace | None) -> tuple[float, float]:
-    """Return the virtual seconds per real second, and the events per node and virtual second."""
+    """Return the virtual seconds per real second, and the events per node per virtual second."""
     sim = Simulation(1, trace=trace)
     populate(sim, nodes)
     sim.run(until=WARM_UP)

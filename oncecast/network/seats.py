@@ -39,7 +39,7 @@ class Seats:
         """Raise Absent if the limit of peers is reached."""
         limit = self._options.peers_max
         if len(self._peers) >= limit:
-            raise self._full("with the role peer", limit, "peers_max")
+            raise self._full("of peers", limit, "peers_max")
 
     def make_space(self, owner: str) -> None:
         """Close a connection of another owner if all are taken, or raise Absent."""
@@ -52,7 +52,7 @@ class Seats:
             return
         most = max(self._owners.values(), key=len, default={})
         if len(most) <= taken + 1:
-            raise self._full("with the role client", options.connections_max, "connections_max")
+            raise self._full("of clients", options.connections_max, "connections_max")
         newest = next(reversed(most))
         self._leave(newest)
         newest.fail("crowded", "its owner has the most connections, and another owner needs one")

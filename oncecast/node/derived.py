@@ -101,7 +101,7 @@ def secret_of(path: str | os.PathLike[str]) -> ClusterSecret | None:
         mode, secret = Path(path).stat().st_mode, Path(path).read_bytes().strip()
     except OSError as error:
         raise BadSetting(
-            f"cluster_secret_file: {path}: {error.strerror or error}", "give a readable file"
+            f"cluster_secret_file: {path}: {error.strerror or error}", "use a readable file"
         ) from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise BadSetting(

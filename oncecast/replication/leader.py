@@ -362,8 +362,8 @@ class Leader:
     def on_unanswered(self) -> None:
         """Send Prepare and Accept again to members that have not answered.
 
-        A leader that cannot read a value in flight cannot send it again. Then it resigns, because
-        only the votes of other members can complete that slot.
+        If the leader cannot read a value in flight, it cannot send that value again. It resigns,
+        because only the votes of other members can complete that slot.
         """
         term, applied = self.term, self.progress.applied
         if term is None:

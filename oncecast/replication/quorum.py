@@ -84,7 +84,7 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
         return self.version == before.version + 1 and len(changed) <= 1 and sound
 
     def with_sound_size(self) -> Config:
-        """Return this membership with a valid size: replace an invalid one by the member count.
+        """Return this membership with a valid size: replace an invalid one with the member count.
 
         Earlier versions decided every size that a client asked for.
         """

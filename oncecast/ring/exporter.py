@@ -186,9 +186,9 @@ class Exporter:
             mover.send(mover.process, WhereIs(frozen.importer.group))
 
     def redirect(self, sender: NodeId, not_leader: NotLeader) -> None:
-        """Ask the leader that a replica reports, but only once per reminder.
+        """Send the reminder to the leader that a replica names, at most once per reminder.
 
-        Otherwise two replicas that report each other would cause an endless loop.
+        Without this limit, two replicas that name each other would redirect it forever.
         """
         holdings = self._mover.holdings
         frozen = holdings.frozen if holdings is not None else None

@@ -241,7 +241,7 @@ class Access:
 
     @property
     def locked(self) -> bool:
-        """Return whether no administrator can log in any more."""
+        """Return True if every administrator has lost its password and its lasting tokens."""
         if self.open:
             return False
         lasting = {each.principal for each in self.tokens.values() if not each.expires_us}

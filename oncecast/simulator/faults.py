@@ -87,7 +87,7 @@ class Storm:
     def _victim(self) -> NodeId:
         return self.rng.choice(self.nodes)
 
-    # -- faults of nodes --
+    # -- node faults --
 
     def _leave(self, nodes: Sequence[NodeId], back: Callable[[], None]) -> None:
         for node in nodes:

@@ -20,7 +20,7 @@ PATIENCE = 120.0
 
 
 def run(*words: str | Path, cwd: Path, path: Path | None = None) -> str:
-    """Return the standard output. With a `path`, run in the environment of a new shell."""
+    """Run a command in a minimal environment if `path` is given; return its standard output."""
     ended = subprocess.run(
         [str(word) for word in words],
         cwd=cwd,

@@ -42,7 +42,7 @@ def test_blocking_and_async_clients_have_the_same_methods(
     assert found == wanted
 
 
-def test_close_without_ack_leaves_the_last_message_to_the_next_reader(
+def test_last_message_is_redelivered_after_close_without_ack(
     tmp_path: Path,
 ) -> None:
     client = blocking.embedded(tmp_path).__enter__()

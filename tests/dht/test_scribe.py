@@ -53,7 +53,7 @@ def enlist(child: NodeId, at: Key = FARTHER, *, root: bool = False) -> Routed:
 
 
 def forwarder(**options: Any) -> Scribe:
-    """Return a node with parent A and child B that has not joined itself."""
+    """Return a node with parent A and child B that is not itself a member of the topic."""
     scribe = make(**options)
     scribe.observe(enlist(B))
     scribe.receive(A, Adopted(T))

@@ -69,7 +69,7 @@ def test_owner_cannot_take_the_last_connection_of_another_owner() -> None:
 
     def check(hall: Hall) -> None:
         taken = [hall.enter(each) for each in (ANN, BOB, ANN)]
-        with pytest.raises(Absent, match=r"with the role client \(limit 3\); .*connections_max"):
+        with pytest.raises(Absent, match=r"of clients \(limit 3\); .*connections_max"):
             hall.enter(BOB)
         hall.enter(HOST)  # closes the newest connection of ann
         assert [bool(each.ended) for each in taken] == [False, False, True]
@@ -101,7 +101,7 @@ def test_closed_connection_frees_its_seat() -> None:
     async def test() -> None:
         hall = Hall(connections_max=1, peers_max=1)
         peer, ann = hall.take(PEER), hall.enter(ANN)
-        with pytest.raises(Absent, match=r"with the role peer \(limit 1\); .*raise peers_max"):
+        with pytest.raises(Absent, match=r"of peers \(limit 1\); .*raise peers_max"):
             hall.seats.check_peers()
         for each in (peer, ann):
             each.connection_lost(None)

@@ -167,7 +167,7 @@ def test_peer_that_connects_is_dialled_without_waiting_for_the_backoff() -> None
     drive(test())
 
 
-def test_watch_reports_one_loss_only() -> None:
+def test_watched_peer_is_reported_down_only_once() -> None:
     """Later messages may be lost without another report."""
 
     async def test() -> None:

@@ -183,7 +183,7 @@ def test_unusable_token_is_refused(content: str, token_file: Path) -> None:
         HttpAccess(Settings(http=WORLD, http_token_file=str(token_file.with_name("none"))))
 
 
-def test_token_that_others_can_read_is_used_with_a_warning(
+def test_token_file_readable_by_other_users_is_used_with_a_warning(
     token_file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SEC-4"""

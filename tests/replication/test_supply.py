@@ -214,7 +214,7 @@ def test_snapshot_is_installed_once_all_its_entries_have_arrived() -> None:
     state, number, trim = saved(effects)
     assert (state.slot, state.kept, state.chain) == (5, 4, 999)
     assert number == 5
-    assert trim <= 3  # the record of slot 4
+    assert trim <= 3  # record 3 holds slot 4, which the snapshot needs
     assert (group.applied, group.state.progress.chain) == (5, 999)
     assert group.entry(4) == b"4"  # also before it is on disk
 

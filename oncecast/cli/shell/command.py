@@ -86,7 +86,7 @@ def piped(conversation: Conversation, lines: Iterable[str], *, stop: bool) -> in
 
 
 def history_of(arguments: argparse.Namespace) -> Path:
-    """Return the history file, in the --state directory or in the user's state directory."""
+    """Return the history file: in `--state` if given, otherwise in the XDG state directory."""
     if arguments.state is not None:
         return Path(arguments.state) / "history"
     states = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

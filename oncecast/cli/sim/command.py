@@ -284,7 +284,7 @@ def bench(args: argparse.Namespace) -> int:
             print(
                 f"{nodes:>8,} {figures['events_per_second']:>12,.0f} "
                 f"{figures['times_real_time']:>11.1f}x {figures['times_real_time_traced']:>7.1f}x"
-                f"   {figures['events_per_node_second']:.1f} events per node and second"
+                f"   {figures['events_per_node_second']:.1f} events per node per second"
             )
     return ExitStatus.OK
 

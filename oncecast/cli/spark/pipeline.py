@@ -56,7 +56,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add_option(archive, "--batch", "N", "messages per commit (default: all)", kind=positive)
     add_option(archive, "--from", "START", FROM, kind=start)
     archive.add_argument("--format", choices=("parquet", "delta", "iceberg"), help=FORMAT)
-    add_flag(archive, "--compact", "replace small files of each day by larger ones")
+    add_flag(archive, "--compact", "replace small files of each day with larger ones")
     add_flag(archive, "--no-spark", "write the files in this process, without Spark and Java")
     add_connection(archive)
     archive.set_defaults(run=run_archive)

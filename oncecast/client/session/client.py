@@ -383,7 +383,7 @@ class ClientSession(Protocol):
         return sum(len(flow.unsettled) for flow in self.flows.values())
 
     def _save(self, records: Iterable[Queued | Based | Settled]) -> None:
-        """Replace the log of the outbox by a snapshot."""
+        """Replace the log of the outbox with a snapshot."""
         identity = self.identity
         self.snapshot(ClientState(identity.producer, identity.directory_id, tuple(records)))
         self.trim(self._records.last + 1)

@@ -83,7 +83,7 @@ TIDY_AFTER = 0.5  # seconds after the last answer until settled batches are drop
 
 
 class Outbox:
-    """Decide when to replace the log of the outbox by a snapshot. `save` writes the snapshot."""
+    """Decide when to replace the log of the outbox with a snapshot. `save` writes the snapshot."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 It is the passive-view shuffle of HyParView (Leitao, Pereira, Rodrigues, DSN 2007). Once per second
 a node sends part of its view on a random walk. The last node of the walk returns part of its own
-view. With four steps this makes six events per node and second. `sim bench` uses this scenario.
+view. With four steps this makes six events per node per second. `sim bench` uses this scenario.
 """
 
 from __future__ import annotations

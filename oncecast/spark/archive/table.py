@@ -79,7 +79,7 @@ class Table:
         return self._commit(before, {**before.topics, **topics}, files, ())
 
     def compact(self, execute: Execute) -> int:
-        """Replace small files of each day by larger ones; return how many were replaced.
+        """Replace small files of each day with larger ones; return how many were replaced.
 
         A run that commits meanwhile makes this one plan again.
         """

@@ -164,7 +164,7 @@ def names_of(events: DataFrame, rows: list[Row]) -> dict[int, str]:
 
 
 def placed_at(stored: DataFrame, rows: list[Row]) -> dict[tuple[int, int], Row]:
-    """Return the stored messages for rows about absent messages, by topic and offset."""
+    """Return the stored messages that `rows` report as absent, by topic and offset."""
     lost = [row for row in rows if FAULTS[row.what - FIRST_FAULT] in ABSENT]
     places = stored.where(f.col("what") == What.PLACED)
     for name in ("topic", "offset"):

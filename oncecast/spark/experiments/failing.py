@@ -262,7 +262,7 @@ def comparison_table(quiet: Figures) -> Table:
             "all messages per message",
             "median ms",
             "p99 ms",
-            "handled per node and second",
+            "handled per node per second",
             "by the busiest node",
             "busiest / mean",
         ),

@@ -44,7 +44,7 @@ def test_pause_grows_with_each_lost_link_until_a_node_answers() -> None:
 
 @pytest.mark.parametrize("found", [False, True])
 def test_group_is_abandoned_after_its_nodes_fail_more_than_twice_each(found: bool) -> None:
-    """REP-5: the client then asks the entry for the group."""
+    """REP-5: the client then looks up the group again, through the route `entry`."""
     route, session = make()
     if found:
         for _ in range(6):

@@ -160,12 +160,12 @@ def path_lengths(experiment: Experiment) -> Table:
         must=(
             Must("each lookup is answered correctly", all_right),
             Must("mean path within 5% of 1/2 log2 N, without lookups of 0 hops", holds),
-            Must("the same for all lookups, if own keys count log2 N hops", holds_for_all),
+            Must("the same for all lookups, if own keys count as log2 N hops", holds_for_all),
         ),
         notes=(
-            "hops: nodes asked until the member before the key answers; the owner is not counted",
-            "lookups of 0 hops are for keys of the asker or its successor",
-            "the formula counts log2 N hops for own keys: see the next table",
+            "hops: nodes asked, up to the member before the key; the owner does not count",
+            "a lookup has 0 hops if the asking node or its successor owns the key",
+            "the formula counts log2 N hops for a node's own keys: see the next table",
         ),
     )
 
@@ -212,10 +212,10 @@ def mass_failures(experiment: Experiment) -> Table:
         ),
         notes=(
             f"mean of {rings} rings; std dev of rings: the standard deviation of their means",
-            "path and timeouts: until the owner is asked",
-            "asked in doubt: an owner without a predecessor is not sure until it is notified",
-            "path * p / (1 - p): expected timeouts; the paper is 34% above that at 10% failed, "
-            "11% at 20%, and at most 6% beyond",
+            "path and timeouts are counted until the owner is asked",
+            "asked in doubt: requests to an owner that has no predecessor and is not certain yet",
+            "path * p / (1 - p) is the expected number of timeouts; the paper is 34% above it at "
+            "10% failed, 11% at 20%, and at most 6% beyond",
         ),
     )
 

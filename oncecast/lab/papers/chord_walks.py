@@ -68,9 +68,9 @@ def spacing(experiment: Experiment) -> Table:
             ),
         ),
         notes=(
-            f"{WALKS:,} walks each, to the member before the key",
-            "saved by own keys: a walk to an own key goes around the ring, log2 N hops; "
-            "a real lookup needs no hop",
+            f"the mean of {WALKS:,} walks to the member before the key",
+            "saved by own keys: a walk to an own key takes log2 N hops around the ring, "
+            "but a real lookup takes none",
         ),
     )
 

@@ -185,7 +185,7 @@ def failures(trees: Trees, experiment: Experiment) -> Table:
         tuple(must),
         (
             "paper: RMR is near 0 again a few cycles after failures of 40, 60 and 80%",
-            "first: the first message, sent at the failure; it also counts in cycle 0",
+            "first: the first message, which is sent at the failure and also counts in cycle 0",
         ),
     )
 

@@ -113,7 +113,7 @@ def trees(experiment: Experiment) -> Table:
         rows=rows,
         must=(
             Must("each live member got each message once, and no other node did", True),
-            Must("trees are whole within 3 heartbeats", heartbeats <= 3),
+            Must("trees are complete within 3 heartbeats", heartbeats <= 3),
         ),
         notes=("if the first check fails, the run stops with a violation",),
     )
@@ -155,7 +155,7 @@ def cost(experiment: Experiment) -> Table:
                 all(row[3] == row[0] - 1 for row in rows),  # type: ignore[operator]
             ),
         ),
-        notes=("successor list of 8, so that the last three or four halvings take one hop",),
+        notes=("with a successor list of 8, one hop covers the last three or four halvings",),
     )
 
 

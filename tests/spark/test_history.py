@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from oncecast import Policy, blocking, errors, from_offset
+from oncecast import EARLIEST, Policy, blocking, errors, from_offset
 from oncecast.spark.archive import reading
 from oncecast.spark.archive.job import archive, here
 from oncecast.spark.archive.opening import FORMATS, open_table
@@ -42,11 +42,11 @@ class Subject:
         )
         self.count += count
 
-    def archive(self, kind: str | None = None, *, rows_max: int | None = None) -> None:
+    def archive(self, kind: str | None = None, **more: Any) -> None:
         options = self.options(streaming=False)
         table = open_table(self.directory, kind)
         node: Any = options.node
-        archive(node, lambda client, _: self._views(client), table, here, rows_max=rows_max)
+        archive(node, lambda client, _: self._views(client), table, here, **more)
 
     def _views(self, client: blocking.Client) -> dict[str, Any]:
         return {self.topic: client.describe(self.topic)}
@@ -137,6 +137,9 @@ def test_stream_has_each_message_once_during_archiving_and_compaction(
     reader.stop()
     again = StreamReader(options, COLUMNS)  # repeats a micro-batch after a crash
     assert offsets_of(again, again.partitions(*batches[1])) == list(range(4, 8))
+    subject.archive()
+    subject.drop(15)  # also those that were read from the topic
+    assert offsets_of(again, again.partitions(*batches[-1])) == list(range(12, 15))
     again.stop()
 
 
@@ -175,6 +178,18 @@ def test_gap_between_archive_and_topic_is_reported(subject: Subject) -> None:
         subject.batch().partitions()
     skipping = subject.batch(failOnDataLoss="false")
     assert offsets_of(skipping, skipping.partitions()) == [8, 9]
+
+
+def test_history_begins_after_the_last_gap_of_the_archive(subject: Subject) -> None:
+    subject.put(5)
+    subject.archive()
+    subject.put(5)
+    subject.drop(8)
+    subject.archive(start=EARLIEST)
+    subject.put(2)
+    subject.drop(9)
+    reader = subject.batch()
+    assert offsets_of(reader, reader.partitions()) == [8, 9, 10, 11]
 
 
 def test_missing_foreign_or_incomplete_archive_is_reported(

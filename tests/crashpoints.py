@@ -148,8 +148,8 @@ def sent(wanted: Callable[[Value], bool]) -> tuple[Location, Location]:
 NOT_PUT = "the message is not in the topic, and no caller got an acknowledgement"
 FROM_OUTBOX = "the next process finds the message in the outbox and puts it once"
 ASKS = "the next process asks for the last stored sequence and puts only the rest"
-ASKED_AGAIN = "the client gets no answer and repeats the put; it is appended once"
-ALREADY = "the message is in the topic; the client repeats the put and learns that it is"
+ASKED_AGAIN = "the client gets no answer and repeats the put; the topic appends it once"
+ALREADY = "the message is in the topic; the client repeats the put and learns that it is stored"
 NO_HARM = "the older snapshot and the log after it restore the same state"
 FROM_BOOKS = "the next process resumes from its database, so the effect happens once"
 
@@ -166,10 +166,10 @@ POINTS = [
     Point("publisher", "application notified, not recorded", ASKS,
           after(LETS_GO, tells_stored), after("oncecast.client.putting:Putting.stored")),
     Point("publisher", "restart with the old epoch",
-          "puts of the old process are rejected as Fenced, whenever they arrive",
+          "puts of the old process are rejected as Fenced, no matter when they arrive",
           before(LETS_GO, lets_go(is_put)), deed="come late"),
     Point("publisher", "two processes at once",
-          "the newer process continues, the older one gets Fenced; no duplicates",
+          "the newer process continues and the older one gets Fenced; no message is stored twice",
           after(LETS_GO, lets_go(is_put)), after(SENDS, sends(is_put)), deed="meet a twin"),
     # -- node --
     Point("node", "received", ASKED_AGAIN,

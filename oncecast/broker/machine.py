@@ -47,7 +47,7 @@ class Machine:
 
     def apply(self, slot: int, command: AnyCommand) -> Result:
         """Execute a command, and return its result or refusal. Slots must grow."""
-        assert slot > self.registry.last_slot, f"slot {slot} comes after {self.registry.last_slot}"
+        assert slot > self.registry.last_slot, f"slot {slot} is not after {self.registry.last_slot}"
         self.registry.last_slot = slot
         if self.registry.holdings is not None:
             elsewhere = self._elsewhere(command)

@@ -28,7 +28,7 @@ class Requests:
         self._ask, self.led = ask, led
         self.timeout = timeout
         self.loop = asyncio.get_running_loop()
-        self.closed: OncecastError | None = Closed("the client is not open", "wait until it is")
+        self.closed: OncecastError | None = Closed("the client is not open", "open it first")
         self._last_ticket = 0
         self._waiting: dict[int, asyncio.Future[Any]] = {}
 

@@ -54,7 +54,7 @@ class StateDirectory:
             journal.close()
             raise StateUnusable(
                 f"{self._path} is the state of client {session.producer!r}, not of {name!r}",
-                "use that name or none, or another directory",
+                "use that name, leave out the name, or use another directory",
             )
         return journal
 

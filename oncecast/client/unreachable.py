@@ -24,7 +24,7 @@ def problem_of(error: Exception, *, tls: bool) -> Problem:
         cause = error.verify_message.removesuffix(".")
         return Problem(
             f"its certificate is not accepted: {cause}",
-            "use the CA that has signed it, and an address that it names",
+            "use the CA that signed it, and an address that it contains",
         )
     if isinstance(error, ssl.SSLError):
         return Problem(

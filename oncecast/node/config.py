@@ -203,7 +203,7 @@ def checked(settings: Settings) -> Settings:
     if settings.tls_ca and not settings.tls_certificate:
         raise BadSetting("tls_ca needs tls_certificate and tls_key", "give all three, or none")
     if settings.tls_crl and not settings.tls_ca:
-        raise BadSetting("tls_crl needs tls_ca", "give the authority that has made the list")
+        raise BadSetting("tls_crl needs tls_ca", "give the CA that signed the list")
     if settings.replicas > SIZE_MAX:
         raise BadSetting(
             f"replicas: a group has at most {SIZE_MAX} replicas, not {settings.replicas}",

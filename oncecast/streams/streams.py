@@ -85,7 +85,7 @@ class Streams:
             raise Stopped
         if name in (self.writers if side == "writer" else self.readers):
             raise NotOpen(
-                name, f"this process already has a {side} of it", "use that, or close it first"
+                name, f"this process already has a {side}", "use that one, or close it first"
             )
         if len(opened) >= STREAMS_MAX:
             raise NotOpen(name, f"{STREAMS_MAX:,} other streams are open", "close one first")

@@ -171,11 +171,11 @@ def test_existing_file_is_never_overwritten(taken: str, capsys: pytest.CaptureFi
         (["node", "one", "--name", "../one"], "'../one' is not the name of a file"),
         (["client", "a/b"], "'a/b' is not a name for a certificate"),
         (["client", "ann", "--dir", "none"], "none/ca.pem: No such file or directory; run"),
-        (["client", "ann", "--days", "9999"], "valid for 9999 days and its CA is for"),
+        (["client", "ann", "--days", "9999"], "valid for 9999 days, but its CA only for"),
         (["client", "ann", "--days", "9" * 12], "days are too many"),
         (["init", "--dir", "x", "--name", "n" * 65], "65 characters long (limit 64)"),
         (["init", "--dir", "certs/ca.pem"], "certs/ca.pem: "),
-        (["show", "certs/ca.key"], "certs/ca.key: it has no certificate in PEM"),
+        (["show", "certs/ca.key"], "certs/ca.key: not a certificate in PEM"),
     ],
 )
 def test_invalid_arguments_are_refused_with_a_remedy(
@@ -213,7 +213,7 @@ def test_certificate_does_not_outlive_its_authority() -> None:
         client = authority.client("ann", days, NOW + timedelta(hours=1)).certificate
         ends = x509.load_pem_x509_certificate(client).not_valid_after_utc
         assert ends == NOW + timedelta(days=30)
-    with pytest.raises(InvalidArgument, match="its CA is for 30"):
+    with pytest.raises(InvalidArgument, match="its CA only for 30"):
         authority.client("ann", 31, NOW)
     with pytest.raises(InvalidArgument, match="the CA expired on 2030-03-02"):
         authority.client("ann", None, NOW + timedelta(days=30))

@@ -117,7 +117,7 @@ def test_quality_mismatch_is_reported_to_writer_and_reader() -> None:
             less = ("reliability",)
             assert await writer.next_event(10.0) == Mismatched("s", "writer", other.me, less)
             assert await reader.next_event(10.0) == Mismatched("s", "reader", one.me, less)
-            with pytest.raises(NotMatched, match=f"than requested: {one.me} in reliability"):
+            with pytest.raises(NotMatched, match=f"the reader requests: {one.me} in reliability"):
                 await reader.wait_for_writers(timeout=0.05)
             stray = other.stream("t", EVERY).reader()
             with pytest.raises(NotMatched, match=r"'t': waited .* other processes have opened s; "):
@@ -191,7 +191,7 @@ def test_bad_input_is_rejected_with_a_remedy() -> None:
                     ):
                         named(name)
             writer = node.stream("s").writer()
-            with pytest.raises(NotOpen, match="this process already has a writer of it; use that"):
+            with pytest.raises(NotOpen, match="this process already has a writer; use that"):
                 node.stream("s").writer()
             with pytest.raises(TypeError, match="values and keys must be bytes; encode them"):
                 await writer.write("text")  # type: ignore[arg-type]

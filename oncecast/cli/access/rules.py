@@ -15,7 +15,7 @@ VERBS = ("put", "read", "ack", "manage", "admin")
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    about = "allow users to do something with topics and names"
+    about = "manage the rules for the use of topics and names"
     rule = commands.add_parser("rule", help=about, description=about)
     verbs = rule.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, help_, work in (

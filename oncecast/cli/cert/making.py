@@ -110,7 +110,7 @@ class Authority:
             return min(after(DAYS, now), last)
         if after(days, now) - last >= timedelta(days=1):  # a part of a day does not matter
             raise InvalidArgument(
-                f"the certificate would be valid for {days} days and its CA is for "
+                f"the certificate would be valid for {days} days, but its CA only for "
                 f"{(last - now).days}",
                 "use fewer days, or make a new CA",
             )
@@ -221,7 +221,7 @@ def facts_of(certificate: bytes, authority: bytes | None = None) -> Facts:
         by = x509.load_pem_x509_certificate(authority) if authority else None
         names = alternatives_of(found)
     except ValueError as error:
-        raise InvalidArgument("it has no certificate in PEM", "use another file") from error
+        raise InvalidArgument("not a certificate in PEM", "use another file") from error
     uris = names.get_values_for_type(x509.UniformResourceIdentifier) if names else []
     kind, name = kind_of(found, uris)
     hosts = [] if names is None else names.get_values_for_type(x509.DNSName)

@@ -17,7 +17,15 @@ from oncecast.client.session import local
 from oncecast.client.session.alarm import Alarm, Tick
 from oncecast.client.session.calls import Calls
 from oncecast.client.session.identity import Identity
-from oncecast.client.session.outbox import Based, Outbox, Outgoing, Queued, Settled
+from oncecast.client.session.outbox import (
+    Based,
+    Outbox,
+    Outgoing,
+    Queued,
+    Settled,
+    Withdrawn,
+)
+from oncecast.client.session.outbox import Record as OutboxRecord
 from oncecast.client.session.patience import Patience
 from oncecast.client.session.producing import Flow
 from oncecast.client.session.reading import Reader
@@ -65,7 +73,7 @@ class Named(Value, tag="Named"):
 class ClientState(Value, tag="ClientState"):
     producer: str
     directory_id: str
-    records: tuple[Queued | Based | Settled, ...]
+    records: tuple[OutboxRecord, ...]
 
 
 class ClientSession(Protocol):
@@ -73,7 +81,7 @@ class ClientSession(Protocol):
     Request = local.Request
     Message = FromNode
     Timer = Tick | Redial | AskAround | Rebound | Sweep
-    Record = Named | Queued | Based | Settled
+    Record = Named | Queued | Based | Settled | Withdrawn
     State = ClientState
 
     def __init__(
@@ -119,7 +127,7 @@ class ClientSession(Protocol):
 
     # -- start --
 
-    def restore(self, record: ClientState | Named | Queued | Based | Settled) -> None:
+    def restore(self, record: ClientState | Named | OutboxRecord) -> None:
         self._restored = True
         match record:
             case ClientState(producer, directory_id, records):
@@ -382,7 +390,7 @@ class ClientSession(Protocol):
         """Return the number of unanswered batches, including those of earlier processes."""
         return sum(len(flow.unsettled) for flow in self.flows.values())
 
-    def _save(self, records: Iterable[Queued | Based | Settled]) -> None:
+    def _save(self, records: Iterable[OutboxRecord]) -> None:
         """Replace the log of the outbox with a snapshot."""
         identity = self.identity
         self.snapshot(ClientState(identity.producer, identity.directory_id, tuple(records)))

@@ -47,6 +47,13 @@ class Settled(Value, tag="Settled"):
     number: int
 
 
+class Withdrawn(Value, tag="Withdrawn"):
+    """The batches from this number on were refused before they were sent. Others get the number."""
+
+    topic: str
+    number: int
+
+
 class Outgoing:
     """A batch that is not settled. `record` is its number in the log."""
 
@@ -76,7 +83,7 @@ class Outgoing:
         self.refused: AnyRefusal | None = None
 
 
-Record = Queued | Based | Settled
+Record = Queued | Based | Settled | Withdrawn
 
 
 TIDY_AFTER = 0.5  # seconds after the last answer until settled batches are dropped

@@ -30,7 +30,15 @@ from typing import TYPE_CHECKING
 from oncecast.client.session.calls import Calls
 from oncecast.client.session.identity import Identity
 from oncecast.client.session.local import NotStored, Outcome, Stored
-from oncecast.client.session.outbox import Based, Outbox, Outgoing, Queued, Record, Settled
+from oncecast.client.session.outbox import (
+    Based,
+    Outbox,
+    Outgoing,
+    Queued,
+    Record,
+    Settled,
+    Withdrawn,
+)
 from oncecast.client.session.patience import Patience
 from oncecast.client.session.routes import Routes
 from oncecast.kernel.protocol import Protocol
@@ -207,14 +215,27 @@ class Flow:
         """Fail all batches, so that the application can decide.
 
         Batches of an earlier process have no caller to notify, so they are kept and tried again.
+        Later batches must not wait for them.
         """
         first = next(iter(self.unsettled.values()))
         if first.ticket:
             self._forgotten()  # A batch sent under an earlier epoch may be stored.
             self._fail_all(why)
         else:
+            self._withdraw(why)
             self._patience.pause()
             self._patience.attempts += 1
+
+    def _withdraw(self, why: AnyRefusal) -> None:
+        """Report the batches that were never sent as not stored. Later ones get their numbers."""
+        unsent = [each for each in self.unsettled.values() if not each.sent]
+        if unsent:
+            for outgoing in unsent:
+                self._settle(outgoing)
+            self.number = unsent[0].number
+            record = self._host.append(Withdrawn(self.topic, self.number))
+            for outgoing in unsent:
+                self._host.emit(NotStored(outgoing.ticket, why), after=record)
 
     def _rebase(self, opened: Opened) -> None:
         """Find the sequence of the next number. Log the mapping if it changed."""
@@ -464,6 +485,10 @@ class Flow:
             case Settled(_, number):
                 self.number = max(self.number, number)
                 self._forget(number)
+            case Withdrawn(_, number):
+                self.number = number
+                for each in [each for each in self.unsettled if each >= number]:
+                    del self.unsettled[each]
 
     def _forget(self, settled: int) -> None:
         while self.unsettled and self.settled < settled:

@@ -6,7 +6,7 @@ import pytest
 
 from oncecast.client.session.client import ClientState, Named
 from oncecast.client.session.local import AllDone, Finish, NotStored, Produce, Stored
-from oncecast.client.session.outbox import Based, Queued, Settled
+from oncecast.client.session.outbox import Based, Queued, Settled, Withdrawn
 from oncecast.client.session.producing import WINDOW_BATCHES
 from oncecast.kernel.protocol import Append, Emit, Send, Snapshot, Value
 from oncecast.wire import commands as do
@@ -327,6 +327,27 @@ def test_refused_open_also_settles_batches_on_disk() -> None:
         Append(Settled("t", 1), number=3),
         Emit(NotStored(1, why), after=3),
     ]
+
+
+def test_put_is_refused_although_a_batch_of_an_earlier_process_waits() -> None:
+    """SVC-7, SVC-2: the refused put is not in the outbox any more, and the next one is."""
+    outbox = [Named("p", "directory"), Queued("t", 0, 2, 0, B)]
+    lone = Lone(durable=True, incarnation="next").start(*outbox)
+    why = errors.TooMany("producers in the topic", 1)
+    lone.ask(Produce(1, "t", 1, A))
+    lone.answer(calls(lone.wait(1.0))[0], why)
+    assert lone.outputs == [
+        Append(Withdrawn("t", 2), number=4),
+        Emit(NotStored(1, why), after=4),
+    ]
+    lone.ask(Produce(2, "t", 1, C))
+    assert lone.records == [Queued("t", 2, 1, 0, C)]
+    lone.answer(lone.call, opening(7, 0, 1))
+    assert commands(lone) == [put(0, 2, B), put(2, 1, C)]
+    written = [Queued("t", 2, 1, 0, A), Withdrawn("t", 2), Queued("t", 2, 1, 0, C)]
+    later = Lone(durable=True, incarnation="last").start(*outbox, *written)
+    later.answer(later.call, opening(8, 0, 1))
+    assert commands(later) == [put(0, 2, B, epoch=8), put(2, 1, C, epoch=8)]
 
 
 def test_next_process_puts_no_batch_that_was_refused() -> None:

@@ -493,7 +493,9 @@ def test_query_of_a_topic_that_keeps_no_messages_fails(
     """SVC-7"""
     client.create_topic("fleeting")
     assert values(load(topics="fleeting")) == []
-    with pytest.raises(DataLost, match=r"topic 'fleeting' keeps no messages: .*; let the query"):
+    with pytest.raises(
+        DataLost, match=r"topic 'fleeting' keeps no messages: .*; set the option subscription"
+    ):
         stream(topics="fleeting").initialOffset()
     stream(topics="fleeting", failOnDataLoss="false").initialOffset()
     client.put_many("fleeting", numbers(0, 7))

@@ -347,11 +347,14 @@ class Service(Protocol):
     # -- reading --
 
     def batch_at(self, slot: int) -> do.Put | do.Stage:
-        """Return the command that stored the batch in `slot`. Raise Missing, or Corrupt."""
+        """Return the command that stored the batch in `slot`.
+
+        Raise Missing while another replica is asked for it, or Corrupt if no replica has it.
+        """
         return carried(_decode(self.group.entry(slot)))
 
     def stored_batch(self, slot: int) -> StoredBatch:
-        """Return the batch in a slot that the machine needs. Raise Missing, or Corrupt."""
+        """Return the batch in a slot that the machine needs. Raise the errors of `batch_at`."""
         found = self._recent.get(slot)
         if found is None:
             found = stored_batch_of(_decode(self.group.entry(slot)))

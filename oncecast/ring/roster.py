@@ -99,7 +99,7 @@ class Roster(Protocol):
         self._leaving = False
 
     def seated(self, groups: tuple[str, ...]) -> None:
-        """Register the replicas that already run here."""
+        """Register the replicas that already run in this process."""
         self._seated.update(dict.fromkeys(groups))
 
     def start(self) -> None:

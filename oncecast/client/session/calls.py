@@ -150,7 +150,7 @@ class Calls:
             waiting.then(view)
 
     def resend(self, about: Callable[[str], bool]) -> None:
-        """Send the calls again whose topic `about` accepts."""
+        """Resend the calls whose topic `about` accepts."""
         for waiting in self._waiting.values():
             if about(waiting.topic):
                 self._send(waiting)

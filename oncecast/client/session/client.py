@@ -273,7 +273,7 @@ class ClientSession(Protocol):
                     reader.link_lost()
 
     def resend(self, about: Callable[[str], bool]) -> None:
-        """Send all requests again whose topic `about` accepts."""
+        """Resend all requests whose topic `about` accepts."""
         self.calls.resend(about)
         for flow in self.flows.values():
             if about(flow.topic):

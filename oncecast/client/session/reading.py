@@ -228,9 +228,10 @@ class Reader:
             self._fetch()
 
     def _excess(self) -> None:
-        """Count messages beyond the credit, which are dropped, and end the reader after too many.
+        """Count a delivery beyond the credit, which is dropped. End the reader after too many.
 
-        So a faulty node cannot fill the memory. Copies from before a seek may also exceed credit.
+        So a faulty node cannot fill the memory. Copies from before a seek may also exceed the
+        credit.
         """
         self._credit.excesses += 1
         if self._credit.excesses >= EXCESSES_MAX:

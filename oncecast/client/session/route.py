@@ -53,7 +53,7 @@ class Pending(Interface):
         """Watch the node of the route, and send all its requests again."""
 
     def resend(self, about: Callable[[str], bool]) -> None:
-        """Send the requests again whose topic `about` accepts."""
+        """Resend the requests whose topic `about` accepts."""
 
     def owing(self) -> set[Route]:
         """Return the routes with unanswered requests."""

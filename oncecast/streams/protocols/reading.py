@@ -70,7 +70,7 @@ class Source:
 
     @property
     def in_order(self) -> bool:
-        """Return whether no message is kept that arrived out of order."""
+        """Return whether all messages have arrived in order so far, or gaps were filled."""
         return not self._order
 
     def pop_next(self) -> Data | None:

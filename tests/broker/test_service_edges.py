@@ -109,7 +109,7 @@ def test_only_commands_with_a_time_field_get_a_timestamp() -> None:
 def test_service_has_the_expected_default_limits() -> None:
     """SVC-10"""
     service = Service(ME, Random(0), group=Shelf())
-    assert (service._epoch_us, service._ack_delay, service._acks_max) == (0, 0.005, 1000)
+    assert (service._epoch_us, service._pace) == (0, (0.005, 1000, 1.0))
     assert (service._log_usage.snapshot_bytes, service._recent._bytes_max) == (64 << 20, 32 << 20)
 
 
@@ -205,7 +205,7 @@ def test_freeze_emits_changed_for_its_topics() -> None:
 
 def test_full_ack_buffer_is_proposed_at_once() -> None:
     service = bare()
-    service._acks_max = 3
+    service._pace = service._pace._replace(acks_max=3)
     for name in ("a", "b", "c"):
         service.request(do.Ack("topic", name, 1, 1))
     effects = service.drain()

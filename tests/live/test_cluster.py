@@ -75,7 +75,7 @@ def test_members_are_listed_with_their_applied_slots(group: Replicas, cluster: C
     assert (status, sorted(row["role"] for row in rows)) == (0, ["leader", "replica", "replica"])
     assert all(row["applied"] >= 1 for row in rows)
     head, *lines = cluster("cluster", "members")[1].splitlines()
-    assert head.split() == ["node", "role", "applied", "reachable", "heard"]
+    assert head.split() == ["node", "role", "applied", "reachable", "heard", "level"]
     assert [leader.address, "leader"] in [line.split()[:2] for line in lines]
 
 

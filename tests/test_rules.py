@@ -1,4 +1,4 @@
-"""Check that all mutants fit the program, and that the most important ones are detected."""
+"""Check that all mutants can be applied, and that the most important ones are detected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_missing_rule_fails_a_test(rule: str) -> None:
     must_be_noticed(ALL[rule])
 
 
-def test_every_mutant_fits_the_program() -> None:
+def test_every_mutant_can_be_applied() -> None:
     """The rule that a mutant removes exists, so `make mutants` can remove it."""
     assert len(ALL) >= 100
     for mutant in ALL.values():

@@ -108,7 +108,7 @@ class Commits:
             )
 
     def _rest(self, synced: int) -> None:
-        """Mark the log as fully synced, if no record was appended since."""
+        """Mark the log as synced if nothing was appended meanwhile; otherwise wait again."""
         self._idle = None
         journal = self._journal
         if journal.synced != synced or journal.waiting or self._flushing is not None:

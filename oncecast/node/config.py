@@ -226,7 +226,7 @@ def checked(settings: Settings) -> Settings:
 
 
 def addresses(text: str) -> list[str]:
-    """Return the addresses of a comma-separated list."""
+    """Return the addresses in a comma-separated list."""
     return [each.strip() for each in text.split(",") if each.strip()]
 
 

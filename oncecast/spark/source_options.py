@@ -147,7 +147,12 @@ SOURCE = [
     Option(
         "startingTimestamp", moment, None, "milliseconds since 1970, instead of `startingOffsets`"
     ),
-    Option("startingOffsetsByTimestamp", moments, None, "JSON with milliseconds by topic"),
+    Option(
+        "startingOffsetsByTimestamp",
+        moments,
+        None,
+        "JSON object with the start of each topic, in milliseconds since 1970",
+    ),
     Option(
         "startingOffsetsByTimestampStrategy",
         one_of("latest", "error"),
@@ -156,7 +161,12 @@ SOURCE = [
     ),
     Option("endingOffsets", ends, None, "batch only: `latest`, or JSON with offsets"),
     Option("endingTimestamp", moment, None, "batch only: milliseconds since 1970"),
-    Option("endingOffsetsByTimestamp", moments, None, "batch only: JSON with milliseconds"),
+    Option(
+        "endingOffsetsByTimestamp",
+        moments,
+        None,
+        "batch only: JSON object with the end of each topic, in milliseconds since 1970",
+    ),
     Option(
         "timestampType",
         one_of("append", "message"),

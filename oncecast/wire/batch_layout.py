@@ -119,7 +119,9 @@ def peek(buffer: Buffer) -> Header:
             f"the batch is {len(buffer)} bytes long (minimum {FRAME_BYTES}); send all of it"
         ) from None
     if header.magic != MAGIC:
-        raise BadBatch("not a batch: the first bytes differ; pack it with batch.encode")
+        raise BadBatch(
+            f"not a batch: it starts with {header.magic!r} instead of {MAGIC!r}; use batch.encode"
+        )
     return header
 
 

@@ -68,7 +68,7 @@ def test_each_state_directory_gets_its_last_range() -> None:
     assert [found.knows(directory_id) for directory_id in "abcd"] == [True, True, True, False]
 
 
-def test_log_of_an_older_version_keeps_only_the_last_state_directories() -> None:
+def test_only_logs_of_older_versions_limit_the_state_directories_of_a_producer() -> None:
     """SVC-2"""
     assert DIRECTORIES_KEPT == 4
     for forget, known in ((True, list("bcde")), (False, list("abcde"))):

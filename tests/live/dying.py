@@ -4,7 +4,9 @@
     python -m tests.live.dying POINT TIMES publisher ADDRESS TOPIC STATE COUNT
     python -m tests.live.dying POINT TIMES subscriber ADDRESS TOPIC BOOKS COUNT
 
-At a point named "meet a twin" it does not die: it prints "here" and waits for a line.
+TIMES is the arrival at the point that triggers it. BOOKS is the path of the subscriber's database.
+If the deed of the point is "meet a twin", the process does not die: it prints "here" and waits for
+a line.
 """
 
 from __future__ import annotations

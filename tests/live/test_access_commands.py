@@ -1,4 +1,4 @@
-"""Users, tokens and rules as commands, against a node in its own process."""
+"""Test the commands for users, tokens and rules against a node in its own process."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_links_settle_to_a_tree_that_carries_each_payload_once() -> None:
     assert sorted(carried) == [B, C]
 
 
-def test_payloads_that_plumtree_loses_are_repaired_by_comparing() -> None:
+def test_recovery_delivers_payloads_that_plumtree_lost() -> None:
     """NET-3"""
     world = started()
     world.lose = lambda sender, send: isinstance(send.message, Gossip)

@@ -204,7 +204,7 @@ def test_answer_to_a_beat_renews_an_offer_of_the_same_incarnation() -> None:
     assert group.leader.term is not None
     hear(group, D, Heard(group.leader.term.ballot, group.now, 9, 5, 2.0))
     assert group.state.roster.offers[D][:3] == (Member(D, 9), 5, group.now)
-    group.reconfiguration._choose_newcomer(D)  # no seat is free, so its turn ended
+    group.reconfiguration._choose_newcomer(D)  # again: its turn ended because no seat is free
     hear(group, D, Heard(group.leader.term.ballot, group.now, 8, 6, 2.0))
     assert group.state.roster.offers[D].applied == 5
     assert group.state.roster.reported == {Member(D, 9): 5, Member(D, 8): 6}

@@ -9,7 +9,7 @@ import pytest
 from oncecast.simulator.agenda import Agenda
 
 
-def test_events_are_ordered_by_time_and_then_by_age() -> None:
+def test_events_are_ordered_by_time_and_then_by_insertion_order() -> None:
     agenda, seen = Agenda(), []
     rng = Random(7)
     times = [rng.choice([0.0, 0.0005, 0.001, 0.0010001, 0.5, 3.0]) for _ in range(500)]

@@ -1,4 +1,4 @@
-"""PIPE-4: an archive has each message once, also after a kill at any moment. Without Spark."""
+"""PIPE-4: an archive has each message once, even after a kill. These tests need no Spark."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def invariant(experiment: Experiment) -> Table:
     for first, joins, deaths in SEARCHES:
         experiment.say(f"every state of {first} nodes, {joins} more, {deaths} deaths")
         states = Search(first, joins, deaths).run(STATES_MAX)
-        rows.append((f"every state: {first} nodes, {joins} join, {deaths} die", states, 0))
+        rows.append((f"every state: {first} nodes, joins: {joins}, crashes: {deaths}", states, 0))
     experiment.say(f"{SCHEDULES} schedules")
     seeds = range(experiment.seed, experiment.seed + SCHEDULES)
     failed = sum(not run(CHORD_STEPS, seed).ok for seed in seeds)

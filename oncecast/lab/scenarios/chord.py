@@ -63,7 +63,7 @@ def views_to_come(sim: Simulation) -> list[View]:
 
 
 def may_die(sim: Simulation, node: NodeId) -> bool:
-    """Return whether the invariant survives the death, now and after the messages in flight."""
+    """Return whether the invariant holds without `node`, now and once messages in flight arrive."""
     now = [view for view in views_of(sim) if view.member.node != node]
     to_come = [view for view in views_to_come(sim) if view.member.node != node]
     return not broken(now, SUCCESSORS, to_come)

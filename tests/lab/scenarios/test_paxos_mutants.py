@@ -631,7 +631,7 @@ mutant(
     newcomer_has_nearly_caught_up,
 )
 mutant(
-    "a leader that is alone sends its proposals to no other node",
+    "the leader of a group of one sends no proposals to a newcomer",
     Roster,
     "followers",
     "and not alone",

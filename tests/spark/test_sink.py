@@ -317,7 +317,7 @@ def test_query_with_a_restored_checkpoint_on_a_ring_fails_for_all_topics(ring: s
 def test_error_names_the_permission_that_a_query_on_a_ring_needs(ring: str) -> None:
     """SVC-7"""
     denied = patch.object(blocking.Client, "publish_staged", side_effect=errors.Denied())
-    with denied, pytest.raises(errors.Denied, match=r"put into topic 'spark/denied', whose owner"):
+    with denied, pytest.raises(errors.Denied, match=r"put to topic 'spark/denied', whose owner"):
         stream(ring, "denied", 0, [b"0"], "one", to="denied")
 
 

@@ -178,7 +178,7 @@ def test_iceberg_removes_replaced_files_and_old_versions_after_a_week(
     table.compact(here)
     assert len(list(tmp_path.glob("date=*/*.parquet"))) == 6
     later = time.time() + iceberg_format.KEPT + 60
-    monkeypatch.setattr("oncecast.spark.archive.iceberg_format.time.time", lambda: later)
+    monkeypatch.setattr(time, "time", lambda: later)
     table.compact(here)
     assert held(list(tmp_path.glob("date=*/*.parquet"))) == every(topics)
     assert len(StaticTable.from_metadata(str(tmp_path)).snapshots()) == 1

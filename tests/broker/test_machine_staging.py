@@ -104,7 +104,7 @@ def fenced(result: done.Result) -> int:
     return result.epoch
 
 
-def test_late_copy_of_a_refused_publish_has_no_effect() -> None:
+def test_late_duplicate_of_a_refused_publish_has_no_effect() -> None:
     """PIPE-2: the missing part is staged after the refusal."""
     steps = Steps()
     steps.subscribe()

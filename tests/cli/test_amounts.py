@@ -37,7 +37,7 @@ def test_local_cluster_has_at_most_64_nodes() -> None:
         nodes("0")
 
 
-def test_size_of_a_petabyte_is_accepted() -> None:
+def test_petabyte_size_is_accepted() -> None:
     assert size("1000000G") == 1_000_000 * 2**30
 
 

@@ -1,4 +1,4 @@
-"""Test `oncecast cert`: the files that it makes, read back with ssl and cryptography."""
+"""Test `oncecast cert` by reading its files back with ssl and cryptography."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_ca_certificate_can_only_sign_other_certificates() -> None:
     assert (ca.not_valid_after_utc - datetime.now(UTC)).days in (29, 30)
 
 
-def test_certificate_of_a_node_names_its_hosts_and_its_role() -> None:
+def test_node_certificate_names_its_hosts_and_its_role() -> None:
     """SEC-1"""
     made("init")
     made("node", "one.example", "10.0.0.1", "::1", "--name", "one")
@@ -112,7 +112,7 @@ def test_certificates_connect_a_client_to_a_node() -> None:
     assert ("URI", "oncecast:node") in seen["subjectAltName"]
 
 
-def test_tls_refuses_a_client_certificate_on_a_server_and_a_node_under_another_name() -> None:
+def test_tls_refuses_a_client_certificate_as_server_and_a_wrong_host_name() -> None:
     """SEC-1"""
     made("init")
     made("node", "localhost")
@@ -124,7 +124,7 @@ def test_tls_refuses_a_client_certificate_on_a_server_and_a_node_under_another_n
 
 
 def shake_hands(*, server: str, client: str, host: str) -> dict[str, Any]:
-    """Connect two ends in memory, and return the certificate that the server sees."""
+    """Do a TLS handshake in memory, and return the certificate that the server sees."""
     ends = []
     for name, protocol in (
         (server, ssl.PROTOCOL_TLS_SERVER),
@@ -188,7 +188,7 @@ def test_invalid_arguments_are_refused_with_a_remedy(
     assert sorted(Path("certs").iterdir()) == before
 
 
-def test_key_of_another_authority_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_key_from_another_authority_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     made("init")
     made("init", "--dir", "other")
     Path("other/ca.key").replace("certs/ca.key")
@@ -196,7 +196,7 @@ def test_key_of_another_authority_is_refused(capsys: pytest.CaptureFixture[str])
     assert "the key does not belong to the certificate of the CA" in capsys.readouterr().err
 
 
-def test_certificate_of_a_client_cannot_sign_other_certificates(
+def test_client_certificate_cannot_sign_other_certificates(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     made("init")

@@ -25,9 +25,7 @@ async def written(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("script", "status"), [("exit 3", 3), ("kill -9 $$", 137)])
-def test_exit_status_of_a_child_follows_the_conventions_of_a_shell(
-    script: str, status: int
-) -> None:
+def test_child_exit_status_follows_shell_conventions(script: str, status: int) -> None:
     assert run(run_until(never(), ("sh", "-c", script), 1.0)) == status
 
 
@@ -69,7 +67,7 @@ def test_second_cancellation_kills_the_child(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_child_counts_as_ended_only_after_its_own_children_have_ended(tmp_path: Path) -> None:
+def test_child_ends_only_after_its_own_children_have_ended(tmp_path: Path) -> None:
     ready, tidied = tmp_path / "ready", tmp_path / "tidied"
     tidy = f"trap 'sleep 0.1; : > {tidied}; exit' TERM; : > {ready}"
     script = f"({tidy}; while :; do sleep 0.01; done) & wait"

@@ -18,7 +18,7 @@ from oncecast.errors import DISK, ExitStatus, NotConnected, Overloaded, TimedOut
 @pytest.mark.parametrize(
     ("words", "seconds"),
     [
-        ("get t", ANSWER_TIMEOUT),  # it does not wait for messages, only for an answer
+        ("get t", ANSWER_TIMEOUT),  # a zero timeout skips the wait for messages, not for the answer
         ("get t --timeout inf", ANSWER_TIMEOUT),
         ("get t --timeout 3", 3.0),  # without a quorum it would wait much longer
         ("get t --timeout 0.1", 1.0),
@@ -27,7 +27,7 @@ from oncecast.errors import DISK, ExitStatus, NotConnected, Overloaded, TimedOut
         ("cluster leave --timeout 5", 5.0),
     ],
 )
-def test_answer_timeout_is_at_most_the_timeout_of_the_command(words: str, seconds: float) -> None:
+def test_answer_timeout_follows_the_command_timeout(words: str, seconds: float) -> None:
     """CLI-3 SVC-7"""
     assert client_of(build_parser().parse_args(words.split()))._options.timeout == seconds
 
@@ -48,7 +48,7 @@ def test_late_put_is_not_reported_as_in_flight_after_the_command_has_ended() -> 
 
 
 def test_put_without_a_leader_reports_an_unknown_outcome() -> None:
-    """SVC-7: otherwise the user would put the message twice."""
+    """SVC-7: otherwise the user might put the message twice."""
     parse = build_parser().parse_args
     put = TimedOut("not stored within 3 s")
     put.in_flight = True
@@ -70,10 +70,10 @@ def test_control_characters_in_names_are_escaped(
     assert lines == ["topic           next", "a\\n\\x1b[31mred     1", "plain             22"]
 
 
-def test_port_of_another_program_is_reported_in_one_line(
+def test_foreign_server_is_reported_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CLI-3: the log of the network does not appear as a second error."""
+    """CLI-3: log output from the network layer does not appear as a second error."""
     monkeypatch.setattr(connecting, "CONNECT_TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as other:
         answering = threading.Thread(target=answer_as_a_web_server, args=(other,))
@@ -101,5 +101,5 @@ def test_noun_agrees_with_its_count(count: int, text: str) -> None:
     assert counted(count, "seed") == text
 
 
-def test_irregular_plural_is_used_if_it_is_given() -> None:
+def test_irregular_plural_is_used_if_given() -> None:
     assert counted(2, "process", "processes") == "2 processes"

@@ -24,7 +24,7 @@ def file_of(directory: Path, name: str, history: History) -> str:
     return str(path)
 
 
-def test_files_of_all_clients_are_checked_together(
+def test_history_files_from_all_clients_are_checked_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """CLI-3"""
@@ -45,7 +45,7 @@ def test_verdict_is_printed_as_json(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [each["kind"] for each in broken["operations"]] == ["put", "look"]
 
 
-def test_undecided_search_fails_and_is_reported(
+def test_undecided_check_fails_and_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fine = file_of(tmp_path, "fine", FINE)
@@ -65,7 +65,7 @@ def test_unreadable_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_empty_history_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """CLI-3: a run that recorded nothing must not look like a run that was checked."""
+    """CLI-3: a run that recorded nothing must not pass as checked."""
     empty = tmp_path / "empty"
     empty.touch()
     assert main(["history", "check", str(empty)]) == ExitStatus.EMPTY
@@ -78,7 +78,7 @@ def test_empty_history_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_duplicate_file_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """CLI-3: its operations would contradict themselves."""
+    """CLI-3: the operations would contradict each other."""
     fine = file_of(tmp_path, "fine", FINE)
     again = f"{tmp_path}/./fine"
     assert main(["history", "check", fine, again]) == ExitStatus.USAGE

@@ -1,4 +1,4 @@
-"""The result of `pip install .`, built, installed and run outside of the working tree.
+"""Test the result of `pip install .`, built, installed and run outside of the working tree.
 
 Nothing is downloaded: the dependencies come from the environment that runs the tests.
 """
@@ -36,7 +36,7 @@ def run(*words: str | Path, cwd: Path, path: Path | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory of the programs of a new environment."""
+    """Return the `bin` directory of a new environment."""
     directory = tmp_path_factory.mktemp("new user")
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", directory, cwd=ROOT)
     (wheel,) = directory.glob("oncecast-*.whl")
@@ -54,9 +54,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-def test_first_example_of_the_readme_runs_in_a_new_environment(
-    installed: Path, tmp_path: Path
-) -> None:
+def test_first_readme_example_runs_in_a_new_environment(installed: Path, tmp_path: Path) -> None:
     """SVC-12"""
     page = (ROOT / "README.md").read_text()
     first = next(block for block in blocks(page) if block.language == "python")

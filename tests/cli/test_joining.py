@@ -18,7 +18,7 @@ A, B = "127.0.0.1:1", "127.0.0.1:2"
 
 
 class Peers:
-    """Peers that are processes of a ring (True), replicas (False) or silent at first (None)."""
+    """Peers that are ring processes (True), replicas (False) or silent at first (None)."""
 
     def __init__(self, **known: bool | None) -> None:
         self.known = {A: known.get("a"), B: known.get("b")}
@@ -55,9 +55,7 @@ def test_node_without_peers_starts_a_ring_only_if_own_group_is_set(
     assert peers.asked == []
 
 
-def test_joining_node_becomes_a_ring_process_or_a_replica_like_its_peers(
-    tmp_path: Path, peers: Peers
-) -> None:
+def test_joining_node_takes_the_same_role_as_its_peers(tmp_path: Path, peers: Peers) -> None:
     """REP-4 REP-5: it gets its own group in a ring, and becomes a replica in a group."""
     assert of_ring(tmp_path, join=A)
     assert of_ring(tmp_path, join=A, own_group=True)
@@ -66,7 +64,9 @@ def test_joining_node_becomes_a_ring_process_or_a_replica_like_its_peers(
         of_ring(tmp_path, join=B, own_group=True)
 
 
-def test_restarted_node_uses_its_directory_and_asks_no_peer(tmp_path: Path, peers: Peers) -> None:
+def test_restarted_node_uses_its_directory_without_asking_peers(
+    tmp_path: Path, peers: Peers
+) -> None:
     (tmp_path / MEMBERS).touch()
     assert not of_ring(tmp_path, join=A)
     (tmp_path / MEMBERS).unlink()

@@ -31,7 +31,7 @@ class Node:
         return Receipt(0, kept=True)
 
 
-def test_load_limits_the_bytes_in_flight_and_keeps_no_values() -> None:
+def test_load_limits_bytes_in_flight_and_discards_values() -> None:
     """CLI-2"""
     words = f"load --publishes 5 --producers 1 --size {IN_FLIGHT_BYTES // 2}"
     load, node = Load(build_parser().parse_args(words.split()), None), Node()

@@ -60,7 +60,7 @@ def test_json_escapes_terminal_control_characters_and_keeps_its_value() -> None:
     assert '"plain":"ü🙂"' in line
 
 
-def test_error_is_one_escaped_line_even_in_a_pipe(
+def test_error_is_a_single_escaped_line_even_in_a_pipe(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """SEC-3: a server chooses the text of its refusal."""
@@ -86,7 +86,7 @@ def test_raw_payloads_reach_a_terminal_unchanged(
     assert written == TITLE.encode() + b"\r\n"
 
 
-def test_payloads_in_a_pipe_are_exact(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_payloads_reach_a_pipe_unchanged(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     print_values([TITLE.encode(), b"\xff\x00"])
     assert capfdbinary.readouterr().out == TITLE.encode() + b"\n\xff\x00\n"
 

@@ -48,7 +48,7 @@ def reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[s
 def test_commands_inspect_and_change_a_ring(
     reported: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """CLI-3 REP-6 NET-5: inspect it from any process, read by push, and leave it."""
+    """CLI-3 REP-6 NET-5: inspect the ring from any process, read by push, and leave."""
 
     def run(*words: str) -> tuple[int, list[Any]]:
         """Return the exit status and the output."""

@@ -1,4 +1,4 @@
-"""CLI-3: the output of the ring commands, from made-up views."""
+"""CLI-3: the output of the ring commands for made-up views."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def test_part_of_the_ring_without_an_owner_is_reported() -> None:
     assert (seen.size, WHOLE) == (WHOLE - WHOLE // 8, 1 << 256)
 
 
-def test_arc_that_two_groups_claim_belongs_to_the_nearer_group() -> None:
-    """The view of a group that has moved a part away can be old."""
+def test_contested_arc_belongs_to_the_nearer_group() -> None:
+    """A group that has moved part of its arc away may still have an old view."""
     seen = ring(arc("g-a", "g-c"), arc("g-b", "g-a"), arc("g-c", "g-a"))
     assert [each.share for each in seen.groups] == [0.375, 0.125, 0.5]
     assert seen.size == WHOLE
@@ -136,7 +136,7 @@ def test_long_list_of_groups_is_shortened() -> None:
     assert some([str(each) for each in range(10)]) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
 
 
-def test_status_of_a_ring_is_available_as_json_fields() -> None:
+def test_ring_status_is_available_as_json() -> None:
     found = status_fields(whole(away=("h:3",)))
     assert (found["led"], found["replicated"], found["whole"]) == (False, False, True)
     assert (found["owned"], found["versions"]) == (1.0, {"1.0": 2})
@@ -213,7 +213,7 @@ def test_tree_is_drawn_from_its_root() -> None:
     }
 
 
-def test_tree_is_bare_only_if_its_root_is_known_and_has_no_readers() -> None:
+def test_tree_is_shown_as_bare_only_if_its_known_root_has_no_readers() -> None:
     assert Branch("h:1", part(True), ()).bare
     assert not Branch("h:1", None, ()).bare
     assert not Branch("h:1", part(True, readers=1), ()).bare
@@ -306,7 +306,7 @@ async def _status(work: Any) -> int:
     return status
 
 
-def test_group_without_replicas_is_not_asked() -> None:
+def test_group_without_replicas_is_not_queried() -> None:
     bare = ArcView("g-a", "", position("2"), "", (), 0, False)
     assert chosen((bare,), "g-a") is None
     known = asyncio.run(asked(argparse.Namespace(), ring(bare).view))

@@ -85,7 +85,7 @@ def test_replay_shows_the_steps_of_one_node(capsys: pytest.CaptureFixture[str]) 
     assert any("send" in effect for step in steps for effect in step["effects"])
 
 
-def test_replay_of_the_last_steps_equals_the_end_of_the_whole_replay(
+def test_replay_of_the_last_steps_matches_the_end_of_a_full_replay(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = ("sim", "replay", "broadcast", "--seed", "3", "--json")
@@ -133,7 +133,7 @@ def test_unknown_node_is_not_found(capsys: pytest.CaptureFixture[str]) -> None:
     ],
     ids=" ".join,
 )
-def test_invalid_argument_of_sim_is_a_usage_error(words: tuple[str, ...]) -> None:
+def test_invalid_sim_argument_is_a_usage_error(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(("sim", *words))
     assert exit_.value.code == ExitStatus.USAGE

@@ -1,4 +1,4 @@
-"""CLI-2: reading and drawing a growing trace."""
+"""CLI-2: read and draw a growing trace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def line(kind: str, time: float) -> str:
     return json.dumps({"kind": kind, "time": time}) + "\n"
 
 
-def test_incomplete_line_is_read_when_it_is_complete(tmp_path: Path) -> None:
+def test_partial_line_is_read_once_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     half = line("delivery", 2.0)
     path.write_text(line("put", 0.5) + line("stored", 1.0) + half[:9])

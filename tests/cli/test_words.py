@@ -1,4 +1,4 @@
-"""CLI-1: words of a line in the shell, and their completion."""
+"""CLI-1: split a shell line into words, and complete them."""
 
 from __future__ import annotations
 

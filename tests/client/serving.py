@@ -1,4 +1,4 @@
-"""Run a node in this process, on a free port, for tests of its clients."""
+"""Run a node in this process, on a free port, for client tests."""
 
 from __future__ import annotations
 

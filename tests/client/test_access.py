@@ -25,7 +25,7 @@ ANN = {"user": "ann", "password": "tulip"}
 
 @asynccontextmanager
 async def secured(path: Path) -> AsyncIterator[tuple[str, Client]]:
-    """Yield the address of a node with users root and ann, and the client of root."""
+    """Yield the address of a node with users root and ann, and a client logged in as root."""
     settings = Settings(data=str(path / "node"), listen="127.0.0.1:0")
     async with Server(settings) as server:
         async with oncecast.connect(server.me) as first:
@@ -134,7 +134,7 @@ def test_reader_ends_when_its_rule_is_removed(tmp_path: Path) -> None:
 
 
 def test_token_is_accepted_until_it_is_revoked(tmp_path: Path) -> None:
-    """SEC-2: an open connection of a revoked token is closed."""
+    """SEC-2: revoking a token closes its open connections."""
 
     async def test() -> None:
         async with secured(tmp_path) as (address, root):
@@ -194,7 +194,7 @@ def test_expired_token_is_refused(tmp_path: Path) -> None:
 
 
 def test_client_name_must_belong_to_the_user(tmp_path: Path) -> None:
-    """SEC-2: no user can fence a client of another user."""
+    """SEC-2: no user can fence another user's client."""
 
     async def test() -> None:
         async with secured(tmp_path) as (address, root):
@@ -224,7 +224,7 @@ def test_only_the_new_password_works_after_a_change(tmp_path: Path) -> None:
     run(test())
 
 
-def test_rule_for_everyone_admits_clients_without_a_login(tmp_path: Path) -> None:
+def test_rule_for_everyone_admits_anonymous_clients(tmp_path: Path) -> None:
     async def test() -> None:
         async with secured(tmp_path) as (address, root):
             await root.access.allow("*", "read", "put", "ack", topic="public")
@@ -249,7 +249,7 @@ BAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("work", BAD.values(), ids=BAD)
-def test_invalid_argument_is_refused_before_it_is_sent(work: Any, tmp_path: Path) -> None:
+def test_invalid_argument_is_rejected_before_it_is_sent(work: Any, tmp_path: Path) -> None:
     async def test() -> None:
         async with secured(tmp_path) as (_, root):
             with pytest.raises(InvalidArgument):

@@ -59,8 +59,8 @@ def test_only_explicit_acks_move_the_cursor_without_auto_ack(tmp_path: Path) -> 
     run(story())
 
 
-def test_nack_acknowledges_nothing_and_redelivered_messages_are_marked(tmp_path: Path) -> None:
-    """SVC-3, SVC-4: a nack acknowledges no message before it."""
+def test_nack_acknowledges_nothing_and_marks_redelivered_messages(tmp_path: Path) -> None:
+    """SVC-3, SVC-4: a nack does not acknowledge earlier messages."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -140,7 +140,7 @@ def test_late_nack_raises_an_error_with_a_remedy(tmp_path: Path) -> None:
             await client.put("t", b"b")
             after = await waiting
             assert after is not None
-            topic.nack(after)  # no later get has acknowledged it
+            topic.nack(after)  # no later get acknowledged it
             with pytest.raises(errors.InvalidArgument, match="not delivered yet"):
                 topic.nack(after)
 
@@ -192,7 +192,7 @@ def test_another_client_can_seek_a_subscription_in_use(tmp_path: Path) -> None:
     run(story())
 
 
-def test_next_reader_gets_redelivered_messages_marked(tmp_path: Path) -> None:
+def test_next_reader_sees_which_messages_are_redelivered(tmp_path: Path) -> None:
     """SVC-4 SVC-11"""
 
     async def story() -> None:
@@ -329,7 +329,7 @@ def test_idle_blocking_consumer_has_no_lag(tmp_path: Path) -> None:
 
 
 def test_empty_get_acknowledges_earlier_messages(tmp_path: Path) -> None:
-    """SVC-3: even if the get does not wait."""
+    """SVC-3: this holds even if the get does not wait."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -349,13 +349,13 @@ def test_empty_get_acknowledges_earlier_messages(tmp_path: Path) -> None:
 
 
 def test_message_being_processed_is_not_acknowledged(tmp_path: Path) -> None:
-    """SVC-3: processing may take hours, and fail."""
+    """SVC-3: processing may take hours and still fail."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t", "s")
             await client.put_many("t", [b"%d" % number for number in range(8)])
-            while topic._slow == NEVER:  # until taking uses the fast path
+            while topic._slow == NEVER:  # until get uses the fast path
                 assert await topic.get() is not None
             while topic._inbox.delivered < 8:
                 assert await topic.get() is not None

@@ -83,7 +83,7 @@ def test_reader_opened_by_address_closes_its_connection(client: blocking.Client)
     assert set(threading.enumerate()) == threads
 
 
-def test_read_outside_the_topic_or_of_a_recreated_topic_raises(client: blocking.Client) -> None:
+def test_reading_outside_the_topic_or_a_recreated_topic_raises(client: blocking.Client) -> None:
     with pytest.raises(errors.OutOfRange, match="offset 200 of topic 't'"):
         read_arrow("t", client, until=200).read_all()
     with pytest.raises(errors.OutOfRange, match="offset 200 of topic 't'"):
@@ -111,7 +111,7 @@ def test_missing_pyarrow_is_reported_with_the_package_to_install(
         read_arrow("t", client)
 
 
-def test_error_of_the_node_is_raised_by_an_arrow_c_stream(client: blocking.Client) -> None:
+def test_arrow_c_stream_raises_errors_from_the_node(client: blocking.Client) -> None:
     stream = pa.RecordBatchReader.from_stream(read_arrow("t", client, until=200))
     with pytest.raises(pa.ArrowInvalid, match="offset 200 of topic 't'"):
         stream.read_all()

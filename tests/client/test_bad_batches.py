@@ -20,7 +20,10 @@ LARGE = b"x" * 5000  # smaller batches are not compressed
 async def compressed_and_plain(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[str, Client]]:
-    """Yield a client without zstandard. The topic `packed` has a compressed and plain messages."""
+    """Yield a client without zstandard.
+
+    The topic `packed` has both a compressed batch and plain messages.
+    """
     async with serving(path) as node:
         async with oncecast.connect(node, name="writer", zstd=3) as writer:
             await writer.create_topic("packed", oncecast.Policy(keep_all=True))
@@ -33,7 +36,7 @@ async def compressed_and_plain(
                 yield node, reader
 
 
-def test_client_without_zstandard_fails_only_at_compressed_messages(
+def test_client_without_zstandard_fails_only_on_compressed_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVC-7 SVC-10"""

@@ -103,7 +103,7 @@ def test_blocking_client_acks_nacks_seeks_and_closes(tmp_path: Path) -> None:
         assert client.delete_topic("t")
 
 
-def test_blocking_client_raises_the_errors_of_the_async_client(tmp_path: Path) -> None:
+def test_blocking_client_raises_the_same_errors_as_the_async_client(tmp_path: Path) -> None:
     """SVC-7"""
     with blocking.embedded(tmp_path) as client:
         with pytest.raises(errors.NotSubscribed):
@@ -119,7 +119,7 @@ def test_blocking_client_raises_the_errors_of_the_async_client(tmp_path: Path) -
         pass
 
 
-def test_every_call_of_an_unopened_client_raises_closed(tmp_path: Path) -> None:
+def test_every_call_on_an_unopened_client_raises_closed(tmp_path: Path) -> None:
     """SVC-7"""
     client = blocking.connect()
     asks: list[Callable[[], object]] = [

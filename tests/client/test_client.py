@@ -29,7 +29,7 @@ def test_message_is_received_as_it_was_put(tmp_path: Path) -> None:
     run(story())
 
 
-def test_get_of_an_empty_topic_returns_none_or_an_empty_list(tmp_path: Path) -> None:
+def test_get_from_an_empty_topic_returns_none_or_an_empty_list(tmp_path: Path) -> None:
     """SVC-4 SVC-7"""
 
     async def story() -> None:

@@ -36,7 +36,7 @@ def slice_of(data: bytes, offset: int, producer: str = "p", skip: int = 0, count
     ],
     ids=["one", "alike", "parts", "unlike", "last"],
 )
-def test_joined_slices_have_the_rows_of_the_single_slices(slices: list[Slice]) -> None:
+def test_joined_slices_have_the_same_rows_as_separate_slices(slices: list[Slice]) -> None:
     apart = pa.Table.from_batches([each.to_arrow().select(NAMES) for each in slices])
     together = joined(slices, NAMES)
     together.validate(full=True)

@@ -11,7 +11,7 @@ import pytest
 from oncecast import blocking, errors
 
 
-def test_damaged_directory_is_reported_at_every_start(
+def test_damaged_directory_is_reported_on_every_start(
     tmp_path: Path,
 ) -> None:
     with blocking.embedded(tmp_path) as client:
@@ -29,7 +29,7 @@ def test_damaged_directory_is_reported_at_every_start(
             pass
 
 
-def test_failed_disk_of_the_node_fails_all_waiting_calls(
+def test_disk_failure_on_the_node_fails_all_pending_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVC-10: the node stops, and no call waits forever."""

@@ -1,4 +1,4 @@
-"""A node with a nearly full disk reports it, keeps its data, and continues when space is free."""
+"""A node reports a nearly full disk, keeps its data, and continues once space is free."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from oncecast.storage.journal import Journal
 from tests.client.serving import run
 
 
-def test_put_to_a_full_disk_raises_and_is_stored_when_space_is_free(tmp_path: Path) -> None:
+def test_put_to_a_full_disk_raises_and_is_stored_once_space_is_free(tmp_path: Path) -> None:
     """SVC-7: the message stays in flight and must not be put again."""
 
     async def story() -> None:
@@ -76,7 +76,7 @@ def test_put_without_a_timeout_does_not_wait_forever_for_a_full_disk(tmp_path: P
 
 
 @pytest.mark.long
-def test_idle_node_notices_free_disk_space(
+def test_idle_node_notices_freed_disk_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SVC-10: otherwise the node would check only after a refused put."""
@@ -112,7 +112,7 @@ def test_idle_node_notices_free_disk_space(
 
 
 async def refused(client: oncecast.Client) -> bool:
-    """Return whether the node reports a full disk. It may not have answered yet."""
+    """Return whether the node has reported a full disk."""
     try:
         await client.flush(timeout=0.2)
     except errors.Overloaded as full:
@@ -122,7 +122,7 @@ async def refused(client: oncecast.Client) -> bool:
     return False
 
 
-def test_leader_with_a_full_disk_hands_over_so_that_puts_are_stored(tmp_path: Path) -> None:
+def test_leader_with_a_full_disk_steps_down_so_that_puts_succeed(tmp_path: Path) -> None:
     """SVC-10: the other members have space."""
 
     async def story() -> None:

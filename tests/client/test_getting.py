@@ -36,7 +36,7 @@ def test_get_with_a_zero_timeout_fails_when_the_node_is_down(tmp_path: Path) -> 
 
 
 def test_messages_dropped_during_a_read_are_reported(tmp_path: Path) -> None:
-    """SVC-4 SVC-9: even if no message follows them."""
+    """SVC-4 SVC-9: they are reported even if no message follows them."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:

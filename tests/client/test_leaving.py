@@ -53,7 +53,7 @@ def test_client_can_subscribe_again_after_another_client_unsubscribed(tmp_path: 
 
 
 def test_subscription_can_be_read_again_after_a_cancelled_close(tmp_path: Path) -> None:
-    """SVC-3: late messages of the old reader do not end the new reader."""
+    """SVC-3: late messages for the old reader do not end the new one."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -108,7 +108,7 @@ def test_open_subscription_cannot_be_opened_with_other_options(tmp_path: Path) -
 
 
 def test_close_returns_even_if_the_node_is_down(tmp_path: Path) -> None:
-    """SVC-7: even if the node never answered a reader."""
+    """SVC-7: it returns even if the node never answered a reader."""
 
     async def story() -> None:
         async with serving(tmp_path) as node:

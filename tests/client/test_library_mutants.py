@@ -1,4 +1,4 @@
-"""A test fails if any rule of the client library is removed."""
+"""Check that removing any rule of the client library makes a test fail."""
 
 from __future__ import annotations
 

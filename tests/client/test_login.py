@@ -64,7 +64,7 @@ def test_failed_login_raises_not_authenticated(login: dict[str, Any], tmp_path: 
 
 @pytest.mark.parametrize("answer", ["welcome", "proof"])
 def test_client_does_not_trust_a_node_that_does_not_know_its_password(answer: str) -> None:
-    """SEC-2: a hostile node must not get the messages of a client that logs in."""
+    """SEC-2: a hostile node must not receive any messages from a client that logs in."""
 
     async def test() -> None:
         async with RawPeer() as hostile:
@@ -118,7 +118,7 @@ def test_incomplete_login_is_refused_before_the_client_connects(login: dict[str,
         oncecast.connect(**login)
 
 
-def test_secrets_are_not_part_of_the_repr() -> None:
+def test_repr_does_not_reveal_secrets() -> None:
     """SEC-4"""
     assert "tulip" not in repr(Login("ann", "tulip"))
     assert TOKEN not in repr(Login(token=TOKEN))
@@ -129,7 +129,7 @@ def arguments(**given: str) -> argparse.Namespace:
     return argparse.Namespace(**{**none, **given})
 
 
-def test_command_takes_its_login_from_options_then_from_the_environment(tmp_path: Path) -> None:
+def test_command_line_login_overrides_the_environment(tmp_path: Path) -> None:
     """SEC-2"""
     secret = tmp_path / "secret"
     secret.write_text("tulip\n")
@@ -142,7 +142,7 @@ def test_command_takes_its_login_from_options_then_from_the_environment(tmp_path
     assert login_of(arguments(token_file=str(secret)), variables) == Login(token="tulip")
 
 
-def test_error_of_a_command_names_the_missing_secret(tmp_path: Path) -> None:
+def test_command_error_names_the_missing_secret(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.touch()
     for given, reason in (

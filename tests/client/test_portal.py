@@ -99,13 +99,13 @@ with blocking.embedded(sys.argv[1]) as client:
 """
 
 
-def test_client_of_the_parent_raises_closed_in_a_forked_child(tmp_path: Path) -> None:
-    """SVC-7: the thread that would answer runs in the parent process, which continues."""
+def test_inherited_client_raises_closed_in_a_forked_child(tmp_path: Path) -> None:
+    """SVC-7: the thread that would answer exists only in the parent process."""
     command = [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path)]
     subprocess.run(command, check=True, timeout=60)
 
 
-def test_flush_raises_the_error_of_an_invalid_message(tmp_path: Path) -> None:
+def test_flush_raises_the_error_caused_by_an_invalid_message(tmp_path: Path) -> None:
     """SVC-7"""
     with blocking.embedded(tmp_path) as client:
         client.put_nowait("t", cast(bytes, "text"))
@@ -118,7 +118,10 @@ def test_flush_raises_the_error_of_an_invalid_message(tmp_path: Path) -> None:
 
 
 class Interrupt:
-    """Sends SIGINT until it is handled. A signal just before a thread waits is handled late."""
+    """Sends SIGINT until it is handled.
+
+    A signal that arrives just before a thread waits is handled late.
+    """
 
     def __init__(self) -> None:
         self.heard = False

@@ -47,7 +47,7 @@ class Desk:
 def test_put_many_waits_for_buffer_space_and_stores_all_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SVC-2: too many bytes in flight delay the call, but do not end it."""
+    """SVC-2: too many bytes in flight delay the call but do not fail it."""
     monkeypatch.setattr(putting, "BUFFER_BYTES", 300_000)
 
     async def story() -> None:
@@ -75,7 +75,7 @@ def test_single_puts_are_sent_at_once() -> None:
 
 @pytest.mark.parametrize("before", [0, putting.SINGLES])
 def test_concurrent_puts_share_a_batch(before: int) -> None:
-    """Only the first put after many single puts is sent in its own batch."""
+    """After many single puts, the first concurrent put is still sent alone."""
 
     async def together(desk: Desk, counts: list[int]) -> None:
         first = len(desk.asked)
@@ -126,7 +126,7 @@ def test_put_many_returns_the_receipt_of_its_last_message() -> None:
 
 
 def test_put_many_raises_if_any_of_its_batches_is_refused() -> None:
-    """SVC-7: even if the last batch is stored."""
+    """SVC-7: it raises even if the last batch is stored."""
 
     async def story() -> None:
         desk = Desk()
@@ -161,7 +161,7 @@ def test_put_many_stores_no_message_if_one_value_is_invalid(wrong: list[bytes]) 
 def test_buffer_limit_covers_many_partly_filled_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """SVC-7: while the node is down, the total of waiting bytes of all topics is limited."""
+    """SVC-7: while the node is down, one limit covers the pending bytes of all topics."""
     monkeypatch.setattr(putting, "BUFFER_BYTES", 1_000_000)
 
     async def story() -> None:
@@ -180,7 +180,7 @@ def test_buffer_limit_covers_many_partly_filled_batches(
 
 
 def test_put_that_times_out_stays_in_flight_until_flush_reports_it() -> None:
-    """SVC-2: a second put would store another message, and the error warns about it."""
+    """SVC-2: putting it again would store a second message, and the error warns about it."""
 
     async def story() -> None:
         desk = Desk()
@@ -218,7 +218,7 @@ def test_put_that_times_out_without_buffer_space_is_not_sent(
     run(story())
 
 
-def test_batches_respect_the_size_limit_of_the_node(tmp_path: Path) -> None:
+def test_batches_respect_the_node_size_limit(tmp_path: Path) -> None:
     """SVC-2 SVC-7: the client knows the limit before the first message."""
     most = 20_000
     large = most - 100
@@ -266,7 +266,7 @@ def test_flush_waits_only_for_earlier_puts() -> None:
     run(story())
 
 
-def test_flush_waits_for_batches_of_an_earlier_process() -> None:
+def test_flush_waits_for_batches_from_an_earlier_process() -> None:
     """SVC-2"""
 
     async def story() -> None:

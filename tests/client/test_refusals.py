@@ -199,7 +199,7 @@ def test_error_names_the_invalid_option(options: dict[str, Any], fact: str) -> N
         oncecast.connect(**options)
 
 
-def test_error_names_the_argument_of_a_wrong_type(tmp_path: Path) -> None:
+def test_error_names_the_argument_with_the_wrong_type(tmp_path: Path) -> None:
     """SVC-7"""
     wrong: Any = "x"
 
@@ -218,7 +218,7 @@ def test_error_names_the_argument_of_a_wrong_type(tmp_path: Path) -> None:
     run(story())
 
 
-def test_error_names_a_timeout_or_count_of_a_wrong_type(tmp_path: Path) -> None:
+def test_error_names_the_timeout_or_count_with_the_wrong_type(tmp_path: Path) -> None:
     """SVC-7"""
     wrong: Any = "x"
 
@@ -255,7 +255,7 @@ def test_unreachable_node_raises_not_connected(tmp_path: Path) -> None:
     run(story())
 
 
-def test_client_of_another_cluster_is_refused(tmp_path: Path) -> None:
+def test_client_from_another_cluster_is_refused(tmp_path: Path) -> None:
     """SVC-7"""
 
     async def story() -> None:
@@ -307,6 +307,6 @@ def test_error_names_the_valid_values_of_start_and_policy(
     run(story())
 
 
-def test_tls_of_another_type_is_rejected_before_connecting() -> None:
+def test_tls_argument_of_the_wrong_type_is_rejected_before_connecting() -> None:
     with pytest.raises(errors.InvalidArgument, match="tls is True; use oncecast"):
         oncecast.connect(tls=True)  # type: ignore[arg-type]

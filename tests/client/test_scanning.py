@@ -31,7 +31,7 @@ def embedded(story: Callable[[oncecast.Client], Awaitable[None]]) -> Callable[[P
     def test(tmp_path: Path) -> None:
         run(tell(tmp_path))
 
-    del test.__wrapped__  # pytest would take its arguments for fixtures
+    del test.__wrapped__  # pytest would mistake its arguments for fixtures
     return test
 
 
@@ -158,7 +158,7 @@ def test_blocking_scan_returns_all_messages_and_can_be_abandoned(tmp_path: Path)
         assert client.locate("t", EARLIEST).next == 10
 
 
-def test_unfinished_scan_may_be_dropped_in_any_thread_and_at_any_time(tmp_path: Path) -> None:
+def test_unfinished_scan_can_be_garbage_collected_in_any_thread_at_any_time(tmp_path: Path) -> None:
     """SVC-12: the garbage collector may run at any point, and must not deadlock."""
     with blocking.embedded(tmp_path) as client:
         client.create_topic("t", KEEP)

@@ -118,7 +118,7 @@ def test_sequence_continues_in_the_next_process(tmp_path: Path) -> None:
     run(story())
 
 
-def test_outbox_is_put_by_the_next_process(tmp_path: Path) -> None:
+def test_next_process_sends_the_outbox(tmp_path: Path) -> None:
     """SVC-2 SVC-12"""
 
     async def story() -> None:
@@ -147,7 +147,7 @@ def test_outbox_is_put_by_the_next_process(tmp_path: Path) -> None:
     run(story())
 
 
-def test_client_continues_after_a_restart_of_its_node(tmp_path: Path) -> None:
+def test_client_continues_after_its_node_restarts(tmp_path: Path) -> None:
     """SVC-2 SVC-3 SVC-10"""
 
     async def story() -> None:
@@ -168,7 +168,7 @@ def test_client_continues_after_a_restart_of_its_node(tmp_path: Path) -> None:
     run(story())
 
 
-def test_storing_the_offset_with_the_result_gives_exactly_once_effects(tmp_path: Path) -> None:
+def test_storing_offset_and_result_together_gives_exactly_once_effects(tmp_path: Path) -> None:
     """SVC-3"""
 
     async def story() -> None:

@@ -81,7 +81,7 @@ def test_client_without_a_certificate_is_refused_by_default(
     run(test())
 
 
-def test_error_of_a_client_without_tls_names_the_tls_option(
+def test_error_for_a_client_without_tls_names_the_tls_option(
     authority: Authority, tmp_path: Path
 ) -> None:
     """SEC-2"""
@@ -96,7 +96,7 @@ def test_error_of_a_client_without_tls_names_the_tls_option(
     run(test())
 
 
-def test_error_of_a_client_with_another_authority_names_the_certificate(
+def test_error_for_a_certificate_from_another_authority_names_the_certificate(
     authority: Authority, tmp_path: Path
 ) -> None:
     """SEC-2"""

@@ -1,4 +1,4 @@
-"""Messages that cannot be encoded are reported by the next call of the application."""
+"""The next call of the application reports messages that cannot be encoded."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_close_does_not_repeat_a_failure_that_flush_has_raised(tmp_path: Path) -
 
 @pytest.mark.parametrize("flushed", [True, False])
 def test_close_raises_if_the_state_directory_has_failed(tmp_path: Path, flushed: bool) -> None:
-    """SVC-7 SVC-12: with an error of the library, like all its calls."""
+    """SVC-7 SVC-12: the error is an OncecastError, as for every other call."""
 
     async def story() -> None:
         async with serving(tmp_path) as node:

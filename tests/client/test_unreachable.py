@@ -1,4 +1,4 @@
-"""Errors of a client that cannot reach any node."""
+"""Test the errors of a client that cannot reach any node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_problem_shared_by_several_nodes_is_reported_once() -> None:
     assert error.message == "cannot connect to a:1, c:3: Connection refused, b:2: no answer"
 
 
-def test_remedy_names_the_command_line_options_for_a_command() -> None:
+def test_command_remedy_names_command_line_options() -> None:
     """CLI-3"""
     closed = problem_of(NetworkError("closed by the other side"), tls=False)
     error = not_connected({a: closed}, refused=False)
@@ -32,7 +32,7 @@ def test_error_for_a_peer_that_is_not_oncecast_does_not_suggest_tls() -> None:
     assert not problem.remedy
 
 
-def test_reason_of_a_rejected_certificate_has_no_full_stop() -> None:
+def test_certificate_rejection_reason_has_no_trailing_full_stop() -> None:
     """SEC-2"""
     mismatch = ssl.SSLCertVerificationError()
     mismatch.verify_message = "Hostname mismatch."

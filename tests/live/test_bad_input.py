@@ -219,7 +219,7 @@ def test_client_of_another_version_is_refused_with_a_remedy(node: Process) -> No
         assert "upgrade the older one" in stranger.greeting.reason
 
 
-def test_client_of_another_cluster_is_refused(oncecast: Command) -> None:
+def test_client_from_another_cluster_is_refused(oncecast: Command) -> None:
     status, out, err = oncecast("status", "--cluster", "other")
     assert (status, out) == (ExitStatus.FAILURE, "")
     assert "a client belongs to cluster 'other'" in err

@@ -19,7 +19,7 @@ from oncecast.simulator.simulated import Build, Simulation
 
 NODE = NodeId("node")
 TOPIC = clients.TOPIC
-PAUSE = 0.025  # seconds between two messages of a publisher, on average
+PAUSE = 0.025  # average number of seconds between two messages from a publisher
 HABITS = Habits(read_ahead=8, outbox_bytes=0, nacks=0.05)
 
 FAST = GroupOptions(
@@ -43,7 +43,7 @@ def build_replica(me: NodeId, rng: Random) -> Stack:
 
 
 class App(clients.Client):
-    """An application that uses a session, across restarts of its process."""
+    """An application that uses a session and survives restarts of its process."""
 
     def __init__(self, world: World, me: str, *, durable: bool = False, topic: str = TOPIC) -> None:
         self.world, self.topic = world, topic

@@ -1,4 +1,4 @@
-"""Drive a single client session by its inputs, and observe its exact effects."""
+"""Feed inputs to a single client session, and observe its exact effects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def chunk(offset: int, *values: bytes) -> Chunk:
 
 
 def waits_for_disk(output: Output) -> bool:
-    """Return whether an output waits for a record. A batch may wait for its own record."""
+    """Return whether an output waits for the disk. A batch may wait for its own record."""
     match output:
         case Send(_, Call(_, Put()), after):
             return after >= UNSAVED

@@ -1,4 +1,4 @@
-"""The guarantees of a one-node service, checked after every step of a simulation."""
+"""Check the guarantees of a single node after every simulation step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def service_of(sim: Simulation) -> Service:
 
 
 class ExactlyOnce(Checker):
-    """Checks that no acknowledged message is lost, and that readers get each once and in order.
+    """Checks that no acknowledged message is lost and that readers get each once, in order.
 
     The names of clients start with their topic: `topic/...`.
     """
@@ -40,7 +40,7 @@ class ExactlyOnce(Checker):
         self.topic = topic
         self.promised: dict[str, dict[int, None]] = {}  # acked sequences, by producer
         self.read: dict[str, list[bytes]] = {}
-        self.log: list[bytes] = []  # the messages of the reader that has read most
+        self.log: list[bytes] = []  # messages of the reader that is furthest ahead
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
         if not node.startswith(f"{self.topic}/"):
@@ -98,7 +98,7 @@ class ExactlyOnce(Checker):
 
 
 class Upheaval(Checker):
-    """Counts snapshots and other events of the log, so that a run without them does not pass."""
+    """Counts snapshots and other log events. A run without any of them fails."""
 
     def __init__(self) -> None:
         self.counts = {"snapshots": 0, "carried": 0, "cut": 0}

@@ -38,7 +38,7 @@ NEW = next(
 
 
 class RingProcess(Protocol):
-    """Answers every request about a topic with its owner, and requests about a group."""
+    """Answers requests about topics with their owners, and requests about groups."""
 
     name = "process"
     Message = Call | Fetch | Look | Scan | WhoseKey | WhereIs | GroupFacts
@@ -78,7 +78,10 @@ class RingProcess(Protocol):
 
 
 class RingWorld(World):
-    """A ring of three processes with a replica of each group. At first the old group owns all."""
+    """A ring of three processes, each with a replica of both groups.
+
+    At first the old group owns all topics.
+    """
 
     principal_of: PrincipalOf = staticmethod(anonymous)
 

@@ -1,4 +1,4 @@
-"""A stand-in for a client session, to test one of its parts in isolation."""
+"""A stand-in for a client session, used to test its parts in isolation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ME, NODE = NodeId("client/me"), NodeId("node")
 
 
 class StandIn(Protocol):
-    """Records the calls of the tested part. The effects show whether they wait for a record."""
+    """Records the calls of the part under test. The effects show which calls wait for the disk."""
 
     def __init__(self, rng: Random | None = None) -> None:
         super().__init__(ME, rng or HighDice())

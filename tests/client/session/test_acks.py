@@ -1,4 +1,4 @@
-"""How the acks of a reader reach the node."""
+"""Test how a reader's acks reach the node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.client.session.standin import StandIn
 
 
 class Desk:
-    """The acks of one epoch, starting at offset 3."""
+    """Collects the acks of one epoch, starting at offset 3."""
 
     def __init__(self) -> None:
         self.session = StandIn()
@@ -33,7 +33,7 @@ class Desk:
 
 
 def test_new_acks_are_sent_within_a_tenth_of_a_second() -> None:
-    """SVC-3: acks that arrive before then share the call."""
+    """SVC-3: acks made before then share one call."""
     desk = Desk()
     desk.acks.soon()
     assert (desk.acks.due, desk.session.dues) == (NEVER, [])
@@ -49,7 +49,7 @@ def test_new_acks_are_sent_within_a_tenth_of_a_second() -> None:
     assert desk.acks.due == NEVER  # the node already has the ack
 
 
-def test_acks_carried_by_a_fetch_need_no_call() -> None:
+def test_acks_sent_with_a_fetch_need_no_separate_call() -> None:
     """SVC-3"""
     desk = Desk()
     desk.acks.advance(5)
@@ -74,13 +74,13 @@ def test_only_one_ack_call_is_in_flight_at_a_time() -> None:
 
 
 def test_ticket_finishes_when_the_node_confirms_its_ack() -> None:
-    """SVC-3: at once, without waiting for the disk."""
+    """SVC-3: the ticket finishes at once, without waiting for the disk."""
     desk = Desk()
     desk.acks.settle(1, 3)
     assert desk.session.drain() == [Emit(Finished(1, Acked(3)))]
     desk.acks.advance(5)
     desk.acks.settle(2, 4)
-    desk.acks.settle(3, 9)  # beyond the acknowledged offset: it waits only for that offset
+    desk.acks.settle(3, 9)  # a ticket beyond the acknowledged offset waits only for that offset
     desk.acks.settle(4, 5)
     assert (desk.session.drain(), desk.calls()) == ([], [Ack("t", "s", 7, 5)])
     desk.acks.advance(6)

@@ -1,4 +1,4 @@
-"""The exact effects of calls and of the inbox."""
+"""Test the exact effects of calls and of the inbox."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ONCE = [
 
 @pytest.mark.parametrize("command", ONCE, ids=lambda each: type(each).__name__)
 def test_each_call_has_a_unique_token_that_its_copies_share(command: do.Once) -> None:
-    """SVC-13: even for equal calls of one application, and after a restart."""
+    """SVC-13: tokens differ even between identical calls and after a restart."""
     calls: list[Call] = []
     for incarnation in ("first", "second"):
         lone = Lone(incarnation=incarnation).start()
@@ -103,7 +103,7 @@ def test_call_is_retried_with_backoff_after_silence_or_a_busy_answer() -> None:
 
 
 def test_call_ids_start_at_a_random_number() -> None:
-    """SVC-3: so that late answers to an earlier process with this name match no call."""
+    """SVC-3: late answers meant for an earlier process with this name match no call."""
     assert Lone().session.calls.new_id() == Random(1).getrandbits(48) + 1
 
 
@@ -120,7 +120,7 @@ def test_ring_request_is_answered_only_by_a_ring_view() -> None:
 PUBLISH = do.PublishStaged("source", 0, ("a",), 0, expected=0)
 
 
-def test_publish_names_the_epoch_of_its_source() -> None:
+def test_publish_carries_its_source_epoch() -> None:
     """PIPE-2: if the answer names another epoch, the client repeats the call with that epoch."""
     asked = do.PublishStaged("source", 0, ("a",), 0)
     lone = Lone().start().ask(Do(9, asked))
@@ -141,7 +141,7 @@ def test_retried_publish_keeps_its_deadline() -> None:
     assert lone.wait(0.2).events == [Finished(9, NoAnswer(2.0))]
 
 
-def test_failed_look_reports_the_error() -> None:
+def test_failed_status_request_reports_the_error() -> None:
     """SVC-7: a process of a ring does not store topics itself."""
     lone = Lone().start().ask(Show(9, prefix="a"))
     (look,) = lone.sent
@@ -159,7 +159,7 @@ def test_all_requests_in_flight_are_resent_over_a_new_link() -> None:
     assert lone.down().sent == [call, look]
 
 
-def test_view_is_accepted_only_as_the_answer_to_a_look() -> None:
+def test_view_is_accepted_only_in_answer_to_a_request() -> None:
     """SVC-3"""
     lone = Lone().start().ask(Do(9, CREATE))
     call = lone.call
@@ -197,7 +197,7 @@ def test_each_message_is_delivered_once_in_order() -> None:
     assert box.delivered == 9
 
 
-def test_next_take_acknowledges_earlier_messages() -> None:
+def test_taking_a_message_acknowledges_earlier_messages() -> None:
     """SVC-3"""
     box = inbox()
     assert box.ack == 5
@@ -211,7 +211,7 @@ def test_next_take_acknowledges_earlier_messages() -> None:
     assert box.ack == 9
 
 
-def test_inbox_without_auto_ack_acknowledges_only_explicitly() -> None:
+def test_inbox_without_auto_ack_waits_for_explicit_acks() -> None:
     """SVC-3"""
     box = inbox(auto_ack=False)
     box.take_many(3)

@@ -1,4 +1,4 @@
-"""A test fails if any rule of the client session is removed."""
+"""Check that removing any rule of the client session makes a test fail."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def directories(seed: int) -> None:
 RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     # Putting.
     "gap ignored": (
-        exact(puts.test_gap_causes_one_resend_from_the_missing_batch),
+        exact(puts.test_gap_triggers_a_single_resend_from_the_missing_batch),
         Flow, "_resend_from", "self._rewind(each.number)", "pass",
     ),
     "resent from the wrong batch": (
-        exact(puts.test_gap_causes_one_resend_from_the_missing_batch),
+        exact(puts.test_gap_triggers_a_single_resend_from_the_missing_batch),
         Flow, "_resend_from", "(each.number)", "(each.number + each.count)",
     ),
     "every gap answered again": (
-        exact(puts.test_gap_causes_one_resend_from_the_missing_batch),
+        exact(puts.test_gap_triggers_a_single_resend_from_the_missing_batch),
         Flow, "_rewind", "self._mark = self._calls.new_id()", "pass",
     ),
     "stored batch taken for a failure": (
@@ -75,7 +75,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         exact(denied.refused_copy), Flow, "_judge_refused", "> next_sequence", "> -1",
     ),
     "refused batch put by the next process": (
-        exact(numbers.test_next_process_puts_no_batch_that_was_refused), Flow, "_give_up",
+        exact(numbers.test_restarted_client_does_not_resend_refused_batches), Flow, "_give_up",
         "self._host.append(Settled(self.topic, self.settled)) if durable else 0", "0",
     ),
     "silent node never probed": (
@@ -90,7 +90,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         "= opened.topic_id, 0",
     ),
     "batch sent before it is on disk": (
-        exact(puts.test_durable_client_logs_batches_and_their_numbers),
+        exact(puts.test_durable_client_logs_batches_and_sequence_numbers),
         Flow, "_send", "max(outgoing.record, self._numbers.logged)", "0",
     ),
     "outbox not restored": (
@@ -114,15 +114,15 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         crashes, Flow, "restore", "self.number = number + count", "pass",
     ),
     "puts of another state directory overwritten": (
-        exact(puts.test_batches_of_another_outbox_are_not_taken_for_own_batches),
+        exact(puts.test_batches_from_another_outbox_do_not_count_as_stored),
         Flow, "_agrees", "first.sent or", "True or",
     ),
     "numbers of another outbox taken for own numbers": (
-        exact(puts.test_outbox_is_put_even_if_another_outbox_used_its_numbers),
+        exact(puts.test_outbox_is_sent_even_if_another_outbox_used_its_sequence_numbers),
         Flow, "_agrees", "opened.mine", "0, opened.next_sequence",
     ),
     "own numbers continued after those of another outbox": (
-        exact(puts.test_outbox_is_put_even_if_another_outbox_used_its_numbers),
+        exact(puts.test_outbox_is_sent_even_if_another_outbox_used_its_sequence_numbers),
         Flow, "_agrees", "known == opened.next_sequence", "True",
     ),
     "newer incarnation ignored": (
@@ -142,7 +142,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         topics.replaced, Flow, "_rebase", "if self._numbers.topic_id:", "if False:",
     ),
     "messages that were never sent taken for acknowledged": (
-        exact(puts.test_unsent_outbox_is_put_even_to_a_recreated_topic),
+        exact(puts.test_unsent_batches_are_put_even_to_a_recreated_topic),
         Flow, "_rebase", "if self._numbers.topic_id:", "if True:",
     ),
     "idle client gets an unknown outcome": (
@@ -161,7 +161,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         "self._incarnation, expected)", "self._incarnation, -1)",
     ),
     "name taken back from a newer process": (
-        exact(puts.test_fenced_process_does_not_take_the_name_back),
+        exact(puts.test_fenced_process_does_not_reclaim_its_name),
         Flow, "_held_by_another", "if 0 < self._held < fenced.epoch:", "if False:",
     ),
     "nothing resent after a lost link": (
@@ -174,12 +174,12 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     ),
     # Staged puts.
     "epoch of the source not checked by a publish": (
-        exact(late.test_late_copy_of_a_refused_publish_has_no_effect),
+        exact(late.test_late_duplicate_of_a_refused_publish_has_no_effect),
         ClientSession, "_do", "expected=0", "expected=-1",
     ),
     # Reading.
     "ack of a reader that leaves is never answered": (
-        exact(reads.test_refusal_of_an_ack_is_reported_after_the_reader_left),
+        exact(reads.test_refused_ack_is_reported_even_after_the_reader_has_left),
         Reader, "_ack_refused", "acks.void(outcome)", "pass",
     ),
     "epoch of deliveries not checked": (
@@ -221,7 +221,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Reader, "_repositioned", "self._moving or", "False or",
     ),
     "seek of a reader that has left moves the next reader": (
-        exact(reads.test_seek_answered_after_its_reader_left_moves_no_other_reader),
+        exact(reads.test_late_seek_answer_does_not_move_the_next_reader),
         Reader, "_seek", "if self.ended:", "if False:",
     ),
     "reader that has left goes back": (
@@ -234,11 +234,11 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         "self._attach(0)",
     ),
     "offset of the application ignored": (
-        exact(reads.test_reading_begins_at_the_offset_of_the_application),
+        exact(reads.test_reading_starts_at_the_application_offset),
         Reader, "_attached", "start = self._start_at", "start = -1",
     ),
     "taken message acknowledged at once": (
-        exact(calls.test_next_take_acknowledges_earlier_messages),
+        exact(calls.test_taking_a_message_acknowledges_earlier_messages),
         Inbox, "take", "self.last = 1", "self.last = 0",
     ),
     "bad batch ends the reader before earlier messages are taken": (
@@ -258,7 +258,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Inbox, "arrive", "if messages[0].offset != self._end:", "if False:",
     ),
     "put that may be stored is reported as refused": (
-        exact(puts.test_refused_reopen_does_not_fail_a_put_that_may_be_stored),
+        exact(puts.test_failed_reopen_reports_an_unknown_outcome_for_puts_in_flight),
         Flow, "_not_opened", "self._forgotten()", "pass",
     ),
     # Calls.

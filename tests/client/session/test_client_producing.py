@@ -1,4 +1,4 @@
-"""The exact effects of puts."""
+"""Test the exact effects of puts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def put(sequence: int, count: int, batch: bytes, epoch: int = 7) -> do.Put:
 
 
 def opened(next_sequence: int = 0, *, durable: bool = False, topic_id: int = 1) -> Lone:
-    """Return a session that has opened its producer and put A, without an answer yet."""
+    """Return a session with an open producer and an unanswered put of A."""
     lone = Lone(durable=durable).start().ask(Produce(1, "t", 1, A))
     return lone.answer(lone.call, opening(7, next_sequence, topic_id))
 
@@ -32,7 +32,7 @@ def opening(
     mine: tuple[int, int] | None = None,
     record: int = 0,
 ) -> results.Opened:
-    """Return the answer for a name that no other process uses."""
+    """Return the answer to an open under a name that no other process uses."""
     return results.Opened(epoch, next_sequence, topic_id, mine or (0, next_sequence), record)
 
 
@@ -48,7 +48,7 @@ def test_first_put_opens_the_producer() -> None:
     assert lone.sent == []
 
 
-def test_puts_are_pipelined_and_numbered_from_the_next_sequence_of_the_node() -> None:
+def test_pipelined_puts_continue_the_sequence_on_the_node() -> None:
     """SVC-2"""
     lone = opened(40)
     assert commands(lone) == [put(40, 1, A)]
@@ -68,7 +68,7 @@ def test_answer_settles_only_its_own_batch() -> None:
     assert lone.answer(first, results.Already(10, 1)).events == []
 
 
-def test_gap_causes_one_resend_from_the_missing_batch() -> None:
+def test_gap_triggers_a_single_resend_from_the_missing_batch() -> None:
     """SVC-2 SVC-13"""
     lone = opened()
     calls = [lone.call]
@@ -80,7 +80,7 @@ def test_gap_causes_one_resend_from_the_missing_batch() -> None:
     assert lone.answer(calls[1], errors.Gap(1)).sent == []
 
 
-def test_window_limits_batches_in_flight() -> None:
+def test_window_limits_the_batches_in_flight() -> None:
     """SVC-2"""
     lone = opened()
     first = lone.call
@@ -139,7 +139,7 @@ def test_producer_keeps_its_epoch_after_a_lost_link() -> None:
     assert commands(lone) == [put(0, 1, A)]
 
 
-def test_unopened_producer_opens_again_and_renumbers_unsettled_batches() -> None:
+def test_deleted_producer_reopens_and_renumbers_unsettled_batches() -> None:
     """SVC-2"""
     lone = opened(40)
     lone.answer(lone.call, results.Appended(0, 1, True))
@@ -159,7 +159,7 @@ def test_producer_reopens_if_the_node_lost_acknowledged_batches() -> None:
     assert commands(lone) == [put(0, 2, B, epoch=8)]
 
 
-def test_fenced_producer_fails_all_waiting_and_all_later_batches() -> None:
+def test_fenced_producer_fails_all_pending_and_later_batches() -> None:
     """SVC-8"""
     lone = opened()
     first = lone.call
@@ -181,7 +181,7 @@ def test_new_process_takes_over_the_producer_name() -> None:
     assert commands(lone) == [put(0, 1, A)]
 
 
-def test_fenced_process_does_not_take_the_name_back() -> None:
+def test_fenced_process_does_not_reclaim_its_name() -> None:
     """SVC-8: another process holds the name when this process reopens after a refused batch."""
     lone = opened()
     lone.answer(lone.call, errors.TooLarge("bytes", 1))
@@ -192,7 +192,7 @@ def test_fenced_process_does_not_take_the_name_back() -> None:
     assert lone.ask(Produce(3, "t", 1, C)).events == [NotStored(3, why)]
 
 
-def test_refused_open_fails_waiting_batches_and_is_retried_by_the_next_put() -> None:
+def test_failed_open_fails_pending_batches_and_is_retried_on_the_next_put() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Produce(1, "t", 1, A))
     why = errors.TooMany("topics", 1)
@@ -218,7 +218,7 @@ def test_refused_batch_leaves_no_gap_in_the_sequence() -> None:
     assert commands(lone) == [put(1, 1, C, epoch=8)]
 
 
-def test_busy_node_gets_no_puts_during_a_pause() -> None:
+def test_client_sends_no_puts_to_a_busy_node_during_backoff() -> None:
     """SVC-7"""
     lone = opened()
     first = lone.call
@@ -232,7 +232,7 @@ def test_busy_node_gets_no_puts_during_a_pause() -> None:
 # Restart.
 
 
-def test_durable_client_logs_batches_and_their_numbers() -> None:
+def test_durable_client_logs_batches_and_sequence_numbers() -> None:
     """SVC-2"""
     lone = Lone(durable=True).start()
     assert lone.records == [Named("p", "inc")]
@@ -248,7 +248,7 @@ def test_durable_client_logs_batches_and_their_numbers() -> None:
     assert lone.records == [Queued("t", 1, 2, 1, B)]
 
 
-def test_next_process_drops_stored_batches_and_sends_the_rest() -> None:
+def test_restarted_client_drops_stored_batches_and_sends_the_rest() -> None:
     """SVC-2"""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 0, B)]
     lone = Lone(durable=True, incarnation="next").start(
@@ -263,15 +263,15 @@ def test_next_process_drops_stored_batches_and_sends_the_rest() -> None:
     assert commands(lone) == [put(44, 1, A, epoch=8)]
 
 
-def test_batches_of_another_outbox_are_not_taken_for_own_batches() -> None:
-    """SVC-2: the directory is an older copy, or another directory uses the same name."""
+def test_batches_from_another_outbox_do_not_count_as_stored() -> None:
+    """SVC-2: the directory may be an old copy, or another directory may use the same name."""
     lone = Lone(durable=True).start(Named("p", "directory"), Based("t", 3, 0, 40), Settled("t", 2))
     lone.ask(Produce(1, "t", 1, A))
     lone.answer(lone.call, opening(8, 50, 3))
     assert commands(lone) == [put(50, 1, A, epoch=8)]
 
 
-def test_outbox_is_put_even_if_another_outbox_used_its_numbers() -> None:
+def test_outbox_is_sent_even_if_another_outbox_used_its_sequence_numbers() -> None:
     """SVC-2: only sequences 40 and 41 belong to this outbox; the later batches are not stored."""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 1, 1, A)]
     more = [Queued("t", 2, 2, 1, B), Queued("t", 4, 1, 1, C)]
@@ -281,15 +281,15 @@ def test_outbox_is_put_even_if_another_outbox_used_its_numbers() -> None:
     assert commands(lone) == [put(50, 2, B, epoch=8), put(52, 1, C, epoch=8)]
 
 
-def test_outbox_is_put_completely_if_the_node_does_not_know_it() -> None:
-    """SVC-2: stored batches cannot be recognised, and a loss is worse than a duplicate."""
+def test_whole_outbox_is_sent_if_the_node_does_not_recognize_it() -> None:
+    """SVC-2: losing a batch that may not be stored is worse than storing it twice."""
     queued = [Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *queued)
     lone.answer(lone.call, opening(8, 50, 3, mine=(50, 50)))
     assert commands(lone) == [put(50, 2, B, epoch=8)]
 
 
-def test_outbox_of_an_earlier_process_survives_a_refused_open() -> None:
+def test_outbox_survives_a_restart_and_a_failed_open() -> None:
     """SVC-2 SVC-7: the earlier process has ended and cannot put the messages again."""
     queued = [Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *queued)
@@ -300,7 +300,7 @@ def test_outbox_of_an_earlier_process_survives_a_refused_open() -> None:
     assert commands(lone) == [put(41, 2, B, epoch=8)]
 
 
-def test_outbox_of_a_fenced_client_is_kept_for_its_next_process() -> None:
+def test_fenced_client_keeps_its_outbox_for_the_next_process() -> None:
     """SVC-2 SVC-8"""
     lone = opened(40, durable=True)
     why = errors.Fenced(9)
@@ -314,13 +314,13 @@ def test_outbox_of_a_fenced_client_is_kept_for_its_next_process() -> None:
 
 
 def opens(lone: Lone) -> Call:
-    """Return the only call that waits for its answer."""
+    """Return the only unanswered call."""
     (call,) = [each.message for each in lone.session.calls._waiting.values()]
     assert isinstance(call, Call)
     return call
 
 
-def test_next_process_resends_no_sent_batch_to_a_recreated_topic() -> None:
+def test_restarted_client_does_not_resend_batches_to_a_recreated_topic() -> None:
     """SVC-2: a client does not log acks, so any sent batch may already be stored."""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *queued)
@@ -332,7 +332,7 @@ def test_next_process_resends_no_sent_batch_to_a_recreated_topic() -> None:
     assert lone.records == [Settled("t", 3), Based("t", 4, 3, 0)]
 
 
-def test_unsent_outbox_is_put_even_to_a_recreated_topic() -> None:
+def test_unsent_batches_are_put_even_to_a_recreated_topic() -> None:
     """SVC-2: the client stopped before it knew the topic."""
     for known in ([], [Based("t", 0, 0, 0)]):
         lone = Lone(durable=True, incarnation="next").start(
@@ -343,7 +343,7 @@ def test_unsent_outbox_is_put_even_to_a_recreated_topic() -> None:
         assert commands(lone) == [put(5, 1, A, epoch=8)]
 
 
-def test_put_that_was_sent_twice_is_not_put_to_a_recreated_topic() -> None:
+def test_retried_put_is_not_resent_to_a_recreated_topic() -> None:
     """SVC-2: the first attempt may be stored in the deleted topic."""
     lone = opened().down()
     lone.answer(lone.call, errors.Unopened("t", "p"))
@@ -352,8 +352,8 @@ def test_put_that_was_sent_twice_is_not_put_to_a_recreated_topic() -> None:
     assert commands(lone.ask(Produce(2, "t", 2, B))) == [put(0, 2, B, epoch=8)]
 
 
-def test_next_process_does_not_put_batches_settled_before_a_rebase() -> None:
-    """SVC-2: the killed process had found them stored under earlier numbers."""
+def test_restarted_client_skips_batches_settled_before_a_renumbering() -> None:
+    """SVC-2: the killed process had learned that they are stored under earlier numbers."""
     batches = [Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
     based = [Based("t", 1, 0, 10), *batches, Based("t", 1, 1, 20)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *based)
@@ -361,7 +361,7 @@ def test_next_process_does_not_put_batches_settled_before_a_rebase() -> None:
     assert commands(lone) == [put(20, 2, B, epoch=8)]
 
 
-def test_sent_batches_of_a_client_without_a_record_are_not_resent() -> None:
+def test_sent_batches_are_not_resent_if_the_producer_record_was_deleted() -> None:
     """SVC-2: sent batches may be stored and are reported; later batches are put."""
     outbox = [Based("t", 1, 0, 10, record=5), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
     lone = Lone(durable=True, incarnation="next").start(Named("p", "directory"), *outbox)
@@ -386,7 +386,7 @@ def test_client_can_put_after_a_long_idle_period() -> None:
     assert commands(lone) == [put(0, 2, B, epoch=8), put(2, 1, C, epoch=8)]
 
 
-def test_client_partitioned_for_long_reports_an_unknown_outcome() -> None:
+def test_client_reports_an_unknown_outcome_after_a_long_partition() -> None:
     """SVC-2: the first message was sent before the partition, and may be stored."""
     lone = opened_under(record=5).down()
     reopen = lone.answer(lone.call, errors.Unopened("t", "p")).call
@@ -396,7 +396,7 @@ def test_client_partitioned_for_long_reports_an_unknown_outcome() -> None:
     assert commands(lone) == [put(0, 2, B, epoch=8)]
 
 
-def test_refused_reopen_does_not_fail_a_put_that_may_be_stored() -> None:
+def test_failed_reopen_reports_an_unknown_outcome_for_puts_in_flight() -> None:
     """SVC-2: the first attempt may be stored in the topic that was then deleted."""
     lone = opened().down()
     reopen = lone.answer(lone.call, errors.Unopened("t", "p")).call
@@ -452,7 +452,7 @@ def test_busy_outbox_is_compacted_without_losing_unsettled_batches() -> None:
     assert commands(next_life) == [put(ticket - 1, 1, C, epoch=8)]
 
 
-def test_client_that_will_not_return_closes_its_producers() -> None:
+def test_departing_client_closes_its_producers() -> None:
     """SVC-9"""
     lone = opened()
     lone.answer(lone.call, results.Appended(0, 1, True))

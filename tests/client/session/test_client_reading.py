@@ -1,4 +1,4 @@
-"""The exact effects of reads."""
+"""Test the exact effects of reads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def delivered(lone: Lone) -> list[tuple[int, bytes, bool]]:
     ]
 
 
-def test_reading_begins_at_the_cursor() -> None:
+def test_reading_starts_at_the_cursor() -> None:
     """SVC-3"""
     lone = attached()
     assert lone.events == [Positioned("t", "s", 5, 9)]
@@ -61,7 +61,7 @@ def test_messages_arrive_once_and_in_order() -> None:
     assert lone.sent == []
 
 
-def test_refusal_of_an_ack_is_reported_after_the_reader_left() -> None:
+def test_refused_ack_is_reported_even_after_the_reader_has_left() -> None:
     """SVC-3: another process has moved the subscription."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
@@ -71,7 +71,7 @@ def test_refusal_of_an_ack_is_reported_after_the_reader_left() -> None:
     assert lone.answer(ack, moved).events == [Finished(9, moved)]
 
 
-def test_ack_that_is_refused_during_a_seek_is_answered_at_once() -> None:
+def test_ack_refused_during_a_seek_fails_immediately() -> None:
     """SVC-3: the reader may leave, and time out, before its own seek is answered."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
@@ -83,7 +83,7 @@ def test_ack_that_is_refused_during_a_seek_is_answered_at_once() -> None:
     assert Finished(9, moved) not in lone.answer(last_ack, moved).events
 
 
-def test_seek_answered_after_its_reader_left_moves_no_other_reader() -> None:
+def test_late_seek_answer_does_not_move_the_next_reader() -> None:
     """SVC-11: the next reader of the same subscription is not attached yet."""
     lone = attached()
     seek = lone.ask(Move(9, "t", "s", do.FromEarliest())).call
@@ -166,7 +166,7 @@ def test_credit_is_renewed_when_half_of_it_is_used() -> None:
 
 
 def test_arrivals_are_reported_before_any_message_is_taken() -> None:
-    """SVC-3: the bytes in flight to a client are limited and shared by its readers."""
+    """SVC-3: all readers of a client share one limit on bytes in flight."""
     lone = attached(cursor=0)
     lone.ask(Read("t", "other"))
     lone.answer(lone.call, results.Attached(4, 0, 0, 0, 0, 1))
@@ -218,7 +218,7 @@ def test_flush_waits_for_the_node_to_confirm_the_ack() -> None:
     assert lone.answer(lone.call, results.Acked(6)).events == [Finished(9, results.Acked(6))]
 
 
-def test_ack_from_before_a_seek_confirms_no_later_message() -> None:
+def test_ack_sent_before_a_seek_confirms_no_later_messages() -> None:
     """SVC-3"""
     lone = attached()
     lone.deliver(3, chunk(5, b"a", b"b", b"c"))
@@ -257,7 +257,7 @@ def test_reader_continues_in_the_new_epoch_after_its_seek() -> None:
     assert lone.deliver(3, chunk(5, b"a")).outputs == []
 
 
-def test_seek_of_another_client_moves_the_reader() -> None:
+def test_seek_by_another_client_moves_the_reader() -> None:
     """SVC-3"""
     lone = attached()
     lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 2)))
@@ -290,7 +290,7 @@ def test_new_reader_takes_over_from_the_attached_reader() -> None:
     assert lone.events == [Positioned("t", "s", 5, 9)]
 
 
-def test_leaving_reader_takes_over_from_no_other_reader() -> None:
+def test_leaving_reader_does_not_take_over_the_subscription() -> None:
     """SVC-8"""
     lone = Lone().start().ask(Read("t", "s"))
     attach = lone.call
@@ -299,14 +299,14 @@ def test_leaving_reader_takes_over_from_no_other_reader() -> None:
     assert (lone.sent, lone.events) == ([], [Finished(4, results.Detached(0))])
 
 
-def test_refused_attach_ends_the_reader() -> None:
+def test_rejected_attach_ends_the_reader() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Read("t", "s"))
     why = errors.NotSubscribed("t", "s")
     assert lone.answer(lone.call, why).events == [Ended("t", "s", why)]
 
 
-def test_damaged_delivery_is_fetched_again_before_it_is_reported() -> None:
+def test_corrupt_delivery_is_refetched_before_it_is_reported() -> None:
     """SVC-10"""
     lone = attached()
     good = chunk(5, b"a")
@@ -347,7 +347,7 @@ def test_loss_is_reported_after_the_messages_before_it_are_taken() -> None:
     assert lone.ask(Want("t", "s", 6, 5)).events == [Ended("t", "s", why)]
 
 
-def test_batch_that_becomes_readable_is_read() -> None:
+def test_unreadable_batch_is_read_when_a_good_copy_arrives() -> None:
     """SVC-10: the batch was damaged in transit, not on disk."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
@@ -368,7 +368,7 @@ def test_reader_can_leave_before_a_bad_batch_is_reported() -> None:
 
 
 def test_flush_at_a_bad_batch_reports_the_error() -> None:
-    """SVC-7: the flush does not wait forever."""
+    """SVC-7: the flush must not wait forever."""
     lone = attached()
     lone.deliver(3, chunk(5, b"a"))
     why = errors.BadBatch("offset 6 is lost")
@@ -401,7 +401,7 @@ def test_leaving_reader_acknowledges_and_reports_delivered_messages() -> None:
 # Readers that store their own offsets (E3), and lost messages.
 
 
-def test_reading_begins_at_the_offset_of_the_application() -> None:
+def test_reading_starts_at_the_application_offset() -> None:
     """SVC-3"""
     lone = Lone().start().ask(Read("t", "s", 7))
     lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
@@ -409,7 +409,7 @@ def test_reading_begins_at_the_offset_of_the_application() -> None:
     assert lone.fetch == Fetch("t", "s", 3, 7, 7, 100, WINDOW)
 
 
-def test_offset_of_the_application_may_be_before_the_cursor() -> None:
+def test_application_offset_may_precede_the_cursor() -> None:
     """SVC-3"""
     lone = Lone().start().ask(Read("t", "s", 2))
     lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
@@ -465,7 +465,7 @@ def test_messages_acknowledged_by_a_newer_reader_are_not_reported_as_dropped() -
     assert lone.answer(lone.call, errors.Fenced(4)).events == [Ended("t", "s", errors.Fenced(4))]
 
 
-def test_reader_that_leaves_before_it_is_attached_waits_until_its_timeout() -> None:
+def test_leaving_reader_waits_for_a_pending_attach_until_its_timeout() -> None:
     """SVC-3: if the node answers in time, the reader detaches."""
     lone = Lone().start().ask(Read("t", "s"))
     attach = lone.call

@@ -1,4 +1,4 @@
-"""Rules of the client session that involve several of its parts."""
+"""Test rules of the client session that involve several of its parts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ GONE = errors.NotSubscribed("t", "s")
         (Leave(3, "t", "s", 0, 0), [Finished(3, GONE)]),
     ],
 )
-def test_requests_to_a_missing_reader_are_refused(request_: Value, reported: list[Value]) -> None:
+def test_requests_to_a_nonexistent_reader_are_refused(
+    request_: Value, reported: list[Value]
+) -> None:
     """SVC-7: no request waits forever."""
     lone = Lone().start().ask(request_)
     assert (lone.events, lone.sent) == (reported, [])
@@ -78,7 +80,7 @@ def test_no_answer_is_awaited_during_the_pause_after_a_refused_open() -> None:
     assert (session.owing(), session.topics_in_use()) == (set(), {"t"})
 
 
-def test_topics_with_readers_or_requests_count_as_used() -> None:
+def test_topics_with_readers_or_requests_count_as_in_use() -> None:
     """SVC-9"""
     lone = Lone().start().ask(Read("t", "s"))
     lone.answer(lone.call, results.Attached(3, 5, 0, 9, 0, 1)).ask(Do(9, do.CreateTopic("u", 0)))

@@ -1,4 +1,4 @@
-"""Sessions lose, repeat and reorder no message under faults of network, nodes and clients."""
+"""Sessions never lose, repeat or reorder messages, even if network, nodes and clients fail."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_loss_duplication_and_reordering_only_delay_messages(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(60, 480))
-def test_no_message_is_lost_if_node_publishers_and_subscribers_crash(seed: int) -> None:
+def test_no_messages_are_lost_when_nodes_and_clients_crash(seed: int) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-10 SVC-11"""
     world = storm(seed)
     assert world.finish()
 
 
 @pytest.mark.parametrize("seed", seeds(30, 240))
-def test_no_message_is_lost_in_crashes_with_slow_disks(seed: int) -> None:
+def test_no_messages_are_lost_in_crashes_with_slow_disks(seed: int) -> None:
     """SVC-2 SVC-10"""
     world = storm(seed, disk=SLOW_DISK)
     assert world.finish()
@@ -87,7 +87,7 @@ def test_newer_reader_of_a_subscription_fences_the_older_reader(seed: int) -> No
     newer = Subscriber(world, "newer", name="same")
     newer.seen = (
         older.seen
-    )  # both share one list: a message delivered to either reader is marked the next time
+    )  # The readers share one list: a message delivered to either is marked the next time.
     world.run_until(lambda: older.ended is not None)
     assert isinstance(older.ended, Fenced)
     world.run_until(lambda: len(newer.seen) == len(publisher.promised) == 60)

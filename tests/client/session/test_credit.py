@@ -22,7 +22,7 @@ def test_new_reader_is_granted_a_full_window() -> None:
     assert UNREPORTED_BYTES_MAX == WINDOW // 8
 
 
-def test_bytes_are_granted_again_only_after_they_are_taken() -> None:
+def test_credit_is_renewed_only_after_the_application_takes_the_messages() -> None:
     """SVC-3: a batch counts as taken when its last message is taken."""
     credit = granted()
     credit.arrived(3, 100)
@@ -33,13 +33,13 @@ def test_bytes_are_granted_again_only_after_they_are_taken() -> None:
 
 
 @pytest.mark.parametrize("more", [0, 5])
-def test_reader_with_a_full_window_is_granted_no_bytes(more: int) -> None:
+def test_reader_with_a_full_window_gets_no_further_credit(more: int) -> None:
     credit = granted()
     credit.arrived(1, WINDOW + more)
     assert credit.grant(1, 0) == (9, 0)
 
 
-def test_arrived_bytes_are_reported_with_the_next_grant() -> None:
+def test_received_bytes_are_reported_with_the_next_grant() -> None:
     assert Credit(10).unreported_bytes == 0
     credit = granted()
     credit.arrived(1, 100)

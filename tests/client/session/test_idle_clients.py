@@ -1,4 +1,4 @@
-"""A client whose record was deleted stores no message twice, and reports unknown outcomes."""
+"""A client whose record was deleted stores nothing twice, and reports unknown outcomes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOON_IDLE = msgspec.structs.replace(LIMITS, producer_idle_us=int(IDLE * 1e6))
 
 
 class Forgetful(World):
-    """A node that soon deletes the records of idle producers."""
+    """A node that deletes idle producer records after a short time."""
 
     def build(self, node: Build) -> None:
         super().build(self._node)
@@ -80,7 +80,7 @@ def idle_for_long(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_messages_of_a_client_whose_record_was_deleted_are_not_stored_twice(seed: int) -> None:
+def test_deleted_producer_record_does_not_cause_duplicates(seed: int) -> None:
     """SVC-2 SVC-9"""
     away_for_long(seed)
 

@@ -25,7 +25,7 @@ def test_new_inbox_is_empty(auto_ack: bool) -> None:
     assert (box.delivered, box.ack, box.end, box.mark, box.last) == (0, 0, 0, 0, 0)
 
 
-def test_session_is_notified_when_half_of_the_messages_are_left() -> None:
+def test_session_is_notified_when_the_inbox_is_half_empty() -> None:
     box = inbox(5)
     assert (box.mark, box.end) == (2, 5)
     box.take_many(3)
@@ -48,7 +48,7 @@ def test_only_delivered_messages_can_be_acknowledged() -> None:
     assert box.ack == 2
 
 
-def test_next_take_has_nothing_to_acknowledge_after_acknowledge_all() -> None:
+def test_take_sends_no_ack_after_acknowledge_all() -> None:
     """SVC-3"""
     box = inbox()
     box.take_many(3)
@@ -58,7 +58,7 @@ def test_next_take_has_nothing_to_acknowledge_after_acknowledge_all() -> None:
 
 
 @pytest.mark.parametrize("auto_ack", [False, True])
-def test_going_back_acknowledges_no_message(auto_ack: bool) -> None:
+def test_seeking_back_does_not_acknowledge_messages(auto_ack: bool) -> None:
     """SVC-3: messages before the new offset keep their state."""
     box = inbox(auto_ack=auto_ack)
     box.take()

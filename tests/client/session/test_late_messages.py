@@ -1,4 +1,4 @@
-"""Late messages of a dead process do not disturb the next process."""
+"""Late messages from a dead process do not disturb its successor."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def soon(world: World, reached: Callable[[], bool]) -> None:
 
 
 def die(world: World, app: Publisher | Subscriber) -> list[Any]:
-    """Delay all further messages of the process, then kill it."""
+    """Delay all further messages from the process, then kill it."""
     fronts = world.sim.hold([app.me], [NODE], one_way=True)
     world.sim.run(until=world.sim.now + 1.0)
     world.sim.crash(app.me)
@@ -76,7 +76,7 @@ def late_attach(seed: int) -> None:
     assert living.ended is None
 
 
-def test_late_copy_of_a_refused_publish_has_no_effect() -> None:
+def test_late_duplicate_of_a_refused_publish_has_no_effect() -> None:
     """PIPE-2: after the refusal, the client has staged the missing part."""
     desk = Desk()
     reading(desk)
@@ -128,7 +128,7 @@ def late_delete() -> None:
     assert desk.service.machine.bounds("topic") == (0, 1)
 
 
-def test_late_copy_of_an_answered_delete_deletes_no_message() -> None:
+def test_late_duplicate_of_a_delete_does_not_delete_messages() -> None:
     """SVC-10 SVC-13: another client has created the topic again, and has put a message there."""
     late_delete()
 
@@ -161,7 +161,7 @@ def leader_of(world: World) -> NodeId | None:
 
 
 def late_unsubscribe(seed: int) -> None:
-    """Hold the first copy of an Unsubscribe until its node leads again, long after the answer."""
+    """Hold back the first copy of an answered Unsubscribe until its node leads again."""
     world = World(seed, replicas=3)
     sim = world.sim
     ann, bob = Caller(world, "ann"), Caller(world, "bob")
@@ -193,7 +193,7 @@ def late_unsubscribe(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_late_copy_of_an_answered_unsubscribe_keeps_the_new_subscription(seed: int) -> None:
+def test_late_duplicate_of_an_unsubscribe_keeps_the_new_subscription(seed: int) -> None:
     """SVC-6 SVC-13: the leader changed between the copies."""
     late_unsubscribe(seed)
 
@@ -204,12 +204,12 @@ def stage(part: str) -> do.Stage:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_late_open_of_a_dead_publisher_does_not_fence_the_next_publisher(seed: int) -> None:
+def test_late_open_from_a_dead_publisher_does_not_fence_its_successor(seed: int) -> None:
     """SVC-8"""
     late_open(seed)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_late_attach_of_a_dead_reader_does_not_fence_the_next_reader(seed: int) -> None:
+def test_late_attach_from_a_dead_reader_does_not_fence_its_successor(seed: int) -> None:
     """SVC-8"""
     late_attach(seed)

@@ -1,4 +1,4 @@
-"""A client resends every lost frame in each of its paths, even if the link stays up.
+"""A client resends every lost frame on each code path, even if the link stays up.
 
 Each path runs once to count the frames between client and nodes. Then it runs again for every
 frame: without that frame, and without that frame and its next copies. Only the client's own
@@ -34,7 +34,7 @@ E = TypeVar("E", bound=Value)
 
 
 class Lossy(Simulation):
-    """Numbers the frames to and from one client, and drops one of them with its next copies."""
+    """Numbers the frames to and from one client, and drops one of them and its next copies."""
 
     def __init__(self, lost: int, copies: int) -> None:
         super().__init__(1, latency=Fixed(0.001), sync_latency=Fixed(0.001), listener=self._hear)
@@ -397,13 +397,15 @@ def lose_each_frame(
 
 @pytest.mark.parametrize("copies", [1, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize("path", PATHS, ids=lambda each: each.__name__)
-def test_client_resends_each_frame_that_is_lost(path: Callable[[Talk], None], copies: int) -> None:
+def test_client_resends_every_lost_frame(path: Callable[[Talk], None], copies: int) -> None:
     """SVC-3 SVC-13: the frame is lost alone, or with its next two copies."""
     lose_each_frame(path, one_node, copies)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("path", [put_once, call, get], ids=lambda each: each.__name__)
-def test_client_of_a_group_resends_each_frame_that_is_lost(path: Callable[[Talk], None]) -> None:
+def test_client_resends_every_frame_lost_between_it_and_a_group(
+    path: Callable[[Talk], None],
+) -> None:
     """SVC-3 SVC-13 REP-6: including the frames that name the leader."""
     lose_each_frame(path, group, 1)

@@ -1,4 +1,4 @@
-"""A batch limit is lowered while a client repeats a put that is already stored."""
+"""The batch limit is lowered while a client retries a put that is already stored."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_stored_put_is_not_refused_by_a_lower_limit(limits: Limits) -> None:
     lowered(limits)
 
 
-def test_oversized_put_that_is_not_stored_is_refused() -> None:
+def test_oversized_put_is_refused_unless_it_is_already_stored() -> None:
     """SVC-7"""
     desk = Desk(service={"limits": LOWERED[0]})
     epoch = producing(desk)

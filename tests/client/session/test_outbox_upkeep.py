@@ -1,4 +1,4 @@
-"""A durable client compacts its outbox: the exact effects of each input."""
+"""Test when a durable client compacts its outbox."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_idle_outbox_is_compacted_after_half_a_second() -> None:
         assert made.drain() == TIDIED
 
 
-def test_client_without_a_state_directory_compacts_nothing() -> None:
+def test_client_without_a_state_directory_does_not_compact() -> None:
     made = started(durable=False)
     made._outbox.settled(5)
     assert made.drain() == []

@@ -1,4 +1,4 @@
-"""How long a client waits before it repeats a request."""
+"""Test how long a client waits before it retries a request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_wait_is_jittered_and_doubles_with_each_attempt() -> None:
 
 
 def test_wait_grows_with_the_size_of_the_messages() -> None:
-    """SVC-3: one second for each 64 KiB, until the node answers."""
+    """SVC-3: the wait grows by one second per 64 KiB until the node answers."""
     waiting, session = patience()
     waiting.begin(128 << 10)
     assert waiting.due == 102.5

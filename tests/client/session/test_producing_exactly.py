@@ -1,4 +1,4 @@
-"""The exact effects of puts: limits, pauses, and every case of renumbering."""
+"""Test the exact effects of puts: limits, pauses, and every case of renumbering."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def expecting(epoch: int, incarnation: str = "inc") -> do.OpenProducer:
 # Windows and records.
 
 
-def test_client_without_a_state_directory_puts_without_waiting_for_a_record() -> None:
+def test_client_without_a_state_directory_puts_without_waiting_for_the_disk() -> None:
     """SVC-2"""
     lone = putting()
     assert lone.outputs == [Send(NODE, lone.call)]
 
 
-def test_repeated_put_waits_only_for_its_own_record() -> None:
+def test_resent_put_waits_only_for_its_own_record() -> None:
     """SVC-2"""
     lone = putting(A, durable=True)
     put_a = lone.call
@@ -171,7 +171,7 @@ def test_answer_to_a_batch_sent_after_the_timeout_reopens_the_window() -> None:
     ]
 
 
-def test_moved_topic_gets_no_puts_until_it_is_found() -> None:
+def test_puts_to_a_moved_topic_wait_until_it_is_found() -> None:
     """REP-6"""
     lone = putting(A, C)
     for call in calls(lone):
@@ -182,7 +182,7 @@ def test_moved_topic_gets_no_puts_until_it_is_found() -> None:
     assert commands(lone.wait(0.02)) == [put(0, 1, A)]
 
 
-def test_refused_open_of_an_outbox_is_retried_with_backoff() -> None:
+def test_failed_open_is_retried_with_backoff_if_an_outbox_is_pending() -> None:
     """SVC-7"""
     lone = next_life(Queued("t", 0, 1, 0, A))
     for pause in (0.5, 1.0, 2.0):
@@ -220,7 +220,7 @@ def test_idle_producer_sets_no_timer() -> None:
 # Answers.
 
 
-def test_batches_are_resent_from_the_first_batch_that_the_node_lacks() -> None:
+def test_batches_are_resent_from_the_first_missing_one() -> None:
     """SVC-2: the answer to the first batch and all later batches were lost."""
     lone = putting(A, C, C, sequence=40)
     last = calls(lone)[-1]
@@ -294,7 +294,7 @@ def test_process_reclaims_its_name_unless_a_newer_process_holds_it(
     assert commands(lone) == ([] if reported else [expecting(held, "inc.1")])
 
 
-def test_producer_of_the_first_epoch_does_not_take_its_name_back() -> None:
+def test_fenced_first_epoch_producer_does_not_reclaim_its_name() -> None:
     """SVC-8"""
     lone = putting(A, C, epoch=1)
     lone.answer(calls(lone)[0], REFUSED)
@@ -317,7 +317,7 @@ def test_fenced_client_keeps_its_batches_only_on_disk(durable: bool, kept: int) 
     assert lone.sent == []
 
 
-def test_refused_open_also_settles_batches_on_disk() -> None:
+def test_failed_open_settles_batches_on_disk_too() -> None:
     """SVC-7: the application got the error and may put the message again."""
     lone = Lone(durable=True).start().ask(Produce(1, "t", 1, A))
     why = errors.TooMany("topics", 1)
@@ -329,8 +329,8 @@ def test_refused_open_also_settles_batches_on_disk() -> None:
     ]
 
 
-def test_put_is_refused_although_a_batch_of_an_earlier_process_waits() -> None:
-    """SVC-7, SVC-2: the refused put is not in the outbox any more, and the next one is."""
+def test_refused_put_leaves_the_outbox_while_older_batches_stay() -> None:
+    """SVC-7, SVC-2: the refused put is no longer in the outbox; the next put is."""
     outbox = [Named("p", "directory"), Queued("t", 0, 2, 0, B)]
     lone = Lone(durable=True, incarnation="next").start(*outbox)
     why = errors.TooMany("producers in the topic", 1)
@@ -350,8 +350,8 @@ def test_put_is_refused_although_a_batch_of_an_earlier_process_waits() -> None:
     assert commands(later) == [put(0, 2, B, epoch=8), put(2, 1, C, epoch=8)]
 
 
-def test_next_process_puts_no_batch_that_was_refused() -> None:
-    """SVC-2: the process dies when the application knows the error, and may put it again."""
+def test_restarted_client_does_not_resend_refused_batches() -> None:
+    """SVC-2: the application has seen the error and may have put the message again."""
     lone = Lone(durable=True).start()
     records = [*lone.records, *lone.ask(Produce(1, "t", 1, A)).records]
     records += lone.answer(lone.call, opening(7, 0, 1)).records
@@ -367,8 +367,8 @@ def test_next_process_puts_no_batch_that_was_refused() -> None:
 # Renumbering.
 
 
-def test_numbers_are_kept_if_the_node_stored_only_batches_of_the_outbox() -> None:
-    """SVC-2: therefore no record is written."""
+def test_sequence_numbers_are_kept_if_the_node_stored_only_batches_from_the_outbox() -> None:
+    """SVC-2: no record needs to be written."""
     for known, stored in ((0, 0), (1, 1), (3, 2)):
         outbox = [Based("t", 3, 0, 40), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
         lone = next_life(*outbox)
@@ -384,7 +384,7 @@ def test_numbers_are_kept_if_the_node_stored_only_batches_of_the_outbox() -> Non
     [(42, 42, []), (41, 41, [Based("t", 3, 2, 41)]), (43, 43, [Based("t", 3, 2, 43)])],
     ids=["all", "less than it acknowledged", "more than was sent"],
 )
-def test_unsent_batch_is_numbered_from_the_next_sequence_of_the_node(
+def test_unsent_batch_continues_the_sequence_on_the_node(
     known: int, sequence: int, records: list[Value]
 ) -> None:
     """SVC-2"""
@@ -395,7 +395,7 @@ def test_unsent_batch_is_numbered_from_the_next_sequence_of_the_node(
     assert commands(lone) == [put(sequence, 1, A, epoch=8)]
 
 
-def test_put_that_may_be_stored_keeps_its_number() -> None:
+def test_put_that_may_be_stored_keeps_its_sequence_number() -> None:
     """SVC-2: under another number it would be stored twice."""
     lone = putting(sequence=40).down()
     lone.answer(lone.call, UNOPENED)
@@ -424,7 +424,7 @@ def test_unknown_outcome_is_reported_if_the_node_has_another_record(
     assert commands(lone) == [put(0, 1, A, epoch=8)][sequence:]
 
 
-def test_unopened_first_batch_is_put_to_each_recreated_topic() -> None:
+def test_first_batch_is_put_again_each_time_the_topic_is_recreated() -> None:
     """SVC-2: the topic is created again each time."""
     lone = putting()
     for topic_id in (2, 3):
@@ -433,7 +433,7 @@ def test_unopened_first_batch_is_put_to_each_recreated_topic() -> None:
         assert (lone.events, commands(lone)) == ([], [put(0, 1, A, epoch=8)])
 
 
-def test_refusal_of_the_second_batch_does_not_imply_refusal_of_the_first() -> None:
+def test_outcome_of_a_batch_is_unknown_when_only_a_later_batch_is_refused() -> None:
     """SVC-2: the first batch may be stored in the deleted topic."""
     lone = putting(A, C)
     lone.answer(calls(lone)[1], UNOPENED)
@@ -445,7 +445,7 @@ def test_refusal_of_the_second_batch_does_not_imply_refusal_of_the_first() -> No
 # Restart.
 
 
-def test_snapshot_contains_the_batches_of_an_unopened_producer() -> None:
+def test_snapshot_includes_batches_from_an_unopened_producer() -> None:
     """SVC-9"""
     lone = Lone(durable=True).start().ask(Produce(1, "t", 1, A))
     lone.ask(Finish(9, forget=False))
@@ -454,7 +454,7 @@ def test_snapshot_contains_the_batches_of_an_unopened_producer() -> None:
     assert states == [ClientState("p", "inc", outbox)]
 
 
-def test_next_process_continues_after_the_settled_batches() -> None:
+def test_restarted_client_continues_after_the_settled_batches() -> None:
     """SVC-2"""
     lone = next_life(Based("t", 3, 5, 45), Settled("t", 7))
     assert lone.ask(Produce(1, "t", 1, A)).records == [Queued("t", 7, 1, 7, A)]

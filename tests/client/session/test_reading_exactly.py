@@ -1,4 +1,4 @@
-"""The exact effects of reads: limits at their boundaries, and every end of a reader."""
+"""Test the exact effects of reads: limits at their boundaries, and every way a reader can end."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ A_BYTES = batch.opened_bytes(packed(b"a"))
 
 
 def reading(*, start_at: int = -1, push: bool = False) -> Lone:
-    """Return a session whose reader waits for the answer to its Attach.
+    """Return a session whose reader awaits the answer to its Attach.
 
-    Its random waits are the longest possible.
+    Its random waits are as long as possible.
     """
     return Lone(rng=HighDice(1)).start().ask(Read("t", "s", start_at, push))
 
@@ -134,7 +134,7 @@ def test_reader_starts_at_the_requested_offset(
         ),
     ],
 )
-def test_reader_seeks_back_to_the_offset_of_its_application(
+def test_reader_seeks_back_to_the_application_offset(
     start_at: int, landed: int, outputs: list[Output]
 ) -> None:
     """SVC-3"""
@@ -177,7 +177,7 @@ def test_unattached_reader_fetches_nothing() -> None:
     assert set(map(type, lone.wait(20.0).sent)) == {Call}
 
 
-def test_first_message_of_a_topic_is_not_marked_as_redelivered() -> None:
+def test_first_message_in_a_topic_is_not_marked_as_redelivered() -> None:
     """SVC-11"""
     lone = attached(cursor=0)
     assert delivered(lone.deliver(3, chunk(0, b"a"))) == [(0, b"a", False)]
@@ -187,7 +187,7 @@ def test_first_message_of_a_topic_is_not_marked_as_redelivered() -> None:
 
 
 def of_ring(*, push: bool) -> Lone:
-    """Return a session whose topic belongs to a group of a ring."""
+    """Return a session whose topic belongs to a group in a ring."""
     lone = reading(push=push)
     lone.hear(Owned("t", "g", LEADER, (LEADER,))).wait(0.0)
     ((to, attach),) = lone.addressed
@@ -240,7 +240,7 @@ def test_acks_are_sent_in_time_despite_an_earlier_timer() -> None:
 # Deliveries.
 
 
-def test_new_messages_of_a_partly_read_batch_keep_their_numbers() -> None:
+def test_unread_messages_in_a_partly_read_batch_keep_their_offsets() -> None:
     """SVC-3: the first messages of the batch were read before, or by another reader."""
     lone = at_five().deliver(3, chunk(5, b"a"))
     whole = packed(b"x", b"a", b"b", b"c")
@@ -251,7 +251,7 @@ def test_new_messages_of_a_partly_read_batch_keep_their_numbers() -> None:
     assert lone.outputs == [Emit(Arrived("t", "s", new, 8, False))]
 
 
-def test_redelivery_mark_spans_batches_and_is_never_removed() -> None:
+def test_redelivery_mark_spans_batches_and_is_permanent() -> None:
     """SVC-11"""
     lone = at_five()
     lone.deliver(3, chunk(5, b"a", b"b"), suspect_below=8)
@@ -260,7 +260,7 @@ def test_redelivery_mark_spans_batches_and_is_never_removed() -> None:
     assert delivered(lone) == [(7, b"c", True), (8, b"d", False)]
 
 
-def test_repeated_delivery_costs_no_credit() -> None:
+def test_duplicate_delivery_uses_no_credit() -> None:
     """SVC-4"""
     lone = at_five()
     for _ in range(2):
@@ -274,14 +274,14 @@ def test_missing_messages_are_fetched_once_even_if_later_ones_arrive() -> None:
     assert lone.deliver(3, chunk(6, b"b"), chunk(5, b"a")).outputs == [fetch(5)]
 
 
-def test_batches_after_a_damaged_batch_are_ignored() -> None:
+def test_batches_after_a_corrupt_one_are_ignored() -> None:
     """SVC-10"""
     lone = at_five()
     assert lone.deliver(3, broken(5, b"a"), chunk(6, b"b")).outputs == [fetch(5)]
     assert lone.deliver(3, broken(5, b"a"), chunk(5, b"a")).outputs == [fetch(5)]
 
 
-def test_batch_damaged_three_times_in_a_row_is_reported_as_bad() -> None:
+def test_batch_is_reported_as_bad_after_three_corrupt_deliveries() -> None:
     """SVC-10"""
     lone = at_five()
     for offset, space in ((5, WINDOW), (6, WINDOW - A_BYTES)):
@@ -296,7 +296,7 @@ def test_batch_damaged_three_times_in_a_row_is_reported_as_bad() -> None:
     assert [type(each) for each in lone.deliver(3, broken(7, b"x")).events] == [Ended]
 
 
-def test_batch_with_fewer_messages_than_announced_counts_as_damaged() -> None:
+def test_batch_with_fewer_messages_than_announced_counts_as_corrupt() -> None:
     """SVC-10"""
     lone = at_five()
     short = Chunk(5, 0, 3, "p", 5, packed(b"a", b"b"))
@@ -315,7 +315,7 @@ def test_arrivals_are_reported_after_an_eighth_of_the_window(size: int, sent: li
     assert [each.offset for each in lone.sent if isinstance(each, Fetch)] == sent
 
 
-# Requests of the application.
+# Requests from the application.
 
 
 def test_application_cannot_take_or_acknowledge_more_than_has_arrived() -> None:
@@ -370,7 +370,7 @@ def test_only_arrived_unacknowledged_messages_are_redelivered(
         assert [mark for _, _, mark in delivered(lone)] == [each < 7 for each in range(offset, 8)]
 
 
-def test_reader_that_nacks_and_leaves_reports_every_delivered_message() -> None:
+def test_reader_that_nacks_and_leaves_reports_all_delivered_messages() -> None:
     """SVC-11"""
     lone = at_five().deliver(3, chunk(5, b"a", b"b", b"c"))
     lone.ask(Want("t", "s", 8, 5)).ask(Again("t", "s", 5, 8))
@@ -381,7 +381,7 @@ def test_reader_that_nacks_and_leaves_reports_every_delivered_message() -> None:
 # Refused acks.
 
 
-def test_ack_refused_after_a_seek_of_another_client_moves_the_reader() -> None:
+def test_ack_refused_after_a_seek_by_another_client_moves_the_reader() -> None:
     """SVC-3"""
     lone = at_five().deliver(3, chunk(5, b"a"))
     ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
@@ -400,7 +400,7 @@ def test_refused_ack_ends_the_reader() -> None:
 
 
 @pytest.mark.parametrize("why", [errors.Repositioned(4, 2), errors.Fenced(4)])
-def test_refused_ack_from_before_a_seek_is_ignored(why: errors.AnyRefusal) -> None:
+def test_refusal_of_an_ack_sent_before_a_seek_is_ignored(why: errors.AnyRefusal) -> None:
     """SVC-8"""
     lone = at_five().deliver(3, chunk(5, b"a"))
     ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
@@ -438,7 +438,7 @@ def test_moved_reader_reports_the_last_known_end_of_the_topic() -> None:
     assert lone.hear(over(errors.Repositioned(4, 2))).events == [Positioned("t", "s", 2, 13)]
 
 
-def test_gap_at_the_same_offset_is_fetched_again_after_a_move() -> None:
+def test_gap_is_refetched_if_a_seek_returns_to_it() -> None:
     """SVC-3"""
     lone = attached(cursor=0).deliver(3, chunk(1, b"b"))
     assert lone.outputs == [fetch(0, 0)]
@@ -509,7 +509,7 @@ def test_skipped_messages_are_reported_once() -> None:
 
 
 def looking() -> tuple[Lone, Look]:
-    """Return a session that lacks offset 5 and asks for the first offset of the topic."""
+    """Return a session that is missing offset 5 and asks for the first offset in the topic."""
     lone = at_five().deliver(3, chunk(8, b"d")).wait(0.5)
     (look,) = [each for each in lone.sent if isinstance(each, Look)]
     assert lone.outputs == [Send(NODE, look), fetch(5)]
@@ -542,8 +542,8 @@ def test_late_view_is_ignored() -> None:
     assert lone.hear(view(look, 8)).outputs == []
 
 
-def test_unanswered_look_is_abandoned_after_eight_seconds() -> None:
-    """SVC-9: by then a newer look has replaced it."""
+def test_unanswered_offset_request_is_abandoned_after_eight_seconds() -> None:
+    """SVC-9: by then a newer request has replaced it."""
     lone, look = looking()
     assert look in lone.wait(7.4).sent
     lone.wait(1.0)
@@ -554,7 +554,7 @@ def test_unanswered_look_is_abandoned_after_eight_seconds() -> None:
 @pytest.mark.parametrize(
     "meanwhile", [over(errors.Repositioned(4, 2)), over(errors.Fenced(4))], ids=["moved", "ended"]
 )
-def test_answer_for_an_earlier_epoch_skips_no_messages(meanwhile: FlowEnded) -> None:
+def test_answer_for_an_earlier_epoch_skips_nothing(meanwhile: FlowEnded) -> None:
     """SVC-9"""
     lone, look = looking()
     ack = lone.hear(view(look, 8)).call
@@ -562,11 +562,11 @@ def test_answer_for_an_earlier_epoch_skips_no_messages(meanwhile: FlowEnded) -> 
     assert lone.answer(ack, results.Acked(5)).outputs == []
 
 
-# The end.
+# Leaving.
 
 
 @pytest.mark.parametrize("timeout", [0.0, 0.2])
-def test_reader_that_leaves_before_it_is_attached_waits_until_its_timeout(
+def test_leaving_reader_waits_for_a_pending_attach_until_its_timeout(
     timeout: float,
 ) -> None:
     """SVC-7"""
@@ -581,7 +581,7 @@ def test_reader_that_leaves_before_it_is_attached_waits_until_its_timeout(
     assert lone.wait(30.0).outputs == []
 
 
-def test_reader_that_leaves_before_it_is_attached_reports_no_delivery() -> None:
+def test_reader_that_leaves_before_it_is_attached_reports_no_deliveries() -> None:
     """SVC-11"""
     lone = reading()
     attach = lone.call

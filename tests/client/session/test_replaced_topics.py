@@ -54,6 +54,6 @@ def replaced(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_acknowledged_message_is_not_put_to_a_recreated_topic(seed: int) -> None:
-    """SVC-2: later puts of the restarted client are stored in the new topic."""
+def test_acknowledged_message_is_not_resent_to_a_recreated_topic(seed: int) -> None:
+    """SVC-2: later puts by the restarted client are stored in the new topic."""
     replaced(seed)

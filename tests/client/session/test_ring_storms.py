@@ -12,7 +12,7 @@ pytestmark = pytest.mark.long
 
 
 def move(seed: int, *, total: int = 60, trouble: bool = False, **weather: float) -> RingWorld:
-    """Put to and read from two topics while one of them moves."""
+    """Use two topics while one of them moves."""
     world = RingWorld(seed, **weather)
     readers = [Subscriber(world, "auto"), Subscriber(world, "books", stores_offset=True)]
     readers.append(Subscriber(world, "other", topic=STAYS))
@@ -51,7 +51,7 @@ def test_clients_follow_a_topic_that_moves() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_message_is_lost_if_a_topic_moves_over_a_lossy_network(seed: int) -> None:
+def test_no_messages_are_lost_if_a_topic_moves_over_a_lossy_network(seed: int) -> None:
     """SVC-2 SVC-3"""
     world = move(seed, loss=0.1, duplication=0.1)
     assert len(world.finish(TOPIC)) == 120
@@ -59,7 +59,7 @@ def test_no_message_is_lost_if_a_topic_moves_over_a_lossy_network(seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_message_is_lost_if_nodes_and_clients_crash_during_a_move(seed: int) -> None:
+def test_no_messages_are_lost_if_nodes_and_clients_crash_during_a_move(seed: int) -> None:
     """SVC-2 SVC-3 SVC-10 SVC-11 SVC-13"""
     world = move(seed, trouble=True)
     assert world.finish(TOPIC)

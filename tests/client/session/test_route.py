@@ -70,7 +70,7 @@ class Seeker:
         assert self.session.entry.node != node
 
 
-def test_client_moves_to_the_named_leader_and_resends() -> None:
+def test_client_follows_a_redirect_to_the_leader_and_resends() -> None:
     """REP-3"""
     seeker = Seeker()
     seeker.report_leader("c")
@@ -80,7 +80,7 @@ def test_client_moves_to_the_named_leader_and_resends() -> None:
     assert Watch(C) in seeker.outputs
 
 
-def test_node_whose_link_broke_twice_is_not_redialled_on_every_hint() -> None:
+def test_node_that_dropped_its_link_twice_is_not_redialled_on_every_hint() -> None:
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node
@@ -90,7 +90,7 @@ def test_node_whose_link_broke_twice_is_not_redialled_on_every_hint() -> None:
     assert seeker.session.entry.node == here
 
 
-def test_client_waits_for_a_leader_and_moves_when_a_node_names_one() -> None:
+def test_client_waits_for_a_leader_and_follows_the_next_redirect() -> None:
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node
@@ -114,7 +114,7 @@ def test_client_asks_again_when_its_node_becomes_the_leader() -> None:
     assert seeker.asked(Call) == [here]
 
 
-def test_client_leaves_a_node_that_names_no_leader_in_time() -> None:
+def test_client_leaves_a_node_that_does_not_name_a_leader_in_time() -> None:
     seeker = Seeker()
     seeker.report_leader("")
     seeker.wait(2 * WAIT_HERE)
@@ -143,7 +143,7 @@ def test_client_tries_a_third_node_if_two_nodes_know_no_leader() -> None:
 
 
 def test_lost_node_is_tried_again_after_a_pause() -> None:
-    """The link may have broken while the node still leads."""
+    """The link may break while the node still leads."""
     seeker = Seeker()
     seeker.lose(A)
     here = seeker.session.entry.node
@@ -155,7 +155,7 @@ def test_lost_node_is_tried_again_after_a_pause() -> None:
     assert seeker.session.entry.node == A
 
 
-def test_hint_of_an_earlier_node_is_ignored_while_the_current_node_answers() -> None:
+def test_hint_from_an_earlier_node_is_ignored_while_the_current_node_answers() -> None:
     seeker = Seeker()
     seeker.report_leader("c")
     seeker.wait(0.1)

@@ -1,4 +1,4 @@
-"""A route, rule by rule: the exact effects of each input."""
+"""Test the rules of a route: the exact effects of each input."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_entry_is_never_abandoned() -> None:
 
 
 @pytest.mark.parametrize(("one", "other"), [(C, D), (D, C)])
-def test_node_left_longest_ago_is_tried_next(one: NodeId, other: NodeId) -> None:
+def test_least_recently_tried_node_is_tried_next(one: NodeId, other: NodeId) -> None:
     """REP-5: untried nodes come first, in the order in which they were named."""
     route, session = make()
     route.gone(A)
@@ -122,7 +122,7 @@ def test_route_follows_a_redirect_and_learns_the_replicas() -> None:
     assert session.drain() == redial(0.01)
 
 
-def test_hint_of_another_node_is_followed_only_while_the_route_is_lost() -> None:
+def test_hint_from_another_node_is_followed_only_while_the_route_is_lost() -> None:
     route, session = make()
     route.elsewhere(B, Elsewhere("c", ("b", "c")))
     assert (route.node, route.nodes, session.drain()) == (A, (A, B, C), [])
@@ -203,7 +203,7 @@ def test_route_without_a_leader_waits_at_its_node(dice: Any, pause: float) -> No
     ("astray", "leader", "node"),
     [(False, "d", B), (True, "", B), (True, "b", B), (True, "a", B), (True, "d", D)],
 )
-def test_hint_of_the_entry_is_followed_until_a_node_of_the_group_answers(
+def test_hint_from_the_entry_is_followed_until_the_group_answers(
     astray: bool, leader: str, node: NodeId
 ) -> None:
     route, session = make()
@@ -219,7 +219,7 @@ def test_hint_of_the_entry_is_followed_until_a_node_of_the_group_answers(
 @pytest.mark.parametrize("astray", [False, True])
 @pytest.mark.parametrize("owes", [False, True])
 @pytest.mark.parametrize("silence", [0.125, 0.25])
-def test_missing_answer_of_a_node_is_detected(
+def test_unresponsive_node_is_detected(
     of_ring: bool, astray: bool, owes: bool, silence: float
 ) -> None:
     """REP-5: a client without a leader waits, but any process of a ring must answer."""
@@ -278,7 +278,7 @@ def test_client_moves_to_the_leader_that_another_node_follows(
     assert (route.node, session.drain()) == ((C, redial(0.01)) if moved else (A, []))
 
 
-def test_client_leaves_a_silent_process_for_the_next_one() -> None:
+def test_client_moves_on_from_a_silent_process() -> None:
     """REP-4"""
     route, session = silent(A, B, of_ring=True)
     route.timeout(AskAround("g"))

@@ -1,4 +1,4 @@
-"""Requests about a topic go to its group: the exact effects of each input."""
+"""Test that requests about a topic go to the group that owns it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def create(topic: str, ticket: int = 1, timeout: float = 1000.0) -> Do:
 
 
 def shown(lone: Lone, owned: Owned) -> Lone:
-    """Deliver the owner of a topic from the entry, and fire the timer that this sets."""
+    """Let the entry name the owner of a topic, then fire the timer that this sets."""
     return lone.hear(owned).wait(0.0)
 
 
@@ -65,7 +65,7 @@ def asked(lone: Lone, kind: type[Value]) -> list[NodeId]:
 # Finding
 
 
-def test_request_goes_to_the_group_of_its_topic() -> None:
+def test_request_goes_to_the_group_that_owns_its_topic() -> None:
     """SVC-13"""
     lone = Lone().start().ask(create("t"))
     call = lone.call
@@ -94,7 +94,7 @@ def test_only_requests_about_the_topic_go_to_its_group() -> None:
     assert {to for to, _ in lone.addressed} == {A}
 
 
-def test_later_requests_go_directly_to_the_group_of_the_topic() -> None:
+def test_later_requests_go_directly_to_the_owning_group() -> None:
     lone = bound(of_g("t"), of_h("u"))
     assert asked(lone.ask(create("t")), Call) == [A]
     assert asked(lone.ask(create("u")), Call) == [C]
@@ -104,7 +104,7 @@ def test_later_requests_go_directly_to_the_group_of_the_topic() -> None:
     assert asked(lone.ask(Group(1)), LookGroup) == [NODE]
 
 
-def test_topics_of_one_group_share_its_link() -> None:
+def test_topics_in_the_same_group_share_a_link() -> None:
     lone = bound(of_g("t"))
     lone.ask(create("t2"))
     assert shown(lone, of_g("t2")).links == []
@@ -158,7 +158,7 @@ def test_leader_change_does_not_affect_other_groups() -> None:
 
 
 @pytest.mark.parametrize(("lost", "topic", "then"), [(A, "t", B), (C, "u", C), (NODE, "v", "a:1")])
-def test_only_requests_of_a_lost_link_are_resent(lost: NodeId, topic: str, then: str) -> None:
+def test_only_requests_on_the_lost_link_are_resent(lost: NodeId, topic: str, then: str) -> None:
     """SVC-13"""
     lone = bound(of_g("t"), of_h("u"))
     calls = {each: lone.ask(create(each)).call for each in "tuv"}
@@ -179,7 +179,7 @@ def test_only_nodes_of_a_silent_group_are_asked() -> None:
     assert set(asked(lone.wait(1.0), LookGroup)) == {B}
 
 
-def test_missing_leader_is_reported_for_the_group_that_was_asked() -> None:
+def test_missing_leader_is_reported_for_the_right_group() -> None:
     """SVC-7"""
     lone = bound(of_g("t"), of_h("u"))
     lone.ask(create("t", 1, timeout=0.1)).ask(create("u", 2, timeout=0.1))
@@ -285,7 +285,7 @@ def test_unused_bindings_and_links_are_dropped_above_the_limit(
     assert lone.answer(waiting, DONE, C).events == [Finished(1, DONE)]
 
 
-def test_put_finds_the_group_again_after_its_binding_was_deleted() -> None:
+def test_put_looks_up_the_group_again_after_its_binding_was_deleted() -> None:
     """SVC-2"""
     lone = bound(of_g("t"))
     opening = lone.ask(Produce(1, "t", 1, packed(b"a"))).call

@@ -1,4 +1,4 @@
-"""A topic moves to another group while clients put to it, read it and describe it."""
+"""A topic moves to another group while clients write, read and describe it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def not_here(lone: Lone, id: int, sender: NodeId = A) -> Lone:
     ],
     ids=("a call", "a stage", "its publication", "a look", "a scan"),
 )
-def test_request_about_a_moved_topic_goes_to_the_entry_and_then_to_its_group(ask: Value) -> None:
+def test_request_about_a_moved_topic_goes_through_the_entry_to_the_new_group(ask: Value) -> None:
     """SVC-13"""
     lone = bound(of_g()).ask(ask)
     asked = question(lone)
@@ -75,7 +75,7 @@ def test_only_requests_about_the_topic_move_with_it() -> None:
     assert shown(lone, MOVED).addressed == [(C, first), (C, second)]
 
 
-def test_late_answer_of_the_old_group_has_no_effect() -> None:
+def test_late_answer_from_the_old_group_has_no_effect() -> None:
     lone = bound(of_g())
     first = lone.ask(create("t", 1)).call
     second = lone.ask(create("t", 2)).call
@@ -85,7 +85,7 @@ def test_late_answer_of_the_old_group_has_no_effect() -> None:
     assert asked(lone.ask(create("t")), Call) == [C]
 
 
-def test_entry_of_an_inconsistent_ring_is_asked_with_backoff() -> None:
+def test_lookups_in_an_inconsistent_ring_back_off() -> None:
     lone = bound(of_g())
     call = lone.ask(create("t", 1, timeout=300.0)).call
     rounds: list[float] = []
@@ -113,7 +113,7 @@ def test_old_inconsistency_does_not_slow_down_lookups() -> None:
         lone.wait(20.0)
 
 
-def test_configured_node_without_the_topic_is_asked_again() -> None:
+def test_configured_node_is_asked_again_if_it_lacks_the_topic() -> None:
     """The application has named a replica instead of a process of the ring."""
     lone = Lone().start().ask(create("t", 1, timeout=60.0))
     call = lone.call
@@ -165,7 +165,7 @@ def test_several_batches_refused_by_the_old_group_are_resent_once() -> None:
     assert lone.ask(Produce(3, "t", 1, three)).call.command == put(2, three)
 
 
-def test_late_answer_of_the_old_group_confirms_its_stored_batch() -> None:
+def test_late_answer_from_the_old_group_settles_its_batch() -> None:
     """SVC-2: the answer may arrive after the move."""
     lone, (first, second) = putting()
     not_here(lone, second.id)

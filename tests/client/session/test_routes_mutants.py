@@ -1,4 +1,4 @@
-"""A test fails if any rule of routing is removed."""
+"""Check that removing any routing rule makes a test fail."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.mutants
 
 RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     "owner found but not asked": (
-        routes.test_request_goes_to_the_group_of_its_topic,
+        routes.test_request_goes_to_the_group_that_owns_its_topic,
         Routes, "owned", "self._ask_again(topic, 0.0)", "pass",
     ),
     "group not watched": (
-        routes.test_request_goes_to_the_group_of_its_topic,
+        routes.test_request_goes_to_the_group_that_owns_its_topic,
         Routes, "_route_to", "self._host.watch(route.node)", "pass",
     ),
     "requests about all topics resent to one group": (
@@ -86,11 +86,11 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Routes, "not_here", "self._bound.pop(topic, None)", "pass",
     ),
     "late answer of the old group accepted": (
-        moving.test_late_answer_of_the_old_group_has_no_effect,
+        moving.test_late_answer_from_the_old_group_has_no_effect,
         Routes, "not_here", "self.bound_to(topic) is route and", "True and",
     ),
     "inconsistent ring asked without backoff": (
-        moving.test_entry_of_an_inconsistent_ring_is_asked_with_backoff,
+        moving.test_lookups_in_an_inconsistent_ring_back_off,
         Routes, "_miss", "if before else 0.0", "if False else 0.0",
     ),
     "old inconsistencies never forgotten": (
@@ -98,7 +98,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Routes, "_miss", "host.now < last + FORGIVEN_AFTER", "last",
     ),
     "NotHere taken for an answer": (
-        moving.test_entry_of_an_inconsistent_ring_is_asked_with_backoff,
+        moving.test_lookups_in_an_inconsistent_ring_back_off,
         Calls, "answered", "if type(answer.result) is NotHere:", "if False:",
     ),
     "put to a moved topic taken for refused": (

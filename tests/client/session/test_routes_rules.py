@@ -1,4 +1,4 @@
-"""Routes, rule by rule: topics are bound to groups, and looked up again at the entry."""
+"""Test how routes bind topics to groups and look them up again at the entry."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_entry_is_asked_with_backoff_if_the_ring_is_inconsistent() -> None:
 
 
 @pytest.mark.parametrize(("later", "pause"), [(15.0, 0.2), (16.0, 0.0)])
-def test_old_miss_of_a_topic_causes_no_backoff(later: float, pause: float) -> None:
+def test_old_lookup_miss_causes_no_backoff(later: float, pause: float) -> None:
     made, session = bound("t")
     made.not_here("t", made.of("t"))
     session.now += later
@@ -143,7 +143,7 @@ def test_entry_is_asked_at_once_on_the_first_miss() -> None:
     assert session.drain() == [Later(0.0, Rebound())]
 
 
-def test_not_here_from_an_earlier_group_is_ignored() -> None:
+def test_not_here_answer_from_an_earlier_group_is_ignored() -> None:
     """REP-6"""
     made, session = bound("t")
     route = made.of("t")
@@ -156,7 +156,7 @@ def test_not_here_from_an_earlier_group_is_ignored() -> None:
     assert (session.drain(), made._misses["t"]) == ([], (100.0, 0))
 
 
-def test_topics_that_are_not_due_wait_for_the_next_timer() -> None:
+def test_lookups_that_are_not_due_wait_for_the_next_timer() -> None:
     made, session = bound("t", "u")
     made._ask_again("t", 2.0)
     made._ask_again("u", 1.0)
@@ -169,7 +169,7 @@ def test_topics_that_are_not_due_wait_for_the_next_timer() -> None:
     assert session.drain() == [Later(1.0, Rebound())]
 
 
-def test_topics_of_an_unreachable_group_are_looked_up_again() -> None:
+def test_topics_in_an_unreachable_group_are_looked_up_again() -> None:
     """REP-5"""
     made, session = bound("t", "u")
     made.give_up(made.of("t"))
@@ -193,7 +193,7 @@ def test_bindings_unused_for_a_minute_are_deleted() -> None:
     assert session.resent == []
 
 
-def test_old_misses_are_forgotten() -> None:
+def test_old_lookup_misses_are_forgotten() -> None:
     made, session = bound("t", "u")
     made.not_here("t", made.of("t"))
     session.now += 1.0

@@ -13,9 +13,9 @@ PUT_BY_EACH = 12
 
 
 def directories(seed: int) -> World:
-    """Start and kill one process at a time, each on a random directory.
+    """Start and kill processes one at a time, each with a random directory.
 
-    Finally, one process per directory finishes its work.
+    Finally, let one process per directory finish its work.
     """
     world, rng = World(seed), Random(seed)
     sim = world.sim

@@ -1,4 +1,4 @@
-"""The permission to put is withdrawn while a client repeats puts that are stored already."""
+"""The permission to put is withdrawn while a client retries puts that are already stored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def calls(lone: Lone) -> list[Call]:
 
 
 def talk(lone: Lone, desk: GuardedDesk) -> list[Value]:
-    """Pass the calls of the client on until it has none, and return what it reports."""
+    """Forward the client's calls until none are left, and return its events."""
     reported = lone.events
     while some := calls(lone):
         for answer in desk.send(BOB, some[0]):
@@ -37,7 +37,7 @@ def talk(lone: Lone, desk: GuardedDesk) -> list[Value]:
 
 
 def stored() -> tuple[GuardedDesk, Lone]:
-    """Return a client that has put two messages, which are stored, and has got no answer."""
+    """Return a client with two stored puts that have not been answered."""
     desk = guarded()
     lone = Lone().start().ask(local.Produce(1, "topic", 1, packed(b"a")))
     (opened,) = desk.send(BOB, lone.call)
@@ -50,7 +50,7 @@ def stored() -> tuple[GuardedDesk, Lone]:
 
 
 def deny_first(desk: GuardedDesk, lone: Lone) -> None:
-    """Withdraw the permission until the first call of the client is refused."""
+    """Withdraw the permission until the node has refused the client's first call."""
     desk.disallow("bob", "put", topic="topic")
     (denied,) = desk.send(BOB, calls(lone.wait(10.0))[0])
     assert isinstance(denied, Answer)
@@ -67,11 +67,11 @@ def refused_copy() -> None:
 
 
 def test_stored_put_is_not_reported_as_denied_or_stored_again() -> None:
-    """SVC-2: a refused copy says nothing about the copy before it."""
+    """SVC-2: refusing one copy says nothing about an earlier copy."""
     refused_copy()
 
 
-def test_refused_put_of_which_no_copy_is_stored_is_reported() -> None:
+def test_refused_put_is_reported_if_no_copy_is_stored() -> None:
     """SVC-7: the puts behind it are stored once."""
     desk = guarded()
     lone = Lone().start().ask(local.Produce(1, "topic", 1, packed(b"a")))
@@ -85,7 +85,7 @@ def test_refused_put_of_which_no_copy_is_stored_is_reported() -> None:
     assert desk.service.machine.bounds("topic") == (0, 1)
 
 
-def test_outcome_of_a_put_is_unknown_without_permission() -> None:
+def test_put_outcome_is_unknown_after_permission_is_withdrawn() -> None:
     """SVC-2"""
     desk, lone = stored()
     desk.disallow("bob", "put", topic="topic")

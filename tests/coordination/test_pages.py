@@ -1,4 +1,4 @@
-"""docs/toolkit.md lists exactly the messages, timers, records and options of the code."""
+"""docs/protocols/coordination.md lists exactly the messages, timers, records and options of the code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oncecast.coordination.protocols.synod import Synod
 from oncecast.kernel.protocol import Protocol
 from oncecast.kernel.stack import members
 
-PAGE = Path(__file__).parents[2] / "docs" / "toolkit.md"
+PAGE = Path(__file__).parents[2] / "docs" / "protocols" / "coordination.md"
 PROTOCOLS = [FifoQueue, Group, LamportMutex, LeaderElection, LeaseMutex, PaxosQueue, Synod]
 TABLE = re.compile(r"^\| (\w+) \|.*\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
 ROW = re.compile(r"^\| `(\w+)(?:\([\w, ]*\))?` \| ([^|]*) \|", re.MULTILINE)

@@ -23,7 +23,7 @@ PER_TEST = 10
 def test_three_replicas_keep_every_rule_in_a_storm_and_complete_all_puts_after_it(
     first: int,
 ) -> None:
-    """REP-1 REP-2 REP-4 REP-5: the rules of docs/protocols/multipaxos.md, after every event."""
+    """REP-1 REP-2 REP-4 REP-5: the rules in docs/protocols/multipaxos-tests.md hold throughout."""
     storms(3, first)
 
 

@@ -524,7 +524,7 @@ MUTANTS.append(
         "a leader that learns of another chosen value steps down",
         lambda patch: patch.setattr(Leader, "hear_chosen", lambda self, slot, item: None),
         another_value_is_chosen,
-        1,  # no storm causes it; see docs/protocols/multipaxos.md
+        1,  # no storm causes it; see docs/protocols/multipaxos-tests.md
     )
 )
 MUTANTS.append(

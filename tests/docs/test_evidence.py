@@ -1,4 +1,4 @@
-"""Check the crash points, tests and numbers in docs/guarantees.md."""
+"""Check the crash points, tests and numbers in docs/evidence.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.live import test_crash_points as live
 from tools.check_docs import ROOT
 from tools.mutants import mutants, suites
 
-PAGE = (ROOT / "docs" / "guarantees.md").read_text()
+PAGE = (ROOT / "docs" / "evidence.md").read_text()
 ROW = re.compile(
     r"^\| (?P<point>(?:publisher|node|subscriber): .*?) \| (?P<outcome>.*?) \| `(?P<test>\w+)` \|$",
     re.MULTILINE,

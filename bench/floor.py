@@ -24,7 +24,7 @@ from bench.peers.comparing import conditions
 from oncecast.network.network import run
 
 MESSAGE, ANSWER = bytes(200), bytes(40)
-PAUSE = 0.001  # seconds between two trips, as in bench/peers
+PAUSE = 0.001  # seconds between trips, as in bench/peers
 FILE_BYTES = 16 * 1024 * 1024
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]

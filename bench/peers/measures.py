@@ -25,7 +25,7 @@ class Measure:
     less_is_better: bool = False
     alike: bool = False  # the same number of messages for each system
     slices: int = 1  # measurements per round, in turns with the other systems
-    pause: float | None = None  # seconds between two messages, if they are measured one by one
+    pause: float | None = None  # seconds between messages, if they are measured one by one
     targets: dict[str, float] = field(default_factory=dict)  # oncecast's figure over the peer's
 
     def count(self, messages: int, peer_share: float) -> int:

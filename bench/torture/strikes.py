@@ -14,7 +14,7 @@ from bench.torture.cluster import CLIENTS, FORGETFUL, NODES, Cluster
 
 Undo = Callable[[], None]
 
-EVERY = 4.0  # seconds between two strikes, on average
+EVERY = 4.0  # seconds between strikes, on average
 STOPPED = 5.0  # seconds of a SIGSTOP
 AT_ONCE = 2  # maximum nodes with a fault at the same time, except in a blackout
 

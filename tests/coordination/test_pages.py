@@ -1,4 +1,4 @@
-"""docs/protocols/coordination.md lists exactly the messages, timers, records and options of the code."""
+"""docs/protocols/coordination.md lists the messages, timers, records and options of the code."""
 
 from __future__ import annotations
 

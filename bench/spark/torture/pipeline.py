@@ -27,7 +27,7 @@ from bench.spark.torture.processes import (
 )
 from oncecast import Policy
 
-AT_ONCE = 0.002  # seconds between two checks for a short event
+AT_ONCE = 0.002  # seconds between checks for a short event
 MESSAGES = 200  # put at a time
 LOCAL = "local-cluster[2,1,1024]"
 OURS = re.compile(r"oncecast\.errors\.(\w+): ")

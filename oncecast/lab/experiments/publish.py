@@ -14,7 +14,7 @@ from oncecast.lab.experiments.runs import Note, Run, Scale
 from oncecast.lab.experiments.systems import SYSTEMS
 
 SCENARIO = "publish"
-EVERY = 0.2  # seconds between two messages of a node
+EVERY = 0.2  # seconds between messages of a node
 SECONDS_LARGE = 5.0  # duration of publishing in larger systems, with few messages per node
 SETTLE_SECONDS = 5.0
 

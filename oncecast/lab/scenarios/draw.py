@@ -79,7 +79,7 @@ class Load(msgspec.Struct, frozen=True):
 class Snapshots(msgspec.Struct, frozen=True):
     """When a replica replaces its log with a snapshot, and what the snapshot contains."""
 
-    every: int = 40  # puts between two snapshots
+    every: int = 40  # puts between snapshots
     kept: int = 20  # number of puts that the state refers to
     filling: int = 600  # bytes of padding, so that a snapshot needs several pieces
 

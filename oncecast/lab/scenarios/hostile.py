@@ -32,7 +32,7 @@ from oncecast.wire.frames import Call, Govern, LeaveRing
 
 GHOST = NodeId("ghost:1")
 EVIL = NodeId("client/evil")
-ATTACKS_EVERY = 0.004  # seconds between two attack messages
+ATTACKS_EVERY = 0.004  # seconds between attack messages
 SECONDS = 4.0
 
 

@@ -1,4 +1,4 @@
-"""Run a node without a network: it takes messages of clients and returns the answers in order."""
+"""Run a node without a network: it takes messages from clients and returns its answers in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ANN, BOB = NodeId("client/ann"), NodeId("client/bob")
 
 
 class Alone:
-    """A stub of a replica group, to test a service or a gateway in isolation."""
+    """A stub replica group, used to test a service or a gateway in isolation."""
 
     applied = 0
     level = 1
@@ -60,7 +60,7 @@ class Desk:
         self.disk = SimulatedDisk(Random(0))
         self._options = service or {}, gateway or {}
         self.now = 0.0
-        self._ids = 1_000_000  # ids of calls, far above those in tests
+        self._ids = 1_000_000  # call ids, far above those in tests
         self.begin()
 
     def begin(self) -> None:
@@ -81,7 +81,7 @@ class Desk:
         self._do(self.stack.start(self.now))
 
     def restart(self, **of_service: Any) -> None:
-        """Restart after a crash, with these settings."""
+        """Restart the node after a crash, with these settings."""
         self._options[0].update(of_service)
         self.disk.crash()
         self.begin()
@@ -143,7 +143,7 @@ class Desk:
             self._settle()
 
     def _settle(self) -> None:
-        """Process effects until none is left. Messages of the node to itself arrive in order."""
+        """Process effects until none are left. The node's messages to itself arrive in order."""
         self._busy = True
         while True:
             if not self.waiting:

@@ -156,7 +156,7 @@ class Model:
         self.topics: dict[str, ModelTopic] = {}
         self.sources: dict[str, ModelSource] = {}
         self.sought: dict[tuple[str, str], done.Result] = {}  # results of seeks without a reader
-        self.refused = 0  # epoch of the only source after its last refusal or end
+        self.refused = 0  # epoch of the only source after it was last refused or closed
 
     def apply(self, slot: int, command: do.Command) -> done.Result:
         self.clock = max(self.clock, getattr(command, "at", 0))
@@ -299,7 +299,7 @@ class Model:
     def _produce(
         self, slot: int, command: do.OpenProducer | do.Put | do.CloseProducer
     ) -> done.Result:
-        # This function is long to keep all rules of producers in one place.
+        # This function is long because it keeps all producer rules in one place.
         known = self.topics.get(command.topic)
         producer = known.producers.get(command.producer) if known else None
         match command:

@@ -1,4 +1,4 @@
-"""Helpers for the commands with which most tests of the state machine begin."""
+"""Helpers for commands that most state machine tests start with."""
 
 from __future__ import annotations
 

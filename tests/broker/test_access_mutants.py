@@ -1,4 +1,4 @@
-"""A test fails if any rule of users, permissions and names is removed."""
+"""Check that removing any rule about users, permissions and names makes a test fail."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Granting, "_set", "if after.locked or", "if",
     ),
     "late copy of a change is applied": (
-        machine.test_late_copy_of_a_command_undoes_no_later_change,
+        machine.test_late_duplicate_of_a_command_does_not_undo_later_changes,
         Machine, "_once", "known = registry.answered.get(token, topic)", "known = None",
     ),
     "token never expires": (
@@ -124,7 +124,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         moved, Moving, "adopt", "registry.access.newer(access)", "registry.access",
     ),
     "new group accepts users": (
-        machine.test_group_without_topics_accepts_no_users,
+        machine.test_group_without_topics_refuses_users,
         Machine, "_elsewhere", "holdings.low is None", "False",
     ),
     "stack ignores its guard": (
@@ -132,17 +132,17 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Stack, "receive", "if self.guard is not None:", "if False:",
     ),
     "guard lets denied requests in": (
-        needs.test_principal_with_one_rule_can_make_exactly_the_allowed_requests,
+        needs.test_single_rule_allows_exactly_the_matching_requests,
         Guard, "judge", "if access.permits(", "if True or access.permits(",
     ),
     "joined process is open to administrators": (
-        lambda: joined.test_joined_process_accepts_administrative_requests_once_it_knows_the_rules(
+        lambda: joined.test_new_ring_process_accepts_admin_requests_once_it_knows_the_rules(
             joined.ADMINISTRATIVE[0], audits_open=True
         ),
         Guard, "judge", "if verb == ADMIN and self.unsettled():", "if False:",
     ),
     "empty group is open to administrators": (
-        joined.test_empty_group_of_a_ring_refuses_administrative_requests,
+        joined.test_empty_ring_group_refuses_administrative_requests,
         Guard, "judge", "if verb == ADMIN and self.unsettled():", "if False:",
     ),
     "parts are published without the put right": (

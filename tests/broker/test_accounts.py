@@ -1,4 +1,4 @@
-"""Clients of one account share its budget of calls and bytes."""
+"""Clients with the same account share its budget of calls and bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def team(client: NodeId) -> str:
     return "team"
 
 
-def test_clients_of_one_account_share_its_budget() -> None:
+def test_clients_with_the_same_account_share_its_budget() -> None:
     """SEC-3"""
     accounts = Accounts(Budget(calls=3, bytes=100), team)
     (_, ann), (_, bob) = accounts.join(ANN, 0.0), accounts.join(BOB, 0.0)
@@ -34,7 +34,7 @@ def test_clients_of_one_account_share_its_budget() -> None:
     assert (accounts.bytes, accounts._accounts) == (0, {})
 
 
-def test_first_batch_of_an_account_always_fits() -> None:
+def test_account_can_always_send_a_first_batch() -> None:
     accounts = Accounts(Budget(bytes=100, total_bytes=100), anonymous)
     (_, ann), (_, bob) = accounts.join(ANN, 0.0), accounts.join(BOB, 0.0)
     assert accounts.refusal(ann, 1000, 0.0) is None
@@ -42,7 +42,7 @@ def test_first_batch_of_an_account_always_fits() -> None:
     assert accounts.refusal(bob, 1000, 0.0) is None
 
 
-def test_bytes_of_all_accounts_are_limited() -> None:
+def test_accounts_share_a_total_byte_limit() -> None:
     """SEC-3: many clients together must not fill the memory of the node."""
     accounts = Accounts(Budget(bytes=100, total_bytes=150), anonymous)
     (_, ann), (_, bob) = accounts.join(ANN, 0.0), accounts.join(BOB, 0.0)

@@ -55,14 +55,14 @@ class Aging(Steps):
         return found
 
     def nearest_offset(self, at: int) -> int:
-        """Return the offset at which reading by time begins."""
+        """Return the offset at which a read by time starts."""
         subscribed = self.subscribe(f"s{self.slot}", do.FromTime(at))
         assert isinstance(subscribed, Subscribed)
         self.apply(do.Unsubscribe("t", f"s{self.slot - 1}", self.now))
         return subscribed.cursor
 
 
-def test_timestamp_a_year_ahead_expires_no_message() -> None:
+def test_timestamp_a_year_ahead_does_not_expire_messages() -> None:
     """SVC-9"""
     steps = Aging()
     steps.minutes(NOON, 10)
@@ -76,7 +76,7 @@ def test_timestamp_a_year_ahead_expires_no_message() -> None:
     assert steps.kept()[0] == 6  # only messages older than a day are deleted
 
 
-def test_timestamp_a_year_ahead_expires_no_staged_part() -> None:
+def test_timestamp_a_year_ahead_does_not_expire_staged_parts() -> None:
     """SVC-9"""
     steps = Aging()
     steps.stage(0, "part")
@@ -84,7 +84,7 @@ def test_timestamp_a_year_ahead_expires_no_staged_part() -> None:
     assert steps.machine.registry.staging.parts == 1
 
 
-def test_future_timestamps_are_corrected_when_the_clock_is_right_again() -> None:
+def test_future_timestamps_are_corrected_once_the_clock_is_right() -> None:
     """SVC-9: otherwise the messages would not expire for a year, nor be found by time."""
     steps = Aging()
     steps.minutes(NOON, 3)
@@ -93,18 +93,18 @@ def test_future_timestamps_are_corrected_when_the_clock_is_right_again() -> None
     steps.put_at(NOON + 3 * MINUTE)
     assert steps.times()[3:] == [NOON + 3 * MINUTE] * 3
     assert steps.nearest_offset(NOON + 3 * MINUTE) == 3
-    steps.tick(NOON + 3 * MINUTE + DAY // 2)  # disputed: no leader measured the time
+    steps.tick(NOON + 3 * MINUTE + DAY // 2)  # the time is disputed because no leader measured it
     assert len(steps.kept()) == 6
 
 
-def test_restarted_group_catches_up_after_sustained_timestamps() -> None:
+def test_restarted_group_catches_up_after_consistent_timestamps() -> None:
     """SVC-9"""
     steps = Aging()
     steps.minutes(NOON, 10)
     back = NOON + 7 * DAY
     minutes = SUSTAINED * STEP // MINUTE
     steps.minutes(back, minutes)
-    assert steps.nearest_offset(back) == 10  # found by time at once
+    assert steps.nearest_offset(back) == 10  # a search by time finds it at once
     assert len(steps.kept()) == 10 + minutes
     assert steps.dispute == "AHEAD"
     steps.put_at(back + minutes * MINUTE)
@@ -133,12 +133,12 @@ def test_idle_group_has_no_disputed_time() -> None:
     assert steps.dispute == "NONE"
     assert steps.kept() == []
     steps.put_at(NOON + 30 * DAY)
-    steps.apply(do.Tick(NOON + 62 * DAY, elapsed=30 * DAY))  # two days were not measured
+    steps.apply(do.Tick(NOON + 62 * DAY, elapsed=30 * DAY))  # two days went unmeasured
     assert steps.dispute == "AHEAD"
     assert len(steps.kept()) == 1
 
 
-def test_correction_of_a_fast_clock_preserves_message_ages() -> None:
+def test_correcting_a_fast_clock_preserves_message_ages() -> None:
     """SVC-9: the time was ahead because of an older version or a wrong majority."""
     steps = Aging(Limits())
     steps.tick(NOON + YEAR)
@@ -159,7 +159,7 @@ def test_correction_of_a_fast_clock_preserves_message_ages() -> None:
     assert steps.kept() == []
 
 
-def test_correction_of_a_slow_clock_expires_no_message() -> None:
+def test_correcting_a_slow_clock_does_not_expire_messages() -> None:
     """SVC-9: a machine without a clock battery starts in 1970, until it has a network."""
     steps = Aging()
     steps.minutes(NOON, 3)
@@ -176,7 +176,7 @@ def test_correction_of_a_slow_clock_expires_no_message() -> None:
     assert steps.kept() == []
 
 
-def test_log_of_an_older_version_uses_the_highest_timestamp() -> None:
+def test_older_log_uses_its_highest_timestamp() -> None:
     steps = Aging(Limits())
     steps.minutes(NOON, 3)
     steps.tick(NOON + YEAR)
@@ -238,7 +238,7 @@ def moved(retiming: Retiming | None, *times: int) -> tuple[int, list[int]] | Non
 def test_timestamp_updates_the_clock_state_exactly(
     before: State, stamp: tuple[int, int], after: State
 ) -> None:
-    """SVC-9: with a step of 10."""
+    """SVC-9: the step is 10."""
     clock = Clock()
     clock.restore(*before)
     trusted = clock.trusted_after(stamp[0], 10, stamp[1])
@@ -295,10 +295,10 @@ def test_timestamp_updates_the_clock_state_exactly(
         ),
     ],
 )
-def test_end_of_a_dispute_corrects_the_disputed_timestamps(
+def test_disputed_timestamps_are_corrected_when_the_dispute_ends(
     before: State, at: int, after: State, times: tuple[int, list[int]]
 ) -> None:
-    """SVC-9: with a step of 10; a dispute ends after six steps."""
+    """SVC-9: the step is 10, and a dispute ends after six steps."""
     clock = Clock()
     clock.restore(*before)
     retiming = clock.pass_time(at, 10)
@@ -356,6 +356,6 @@ def random_stamps(seed: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
-def test_wrong_clocks_of_some_leaders_expire_no_message_early(seed: int) -> None:
+def test_wrong_leader_clocks_do_not_expire_messages_early(seed: int) -> None:
     """SVC-9"""
     random_stamps(seed)

@@ -65,7 +65,7 @@ def test_fetch_at_another_offset_resets_the_flow(offset: int) -> None:
     assert left(found) == (offset + 1, 4, 60, 0)
 
 
-def test_flows_of_one_client_share_its_window() -> None:
+def test_flows_to_the_same_client_share_its_window() -> None:
     """SVC-3"""
     window = Window()
     one, two = flow(window), flow(window, subscription="other")
@@ -78,8 +78,8 @@ def test_flows_of_one_client_share_its_window() -> None:
     assert (one.bytes_left, two.bytes_left, window.outstanding) == (100, 88, 12)
 
 
-def test_credit_is_soon_renewed_when_half_of_it_is_used() -> None:
-    """SVC-3: 20 of 40 messages."""
+def test_credit_renewal_is_due_when_half_of_it_is_used() -> None:
+    """SVC-3: half of the credit is 20 of 40 messages."""
     found = flow()
     found.renew(100, 40, 1000)
     assert [found.soon_renewed(offset) for offset in (100, 119, 120, 140)] == [
@@ -142,7 +142,7 @@ def test_only_the_attached_reader_may_read() -> None:
     assert readable_subscription(machine, "t", "s", second + 1) == Fenced(second + 1)
 
 
-def test_read_of_a_topic_of_another_group_gets_not_here() -> None:
+def test_reading_a_topic_owned_by_another_group_returns_not_here() -> None:
     """REP-6"""
     steps = Steps()
     steps.apply(Found("g", first=False))

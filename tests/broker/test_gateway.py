@@ -60,7 +60,7 @@ def test_repeated_call_in_flight_is_not_executed_again() -> None:
     ]
 
 
-def test_late_copy_of_a_call_gets_the_same_answer() -> None:
+def test_late_duplicate_of_a_call_gets_the_same_answer() -> None:
     """SVC-2: by then another client may have set another policy."""
     gateway = bare()
     command = do.SetPolicy("topic", 0, DEFAULT)
@@ -118,7 +118,7 @@ def test_reconnected_client_gets_no_stale_answers() -> None:
     assert gateway.drain() == [Send(ANN, Answer(1, errors.NoSuchTopic("new")))]
 
 
-def test_gateway_ignores_pump_messages_of_other_nodes() -> None:
+def test_gateway_ignores_pump_messages_from_other_nodes() -> None:
     gateway = bare()
     gateway.receive(ANN, Pump())
     assert gateway.drain() == []
@@ -141,7 +141,7 @@ def test_call_is_not_answered_before_its_command_is_on_disk() -> None:
     assert desk.took(BOB) == [Answer(7, Appended(0, 1, kept=False))]
 
 
-def test_repeated_put_is_not_appended_and_a_gap_is_reported() -> None:
+def test_duplicate_put_is_not_appended_and_a_gap_is_reported() -> None:
     """SVC-2: the producer then resends from the gap."""
     desk = Desk()
     reading(desk)
@@ -153,7 +153,7 @@ def test_repeated_put_is_not_appended_and_a_gap_is_reported() -> None:
     assert desk.call(BOB, put(epoch, 1, b"b", b"c")) == Appended(2, 1, kept=True)
 
 
-def test_node_replaces_the_time_of_a_command() -> None:
+def test_node_overwrites_the_timestamp_in_a_command() -> None:
     desk = Desk(service={"epoch_us": 1_000_000})
     desk.now = 2.5
     desk.call(ANN, do.CreateTopic("topic", at=99))
@@ -241,7 +241,7 @@ def test_repeated_subscribe_gets_already() -> None:
     assert desk.call(ANN, command) == Subscribed(0, 1, already=True)
 
 
-def test_look_lists_topics_in_pages() -> None:
+def test_topics_are_listed_in_pages() -> None:
     desk = Desk()
     for name in ("b2", "a", "b1", "b3"):
         desk.call(ANN, do.CreateTopic(name, 0))
@@ -273,7 +273,7 @@ def test_moving_topics_are_listed_until_they_have_moved() -> None:
     assert view.topics == ()
 
 
-def test_view_shows_the_lag_of_a_subscription() -> None:
+def test_view_shows_subscription_lag() -> None:
     desk = Desk()
     epoch = reading(desk)
     producer = producing(desk)
@@ -324,7 +324,7 @@ def test_node_that_stops_leading_redirects_its_clients() -> None:
 
 
 @pytest.mark.parametrize("kind", ["foreign", "garbage"])
-def test_batch_that_no_reader_could_read_is_refused(kind: str) -> None:
+def test_unreadable_batch_is_refused(kind: str) -> None:
     """SEC-3: such a batch was once stored, and stopped all readers of the topic."""
     desk = Desk()
     epoch = producing(desk)

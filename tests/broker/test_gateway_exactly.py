@@ -1,4 +1,4 @@
-"""The exact effects of the gateway at its limits and when a lease is lost."""
+"""Test the exact effects of the gateway at its limits and when it loses its lease."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def bare(limits: Limits | None = None, **options: Any) -> Gateway:
 
 
 def flowing(count: int = 3, **options: Any) -> tuple[Gateway, int]:
-    """Return the gateway of a topic with one-letter batches, and the epoch of its reader."""
+    """Return a gateway whose topic has one-letter batches, and the epoch of its reader."""
     desk, epoch = filled(count, **options)
     group = Group()
     desk.service.group = group
@@ -93,7 +93,7 @@ def test_batch_at_the_limit_is_accepted() -> None:
         assert taken or effect == Send(ANN, Answer(1, errors.TooLarge("bytes", limit)))
 
 
-def test_bytes_of_concurrent_calls_are_limited() -> None:
+def test_total_bytes_of_concurrent_calls_are_limited() -> None:
     """SVC-7: calls without messages use no bytes."""
     size = len(packed(b"x"))
     gateway = bare(budget=Budget(bytes=2 * size))
@@ -163,7 +163,7 @@ def test_result_for_another_layer_is_ignored() -> None:
     assert gateway.drain() == []
 
 
-def test_answers_to_puts_are_not_kept() -> None:
+def test_answers_to_puts_are_not_retained() -> None:
     """SVC-2: a repeated put is recognized by its sequence."""
     assert gateway_module.ANSWERED_MAX == 1000
     gateway = bare()
@@ -249,7 +249,7 @@ def test_flow_at_the_end_of_the_topic_waits() -> None:
 def test_flow_without_credit_delivers_no_messages(
     messages: int, size: int, delivered: list[int]
 ) -> None:
-    """SVC-3: not even a report of dropped messages."""
+    """SVC-3: it does not even report dropped messages."""
     gateway, epoch = flowing()
     gateway._service.machine.registry.topics["topic"].index.drop_below(2)
     gateway.receive(ANN, fetch(epoch, 0, messages=messages, size=size))
@@ -271,7 +271,7 @@ def test_window_with_one_free_byte_accepts_one_batch() -> None:
         assert found + offsets(gateway.drain()) == delivered
 
 
-def test_offset_of_a_fenced_reader_is_not_checked() -> None:
+def test_fenced_reader_offset_is_not_checked() -> None:
     """SVC-7"""
     gateway, epoch = flowing()
     gateway.receive(ANN, fetch(epoch + 1, 99))
@@ -279,7 +279,7 @@ def test_offset_of_a_fenced_reader_is_not_checked() -> None:
     assert gateway.drain() == [Send(ANN, FlowEnded("topic", "sub", epoch + 1, fenced))]
 
 
-def test_flow_of_a_fenced_reader_ends_before_its_last_message() -> None:
+def test_fenced_reader_flow_ends_before_its_last_message() -> None:
     """SVC-8"""
     gateway, epoch = flowing()
     gateway.receive(ANN, fetch(epoch, 3))
@@ -340,7 +340,7 @@ def test_disconnected_client_is_not_served(monkeypatch: pytest.MonkeyPatch) -> N
     assert (gateway._ready, gateway._unreadable, len(gateway.flows)) == ({}, {}, 0)
 
 
-def test_loss_of_all_unread_messages_is_reported_once() -> None:
+def test_losing_all_unread_messages_is_reported_once() -> None:
     """SVC-9"""
     gateway, epoch = flowing()
     gateway._service.machine.registry.topics["topic"].index.clear()

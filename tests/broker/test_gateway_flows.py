@@ -119,8 +119,8 @@ def test_batch_is_split_to_use_more_than_half_of_the_credit() -> None:
     assert values(desk.send(ANN, fetch(epoch, 2, messages=3))) == LETTERS[2:5]
 
 
-def test_reader_of_dropped_messages_gets_the_remaining_part_of_a_batch() -> None:
-    """No message is in flight that would cause another Fetch, and none may be skipped."""
+def test_reader_gets_the_rest_of_a_partly_dropped_batch() -> None:
+    """No message in flight would trigger another Fetch, and no message may be skipped."""
     desk = Desk()
     epoch = reading(desk)
     producer = producing(desk)
@@ -133,7 +133,7 @@ def test_reader_of_dropped_messages_gets_the_remaining_part_of_a_batch() -> None
     assert values(desk.send(ANN, fetch(epoch, 0, ack=3, messages=2))) == LETTERS[3:5]
 
 
-def test_renewed_credit_resends_no_messages_in_flight() -> None:
+def test_renewing_credit_does_not_resend_messages_in_flight() -> None:
     desk, epoch = filled()
     assert values(desk.send(ANN, fetch(epoch, 0, messages=6))) == LETTERS[:6]
     assert values(desk.send(ANN, fetch(epoch, 4, messages=6))) == LETTERS[6:10]
@@ -250,7 +250,7 @@ def test_detached_reader_gets_no_deliveries() -> None:
     assert ended == FlowEnded("topic", "sub", epoch, errors.Fenced(epoch))
 
 
-def test_later_connection_of_a_reader_takes_over_its_flow() -> None:
+def test_newer_reader_connection_takes_over_the_flow() -> None:
     desk, epoch = filled(3)
     desk.send(ANN, fetch(epoch, 0))
     assert values(desk.send(BOB, fetch(epoch, 2))) == LETTERS[2:3]
@@ -258,7 +258,7 @@ def test_later_connection_of_a_reader_takes_over_its_flow() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 4])
-def test_fetch_of_an_offset_out_of_range_ends_the_flow(offset: int) -> None:
+def test_fetching_an_offset_out_of_range_ends_the_flow(offset: int) -> None:
     desk, epoch = filled(3)
     (ended,) = desk.send(ANN, fetch(epoch, offset))
     assert ended == FlowEnded("topic", "sub", epoch, errors.OutOfRange(3))
@@ -300,7 +300,7 @@ def test_reader_continues_after_dropped_unread_messages() -> None:
     assert delivery.chunks[0].offset == 8
 
 
-def test_loss_of_all_unread_messages_is_reported_again_on_request() -> None:
+def test_losing_all_unread_messages_is_reported_again_on_request() -> None:
     """SVC-4 SVC-9: otherwise the reader would wait forever."""
     desk, epoch = filled(3)
     assert len(values(desk.send(ANN, fetch(epoch, 0, messages=1)))) == 1

@@ -1,4 +1,4 @@
-"""A test fails if any rule of the gateway is removed."""
+"""Check that removing any gateway rule makes a test fail."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Scanner, "timeout", "self.receive(client, scan)", "self._awaiting_lease.add(client, scan)",
     ),
     "late copy of a call is executed again": (
-        exact(calls.test_late_copy_of_a_call_gets_the_same_answer),
+        exact(calls.test_late_duplicate_of_a_call_gets_the_same_answer),
         Gateway, "_call", "if id in state.answered:", "if False:",
     ),
     "lower byte limit refuses a stored put": (

@@ -52,7 +52,7 @@ ANN = NodeId("client/ann")
 
 
 class Governed(Governor):
-    """The governor of a replica whose state the test changes."""
+    """A replica's governor, whose state the test controls."""
 
     def __init__(self, paxos: Paxos) -> None:
         super().__init__(A, Random(0), group=paxos.status)
@@ -141,7 +141,7 @@ def test_follower_reports_only_its_leader_as_reachable() -> None:
 
 
 def test_node_without_a_leader_shows_silent_members() -> None:
-    """REP-2: only after the time of an election."""
+    """REP-2: members count as silent only after the election timeout."""
     made = governor(leader=NodeId(""))
     made.state.following.heard = made.paxos.last_message[B] = 10.0
     here = (False, True, 0.0)
@@ -153,7 +153,7 @@ def test_node_without_a_leader_shows_silent_members() -> None:
     assert reached(made, 14.0) == [here, (True, False, 4.0), (False, True, 1.0)]
 
 
-def test_any_message_of_a_member_updates_its_last_message_time() -> None:
+def test_any_message_from_a_member_updates_its_last_message_time() -> None:
     """REP-2"""
     group = governor(leader=NodeId("")).paxos
     group.now = 7.0
@@ -161,8 +161,8 @@ def test_any_message_of_a_member_updates_its_last_message_time() -> None:
     assert group.last_message == {C: 7.0}
 
 
-def test_strangers_do_not_displace_the_last_message_times_of_members() -> None:
-    """REP-2: a message is recorded even if its sender joins later."""
+def test_unknown_senders_do_not_evict_the_last_message_times_of_members() -> None:
+    """REP-2: a sender may join later, so its message is recorded as well."""
     group = governor(leader=NodeId("")).paxos
     group.receive(B, Canvass(1, 0))
     for number in range(SENDERS_MAX + 10):
@@ -226,7 +226,7 @@ def test_change_is_proposed_once_and_answered_when_done(
     assert (send.to, send.message.id, send.message.version) == (ANN, 7, 6)
 
 
-def test_client_of_a_resigned_leader_is_redirected() -> None:
+def test_leader_that_steps_down_redirects_its_client() -> None:
     made = governor()
     made.receive(ANN, Govern(7, HandOver(B)))
     assert made.drain() == [Watch(ANN), Ask(HandOver(B))]
@@ -257,7 +257,7 @@ def test_harmful_change_is_refused_with_a_remedy() -> None:
     assert "does not answer" in refused(governor(silent="b"), HandOver(B))
 
 
-def test_no_member_is_removed_while_another_member_has_lost_its_disk() -> None:
+def test_no_member_can_be_removed_while_another_has_lost_its_disk() -> None:
     """REP-4"""
     made = governor()
     made.state.roster.offers[C] = Offered(Member(C, 9), 0, 0.0)
@@ -368,8 +368,8 @@ def test_finished_change_is_answered_when_the_lease_is_renewed() -> None:
     assert made.drain() == [Send(ANN, view_of(made.group, 0.0, 8))]
 
 
-def test_quorum_and_reachability_end_after_exact_times() -> None:
-    """REP-2: after 2.5 and 3 seconds, with a suspicion time of 2 seconds."""
+def test_quorum_and_reachability_time_out_exactly() -> None:
+    """REP-2: they end after 2.5 and 3 seconds if the suspicion time is 2 seconds."""
     made = governor(leader=B)
     made.state.following.heard = made.paxos.last_message[C] = 10.0
     assert [has_quorum(made.group, now) for now in (12.5, 12.6)] == [True, False]
@@ -398,7 +398,7 @@ def test_quorum_and_reachability_end_after_exact_times() -> None:
         ("abc", "", Change(), 3),
     ],
 )
-def test_change_gets_the_matching_group_size(
+def test_membership_change_sets_the_matching_group_size(
     members: str, silent: str, change: Change, size: int
 ) -> None:
     """REP-4"""
@@ -407,7 +407,7 @@ def test_change_gets_the_matching_group_size(
     )
 
 
-def test_possible_change_is_not_refused() -> None:
+def test_feasible_change_is_accepted() -> None:
     """REP-4"""
     made = governor()
     group = made.group

@@ -166,12 +166,12 @@ def test_ack_requires_the_ack_right(desk: GuardedDesk) -> None:
     desk.allow("ann", "ack", topic="t")
     assert desk.call(ANN, do.Ack("t", "ann", epoch, 1)) == done.Acked(1)
     desk.disallow("ann", "ack", topic="t")
-    # The cursor that a Fetch repeats moves nothing, so a reader without `ack` continues.
+    # A Fetch that repeats the cursor moves nothing, so a reader without `ack` can continue.
     assert isinstance(desk.send(ANN, fetch(epoch, 1, ack=1))[0], Delivery)
 
 
 def test_removed_rule_ends_open_flows(desk: GuardedDesk) -> None:
-    """SEC-2: remaining credit has no effect."""
+    """SEC-2: the flow ends even if credit remains."""
     sequence, epoch = opened(desk), attached(desk)
     desk.send(ANN, fetch(epoch))
     desk.disallow("ann", "read", topic="t")
@@ -182,7 +182,7 @@ def test_removed_rule_ends_open_flows(desk: GuardedDesk) -> None:
     assert desk.events[-1] == AccessApplied(version)
 
 
-def test_other_flows_survive_a_change_of_rules(desk: GuardedDesk) -> None:
+def test_other_flows_survive_a_rule_change(desk: GuardedDesk) -> None:
     sequence, epoch = opened(desk), attached(desk)
     desk.send(ANN, fetch(epoch))
     desk.allow("bob", "read", topic="x")
@@ -190,7 +190,7 @@ def test_other_flows_survive_a_change_of_rules(desk: GuardedDesk) -> None:
     assert isinstance(desk.took(ANN)[0], Delivery)
 
 
-def test_publish_requires_the_put_right_on_the_topics_of_its_parts(desk: GuardedDesk) -> None:
+def test_publish_requires_the_put_right_on_every_topic_it_writes(desk: GuardedDesk) -> None:
     data = packed(b"a")
     stage = do.Stage("bob", 0, "part", "t", 1, len(data), 0, data)
     assert isinstance(desk.call(BOB, stage), done.Staged)
@@ -215,7 +215,7 @@ def test_publish_through_another_topic_requires_rights_on_its_parts(desk: Guarde
 
 
 @pytest.mark.parametrize("name", ["", "ann", "anonymous", "0123456789abcdef"])
-def test_client_without_the_put_right_creates_no_source(desk: GuardedDesk, name: str) -> None:
+def test_client_without_the_put_right_cannot_create_a_source(desk: GuardedDesk, name: str) -> None:
     """SEC-2 SEC-3: otherwise empty publishes could fill the table of sources."""
     slot = desk.service.machine.registry.last_slot
     for command in (
@@ -271,7 +271,7 @@ def test_users_tokens_and_rules_are_listed_in_pages(desk: GuardedDesk) -> None:
 
 
 @pytest.mark.parametrize("first", [2**63 - 1, 2**64 - 1, -1, -(2**63)])
-def test_access_list_from_an_extreme_index_is_answered(desk: GuardedDesk, first: int) -> None:
+def test_access_list_accepts_an_extreme_start_index(desk: GuardedDesk, first: int) -> None:
     """SEC-3: such a request once crashed the node."""
     view: Any = desk.send(ROOT, LookAccess(1, first))[0]
     assert (view.id, view.users) == (1, ("root", "ann", "bob") if first < 0 else ())
@@ -296,7 +296,7 @@ def test_follower_redirects_a_request_instead_of_refusing_it(desk: GuardedDesk) 
     assert desk.send(STRANGER, LookGroup(1)) == [Answer(1, DENIED)]
 
 
-def test_leader_without_a_lease_drops_a_request_that_its_rules_deny(
+def test_leader_without_a_lease_drops_a_denied_request(
     desk: GuardedDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next leader may have rules that allow the request. The client resends it."""

@@ -40,7 +40,7 @@ SECURED = access_of((User("root", KEYS), Rule("root", ("admin",), "*")), 2)
 
 
 class Joined:
-    """A process of a ring that another process has started."""
+    """A process that has joined a ring started by another process."""
 
     def __init__(self) -> None:
         self.access, self.knows = OPEN, False
@@ -55,7 +55,7 @@ class Joined:
 
 @pytest.mark.parametrize("audits_open", [False, True])
 @pytest.mark.parametrize("request_", ADMINISTRATIVE, ids=lambda each: type(each).__name__)
-def test_joined_process_accepts_administrative_requests_once_it_knows_the_rules(
+def test_new_ring_process_accepts_admin_requests_once_it_knows_the_rules(
     request_: Value, audits_open: bool
 ) -> None:
     process = Joined()
@@ -67,25 +67,25 @@ def test_joined_process_accepts_administrative_requests_once_it_knows_the_rules(
     assert process.guard(STRANGER, request_) is None
 
 
-def test_joined_process_serves_other_requests_at_once() -> None:
+def test_new_ring_process_serves_other_requests_at_once() -> None:
     process = Joined()
     assert [process.guard(STRANGER, each) for each in OTHERS] == [None] * len(OTHERS)
     assert process.reported == []
 
 
-def test_joined_process_applies_rules_as_soon_as_it_gets_them() -> None:
+def test_new_ring_process_applies_rules_as_soon_as_it_gets_them() -> None:
     process = Joined()
     process.access = SECURED
     assert process.guard(STRANGER, LeaveRing(7)) == (Answer(7, Denied()),)
 
 
 class JoinedDesk(GuardedDesk):
-    """A replica of the empty group of a process that has joined a ring."""
+    """A replica of the empty group in a process that has joined a ring."""
 
     membership = RingMembership("g-1", NodeId("127.0.0.1:9"))
 
 
-def test_empty_group_of_a_ring_refuses_administrative_requests() -> None:
+def test_empty_ring_group_refuses_administrative_requests() -> None:
     desk = JoinedDesk()
     for each in ADMINISTRATIVE[1:]:
         moved_on = [Answer(7, NotHere(""))]  # the client looks for a group with topics

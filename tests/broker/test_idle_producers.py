@@ -1,4 +1,4 @@
-"""Records of idle producers and unused topics are deleted."""
+"""The machine deletes idle producer records and unused topics."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_topic_with_a_subscription_survives_its_idle_producers() -> None:
     assert steps.put(epoch, 1) == errors.Unopened("t", "p")
 
 
-def test_reopened_producer_gets_a_new_record_number_after_deletion() -> None:
+def test_producer_reopened_after_deletion_gets_a_new_record_number() -> None:
     """SVC-2: the sequence restarts at 0, and the client must notice that."""
     steps = Days()
     steps.subscribe()
@@ -90,7 +90,7 @@ def test_reopened_producer_gets_a_new_record_number_after_deletion() -> None:
     assert anew.topic_id == opened.topic_id
 
 
-def test_record_of_an_idle_source_is_deleted_with_its_producers() -> None:
+def test_idle_source_is_deleted_with_its_producers() -> None:
     """PIPE-2 SVC-9"""
     steps = Days()
     steps.stage(0, "part")
@@ -143,7 +143,7 @@ def test_idle_source_on_a_ring_is_deleted_with_its_only_topic() -> None:
     assert steps.topics() == {"t": ["query"]}
 
 
-def test_idle_time_of_older_sources_starts_when_the_limit_is_set() -> None:
+def test_existing_sources_start_aging_when_the_limit_is_set() -> None:
     """PIPE-2 SVC-9"""
     steps = Days(replace(LIMITS, source_idle_us=0))
     steps.stage(0, "part")
@@ -157,7 +157,7 @@ def test_idle_time_of_older_sources_starts_when_the_limit_is_set() -> None:
     assert steps.topics() == {}
 
 
-def test_corrected_clock_does_not_extend_the_life_of_an_idle_source() -> None:
+def test_clock_correction_does_not_keep_an_idle_source_alive() -> None:
     """SVC-9: the last use of the source has a future timestamp."""
     steps = Days()
     right = steps.now
@@ -170,7 +170,7 @@ def test_corrected_clock_does_not_extend_the_life_of_an_idle_source() -> None:
     assert steps.topics() == {}
 
 
-def test_idle_time_of_older_producers_starts_when_the_limit_is_set() -> None:
+def test_existing_producers_start_aging_when_the_limit_is_set() -> None:
     """SVC-9"""
     steps = Days(Limits())
     opened = steps.apply(do.OpenProducer("t", "p", "inc-1", steps.now))
@@ -189,8 +189,8 @@ def test_idle_time_of_older_producers_starts_when_the_limit_is_set() -> None:
     assert steps.topics() == {}
 
 
-def test_corrected_clock_does_not_extend_the_life_of_an_idle_producer() -> None:
-    """SVC-9: a put of the producer has a future timestamp."""
+def test_clock_correction_does_not_keep_an_idle_producer_alive() -> None:
+    """SVC-9: one of the producer's puts has a future timestamp."""
     steps = Days()
     epoch = steps.open()
     right = steps.now
@@ -219,7 +219,7 @@ def test_leader_checks_for_idle_producers_regularly() -> None:
     assert len(leader.decided) == before + 1
 
 
-def test_put_in_flight_keeps_the_record_of_its_producer() -> None:
+def test_put_in_flight_keeps_its_producer_record() -> None:
     """SVC-2: the leader has received the put, and decides it before the Tick."""
     leader = Leader()
     leader.put()
@@ -234,7 +234,7 @@ def test_put_in_flight_keeps_the_record_of_its_producer() -> None:
 
 
 @pytest.mark.parametrize("sequence", [0, 1, 5], ids=["repeated", "next", "after a gap"])
-def test_client_that_resends_keeps_its_record(sequence: int) -> None:
+def test_resending_client_keeps_its_producer_record(sequence: int) -> None:
     """SVC-2: each copy of an unacknowledged batch counts as use, whatever its answer."""
     steps = Days()
     epoch = steps.open()
@@ -246,7 +246,7 @@ def test_client_that_resends_keeps_its_record(sequence: int) -> None:
     assert steps.topics() == {"t": ["p"]}
 
 
-def test_record_of_an_idle_producer_is_kept_without_a_limit() -> None:
+def test_idle_producer_is_kept_if_there_is_no_limit() -> None:
     """SVC-2: `producer_idle` is inf."""
     steps = Days(replace(LIMITS, producer_idle_us=0))
     steps.put(steps.open(), 0)

@@ -1,4 +1,4 @@
-"""SVC-9: the index of the messages of a topic, and the slots that are still needed."""
+"""SVC-9: the index of the messages in a topic, and the slots that are still needed."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_batch_is_dropped_with_its_last_message() -> None:
 def test_index_is_compacted_when_more_than_half_of_its_rows_are_gone(
     monkeypatch: pytest.MonkeyPatch, entries: int, dropped: int, left: int
 ) -> None:
-    """SVC-9: and only if more than `COMPACT_MIN` rows are gone."""
+    """SVC-9: more than `COMPACT_MIN` rows must be gone, too."""
     assert index_module.COMPACT_MIN == 64
     monkeypatch.setattr(index_module, "COMPACT_MIN", 4)
     index = filled(*[(slot, 1, 10) for slot in range(entries)])
@@ -203,14 +203,14 @@ def test_entry_moves_only_from_its_current_slot() -> None:
     assert lone.summary()[3]
 
 
-def test_index_tells_whether_an_extent_ends_at_its_batch() -> None:
+def test_index_tells_whether_an_extent_reaches_the_end_of_its_batch() -> None:
     """SVC-3"""
     index = filled((3, 2, 10), (5, 3, 20))
     assert [index.ends(Extent(3, 0, count, 0)) for count in (1, 2)] == [False, True]
     assert [index.ends(Extent(5, 0, count, 2)) for count in (1, 2, 3)] == [False, False, True]
 
 
-def test_index_moved_to_a_later_offset_drops_its_entries() -> None:
+def test_moving_an_index_to_a_later_offset_drops_its_entries() -> None:
     """REP-6"""
     index = filled((3, 2, 10), (5, 3, 20))
     index.begin_at(9)

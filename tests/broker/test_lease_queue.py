@@ -10,7 +10,7 @@ ANN, BOB = NodeId("ann"), NodeId("bob")
 
 
 class Due(Value):
-    """Timer."""
+    """The lease timer."""
 
 
 class Question(Value):
@@ -47,7 +47,7 @@ def test_at_most_a_thousand_reads_are_queued() -> None:
     assert lease_queue.take() == [(client, Question(1)) for client in clients[:1000]]
 
 
-def test_one_client_cannot_fill_the_queue() -> None:
+def test_single_client_cannot_fill_the_queue() -> None:
     """SEC-3"""
     lease_queue: LeaseQueue[Question] = LeaseQueue(StandIn(), Due())
     for _ in range(2):

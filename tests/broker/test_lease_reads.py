@@ -212,7 +212,7 @@ def leaders(world: World) -> list[NodeId]:
 
 
 @pytest.mark.long
-def test_partitioned_leader_gives_no_stale_answers() -> None:
+def test_partitioned_leader_does_not_serve_stale_reads() -> None:
     """REP-5 SVC-10"""
     for seed in range(2):
         looker, _ = cut_off(seed)

@@ -52,7 +52,7 @@ def decide(service: Service, slot: int, command: do.Command) -> list[Any]:
 # The machine
 
 
-def test_level_of_a_machine_rises_and_never_falls() -> None:
+def test_machine_level_never_decreases() -> None:
     machine = Machine()
     found = [machine.registry.level]
     for slot, level in enumerate((2, 1, 3, 2), 1):
@@ -61,14 +61,14 @@ def test_level_of_a_machine_rises_and_never_falls() -> None:
     assert found == [1, 2, 2, 3, 3]
 
 
-def test_snapshot_has_the_level() -> None:
+def test_snapshot_includes_the_level() -> None:
     machine = Machine()
     machine.apply(1, do.SetLimits(Limits(), 3))
     again = Machine.restore(machine.state())
     assert (again.registry.level, again.checksum()) == (3, machine.checksum())
 
 
-def test_limits_of_an_older_version_leave_the_level() -> None:
+def test_limits_without_a_level_leave_the_level_unchanged() -> None:
     machine = Machine()
     machine.apply(1, do.SetLimits(Limits(), 2))
     old = msgspec.msgpack.decode(
@@ -79,7 +79,7 @@ def test_limits_of_an_older_version_leave_the_level() -> None:
 
 
 @pytest.mark.parametrize(("level", "done"), [(1, True), (2, False)])
-def test_group_adopts_no_topics_of_a_group_at_a_higher_level(level: int, done: bool) -> None:
+def test_group_does_not_adopt_topics_from_a_group_at_a_higher_level(level: int, done: bool) -> None:
     machine = Machine()
     machine.apply(1, moves.Found("g", False))
     machine.apply(2, moves.Claim("m", PeerGroup("other", (ME,))))
@@ -94,7 +94,7 @@ def test_group_adopts_no_topics_of_a_group_at_a_higher_level(level: int, done: b
 
 
 @pytest.mark.usefixtures("newer")
-def test_leader_refuses_a_command_above_the_level_of_its_group() -> None:
+def test_leader_refuses_a_command_above_its_group_level() -> None:
     service = leader()
     service.drain()
     service.request(Execute(7, NEW))
@@ -109,7 +109,7 @@ def test_leader_proposes_the_command_once_the_level_is_decided() -> None:
     assert [type(each) for each in proposed(service)] == [do.SetPolicy]
 
 
-def test_leader_decides_the_level_that_all_members_know() -> None:
+def test_leader_raises_the_level_to_one_that_all_members_know() -> None:
     group = Alone()
     service = leader(group)
     assert proposed(service) == [do.SetLimits(LIMITS, 1)]
@@ -122,7 +122,7 @@ def test_leader_decides_the_level_that_all_members_know() -> None:
     assert proposed(service) == []
 
 
-def test_next_leader_decides_the_level_that_the_last_one_did_not() -> None:
+def test_new_leader_raises_the_level_if_its_predecessor_did_not() -> None:
     group = Alone()
     service = leader(group)
     decide(service, 1, do.SetLimits(LIMITS, 1))
@@ -131,7 +131,7 @@ def test_next_leader_decides_the_level_that_the_last_one_did_not() -> None:
     assert proposed(service) == [do.SetLimits(LIMITS, 2)]
 
 
-def test_snapshot_of_a_higher_level_is_refused_with_both_levels() -> None:
+def test_error_for_a_snapshot_above_the_known_level_names_both_levels() -> None:
     machine = Machine()
     machine.apply(1, do.SetLimits(Limits(), 3))
     service = leader()
@@ -139,7 +139,7 @@ def test_snapshot_of_a_higher_level_is_refused_with_both_levels() -> None:
         service.install(1, (b"", *machine.state()))
 
 
-def test_present_commands_need_no_level_above_the_known_one() -> None:
+def test_no_command_needs_an_unknown_level() -> None:
     from oncecast.broker.service import KINDS
 
     assert levels.above(levels.KNOWN, KINDS) == frozenset()

@@ -85,7 +85,7 @@ def test_repeated_commands_change_nothing() -> None:
         assert steps.apply(command) == AccessSet(version, already=True)
 
 
-def test_late_copy_of_a_command_undoes_no_later_change() -> None:
+def test_late_duplicate_of_a_command_does_not_undo_later_changes() -> None:
     """SVC-2: a late copy of AddUser does not bring back a removed user, or an old password."""
     steps = secured(replace(ANN, token="x"))
     steps.apply(do.AddUser("ann", OTHER_KEYS))
@@ -96,7 +96,7 @@ def test_late_copy_of_a_command_undoes_no_later_change() -> None:
     assert "ann" not in steps.machine.registry.access.users
 
 
-def test_late_copy_of_a_command_advances_the_clock() -> None:
+def test_late_duplicate_of_a_command_still_advances_the_clock() -> None:
     steps = secured(replace(TOKEN, token="x", at=5000))
     steps.apply(replace(TOKEN, token="x", at=6000))
     assert steps.machine.registry.clock.now == 6000
@@ -162,11 +162,11 @@ def test_invalid_command_is_refused_and_changes_nothing(command: Any) -> None:
     assert steps.machine.registry.access is before
 
 
-def test_token_of_a_call_must_be_a_valid_name() -> None:
+def test_call_token_must_be_a_valid_name() -> None:
     assert secured().apply(replace(ANN, token="x" * 256)) == InvalidName("token")
 
 
-def test_rules_of_one_principal_are_limited() -> None:
+def test_rules_per_principal_are_limited() -> None:
     steps = secured()
     for number in range(RULES_OF_PRINCIPAL_MAX):
         steps.apply(do.Allow(Rule("ann", ("put",), str(number))))
@@ -204,7 +204,7 @@ def test_snapshot_restores_users_tokens_and_rules() -> None:
     assert list(copy.state()) == chunks
 
 
-def test_snapshot_of_many_rules_has_several_rows() -> None:
+def test_snapshot_splits_many_rules_into_several_rows() -> None:
     steps = secured()
     for number in range(1500):
         steps.apply(do.Allow(Rule(f"user-{number}", ("put",), "t")))
@@ -223,7 +223,7 @@ def test_checksum_covers_users_tokens_and_rules() -> None:
     assert len(sums) == len(EACH) + 1
 
 
-def test_group_of_a_ring_takes_over_newer_rules() -> None:
+def test_ring_group_adopts_newer_rules() -> None:
     exporter = secured(*EACH)
     rows = state.access_out(exporter.machine.registry.access)
     assert list(state.access_in(rows).entries()) == entries(exporter.machine)
@@ -237,7 +237,7 @@ def test_group_of_a_ring_takes_over_newer_rules() -> None:
     assert "ann" not in importer.machine.registry.access.users
 
 
-def test_group_without_topics_accepts_no_users() -> None:
+def test_group_without_topics_refuses_users() -> None:
     """SEC-2: a new group does not know the users of its ring, so anyone could add the first one."""
     steps = Steps()
     steps.apply(moves.Found("g", first=False))

@@ -1,4 +1,4 @@
-"""Late copies of a call get the result of the first copy and change nothing."""
+"""Late copies of a call get the first copy's result and change nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEW = do.FromNew()
 
 @dataclass
 class Late:
-    """A call, with the commands before it and later commands of other clients."""
+    """A call, the commands before it, and later commands from other clients."""
 
     before: list[do.Command]
     call: Any
@@ -90,7 +90,7 @@ def late_copy(late: Late, *, restored: bool = False) -> None:
 
 
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE)
-def test_late_copy_of_a_call_gets_already_and_changes_nothing(late: Late) -> None:
+def test_late_duplicate_of_a_call_gets_already_and_changes_nothing(late: Late) -> None:
     """SVC-6 SVC-13"""
     late_copy(late)
 
@@ -113,7 +113,7 @@ def test_call_without_a_token_or_with_another_token_is_a_new_call(late: Late) ->
         assert contents(steps.machine) != seen
 
 
-def test_token_of_a_call_is_valid_only_for_its_topic() -> None:
+def test_call_token_is_valid_only_for_its_topic() -> None:
     """SEC-2: a client that knows a token can neither get its result nor replace it."""
     steps = Steps()
     steps.apply(do.CreateTopic("mine", 0, token="x"))
@@ -124,7 +124,7 @@ def test_token_of_a_call_is_valid_only_for_its_topic() -> None:
     assert [*restored.registry.answered.items()] == [*steps.machine.registry.answered.items()]
 
 
-def test_late_copy_of_a_delete_keeps_the_messages_of_a_recreated_topic() -> None:
+def test_late_duplicate_of_a_delete_keeps_the_messages_in_a_recreated_topic() -> None:
     """SVC-1"""
     steps = Steps()
     steps.create()
@@ -136,7 +136,7 @@ def test_late_copy_of_a_delete_keeps_the_messages_of_a_recreated_topic() -> None
     assert steps.machine.bounds("t") == (0, 3)
 
 
-def test_late_copy_of_a_refused_call_is_refused() -> None:
+def test_late_duplicate_of_a_refused_call_is_refused_too() -> None:
     """SVC-10: a client does not expect a refused change to happen later."""
     steps = Steps(Limits(topics_max=1))
     steps.create("other")
@@ -164,7 +164,7 @@ def test_only_the_last_1000_answered_calls_are_kept() -> None:
     assert len([*steps.machine.registry.answered.items()]) == ANSWERED_MAX
 
 
-def test_copy_of_a_call_advances_the_clock() -> None:
+def test_duplicate_call_advances_the_clock() -> None:
     """SVC-9: the leader counts every command with a timestamp."""
     for again in ("x", "x" * 256):
         steps = Steps()
@@ -225,7 +225,7 @@ def test_all_kinds_of_results_are_restored() -> None:
 
 
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE)
-def test_log_and_snapshot_of_an_older_version_can_be_read(late: Late) -> None:
+def test_log_and_snapshot_from_an_older_version_can_be_read(late: Late) -> None:
     """SVC-10: their commands have no token, and no results are kept."""
     command = replace(late.call, token="")
     older = msgspec.msgpack.encode(msgspec.msgpack.decode(msgspec.msgpack.encode(command))[:-1])

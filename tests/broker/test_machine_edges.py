@@ -25,7 +25,7 @@ from tests.broker.test_machine_moves import GIVER, NO, TAKER, UNTIL, YES, Move, 
 # -- topics and time --
 
 
-def test_delete_of_a_missing_topic_advances_the_clock() -> None:
+def test_deleting_a_missing_topic_advances_the_clock() -> None:
     steps = Steps()
     steps.apply(do.DeleteTopic("nothing", 5000))
     assert steps.machine.registry.clock.now == 5000
@@ -44,12 +44,12 @@ def test_name_has_1_to_255_bytes() -> None:
     assert [is_name(each) for each in ("", "x" * 256, None, 5, b"bytes")] == [False] * 5
 
 
-def test_id_of_a_state_directory_must_be_a_valid_name() -> None:
+def test_state_directory_id_must_be_a_valid_name() -> None:
     refused = Steps().apply(do.OpenProducer("t", "p", "inc-1", 0, directory_id="x" * 256))
     assert refused == errors.InvalidName("state directory id")
 
 
-def test_message_of_a_deleted_topic_is_not_carried() -> None:
+def test_message_in_a_deleted_topic_is_not_carried() -> None:
     steps = Steps()
     steps.subscribe()
     epoch = steps.open()
@@ -71,7 +71,7 @@ def test_put_without_an_offset_is_not_carried() -> None:
     assert steps.apply(do.Carry(steps.slot, -1, put)) == done.Carried(moved=False)
 
 
-def test_topic_created_after_its_first_use_stays() -> None:
+def test_topic_declared_after_its_first_use_is_kept() -> None:
     """SVC-5"""
     steps = Steps()
     steps.subscribe()
@@ -80,7 +80,7 @@ def test_topic_created_after_its_first_use_stays() -> None:
     assert "t" in steps.machine.registry.topics
 
 
-def test_idle_time_of_producers_counts_from_the_command_that_sets_the_limit() -> None:
+def test_producer_idle_time_starts_at_the_command_that_sets_the_limit() -> None:
     """SVC-9: later commands and other limits do not change it."""
     steps = Steps()
     steps.open()
@@ -93,7 +93,7 @@ def test_idle_time_of_producers_counts_from_the_command_that_sets_the_limit() ->
         assert (producer.record, producer.used) == (producer.epoch, 2000)
 
 
-def test_idle_time_of_sources_counts_from_the_command_that_sets_the_limit() -> None:
+def test_source_idle_time_starts_at_the_command_that_sets_the_limit() -> None:
     """SVC-9"""
     steps = Steps()
     steps.stage(0, "a")
@@ -106,7 +106,7 @@ def test_idle_time_of_sources_counts_from_the_command_that_sets_the_limit() -> N
         assert source.used == 2000
 
 
-def test_new_machine_needs_no_slot() -> None:
+def test_new_machine_needs_no_slots() -> None:
     """SVC-9"""
     machine = Machine()
     assert (machine.registry.last_slot, machine.needed()) == (-1, 0)
@@ -134,7 +134,7 @@ def test_staged_parts_are_carried_without_an_offset() -> None:
     assert list(steps.machine.extents_before(last)) == [Extent(last - 1, 0, 2, 0)]
 
 
-def test_batch_split_by_the_message_limit_is_left_out() -> None:
+def test_batch_cut_off_by_the_message_limit_is_omitted() -> None:
     """SVC-3"""
     steps = Steps()
     steps.subscribe()
@@ -218,7 +218,7 @@ def test_state_directory_limit_does_not_count_the_current_directory() -> None:
     assert isinstance(steps.apply(do.OpenProducer("t", "p", "b", 0, directory_id="b")), done.Opened)
 
 
-def test_known_sources_and_producers_are_accepted_at_the_limit() -> None:
+def test_existing_sources_and_producers_are_accepted_at_the_limit() -> None:
     """SVC-7: limits apply only to new sources and producers."""
     steps = Steps(Limits(sources_max=1, producers_max=1))
     for number in range(2):
@@ -226,7 +226,7 @@ def test_known_sources_and_producers_are_accepted_at_the_limit() -> None:
         assert isinstance(steps.publish(number, "a"), done.Published)
 
 
-def test_close_of_a_source_advances_the_clock() -> None:
+def test_closing_a_source_advances_the_clock() -> None:
     """SVC-9"""
     steps = Steps()
     steps.apply(do.CloseSource("query", 5000))
@@ -256,7 +256,7 @@ def test_only_fully_stored_puts_are_answered_with_already(
     assert steps.machine.registry.topics["t"].already(put) == answer
 
 
-def test_index_notes_the_skipped_messages_of_a_partly_stored_batch() -> None:
+def test_index_records_how_many_messages_of_a_batch_were_already_stored() -> None:
     """SVC-2"""
     steps = Steps()
     steps.subscribe()
@@ -270,8 +270,8 @@ def test_index_notes_the_skipped_messages_of_a_partly_stored_batch() -> None:
 # -- time --
 
 
-def test_end_of_a_dispute_corrects_all_stored_times() -> None:
-    """SVC-9 REP-6: including those of a moving part."""
+def test_all_stored_times_are_corrected_when_a_dispute_ends() -> None:
+    """SVC-9 REP-6: this includes the times in a moving part."""
     steps = Steps(Limits(clock_step_us=10, producer_idle_us=100, source_idle_us=100))
     registry = steps.machine.registry
     steps.apply(moves.Found("g-2", first=True))
@@ -311,8 +311,8 @@ def test_end_of_a_dispute_corrects_all_stored_times() -> None:
 # -- cursors --
 
 
-def test_message_at_the_target_of_a_seek_is_kept() -> None:
-    """SVC-3: even if it is old enough to expire in the same command."""
+def test_message_at_the_seek_target_is_kept() -> None:
+    """SVC-3: it is kept even if it is old enough to expire in the same command."""
     steps = Steps()
     steps.create(policy=Policy(age_us=100))
     steps.subscribe()
@@ -324,7 +324,7 @@ def test_message_at_the_target_of_a_seek_is_kept() -> None:
 
 
 @pytest.mark.parametrize("at", [-1, 0])
-def test_reading_by_time_includes_the_exact_time(at: int) -> None:
+def test_reading_from_a_time_includes_messages_at_that_time(at: int) -> None:
     """SVC-3"""
     steps = Steps()
     steps.now = 0
@@ -393,7 +393,7 @@ def test_publish_counts_against_the_producer_limit() -> None:
     assert steps.publish(0, "a") == errors.TooMany("producers in the topic", 1)
 
 
-def test_close_of_a_source_on_a_ring_does_not_affect_other_topics() -> None:
+def test_closing_a_source_on_a_ring_does_not_affect_other_topics() -> None:
     steps = Steps()
     steps.apply(moves.Found("g-2", True))
     for topic in ("t", "u"):
@@ -432,7 +432,7 @@ def test_group_outside_a_ring_refuses_move_commands() -> None:
     assert steps.machine.registry.holdings is None
 
 
-def test_group_is_founded_once() -> None:
+def test_group_can_be_founded_only_once() -> None:
     steps = Steps()
     assert steps.apply(moves.Found("g-2", True)) == YES
     assert steps.apply(moves.Found("g-2", False)) == YES
@@ -454,7 +454,7 @@ def test_group_that_retires_during_a_move_continues_it() -> None:
     assert move.importer.apply(moves.Claim("m", GIVER)) == YES
 
 
-def test_import_without_a_put_or_stage_is_refused() -> None:
+def test_import_of_neither_a_put_nor_a_stage_is_refused() -> None:
     move = Move()
     move.claim()
     put = do.Put("t", "p", 1, 0, 1, 100, 0, b"bytes")
@@ -462,7 +462,7 @@ def test_import_without_a_put_or_stage_is_refused() -> None:
     assert move.importer.apply(moves.Import("other", "t", 1, 0, 1, 100, 0, 0, -1, put)) == NO
 
 
-def test_move_is_not_finished_before_it_is_adopted() -> None:
+def test_move_cannot_finish_before_the_part_is_adopted() -> None:
     move = Move()
     move.claim()
     assert move.importer.apply(moves.Finish("m")) == NO
@@ -495,7 +495,7 @@ def test_exporter_regains_staged_parts_when_a_move_is_abandoned() -> None:
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_snapshots_of_both_groups_contain_the_staged_parts_of_a_move(frozen: bool) -> None:
+def test_staged_parts_in_a_move_appear_in_both_snapshots(frozen: bool) -> None:
     """SVC-10"""
     move, part = staged_move()
     move.importer.apply(part)

@@ -106,7 +106,7 @@ def test_topic_moves_with_messages_cursors_and_producers() -> None:
     assert move.importer.ack(move.reading.epoch, 5) != NotHere("t")
 
 
-def test_disputed_time_of_an_exporter_stays_disputed_in_a_new_group() -> None:
+def test_disputed_exporter_time_stays_disputed_in_a_new_group() -> None:
     """REP-6 SVC-9: a new group has no time yet, and would trust the first timestamp."""
     move = Move()
     exporter, importer = move.exporter.machine.registry, move.importer.machine.registry
@@ -252,8 +252,8 @@ def test_topic_recreated_during_the_copy_moves_with_its_new_id() -> None:
     )  # copies of the old topic are dropped
 
 
-def test_copies_of_an_earlier_topic_id_are_not_adopted() -> None:
-    """REP-6: even if they have the same offsets."""
+def test_copies_with_an_earlier_topic_id_are_not_adopted() -> None:
+    """REP-6: they may have the same offsets."""
     move = Move()
     move.claim()
     move.copy()
@@ -309,7 +309,7 @@ def test_only_the_owner_expires_messages_by_age() -> None:
 
 @pytest.mark.parametrize("ahead", [-500, 0, 500])
 def test_importer_continues_from_the_higher_counters(ahead: int) -> None:
-    """REP-6: for times, topic ids and epochs."""
+    """REP-6: the counters are times, topic ids and epochs."""
     move = Move()
     importer, exporter = move.importer.machine.registry, move.exporter.machine.registry
     importer.clock.restore(1000 + ahead, (1000 + ahead, 2000, Dispute.AHEAD, 0, 0))
@@ -330,7 +330,7 @@ def test_importer_continues_from_the_higher_counters(ahead: int) -> None:
     )
 
 
-def test_commands_of_another_move_are_ignored() -> None:
+def test_commands_from_another_move_are_ignored() -> None:
     """REP-6"""
     move = Move()
     move.claim()
@@ -375,7 +375,7 @@ def test_group_can_claim_again_after_an_abandoned_claim() -> None:
     assert move.importer.apply(moves.Claim("other", GIVER)) == YES
 
 
-def test_exporter_keeps_nothing_of_a_released_part() -> None:
+def test_exporter_keeps_nothing_from_a_released_part() -> None:
     """REP-6"""
     move = Move()
     move.exporter.stage(0, "a")
@@ -466,7 +466,7 @@ def test_only_one_move_is_allowed_at_a_time() -> None:
 
 
 def test_only_an_owned_and_adjacent_part_can_move() -> None:
-    """REP-6: so that arcs stay contiguous."""
+    """REP-6: otherwise arcs would not stay contiguous."""
     move = Move()
     move.whole()
     assert holdings(move.exporter).low == UNTIL
@@ -504,7 +504,7 @@ def test_group_that_exports_its_whole_arc_owns_nothing() -> None:
 
 @pytest.mark.parametrize("until", range(6))
 def test_snapshot_during_a_move_is_restored(until: int) -> None:
-    """REP-6, SVC-10: at each step of the move, in both groups."""
+    """REP-6, SVC-10: the test takes a snapshot in both groups at each step of the move."""
     move = Move()
     steps = [move.claim, move.copy, move.freeze, move.adopt]
     for step in steps[:until]:
@@ -570,8 +570,8 @@ def test_staged_parts_move_and_are_published_once() -> None:
     assert move.exporter.machine.needed() == move.exporter.slot + 1
 
 
-def test_late_copy_of_a_refused_publish_has_no_effect_after_a_move() -> None:
-    """REP-6, PIPE-2: with and without a record of the source."""
+def test_late_duplicate_of_a_refused_publish_has_no_effect_after_a_move() -> None:
+    """REP-6, PIPE-2: the source may or may not have a record."""
     publish = do.PublishStaged("query", 0, ("a",), 0, "t", expected=0)
     for number, parts in ((0, ()), (1, ("b",))):
         move = Move()
@@ -589,8 +589,8 @@ def test_late_copy_of_a_refused_publish_has_no_effect_after_a_move() -> None:
         assert isinstance(move.importer.apply(publish), Fenced)
 
 
-def test_source_of_two_topics_has_two_records_on_a_ring() -> None:
-    """REP-6, PIPE-2: because its topics can move to different groups."""
+def test_source_with_two_topics_has_two_records_on_a_ring() -> None:
+    """REP-6, PIPE-2: its topics can move to different groups."""
     steps = Steps()
     steps.apply(moves.Found("g-2", True))
     steps.subscribe()

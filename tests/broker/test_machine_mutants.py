@@ -1,4 +1,4 @@
-"""A random run or a test fails if any rule of the state machine is removed.
+"""Check that removing any state machine rule makes a random run or a test fail.
 
 Each mutant replaces a piece of one function.
 """
@@ -197,15 +197,15 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
 # Rules that random commands rarely need: their own tests must fail.
 EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     "another digest counts as a replay": (
-        runs.test_last_number_with_another_digest_is_refused,
+        runs.test_republishing_a_number_with_another_digest_is_refused,
         publishing, "published_again", "command.digest != source.digest", "False",
     ),
     "digest not in the snapshot": (
-        runs.test_last_number_with_another_digest_is_refused,
+        runs.test_republishing_a_number_with_another_digest_is_refused,
         state, "_read", "row.runs, row.digest", "row.runs, b''",
     ),
     "run may continue below the last number": (
-        runs.test_run_below_the_last_number_is_refused,
+        runs.test_run_that_publishes_an_old_number_is_refused,
         publishing, "run_fault", "command.number < source.published", "False",
     ),
     "earlier run is not fenced": (
@@ -213,7 +213,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         publishing, "run_fault", "source.has_fenced(command.run)", "False",
     ),
     "drop ends the fencing of a run": (
-        runs.test_fenced_run_stays_fenced_when_the_newer_run_drops_its_parts,
+        runs.test_fenced_run_stays_fenced_after_the_newer_run_drops_its_parts,
         Staging, "drop", "known.idle", "known.published < 0 and not known.staged",
     ),
     "replaying run does not take over": (
@@ -233,28 +233,28 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Producing, "_take_over", "0 < directories_max <= len(producer.earlier)", "False",
     ),
     "late copy of a refused publish takes effect after a move": (
-        moves.test_late_copy_of_a_refused_publish_has_no_effect_after_a_move,
+        moves.test_late_duplicate_of_a_refused_publish_has_no_effect_after_a_move,
         Moving, "adopt", "registry.staging.floor = registry.last_epoch", "pass",
     ),
-    # The time.
+    # Time.
     "one timestamp moves the clock anywhere": (
-        clock.test_timestamp_a_year_ahead_expires_no_message,
+        clock.test_timestamp_a_year_ahead_does_not_expire_messages,
         Clock, "pass_time", "if not step or", "if True or",
     ),
     "messages expire by a disputed timestamp": (
-        clock.test_timestamp_a_year_ahead_expires_no_message,
+        clock.test_timestamp_a_year_ahead_does_not_expire_messages,
         Topic, "collect", "clock.trusted", "clock.now",
     ),
     "staged parts expire by a disputed timestamp": (
-        clock.test_timestamp_a_year_ahead_expires_no_staged_part,
+        clock.test_timestamp_a_year_ahead_does_not_expire_staged_parts,
         Administering, "tick", "clock.trusted - registry", "clock.now - registry",
     ),
     "future timestamps are not corrected": (
-        clock.test_future_timestamps_are_corrected_when_the_clock_is_right_again,
+        clock.test_future_timestamps_are_corrected_once_the_clock_is_right,
         Registry, "pass_time", "self._retime(retiming)", "pass",
     ),
     "time while the group was down never passes": (
-        clock.test_restarted_group_catches_up_after_sustained_timestamps,
+        clock.test_restarted_group_catches_up_after_consistent_timestamps,
         Clock, "_ahead", "if self.sustained < SUSTAINED * step:", "if True:",
     ),
     "time of an idle group is disputed": (
@@ -262,19 +262,19 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Administering, "tick", ", command.elapsed", "",
     ),
     "fast clock is never corrected": (
-        clock.test_correction_of_a_fast_clock_preserves_message_ages,
+        clock.test_correcting_a_fast_clock_preserves_message_ages,
         Clock, "_behind", "if self.sustained < SUSTAINED * step:", "if True:",
     ),
     "messages do not age while the clock is ahead": (
-        clock.test_correction_of_a_fast_clock_preserves_message_ages,
+        clock.test_correcting_a_fast_clock_preserves_message_ages,
         Clock, "_go_on", "self.trusted += passed", "pass",
     ),
     "messages age by the correction of a slow clock": (
-        clock.test_correction_of_a_slow_clock_expires_no_message,
+        clock.test_correcting_a_slow_clock_does_not_expire_messages,
         Clock, "_ahead", "min(at - before, self.moved_back)", "0",
     ),
     "log of an older version read by the newer rule": (
-        clock.test_log_of_an_older_version_uses_the_highest_timestamp,
+        clock.test_older_log_uses_its_highest_timestamp,
         Clock, "pass_time", "if not step or not self.trusted:", "if not self.trusted:",
     ),
     "trusted time not in the snapshot": (

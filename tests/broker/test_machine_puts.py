@@ -37,7 +37,7 @@ def test_repeated_put_is_appended_once_and_gets_the_same_offset() -> None:
     assert steps.machine.bounds("t") == (0, 5)
 
 
-def test_put_of_any_age_is_deduplicated() -> None:
+def test_put_is_deduplicated_regardless_of_its_age() -> None:
     """SVC-2: a lower sequence is always a repetition."""
     steps = Steps()
     steps.subscribe()
@@ -49,7 +49,7 @@ def test_put_of_any_age_is_deduplicated() -> None:
     assert steps.put(mine, 3 * RUNS_MAX - 1) == Already(6 * RUNS_MAX - 2, 1)
 
 
-def test_two_puts_of_equal_content_are_two_messages() -> None:
+def test_identical_puts_are_stored_as_separate_messages() -> None:
     """SVC-2"""
     steps = Steps()
     steps.subscribe()
@@ -68,7 +68,7 @@ def test_gap_error_names_the_missing_sequence_and_appends_nothing() -> None:
     assert steps.machine.bounds("t") == (0, 2)
 
 
-def test_only_the_rest_of_a_partly_stored_batch_is_appended() -> None:
+def test_only_the_missing_part_of_a_batch_is_appended() -> None:
     """SVC-2: a restarted publisher packs its outbox into other batches."""
     steps = Steps()
     steps.subscribe()
@@ -84,7 +84,7 @@ def test_only_the_rest_of_a_partly_stored_batch_is_appended() -> None:
     assert steps.machine.fetch("t", 4, 1, ALL) == (Extent(second, 3, 1, 4),)
 
 
-def test_repeated_put_across_two_runs_has_no_single_offset() -> None:
+def test_repeated_put_of_noncontiguous_messages_returns_no_offset() -> None:
     """SVC-2"""
     steps = Steps()
     steps.subscribe()
@@ -116,7 +116,7 @@ def test_repeated_open_gets_the_same_answer() -> None:
     assert steps.apply(do.OpenProducer("t", "p", "inc-1", 0)) == opened
 
 
-def test_late_open_of_a_dead_process_changes_nothing() -> None:
+def test_late_open_from_a_dead_process_changes_nothing() -> None:
     """SVC-8: the open names an epoch that is no longer current."""
     steps = Steps()
     steps.subscribe()
@@ -142,7 +142,7 @@ def test_repeated_open_is_answered_even_with_an_old_epoch() -> None:
     assert steps.apply(open_) == opened
 
 
-def test_open_of_a_deleted_record_is_fenced_and_creates_no_topic() -> None:
+def test_opening_a_deleted_record_is_fenced_and_does_not_create_a_topic() -> None:
     """SVC-8"""
     steps = Steps()
     assert steps.apply(do.OpenProducer("t", "p", "inc-1", 0, expected=7)) == errors.Fenced(0)
@@ -217,7 +217,7 @@ def test_each_state_directory_under_one_name_gets_its_own_range() -> None:
     assert opened("ours").mine == (10, 11)
 
 
-def test_log_of_an_older_version_keeps_few_state_directories() -> None:
+def test_older_log_keeps_only_a_few_state_directories() -> None:
     """SVC-9"""
     steps = Steps()
     for number in range(DIRECTORIES_KEPT + 2):
@@ -294,7 +294,7 @@ def test_invalid_batches_are_refused() -> None:
 
 
 def test_refused_put_does_not_change_the_state() -> None:
-    """SVC-2: so that the log can be truncated after a refused put."""
+    """SVC-2: the log can be truncated after a refused put."""
     steps = Steps()
     steps.subscribe()
     epoch = steps.open()
@@ -306,7 +306,7 @@ def test_refused_put_does_not_change_the_state() -> None:
     assert b"".join(steps.machine.state()) == before
 
 
-def test_machine_state_contains_no_payload() -> None:
+def test_machine_state_contains_no_payloads() -> None:
     steps = Steps()
     steps.subscribe()
     epoch = steps.open()

@@ -1,4 +1,4 @@
-"""PIPE-2: a source has runs, digests of its numbers, and a check that topics keep messages."""
+"""PIPE-2: a source tracks its runs and digests, and checks that topics keep messages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def restored(steps: Steps) -> Steps:
     return steps
 
 
-def test_replay_with_the_same_digest_adds_no_message() -> None:
+def test_replay_with_the_same_digest_adds_nothing() -> None:
     steps = restored(published())
     assert stage(steps, 5, "b", "two") == Staged(already=True)
     again = publish(steps, 5, "b", run="two", digest=b"five")
@@ -48,7 +48,7 @@ def test_replay_with_the_same_digest_adds_no_message() -> None:
     assert steps.kept() == [0]
 
 
-def test_last_number_with_another_digest_is_refused() -> None:
+def test_republishing_a_number_with_another_digest_is_refused() -> None:
     steps = restored(published())
     other = errors.OtherContent("query", 5)
     assert publish(steps, 5, "b", run="two", digest=b"other") == other
@@ -62,7 +62,7 @@ def test_unknown_digest_is_not_compared(known: bytes, given: bytes) -> None:
     assert isinstance(publish(steps, 5, "b", run="two", digest=given), Published)
 
 
-def test_run_below_the_last_number_is_refused() -> None:
+def test_run_that_publishes_an_old_number_is_refused() -> None:
     steps = restored(published())
     old = errors.OldNumber("query", 4, 5)
     assert stage(steps, 4, "a", "two") == old
@@ -81,7 +81,7 @@ def test_newer_run_fences_earlier_runs() -> None:
     assert isinstance(publish(steps, 6, "b", run="two"), Published)
 
 
-def test_fenced_run_stays_fenced_when_the_newer_run_drops_its_parts() -> None:
+def test_fenced_run_stays_fenced_after_the_newer_run_drops_its_parts() -> None:
     """PIPE-2: the newer run fails before its first publish, and the earlier run is still alive."""
     steps = Steps()
     steps.subscribe()
@@ -91,7 +91,7 @@ def test_fenced_run_stays_fenced_when_the_newer_run_drops_its_parts() -> None:
     assert stage(restored(steps), 0, "a", "one") == errors.TakenOver("query")
 
 
-def test_idle_record_of_a_source_that_fences_a_run_is_deleted() -> None:
+def test_idle_source_is_deleted_even_if_it_fences_a_run() -> None:
     """SVC-9"""
     steps = Steps(Limits(source_idle_us=50))
     stage(steps, 0, "a", "one")
@@ -114,7 +114,7 @@ def test_run_that_publishes_no_rows_takes_over() -> None:
 
 
 def test_run_with_other_content_does_not_take_over() -> None:
-    """A clone of a query ends, and the query continues."""
+    """A cloned query stops, and the original continues."""
     steps = published()
     stage(steps, 5, "b", "two")
     publish(steps, 5, "b", run="two", digest=b"other")

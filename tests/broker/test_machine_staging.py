@@ -40,7 +40,7 @@ def test_staged_messages_are_invisible_and_keep_their_slots() -> None:
     assert steps.machine.bounds("t") == (0, 0)
 
 
-def test_publish_appends_the_named_parts_of_several_topics_in_order() -> None:
+def test_publish_appends_the_named_parts_to_their_topics_in_order() -> None:
     """PIPE-2"""
     steps = staged()
     slot = steps.slot
@@ -54,7 +54,7 @@ def test_publish_appends_the_named_parts_of_several_topics_in_order() -> None:
     assert steps.machine.fetch("u", 1, 1, ALL) == (Extent(slot - 1, 1, 1, 1, sequence=1),)
 
 
-def test_sequence_of_a_source_continues_across_numbers() -> None:
+def test_source_sequence_continues_across_numbers() -> None:
     """PIPE-2: (producer, sequence) is unique in a topic."""
     steps = staged()
     steps.publish(0, "a")
@@ -63,7 +63,7 @@ def test_sequence_of_a_source_continues_across_numbers() -> None:
     assert [each.sequence for each in steps.machine.fetch("t", 0, ALL, ALL)] == [0, 2]
 
 
-def test_repeated_publish_gets_the_result_of_the_first_publish() -> None:
+def test_repeated_publish_returns_the_first_result() -> None:
     """PIPE-2: a replayed micro-batch adds nothing."""
     steps = staged()
     published = steps.publish(0, "a")
@@ -91,7 +91,7 @@ def test_unpublished_parts_and_older_numbers_are_dropped() -> None:
     assert steps.machine.registry.staging.bytes == 100
 
 
-def test_publish_of_a_missing_part_is_refused() -> None:
+def test_publishing_a_missing_part_is_refused() -> None:
     """PIPE-2"""
     steps = staged()
     assert steps.publish(0, "a", "missing") == errors.NotStaged("query", 0, "missing")
@@ -118,7 +118,7 @@ def test_late_duplicate_of_a_refused_publish_has_no_effect() -> None:
     assert steps.kept() == [0]
 
 
-def test_late_copy_of_a_publish_refused_without_a_record_has_no_effect() -> None:
+def test_late_duplicate_of_a_publish_refused_without_a_record_has_no_effect() -> None:
     """PIPE-2: a refusal creates no record, and needs none."""
     steps = Steps()
     steps.subscribe()
@@ -129,7 +129,7 @@ def test_late_copy_of_a_publish_refused_without_a_record_has_no_effect() -> None
     assert isinstance(steps.publish(0, "a", expected=epoch), Published)
 
 
-def test_refusal_is_kept_after_the_record_of_its_source_is_deleted() -> None:
+def test_refusal_is_remembered_after_its_source_record_is_deleted() -> None:
     """PIPE-2: dropping the last part or closing the source deletes the record."""
     for end in (do.DropStaged("query", 0), do.CloseSource("query", 0)):
         steps = Steps()
@@ -145,7 +145,7 @@ def test_refusal_is_kept_after_the_record_of_its_source_is_deleted() -> None:
     "end", [do.DropStaged("query", 0, renew=True), do.CloseSource("query", 0, renew=True)]
 )
 @pytest.mark.parametrize("staged", [True, False])
-def test_late_publish_of_dropped_parts_publishes_no_later_parts(
+def test_late_publish_of_dropped_parts_does_not_publish_restaged_parts(
     end: do.DropStaged | do.CloseSource, staged: bool
 ) -> None:
     """PIPE-2: a publish times out, and its number is dropped and staged again."""
@@ -178,8 +178,8 @@ def test_refusals_survive_a_restart() -> None:
     assert fenced(steps.publish(0, "a", expected=of_none)) == of_one
 
 
-def test_late_copy_of_a_publish_to_a_closed_source_publishes_nothing() -> None:
-    """PIPE-2: even if the source was used and closed again."""
+def test_late_duplicate_of_a_publish_to_a_closed_source_publishes_nothing() -> None:
+    """PIPE-2: the source may have been used and closed again since."""
     steps = Steps()
     steps.apply(do.CreateTopic("t", 0))
     epoch = 0
@@ -192,8 +192,8 @@ def test_late_copy_of_a_publish_to_a_closed_source_publishes_nothing() -> None:
         assert steps.machine.bounds("t") == (published, published)
 
 
-def test_refused_publish_of_an_older_client_does_not_change_the_state() -> None:
-    """PIPE-2: a log of an older version leads to the same state as before."""
+def test_refused_publish_from_an_older_client_does_not_change_the_state() -> None:
+    """PIPE-2: replaying an older log gives the same state as before."""
     steps = staged()
     before = steps.machine.registry.last_epoch
     assert steps.publish(0, "missing") == errors.NotStaged("query", 0, "missing")
@@ -222,7 +222,7 @@ def test_dropped_parts_free_their_slots() -> None:
 
 
 def test_abandoned_parts_expire() -> None:
-    """SVC-9: so that they do not block trimming of the log."""
+    """SVC-9: otherwise they would keep the log from being trimmed."""
     steps = Steps(Limits(staged_age_us=100))
     steps.stage(0, "a")
     steps.tick(steps.now + 100)
@@ -245,7 +245,7 @@ def test_publish_creates_all_missing_topics_or_none() -> None:
 
 
 def test_source_and_producer_cannot_share_a_name() -> None:
-    """SVC-2: otherwise their messages would be taken for repetitions."""
+    """SVC-2: otherwise their messages would be mistaken for duplicates."""
     steps = staged()
     steps.open(producer="query")
     assert steps.publish(0, "a") == errors.NameInUse("t", "query")

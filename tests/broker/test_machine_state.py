@@ -20,7 +20,7 @@ from oncecast.wire.results import Already, Carried, Published
 from tests.broker.machine_steps import ALL, Steps
 
 
-def test_log_is_needed_from_the_oldest_kept_message() -> None:
+def test_log_is_kept_from_the_oldest_kept_message_on() -> None:
     """SVC-9"""
     steps = Steps()
     steps.subscribe()
@@ -51,7 +51,7 @@ def test_carried_message_is_read_from_its_new_slot() -> None:
     assert [each.slot for each in steps.machine.extents_before(old + 2)] == [old + 1]
 
 
-def test_late_carry_moves_nothing() -> None:
+def test_late_carry_has_no_effect() -> None:
     """SVC-9: the entry was read or carried in the meantime."""
     steps = Steps()
     steps.subscribe()
@@ -108,7 +108,7 @@ def test_deduplication_survives_a_snapshot() -> None:
 
 
 def test_restored_topic_knows_the_last_fencing_epoch() -> None:
-    """SVC-8: the fencing epoch must not exceed the last epoch, or no reader could get a permit."""
+    """SVC-8: if the fencing epoch exceeded the last epoch, no reader could get a permit."""
     steps = Steps()
     steps.subscribe()
     steps.attach(incarnation="earlier")
@@ -176,7 +176,7 @@ def test_different_machines_have_different_checksums() -> None:
 
 
 def test_lowest_live_slot_is_correct_for_any_drop_order() -> None:
-    """SVC-9: with at most twice the memory of the live slots."""
+    """SVC-9: the index uses at most twice the memory of its live slots."""
     rng, live_slots, model = Random(7), LiveSlots(), list[int]()
     for slot in range(0, 20_000, 2):
         live_slots.add(slot)
@@ -226,7 +226,7 @@ def as_first_written(value: Any) -> Any:
     return [as_first_written(each) for each in value[: None if fields is None else fields + 1]]
 
 
-def test_state_and_log_of_the_first_version_can_be_read() -> None:
+def test_state_and_log_from_the_first_version_can_be_read() -> None:
     """SVC-10: the defaults of later fields preserve the behaviour of that version."""
     steps = Steps(Limits())
     log: list[bytes] = []

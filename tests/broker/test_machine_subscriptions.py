@@ -98,7 +98,7 @@ def test_ack_inside_a_batch_drops_messages_and_keeps_the_slot() -> None:
     assert steps.machine.needed() == steps.slot + 1
 
 
-def test_acks_are_monotone() -> None:
+def test_acks_never_move_the_cursor_back() -> None:
     """SVC-3"""
     steps = subscribed()
     epoch = steps.attach().epoch
@@ -113,7 +113,7 @@ def test_ack_beyond_the_end_is_refused() -> None:
     assert steps.ack(steps.attach().epoch, 4) == errors.OutOfRange(next=3)
 
 
-def test_newer_incarnation_fences_acks_of_the_older_incarnation() -> None:
+def test_newer_incarnation_fences_acks_from_the_older_one() -> None:
     """SVC-8"""
     steps = subscribed()
     old = steps.attach(incarnation="old")
@@ -132,7 +132,7 @@ def test_repeated_attach_gets_the_same_answer() -> None:
     assert steps.attach() == first
 
 
-def test_late_attach_of_a_dead_process_changes_nothing() -> None:
+def test_late_attach_from_a_dead_process_changes_nothing() -> None:
     """SVC-8: the attach names an epoch that is no longer current."""
     steps = subscribed()
     first = steps.apply(do.Attach("t", "s", "first", expected=0))
@@ -155,7 +155,7 @@ def test_attach_to_a_subscription_without_a_reader_expects_epoch_0() -> None:
     assert isinstance(steps.apply(do.Attach("t", "s", "next", expected=0)), Attached)
 
 
-def test_unacknowledged_messages_of_a_crashed_reader_count_as_redelivered() -> None:
+def test_unacknowledged_messages_count_as_redelivered_after_a_reader_crash() -> None:
     """SVC-11: the crashed reader may have received any of them."""
     steps = subscribed()
     steps.ack(steps.attach(incarnation="crashed").epoch, 3)
@@ -235,7 +235,7 @@ def test_seek_forward_drops_skipped_messages() -> None:
     assert steps.kept() == [8, 9]
 
 
-def test_acks_of_several_subscriptions_share_a_command() -> None:
+def test_acks_for_several_subscriptions_share_a_command() -> None:
     steps = subscribed()
     steps.subscribe("other", do.FromEarliest())
     mine, other = steps.attach(), steps.attach("other")
@@ -251,7 +251,7 @@ def test_acks_of_several_subscriptions_share_a_command() -> None:
     assert steps.kept() == list(range(3, 10))
 
 
-def test_ack_of_an_earlier_subscription_with_the_same_name_is_fenced() -> None:
+def test_ack_for_an_earlier_subscription_with_the_same_name_is_fenced() -> None:
     """SVC-3"""
     steps = subscribed()
     old = steps.attach()
@@ -301,7 +301,7 @@ def test_low_water_mark_follows_the_slowest_of_many_subscriptions() -> None:
         assert steps.machine.bounds("t")[0] == expected
 
 
-def test_subscriptions_of_a_topic_are_limited() -> None:
+def test_subscriptions_per_topic_are_limited() -> None:
     """SVC-7"""
     steps = Steps(Limits(subscriptions_max=1))
     steps.subscribe("one")

@@ -23,7 +23,7 @@ from tests.broker.machine_steps import Steps
 
 
 def filled(policy: Policy, messages: int = 10) -> Steps:
-    """Return a topic without subscriptions. It gets a message of 100 bytes per microsecond."""
+    """Return a topic without subscriptions that gets a 100-byte message per microsecond."""
     steps = Steps()
     steps.create(policy=policy)
     epoch = steps.open()
@@ -197,7 +197,7 @@ def test_contradictory_policies_are_refused(policy: Policy) -> None:
     assert isinstance(steps.apply(do.SetPolicy("t", 0, policy)), errors.InvalidArgument)
 
 
-def test_clock_never_runs_backwards_or_out_of_bounds() -> None:
+def test_clock_never_goes_backwards_or_out_of_bounds() -> None:
     steps = Steps()
     steps.apply(do.Tick(1 << 80))
     clock = steps.machine.registry.clock.now

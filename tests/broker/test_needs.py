@@ -1,4 +1,4 @@
-"""Every request of a client has a defined permission (SEC-2)."""
+"""Every client request has a defined permission (SEC-2)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_each_request_needs_its_documented_permission() -> None:
         assert FRAMES[type(frame)](frame) == need, example
 
 
-def test_request_about_staged_parts_without_a_topic_needs_put_on_some_topic() -> None:
+def test_staging_request_without_a_topic_needs_put_on_any_topic() -> None:
     """SEC-2: the guard also checks the topics of the parts that a publish names."""
     publish = do.PublishStaged("src", 0, ("a",), 0)
     for command in (publish, do.DropStaged("src", 0), do.CloseSource("src", 0)):
@@ -97,13 +97,13 @@ def test_every_frame_has_a_refusal_that_reveals_nothing() -> None:
             assert refusal == Answer(getattr(frame, "id"), Denied())  # noqa: B009
 
 
-def test_refusal_of_a_long_name_fits_into_a_frame() -> None:
+def test_refusal_for_a_long_name_fits_into_a_frame() -> None:
     fetch = frames.Fetch("t" * 1000, "s", 1, 0, 0, 1, 1)
     assert refusal_of(fetch) == FlowEnded("", "", 1, Denied())
 
 
-def test_principal_with_one_rule_can_make_exactly_the_allowed_requests() -> None:
-    """SEC-2: for every request and every rule."""
+def test_single_rule_allows_exactly_the_matching_requests() -> None:
+    """SEC-2: the test covers every request and every rule."""
     root = Access().with_user(User("root")).with_rule(Rule("root", (ADMIN,), "*"))
     rules = [Rule("u", (verb,), "t") for verb in VERBS[:-1]]
     for rule in rules:
@@ -116,8 +116,8 @@ def test_principal_with_one_rule_can_make_exactly_the_allowed_requests() -> None
             assert (refused is None) == allowed, (rule, example)
 
 
-def test_name_of_another_principal_is_refused_in_every_request() -> None:
-    """SEC-2: so that no client can fence a client of another principal."""
+def test_every_request_under_another_principal_name_is_refused() -> None:
+    """SEC-2: otherwise a client could fence another principal's client."""
     root = Access().with_user(User("root")).with_rule(Rule("root", (ADMIN,), "*"))
     access = root.with_rule(Rule("u", VERBS[:-1], "t"))
     guard = Guard(lambda: access, lambda client: "u")
@@ -126,14 +126,14 @@ def test_name_of_another_principal_is_refused_in_every_request() -> None:
             assert guard(NodeId("client/u"), as_frame(example)), example
 
 
-def test_guard_accepts_messages_of_nodes() -> None:
+def test_guard_accepts_messages_from_nodes() -> None:
     access = Access().with_user(User("root"))
     guard = Guard(lambda: access)
     assert guard(NodeId("node"), frames.LookRing(1)) is not None
     assert guard(NodeId("node"), Answer(1, Denied())) is None
 
 
-def test_only_certain_requests_are_redirected_without_a_check() -> None:
+def test_process_redirects_only_requests_that_it_does_not_execute() -> None:
     """A request that this node would execute always needs permission."""
     assert Verdict.REFUSE is Guard(Access)._verdict(frames.LookRing(1))
     process = guard_of_process(Access)

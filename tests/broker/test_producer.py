@@ -19,7 +19,7 @@ def test_consecutive_messages_form_one_run() -> None:
     assert (list(found.runs), found.next) == ([0, 10, 5, 20, 10, 30], 11)
 
 
-def test_offset_of_contiguous_messages_is_known() -> None:
+def test_offset_is_known_for_contiguous_messages() -> None:
     """SVC-2"""
     found = producer((10, 5), (20, 5), (30, 1))
     known = {
@@ -68,7 +68,7 @@ def test_each_state_directory_gets_its_last_range() -> None:
     assert [found.knows(directory_id) for directory_id in "abcd"] == [True, True, True, False]
 
 
-def test_only_logs_of_older_versions_limit_the_state_directories_of_a_producer() -> None:
+def test_only_older_logs_limit_the_state_directories_per_producer() -> None:
     """SVC-2"""
     assert DIRECTORIES_KEPT == 4
     for forget, known in ((True, list("bcde")), (False, list("abcde"))):

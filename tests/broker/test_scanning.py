@@ -51,7 +51,7 @@ def filled() -> Desk:
     return desk
 
 
-def test_scan_returns_messages_and_the_bounds_of_the_topic() -> None:
+def test_scan_returns_messages_and_topic_bounds() -> None:
     """PIPE-1"""
     node = scanner(filled())
     found = answer(node, Scan(1, "topic", FromOffset(1), 3, ALL))
@@ -60,7 +60,7 @@ def test_scan_returns_messages_and_the_bounds_of_the_topic() -> None:
     assert [(chunk.offset, chunk.count) for chunk in found.chunks] == [(1, 1), (2, 1)]
 
 
-def test_scan_of_one_byte_returns_one_batch_and_of_zero_bytes_no_batch() -> None:
+def test_scan_limit_of_one_byte_returns_a_batch_and_zero_returns_none() -> None:
     node = scanner(filled())
     found = answer(node, Scan(1, "topic", FromOffset(2)))
     assert isinstance(found, Scanned)
@@ -100,7 +100,7 @@ def test_follower_redirects_a_scan_and_leader_without_a_lease_delays_it(
 
 
 def following(monkeypatch: pytest.MonkeyPatch, *, principal: str = "") -> tuple[Scanner, int]:
-    """Return the scanner of a follower that holds offsets 1 and 2, and the id of the topic."""
+    """Return a follower's scanner that holds offsets 1 and 2, and the topic id."""
     desk = filled()
     desk.call(BOB, do.Seek("topic", "sub", FromOffset(1), 0, "token"))
     monkeypatch.setattr(desk.service.group, "follows", lambda now: True)
@@ -109,7 +109,7 @@ def following(monkeypatch: pytest.MonkeyPatch, *, principal: str = "") -> tuple[
     return node, desk.service.machine.registry.topics["topic"].id
 
 
-def test_follower_answers_only_a_scan_of_a_fixed_range_that_it_holds(
+def test_follower_answers_a_scan_only_if_it_has_the_fixed_range(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """PIPE-1"""
@@ -162,7 +162,7 @@ def test_follower_checks_the_permission_before_it_answers_a_scan(
         assert isinstance(answer(node, scan), Scanned) is permitted
 
 
-def test_scan_of_a_lost_batch_names_its_offset(
+def test_scan_error_names_the_offset_of_a_lost_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     desk = filled()
@@ -176,7 +176,7 @@ def test_scan_of_a_lost_batch_names_its_offset(
     assert "offset 1 of topic 'topic' is lost" in str(found.result)
 
 
-def test_scan_of_a_missing_batch_is_not_answered_before_its_repair(
+def test_scan_waits_until_a_missing_batch_is_repaired(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     desk = filled()
@@ -224,7 +224,7 @@ def test_scan_answer_is_limited_in_bytes(monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(found.chunks) == shown
 
 
-def test_scan_of_a_topic_of_another_group_gets_not_here() -> None:
+def test_scanning_a_topic_owned_by_another_group_returns_not_here() -> None:
     """REP-6"""
     desk = Desk()
     desk.service.machine.apply(100, Found("g", first=False))
@@ -235,7 +235,7 @@ def test_scan_of_a_topic_of_another_group_gets_not_here() -> None:
 
 
 def test_chunk_has_the_sequence_of_its_first_message() -> None:
-    """SVC-3: the index has the sequence of staged messages, and the command that of others."""
+    """SVC-3: staged messages take their sequence from the index, others from the command."""
     service = filled().service
     slot = service.machine.fetch("topic", 0, 1, ALL)[0].slot
     service._recent.add(slot, StoredBatch("p", 10, b"batch"))

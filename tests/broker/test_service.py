@@ -48,7 +48,7 @@ def test_command_gets_a_timestamp_and_is_answered_once_decided() -> None:
     assert service.drain() == [Emit(Executed(3, TopicCreated(1, already=False)))]
 
 
-def test_commands_of_other_leaders_are_applied_without_an_answer() -> None:
+def test_commands_from_other_leaders_are_applied_without_an_answer() -> None:
     service = bare()
     service.observe(Decided(10, encode(do.CreateTopic("topic", at=1)), -1))
     assert service.drain() == []
@@ -57,7 +57,7 @@ def test_commands_of_other_leaders_are_applied_without_an_answer() -> None:
     assert service.machine.bounds("topic") == (0, 0)
 
 
-def test_only_the_newest_ack_of_a_subscription_is_proposed() -> None:
+def test_only_the_newest_ack_per_subscription_is_proposed() -> None:
     service = bare()
     for upto in (3, 5, 4):
         service.request(do.Ack("topic", "sub", 1, upto))
@@ -151,8 +151,8 @@ def read_all(desk: Desk, epoch: int, offset: int, end: int) -> None:
     desk.pass_time(1.0)
 
 
-def test_disk_space_of_read_messages_is_freed() -> None:
-    """SVC-9: the test measures the log on disk."""
+def test_disk_space_is_freed_after_messages_are_read() -> None:
+    """SVC-9: the test measures the size of the log on disk."""
     desk = small()
     epoch, producer = reading(desk), producing(desk)
     most = 0
@@ -202,7 +202,7 @@ def test_lower_batch_limit_does_not_affect_stored_messages() -> None:
     assert desk.call(BOB, put(epoch, 3, bytes(1000))) == TooLarge("bytes", 500)
 
 
-def test_old_unread_messages_cause_no_disk_writes() -> None:
+def test_old_unread_messages_do_not_cause_disk_writes() -> None:
     """SVC-9"""
     desk = small()
     desk.call(ANN, do.CreateTopic("topic", 0, Policy(age_us=1_000_000)))

@@ -65,7 +65,7 @@ def proposals(service: Service) -> list[object]:
 # -- leading --
 
 
-def test_service_of_a_follower_proposes_nothing() -> None:
+def test_follower_service_proposes_nothing() -> None:
     service = bare()
     service.observe(LeaderChanged(OTHER))
     service.request(Execute(1, do.CreateTopic("topic", 0)))
@@ -124,7 +124,7 @@ def test_request_with_token_0_is_answered() -> None:
     assert Emit(Executed(0, TopicDeleted(already=True))) in service.drain()
 
 
-def test_idle_leader_of_an_older_log_proposes_no_ticks() -> None:
+def test_idle_leader_with_an_older_log_proposes_no_ticks() -> None:
     """SVC-9: such a log has no trusted time."""
     service = bare()
     decide(service, do.CreateTopic("topic", 0))
@@ -147,7 +147,7 @@ def test_only_a_command_with_a_timestamp_resets_the_idle_time() -> None:
 
 
 def test_second_tick_does_not_report_the_same_elapsed_time() -> None:
-    """SVC-9: even before the first tick is decided."""
+    """SVC-9: this holds even before the first tick is decided."""
     service = bare()
     decide(service, do.SetLimits(Limits(clock_step_us=10)), do.CreateTopic("topic", 0))
     service.now = 5.0
@@ -157,7 +157,7 @@ def test_second_tick_does_not_report_the_same_elapsed_time() -> None:
 
 
 def test_new_batch_is_cached() -> None:
-    """SVC-3: so that readers do not read the log."""
+    """SVC-3: readers need not read it from the log."""
     service = bare()
     decide(
         service, do.OpenProducer("t", "p", "inc-1", 0), do.Put("t", "p", 1, 0, 1, 5, 0, b"bytes")
@@ -263,7 +263,7 @@ def test_tick_is_proposed_for_abandoned_staged_parts() -> None:
 
 
 def test_idle_producers_are_checked_regularly() -> None:
-    """SVC-9: after each tenth of their idle limit, and at least every hour."""
+    """SVC-9: the interval is a tenth of their idle limit, but at most an hour."""
     for idle, every in ((1_000, 100.0), (36_000, 3600.0), (36_010, 3600.0)):
         service = bare()
         decide(service, do.SetLimits(Limits(producer_idle_us=idle * 1_000_000)))
@@ -332,7 +332,7 @@ def test_state_is_sent_on_request_and_installed() -> None:
     assert other.drain() == [Ask(Digest(9, digest))]
 
 
-def test_mebibyte_of_commands_triggers_maintenance() -> None:
+def test_maintenance_runs_after_a_mebibyte_of_commands() -> None:
     service = bare()
     service._log_usage = LogUsage(1000)
     decide(service, do.OpenProducer("t", "p", "inc-1", 0), do.Subscribe("t", "s", do.FromNew(), 0))
@@ -482,7 +482,7 @@ def test_carrying_skips_a_corrupt_entry() -> None:
     assert carries(service) == [(3, 0), (5, 2)]
 
 
-def test_batch_of_a_carried_or_imported_command_is_found() -> None:
+def test_batch_in_a_carried_or_imported_command_is_found() -> None:
     put = do.Put("t", "p", 1, 7, 1, 5, 0, b"bytes")
     twice = do.Carry(9, 0, put)
     assert carried(moves.Import("m", "t", 1, 0, 1, 5, 0, 0, -1, put)) == put
@@ -584,7 +584,7 @@ def test_first_snapshot_is_due_at_exactly_its_byte_limit() -> None:
     assert (new._snapshot_total, new._state_bytes, new._trimmed) == (0, 0, 0)
 
 
-def test_snapshots_of_a_large_state_are_taken_less_often() -> None:
+def test_large_state_is_snapshotted_less_often() -> None:
     log_usage = written(entries=40)
     log_usage.snapshot_taken(1, 3_000)
     for slot in range(41, 100):

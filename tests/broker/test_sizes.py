@@ -79,7 +79,7 @@ def test_long_name_is_refused_before_it_is_proposed(command: Any) -> None:
 
 
 @pytest.mark.parametrize("command", ABOUT_ACCESS, ids=lambda each: type(each).__name__)
-def test_oversized_field_of_a_user_token_or_rule_is_refused(command: Any) -> None:
+def test_oversized_field_in_a_user_token_or_rule_is_refused(command: Any) -> None:
     """SEC-3"""
     assert size_fault(command) is None
     about = command.rule if isinstance(command, do.Allow | do.Disallow) else command
@@ -105,7 +105,7 @@ def test_oversized_access_command_is_refused() -> None:
     assert size_fault(do.Allow(Rule("ann", ("read",), "x" * 255))) is None
 
 
-def test_publish_with_too_many_or_long_parts_is_refused() -> None:
+def test_publish_with_too_many_parts_or_long_names_is_refused() -> None:
     """SEC-3"""
     many = do.PublishStaged("s", 1, ("p",) * (PARTS_MAX + 1), 0)
     assert size_fault(many) == errors.TooMany("parts in one publish", PARTS_MAX)
@@ -122,7 +122,7 @@ def test_command_as_large_as_a_frame_does_not_block_the_group() -> None:
     assert desk.call(ANN, do.CreateTopic("topic", 0)).already is False
 
 
-def test_command_of_another_layer_larger_than_a_frame_is_refused() -> None:
+def test_command_larger_than_a_frame_is_refused_in_any_layer() -> None:
     """SEC-3"""
     service = bare()._service
     service.drain()

@@ -93,7 +93,7 @@ def test_member_needs_twice_the_reserved_space_to_lead() -> None:
         assert made.drain() == [Send(B, Space(enough, 0))]
 
 
-def test_messages_of_nodes_outside_the_group_are_ignored() -> None:
+def test_messages_from_nodes_outside_the_group_are_ignored() -> None:
     """SEC-1"""
     made = keeper()
     made.receive(STRANGER, AskSpace())

@@ -1,4 +1,4 @@
-"""A leader sets timestamps by the time of its group, and reports elapsed time."""
+"""A leader sets timestamps from its group's time, and reports elapsed time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Members(Alone):
 
 
 class Leader:
-    """A service with immediate decisions, whose clocks the test controls."""
+    """A service that decides immediately, with clocks that the test controls."""
 
     def __init__(self, *others: NodeId) -> None:
         self.service = Service(A, Random(0), group=Members(A, *others))
@@ -71,7 +71,7 @@ class Leader:
         self.sequence += 1
 
     def wait(self, seconds: float) -> None:
-        """Advance the time, and run the maintenance."""
+        """Advance the time, and run maintenance."""
         self.service.now += seconds
         self.service.timeout(Upkept())
         self._work()
@@ -122,7 +122,7 @@ def test_idle_leader_reports_elapsed_time() -> None:
     assert (leader.trusted, leader.events, leader.kept) == (7201.0, [], 1)
 
 
-def test_wall_clock_that_jumps_is_disputed_and_later_trusted() -> None:
+def test_jumping_wall_clock_is_disputed_and_later_trusted() -> None:
     """SVC-9: a single node has no other replicas."""
     leader = Leader()
     leader.put()
@@ -166,7 +166,7 @@ def test_idle_leader_ends_a_dispute_when_its_clock_is_corrected() -> None:
     assert leader.kept == 0
 
 
-def test_dispute_without_aging_messages_causes_no_disk_writes() -> None:
+def test_dispute_without_aging_messages_does_not_cause_disk_writes() -> None:
     """SVC-9: an idle node does not write to its disk."""
     leader = Leader()
     before = len(leader.decided)
@@ -208,7 +208,7 @@ def outvoted() -> Leader:
 
 
 def test_corrected_wall_clock_is_used_at_once() -> None:
-    """SVC-9: even before the next maintenance."""
+    """SVC-9: the leader does not wait for the next maintenance."""
     leader = outvoted()
     leader.wrong = 0
     leader.service.now += 0.5
@@ -216,7 +216,7 @@ def test_corrected_wall_clock_is_used_at_once() -> None:
     assert (leader.trusted, leader.events) == (1.5, [])
 
 
-def test_wall_clock_that_jumps_again_is_corrected_by_its_current_error() -> None:
+def test_wall_clock_is_corrected_by_its_current_error_after_another_jump() -> None:
     """SVC-9"""
     leader = outvoted()
     leader.wrong = -YEAR
@@ -233,7 +233,7 @@ def test_correction_ends_when_its_readings_expire() -> None:
     assert leader.events == [ClockDisputed(YEAR + int((FRESH + 0.5) * SECOND))]
 
 
-def test_readings_of_replicas_that_have_left_the_group_are_dropped() -> None:
+def test_clock_readings_from_former_members_are_dropped() -> None:
     """SVC-9"""
     leader = outvoted()
     leader.service.group._nodes = (A, B)  # type: ignore[attr-defined]
@@ -258,7 +258,7 @@ def test_clock_nearer_to_the_trusted_time_wins(wrong: int) -> None:
     assert leader.trusted == 2.0
 
 
-def test_leader_near_the_trusted_time_asks_no_replica() -> None:
+def test_leader_near_the_trusted_time_does_not_ask_replicas() -> None:
     leader = Leader(B, C)
     for _ in range(10):
         leader.put()
@@ -277,7 +277,7 @@ def test_leader_reports_no_elapsed_time_after_a_clock_jump() -> None:
     assert leader.events == [ClockDisputed(YEAR)]
 
 
-def test_clock_readings_of_other_replicas_expire() -> None:
+def test_clock_readings_from_other_replicas_expire() -> None:
     leader = Leader(B, C)
     leader.wait(STEP / SECOND)
     leader.hear(B)
@@ -294,7 +294,7 @@ def test_any_replica_answers_with_its_time() -> None:
 
 
 def told_by(*wrong: int, others: int, trusted: int = 0) -> int:
-    """Return the timestamp of a leader that is a year ahead, given the times of other replicas.
+    """Return the timestamp set by a leader a year ahead, given the other replicas' times.
 
     Times are in seconds after noon."""
     leader = Leader(*map(NodeId, "bcdefg"[:others]))
@@ -321,7 +321,7 @@ def test_leader_uses_the_median_of_a_majority_of_clocks() -> None:
 
 
 def test_clock_reading_is_valid_for_ten_seconds() -> None:
-    """SVC-9: by the monotonic clock, which may jump back."""
+    """SVC-9: the monotonic clock counts, and it may jump back."""
     assert FRESH == 10.0
     leader = Leader(B, C)
     leader.put()
@@ -335,7 +335,7 @@ def test_clock_reading_is_valid_for_ten_seconds() -> None:
 
 
 def test_leader_with_a_wrong_clock_asks_replicas_every_two_seconds() -> None:
-    """SVC-9: only if it is more than half a step from the trusted time."""
+    """SVC-9: its clock must be more than half a step from the trusted time."""
     assert ASK_EVERY == 2.0
     leader = Leader(B, C)
     leader.wrong = STEP // 2
@@ -373,7 +373,7 @@ def test_leader_proposes_a_tick_after_half_a_step_of_idle_time() -> None:
 
 
 def test_tick_is_due_for_a_dispute_at_once_and_then_every_minute() -> None:
-    """SVC-9: but not while the time agrees within a step."""
+    """SVC-9: no tick is due while the clocks agree within a step."""
     assert DISPUTE_TICK_US == 60 * SECOND
     leader = Leader()
     leader.put()
@@ -397,7 +397,7 @@ def test_tick_is_due_for_a_dispute_at_once_and_then_every_minute() -> None:
 
 
 def test_tick_is_due_for_a_dispute_if_a_message_or_staged_part_ages() -> None:
-    """SVC-9: a staged part, or a message of one topic of several."""
+    """SVC-9: it may be in any of several topics."""
     for command in (
         do.Stage("query", 0, "part", "t", 1, 5, 0, b"bytes"),
         do.Put("t", "p", 1, 0, 1, 1, 0, b"x"),
@@ -460,6 +460,6 @@ def wrong_leader(seed: int) -> None:
 
 
 @pytest.mark.long
-def test_leader_with_a_clock_a_year_ahead_expires_no_message_early() -> None:
+def test_leader_clock_a_year_ahead_does_not_expire_messages_early() -> None:
     """SVC-9"""
     wrong_leader(1)

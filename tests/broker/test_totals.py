@@ -1,4 +1,4 @@
-"""The machine limits the subscriptions and producers of all topics of a group."""
+"""The machine limits the total subscriptions and producers in a group."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def counted(registry: Registry) -> tuple[int, int]:
     )
 
 
-def test_total_limits_have_the_expected_defaults() -> None:
+def test_group_wide_limits_have_the_expected_defaults() -> None:
     """SEC-3"""
     assert (LIMITS.subscriptions_total_max, LIMITS.producers_total_max) == (100_000, 200_000)
     assert (Limits().subscriptions_total_max, Limits().producers_total_max) == (0, 0)
 
 
-def test_subscriptions_of_all_topics_are_limited() -> None:
+def test_total_number_of_subscriptions_is_limited() -> None:
     """SEC-3: a refused subscription leaves no topic behind."""
     group = Group(subscriptions_total_max=2)
     for topic in ("a", "b"):
@@ -58,7 +58,7 @@ def test_subscriptions_of_all_topics_are_limited() -> None:
     assert isinstance(group.do(do.Subscribe("c", "s", START, 0)), Subscribed)
 
 
-def test_producers_of_all_topics_are_limited() -> None:
+def test_total_number_of_producers_is_limited() -> None:
     """SEC-3"""
     group = Group(producers_total_max=2)
     for topic in ("a", "b"):

@@ -26,7 +26,7 @@ class Acked(Value):
 
 
 class Got(Value):
-    """Event: the reader got a message for the first time since its start."""
+    """Event: the reader got a message for the first time since it started."""
 
     subscription: str
     epoch: int

@@ -36,7 +36,7 @@ def test_parts_are_published_once_atomically_and_in_order(tmp_path: Path) -> Non
         assert not client.close_source("s")
 
 
-def test_publish_of_an_unstaged_part_is_refused(tmp_path: Path) -> None:
+def test_publishing_an_unstaged_part_is_refused(tmp_path: Path) -> None:
     with blocking.embedded(tmp_path) as client:
         client.create_topic("t", Policy(keep_all=True))
         client.stage("s", 0, "a", "t", 1, packed(b"1"))

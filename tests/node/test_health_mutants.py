@@ -41,15 +41,15 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         governing, "reachable", "now > group.heard + within", "False",
     ),
     "any message updates the last message time": (
-        views.test_any_message_of_a_member_updates_its_last_message_time,
+        views.test_any_message_from_a_member_updates_its_last_message_time,
         Paxos, "receive", "self.last_message[sender] = self.now", "pass",
     ),
     "other senders do not displace members": (
-        views.test_strangers_do_not_displace_the_last_message_times_of_members,
+        views.test_unknown_senders_do_not_evict_the_last_message_times_of_members,
         Paxos, "_forget_sender", "node in replicas, ", "",
     ),
     "the times of other senders are dropped": (
-        views.test_strangers_do_not_displace_the_last_message_times_of_members,
+        views.test_unknown_senders_do_not_evict_the_last_message_times_of_members,
         Paxos, "receive", "self._forget_sender()", "pass",
     ),
     "nodes with an expired offer are dropped": (

@@ -328,7 +328,7 @@ def test_member_is_not_removed_if_no_majority_would_be_left() -> None:
     assert group.state.roster.changes == []
 
 
-def test_no_member_is_removed_while_another_member_has_lost_its_disk() -> None:
+def test_no_member_can_be_removed_while_another_has_lost_its_disk() -> None:
     """REP-2: the old incarnation of C will never vote again, so B must stay until C is replaced."""
     group = leading()
     alive(group, B, C)

@@ -206,7 +206,7 @@ mutant(
     "adopt",
     "if command.newest > registry.clock.now:",
     "if False:",
-    of(test_machine_moves.test_disputed_time_of_an_exporter_stays_disputed_in_a_new_group),
+    of(test_machine_moves.test_disputed_exporter_time_stays_disputed_in_a_new_group),
 )
 
 # -- leaders --

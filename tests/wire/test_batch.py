@@ -114,7 +114,7 @@ def test_empty_headers_are_immutable() -> None:
         message.headers["x"] = b"y"  # type: ignore[index]
 
 
-def test_builder_copies_the_buffers_that_are_added() -> None:
+def test_builder_copies_added_buffers() -> None:
     """SVC-1."""
     buffer: Any = bytearray(b"before")
     builder = Builder()

@@ -42,7 +42,7 @@ def as_messages(rows: pa.RecordBatch) -> list[Message]:
 
 
 @given(st.lists(rows, min_size=1, max_size=20), st.integers(0, 5), st.none() | st.integers(0, 5))
-def test_arrow_rows_equal_the_messages_of_the_batch(
+def test_arrow_rows_match_the_messages_in_the_batch(
     rows: list[Row], skip: int, count: int | None
 ) -> None:
     """SVC-1."""
@@ -105,8 +105,8 @@ def test_large_header_types_and_other_timestamp_units_are_encoded() -> None:
     assert from_arrow(whole, timestamp=8) == batch.encode([b"x"], timestamps=77)
 
 
-def test_bytes_of_null_entries_are_dropped() -> None:
-    """Arrow allows a null entry to have bytes. They are not part of the message."""
+def test_bytes_behind_null_entries_are_dropped() -> None:
+    """Arrow allows bytes behind a null entry. They are not part of the message."""
     offsets = pa.array([0, 2, 4], pa.int32()).buffers()[1]
     key = pa.Array.from_buffers(
         pa.binary(), 2, [pa.py_buffer(b"\x02"), offsets, pa.py_buffer(b"NOok")]

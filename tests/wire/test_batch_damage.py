@@ -104,7 +104,7 @@ def test_every_flipped_bit_is_detected(data: bytes) -> None:
 
 
 @KINDS
-def test_every_truncated_or_extended_batch_is_refused(data: bytes) -> None:
+def test_truncated_or_extended_batch_is_always_refused(data: bytes) -> None:
     """SVC-10."""
     for size in range(len(data)):
         with pytest.raises(BadBatch):
@@ -124,7 +124,7 @@ def test_arbitrary_bytes_raise_bad_batch(data: bytes) -> None:
 
 @KINDS
 @given(place=st.integers(0, 200), put=st.binary(min_size=1, max_size=8))
-def test_forged_contents_with_a_valid_checksum_crash_no_reader(
+def test_forged_contents_with_a_valid_checksum_do_not_crash_readers(
     data: bytes, place: int, put: bytes
 ) -> None:
     place %= len(data) - 4
@@ -251,8 +251,8 @@ def test_error_describes_the_invalid_field(data: bytes, text: str) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_declared_size_of_the_values_must_match_their_actual_size(count: int) -> None:
-    """SVC-10: even if the lengths of the values add up to the declared size."""
+def test_declared_value_size_must_match_the_actual_size(count: int) -> None:
+    """SVC-10: the lengths of the values may still add up to the declared size."""
     for size in range(40):
         numbers = lengths(size, *[0] * (count - 1))
         data = lying(made(value_lengths=numbers, values=b"twelve bytes"), value_bytes=size)
@@ -264,14 +264,14 @@ def test_declared_size_of_the_values_must_match_their_actual_size(count: int) ->
 
 
 def test_checksum_is_never_read_as_a_length() -> None:
-    """SVC-10: for some of these timestamps the checksum looks like the end of a length."""
+    """SVC-10: for some of these timestamps, the checksum looks like the end of a length."""
     for time in range(2048):
         data = seal(1, 0, 1, time, (1, 0, 0, 0, 0), [lengths(1)[:3]])
         with pytest.raises(BadBatch, match="5 bytes of columns"):
             batch.check(data)
 
 
-def test_header_flag_without_any_headers_is_valid() -> None:
+def test_header_flag_without_headers_is_valid() -> None:
     """SVC-1"""
     data = made(value_lengths=lengths(1), header_counts=lengths(0), values=b"x")
     batch.check(data)

@@ -63,7 +63,7 @@ def test_compressed_batch_reports_its_uncompressed_size() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_value_of_a_single_message_is_bytes_for_any_buffer_type(kind: type) -> None:
+def test_single_message_value_is_bytes_for_any_buffer_type(kind: type) -> None:
     data = kind(batch.encode([b"abc"], timestamps=9))
     (message,) = batch.messages(data, **PLACE, count=1)
     assert (type(message.value), message.value, message.timestamp) == (bytes, b"abc", 9)
@@ -142,7 +142,7 @@ def test_timestamps_are_stored_only_if_they_differ() -> None:
     assert batch.check(builder.build()).flags == 0
 
 
-def test_timestamp_0_of_the_first_message_is_kept() -> None:
+def test_zero_timestamp_on_the_first_message_is_kept() -> None:
     """SVC-1"""
     data = batch.encode([b"a", b"b"], timestamps=[0, 5])
     assert [each.timestamp for each in batch.messages(data, **PLACE)] == [0, 5]
@@ -216,7 +216,7 @@ def test_batch_at_the_size_limit_can_be_encoded_and_read(
             batch.encode([bytes(500)], timestamps=0, zstd=zstd, zstd_from=0)
 
 
-def test_of_values_builds_the_same_batch_as_encode() -> None:
+def test_of_values_and_encode_build_the_same_batch() -> None:
     values = [b"a", b"", b"ccc" * 1000]
     assert of_values(values, 7) == batch.encode(values, timestamps=7)
     assert of_values(values, 7, zstd=3) == batch.encode(values, timestamps=7, zstd=3)

@@ -56,7 +56,7 @@ def test_garbage_frames_are_reported() -> None:
         good = compressed(b"hello " * 100)
         garbage = good[:8] + rng.randbytes(len(good) - 8)
         passed += not frame_fault(garbage, 600)
-    assert passed < 20  # only a length that fits by chance passes
+    assert passed < 20  # passes only if a length happens to fit
 
 
 @pytest.mark.parametrize(

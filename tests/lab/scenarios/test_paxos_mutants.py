@@ -692,7 +692,7 @@ mutant(
     "absent",
     "or self.has_new_incarnation(node)",
     "",
-    exact(test_membership.test_no_member_is_removed_while_another_member_has_lost_its_disk),
+    exact(test_membership.test_no_member_can_be_removed_while_another_has_lost_its_disk),
 )
 mutant(
     "a surplus member stays if the remaining members lack a majority",

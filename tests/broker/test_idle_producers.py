@@ -246,7 +246,7 @@ def test_resending_client_keeps_its_producer_record(sequence: int) -> None:
     assert steps.topics() == {"t": ["p"]}
 
 
-def test_idle_producer_is_kept_if_there_is_no_limit() -> None:
+def test_idle_producer_is_kept_without_a_limit() -> None:
     """SVC-2: `producer_idle` is inf."""
     steps = Days(replace(LIMITS, producer_idle_us=0))
     steps.put(steps.open(), 0)

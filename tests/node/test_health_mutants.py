@@ -53,7 +53,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         Paxos, "receive", "self._forget_sender()", "pass",
     ),
     "nodes with an expired offer are dropped": (
-        membership.test_leader_forgets_non_members_whose_offers_it_does_not_keep,
+        membership.test_leader_forgets_non_members_without_a_kept_offer,
         Roster, "forget_old", "del self.last_heard[node]", "pass",
     ),
 }  # fmt: skip

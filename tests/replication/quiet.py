@@ -24,7 +24,7 @@ FOUNDERS = Config(1, tuple(Member(node, 1) for node in NODES), 3)
 
 
 class Reader(Ledger):
-    """A ledger that keeps the last read error and continues."""
+    """A ledger that records the last read error and continues."""
 
     read_error: Corrupt | None = None
 

@@ -1,4 +1,4 @@
-"""Replicas that a test drives by hand: inputs in, effects out."""
+"""Drive replicas by hand: feed them inputs and collect their effects."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def started(me: NodeId = B, config: Config = THREE, options: GroupOptions = OPTI
 
 
 def hear(group: Paxos, sender: NodeId, message: Value) -> list[Effect]:
-    """Deliver a message, an answer as if it had been asked for, and return the effects."""
+    """Deliver a message and return the effects. An answer counts as requested."""
     if isinstance(message, (Guide, *ANSWERS)):
         group.state.fetching.ask(sender)
     group.receive(sender, message)  # type: ignore[arg-type]
@@ -96,13 +96,13 @@ def sync(group: Paxos) -> list[Effect]:
 
 
 def promise(group: Paxos, sender: NodeId, *, known: int = 0) -> list[Effect]:
-    """Deliver a Promise of `sender` without votes."""
+    """Deliver a Promise from `sender` without votes."""
     assert group.leader.term is not None
     return hear(group, sender, Promise(group.leader.term.ballot, 1, 1, known, (), ()))
 
 
 def leading(me: NodeId = A, config: Config = THREE, options: GroupOptions = OPTIONS) -> Paxos:
-    """Return a leader that has the promises of a bare majority."""
+    """Return a leader that has promises from a bare majority."""
     group = started(me, config, options)
     group.leader.stand()
     group.drain()

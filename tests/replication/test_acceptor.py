@@ -56,7 +56,7 @@ def test_promise_is_sent_only_after_its_record_is_on_disk() -> None:
     ]
 
 
-def test_replica_that_has_promised_waits_before_it_becomes_a_candidate() -> None:
+def test_replica_waits_after_a_promise_before_it_becomes_a_candidate() -> None:
     """REP-5: otherwise both replicas would become candidates at about the same time."""
     group = started()
     assert Later(4 * OPTIONS.resend, Silence()) in hear(group, A, Prepare(ballot(1), 1))
@@ -92,11 +92,11 @@ def test_candidate_waits_longer_after_each_rejection() -> None:
     assert all(0.5 <= wait <= 2.0 for wait in waits[6:])
 
 
-def test_replica_without_a_leader_consents_to_a_canvass_and_writes_no_record() -> None:
+def test_replica_without_a_leader_consents_to_a_canvass_without_a_disk_write() -> None:
     assert hear(started(), A, Canvass(1)) == [Send(A, Consent(1), after=0)]
 
 
-def test_replica_that_follows_another_leader_does_not_consent_to_a_canvass() -> None:
+def test_follower_of_another_leader_does_not_consent_to_a_canvass() -> None:
     group = started()
     hear(group, C, Beat(ballot(1, C), 0, 1.0))
     assert hear(group, A, Canvass(1)) == []
@@ -123,7 +123,7 @@ def test_promise_reports_votes_from_the_requested_slot_on() -> None:
     assert promise == Promise(ballot(2, C), 1, 2, 0, votes, ())
 
 
-def test_promise_names_the_chosen_slots_and_omits_their_votes() -> None:
+def test_promise_lists_the_chosen_slots_and_omits_their_votes() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"one"), command(b"two")), 0))
     hear(group, A, Beat(ballot(1), 1, 5.0))
@@ -133,7 +133,7 @@ def test_promise_names_the_chosen_slots_and_omits_their_votes() -> None:
     assert promise == Promise(ballot(2, C), 1, 1, 1, votes, ())
 
 
-def test_rejection_of_a_lower_ballot_names_the_promised_ballot() -> None:
+def test_rejection_names_the_promised_ballot() -> None:
     group = started()
     hear(group, C, Prepare(ballot(3, C), 1))
     reported = [Send(A, Reject(ballot(3, C)), after=2)]
@@ -142,7 +142,7 @@ def test_rejection_of_a_lower_ballot_names_the_promised_ballot() -> None:
     assert hear(group, A, Beat(ballot(2), 0, 1.0)) == reported
 
 
-def test_message_with_the_ballot_of_another_node_is_ignored() -> None:
+def test_message_is_ignored_if_its_ballot_belongs_to_another_node() -> None:
     group = started()
     assert hear(group, C, Prepare(ballot(1, A), 1)) == []
     assert hear(group, C, Accept(ballot(1, A), 1, (command(b"x"),), 0)) == []
@@ -185,7 +185,7 @@ def test_higher_ballot_replaces_an_accepted_value() -> None:
     assert group.state.values.item(1) == command(b"y")
 
 
-def test_replica_accepts_no_slot_that_is_too_far_ahead() -> None:
+def test_replica_does_not_accept_slots_too_far_ahead() -> None:
     """Memory is bounded, however far ahead the leader is."""
     group = started()
     reach = group.options.ahead_slots
@@ -198,7 +198,7 @@ def test_replica_accepts_no_slot_that_is_too_far_ahead() -> None:
     assert not any(isinstance(message, Accepted) for _, message in sends(effects))
 
 
-def test_follower_promises_nothing_to_other_candidates_within_the_suspicion_time() -> None:
+def test_follower_makes_no_promises_to_candidates_within_the_suspicion_time() -> None:
     group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     group.now += group.options.suspicion - 0.01
@@ -226,7 +226,7 @@ def test_answer_to_a_beat_waits_only_for_the_first_vote_with_that_ballot() -> No
     assert Send(A, Heard(ballot(1), 7.5, 1, 0, OPTIONS.suspicion), after=2) in effects
 
 
-def test_restarted_replica_rejects_leaders_older_than_the_last_answered_leader() -> None:
+def test_restarted_replica_rejects_leaders_older_than_the_last_one_it_answered() -> None:
     """REP-5: otherwise an older leader could end the lease of the newer one."""
     before = started()
     answered = records(hear(before, C, Beat(ballot(2, C), 0, 7.5)))
@@ -238,27 +238,27 @@ def test_restarted_replica_rejects_leaders_older_than_the_last_answered_leader()
     assert hear(group, A, Prepare(ballot(3), 1)) == []
 
 
-def test_follower_promises_its_own_leader_a_higher_ballot_at_any_time() -> None:
+def test_follower_promises_a_higher_ballot_to_its_own_leader_at_any_time() -> None:
     group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     assert records(hear(group, A, Prepare(ballot(2), 1))) == [Promised(ballot(2), vouch(0))]
 
 
-def test_lease_granted_to_a_leader_holds_after_a_restart() -> None:
+def test_lease_granted_to_a_leader_survives_a_restart() -> None:
     group = started()
     group.now = 0.0
     group.state.following.heard = 0.0  # the value that `start` sets
     assert hear(group, C, Prepare(ballot(1, C), 1)) == []
 
 
-def test_release_ends_the_lease_of_a_leader_at_once() -> None:
+def test_release_ends_the_lease_at_once() -> None:
     group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     assert sends(hear(group, A, Release(ballot(1), C))) == []
     assert records(hear(group, C, Prepare(ballot(2, C), 1))) == [Promised(ballot(2, C), vouch(0))]
 
 
-def test_old_release_does_not_end_the_lease_of_a_newer_leader() -> None:
+def test_old_release_does_not_end_a_newer_lease() -> None:
     group = started()
     hear(group, C, Beat(ballot(2, C), 0, 7.5))
     hear(group, A, Release(ballot(1), B))
@@ -285,7 +285,7 @@ def test_beat_restarts_the_suspicion_timer() -> None:
 # -- following --
 
 
-def test_first_beat_of_a_leader_is_stored_as_a_promise_and_reported() -> None:
+def test_first_beat_from_a_leader_is_stored_as_a_promise_and_reported() -> None:
     group = steady(started())
     assert hear(group, A, Beat(ballot(1), 0, 7.5, 77)) == [
         Later(PATIENCE, Silence()),
@@ -311,7 +311,7 @@ def test_non_member_stays_with_the_first_group_that_it_learns_from() -> None:
     assert group.state.membership.group == 77
 
 
-def test_accept_with_a_higher_ballot_counts_as_a_promise_even_if_no_value_is_stored() -> None:
+def test_accept_with_a_higher_ballot_is_a_promise_even_if_no_value_is_stored() -> None:
     """The slot is too far ahead to be stored, but lower ballots must be rejected."""
     group = started()
     far = 4 * OPTIONS.window_slots + 1
@@ -321,7 +321,7 @@ def test_accept_with_a_higher_ballot_counts_as_a_promise_even_if_no_value_is_sto
     assert sends(hear(group, C, Prepare(ballot(3, C), 1))) == [(C, Reject(ballot(4)))]
 
 
-def test_vote_is_also_sent_to_a_leader_that_is_not_a_known_member() -> None:
+def test_vote_is_sent_even_to_a_leader_that_is_not_a_known_member() -> None:
     group = started()
     effects = hear(group, D, Accept(ballot(1, D), 1, (X,), 0))
     assert [to for to, each in sends(effects) if isinstance(each, Accepted)] == [A, C, D]

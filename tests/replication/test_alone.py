@@ -1,4 +1,4 @@
-"""A group of one: nothing is decided before it is on disk, and a restart loses nothing."""
+"""A single-node group decides nothing before it is on disk, and loses nothing in a restart."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_proposals_in_flight_are_decided_in_order_and_once() -> None:
 @pytest.mark.parametrize(
     "options", [GroupOptions(window_slots=2), GroupOptions(window_bytes=3)], ids=["slots", "bytes"]
 )
-def test_window_limits_the_proposals_of_a_lone_leader(options: GroupOptions) -> None:
+def test_window_limits_proposals_by_a_lone_leader(options: GroupOptions) -> None:
     """SVC-10: a value beyond the slots that a replica accepts would never be stored."""
     group = alone(options)
     for token in range(3):
@@ -88,8 +88,8 @@ def test_window_limits_the_proposals_of_a_lone_leader(options: GroupOptions) -> 
     assert [each.slot for each in records(effects) if isinstance(each, Entry)] == [3]
 
 
-def test_lone_leader_proposes_nothing_behind_a_membership_in_flight() -> None:
-    """REP-2: the new member votes on the later slots, and has to promise first."""
+def test_lone_leader_proposes_nothing_after_a_membership_in_flight() -> None:
+    """REP-2: the new member votes on later slots, and must promise first."""
     group = alone()
     term = group.leader.term
     assert term is not None
@@ -107,7 +107,7 @@ def test_lone_leader_proposes_nothing_behind_a_membership_in_flight() -> None:
     assert [each.data for each in records(effects) if isinstance(each, Entry)] == [b"x", b"y"]
 
 
-def test_leader_with_a_new_member_that_has_not_promised_proposes_nothing() -> None:
+def test_leader_proposes_nothing_until_a_new_member_has_promised() -> None:
     """REP-2: nothing waits before the value."""
     group = alone()
     term = group.leader.term
@@ -128,7 +128,7 @@ def test_stored_message_from_another_node_decides_nothing() -> None:
 
 
 class World:
-    """A group of one on a disk that loses unsynced data."""
+    """A single-node group on a disk that loses unsynced data."""
 
     def __init__(self) -> None:
         self.disk = SimulatedDisk(Random(0))
@@ -199,7 +199,9 @@ def test_compaction_frees_disk_space_only_before_the_needed_slot() -> None:
 
 
 @pytest.mark.parametrize("synced", [False, True])
-def test_trim_keeps_records_of_the_saved_snapshot_until_the_next_one_is_saved(synced: bool) -> None:
+def test_trim_keeps_records_for_the_saved_snapshot_until_the_next_one_is_saved(
+    synced: bool,
+) -> None:
     """A crash may lose the later snapshot, and then the earlier one needs its records."""
     world = World()
     world.propose(*[bytes(1000)] * 20)
@@ -236,8 +238,8 @@ def last_of_two() -> Paxos:
     return group
 
 
-def test_last_replica_waits_for_the_lease_of_the_leader_that_left() -> None:
-    """REP-2: the leader may not know yet that it is removed, and still answers reads."""
+def test_last_replica_waits_for_the_lease_of_its_former_leader() -> None:
+    """REP-2: the leader may not know yet that it was removed, and may still answer reads."""
     group = last_of_two()
     assert group.leader.term is None
     assert not group.leads(group.now)
@@ -248,7 +250,7 @@ def test_last_replica_waits_for_the_lease_of_the_leader_that_left() -> None:
     assert group.leads(group.now)
 
 
-def test_last_replica_that_has_led_waits_for_no_lease_after_a_restart() -> None:
+def test_last_replica_does_not_wait_for_a_lease_after_a_restart_if_it_has_led() -> None:
     """REP-2: once it has led, no other node can hold a lease from it."""
     group = last_of_two()
     group.now += group.options.suspicion

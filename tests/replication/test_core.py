@@ -19,8 +19,8 @@ from tests.replication.replicas import (
 )
 
 
-def test_constants_that_are_written_to_disk_do_not_change() -> None:
-    """REP-1: later versions read these constants in snapshots and records of this version."""
+def test_constants_written_to_disk_do_not_change() -> None:
+    """REP-1: later versions read these constants from snapshots and records of this version."""
     group = restored()
     group.damaged(2, 3)
     assert group.state.votes.lost == [(1, FAR)] == [(1, 1 << 62)]
@@ -28,7 +28,7 @@ def test_constants_that_are_written_to_disk_do_not_change() -> None:
     assert group.state.votes.replaced == FORGOT == 2
 
 
-def test_memory_use_counts_only_the_newest_value_of_a_slot() -> None:
+def test_memory_use_counts_only_the_newest_value_in_a_slot() -> None:
     """REP-1"""
     group = started()
     group.state.values.hold(5, command(b"four"))
@@ -54,8 +54,8 @@ def test_durable_slots_end_before_the_first_value_that_is_not_on_disk() -> None:
     assert group.state.values.durable == 3
 
 
-def test_learned_value_of_a_trimmed_slot_is_written_even_if_it_is_in_memory() -> None:
-    """REP-1: a snapshot of another replica may need it."""
+def test_learned_value_for_a_trimmed_slot_is_written_even_if_it_is_in_memory() -> None:
+    """REP-1: a snapshot from another replica may need it."""
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"one"),), 1))
     assert (group.applied, 1 in group.state.values.items) == (1, True)
@@ -78,7 +78,7 @@ def test_next_readable_record_bounds_the_range_of_lost_slots(
     assert group.state.votes.lost == lost
 
 
-def test_born_record_sets_the_membership_from_the_first_slot_on() -> None:
+def test_born_record_sets_the_membership_starting_at_the_first_slot() -> None:
     """REP-2"""
     group = restored()
     assert (group.state.membership.history.since, group.state.membership.history.knows(1)) == (
@@ -88,7 +88,7 @@ def test_born_record_sets_the_membership_from_the_first_slot_on() -> None:
 
 
 def test_promise_reports_votes_up_to_its_byte_limit() -> None:
-    """REP-1: the rest counts as lost."""
+    """REP-1: the remaining votes count as lost."""
     group = restored(
         Entry(1, ballot(1), 0, b"four", 0, vouch(1)), Entry(2, ballot(1), 0, b"more", 0, vouch(2))
     )

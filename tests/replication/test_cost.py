@@ -72,7 +72,7 @@ def test_put_is_written_once_on_each_replica(monkeypatch: pytest.MonkeyPatch) ->
         assert quiet.files(node).count(payload) == 1
 
 
-def test_put_that_a_new_leader_proposes_again_is_not_written_again() -> None:
+def test_put_is_not_rewritten_when_a_new_leader_proposes_it_again() -> None:
     quiet = Quiet()
     payload = b"a payload that is nowhere else " * 100
     leader = quiet.leader

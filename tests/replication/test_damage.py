@@ -54,7 +54,7 @@ def test_unreadable_sector_is_repaired_like_a_flipped_bit(restarts: bool) -> Non
 
 @pytest.mark.parametrize("pause", [0.3, 0.004])
 def test_different_damage_on_each_replica_is_repaired(pause: float) -> None:
-    """With a short pause, many entries are in flight, and no entry says which others are chosen."""
+    """With a short pause, many entries are in flight, and none says which others are chosen."""
     quiet = Quiet()
     slots = quiet.put(*(b"%d" % index for index in range(19)), pause=pause)
     for node, slot in zip(NODES, slots[8:14:2], strict=True):
@@ -67,7 +67,7 @@ def test_different_damage_on_each_replica_is_repaired(pause: float) -> None:
     assert whole(quiet)
 
 
-def test_entry_that_all_replicas_have_lost_is_reported_and_the_rest_is_served() -> None:
+def test_entry_lost_by_all_replicas_is_reported_and_the_rest_is_served() -> None:
     """The error names the file, the byte and the record."""
     quiet = Quiet()
     slots = quiet.put(*(b"%d" % index for index in range(8)))
@@ -81,7 +81,7 @@ def test_entry_that_all_replicas_have_lost_is_reported_and_the_rest_is_served() 
         assert quiet.paxos(node).entry(slots[4])
 
 
-def test_replica_stops_if_all_replicas_have_lost_a_slot_that_no_snapshot_covers() -> None:
+def test_replica_stops_if_every_replica_has_lost_a_slot_not_in_a_snapshot() -> None:
     quiet = Quiet()
     slots = quiet.put(*(b"%d" % index for index in range(8)))
     for node in NODES:
@@ -91,7 +91,7 @@ def test_replica_stops_if_all_replicas_have_lost_a_slot_that_no_snapshot_covers(
         quiet.run(5.0)
 
 
-def test_replica_that_may_have_lost_a_promise_joins_again_in_a_new_incarnation() -> None:
+def test_replica_that_may_have_lost_a_promise_rejoins_as_a_new_incarnation() -> None:
     quiet = Quiet()
     victim = next(node for node in NODES if node != quiet.leader)
     quiet.put(*(b"%d" % index for index in range(4)))

@@ -83,7 +83,7 @@ class History:
         self.synced = 0
         self.state: Snapshot | None = None
         self.unsaved: list[Snapshot] = []
-        self.votes: dict[int, Ballot] = {}  # of this incarnation, on disk
+        self.votes: dict[int, Ballot] = {}  # votes of this incarnation that are on disk
         self.begin()
 
     def read(self, number: int) -> Value:
@@ -237,7 +237,7 @@ class History:
 
 
 @pytest.mark.parametrize("first", range(0, 200, 50))
-def test_replica_that_loses_records_reports_every_vote_and_applies_only_chosen_values(
+def test_replica_with_lost_records_reports_every_vote_and_applies_only_chosen_values(
     first: int,
 ) -> None:
     """REP-1 REP-2"""

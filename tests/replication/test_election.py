@@ -1,4 +1,4 @@
-"""REP-1 REP-5: elections: the canvass, the ballot, and the promises that a candidate needs."""
+"""REP-1 REP-5: canvasses, ballots, and the promises that a candidate needs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ ALONE = Config(1, (Member(A, 1),), 1)
 
 
 def candidate(*votes: Vote, lost: tuple[tuple[int, int], ...] = (), **options: int) -> Paxos:
-    """Return candidate A with promises of itself and of B, which reports these votes."""
+    """Return candidate A with promises from itself and from B, which reports these votes."""
     group = started(A, options=replace(OPTIONS, **options))
     group.leader.stand()
     promise(group, A)
@@ -102,7 +102,7 @@ def test_replica_that_suspects_the_leader_canvasses_the_other_members() -> None:
     assert expire(group, Silence())[:1] == [Send(A, Canvass(1), after=0)]
 
 
-def test_suspicion_timer_that_fires_early_is_set_again_for_the_remaining_time() -> None:
+def test_early_suspicion_timer_is_reset_to_the_remaining_time() -> None:
     group = started()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     group.now += SUSPICION - 0.5
@@ -125,21 +125,21 @@ def test_non_member_does_not_become_a_candidate() -> None:
     assert outside.leader.term is None
 
 
-def test_successor_that_becomes_a_candidate_reports_that_it_has_no_leader() -> None:
+def test_named_successor_reports_no_leader_when_it_becomes_a_candidate() -> None:
     group = started()
     hear(group, A, Beat(ballot(3), 0, 7.5))
     assert events(hear(group, A, Release(ballot(3), B))) == [LeaderChanged(NO_NODE)]
     assert group.state.following.leader == NO_NODE
 
 
-def test_consents_do_not_count_once_a_leader_sends_a_message() -> None:
+def test_consents_are_discarded_when_a_leader_sends_a_message() -> None:
     group = started()
     expire(group, Silence())
     hear(group, A, Beat(ballot(3), 0, 7.5))
     assert hear(group, C, Consent(1)) == []
 
 
-def test_consent_of_another_incarnation_or_of_a_non_member_does_not_count() -> None:
+def test_consent_from_another_incarnation_or_a_non_member_does_not_count() -> None:
     group = started()
     expire(group, Silence())
     assert hear(group, C, Consent(2)) == []
@@ -166,7 +166,7 @@ def test_replica_without_a_leader_canvasses_before_it_becomes_a_candidate() -> N
     assert group.leader.term is None
 
 
-def test_replica_that_suspects_its_leader_names_no_leader_until_the_next_beat() -> None:
+def test_replica_names_no_leader_while_it_suspects_its_leader() -> None:
     """It must not redirect clients to a leader that is gone."""
     group = started(B)
     assert LeaderChanged(A) in events(hear(group, A, Beat(ballot(1), 0, 7.5)))
@@ -195,7 +195,7 @@ def test_last_member_becomes_a_candidate_without_a_canvass() -> None:
     assert events(promise(group, B)) == [LeaderChanged(B)]
 
 
-def test_follower_does_not_become_a_candidate_during_the_lease_of_its_leader() -> None:
+def test_follower_does_not_become_a_candidate_while_its_leader_holds_a_lease() -> None:
     group = started(A)
     hear(group, B, Beat(ballot(1, B), 0, 1.0))
     group.now += group.options.suspicion / 2
@@ -206,7 +206,7 @@ def test_follower_does_not_become_a_candidate_during_the_lease_of_its_leader() -
 # -- promises --
 
 
-def test_promise_of_another_incarnation_does_not_elect_a_leader() -> None:
+def test_promise_from_another_incarnation_does_not_elect_a_leader() -> None:
     group = started(A)
     group.leader.stand()
     promise(group, A)
@@ -215,7 +215,7 @@ def test_promise_of_another_incarnation_does_not_elect_a_leader() -> None:
     assert not group.leader.term.elected
 
 
-def test_new_leader_proposes_reported_votes_again_and_fills_gaps_with_noops() -> None:
+def test_new_leader_reproposes_reported_votes_and_fills_gaps_with_noops() -> None:
     group = started(A)
     group.leader.stand()
     promise(group, A)
@@ -262,7 +262,7 @@ def test_lost_slot_is_not_proposed_until_another_member_reports_it() -> None:
 
 
 def test_candidate_prepares_again_while_a_promise_has_lost_slots() -> None:
-    """REP-1: even if a majority has promised."""
+    """REP-1: this holds even if a majority has promised."""
     group = candidate(lost=((1, 2),))
     group.drain()
     group.timeout(Unanswered())
@@ -305,7 +305,7 @@ def test_promise_for_another_ballot_or_a_later_first_slot_does_not_count() -> No
     assert group.leader.term.promises.members == {}
 
 
-def test_member_whose_promise_names_more_chosen_slots_is_asked_for_them_at_once() -> None:
+def test_candidate_fetches_chosen_slots_that_a_promise_shows_it_is_missing() -> None:
     group = started(A)
     group.leader.stand()
     group.drain()
@@ -316,7 +316,7 @@ def test_member_whose_promise_names_more_chosen_slots_is_asked_for_them_at_once(
     assert (group.state.progress.known, group.state.fetching.applied_when_set) == (3, 0)
 
 
-def test_promises_of_a_majority_elect_a_leader() -> None:
+def test_promises_from_a_majority_elect_a_leader() -> None:
     group = started(A)
     group.leader.stand()
     group.drain()
@@ -331,7 +331,7 @@ def test_promises_of_a_majority_elect_a_leader() -> None:
     assert promise(group, C) == []
 
 
-def test_elected_leader_neither_serves_nor_proposes_until_it_has_finished_old_slots() -> None:
+def test_elected_leader_waits_for_old_slots_before_it_serves_or_proposes() -> None:
     group = finishing()
     hear(group, B, Heard(ballot(1), 100.0, 1, 0, SUSPICION))
     assert group.leader.lease_ends() > group.now
@@ -376,7 +376,7 @@ def test_rejected_candidate_still_respects_the_lease_of_another_leader() -> None
     assert (group.leader.term, group.state.following.heard) == (None, heard)
 
 
-def test_rejection_raises_the_next_ballot_of_a_follower() -> None:
+def test_follower_raises_its_next_ballot_after_a_rejection() -> None:
     group = started(A)
     assert hear(group, B, Reject(ballot(9, C))) == []
     assert hear(group, B, Reject(ballot(7, C))) == []
@@ -394,7 +394,7 @@ def test_lone_replica_leads_with_a_ballot_above_its_promises() -> None:
     assert group.leads(0.0)
 
 
-def test_lone_replica_refuses_to_start_if_its_log_lacks_a_slot() -> None:
+def test_lone_replica_refuses_to_start_if_its_log_is_missing_a_slot() -> None:
     log = [Entry(slot, ballot(1), 0, b"x", 0, vouch(slot)) for slot in (1, 3)]
     with pytest.raises(Crippled, match="replica a: slot 2 is not in its log"):
         restored(*log, me=A, config=ALONE).start()

@@ -49,7 +49,7 @@ def test_replica_with_a_full_disk_stops_and_the_group_continues(leads: bool) -> 
     assert len({each.digest() for each in ledgers}) == 1
 
 
-def test_replica_whose_disk_is_still_full_stops_again_and_keeps_its_log() -> None:
+def test_replica_stops_again_and_keeps_its_log_if_its_disk_is_still_full() -> None:
     quiet = Quiet()
     victim = next(node for node in NODES if node != quiet.leader)
     state = quiet.sim.nodes[victim]

@@ -63,7 +63,7 @@ def asked(group: Paxos, change: Change) -> list[Config]:
     return [decode_config(each.data) for each in records if isinstance(each, Entry)]
 
 
-def test_lone_replica_may_change_its_address_at_a_restart() -> None:
+def test_lone_replica_may_change_its_address_when_it_restarts() -> None:
     """SVC-10: a node on any free port keeps its data and leads."""
     moved = replica(OTHER)
     moved.restore(Born(7, Config(1, (Member(ME, 7),), 3)))
@@ -77,7 +77,7 @@ def test_lone_replica_may_change_its_address_at_a_restart() -> None:
 
 
 def test_lone_node_leads_at_once_at_its_third_address() -> None:
-    """SVC-10: its last promise names its second address, and its membership the first."""
+    """SVC-10: its last promise names its second address, and its membership names the first."""
     moved = replica(THIRD)
     moved.restore(Born(7, Config(1, (Member(ME, 7),), 3)))
     moved.restore(Promised(Ballot(2, OTHER), Vouch(0, 0, 0)))
@@ -94,7 +94,7 @@ def test_replica_in_a_group_of_two_loses_its_membership_if_its_address_changes()
     assert not moved.state.membership.is_member
 
 
-def test_new_incarnation_is_not_a_member_of_the_old_group_of_one() -> None:
+def test_new_incarnation_is_not_a_member_of_the_old_single_node_group() -> None:
     renewed = replica()
     renewed.restore(Born(8, Config(1, (Member(ME, 7),), 3)))
     renewed.start()
@@ -107,7 +107,7 @@ def test_newcomer_redirects_clients_to_its_contacts() -> None:
     assert outsider.nodes() == (OTHER, THIRD)
 
 
-def test_node_that_offered_itself_is_added_on_request() -> None:
+def test_node_is_added_on_request_after_it_offers_itself() -> None:
     group = leading(size=1)
     group.receive(OTHER, Offer(9, 0))
     members = (Member(ME, 7), Member(OTHER, 9))
@@ -136,7 +136,7 @@ def test_leader_records_the_applied_slots_that_followers_report() -> None:
     assert group.state.roster.reported == {Member(OTHER, 9): 41}
 
 
-def test_new_member_is_not_suspected_for_its_silence_before_it_joined() -> None:
+def test_new_member_is_not_suspected_because_of_silence_before_it_joined() -> None:
     """REP-4: otherwise the next newcomer would replace it."""
     group = leading()
     group.now = 1000.0

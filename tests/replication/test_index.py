@@ -1,4 +1,4 @@
-"""The index of records by slot: it agrees with a plain dict."""
+"""The index of records by slot behaves like a plain dict."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def play(index: SlotIndex, steps: list[Step]) -> tuple[SlotIndex, dict[int, int]
 
 
 @given(steps)
-def test_index_returns_the_last_record_of_each_slot(steps: list[Step]) -> None:
+def test_index_returns_the_last_record_for_each_slot(steps: list[Step]) -> None:
     index, table = play(SlotIndex(), steps)
     assert {slot: index.get(slot) for slot in range(80) if index.get(slot)} == table
 
@@ -131,7 +131,7 @@ def test_cut_keeps_only_slots_before_the_given_slot(slot: int, left: tuple[Run, 
     assert index.state() == left
 
 
-def test_lowest_returns_the_first_record_from_the_given_slot_on() -> None:
+def test_lowest_returns_the_first_record_at_or_after_the_given_slot() -> None:
     """REP-1"""
     index = three_runs()
     assert [index.lowest(slot) for slot in range(13)] == [
@@ -142,7 +142,7 @@ def test_lowest_returns_the_first_record_from_the_given_slot_on() -> None:
     assert (SlotIndex().end, SlotIndex().lowest(0)) == (0, None)
 
 
-def test_slot_that_is_put_again_gets_a_run_of_its_own() -> None:
+def test_rewritten_slot_gets_its_own_run() -> None:
     """REP-1"""
     index = SlotIndex()
     for slot, record in ((1, 11), (2, 12), (3, 20), (4, 21), (1, 30), (4, 31), (2, 12)):

@@ -65,7 +65,7 @@ from tests.replication.test_election import candidate
 NO_NODE = NodeId("")
 SUSPICION, RESEND = OPTIONS.suspicion, OPTIONS.resend
 PATIENCE = SUSPICION * 1.125
-SLOWEST_LINK = 8 * 1024 * 1024  # bytes a second
+SLOWEST_LINK = 8 * 1024 * 1024  # bytes per second
 X, Y = command(b"x"), command(b"y")
 
 
@@ -75,7 +75,7 @@ def propose(group: Paxos, token: int, value: bytes) -> list[Accept]:
 
 
 def quiet() -> Paxos:
-    """Return a leader that all members have promised, and that waits for no answers."""
+    """Return a leader that has promises from all members and awaits no answers."""
     group = leading()
     promise(group, C)
     assert expire(group, Unanswered()) == []
@@ -110,7 +110,7 @@ def test_new_leader_proposes_nothing_after_an_undecided_membership() -> None:
     assert group.leader.term.changing == (2, config)
 
 
-def test_proposal_has_as_many_items_as_its_byte_limit_allows() -> None:
+def test_proposal_contains_as_many_items_as_its_byte_limit_allows() -> None:
     """REP-1: an item that begins within the limit is sent whole."""
     for sizes, together in (((1, 9, 5), 2), ((1, 8, 5), 3), ((10, 1), 1), ((11, 1), 1)):
         votes = [Vote(at, ballot(0, C), command(bytes(size))) for at, size in enumerate(sizes, 1)]
@@ -176,7 +176,7 @@ def test_proposals_after_a_membership_change_wait_until_the_change_is_decided() 
     sync(group)
     effects = hear(group, B, Accepted(group.leader.term.ballot, 1, 1, 1))
     assert group.state.membership.config.nodes() == [A, B, C, D]
-    # Two of four members have promised: it asks the other two.
+    # Two of four members have promised, so the leader asks the other two.
     asked = [to for to, message in sends(effects) if isinstance(message, Prepare)]
     assert asked == [C, D]
     assert not any(isinstance(message, Accept) for _, message in sends(effects))
@@ -246,7 +246,7 @@ def test_values_in_flight_are_counted_until_applied() -> None:
     ],
 )
 def test_window_limits_the_values_in_flight(options: GroupOptions) -> None:
-    """REP-5: in slots and in bytes."""
+    """REP-5: the window is limited in slots and in bytes."""
     group = leading(options=options)
     for token in range(6):
         group.request(Propose(token, bytes(100)))
@@ -326,7 +326,7 @@ def test_leader_sets_only_one_timer_for_unanswered_proposals() -> None:
     assert [each.timer for each in waits].count(Unanswered()) == 1
 
 
-def test_follower_resends_no_proposals() -> None:
+def test_follower_does_not_resend_proposals() -> None:
     assert expire(started(), Unanswered()) == []
 
 
@@ -342,7 +342,7 @@ def test_votes_with_a_lower_ballot_do_not_answer_a_proposal() -> None:
 
 
 def test_only_proposed_slots_are_sent_again() -> None:
-    """A later slot may hold a vote for a value of an earlier leader."""
+    """A later slot may hold a vote for an earlier leader's value."""
     group = quiet()
     group.request(Propose(1, b"x"))
     group.state.values.items[2] = Y
@@ -379,7 +379,7 @@ def test_resent_accept_ends_before_a_value_that_cannot_be_read() -> None:
 # -- stepping down --
 
 
-def test_leader_that_cannot_read_its_value_in_flight_resigns() -> None:
+def test_leader_steps_down_if_it_cannot_read_its_value_in_flight() -> None:
     """REP-1: it could not send the value again, so the group would never complete the slot."""
     group = proposing(b"a")
     sync(group)
@@ -460,7 +460,7 @@ def test_leader_does_not_step_down_for_its_own_beat() -> None:
 
 
 @pytest.mark.parametrize("slot", [2, 3, 4])
-def test_leader_steps_down_when_another_value_was_chosen_for_its_proposal(slot: int) -> None:
+def test_leader_steps_down_when_another_value_was_chosen_instead_of_its_proposal(slot: int) -> None:
     group = proposing(b"a", b"b", b"c")
     hear(group, B, Chosen(slot, (command(b"other"),)))
     assert group.leader.term is None
@@ -468,7 +468,7 @@ def test_leader_steps_down_when_another_value_was_chosen_for_its_proposal(slot: 
 
 
 @pytest.mark.parametrize("slot", [1, 5])
-def test_leader_continues_when_a_slot_that_it_has_not_proposed_was_chosen(slot: int) -> None:
+def test_leader_continues_when_a_slot_it_did_not_propose_was_chosen(slot: int) -> None:
     group = proposing(b"a", b"b", b"c")
     hear(group, B, Chosen(slot, (command(b"other"),)))
     assert group.leader.term is not None
@@ -491,8 +491,8 @@ def test_leader_with_proposals_in_flight_steps_down_when_it_installs_a_snapshot(
     assert (group.leader.term is None) == bool(count)
 
 
-def test_candidate_leads_once_it_has_installed_all_slots_that_members_know() -> None:
-    """REP-5: the candidate waited forever, because no message of the group was due."""
+def test_candidate_leads_once_it_has_every_slot_known_to_the_members() -> None:
+    """REP-5: otherwise the candidate would wait forever, because no message is due."""
     group = started(A)
     group.leader.stand()
     promise(group, A)
@@ -505,7 +505,7 @@ def test_candidate_leads_once_it_has_installed_all_slots_that_members_know() -> 
 
 
 def test_candidate_without_promises_asks_for_a_leader_again() -> None:
-    """REP-5: a candidate that was removed meanwhile sent Prepares forever, without an answer."""
+    """REP-5: otherwise a removed candidate would send unanswered Prepares forever."""
     group = started(A)
     group.leader.stand()
     promise(group, A)
@@ -517,7 +517,7 @@ def test_candidate_without_promises_asks_for_a_leader_again() -> None:
     assert {type(message) for _, message in sends(expire(group, Silence()))} == {Canvass}
 
 
-def test_candidate_with_promises_of_a_majority_stays_while_it_fetches_slots() -> None:
+def test_candidate_with_a_majority_of_promises_stays_a_candidate_while_it_fetches_slots() -> None:
     group = started(A)
     group.leader.stand()
     promise(group, A)
@@ -537,7 +537,7 @@ def test_votes_in_a_late_promise_are_proposed() -> None:
 @pytest.mark.parametrize(
     "message", [Reject(ballot(9, C)), Beat(ballot(9, C), 0, 1.0), Accepted(ballot(9, C), 1, 1, 1)]
 )
-def test_higher_ballot_ends_a_term(message: Reject | Beat | Accepted) -> None:
+def test_higher_ballot_ends_the_term(message: Reject | Beat | Accepted) -> None:
     group = leading()
     assert LeaderChanged(NodeId("")) in events(hear(group, C, message))
     assert group.leader.term is None
@@ -552,7 +552,7 @@ def test_rejected_leader_may_become_a_candidate_again_at_once() -> None:
     assert [message for _, message in sends(group.drain())] == [Canvass(1), Canvass(1)]
 
 
-def test_elected_candidate_that_is_rejected_promises_another_candidate_at_once() -> None:
+def test_rejected_leader_makes_promises_to_another_candidate_at_once() -> None:
     """REP-5: if it waited for its own lease, both candidates could give up again and again."""
     group = started(A)
     group.leader.stand()
@@ -568,7 +568,7 @@ def test_elected_candidate_that_is_rejected_promises_another_candidate_at_once()
     )
 
 
-def test_value_of_another_leader_is_reported_without_a_token() -> None:
+def test_value_from_another_leader_is_reported_without_a_token() -> None:
     group = leading()
     propose(group, 7, b"mine")
     effects = hear(group, C, Chosen(1, (command(b"theirs"),)))
@@ -576,7 +576,7 @@ def test_value_of_another_leader_is_reported_without_a_token() -> None:
     assert group.leader.term is None
 
 
-def test_own_value_that_a_peer_reports_as_chosen_keeps_its_token() -> None:
+def test_own_value_keeps_its_token_when_a_peer_reports_it_as_chosen() -> None:
     group = leading()
     propose(group, 7, b"mine")
     effects = hear(group, C, Chosen(1, (command(b"mine"),)))
@@ -584,7 +584,7 @@ def test_own_value_that_a_peer_reports_as_chosen_keeps_its_token() -> None:
     assert group.leader.term is not None
 
 
-def test_removed_leader_resigns() -> None:
+def test_removed_leader_steps_down() -> None:
     group = leading()
     assert group.leader.term is not None
     group.leader.term.queue.append((-1, Item(CONFIG, encode_config(THREE.removed(A)))))
@@ -596,7 +596,7 @@ def test_removed_leader_resigns() -> None:
     assert not group.state.membership.is_member
 
 
-def test_elected_leader_without_answers_steps_down_before_it_has_finished_old_slots() -> None:
+def test_elected_leader_steps_down_if_it_gets_no_answers_for_old_slots() -> None:
     """Otherwise its followers would wait for a leader that can decide nothing."""
     group = started(A)
     group.leader.stand()
@@ -615,7 +615,7 @@ def test_elected_leader_without_answers_steps_down_before_it_has_finished_old_sl
     assert group.leader.term is None
 
 
-def test_leader_steps_down_if_the_slot_of_a_new_command_was_already_chosen() -> None:
+def test_leader_steps_down_if_the_slot_for_a_new_command_was_already_chosen() -> None:
     """Only a leader with a higher ballot can have proposed it."""
     for known in (0, 1):
         group = quiet()
@@ -635,7 +635,7 @@ def answered(
 
 
 @pytest.mark.parametrize("bound", [OPTIONS.suspicion, OPTIONS.suspicion / 2, 9.0])
-def test_lease_counts_from_the_beat_that_a_majority_has_answered(bound: float) -> None:
+def test_lease_starts_at_the_beat_that_a_majority_has_answered(bound: float) -> None:
     """If the nodes have different suspicion times, the shorter one counts."""
     group = leading()
     sent = group.now = group.now + 1.0
@@ -661,7 +661,7 @@ def test_lease_must_also_hold_for_a_membership_in_flight() -> None:
     assert not group.leads(group.now)
 
 
-def test_founder_that_restarts_after_it_added_a_member_does_not_lead_alone() -> None:
+def test_restarted_founder_does_not_lead_alone_after_it_added_a_member() -> None:
     """The last record of its log is a membership of two."""
     one = Config(1, (Member(A, 1),), 3)
     group = unstarted(A, one)
@@ -685,7 +685,7 @@ def test_leader_does_not_step_down_for_silence_before_a_membership_change() -> N
     assert group.leader.term is not None
 
 
-def test_lease_is_not_unlimited_under_a_membership_without_the_leader() -> None:
+def test_lease_is_limited_if_the_leader_is_not_in_the_membership() -> None:
     group = quiet()
     assert group.leader.term is not None
     other = Config(2, (Member(B, 1),), 1)
@@ -703,7 +703,7 @@ def test_heartbeat_sends_beats_and_schedules_the_next_one() -> None:
     assert group.state.following.heard == 101.0
 
 
-def test_leader_without_answers_of_a_majority_steps_down() -> None:
+def test_leader_without_answers_from_a_majority_steps_down() -> None:
     group = steady(leading())
     assert group.leader.term is not None
     group.now += SUSPICION
@@ -716,7 +716,7 @@ def test_leader_without_answers_of_a_majority_steps_down() -> None:
     assert expire(group, BeatDue()) == []
 
 
-def test_lease_needs_a_majority_and_counts_from_the_time_the_beat_was_sent() -> None:
+def test_lease_needs_a_majority_and_starts_when_the_beat_was_sent() -> None:
     group = leading()
     expire(group, BeatDue())
     lease = OPTIONS.lease(SUSPICION)
@@ -731,7 +731,7 @@ def test_lease_needs_a_majority_and_counts_from_the_time_the_beat_was_sent() -> 
     assert not group.leads(100.0 + lease)
 
 
-def test_answers_for_another_ballot_or_incarnation_give_no_lease() -> None:
+def test_answers_for_another_ballot_or_incarnation_do_not_extend_the_lease() -> None:
     group = leading()
     hear(group, B, Heard(ballot(2), 100.0, 1, 0, SUSPICION))
     hear(group, B, Heard(ballot(1), 100.0, 2, 0, SUSPICION))  # another incarnation
@@ -739,7 +739,7 @@ def test_answers_for_another_ballot_or_incarnation_give_no_lease() -> None:
     assert started().leader.lease_ends() == 0.0
 
 
-def test_shorter_suspicion_time_of_a_follower_shortens_the_lease() -> None:
+def test_shorter_suspicion_time_on_a_follower_shortens_the_lease() -> None:
     group = leading()
     expire(group, BeatDue())
     hear(group, B, Heard(ballot(1), 100.0, 1, 0, SUSPICION / 2))

@@ -49,14 +49,14 @@ from tests.replication.replicas import (
 )
 
 
-def test_value_on_two_of_three_disks_is_decided() -> None:
+def test_value_stored_on_two_of_three_disks_is_decided() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     assert events(hear(group, A, Accepted(ballot(1), 1, 1, 1))) == []
     assert events(sync(group)) == [Decided(1, b"x")]
 
 
-def test_slot_that_no_known_member_has_is_requested_from_the_leader() -> None:
+def test_slot_missing_on_all_known_members_is_requested_from_the_leader() -> None:
     """REP-4: the replica and all members that it knows are several memberships behind."""
     group = started()
     hear(group, D, Beat(ballot(1, D), 9, 0.0))
@@ -66,21 +66,21 @@ def test_slot_that_no_known_member_has_is_requested_from_the_leader() -> None:
     assert (D, Want(1, 9)) in sends(group.drain())
 
 
-def test_value_on_the_disks_of_both_peers_is_decided() -> None:
+def test_value_stored_by_both_peers_is_decided() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
     assert events(hear(group, C, Accepted(ballot(1), 1, 1, 1))) == [Decided(1, b"x")]
 
 
-def test_votes_of_different_ballots_are_not_added_up() -> None:
+def test_votes_with_different_ballots_are_not_added_up() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
     assert events(hear(group, C, Accepted(ballot(2, C), 1, 1, 1))) == []
 
 
-def test_vote_of_another_incarnation_does_not_count() -> None:
+def test_vote_from_another_incarnation_does_not_count() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
@@ -120,7 +120,7 @@ def test_votes_on_a_slot_count_under_the_membership_decided_before_it() -> None:
     added = Item(CONFIG, encode_config(THREE.added(Member(D, 9))))
     hear(group, A, Accept(ballot(1), 1, (added, command(b"x")), 0))
     hear(group, A, Accepted(ballot(1), 1, 2, 1))
-    assert events(sync(group)) == [Added(D)]  # two of three; then two of four are too few
+    assert events(sync(group)) == [Added(D)]  # two of three are a majority; two of four are not
     assert events(hear(group, D, Accepted(ballot(1), 2, 2, 9))) == [Decided(2, b"x")]
 
 
@@ -216,7 +216,7 @@ def with_a_hole() -> Paxos:
     return group
 
 
-def test_unreadable_slot_is_recovered_from_the_votes_of_other_members() -> None:
+def test_unreadable_slot_is_recovered_from_votes_of_other_members() -> None:
     group = with_a_hole()
     assert sends(hear(group, A, Lacking(1, False))) == [(A, Recall(1))]
     assert not records(hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one")))))
@@ -225,7 +225,7 @@ def test_unreadable_slot_is_recovered_from_the_votes_of_other_members() -> None:
     assert events(effects) == [Mended(1)]
 
 
-def test_recall_counts_answers_of_members_without_a_vote_but_not_of_non_members() -> None:
+def test_recall_counts_answers_from_members_without_a_vote_but_not_from_non_members() -> None:
     group = with_a_hole()
     hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one"))))
     assert not records(hear(group, C, Recalled(1, 2, Vote(1, ballot(5), command(b"other")))))
@@ -273,7 +273,7 @@ FOUR = THREE.added(Member(D, 1))
 @pytest.mark.parametrize(
     ("second", "damaged"), [(Item(CONFIG, encode_config(FOUR)), (2,)), (command(b"two"), (2, 3))]
 )
-def test_slot_whose_membership_is_unknown_is_not_recovered(
+def test_slot_with_unknown_membership_is_not_recovered(
     second: Item, damaged: tuple[int, ...]
 ) -> None:
     """REP-1: the membership may have changed twice since."""
@@ -284,7 +284,7 @@ def test_slot_whose_membership_is_unknown_is_not_recovered(
 
 
 def test_slot_is_recovered_after_one_membership_change() -> None:
-    """REP-1: a majority of the next membership has a member of each majority before."""
+    """REP-1: a majority of the next membership overlaps every majority of the previous one."""
     group = after_a_snapshot(Item(CONFIG, encode_config(FOUR)))
     assert group.status.config == FOUR
     for node in (C, D):
@@ -293,8 +293,8 @@ def test_slot_is_recovered_after_one_membership_change() -> None:
     assert records(effects) == [Learned(1, 0, b"one")]
 
 
-def test_unreadable_entry_that_a_peer_lacks_is_recalled() -> None:
-    """REP-1: a leader with the only copy of a decided entry loses it, and its followers need it."""
+def test_unreadable_entry_is_recalled_if_a_peer_does_not_have_it() -> None:
+    """REP-1: the leader may lose the only copy of a decided entry that its followers need."""
     group = after_a_snapshot(command(b"two"))
     group.timeout(Behind())
     asked = [node for node, message in sends(group.drain()) if message == Want(1, 1)]
@@ -359,7 +359,7 @@ def test_replica_stops_if_all_members_have_lost_the_next_slot() -> None:
         hear(group, C, Lacking(2, True))
 
 
-def test_stored_message_of_another_node_does_not_count_as_a_vote() -> None:
+def test_stored_message_from_another_node_does_not_count_as_a_vote() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
@@ -367,7 +367,7 @@ def test_stored_message_of_another_node_does_not_count_as_a_vote() -> None:
     assert group.me == B
 
 
-def test_missing_slot_is_requested_though_later_slots_keep_arriving() -> None:
+def test_missing_slot_is_requested_even_while_later_slots_keep_arriving() -> None:
     """REP-2: under load, later slots arrive all the time."""
     group = started()
     waits = 0
@@ -379,7 +379,7 @@ def test_missing_slot_is_requested_though_later_slots_keep_arriving() -> None:
     assert sends(group.drain()) == [(A, Want(1, 48))]
 
 
-def test_replica_that_makes_progress_requests_no_slots() -> None:
+def test_replica_does_not_request_slots_while_it_makes_progress() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 2, (command(b"x"),), 1))
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 1))

@@ -1,4 +1,4 @@
-"""REP-1 REP-2: the exact effects of counting votes and fetching missing slots."""
+"""REP-1 REP-2: test the exact effects of counting votes and fetching missing slots."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_vote_with_a_higher_ballot_restarts_the_tally_and_a_lower_ballot_is_igno
     )
 
 
-def test_tally_of_a_slot_is_dropped_when_the_slot_is_applied() -> None:
+def test_vote_tally_is_dropped_when_its_slot_is_applied() -> None:
     group = started()
     hear(group, A, Accepted(ballot(1), 1, 2, 1))
     hear(group, A, Chosen(1, (X,)))
@@ -101,7 +101,7 @@ def test_own_vote_counts_once_it_is_on_disk_and_only_for_an_open_slot() -> None:
     assert group.state.tallies == {}
 
 
-def test_chosen_slot_is_not_applied_with_a_value_of_a_lower_ballot() -> None:
+def test_chosen_slot_is_not_applied_with_a_value_from_a_lower_ballot() -> None:
     """A majority accepted it with a higher ballot, so the value here may differ."""
     group = started()
     hear(group, A, Accept(ballot(1), 1, (X,), 0))
@@ -173,7 +173,7 @@ def test_replica_without_missing_slots_sends_no_request() -> None:
     assert behind(group) == []
 
 
-def test_replica_that_made_progress_waits_before_it_requests_slots() -> None:
+def test_replica_waits_after_progress_before_it_requests_slots() -> None:
     group = started()
     hear(group, A, Beat(ballot(1), 3, 5.0))
     hear(group, A, Chosen(1, (X,)))
@@ -217,7 +217,7 @@ def test_replica_requests_more_slots_after_a_fetch_only_if_some_are_missing() ->
     assert sends(hear(group, C, Chosen(2, (Y,))))[1:] == []
 
 
-def test_fetched_slots_that_bring_no_progress_cause_no_further_request() -> None:
+def test_fetch_without_progress_triggers_no_further_requests() -> None:
     group = started()
     hear(group, C, Beat(ballot(1, C), 3, 5.0))
     assert sends(hear(group, C, Chosen(2, (Y,)))) == [(B, Stored(group._records.last))]
@@ -230,7 +230,7 @@ def test_applied_slots_are_not_learned_again() -> None:
     assert records(hear(group, A, Chosen(1, (X, Y)))) == [Learned(2, 0, b"y")]
 
 
-def test_peer_that_reports_more_slots_is_asked_for_them() -> None:
+def test_replica_requests_the_extra_slots_that_a_peer_reports() -> None:
     group = started()
     assert sends(hear(group, C, Chosen(1, (X,), 5)))[-1] == (C, Want(2, 5))
     hear(group, A, Chosen(2, (Y,), 3))
@@ -252,7 +252,7 @@ def test_newcomer_fetches_from_followers_if_possible() -> None:
 # -- slots that peers lack --
 
 
-def test_peer_that_lacks_a_slot_is_not_asked_again_at_once() -> None:
+def test_peer_without_a_slot_is_not_asked_again_at_once() -> None:
     group = started()
     hear(group, C, Beat(ballot(1, C), 3, 5.0))
     assert hear(group, C, Lacking(1, False)) == []
@@ -267,7 +267,7 @@ def test_lost_slot_that_is_not_the_next_one_does_not_stop_the_replica() -> None:
     assert group.state.fetching.lost_by == {}
 
 
-def test_slot_that_all_peers_have_lost_stops_only_a_damaged_replica() -> None:
+def test_slot_lost_by_all_peers_stops_only_a_damaged_replica() -> None:
     group = started()
     hear(group, A, Lacking(1, True))
     hear(group, C, Lacking(1, True))
@@ -286,7 +286,7 @@ def test_replica_remembers_which_peers_have_lost_a_slot() -> None:
     assert group.state.fetching.gone_everywhere(1)
 
 
-def test_non_member_gives_up_a_slot_when_all_its_sources_lack_it() -> None:
+def test_non_member_gives_up_on_a_slot_that_none_of_its_sources_has() -> None:
     group = started(D)
     group.state.membership.contacts = (A, B)
     group.state.fetching.holes[1] = dict.fromkeys([A, B])
@@ -298,7 +298,7 @@ def test_non_member_gives_up_a_slot_when_all_its_sources_lack_it() -> None:
 # -- recalling --
 
 
-def test_recall_of_a_slot_that_is_known_to_be_chosen_is_not_answered() -> None:
+def test_recall_for_a_slot_known_to_be_chosen_is_not_answered() -> None:
     group = started()
     hear(group, A, Chosen(1, (X,)))
     assert hear(group, C, Recall(1)) == []
@@ -371,7 +371,7 @@ def test_noops_and_commands_with_the_same_bytes_are_different_values() -> None:
     assert [type(each) for each in again] == [Entry]
 
 
-def test_stored_message_of_another_node_changes_nothing() -> None:
+def test_stored_message_from_another_node_changes_nothing() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (X,), 0))
     assert hear(group, NodeId("z"), Stored(99)) == []

@@ -1,4 +1,4 @@
-"""OPS-2: the level of a group rises when all members know it, and no member knows less."""
+"""OPS-2: a group's level rises once all members know it, and no member may know less."""
 
 from __future__ import annotations
 
@@ -112,13 +112,13 @@ def test_answers_to_an_earlier_term_do_not_raise_the_level() -> None:
     assert group.state.roster.common_level() == 0
 
 
-def test_member_that_answers_without_a_level_has_the_first_level() -> None:
+def test_member_that_answers_without_a_level_is_assumed_to_be_at_the_first_level() -> None:
     group = knowing()
     alive(group, B, C)
     assert group.state.roster.common_level() == 1
 
 
-def test_founder_starts_its_group_at_the_level_that_it_knows() -> None:
+def test_founder_starts_its_group_at_its_own_level() -> None:
     group = Paxos(A, Random(0), options=OPTIONS, incarnation=7, level=4)
     group.attach(Recorded())
     group.start()
@@ -137,7 +137,7 @@ def test_lone_member_raises_the_level_by_itself() -> None:
 # Newcomers
 
 
-def test_newcomer_with_a_lower_level_is_not_seated_and_is_reported_once() -> None:
+def test_newcomer_with_a_lower_level_is_not_added_and_is_reported_once() -> None:
     group = knowing(config=Config(1, THREE.members[:2], 3, level=2))
     announce(group, (B, 2))
     reported = [events(hear(group, D, Offer(9, 0, level))) for level in (1, 1)]
@@ -147,7 +147,7 @@ def test_newcomer_with_a_lower_level_is_not_seated_and_is_reported_once() -> Non
     assert decide(group) == []
 
 
-def test_newcomer_with_the_level_of_the_group_is_seated() -> None:
+def test_newcomer_at_the_group_level_is_added() -> None:
     two = Config(1, THREE.members[:2], 3, level=2)
     group = knowing(config=two)
     announce(group, (B, 2))
@@ -159,7 +159,7 @@ def test_newcomer_with_the_level_of_the_group_is_seated() -> None:
     assert group.level == 2
 
 
-def test_offer_of_a_waiting_newcomer_is_dropped_when_the_level_rises() -> None:
+def test_offer_from_a_waiting_newcomer_is_dropped_when_the_level_rises() -> None:
     group = knowing()
     announce(group, (B, 2), (C, 2))
     hear(group, D, Offer(9, 0, 1))
@@ -209,7 +209,7 @@ def test_replica_that_learns_a_higher_level_stops_before_the_next_slot() -> None
     assert group.applied == 1
 
 
-def test_replica_does_not_install_a_snapshot_of_a_higher_level() -> None:
+def test_replica_does_not_install_a_snapshot_with_a_higher_level() -> None:
     group = started()
     ahead = Ahead(5, 6, 0, RAISED, 1)
     with pytest.raises(Outdated):
@@ -233,7 +233,7 @@ def test_membership_change_keeps_the_level() -> None:
     assert decode_config(encode_config(unsound)).level == 2
 
 
-def test_membership_of_an_older_version_has_the_first_level() -> None:
+def test_membership_from_an_older_version_has_the_first_level() -> None:
     """Its encoding has no field for the level."""
     fields = encode_config(THREE)
     old = bytes([fields[0] - 1]) + fields[1:-1]

@@ -54,14 +54,14 @@ SMALL = GroupOptions(compare_every=0.0, window_slots=2)
 
 
 def later_entry(slot: int, applied: int, replaced: int = 0) -> Entry:
-    """Return a vote of the second incarnation of a disk."""
+    """Return a vote by the second incarnation of a disk."""
     return Entry(slot, ballot(9), 0, b"%d" % slot, applied, vouch(slot, 1, replaced))
 
 
 # -- a new incarnation --
 
 
-def test_value_of_an_earlier_incarnation_does_not_replace_a_lost_chosen_value() -> None:
+def test_value_from_an_earlier_incarnation_does_not_replace_a_lost_chosen_value() -> None:
     """Both the vote that replaced it and the record of the chosen value are lost."""
     before = damage(restored(entry(1), entry(2, data=b"old", applied=1)), NewIncarnation(42))
     group = damage(before, later_entry(3, applied=2))
@@ -82,7 +82,9 @@ def test_new_incarnation_drops_values_that_are_not_known_to_be_chosen() -> None:
 
 
 def test_lost_new_incarnation_record_makes_all_earlier_votes_doubtful() -> None:
-    """Votes of the new incarnation replace no earlier votes, so the replacement count misses it."""
+    """Votes of the new incarnation replace none of the earlier votes, so no count shows the
+    loss.
+    """
     group = damage(restored(entry(1), entry(2, data=b"old", applied=1)), later_entry(3, applied=2))
     group.start()
     assert applied_values(group) == [(1, b"1")]
@@ -123,7 +125,7 @@ def test_doubtful_votes_stay_doubtful_if_the_next_restart_finds_more_damage() ->
     assert promise.lost == ((2, 2),)
 
 
-def test_installed_snapshot_is_kept_though_its_record_is_lost() -> None:
+def test_installed_snapshot_is_kept_even_if_its_record_is_lost() -> None:
     """Values with earlier votes may never have been chosen."""
     group = restored(entry(1, data=b"never chosen"))
     group.start()
@@ -139,10 +141,10 @@ def test_installed_snapshot_is_kept_though_its_record_is_lost() -> None:
 
 
 @pytest.mark.parametrize("lost", [Learned(1, 0, b"new"), Skipped(1)])
-def test_record_that_only_the_first_of_two_restarts_can_read_makes_votes_doubtful(
+def test_record_lost_between_two_restarts_makes_votes_doubtful(
     lost: Learned | Skipped,
 ) -> None:
-    """No vote has counted it before the first restart."""
+    """No vote before the first restart has counted it."""
     log = [entry(1, data=b"old"), entry(2), entry(3)]
     group = restored(*log, lost)
     group.start()
@@ -204,7 +206,7 @@ def test_promise_reports_learned_values_with_the_highest_ballot() -> None:
     assert promise.votes == (Vote(2, ballot(7, C), command(b"chosen")),)
 
 
-def test_recall_of_a_learned_slot_is_not_answered() -> None:
+def test_recall_for_a_learned_slot_is_not_answered() -> None:
     assert sends(hear(behind_a_hole(), A, Recall(2))) == []
 
 
@@ -260,7 +262,7 @@ def test_older_record_does_not_shorten_a_lost_range() -> None:
     assert promise_of(damage(group, entry(3, replaced=0))).lost == ((8, 9),)
 
 
-def test_older_record_does_not_replace_the_record_that_a_snapshot_names() -> None:
+def test_older_record_does_not_replace_a_record_named_by_a_snapshot() -> None:
     """The newer record is damaged, so the value must come from another replica."""
     state = Checkpoint(
         (b"",), 2, 1, 1, ballot(1), Vouch(3, 0, 1), THREE, 0, ((1, 2, 1), (2, 6, 1), (3, 4, 1)), ()
@@ -275,7 +277,7 @@ def test_older_record_does_not_replace_the_record_that_a_snapshot_names() -> Non
 
 
 def test_founder_does_not_apply_votes_after_another_replica_joined() -> None:
-    """REP-1: the other replica must confirm such a vote, for any size of the window."""
+    """REP-1: the other replica must confirm such a vote, whatever the window size."""
     alone = Config(1, (Member(A, 1),), 3)
     joined = encode_config(Config(2, (Member(A, 1), Member(B, 1)), 3))
     log = [Entry(slot, ballot(1), 0, b"%d" % slot, 0, vouch(slot)) for slot in range(1, 8)]
@@ -300,7 +302,7 @@ def test_founder_applies_all_its_votes_before_it_starts() -> None:
     group.request(Compact(299, 299, (b"state",)))
 
 
-def test_founder_writes_an_undecided_membership_of_its_log_a_second_time() -> None:
+def test_founder_rewrites_an_undecided_membership_from_its_log() -> None:
     alone = Config(1, (Member(A, 1),), 3)
     joined = encode_config(Config(2, (Member(A, 1), Member(B, 1)), 3))
     group = restored(Entry(1, ballot(1), CONFIG, joined, 0, vouch(1)), me=A, config=alone)
@@ -349,7 +351,7 @@ def test_member_that_could_not_report_all_votes_is_asked_again() -> None:
     assert group.leader.term.acting
 
 
-def test_digest_of_an_old_check_is_not_sent_to_peers() -> None:
+def test_digest_from_an_old_check_is_not_sent_to_peers() -> None:
     """A replica that was far behind applies many checks in one step."""
     group = started(A)
     group.request(Digest(5, b"mine"))

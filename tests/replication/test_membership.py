@@ -157,7 +157,7 @@ def test_newcomer_is_not_added_to_a_complete_group() -> None:
     assert decide(group) == []
 
 
-def test_newcomer_replaces_a_member_that_is_silent_for_too_long() -> None:
+def test_newcomer_replaces_a_member_that_has_been_silent_for_too_long() -> None:
     """D joins first: if B then lost its disk and C came back, A, C and D would be a majority."""
     group = leading()
     alive(group, B, C)
@@ -201,7 +201,7 @@ def test_newcomer_is_removed_again_if_the_silent_member_comes_back() -> None:
         assert decide(group, B, C) == []
 
 
-def test_no_node_is_added_while_there_is_a_surplus_member() -> None:
+def test_no_node_is_added_while_the_group_has_a_surplus_member() -> None:
     group = replacing()
     joined(group, D)
     offered(group, E)
@@ -211,7 +211,7 @@ def test_no_node_is_added_while_there_is_a_surplus_member() -> None:
 
 
 def test_surplus_member_stays_while_no_majority_is_up() -> None:
-    """If D is gone and C comes back, D should be removed, not C."""
+    """If D disappears and C comes back, D must be removed, not C."""
     group = leading(config=Config(1, FIVE.members[:4], 3))
     alive(group, B, C, D)
     group.now += group.options.suspicion / 2
@@ -225,7 +225,7 @@ def test_surplus_member_stays_while_no_majority_is_up() -> None:
     assert group.state.membership.config.nodes() == [A, B, C]
 
 
-def test_member_silent_for_longest_is_removed_as_surplus() -> None:
+def test_member_with_the_longest_silence_is_removed_as_surplus() -> None:
     group = leading(config=Config(1, FIVE.members, 4))
     alive(group, B, C, D, E)
     passes(group, 1, B, C, D)
@@ -240,7 +240,7 @@ def test_last_member_except_the_leader_is_removed_as_surplus_if_all_are_up() -> 
     assert decide(group, A) == [NOOP, Config(2, (Member(A, 1), Member(C, 1)), 2)]
 
 
-def test_new_leader_removes_no_member_before_the_suspicion_time_has_passed() -> None:
+def test_new_leader_waits_for_the_suspicion_time_before_it_removes_a_member() -> None:
     group = leading(config=Config(1, FIVE.members[:4], 3))
     alive(group, B, C)
     passes(group, group.options.suspicion / 2, B, C)
@@ -250,7 +250,7 @@ def test_new_leader_removes_no_member_before_the_suspicion_time_has_passed() -> 
     assert group.state.membership.config.nodes() == [A, B, C]
 
 
-def test_two_silent_members_of_five_are_replaced_one_after_the_other() -> None:
+def test_two_silent_members_out_of_five_are_replaced_one_after_the_other() -> None:
     group = leading(config=FIVE)
     alive(group, B, C, D, E)
     passes(group, group.options.replace_after + 1, B, C)
@@ -318,7 +318,7 @@ def test_newcomer_that_is_far_behind_gets_beats_before_it_is_added() -> None:
     assert group.leader.term.queue or group.leader.term.in_flight
 
 
-def test_member_is_not_removed_if_no_majority_would_be_left() -> None:
+def test_member_is_not_removed_if_this_would_leave_no_majority() -> None:
     group = leading()
     alive(group, B, C)
     passes(group, group.options.suspicion + 1, B)
@@ -361,7 +361,7 @@ def test_surplus_member_stays_while_another_member_has_lost_its_disk() -> None:
     assert decide(group, C) == [NOOP, Config(2, (Member(A, 1), Member(C, 1)), 2)]
 
 
-def test_offer_of_a_member_that_lost_its_disk_is_always_kept() -> None:
+def test_offer_from_a_member_that_lost_its_disk_is_always_kept() -> None:
     """REP-2"""
     group = leading()
     alive(group, B, C)

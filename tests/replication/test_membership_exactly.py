@@ -1,4 +1,4 @@
-"""REP-2: the exact effects of offers, silence and membership changes."""
+"""REP-2: test the exact effects of offers, silence and membership changes."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_follower_and_candidate_keep_no_offers() -> None:
     assert candidate.state.roster.offers == {}
 
 
-def test_offer_of_a_member_does_not_end_its_silence() -> None:
+def test_offer_from_a_member_does_not_end_its_silence() -> None:
     group = leading()
     alive(group, B, C)
     heard = group.state.roster.last_heard[C]
@@ -172,7 +172,7 @@ def test_leader_keeps_a_bounded_number_of_offers() -> None:
     assert group.state.roster.offers[NodeId("n0")].applied == 5
 
 
-def test_leader_forgets_non_members_whose_offers_it_does_not_keep() -> None:
+def test_leader_forgets_non_members_without_a_kept_offer() -> None:
     """A leader keeps the last message time of its members, and of nodes whose offers it keeps."""
     group = leading()
     alive(group, B, C)
@@ -196,7 +196,7 @@ def test_offer_that_is_not_renewed_is_dropped() -> None:
     assert group.state.roster.offers == {}
 
 
-def test_answer_to_a_beat_renews_an_offer_of_the_same_incarnation() -> None:
+def test_answer_to_a_beat_renews_an_offer_from_the_same_incarnation() -> None:
     group = leading()
     offered(group, D)
     group.reconfiguration._choose_newcomer(D)
@@ -229,7 +229,7 @@ def test_silent_member_is_reported_as_suspected_once() -> None:
     assert group.drain() == []
 
 
-def test_answer_of_the_same_incarnation_ends_the_suspicion_once() -> None:
+def test_answer_from_the_same_incarnation_ends_the_suspicion_once() -> None:
     group = leading()
     group.state.roster.silent[C] = None
     assert group.leader.term is not None
@@ -241,7 +241,7 @@ def test_answer_of_the_same_incarnation_ends_the_suspicion_once() -> None:
     assert group.state.roster.last_heard[C] == group.now
 
 
-def test_silence_of_a_member_counts_from_the_start_of_the_term() -> None:
+def test_member_silence_is_measured_from_the_start_of_the_term() -> None:
     group = leading()
     group.now += SUSPICION
     group.reconfiguration.look()
@@ -332,7 +332,7 @@ def test_lone_leader_sends_a_newcomer_beats_but_no_proposals() -> None:
     assert (group.state.roster.followers(), group.state.roster.audience()) == ([], [D])
 
 
-def test_lag_of_a_newcomer_counts_from_the_beat_that_it_answers() -> None:
+def test_newcomer_lag_is_measured_from_the_beat_it_answers() -> None:
     group = leading()
     alive(group, B, C)
     offered(group, D)
@@ -386,7 +386,7 @@ def test_newcomer_that_does_not_answer_has_a_short_turn() -> None:
     assert group.reconfiguration._next_newcomer([D, E]) == E
 
 
-def test_member_is_removed_only_if_a_majority_of_the_rest_has_the_last_membership() -> None:
+def test_member_is_removed_only_if_most_other_members_have_the_last_membership() -> None:
     group = leading()
     hear(group, B, Chosen(1, (Item(CONFIG, encode_config(FOUR)),)))
     left = FOUR.removed(C)
@@ -400,7 +400,7 @@ def test_member_is_removed_only_if_a_majority_of_the_rest_has_the_last_membershi
     assert group.state.roster.informed(left)
 
 
-def test_reports_of_former_members_are_dropped() -> None:
+def test_reports_from_former_members_are_dropped() -> None:
     group = leading()
     group.state.roster.reported = {Member(B, 1): 1, Member(C, 1): 1, Member(D, 4): 1}
     hear(group, B, Chosen(1, (Item(CONFIG, encode_config(THREE.removed(C))),)))
@@ -510,7 +510,7 @@ def test_slots_decided_with_other_ballots_do_not_prove_the_membership() -> None:
     assert (group.applied, proven(group)) == (4, 1)
 
 
-def test_membership_that_the_leader_decided_itself_counts_as_proven() -> None:
+def test_membership_decided_by_the_leader_itself_counts_as_proven() -> None:
     group = leading()
     alive(group, B, C)
     group.request(Change(size=5))
@@ -536,7 +536,7 @@ def test_first_newcomer_that_has_caught_up_is_added() -> None:
     assert config == Config(2, (*TWO.members, Member(E, 9)), 3)
 
 
-def test_member_that_is_silent_for_exactly_the_limit_is_not_replaced() -> None:
+def test_member_silent_for_exactly_the_limit_is_not_replaced() -> None:
     group = leading()
     alive(group, B, C)
     offered(group, D)
@@ -550,7 +550,7 @@ def test_member_that_is_silent_for_exactly_the_limit_is_not_replaced() -> None:
     assert group.state.roster.newcomer == NO_NODE
 
 
-def test_newcomer_whose_answer_has_expired_is_asked_again_first() -> None:
+def test_newcomer_is_asked_again_if_its_answer_has_expired() -> None:
     group = leading()
     offered(group, D)
     group.state.roster.last_heard[C] = -100.0
@@ -619,7 +619,7 @@ def test_surplus_member_is_removed_only_when_the_leader_knows_which_members_are_
     assert group.reconfiguration._without_one(group.leader.term) is None
 
 
-def test_new_membership_clears_offers_and_silence_of_its_members() -> None:
+def test_new_membership_resets_offers_and_silence_of_its_members() -> None:
     group = leading()
     alive(group, B, C)
     group.state.roster.silent = {C: None, B: None}
@@ -664,7 +664,7 @@ def test_leader_sends_beats_at_once_after_it_adds_a_member() -> None:
     )  # a majority has promised
 
 
-def test_leader_without_the_promises_of_a_majority_asks_for_them_again() -> None:
+def test_leader_without_promises_from_a_majority_asks_for_them_again() -> None:
     group = leading(config=Config(1, (Member(A, 1), Member(B, 1)), 2))
     assert group.leader.term is not None
     del group.leader.term.promises.members[Member(B, 1)]
@@ -681,7 +681,7 @@ def test_leader_without_the_promises_of_a_majority_asks_for_them_again() -> None
 
 
 def test_leader_that_needs_more_promises_asks_for_them_again() -> None:
-    """Its queue must not wait forever for a member that can report the slot."""
+    """The queue must not wait forever for a member that can report the slot."""
     group = leading()
     group.timeout(Unanswered())
     group.drain()

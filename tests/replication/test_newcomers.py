@@ -50,7 +50,7 @@ AHEAD = 4096  # slots that a replica accepts ahead of its applied slot
 
 
 def busy(applied: int = 100_000) -> Paxos:
-    """Return a leader of two, in a group of size three, that has decided many slots."""
+    """Return a leader that has decided many slots, in a group with two of three members."""
     group = leading(config=TWO)
     alive(group, B)
     group.state.progress.applied = applied
@@ -65,7 +65,7 @@ def propose(group: Paxos) -> list[NodeId]:
 
 
 def reports(group: Paxos, node: NodeId, applied: int) -> None:
-    """Answer the last Beat as a newcomer, after thousands of slots were decided since."""
+    """Answer the last Beat as a newcomer. Thousands of slots were decided in the meantime."""
     stamp, _ = group.state.roster.beats[-1]
     group.state.progress.applied += AHEAD
     assert group.leader.term is not None
@@ -92,7 +92,7 @@ def test_newcomer_that_has_all_reported_slots_is_added_under_load() -> None:
     assert is_added(group)
 
 
-def test_newcomer_that_lacks_many_slots_is_not_added() -> None:
+def test_newcomer_with_many_missing_slots_is_not_added() -> None:
     group = busy()
     hear(group, D, Offer(9, 0))
     alive(group, B)
@@ -109,7 +109,7 @@ def test_newcomer_gets_proposals_once_it_has_nearly_caught_up() -> None:
     assert propose(group) == [B, D]
 
 
-def test_newcomer_gets_no_proposals_of_a_lone_leader() -> None:
+def test_newcomer_gets_no_proposals_from_a_lone_leader() -> None:
     """After a crash, that leader may use the same ballot for another value."""
     group = leading(config=Config(1, THREE.members[:1], 3))
     group.state.progress.applied = 100_000
@@ -162,7 +162,7 @@ def test_newcomer_applies_proposals_and_sends_its_votes_to_the_leader_only() -> 
     assert group.applied == 2
 
 
-def test_answer_to_a_beat_includes_slots_applied_because_of_the_beat() -> None:
+def test_answer_to_a_beat_includes_slots_that_the_beat_decided() -> None:
     group = outsider()
     hear(group, A, Accept(ballot(1), 1, (command(b"1"),), 0, 0))
     sync(group)
@@ -190,7 +190,7 @@ def test_new_member_sets_its_suspicion_timer_even_without_a_beat() -> None:
     assert Silence() in [each.timer for each in effects if isinstance(each, Later)]
 
 
-def test_member_is_removed_only_after_a_majority_of_the_rest_has_all_decided_slots() -> None:
+def test_member_is_removed_only_after_most_other_members_have_all_decided_slots() -> None:
     """D is a member but has no slots yet: without B, only A would have all decided slots."""
     group = leading(config=TWO)
     alive(group, B)
@@ -208,7 +208,7 @@ def test_member_is_removed_only_after_a_majority_of_the_rest_has_all_decided_slo
     assert decide(group, B, D)[0] == TWO.added(Member(D, 9)).removed(B)
 
 
-def test_newcomer_fetches_until_it_has_all_slots_of_its_source() -> None:
+def test_newcomer_fetches_until_it_has_every_slot_from_its_source() -> None:
     """The source has more slots than the last Beat named. Then the newcomer offers itself."""
     group = outsider()
     hear(group, A, Beat(ballot(1), 1, 1.0))

@@ -48,7 +48,7 @@ def test_promise_size_is_four_windows_and_at_least_64_kibibytes() -> None:
 
 
 @pytest.mark.parametrize("name", ["replace_after", "compare_every"])
-def test_time_that_may_be_0_is_rejected_if_it_is_negative(name: str) -> None:
+def test_negative_time_is_rejected_even_where_0_is_allowed(name: str) -> None:
     """REP-1"""
     assert getattr(GroupOptions(**{name: 0.0}), name) == 0.0  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"{name} is -0.5 s; it must not be negative"):

@@ -1,4 +1,4 @@
-"""REP-1: a replica as a whole: incarnations, comparisons, leases and sources."""
+"""REP-1: test a whole replica: incarnations, comparisons, leases and sources."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_leader_proposes_comparisons_periodically() -> None:
     assert checks(leading(), 101.0) == 0
 
 
-def test_digests_of_the_last_four_checks_are_kept() -> None:
+def test_digests_from_the_last_four_checks_are_kept() -> None:
     """REP-1"""
     group = started()
     for slot in range(1, 7):
@@ -140,7 +140,7 @@ def test_lone_replica_with_an_unchanged_address_keeps_its_membership() -> None:
     assert (group.applied, group.state.membership.history.since) == (2, 0)
 
 
-def test_member_asks_only_members_and_a_non_member_also_asks_its_contacts() -> None:
+def test_non_member_asks_its_contacts_but_a_member_asks_only_members() -> None:
     """REP-1"""
     group = started()
     group.state.membership.contacts = (D,)
@@ -154,8 +154,8 @@ def test_member_asks_only_members_and_a_non_member_also_asks_its_contacts() -> N
     ]
 
 
-def test_candidate_sends_no_second_prepare_to_itself() -> None:
-    """REP-1: its own promise waits for its own disk."""
+def test_candidate_does_not_send_itself_a_second_prepare() -> None:
+    """REP-1: its own promise only waits for its disk."""
     group = started(A)
     group.leader.stand()
     group.drain()

@@ -14,13 +14,13 @@ def promise_with(*votes: Vote, known: int = 0, lost: tuple[tuple[int, int], ...]
     return Promise(ballot(9), 1, 1, known, votes, lost)
 
 
-def test_candidate_without_promises_covers_no_slot() -> None:
+def test_candidate_without_promises_covers_no_slots() -> None:
     """REP-1"""
     promises = Promises()
     assert (promises.known, promises.horizon, promises.cover(1, THREE)) == (0, 0, False)
 
 
-def test_value_of_the_highest_ballot_is_proposed() -> None:
+def test_value_with_the_highest_ballot_is_proposed() -> None:
     promises = Promises()
     promises.add(ME, promise_with(Vote(1, ballot(2), command(b"old"))))
     promises.add(OTHER, promise_with(Vote(1, ballot(5), command(b"new"))))
@@ -28,7 +28,7 @@ def test_value_of_the_highest_ballot_is_proposed() -> None:
     assert promises.value(1, THREE) == command(b"new")
 
 
-def test_vote_of_a_non_member_does_not_count() -> None:
+def test_vote_from_a_non_member_does_not_count() -> None:
     promises = Promises()
     promises.add(ME, promise_with(Vote(1, ballot(2), command(b"member's"))))
     promises.add(Member(B, 2), promise_with(Vote(1, ballot(5), command(b"non-member's"))))
@@ -42,7 +42,7 @@ def test_slot_without_votes_is_filled_with_a_noop() -> None:
     assert promises.horizon == 3
 
 
-def test_promises_of_a_majority_cover_a_slot() -> None:
+def test_promises_from_a_majority_cover_a_slot() -> None:
     promises = Promises()
     promises.add(ME, promise_with())
     assert not promises.cover(1, THREE)
@@ -67,7 +67,7 @@ def test_member_that_has_lost_a_vote_does_not_cover_its_slot() -> None:
     assert promises.cover(2, THREE)
 
 
-def test_promise_of_another_incarnation_does_not_count() -> None:
+def test_promise_from_another_incarnation_does_not_count() -> None:
     promises = Promises()
     promises.add(ME, promise_with())
     promises.add(Member(B, 2), promise_with())

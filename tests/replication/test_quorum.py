@@ -42,7 +42,7 @@ def test_another_incarnation_of_a_member_does_not_count_towards_a_majority() -> 
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
-def test_majorities_of_a_membership_and_its_successor_share_a_member(count: int) -> None:
+def test_majorities_in_consecutive_memberships_share_a_member(count: int) -> None:
     """Safety depends on this. It would not hold if one change both added and removed a member."""
     now = config(count)
     successors = [now.added(Member(D, 1))]
@@ -61,7 +61,7 @@ def test_successor_has_the_next_version_and_keeps_the_size_by_default() -> None:
     assert THREE.successor(*THREE.members, size=5) == Config(2, THREE.members, 5)
 
 
-def test_membership_is_in_force_after_the_slot_that_decided_it() -> None:
+def test_membership_takes_effect_after_the_slot_that_decided_it() -> None:
     chain = Memberships()
     chain.start(0, config(1))
     chain.decided(5, config(2, 2))

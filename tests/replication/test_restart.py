@@ -64,7 +64,7 @@ def applied_values(group: Paxos) -> list[tuple[int, bytes]]:
 
 
 def promise_of(group: Paxos) -> Promise:
-    """Return the promise of the replica to a candidate after all leases have expired."""
+    """Return the replica's promise to a candidate after all leases have expired."""
     group.start()
     group.drain()
     group.now = 100.0
@@ -133,7 +133,7 @@ def test_slots_after_a_gap_are_applied_from_the_log_once_the_gap_is_filled() -> 
     assert applied_values(group) == [(slot, b"%d" % slot) for slot in range(1, 39)]
 
 
-def test_large_values_are_not_all_held_while_the_log_is_restored() -> None:
+def test_large_values_are_not_all_kept_in_memory_while_the_log_is_restored() -> None:
     """REP-1: memory is bounded in bytes, too."""
     options = GroupOptions(window_slots=64, window_bytes=50)
     sizes = [60, 50, 10, 70]
@@ -147,7 +147,7 @@ def test_large_values_are_not_all_held_while_the_log_is_restored() -> None:
     assert (group.state.values.items, group.state.values.held_bytes) == ({}, 0)
 
 
-def test_slots_that_the_log_marks_as_chosen_are_applied_before_the_start() -> None:
+def test_slots_marked_as_chosen_in_the_log_are_applied_before_the_start() -> None:
     group = restored(entry(1), entry(2), entry(3, applied=2))
     assert applied_values(group) == [(1, b"1"), (2, b"2")]
     assert promise_of(group).known == 2
@@ -161,7 +161,7 @@ def test_learned_values_are_restored() -> None:
 # -- damage --
 
 
-def test_damage_to_slots_that_a_later_record_marks_as_chosen_loses_no_vote() -> None:
+def test_damage_to_slots_later_marked_as_chosen_loses_no_votes() -> None:
     group = damage(restored(entry(1)), entry(3, applied=2))
     assert promise_of(group) == Promise(
         ballot(99, C), 1, 1, 2, (Vote(3, ballot(1), command(b"3")),), ()
@@ -169,7 +169,7 @@ def test_damage_to_slots_that_a_later_record_marks_as_chosen_loses_no_vote() -> 
     assert group.applied == 1  # the rest comes from other replicas
 
 
-def test_slots_that_a_damaged_record_may_have_held_are_reported_as_lost() -> None:
+def test_slots_that_may_be_in_a_damaged_record_are_reported_as_lost() -> None:
     """The next record names the highest slot that was accepted by then."""
     group = damage(restored(entry(1), entry(2)), entry(4, applied=1, top=7))
     promise = promise_of(group)
@@ -196,7 +196,7 @@ def test_votes_that_a_damaged_record_may_have_replaced_are_doubtful() -> None:
     assert promise_of(group).lost == ((2, 2),)
 
 
-def test_replacement_after_the_damage_makes_no_vote_doubtful() -> None:
+def test_replacement_after_the_damage_does_not_make_votes_doubtful() -> None:
     group = damage(restored(entry(1), entry(2)), entry(2, 5, b"new", replaced=1))
     promise = promise_of(group)
     assert promise.votes == (
@@ -267,7 +267,7 @@ def test_lone_replica_with_a_damaged_log_refuses_to_start() -> None:
 
 
 @pytest.mark.parametrize("kind", [Entry, Learned])
-def test_replica_with_a_damaged_log_asks_the_members_that_the_log_names(kind: type) -> None:
+def test_replica_with_a_damaged_log_asks_the_members_named_in_the_log(kind: type) -> None:
     """The record that makes it a group of two comes after the damage."""
     group = unstarted(A)
     group.restore(Born(1, Config(1, (Member(A, 1),), 3)))
@@ -299,7 +299,7 @@ def test_values_learned_before_an_installed_snapshot_are_treated_as_chosen() -> 
     assert applied_values(group) == [(1, b"1")]
 
 
-def test_membership_of_the_founders_is_restored() -> None:
+def test_founding_membership_is_restored() -> None:
     group = restored()
     assert (group.me, group.state.membership.config, group.state.membership.is_member) == (
         B,

@@ -106,7 +106,7 @@ def test_replica_restored_from_a_snapshot_writes_no_born_record() -> None:
     assert not any(isinstance(each, Born) for each in records(group.drain()))
 
 
-def test_slot_that_a_snapshot_covers_is_neither_applied_again_nor_kept_in_memory() -> None:
+def test_slot_covered_by_a_snapshot_is_neither_reapplied_nor_kept_in_memory() -> None:
     group = restored(state(), entry(5), Learned(4, 0, b"4"), Learned(5, 0, b"5"), entry(6))
     assert applied_values(group) == []
     assert list(group.state.values.items) == [6]
@@ -115,14 +115,14 @@ def test_slot_that_a_snapshot_covers_is_neither_applied_again_nor_kept_in_memory
     assert group.state.values.held_bytes == 1
 
 
-def test_older_record_does_not_replace_a_record_of_a_snapshot() -> None:
+def test_older_record_does_not_replace_a_record_from_a_snapshot() -> None:
     group = restored(state(runs=((3, 1, 3),)), Learned(4, 0, b"4"))
     assert group.state.values.index.get(4) == 3
     group = restored(state(runs=((3, 40, 3),)), Learned(4, 0, b"4"), Learned(5, 0, b"5"))
     assert [group.state.values.index.get(slot) for slot in (4, 5)] == [41, 42]
 
 
-def test_learned_record_of_a_slot_that_a_snapshot_omits_is_indexed() -> None:
+def test_learned_record_is_indexed_if_the_snapshot_omits_its_slot() -> None:
     group = restored(state(runs=()), Learned(4, 0, b"4"), Learned(5, 0, b"5"))
     assert [group.state.values.index.get(slot) for slot in (4, 5)] == [3, 4]
     assert (group.state.values.items, group.state.progress.learned) == ({}, {})
@@ -142,7 +142,7 @@ def test_vote_restores_the_promise_and_the_counts_that_it_records() -> None:
     assert group.state.votes.ballots == {4: ballot(3), 2: ballot(2)}
 
 
-def test_learned_value_of_a_voted_slot_counts_as_a_replacement() -> None:
+def test_learned_value_for_a_voted_slot_counts_as_a_replacement() -> None:
     group = restored(entry(1), entry(2), Learned(2, 0, b"new"))
     assert (group.state.votes.replaced, group.state.votes.counted) == (1, None)
     group = restored(entry(1), Learned(2, 0, b"new"))
@@ -197,7 +197,7 @@ def test_next_vote_limits_the_lost_slots() -> None:
     assert group.state.votes.lost == [(2, 2), (4, 5), (7, 7)]
 
 
-def test_damage_loses_no_slot_if_the_next_record_names_no_later_slot() -> None:
+def test_damage_loses_no_slots_if_the_next_record_names_no_later_slot() -> None:
     group = damage(restored(entry(2, applied=2)), Promised(ballot(3), vouch(2)))
     assert group.state.votes.lost == []
     assert not group.state.votes.promise_uncertain
@@ -302,14 +302,14 @@ def promised_to_c(group: Paxos) -> Promise:
     return promise[0]
 
 
-def test_learned_value_of_a_lost_slot_is_reported() -> None:
+def test_learned_value_for_a_lost_slot_is_reported() -> None:
     group = damage(restored(entry(5, applied=1)), Learned(4, 0, b"4"), entry(6, applied=1, top=7))
     promise = promised_to_c(group)
     assert [vote.slot for vote in promise.votes] == [4, 5, 6]
     assert promise.lost == ((2, 3), (7, 7))
 
 
-def test_vote_whose_value_cannot_be_read_is_reported_as_lost() -> None:
+def test_vote_with_an_unreadable_value_is_reported_as_lost() -> None:
     group = restored(entry(1), entry(2))
     group.state.values.items.clear()
     group.state.values.index.cut(2)
@@ -328,7 +328,7 @@ def test_lost_slots_are_dropped_once_applied() -> None:
     assert (group.applied, group.state.votes.lost) == (3, [(4, 4)])
 
 
-def test_leader_known_from_before_a_restart_is_answered_without_waiting_for_the_disk() -> None:
+def test_leader_known_before_a_restart_is_answered_without_a_disk_wait() -> None:
     group = restored(Promised(ballot(1), vouch(0)))
     group.start()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
@@ -350,7 +350,7 @@ def held(options: GroupOptions, sizes: list[int]) -> list[int]:
     return list(group.state.values.items)
 
 
-def test_replica_holds_at_most_two_windows_of_values_that_it_cannot_apply() -> None:
+def test_replica_keeps_at_most_two_windows_of_values_that_it_cannot_apply() -> None:
     slots = GroupOptions(compare_every=0.0, window_slots=2)
     assert held(slots, [1, 1, 1, 1, 1, 1]) == [2, 3, 4, 5]
     size = GroupOptions(compare_every=0.0, window_bytes=50)
@@ -358,7 +358,7 @@ def test_replica_holds_at_most_two_windows_of_values_that_it_cannot_apply() -> N
     assert held(size, [50, 50, 1]) == [2, 3]
 
 
-def test_values_that_were_not_held_are_applied_from_the_log() -> None:
+def test_values_not_kept_in_memory_are_applied_from_the_log() -> None:
     options = GroupOptions(compare_every=0.0, window_slots=1)
     log = [entry(slot) for slot in (2, 3, 4, 5, 1)]
     group = restored(*log, entry(6, applied=5), options=options)
@@ -409,7 +409,7 @@ def test_last_record_on_disk_never_decreases() -> None:
 # -- applying --
 
 
-def test_decided_command_without_a_proposal_here_has_no_token() -> None:
+def test_decided_command_has_no_token_if_it_was_not_proposed_here() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     assert events(hear(group, A, Accept(ballot(1), 2, (), 1))) == [Decided(1, b"x", -1)]
@@ -444,7 +444,7 @@ def test_last_eight_checks_are_kept() -> None:
     assert [slot for slot, _ in group.state.progress.checks] == list(range(2, 10))
 
 
-def test_restored_check_requests_no_comparison() -> None:
+def test_restored_check_does_not_request_a_comparison() -> None:
     group = restored(Learned(1, CHECK, b""))
     assert group.applied == 1
     assert (list(group.state.progress.checks), group.drain()) == ([], [])
@@ -465,7 +465,7 @@ def test_checksum_depends_on_value_kind_and_slot() -> None:
     assert group.state.progress.chain_at(0) == 0
 
 
-def test_checksums_of_the_last_two_steps_are_kept() -> None:
+def test_checksums_from_the_last_two_steps_are_kept() -> None:
     group = started(options=GroupOptions(compare_every=0.0, window_slots=2))
     assert group.options.step_slots == 64
     for _ in range(130):

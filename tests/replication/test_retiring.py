@@ -49,7 +49,7 @@ def led(b_applied: int, c_applied: int) -> Paxos:
     return group
 
 
-def test_leader_hands_over_to_the_follower_that_has_applied_most() -> None:
+def test_leader_hands_over_to_the_most_advanced_follower() -> None:
     group = led(5, 7)
     assert group.leader.term is not None
     won = group.leader.term.ballot
@@ -68,7 +68,7 @@ def test_leader_hands_over_to_the_follower_that_has_applied_most() -> None:
     ("reported", "successor"),
     [({B: 7, C: 5}, B), ({B: 5, C: 7}, C), ({B: 0}, B), ({C: 0}, B), ({C: 1}, C)],
 )
-def test_leader_hands_over_to_a_follower_without_a_report_only_as_a_last_choice(
+def test_leader_hands_over_to_a_follower_without_a_report_only_as_a_last_resort(
     reported: dict[NodeId, int], successor: NodeId
 ) -> None:
     group = led(0, 0)
@@ -79,7 +79,7 @@ def test_leader_hands_over_to_a_follower_without_a_report_only_as_a_last_choice(
 
 
 def test_retirement_is_reported_at_once_and_ends_the_watch() -> None:
-    """It does not wait for the disk."""
+    """The report does not wait for the disk."""
     group = led(5, 7)
     group.request(Retire())
     group.drain()

@@ -1,4 +1,4 @@
-"""REP-5: a replica that returns from a restart or a partition disturbs no other replica."""
+"""REP-5: a replica that returns from a restart or a partition does not disturb the others."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ class Observer(Checker):
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("restarts", [True, False])
-def test_follower_that_was_isolated_does_not_depose_the_leader(seed: int, restarts: bool) -> None:
-    """While it is isolated it only canvasses, and it writes nothing."""
+def test_isolated_follower_does_not_depose_the_leader_on_its_return(
+    seed: int, restarts: bool
+) -> None:
+    """While isolated, it only canvasses and writes nothing."""
     quiet = Quiet(seed, replace(FAST, compare_every=0.0))
     leader = quiet.leader
     ballot = quiet.paxos(leader).state.votes.promised

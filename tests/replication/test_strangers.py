@@ -1,4 +1,4 @@
-"""SEC-1: a node that is not a member cannot harm a group, and answers count only if asked for."""
+"""SEC-1: a non-member cannot harm a group, and answers count only if requested."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ GROUP = 7
 
 
 def forged(group: int) -> list[Message]:
-    """Return messages of D, which is not a member, to a group of which it knows this number."""
+    """Return messages from the non-member D to a group whose number it claims to know."""
     return [
         Canvass(1, group),
         Prepare(ballot(5, D), 1, group),
@@ -101,7 +101,7 @@ ANSWERS: list[Message] = [
 
 
 @pytest.mark.parametrize("message", [*forged(0), *ANSWERS], ids=lambda each: type(each).__name__)
-def test_message_of_a_stranger_has_no_effect_and_is_counted(message: Message) -> None:
+def test_message_from_a_non_member_has_no_effect_and_is_counted(message: Message) -> None:
     for group in (leading(A, NUMBERED), started(B, NUMBERED)):
         group.receive(D, message)
         assert group.drain() == []
@@ -110,11 +110,11 @@ def test_message_of_a_stranger_has_no_effect_and_is_counted(message: Message) ->
 
 
 @pytest.mark.parametrize("message", forged(8), ids=lambda each: type(each).__name__)
-def test_request_with_the_number_of_another_group_has_no_effect(message: Message) -> None:
+def test_request_with_another_group_number_has_no_effect(message: Message) -> None:
     assert hear(started(B, NUMBERED), D, message) == []
 
 
-def test_node_that_knows_the_number_of_the_group_is_answered() -> None:
+def test_node_that_knows_the_group_number_is_answered() -> None:
     """It may be a leader that was elected while this replica was down, or a removed member."""
     group = started(B, NUMBERED)
     group.state.progress.applied = 3
@@ -123,7 +123,7 @@ def test_node_that_knows_the_number_of_the_group_is_answered() -> None:
     assert heard == (D, Heard(ballot(5, D), 100.0, 1, 3, OPTIONS.suspicion))
 
 
-def test_newcomer_listens_to_its_contacts_and_to_nodes_that_they_name() -> None:
+def test_newcomer_listens_to_its_contacts_and_the_nodes_they_name() -> None:
     group = Paxos(D, Random(0), contacts=(A,), options=OPTIONS)
     group.start()
     group.drain()
@@ -149,7 +149,7 @@ def test_newcomer_listens_to_its_contacts_and_to_nodes_that_they_name() -> None:
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_answer_of_a_member_that_was_not_asked_has_no_effect(message: Message) -> None:
+def test_unsolicited_answer_from_a_member_has_no_effect(message: Message) -> None:
     group = started(B, NUMBERED)
     group.receive(A, message)
     assert (group.drain(), group.gate.refused) == ([], 1)
@@ -159,7 +159,7 @@ def test_answer_of_a_member_that_was_not_asked_has_no_effect(message: Message) -
     assert (group.drain(), group.gate.refused) == ([], 2)
 
 
-def test_chosen_values_of_a_member_that_was_asked_are_applied() -> None:
+def test_requested_chosen_values_from_a_member_are_applied() -> None:
     group = started(B, NUMBERED)
     hear(group, A, Beat(ballot(1), 1, 100.0, GROUP))
     group.catch_up.on_behind()
@@ -169,7 +169,7 @@ def test_chosen_values_of_a_member_that_was_asked_are_applied() -> None:
 
 
 def test_values_far_ahead_are_not_stored() -> None:
-    """Otherwise one message would fill the memory with slots that can never be applied."""
+    """Otherwise one message could fill the memory with slots that can never be applied."""
     group = started(B, NUMBERED)
     effects = hear(group, A, Chosen(OPTIONS.ahead_slots + 1, (X,), 0))
     assert group.state.progress.learned == {}
@@ -180,7 +180,7 @@ def test_values_far_ahead_are_not_stored() -> None:
 
 
 @pytest.mark.parametrize("round", [STEP + 2, ROUND_MAX, 2**63, 2**64 - 1])
-def test_ballot_that_is_far_ahead_is_ignored_even_from_a_member(round: int) -> None:
+def test_ballot_far_ahead_is_ignored_even_from_a_member(round: int) -> None:
     far = Ballot(round, B)
     group = leading(A, NUMBERED)
     for message in (
@@ -198,7 +198,7 @@ def test_ballot_that_is_far_ahead_is_ignored_even_from_a_member(round: int) -> N
     assert group.leader.term is not None
 
 
-def test_ballot_that_is_one_step_ahead_is_promised() -> None:
+def test_ballot_one_step_ahead_is_promised() -> None:
     group = started(B)
     assert sends(hear(group, A, Prepare(ballot(STEP), 1)))[0][0] == A
     assert group.state.votes.promised == ballot(STEP)
@@ -217,14 +217,14 @@ def test_replica_promises_a_ballot_several_steps_ahead_after_repeated_prepares()
 
 
 def test_restart_drops_a_promise_with_an_impossible_ballot() -> None:
-    """An earlier version could make such a promise to a stranger."""
+    """An earlier version could make such a promise to a non-member."""
     group = restored(Promised(ballot(3), Vouch(0, 0, 0)), Promised(FAR, Vouch(0, 0, 0)))
     assert group.state.votes.promised == ballot(3)
     group.restore(Checkpoint((), 0, 1, 1, FAR, Vouch(0, 0, 0), THREE, 0, (), ()))
     assert group.state.votes.promised == ballot(3)
 
 
-def test_replica_uses_no_ballot_above_the_maximum() -> None:
+def test_replica_never_uses_a_ballot_above_the_maximum() -> None:
     group = started(A)
     group.state.votes.promised = Ballot(ROUND_MAX, B)
     group.leader.stand()
@@ -235,7 +235,7 @@ def test_replica_uses_no_ballot_above_the_maximum() -> None:
 
 
 @pytest.mark.parametrize("stamp", [float("inf"), float("nan"), 101.0, -1.0])
-def test_answer_to_a_beat_that_was_never_sent_extends_no_lease(stamp: float) -> None:
+def test_answer_to_a_beat_that_was_never_sent_does_not_extend_the_lease(stamp: float) -> None:
     group = leading(A, NUMBERED)
     hear(group, B, Heard(ballot(1), stamp, 1, 0, 2.0))
     hear(group, B, Heard(ballot(1), 100.0, 1, 0, float("nan")))
@@ -251,7 +251,7 @@ def alone() -> Paxos:
     return group
 
 
-def test_node_that_offers_itself_and_never_answers_does_not_join_a_lone_node() -> None:
+def test_unresponsive_newcomer_does_not_join_a_lone_node() -> None:
     group = alone()
     for _ in range(100):
         effects = hear(group, D, Offer(9, 2**64 - 1))
@@ -263,7 +263,7 @@ def test_node_that_offers_itself_and_never_answers_does_not_join_a_lone_node() -
     assert group.leads(group.now)
 
 
-def test_node_that_answers_joins_a_lone_node() -> None:
+def test_responsive_newcomer_joins_a_lone_node() -> None:
     group = alone()
     beats = [each for _, each in sends(hear(group, D, Offer(9, 0))) if isinstance(each, Beat)]
     (beat,) = beats
@@ -307,7 +307,7 @@ def test_invalid_membership_changes_nothing(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 0, -(2**63), 10, 2**63])
-def test_group_that_has_decided_an_invalid_size_keeps_its_members(size: int) -> None:
+def test_group_keeps_its_members_after_it_has_decided_an_invalid_size(size: int) -> None:
     """SVC-10: an earlier version accepted such a size and could not start again."""
     bad = Config(2, THREE.members, size)
     assert decode_config(encode_config(bad)) == Config(2, THREE.members, 3)
@@ -336,7 +336,7 @@ def test_leader_proposes_a_damaged_membership_again_without_adopting_it() -> Non
 # -- comparing --
 
 
-def test_second_digest_of_a_replica_for_the_same_slot_is_ignored() -> None:
+def test_second_digest_from_a_replica_for_the_same_slot_is_ignored() -> None:
     group = started(A, NUMBERED)
     group.state.progress.checks.append((5, 0))
     for node in (B, C):
@@ -349,7 +349,7 @@ def test_second_digest_of_a_replica_for_the_same_slot_is_ignored() -> None:
     assert far not in group.comparison.sums
 
 
-def test_lone_node_accepts_only_an_offer_from_a_stranger() -> None:
+def test_lone_node_accepts_only_offers_from_non_members() -> None:
     group = started(A, LONE, GroupOptions(compare_every=0.0, size=1))
     for message in (*forged(0), *ANSWERS):
         group.receive(D, message)

@@ -95,7 +95,7 @@ def test_snapshot_covers_only_records_before_the_first_later_slot() -> None:
     assert trim == 5
 
 
-def test_snapshot_has_the_membership_and_the_checksum_of_its_slot() -> None:
+def test_snapshot_contains_the_membership_and_checksum_at_its_slot() -> None:
     group = replica()
     chain = dict(group.state.progress.chains)
     state, _, _ = saved(compact(group, 2, 3))
@@ -115,7 +115,7 @@ def test_want_is_not_answered_with_undecided_slots() -> None:
     assert sends(hear(replica(known=2), C, Want(3, 9))) == [(C, Lacking(3, False))]
 
 
-def test_want_for_a_readable_unapplied_slot_does_not_report_the_slot_as_lost() -> None:
+def test_readable_unapplied_slot_is_not_reported_as_lost() -> None:
     """It is not applied yet, so the peer may ask again."""
     group = replica(known=2)
     group.state.progress.certain = 5
@@ -162,7 +162,7 @@ def test_replica_without_decided_slots_offers_no_snapshot() -> None:
     assert events(hear(group, C, WantPiece(5, 1))) == [StateWanted()]
 
 
-def test_newcomer_that_knows_no_membership_gives_no_snapshot() -> None:
+def test_newcomer_without_a_membership_does_not_send_snapshots() -> None:
     """REP-4: a member that installed such a snapshot forgot its group."""
     group = unstarted(C, NO_MEMBERS, options=SMALL)
     group.state.membership.contacts = (A, B)
@@ -216,7 +216,7 @@ def test_snapshot_is_installed_once_all_its_entries_have_arrived() -> None:
     assert number == 5
     assert trim <= 3  # record 3 holds slot 4, which the snapshot needs
     assert (group.applied, group.state.progress.chain) == (5, 999)
-    assert group.entry(4) == b"4"  # also before it is on disk
+    assert group.entry(4) == b"4"  # even before it is on disk
 
 
 @pytest.mark.parametrize("config", [NO_MEMBERS, msgspec.structs.replace(THREE, version=0)])
@@ -234,7 +234,7 @@ def test_slots_after_an_installed_snapshot_are_applied() -> None:
     assert events(effects) == [Decided(6, b"6")]
 
 
-def test_duplicate_pieces_and_pieces_of_another_source_are_ignored() -> None:
+def test_duplicate_pieces_and_pieces_from_another_source_are_ignored() -> None:
     group = started(B, options=SMALL)
     hear(group, C, AHEAD)
     hear(group, C, PIECES[0])
@@ -244,7 +244,7 @@ def test_duplicate_pieces_and_pieces_of_another_source_are_ignored() -> None:
     assert group.transfer.taking.index == 1
 
 
-def test_pieces_of_two_snapshots_are_not_mixed() -> None:
+def test_pieces_from_two_snapshots_are_not_mixed() -> None:
     """REP-4: the source has restarted, and its snapshot at the same slot has another layout."""
     group = started(B, options=SMALL)
     hear(group, C, AHEAD)
@@ -255,7 +255,7 @@ def test_pieces_of_two_snapshots_are_not_mixed() -> None:
     assert sends(hear(group, C, AHEAD)) == [(C, WantPiece(5, 0))]
 
 
-def test_replica_gives_up_a_snapshot_source_that_stays_silent() -> None:
+def test_replica_abandons_a_silent_snapshot_source() -> None:
     group = started(B, options=SMALL)
     hear(group, C, AHEAD)
     for _ in range(20):
@@ -277,7 +277,7 @@ def test_checksum_of_a_snapshot_is_never_0() -> None:
 
 
 def test_entries_are_sent_up_to_a_byte_limit() -> None:
-    """REP-1: at least 64 kibibytes."""
+    """REP-1: the limit is at least 64 kibibytes."""
     for size, given in ((65_535, 2), (65_536, 1)):
         group = started(options=replace(OPTIONS, accept_bytes=1))
         items = (command(bytes(size)), command(b"x"), command(b"y"))

@@ -1,4 +1,4 @@
-"""REP-1: the exact effects of giving and taking a snapshot."""
+"""REP-1: test the exact effects of sending and receiving a snapshot."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ X, Y = command(b"x"), command(b"y")
 # -- saving --
 
 
-def test_snapshot_has_all_fields_that_a_restart_needs() -> None:
+def test_snapshot_contains_all_fields_that_a_restart_needs() -> None:
     group = replica(known=3)
     group.state.votes.lost = [(7, 8)]
     chain = group.state.progress.chain
@@ -95,7 +95,7 @@ def test_first_kept_slot_never_decreases() -> None:
     assert (state.kept, trim) == (4, 5)
 
 
-def test_snapshot_has_the_membership_of_the_next_slot() -> None:
+def test_snapshot_contains_the_membership_for_the_next_slot() -> None:
     group = started(B, options=SMALL)
     change = Item(CONFIG, encode_config(FOUR))
     hear(group, A, Chosen(1, (X, change, Y)))
@@ -162,7 +162,7 @@ def test_entries_are_sent_up_to_the_first_unreadable_entry() -> None:
     assert hear(group, C, Want(2, 2)) == [Send(C, Chosen(2, FIVE[1:2], 5), after=0)]
 
 
-def test_lost_entry_that_is_not_applied_is_not_noted_as_unreadable() -> None:
+def test_lost_unapplied_entry_is_not_recorded_as_unreadable() -> None:
     """REP-1: a replica that catches up asks for it anyway."""
     group = replica(known=2)
     group.state.progress.certain = 4
@@ -172,7 +172,7 @@ def test_lost_entry_that_is_not_applied_is_not_noted_as_unreadable() -> None:
     assert group.state.fetching.holes == {}
 
 
-def test_entry_that_is_not_decided_is_lacking_but_not_lost() -> None:
+def test_undecided_entry_is_missing_but_not_lost() -> None:
     group = replica(known=2)
     assert hear(group, C, Want(3, 3)) == [Send(C, Lacking(3, False), after=0)]
 
@@ -234,7 +234,7 @@ def test_snapshot_is_kept_while_its_pieces_or_entries_are_fetched() -> None:
     assert sends(hear(group, C, WantPiece(5, 0))) == []
 
 
-def test_removed_member_that_canvasses_gets_the_slots_that_it_lacks() -> None:
+def test_removed_member_that_canvasses_gets_its_missing_slots() -> None:
     group = replica()
     group.state.following.leader, group.state.following.heard = A, group.now
     assert sends(hear(group, D, Canvass(5))) == [(D, Chosen(5, FIVE[4:], 5))]
@@ -283,7 +283,7 @@ def test_snapshot_without_new_slots_or_without_pieces_is_ignored(slot: int) -> N
     assert hear(started(B, options=SMALL), C, msgspec.structs.replace(AHEAD, pieces=0)) == []
 
 
-def test_snapshot_offer_of_another_source_is_ignored_during_a_transfer() -> None:
+def test_snapshot_offer_from_another_source_is_ignored_during_a_transfer() -> None:
     group = taking()
     assert hear(group, A, msgspec.structs.replace(AHEAD, slot=9)) == []
     assert group.transfer.taking is not None
@@ -297,7 +297,7 @@ def test_repeated_offer_of_a_snapshot_continues_the_transfer() -> None:
     assert sends(hear(group, C, AHEAD)) == [(C, WantPiece(5, 1))]
 
 
-def test_piece_of_another_snapshot_is_ignored() -> None:
+def test_piece_from_another_snapshot_is_ignored() -> None:
     group = started(B, options=SMALL)
     hear(group, C, AHEAD)
     assert hear(group, C, Piece(6, 0, b"stat", False)) == []
@@ -332,7 +332,7 @@ def test_replica_waits_for_a_silent_source_for_the_suspicion_time() -> None:
     assert group.transfer.taking is None
 
 
-def test_number_of_pieces_of_a_snapshot_is_bounded() -> None:
+def test_number_of_snapshot_pieces_is_bounded() -> None:
     """REP-2"""
     tiny = GroupOptions(piece_bytes=1)
     assert [tiny.piece_size(size) for size in (0, 1, 64, 65, 6400)] == [1, 1, 1, 2, 100]
@@ -374,7 +374,7 @@ def test_entries_from_another_source_are_learned_as_usual() -> None:
     assert events(hear(early, C, Chosen(1, FIVE[:1]))) == [Decided(1, b"1")]
 
 
-def test_effects_of_installing_a_snapshot_are_in_order() -> None:
+def test_installing_a_snapshot_produces_effects_in_order() -> None:
     group = taking()
     hear(group, C, Chosen(4, FIVE[3:4]))
     number = group._records.last + 1
@@ -431,7 +431,7 @@ def test_snapshot_clears_votes_and_tallies_up_to_its_slot_only() -> None:
     assert group.state.values.items == {}
 
 
-def test_value_that_is_not_on_disk_stays_in_memory_when_a_snapshot_is_installed() -> None:
+def test_unsynced_value_stays_in_memory_when_a_snapshot_is_installed() -> None:
     group = started(B, options=SMALL)
     hear(group, C, AHEAD)
     for piece in PIECES:

@@ -1,4 +1,4 @@
-"""REP-1: a first node that has lost its disk and starts without --join creates another group.
+"""REP-1: if the first node loses its disk and restarts without --join, it creates another group.
 
 The two groups know each other's addresses, and must never mix their logs.
 """
@@ -45,7 +45,7 @@ FIRST, *LATER = [NodeId("n0"), NodeId("n1"), NodeId("n2")]
         WantPiece(1, 0, 8),
     ],
 )
-def test_requests_of_another_group_are_not_answered(
+def test_requests_from_another_group_are_not_answered(
     message: Canvass | Prepare | Accept | Want | WantPiece,
 ) -> None:
     assert hear(started(B, OURS), A, message) == []
@@ -57,7 +57,7 @@ def shown(*nodes: NodeId) -> Guide:
 
 
 def claimed() -> Paxos:
-    """Return a founder, alone in its group, that A claims as a member of another group."""
+    """Return a founder, alone in its group, which A claims as a member of another group."""
     group = started(B, ALONE)
     assert hear(group, A, Beat(ballot(1), 0, 1.0, 8)) == [Send(A, Attest(B), after=0)]
     return group
@@ -72,7 +72,7 @@ def test_founder_stops_if_a_majority_of_another_group_names_it_as_a_member() -> 
         group.receive(C, shown(A, B, C))
 
 
-def test_one_node_cannot_stop_a_replica() -> None:
+def test_single_node_cannot_stop_a_replica() -> None:
     """SEC-1"""
     group = claimed()
     for guide in (shown(A, B, C), shown(A, B), shown(B), shown(A), Guide(A, NO_MEMBERS)):
@@ -94,7 +94,7 @@ def test_witness_outside_the_other_group_does_not_count() -> None:
 
 
 def test_members_of_its_own_group_cannot_prove_another_group() -> None:
-    """SEC-1: otherwise one message in the name of a member would make its own group attest."""
+    """SEC-1: otherwise one forged message would make the member's own group attest."""
     ours = Config(2, (Member(A, 9), Member(B, 1), Member(C, 9)), 3, group=1)
     group = started(B, ours)
     assert hear(group, A, Beat(ballot(1), 0, 1.0, 8)) == []

@@ -78,7 +78,7 @@ def storm_with_sessions(seed: int) -> None:
 
 
 def another_value_is_chosen(seed: int) -> None:
-    test_leader.test_value_of_another_leader_is_reported_without_a_token()
+    test_leader.test_value_from_another_leader_is_reported_without_a_token()
 
 
 def founder_loses_its_disk(seed: int) -> None:
@@ -103,11 +103,11 @@ def snapshot_is_installed(seed: int) -> None:
 
 
 def two_snapshots_are_fetched(seed: int) -> None:
-    test_supply.test_pieces_of_two_snapshots_are_not_mixed()
+    test_supply.test_pieces_from_two_snapshots_are_not_mixed()
 
 
 def non_member_reports_a_vote(seed: int) -> None:
-    test_promises.test_vote_of_a_non_member_does_not_count()
+    test_promises.test_vote_from_a_non_member_does_not_count()
 
 
 def candidate_lacks_slots(seed: int) -> None:
@@ -115,11 +115,11 @@ def candidate_lacks_slots(seed: int) -> None:
 
 
 def slot_is_unreadable(seed: int) -> None:
-    test_learner.test_unreadable_slot_is_recovered_from_the_votes_of_other_members()
+    test_learner.test_unreadable_slot_is_recovered_from_votes_of_other_members()
 
 
 def all_known_members_are_behind(seed: int) -> None:
-    test_learner.test_slot_that_no_known_member_has_is_requested_from_the_leader()
+    test_learner.test_slot_missing_on_all_known_members_is_requested_from_the_leader()
 
 
 def restart_finds_many_pending_votes(seed: int) -> None:
@@ -148,16 +148,12 @@ def second_restart_finds_more_damage(seed: int) -> None:
 
 def learned_record_is_lost(seed: int) -> None:
     lost = Learned(1, 0, b"new")
-    test_lost_records.test_record_that_only_the_first_of_two_restarts_can_read_makes_votes_doubtful(
-        lost
-    )
+    test_lost_records.test_record_lost_between_two_restarts_makes_votes_doubtful(lost)
 
 
 def skipped_record_is_lost(seed: int) -> None:
     lost = Skipped(1)
-    test_lost_records.test_record_that_only_the_first_of_two_restarts_can_read_makes_votes_doubtful(
-        lost
-    )
+    test_lost_records.test_record_lost_between_two_restarts_makes_votes_doubtful(lost)
 
 
 def learned_value_is_promised(seed: int) -> None:
@@ -169,7 +165,7 @@ def founder_restarts_after_another_replica_joined(seed: int) -> None:
 
 
 def last_replica_restarts(seed: int) -> None:
-    test_alone.test_last_replica_waits_for_the_lease_of_the_leader_that_left()
+    test_alone.test_last_replica_waits_for_the_lease_of_its_former_leader()
 
 
 def newcomer_joins_under_load(seed: int) -> None:
@@ -181,7 +177,7 @@ def newcomer_has_nearly_caught_up(seed: int) -> None:
 
 
 def newcomer_joins_a_lone_leader(seed: int) -> None:
-    test_newcomers.test_newcomer_gets_no_proposals_of_a_lone_leader()
+    test_newcomers.test_newcomer_gets_no_proposals_from_a_lone_leader()
 
 
 def newcomer_finds_a_complete_group(seed: int) -> None:
@@ -205,7 +201,7 @@ def slot_is_missing(seed: int) -> None:
 
 
 def new_member_has_no_slots_yet(seed: int) -> None:
-    test_newcomers.test_member_is_removed_only_after_a_majority_of_the_rest_has_all_decided_slots()
+    test_newcomers.test_member_is_removed_only_after_most_other_members_have_all_decided_slots()
 
 
 def disk_is_slow(seed: int) -> None:
@@ -217,7 +213,7 @@ def newcomer_becomes_a_member_without_a_leader(seed: int) -> None:
 
 
 def leader_retires(seed: int) -> None:
-    test_retiring.test_leader_hands_over_to_the_follower_that_has_applied_most()
+    test_retiring.test_leader_hands_over_to_the_most_advanced_follower()
 
 
 def successor_is_lost(seed: int) -> None:
@@ -241,7 +237,7 @@ def founder_restarts_with_many_undecided_slots(seed: int) -> None:
 
 
 def old_check_is_applied(seed: int) -> None:
-    test_lost_records.test_digest_of_an_old_check_is_not_sent_to_peers()
+    test_lost_records.test_digest_from_an_old_check_is_not_sent_to_peers()
 
 
 def next_slot_is_already_chosen(seed: int) -> None:
@@ -985,7 +981,7 @@ mutant(
     "on_release",
     "or ballot < self.votes.promised",
     "",
-    exact(test_acceptor.test_old_release_does_not_end_the_lease_of_a_newer_leader),
+    exact(test_acceptor.test_old_release_does_not_end_a_newer_lease),
 )
 
 mutant(
@@ -1020,7 +1016,7 @@ mutant(
     "on_reject",
     "if self.term.elected:",
     "if self.following.leader == self.membership.me:",
-    exact(test_leader.test_elected_candidate_that_is_rejected_promises_another_candidate_at_once),
+    exact(test_leader.test_rejected_leader_makes_promises_to_another_candidate_at_once),
 )
 
 # -- stopping --
@@ -1103,7 +1099,7 @@ mutant(
     "piece_size",
     "max(self.piece_bytes, min(ceil(state_bytes / PIECES), 1 << 16))",
     "self.piece_bytes",
-    exact(test_supply_exactly.test_number_of_pieces_of_a_snapshot_is_bounded),
+    exact(test_supply_exactly.test_number_of_snapshot_pieces_is_bounded),
 )
 MUTANTS.append(
     Mutant(

@@ -15,7 +15,7 @@ from oncecast.security.access import Access, Rule, Token, User
 from oncecast.wire.frames import AccessView, Elsewhere, LookAccess, TokenView
 
 PAGE = 1000  # entries per answer
-FIRST_MAX = 1 << 32  # more than the number of entries that can exist
+FIRST_MAX = 1 << 32  # more entries than can exist
 
 
 class AccessDue(Value):
@@ -38,7 +38,7 @@ class AccessViewer(Protocol):
             self.receive(client, look)
 
     def observe(self, event: AccessChanged) -> None:
-        self._awaiting_lease.take()  # drop the requests: clients repeat them under the new rules
+        self._awaiting_lease.take()  # drop the requests; clients repeat them under the new rules
 
     def receive(self, sender: NodeId, look: LookAccess) -> None:
         service = self._service

@@ -1,8 +1,8 @@
-"""Limit the calls and bytes in flight of each account.
+"""Limit each account's calls and bytes in flight.
 
 All clients with the same principal share an account. A client without a login has its own account.
 A call counts from its arrival until its answer. If an account has no bytes in flight, its next
-batch is accepted whatever its size.
+batch is accepted regardless of size.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from oncecast.wire.errors import Overloaded
 @dataclass(frozen=True, kw_only=True)
 class Budget:
     calls: int = 10_000  # maximum calls in flight per account
-    bytes: int = 64 << 20  # maximum bytes of batches in flight per account
-    rate: float = inf  # maximum bytes of batches per second per account
-    total_bytes: int = 512 << 20  # maximum bytes of batches in flight over all accounts
+    bytes: int = 64 << 20  # maximum batch bytes in flight per account
+    rate: float = inf  # maximum batch bytes per second per account
+    total_bytes: int = 512 << 20  # maximum batch bytes in flight across all accounts
 
 
 class Account:
@@ -38,7 +38,7 @@ class Accounts:
         self.budget = budget
         self._principal_of = principal_of
         self._accounts: dict[str, Account] = {}
-        self.bytes = 0  # bytes in flight over all accounts
+        self.bytes = 0  # bytes in flight across all accounts
 
     def join(self, client: NodeId, now: float) -> tuple[str, Account]:
         """Add a client to its account. Return the account's name, for `leave`, and the account."""
@@ -51,7 +51,7 @@ class Accounts:
         return name, account
 
     def leave(self, name: str, calls: int, size: int) -> None:
-        """Remove a disconnected client with its number of `calls` and their `size` in bytes."""
+        """Remove a disconnected client that had `calls` calls of `size` bytes in flight."""
         account = self._accounts[name]
         self.end(account, calls, size)
         account.clients -= 1
@@ -59,21 +59,21 @@ class Accounts:
             del self._accounts[name]
 
     def refusal(self, account: Account, size: int, now: float) -> Overloaded | None:
-        """Return the refusal of a call with a batch of `size` bytes, or None if it fits."""
+        """Return the refusal for a call with a batch of `size` bytes, or None if it fits."""
         budget = self.budget
         if account.calls >= budget.calls:
-            return Overloaded("calls of one client")
+            return Overloaded("calls in flight from one client")
         if not size:
             return None
         if account.bytes and account.bytes + size > budget.bytes:
-            return Overloaded("bytes of one client's calls")
+            return Overloaded("bytes in flight from one client")
         if account.bytes and self.bytes + size > budget.total_bytes:
-            return Overloaded("bytes of all clients' calls")
+            return Overloaded("bytes in flight from all clients")
         if budget.rate != inf:
             account.left = min(budget.rate, account.left + (now - account.seen) * budget.rate)
             account.seen = now
             if account.left <= 0:
-                return Overloaded("bytes per second of one client")
+                return Overloaded("bytes per second from one client")
         return None
 
     def begin(self, account: Account, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Handlers of the commands that manage topics, limits, time and the log."""
+"""Handlers for commands that manage topics, limits, time and the log."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Administering:
         return Ticked()
 
     def carry(self, slot: int, command: Carry) -> Carried:
-        """Move the entry at the old slot to this slot, unless it was dropped or moved before."""
+        """Move the entry in the old slot to this slot, unless it has been dropped or moved."""
         moved = self._move(command, slot)
         if moved:
             self._registry.live_slots.add(slot)

@@ -1,10 +1,10 @@
-"""Keep the results of calls by token, so that a late copy of a call is not executed again.
+"""Keep call results by token, so that a late copy of a call is not executed again.
 
 A client repeats a call until it gets an answer. If the leader or the connection changes between two
 copies, the group may decide both. The second copy gets the result of the first, marked `already`.
 
-A token is valid for one topic only. A client may know another client's token. Without permission on
-that topic, it can neither read the result of the call nor replace it.
+A token is valid for one topic only. A client that knows another client's token therefore needs
+permission on that topic to read or replace the result.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import msgspec
 
 from oncecast.wire.results import Result
 
-# A client stops repeating a call when it gets the answer, so the last copy is late by seconds or by
-# the network delay. Clients make these calls about once per topic or subscription, so 1,000 results
-# cover a much longer time. They take less than 1 MB in memory and in a snapshot.
+# A client stops repeating a call when it gets the answer, so copies arrive within seconds. Clients
+# make these calls about once per topic or subscription, so 1,000 results cover a much longer time.
+# They take less than 1 MB in memory and in a snapshot.
 ANSWERED_MAX = 1000
 
 
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
 
 class Answered:
-    """The last `ANSWERED_MAX` results, in the order of the log."""
+    """The last `ANSWERED_MAX` results, in log order."""
 
     def __init__(self) -> None:
         self._answers: OrderedDict[tuple[str, str], Answer] = OrderedDict()  # by topic and token
@@ -47,9 +47,9 @@ class Answered:
             self._answers.popitem(last=False)
 
     def items(self) -> Iterable[tuple[str, Answer]]:
-        """Return the tokens and answers, in the order of the log."""
+        """Return the tokens and answers, in log order."""
         return [(token, answer) for (_, token), answer in self._answers.items()]
 
     def about(self, chosen: Callable[[str], bool]) -> Iterator[tuple[str, Answer]]:
-        """Return the tokens and answers whose topics `chosen` accepts."""
+        """Return the tokens and answers for topics that `chosen` accepts."""
         return (each for each in self.items() if chosen(each[1].topic))

@@ -14,10 +14,10 @@ from oncecast.wire.frames import Chunk
 def chunks_of(
     service: Service, extents: tuple[Extent, ...], budget: int
 ) -> tuple[tuple[Chunk, ...], list[int]]:
-    """Return the chunks of these extents and their uncompressed sizes, up to `budget` bytes.
+    """Return the chunks for these extents and their uncompressed sizes, up to `budget` bytes.
 
-    The first chunk may be larger than `budget`. Raise Missing if a replica is being asked for its
-    batch, or Corrupt if no replica can read it.
+    The first chunk may be larger than `budget`. Raise Missing while its batch is being fetched from
+    another replica, or Corrupt if no replica can read it.
     """
     chunks: list[Chunk] = []
     sizes: list[int] = []

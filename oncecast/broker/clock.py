@@ -1,24 +1,25 @@
 """The replicated clock. A single wrong wall clock cannot move it far.
 
-Each stamp is the wall clock of the leader that proposed the command, and one wall clock may be
-wrong by a year. So the machine keeps two times:
+Each stamp comes from the wall clock of the leader that proposed the command. That clock may be off
+by a year, so the machine keeps two times:
 
     now        the newest stamp, trusted or not; new messages are stamped with it
-    trusted    the time that ages are measured by; a disputed stamp does not expire anything
+    trusted    the time for computing ages; a disputed stamp expires nothing
 
 Rules
-- A stamp within one step of `trusted` is accepted. A later stamp is accepted if its leader has
+- A stamp within one step of `trusted` is accepted. A later stamp is accepted if the leader has
   measured that much time since the last stamp, because the group was idle.
-- Any other stamp is disputed. `trusted` then advances as the stamps do, by at most one step each.
-- A dispute ends when a stamp agrees with `trusted` again. Later times are then moved back to it.
+- Any other stamp is disputed. `trusted` then advances with the stamps, by at most one step each.
+- A dispute ends when a stamp agrees with `trusted` again. Stored times after `trusted` then move
+  back to it.
 - A dispute also ends when the stamps have advanced steadily for `SUSTAINED` steps. The stamps are
-  then accepted. If they are ahead, the group was off, and all messages are that much older.
-- If they are behind, `trusted` was wrong. All times are moved back by the difference, and ages stay
-  the same. `moved_back` is the difference. If the stamps later jump forward again, the times move
-  forward by it. So a clock that was wrong for a while does not make messages older.
+  then accepted. If they are ahead, the group was down, and all messages are that much older.
+- If they are behind, `trusted` was wrong. All times move back by the difference, so ages stay the
+  same. `moved_back` stores the difference. If the stamps later jump forward again, the times move
+  forward by it. A clock that was wrong for a while therefore does not age messages.
 
-So a single stamp cannot make a message expire more than one step early. With a step of 0, as in
-logs of older versions, the clock follows the highest stamp.
+A single stamp cannot make a message expire more than one step early. With a step of 0, as in older
+logs, the clock follows the highest stamp.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 TIME_MAX = 1 << 62
-SUSTAINED = 6  # number of steps
+SUSTAINED = 6  # in steps
 
 
 class Dispute(IntEnum):
@@ -42,7 +43,7 @@ class Dispute(IntEnum):
 class Retiming(NamedTuple):
     """A correction of stored times: each time after `above` becomes `rule(time)`.
 
-    The correction keeps the order of the times.
+    The correction preserves the order of the times.
     """
 
     above: int
@@ -56,7 +57,7 @@ class Clock:
         self.now = self.trusted = 0
         self.stamp = 0  # the last stamp
         self.dispute = Dispute.NONE
-        self.sustained = 0  # microseconds for which the disputed stamps advanced steadily
+        self.sustained = 0  # how long the disputed stamps have advanced steadily, in microseconds
         self.moved_back = 0
 
     @property
@@ -68,7 +69,7 @@ class Clock:
         return self.trusted, self.stamp, self.dispute, self.sustained, self.moved_back
 
     def restore(self, now: int, state: tuple[int, int, int, int, int] | None) -> None:
-        """Restore the clock from a snapshot. A snapshot of an older version has no `state`."""
+        """Restore the clock from a snapshot. Older snapshots have no `state`."""
         self.now = now
         trusted, stamp, dispute, *counts = state or (now, now, 0, 0, 0)
         self.trusted, self.stamp, self.dispute = trusted, stamp, Dispute(dispute)
@@ -82,12 +83,12 @@ class Clock:
         return copy.trusted
 
     def pass_time(self, at: int, step: int, elapsed: int = 0) -> Retiming | None:
-        """Apply a stamp. Return the correction of stored times, or None if they stay the same."""
+        """Apply a stamp. Return the correction to stored times, or None if they are unchanged."""
         at = min(max(at, 0), TIME_MAX)
         if self.trusted <= at <= self.trusted + step and self.dispute is Dispute.NONE:
             self.now = self.trusted = self.stamp = at  # the common case
             return None
-        if not step or not self.trusted:  # a log of an older version, or the first stamp
+        if not step or not self.trusted:  # an older log, or the first stamp
             self.now = self.trusted = self.stamp = max(self.now, at)
             return None
         passed = min(max(at - self.stamp, 0), step + max(elapsed, 0))
@@ -131,7 +132,7 @@ class Clock:
         return Retiming(-1, lambda time: max(time - back, 0))
 
     def _go_on(self, dispute: Dispute, passed: int) -> None:
-        """Begin a dispute, or add the time for which the stamps have advanced steadily."""
+        """Begin a dispute, or track how long the stamps have advanced steadily."""
         if self.dispute != dispute:
             self.dispute, self.sustained = dispute, 0
             return
@@ -139,7 +140,7 @@ class Clock:
         self.sustained += passed
 
     def _settle(self) -> Retiming | None:
-        """End the dispute. Return the correction of times after the trusted time, or None."""
+        """End the dispute. Return the correction to times after the trusted time, or None."""
         later, trusted = self.now > self.trusted, self.trusted
         self.dispute, self.sustained, self.now = Dispute.NONE, 0, trusted
         return Retiming(trusted, lambda time: trusted) if later else None

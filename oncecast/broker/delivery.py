@@ -1,7 +1,7 @@
-"""Flows: the state of each subscription that a client reads, such as next offset and credit.
+"""Flows: the delivery state of each reader, such as its next offset and credit.
 
-A flow is the attached reader of a subscription. It sends messages without gaps, within the credit
-of the client's last Fetch. It ends when its epoch does.
+A flow delivers messages to the attached reader of a subscription, without gaps and within the
+credit of the client's last Fetch. It ends when its epoch does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def readable_subscription(
 
 
 class Window:
-    """The bytes in flight to one client over all its flows, and the flows that wait for space."""
+    """A client's bytes in flight across all its flows, and the flows waiting for window space."""
 
     __slots__ = ("outstanding", "starved")
 
@@ -51,7 +51,7 @@ class Window:
 
 
 class Flow:
-    """The reader of a subscription. `next` is the next offset to send, `_sent` the sent chunks."""
+    """Delivery to one reader. `next` is the next offset to send; `_sent` holds chunks in flight."""
 
     __slots__ = (
         "_base",
@@ -77,7 +77,7 @@ class Flow:
         self._sent: deque[tuple[int, int]] = deque()  # end offset and bytes of each chunk
 
     def renew(self, offset: int, messages: int, size: int) -> None:
-        """Set new credit from `offset` on. The client has received all messages before `offset`."""
+        """Set new credit, starting at `offset`. The client has received all messages before it."""
         if self._base < offset <= self.next:
             while self._sent and self._sent[0][0] <= offset:
                 self._arrived(self._sent.popleft()[1])
@@ -92,7 +92,7 @@ class Flow:
         self._arrived(-size)
 
     def forget(self) -> None:
-        """Stop counting the bytes in flight."""
+        """Discard the record of bytes in flight."""
         self._sent.clear()
         self._arrived(self._outstanding)
 
@@ -101,7 +101,7 @@ class Flow:
         self.window.outstanding -= size
 
     def soon_renewed(self, offset: int) -> bool:
-        """Return whether half of the credit is used at `offset`; the client then renews it."""
+        """Return whether half of the credit is used at `offset`, when the client renews it."""
         return 2 * (self._limit - offset) <= self._limit - self._base
 
     @property
@@ -114,14 +114,14 @@ class Flow:
 
 
 class Flows:
-    """All flows of a node. A subscription has at most one flow, because one epoch is valid."""
+    """All flows of a node. A subscription has at most one, because only one epoch is current."""
 
     def __init__(self) -> None:
         self._by_topic: dict[str, dict[str, Flow]] = {}
         self._by_client: dict[NodeId, dict[Flow, None]] = {}
 
     def __contains__(self, topic: str) -> bool:
-        """Return whether a client reads the topic."""
+        """Return whether any client is reading the topic."""
         return topic in self._by_topic
 
     def __len__(self) -> int:

@@ -1,11 +1,11 @@
 """The node's side of the client protocol: answer calls and send messages to readers.
 
 Rules
-- A call is answered when its command is decided, so answers may arrive in any order. A repeated
-  call has the same id. It is not executed again, and gets the same answer. Most commands are
-  idempotent (sequence, epoch, token). A `Seek` without an epoch is not, if another seek came in
-  between. So the gateway keeps answers while the connection lasts.
-- Limits are checked first. A call above a limit is answered Overloaded and is not executed.
+- A call is answered once its command is decided, so answers may arrive in any order.
+- A repeated call has the same id. It is not executed again and gets the same answer. Most commands
+  are idempotent by sequence, epoch or token. A `Seek` without an epoch is not if another seek came
+  in between, so the gateway keeps answers while the connection lasts.
+- Limits are checked first. A call over a limit gets Overloaded and is not executed.
 - A flow sends decided messages in order, without gaps, within its credit. Flows take turns. A slow
   client fills its own window and does not delay other clients.
 - A client that disconnects loses its flows. Its subscriptions do not change.
@@ -54,16 +54,16 @@ from oncecast.wire.frames import (
 from oncecast.wire.results import Already, Staged
 
 LOOK_MAX = 100  # topics per page; a page also ends after this many subscriptions
-ANSWERED_MAX = 1000  # answers kept for one client; see the rules above
+ANSWERED_MAX = 1000  # answers kept per client; see the rules above
 WITH_BATCH = (do.Put, do.Stage)
 
 
 class Pump(Value, tag="Pump"):
-    """Message to itself: send everything that was decided since the last pump."""
+    """Message to itself: send everything decided since the last pump."""
 
 
 class AccessApplied(Value):
-    """Event: the users, tokens and rules of this version apply; flows without permission ended."""
+    """Event: this version of the access rules applies; flows without permission have ended."""
 
     version: int
 
@@ -73,7 +73,7 @@ class LeaseDue(Value):
 
 
 class ClientState:
-    """The calls in flight of a client, the bytes of their batches, and the window of its flows."""
+    """A client's calls in flight, the bytes of their batches, and the window of its flows."""
 
     __slots__ = ("account", "account_name", "answered", "bytes", "calls", "window")
 
@@ -91,7 +91,7 @@ class ClientState:
 
 
 class Waiting(NamedTuple):
-    """The client and call that wait for the result of a token."""
+    """The client and call waiting for a token's result."""
 
     client: NodeId
     id: int
@@ -114,8 +114,7 @@ class Gateway(Protocol):
         version: str = "",  # program version, shown to clients
         budget: Budget = Budget(),  # noqa: B008  # frozen
         delivery_bytes: int = 1 << 20,  # bytes per Delivery, unless one batch is larger
-        window_bytes: int = 8
-        << 20,  # maximum bytes in flight to one client, regardless of its credit
+        window_bytes: int = 8 << 20,  # maximum bytes in flight to one client, whatever its credit
         free_disk_bytes_min: int = 8 << 20,  # reserved for acks and deletions
         free_disk_bytes: Callable[[], int] | None = None,  # bytes that the log can still store
         principal_of: PrincipalOf = anonymous,
@@ -133,10 +132,10 @@ class Gateway(Protocol):
         self.flows = Flows()
         self._changed: dict[str, None] = {}
         self._ready: dict[Flow, None] = {}
-        self._unreadable: dict[Flow, None] = {}  # another replica is asked for their next batch
+        self._unreadable: dict[Flow, None] = {}  # waiting for another replica to supply a batch
         self._awaiting_lease: LeaseQueue[Fetch | Look] = LeaseQueue(self, LeaseDue())
         self._pumping = False
-        self._answers: list[tuple[NodeId, Answer]] = []  # sent with the next pump
+        self._answers: list[tuple[NodeId, Answer]] = []  # sent by the next pump
         self.refused = 0
 
     def receive(self, sender: NodeId, message: Call | Fetch | Look | Pump) -> None:
@@ -264,13 +263,13 @@ class Gateway(Protocol):
     def _answer_to_large(
         self, command: do.Put | do.Stage, limit: int
     ) -> errors.Overloaded | errors.TooLarge | Already | Staged:
-        """Return the answer to a batch above the limit.
+        """Return the answer to a batch over the size limit.
 
         The batch may have been stored while the limit was higher. A node without a lease cannot
-        know, so it answers Overloaded and the client asks again.
+        know, so it answers Overloaded and the client retries.
         """
         if not self._leased:
-            return errors.Overloaded("bytes of one client's calls")
+            return errors.Overloaded("bytes in flight from one client")
         return self._known(command) or errors.TooLarge("bytes", limit)
 
     @property
@@ -315,10 +314,10 @@ class Gateway(Protocol):
     def _answer(self, event: Executed) -> None:
         waiting = self._calls.pop(event.token, None)
         if waiting is None:
-            return  # another layer asked for this command
+            return  # proposed by another layer
         client, id, size, once = waiting
         state = self._clients.get(client)
-        # The client may be gone, or back with a new call of the same id and another token.
+        # The client may be gone, or may have reconnected and reused the id for a new call.
         if state is not None and state.calls.get(id) == event.token:
             del state.calls[id]
             state.bytes -= size
@@ -362,7 +361,7 @@ class Gateway(Protocol):
         return access.open or access.permits(self._principal_of(client), verb, topic, name)
 
     def _deny(self, client: NodeId, reader: Fetch | Flow) -> None:
-        """End the flow of a client without permission."""
+        """Tell a client that it lacks permission, and end its flow."""
         where = (reader.topic, reader.subscription, reader.epoch)
         self.send(client, FlowEnded(*where, errors.Denied()))
         flow = self.flows.find(reader.topic, reader.subscription)
@@ -370,7 +369,7 @@ class Gateway(Protocol):
             self._drop(flow)
 
     def _check_readers(self) -> None:
-        """End flows of clients that may no longer read. Drop queued reads, which clients repeat."""
+        """End flows whose clients may no longer read. Drop queued reads; clients repeat them."""
         self._awaiting_lease.take()
         for client in self._clients:
             for flow in self.flows.of_client(client):
@@ -391,7 +390,7 @@ class Gateway(Protocol):
         return flow
 
     def _end(self, flow: Flow) -> None:
-        """End a flow that another reader replaces or whose epoch is over, and tell its client."""
+        """End a flow that was replaced or whose epoch is over, and tell its client."""
         found = readable_subscription(
             self._service.machine, flow.topic, flow.subscription, flow.epoch
         )
@@ -418,13 +417,13 @@ class Gateway(Protocol):
             ready.update(dict.fromkeys(self.flows.of_topic(topic)))
         for flow in ready:
             self._serve(flow)
-        # Serve readers before publishers: a reader waits for messages, a publisher for a receipt.
+        # Serve readers before publishers, which only wait for a receipt.
         answers, self._answers = self._answers, []
         for client, answer in answers:
             self.send(client, answer)
 
     def _serve(self, flow: Flow) -> None:
-        """Send one Delivery if the client has credit, and schedule the flow if more remains."""
+        """Send one Delivery if the client has credit. Reschedule the flow if more remains."""
         if not self._leased:
             self._ready[flow] = None
             self._awaiting_lease.watch()
@@ -449,7 +448,7 @@ class Gateway(Protocol):
         if extents[0].offset == flow.next and flow.soon_renewed(extents[-1].offset):
             extents = machine.uncut(flow.topic, extents)
             if not extents:
-                return  # wait until the client takes the messages in flight
+                return  # wait until the client has received the messages in flight
         try:
             chunks, sizes = chunks_of(self._service, extents, budget)
         except Missing:
@@ -482,14 +481,14 @@ class Gateway(Protocol):
         self._drop(flow)
 
     def _tell_gone(self, flow: Flow, found: Subscription) -> None:
-        """Send an empty Delivery if the topic has dropped all messages that the flow would send."""
+        """Send an empty Delivery if the topic has dropped all messages left to send."""
         first, end = self._service.machine.bounds(flow.topic)
         if flow.next < first:
             where = (flow.topic, flow.subscription, flow.epoch)
             self.send(flow.client, Delivery(*where, (), found.suspect_below, end))
             flow.sent(end, 0)
 
-    # -- looking --
+    # -- listing topics --
 
     def _look(self, client: NodeId, look: Look) -> None:
         elsewhere = self._service.machine.registry.elsewhere(look.topic) if look.topic else None
@@ -513,7 +512,7 @@ class Gateway(Protocol):
         return tuple(views), False
 
     def _topics(self, client: NodeId, look: Look) -> Iterator[Topic]:
-        """Yield the topics that a Look asks for and that the client may see, by name."""
+        """Yield the topics that match a Look and that the client may see, sorted by name."""
         registry = self._service.machine.registry
         topics, holdings = registry.topics, registry.holdings
         if look.topic:

@@ -1,11 +1,11 @@
-"""The node's side of group administration: show the replica group and change it.
+"""The node's side of group administration: show and change the replica group.
 
     LookGroup, Govern →    GroupView, Answer, Elsewhere ←    and News ↑ for the node's log
 
 Any node answers LookGroup and LookRing with its local view, which may be stale. Only the leader
 changes the group. It answers a request when the change is complete, and only while it holds its
 lease. If it steps down, clients repeat the request at the next leader. A change that is already
-complete is answered at once.
+complete is answered immediately.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ Event = LeaderChanged | Added | Removed | LevelRaised | NotSeated | Suspected | 
 
 
 class News(Value):
-    """Event for the node's log: an operator should know about this."""
+    """Event: something that an operator should see in the node's log."""
 
     what: str
     node: str = ""
-    level: int = 0  # the feature level of the group
-    known: int = 0  # the highest level that the node knows
+    level: int = 0  # the group's feature level
+    known: int = 0  # the highest level that the node supports
 
 
 class Healing(Value):
@@ -131,7 +131,7 @@ class Governor(Protocol):
             self.send(client, view_of(self.group, self.now, id))
         elif (client, id) not in self._pending:
             if len(self._pending) >= PENDING_MAX:
-                self.send(client, Answer(id, errors.Overloaded("changes of the group")))
+                self.send(client, Answer(id, errors.Overloaded("pending group changes")))
                 return
             self._pending[client, id] = request
             self.watch(client)
@@ -190,7 +190,7 @@ def has_quorum(group: Status, now: float) -> bool:
     """Return whether this node believes that a majority is up."""
     if group.leader == group.me:
         return group.leads(now)
-    # Allow for the time that an election takes after the suspicion time.
+    # Leave time for an election after the suspicion time.
     return bool(group.leader) and now <= group.heard + 1.25 * group.options.suspicion
 
 
@@ -201,7 +201,7 @@ def role_of(group: Status) -> str:
 
 
 def reachable(group: Status, node: NodeId, now: float) -> bool | None:
-    """Return whether this node receives messages from `node`, or None if that is unknown.
+    """Return whether this node receives messages from `node`, or None if unknown.
 
     A leader hears from all members. A follower hears only from its leader, or from all members
     during an election.
@@ -262,10 +262,10 @@ def is_done(group: Status, request: Change | HandOver) -> bool:
 
 
 def sized(group: Status, change: Change) -> Change:
-    """Return the change with the new group size: one more or one less than before.
+    """Return the change with the new group size, one more or one less than before.
 
-    With the old size, a removed node would rejoin at once. If the removed node is silent, the size
-    stays the same, so that another node can replace it.
+    With the old size, a removed node would rejoin immediately. If the removed node is silent, the
+    size stays the same, so that another node can replace it.
     """
     size = group.config.size
     count = min(len(group.config.members), size)  # during a change there may be one more
@@ -279,7 +279,7 @@ def sized(group: Status, change: Change) -> Change:
 def refused_size(config: Config, change: Change) -> str:
     """Return why the group cannot have this size, or "" if it can.
 
-    Without this check a client could remove the redundancy of a group, or all its members.
+    Without this check, a client could remove a group's redundancy or even all its members.
     """
     size = change.size
     members = [node for node in config.nodes() if node != change.remove]
@@ -315,7 +315,7 @@ def refusal(group: Status, request: Change | HandOver) -> str:
             return f"{request.successor} does not answer; choose another replica to lead"
         return ""
     if request.add and request.add not in members and request.add not in group.offers:
-        return f"{request.add} has not offered itself; start it with --join {group.me}"
+        return f"{request.add} has not asked to join; start it with --join {group.me}"
     if why := refused_size(config, request):
         return why
     if request.remove not in members:

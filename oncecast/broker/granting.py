@@ -1,7 +1,7 @@
-"""Handlers of the commands that change users, tokens and rules.
+"""Handlers for commands that change users, tokens and rules.
 
-A command is refused if no administrator could log in after it. So administrators cannot lock
-themselves out, and a cluster cannot become open again by mistake.
+A command is refused if it would leave no administrator able to log in. Administrators therefore
+cannot lock themselves out, and a cluster cannot become open again by mistake.
 """
 
 from __future__ import annotations

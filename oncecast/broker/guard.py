@@ -1,13 +1,13 @@
 """Check permissions: a stack asks its guard before a message reaches any protocol.
 
 A request without permission gets the same answer whether or not its topic exists. Only a leader
-with its lease is sure to know the newest rules. So the other nodes do not refuse requests that the
-leader checks. They redirect the client to the leader. A leader without its lease drops the request,
-and the client sends it again.
+that holds its lease is sure to have the newest rules. Other nodes therefore do not refuse requests
+that the leader will check, but redirect the client to the leader. A leader without its lease drops
+the request, and the client retries.
 
-A process that joins a ring starts without rules. Until it has the rules of the ring, it answers
-administrative requests with Overloaded, and the client sends them again. It answers commands about
-users with NotHere, like the state machine of a group without topics.
+A process that joins a ring starts without rules. Until it receives the ring's rules, it answers
+administrative requests with Overloaded, and the client retries. It answers user commands with
+NotHere, as the state machine of a group without topics does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from oncecast.wire.frames import (
 
 PrincipalOf = Callable[[NodeId], str]
 
-# Requests that only a leader executes, and requests that a process of a ring only redirects.
+# Requests that only a leader executes, and requests that a ring process only redirects.
 OF_LEADER = (Call, Fetch, Look, Scan, Govern, LookAccess)
 OF_OWNER = (Call, Fetch, Look, Scan)
 
@@ -47,16 +47,16 @@ ADMINISTRATIVE = (MANAGE, ADMIN)
 
 
 def anonymous(client: NodeId) -> str:
-    """Return the anonymous principal, which all clients have on a node without logins."""
+    """Return the anonymous principal, shared by all clients of a node without logins."""
     return ANONYMOUS
 
 
 class Verdict(Enum):
-    """A decision about a request that the rules of this node do not allow."""
+    """How to handle a request that this node's rules do not allow."""
 
     REFUSE = auto()
     REDIRECT = auto()  # let the request in, because this node only redirects the client
-    DROP = auto()  # ignore the request, because this node may have old rules
+    DROP = auto()  # ignore the request, because this node's rules may be stale
 
 
 class Checked(Value):
@@ -142,7 +142,7 @@ class Guard:
     def _may_publish(self, access: Access, principal: str, command: PublishStaged) -> bool:
         """Return whether the principal may put to the topics of all staged parts.
 
-        Outside of a ring, these topics may differ from the topic of the command.
+        Outside a ring, these topics may differ from the command's topic.
         """
         return all(access.allows(principal, PUT, topic) for topic in self._staged(command))
 
@@ -178,9 +178,9 @@ def guard_of_replica(
     *,
     on_ring: bool = False,
 ) -> Guard:
-    """Return the guard of a replica, which applies the rules of its group.
+    """Return a guard that applies the rules of the replica's group.
 
-    A group on a ring receives the rules with its first topics, or later from its process.
+    A group in a ring receives the rules with its first topics, or later from its process.
     """
 
     def verdict(message: Value) -> Verdict:
@@ -214,11 +214,10 @@ def guard_of_process(
     report: Callable[[Checked], None] = lambda checked: None,
     unsettled: Callable[[], bool] = lambda: False,
 ) -> Guard:
-    """Return the guard of a ring stack, which redirects requests about topics to their owners.
+    """Return the guard of a ring stack, which redirects topic requests to their owners.
 
-    The process itself serves a Tune, but only as long as the owner confirms that the client may
-    read. If the rules of the process do not allow a Tune, the process drops it, because its rules
-    may be old.
+    The process serves a Tune itself, but only while the owner confirms that the client may read.
+    It drops a Tune that its rules do not allow, because its rules may be stale.
     """
 
     def verdict(message: Value) -> Verdict:

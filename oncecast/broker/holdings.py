@@ -1,12 +1,12 @@
 """The arc of the ring that a group owns, and the part of it that is moving.
 
 A group owns the arc that ends at its position: the topics with keys after `low`, up to the
-position. Arcs move only between neighbours, by commands that both groups decide. So a key never has
+position. Arcs move only between neighbours, by commands that both groups decide, so a key never has
 two owners (REP-6).
 
     exporter                                     importer
                                                  Claim: stores copies that clients do not see
-    Freeze: stops serving a part of its arc
+    Freeze: stops serving part of its arc
                                                  Adopt: has all messages; serves the part
     Release: drops the part
                                                  Finish: may claim again
@@ -26,7 +26,7 @@ PartName = tuple[str, int, str]
 
 
 class PeerGroup(Value, tag=False):
-    """The other group of a move, and the last known addresses of its replicas."""
+    """The other group in a move, and the last known addresses of its replicas."""
 
     group: str
     nodes: tuple[NodeId, ...]
@@ -39,7 +39,7 @@ class ActiveClaim(Value, tag=False):
 
 
 class Frozen(Value, tag=False):
-    """The part from the arc's low end up to `until`, which moves to the importer."""
+    """The part of the arc that is moving to the importer, from its low end up to `until`."""
 
     move: str
     until: Key
@@ -49,7 +49,7 @@ class Frozen(Value, tag=False):
 class Holdings:
     def __init__(self, group: str, low: Key | None) -> None:
         self.group, self.position = group, key_of(group)
-        # None if the group owns nothing. Its own position if it owns everything.
+        # None if the group owns nothing; its own position if it owns everything.
         self.low = low
         self.retired = False  # the group exports everything, then stops
         self.claim: ActiveClaim | None = None
@@ -60,7 +60,7 @@ class Holdings:
         self.sources: dict[str, Source] = {}  # sources of the frozen part
 
     def owns(self, topic: str) -> bool:
-        """Return whether this group serves the topic now."""
+        """Return whether this group currently serves the topic."""
         if self.low is None:
             return False
         key = key_of(topic)
@@ -69,15 +69,15 @@ class Holdings:
         return up_to(self.low, key, self.position)
 
     def in_part(self, topic: str, until: Key) -> bool:
-        """Return whether the topic is after the low end of the arc, up to `until`."""
+        """Return whether the topic lies after the arc's low end, up to `until`."""
         return self.low is not None and up_to(self.low, key_of(topic), until)
 
     def may_export(self, until: Key) -> bool:
         return self.low is not None and up_to(self.low, until, self.position)
 
     def may_import(self, until: Key) -> bool:
-        """Return whether a part that ends at `until` would extend the arc at its low end.
+        """Return whether a part ending at `until` would extend the arc at its low end.
 
-        A group without an arc can import a part that ends at its own position.
+        A group without an arc can import a part ending at its own position.
         """
         return until == (self.position if self.low is None else self.low)

@@ -1,9 +1,9 @@
-"""The index of a topic: the slots of the log that hold its messages. It stores no message.
+"""The index of a topic: the log slots that hold its messages, not the messages themselves.
 
 An entry is a batch, or the rest of a batch that was partly stored before. Each entry is a row in
-four columns, 32 bytes in all. `_head` advances as messages are dropped. Two rare kinds of entries
+four columns, 32 bytes in all. `_head` advances as messages are dropped. Two rare kinds of entry
 also have a note: batches whose first messages are skipped, and staged batches, whose command does
-not contain the sequence.
+not contain a sequence number.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from oncecast.kernel.protocol import Value
 from oncecast.wire.retention import Policy
 
 COMPACT_MIN = 64
-PLAIN = (0, -1)  # no message is skipped, and the command contains the sequence
+PLAIN = (0, -1)  # no message is skipped, and the command contains the sequence number
 
 
 class Extent(Value):
-    """`count` consecutive messages from `offset` on, after the first `skip` of their batch.
+    """A slice of a batch: `count` messages after the first `skip`, starting at `offset`.
 
-    The command at `slot` contains their bytes and producer. `sequence` is the sequence of the first
-    message. If it is -1, that sequence is the one in the command plus `skip`.
+    The command in `slot` contains their bytes and producer. `sequence` is the sequence number of
+    the first message. If it is -1, that number is the command's sequence plus `skip`.
     """
 
     slot: int
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 
 
 class Index:
-    """The messages from `first` to before `next`. Earlier messages were dropped."""
+    """The messages from `first` up to but excluding `next`. Earlier messages were dropped."""
 
     __slots__ = (
         "_base",
@@ -68,23 +68,23 @@ class Index:
     def __init__(self, live_slots: LiveSlots) -> None:
         self.first = self.next = 0
         self._live_slots = live_slots
-        self._offsets = array("Q")  # offset of the first message of an entry
+        self._offsets = array("Q")  # first offset of each entry
         self._slots = array("Q")
         self._times = array("Q")  # append time by the replicated clock; never decreases
         self._ends = array("Q")  # total bytes up to and including this entry
         self._notes: dict[int, tuple[int, int]] = {}  # by offset: skip and sequence
         self._head = 0
         self._base = 0  # bytes of all entries before the head
-        self._ordered = True  # slots grow from entry to entry
+        self._ordered = True  # slots increase from entry to entry
 
     @property
     def size(self) -> int:
-        """Return the bytes of all batches that are at least partly kept."""
+        """Return the total size of all batches that are at least partly kept."""
         return self._total - self._base
 
     @property
     def newest_batch(self) -> int:
-        """Return the offset of the first message of the last batch."""
+        """Return the first offset of the last batch."""
         return self._offsets[-1] if self.batches else self.next
 
     @property
@@ -108,7 +108,7 @@ class Index:
         return offset
 
     def drop_below(self, offset: int) -> None:
-        """Drop the messages before `offset`, and the batches that are then empty."""
+        """Drop the messages before `offset`, and any batches that become empty."""
         self.first = offset
         head = self._head
         if head + 1 < len(self._offsets) and offset < self._offsets[head + 1]:
@@ -124,7 +124,7 @@ class Index:
             self._compact()
 
     def extents(self, offset: int, messages_max: int, bytes_max: int) -> Iterator[Extent]:
-        """Yield the extents from `offset` on, in order. The first may exceed `bytes_max`."""
+        """Yield the extents starting at `offset`, in order. The first may exceed `bytes_max`."""
         offset = max(offset, self.first)
         if offset >= self.next:
             return
@@ -154,7 +154,7 @@ class Index:
         return self._times[self._entry(offset)] if self.first <= offset < self.next else 0
 
     def newest(self, size: int) -> int:
-        """Return the first offset of the newest batches with at most `size` bytes in total."""
+        """Return the first offset of the newest batches that total at most `size` bytes."""
         if self.size <= size:
             return self.first
         at = bisect_left(self._ends, self._total - size, self._head) + 1

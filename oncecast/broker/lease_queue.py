@@ -15,13 +15,13 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 LEASE_CHECK_EVERY = 0.02
 QUEUED_MAX = 1000  # further reads are dropped, and their clients retry
 QUEUED_OF_CLIENT_MAX = 100
-TURN = 50  # reads that are answered before other inputs get a turn
+TURN = 50  # reads to answer before other inputs get a turn
 
 Question = TypeVar("Question", bound=Value)
 
 
 class LeaseQueue(Generic[Question]):
-    """Reads of one protocol in order of arrival. A repeated read is queued once."""
+    """One protocol's waiting reads, in order of arrival. A repeated read is queued only once."""
 
     def __init__(self, protocol: Protocol, timer: Value) -> None:
         self._protocol, self._timer = protocol, timer
@@ -38,7 +38,7 @@ class LeaseQueue(Generic[Question]):
         self.watch()
 
     def watch(self) -> None:
-        """Set the timer once. Setting it again would delay it."""
+        """Set the timer, unless it is already set. Setting it again would delay it."""
         if not self._watching:
             self._watching = True
             self._protocol.later(LEASE_CHECK_EVERY, self._timer)

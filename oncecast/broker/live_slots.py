@@ -1,8 +1,8 @@
-"""The slots of the log that are still needed. The log can be truncated before the lowest one.
+"""The log slots that are still needed. The log can be truncated before the lowest one.
 
-Each command with messages has its own slot, and slot numbers grow. So the slots form a sorted
-column. One more byte per slot says whether it is live or dead. Beyond `COMPACT_MIN` slots, at most
-half of them are dead.
+Each command with messages has its own slot, and slot numbers increase, so the slots form a sorted
+column. One more byte per slot marks it as live or dead. Beyond `COMPACT_MIN` slots, at most half of
+them are dead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Decide when to take a snapshot or carry entries forward, by the bytes of the log in use.
+"""Decide when to take a snapshot or carry entries forward, based on log usage.
 
-The machine knows which slots are needed, but not how many bytes lie between them. So a mark records
-the total size of the log at a slot, about once per MiB.
+The machine knows which slots are needed, but not how many bytes lie between them. So about once per
+MiB, a mark records the total log size at a slot.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MARK_EVERY = 1 << 20
 
 
 class Marks(msgspec.Struct, array_like=True):
-    """The part of LogUsage that a snapshot contains."""
+    """The part of LogUsage that is saved in a snapshot."""
 
     total: int
     trimmed: int
@@ -26,7 +26,7 @@ class Marks(msgspec.Struct, array_like=True):
 class LogUsage:
     """The size of the log over time.
 
-    `snapshot_bytes` limits the bytes to replay at a start, and the garbage between two snapshots.
+    `snapshot_bytes` limits the bytes to replay at startup, and the garbage between two snapshots.
     """
 
     def __init__(self, snapshot_bytes: int) -> None:
@@ -47,7 +47,7 @@ class LogUsage:
         self._total += size + RECORD_BYTES
 
     def bytes_from(self, slot: int) -> int:
-        """Return the approximate bytes of the log from `slot` on."""
+        """Return the approximate size of the log from `slot` on, in bytes."""
         at = bisect_left(self._slots, slot)
         return self._total - self._totals[at] if at < len(self._totals) else 0
 
@@ -59,7 +59,7 @@ class LogUsage:
 
     def snapshot_due(self, needed: int) -> bool:
         """Return whether a snapshot would shorten the replay enough, or free enough disk space."""
-        # Otherwise a node with a large state would write it as often as the log itself.
+        # Without this, a node would write a large state as often as the log itself.
         much = max(self.snapshot_bytes, 2 * self._state_bytes)
         if self._total - self._snapshot_total >= much:
             return True

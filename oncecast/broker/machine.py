@@ -1,6 +1,6 @@
 """The pub/sub state machine: `apply(slot, command) -> result`. Nothing else changes its state.
 
-All replicas apply the same commands in the same slots, so all have the same state. The time comes
+All replicas apply the same commands in the same slots, so they all have the same state. Time comes
 from the commands. The machine uses no random numbers and does not iterate over sets. `slot` is the
 position of a command in the replicated log. Messages stay in the log: a topic is an index of slots.
 """
@@ -37,29 +37,30 @@ class Machine:
 
     @classmethod
     def restore(cls, chunks: Iterable[bytes]) -> Machine:
-        """Return a machine with the state in these chunks, which come from `state`.
+        """Return a machine with the state that `state` wrote to these chunks.
 
-        Raise WrongFormat if another version wrote them, and ValueError if they are not a state.
+        Raise WrongFormat if another version wrote them, or ValueError if they are not a valid
+        state.
         """
         machine = cls.__new__(cls)
         machine._manage(state.restored(chunks))
         return machine
 
     def apply(self, slot: int, command: AnyCommand) -> Result:
-        """Execute a command, and return its result or refusal. Slots must grow."""
+        """Execute a command, and return its result or refusal. Slots must increase."""
         assert slot > self.registry.last_slot, f"slot {slot} is not after {self.registry.last_slot}"
         self.registry.last_slot = slot
         if self.registry.holdings is not None:
             elsewhere = self._elsewhere(command)
             if elsewhere is not None:
                 return elsewhere
-        # A seek by a reader contains the reader's epoch instead, so a late copy has no effect.
+        # A seek with an epoch needs no token: a late copy has an old epoch, and no effect.
         if type(command) in do.ONCE or (type(command) is do.Seek and not command.epoch):
             return self._once(slot, cast("do.Once | do.Seek", command))
         return self._handlers[type(command)](slot, command)
 
     def _once(self, slot: int, command: do.Once | do.Seek) -> Result:
-        """Apply a command once. Return the earlier result if a copy was applied before."""
+        """Apply a command once. If a copy was applied before, return its result."""
         registry, token = self.registry, command.token
         topic = getattr(command, "topic", "")  # some commands have none
         known = registry.answered.get(token, topic)
@@ -76,12 +77,12 @@ class Machine:
         return result
 
     def _elsewhere(self, command: AnyCommand) -> NotHere | None:
-        """Return the refusal if the group does not own the topic of the command, or None."""
+        """Return the refusal if the group does not own the command's topic, or None."""
         if isinstance(command, OF_TOPIC):
             return self.registry.elsewhere(command.topic)
         holdings = self.registry.holdings
         if isinstance(command, OF_ACCESS) and holdings is not None and holdings.low is None:
-            # A group that has never owned topics does not know the users of the ring yet.
+            # A group without topics may not know the ring's users yet.
             return NotHere("")
         return None
 
@@ -96,7 +97,7 @@ class Machine:
             value = google_crc32c.extend(value, chunk)
         return value
 
-    # Queries of readers and of the log
+    # Queries for readers and for log maintenance
 
     def bounds(self, topic: str) -> tuple[int, int]:
         """Return the first kept offset and the next one, or (0, 0) if the topic does not exist.
@@ -109,19 +110,19 @@ class Machine:
     def fetch(
         self, topic: str, offset: int, messages_max: int, bytes_max: int
     ) -> tuple[Extent, ...]:
-        """Return the extents from `offset` on. The first one may exceed `bytes_max`."""
+        """Return the extents starting at `offset`. The first may exceed `bytes_max`."""
         known = self.registry.topics.get(topic)
         return () if known is None else tuple(known.index.extents(offset, messages_max, bytes_max))
 
     def uncut(self, topic: str, extents: tuple[Extent, ...]) -> tuple[Extent, ...]:
-        """Return the extents without the last one if it ends inside a batch.
+        """Return the extents, without the last one if it ends inside a batch.
 
-        So the same batch is not sent twice.
+        This avoids sending the same batch twice.
         """
         return extents if self.registry.topics[topic].index.ends(extents[-1]) else extents[:-1]
 
     def needed(self) -> int:
-        """Return the lowest slot that is needed. The log can be truncated before it."""
+        """Return the lowest slot that is still needed. The log can be truncated before it."""
         lowest = self.registry.live_slots.lowest()
         return self.registry.last_slot + 1 if lowest is None else lowest
 

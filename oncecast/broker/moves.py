@@ -1,4 +1,4 @@
-"""Commands that move arcs of the ring between groups. The module `holdings` shows their order."""
+"""Commands that move arcs of the ring between groups. See `holdings` for their order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NUMBER_MAX = 1 << 62
 
 
 class Found(Value, tag="Found"):
-    """Name this group. The first group of a ring owns all topics; later groups claim their arc."""
+    """Name this group. The first group of a ring owns all topics; later groups claim their arcs."""
 
     group: str
     first: bool
@@ -22,7 +22,7 @@ class Retire(Value, tag="Retire"):
 
 
 class Claim(Value, tag="Claim"):
-    """Begin to import from `exporter`."""
+    """Start importing from `exporter`."""
 
     move: str
     exporter: PeerGroup
@@ -51,14 +51,14 @@ class Import(Value, tag="Import"):
 
 
 class Adopt(Value, tag="Adopt"):
-    """Own the part from `low` to `until`.
+    """Take ownership of the part from `low` to `until`.
 
     `rows` contains the topics, producers and subscriptions of the part at the time of the Freeze.
 
-    `clock` is the trusted time of the exporter. `newest` is its last stamp, which may be disputed.
-    In a command from an older version, `clock` is the last stamp and `newest` is 0.
+    `clock` is the exporter's trusted time. `newest` is its last stamp, which may be disputed. In a
+    command from an older version, `clock` is the last stamp and `newest` is 0.
 
-    `level` is the feature level of the exporter. A group at a lower level does not adopt the part.
+    `level` is the exporter's feature level. A group at a lower level does not adopt the part.
     """
 
     move: str
@@ -83,7 +83,7 @@ class Finish(Value, tag="Finish"):
 
 
 class Freeze(Value, tag="Freeze"):
-    """Stop serving the part up to `until`, which moves to `importer`."""
+    """Stop serving the part up to `until`, which is moving to `importer`."""
 
     move: str
     until: Key
@@ -103,7 +103,7 @@ class Release(Value, tag="Release"):
 
 
 class ShareAccess(Value, tag="ShareAccess"):
-    """Replace users, tokens and rules with those of another group, if these are newer."""
+    """Replace users, tokens and rules with another group's, if those are newer."""
 
     rows: bytes
 

@@ -1,4 +1,4 @@
-"""Handlers of the commands that move arcs. A repeated command has the same result."""
+"""Handlers for commands that move arcs. A repeated command has the same result."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Moving:
         whole = all(self._has_all(holdings, topic) for topic in topics)
         staged = all(name in holdings.parts for name in names_of_parts(sources))
         if holdings.frozen is not None or not holdings.may_import(command.until):
-            return NO  # a part that moves away begins where the adopted part would end
+            return NO  # the frozen part begins where the adopted part would end
         if not whole or not staged:
             return NO
         for topic in topics:
@@ -109,7 +109,7 @@ class Moving:
         self._adopt_sources(holdings, sources)
         for token, answer in answers:
             registry.answered.add(token, *answer)
-        self._forget_copies(holdings)  # copies of topics that were deleted or fully read meanwhile
+        self._forget_copies(holdings)  # copies of topics that have since been deleted or fully read
         if command.clock > registry.clock.trusted:
             registry.pass_time(command.clock)
         if command.newest > registry.clock.now:
@@ -118,7 +118,7 @@ class Moving:
         registry.access = registry.access.newer(access)
         registry.last_topic_id = max(registry.last_topic_id, command.last_topic_id)
         registry.last_epoch = max(registry.last_epoch, command.last_epoch)
-        # The exporter may have refused a publish of a source and then deleted its record.
+        # The exporter may have refused a source's publish and then deleted its record.
         registry.staging.floor = registry.last_epoch
         holdings.low = command.low
         holdings.claim = ActiveClaim(command.move, holdings.claim.exporter, adopted=True)
@@ -203,7 +203,7 @@ class Moving:
     # -- helpers --
 
     def _claiming(self, move: str) -> Holdings | None:
-        """Return the holdings if `move` is the active claim and is not adopted yet, or None."""
+        """Return the holdings if `move` is the active claim and not yet adopted, or None."""
         holdings = self._registry.holdings
         claim = holdings.claim if holdings is not None else None
         return holdings if claim is not None and claim.move == move and not claim.adopted else None
@@ -226,7 +226,7 @@ class Moving:
             topic.index.clear()
 
     def _has_all(self, holdings: Holdings, topic: Topic) -> bool:
-        """Return whether the imported copies cover all messages of the topic."""
+        """Return whether the imported copies include all messages of the topic."""
         index, copied = topic.index, holdings.incoming.get(topic.name)
         if index.first == index.next:
             return True

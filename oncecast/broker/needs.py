@@ -1,6 +1,6 @@
 """The permissions that each command and frame needs: a verb on a topic, and the use of a name.
 
-There is no other list. A test fails if a type that clients may send is missing here.
+This is the only list. A test fails if a type that clients may send is missing.
 docs/security.md has the same table.
 """
 
@@ -25,7 +25,7 @@ from oncecast.wire.frames import (
     Tune,
 )
 
-# A verb, a topic and a name. If a field is empty, no permission for it is needed.
+# A verb, a topic and a name. An empty field needs no permission.
 Need = tuple[str, str, str]
 Needs = Callable[[Any], Need]
 
@@ -51,7 +51,7 @@ def of_stage(asked: do.Stage) -> Need:
 
 
 def of_source(asked: do.PublishStaged | do.DropStaged | do.CloseSource) -> Need:
-    """Return the permission for a request about staged parts. The guard checks their topics too."""
+    """Return the permission to handle staged parts. The guard also checks their topics."""
     return PUT if asked.topic else PUTS, asked.topic, asked.source
 
 
@@ -98,7 +98,7 @@ def of_tune(tune: Tune) -> Need:
 
 
 def of_look(look: Look) -> Need:
-    """Return the permission for a Look. The gateway hides topics that the principal may not see."""
+    """Return the permission to Look. The gateway hides topics that the principal may not see."""
     return (SEE, look.topic, "") if look.topic else (KNOWN, "", "")
 
 
@@ -106,7 +106,7 @@ def of_ring(look: LookRing) -> Need:
     return (SEE, look.tree, "") if look.tree else (KNOWN, "", "")
 
 
-# Fetch and Tune also acknowledge. That needs ACK, which is checked when a cursor would move.
+# Fetch and Tune also acknowledge messages. ACK is checked separately when a cursor would move.
 FRAMES: dict[type, Needs] = {
     Call: of_call,
     Fetch: of_subscription,

@@ -1,25 +1,26 @@
-"""The record of a producer in a topic. It detects duplicates exactly, in constant space."""
+"""A producer's record in a topic, which detects duplicates exactly and in constant space."""
 
 from __future__ import annotations
 
 from array import array
 
 RUNS_MAX = 8
-DIRECTORIES_KEPT = 4  # other state directories kept in logs of older versions
+DIRECTORIES_KEPT = 4  # other state directories that older logs keep
 
 
 class Producer:
-    """A producer: `next` is the next sequence to append, and each lower one was appended once.
+    """A producer. `next` is the next sequence number; each lower one was appended exactly once.
 
-    A run is a range in which offset and sequence grow together. The last runs are kept so that the
-    answer to a repeated put can contain its offset. The only producer of a topic has one run.
+    A run is a range in which offset and sequence number increase together. The last runs are kept
+    so that the answer to a repeated put can contain its offset. A topic's only producer has one
+    run.
 
-    `directory_id` identifies the state directory that numbers the sequences. Several directories
-    may use the same name, and each needs its own sequences. The current directory has put all
-    messages from `since` on. `earlier` contains the last range of each other directory.
+    `directory_id` identifies the state directory that assigns sequence numbers. Several directories
+    may use the same producer name, and each needs numbers of its own. The current directory has put
+    all messages from `since` on. `earlier` contains the last range of each other directory.
 
-    An idle record is deleted. `record` differs for each record of a name, so that a client notices
-    when its record was deleted.
+    Idle records are deleted. Each new record under a name gets a new `record` number, so that a
+    client notices when its record was deleted.
     """
 
     __slots__ = (
@@ -36,17 +37,15 @@ class Producer:
 
     def __init__(self, epoch: int, incarnation: str) -> None:
         self.epoch = epoch
-        self.incarnation = incarnation  # empty for a source of staged puts
+        self.incarnation = incarnation  # empty for a source
         self.next = 0
-        self.record = self.used = 0  # 0 if the record is kept as long as the topic
+        self.record = self.used = 0  # 0 if the record never expires
         self.runs = array("Q")  # first sequence and offset of each run, oldest first
         self.directory_id, self.since = "", 0
-        self.earlier: dict[
-            str, tuple[int, int]
-        ] = {}  # first sequence and end of the last range, by state directory
+        self.earlier: dict[str, tuple[int, int]] = {}  # last sequence range by state directory
 
     def follow_use(self, time: int) -> None:
-        """Start the idle time of the record at `time`."""
+        """Start measuring the record's idle time at `time`."""
         self.record = self.record or self.epoch
         self.used = time
 
@@ -54,9 +53,9 @@ class Producer:
         return directory_id == self.directory_id or directory_id in self.earlier
 
     def keep(self, directory_id: str, *, forget: bool) -> tuple[int, int]:
-        """Make `directory_id` current. Return the last range of sequences that it has put.
+        """Make `directory_id` current. Return the last sequence range that it has put.
 
-        `forget` drops all but the last few other directories, as in logs of older versions.
+        `forget` drops all but the last few other directories, as in older logs.
         """
         if directory_id != self.directory_id:
             if self.next > self.since:
@@ -64,7 +63,7 @@ class Producer:
                 self.earlier[self.directory_id] = (self.since, self.next)
             self.directory_id, self.since = directory_id, self.next
             first, end = self.earlier.get(directory_id, (self.next, self.next))
-            if end == self.next:  # no other state directory has put messages since then
+            if end == self.next:  # no other directory has put messages since
                 self.since = first
                 self.earlier.pop(directory_id, None)
             for oldest in list(self.earlier)[:-DIRECTORIES_KEPT] if forget else ():
@@ -82,7 +81,7 @@ class Producer:
         self.next += count
 
     def offset_of(self, sequence: int, count: int) -> int:
-        """Return the first offset of these messages, or -1 if it is unknown or they are split."""
+        """Return the first offset of these messages, or -1 if unknown or if they are split up."""
         end = self.next
         for at in range(len(self.runs) - 2, -1, -2):
             begin = self.runs[at]

@@ -1,4 +1,4 @@
-"""Handlers of the producer commands: store each message once, in the order of its producer."""
+"""Handlers for producer commands: store each message once, in its producer's order."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Producing:
     def _take_over(
         self, producer: Producer, command: OpenProducer
     ) -> NameInUse | Fenced | TooMany | None:
-        """Give the name to the incarnation of the command. Return None, or the refusal."""
+        """Give the name to the command's incarnation. Return a refusal, or None on success."""
         same, directories_max = (
             producer.incarnation == command.incarnation,
             self._registry.limits.directories_max,
@@ -77,7 +77,7 @@ class Producing:
             return Fenced(producer.epoch)
         full = 0 < directories_max <= len(producer.earlier)
         if full and command.directory_id and not producer.knows(command.directory_id):
-            # If the topic forgot a directory, it could store messages of that directory twice.
+            # A topic that forgot a directory could store its messages twice.
             return TooMany("state directories under one producer name", directories_max)
         if not same:
             producer.epoch, producer.incarnation = self._registry.new_epoch(), command.incarnation
@@ -97,7 +97,7 @@ class Producing:
         if fault is not None:
             return fault
         if command.sequence < 0:
-            return InvalidArgument(f"the sequence is {command.sequence} (at least 0)")
+            return InvalidArgument(f"the sequence number is {command.sequence} (minimum 0)")
         if topic is None:
             if not is_name(command.topic):
                 return InvalidTopic()
@@ -119,9 +119,7 @@ class Producing:
 def batch_fault(count: int, size: int, limits: Limits) -> InvalidArgument | TooLarge | None:
     """Return the refusal for a batch of this count and size, or None if it is valid."""
     if count < 1 or size < 0:
-        return InvalidArgument(
-            f"the batch has {count} messages and {size} bytes (at least 1 and 0)"
-        )
+        return InvalidArgument(f"the batch has {count} messages and {size} bytes (minimum 1 and 0)")
     if count > limits.batch_messages_max:
         return TooLarge("messages", limits.batch_messages_max)
     if size > limits.batch_bytes_max:

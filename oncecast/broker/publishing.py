@@ -1,4 +1,4 @@
-"""Handlers of the source commands: stage messages in parts, and publish the parts atomically."""
+"""Handlers for source commands: stage messages in parts, and publish the parts atomically."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Publishing:
     def _parts(
         self, key: str, command: PublishStaged
     ) -> list[Part] | InvalidArgument | InvalidTopic | NotStaged | NotKept | NameInUse | TooMany:
-        """Return the parts to publish, or the refusal of the publish."""
+        """Return the parts to publish, or the refusal."""
         staging, limits = self._registry.staging, self._registry.limits
         if key not in staging.sources and len(staging.sources) >= limits.sources_max:
             return TooMany("sources", limits.sources_max)
@@ -156,7 +156,7 @@ class Publishing:
             size = len(command.digest)
             return InvalidArgument(f"the digest is {size} bytes long (limit {DIGEST_BYTES_MAX})")
         if command.number < 0:
-            return InvalidArgument(f"the number is {command.number} (at least 0)")
+            return InvalidArgument(f"the number is {command.number} (minimum 0)")
         return None
 
     def _stage_fault(
@@ -183,10 +183,10 @@ class Publishing:
     def _publish_fault(
         self, command: PublishStaged, parts: list[Part]
     ) -> InvalidArgument | InvalidTopic | NotKept | TooMany | NameInUse | None:
-        """Return the refusal of a publish, or None. After this check the publish cannot fail."""
+        """Return the refusal, or None. After this check, the publish cannot fail."""
         registry = self._registry
         if len(set(command.parts)) < len(parts):
-            return InvalidArgument("a part is named twice")
+            return InvalidArgument("the same part is listed twice")
         names = dict.fromkeys(part.topic for part in parts)
         for name in names if command.keep else ():
             if name not in registry.topics or not registry.topics[name].keeps:
@@ -225,7 +225,7 @@ class Publishing:
         return tuple(ranges.values())
 
     def _producer(self, topic: Topic, source: str) -> Producer:
-        """Return the producer with the name of the source; create it if it is missing.
+        """Return the producer with the source's name, creating it if missing.
 
         Sources and producers share one namespace, so (producer, sequence) is unique in a topic.
         """
@@ -240,7 +240,7 @@ class Publishing:
 def run_fault(
     source: Source | None, command: Stage | PublishStaged
 ) -> TakenOver | OldNumber | None:
-    """Return the refusal if the run of a command may not act for the source, or None."""
+    """Return a refusal if the command's run may not act for the source, or None."""
     if source is None or not command.run:
         return None
     if source.has_fenced(command.run):
@@ -257,9 +257,9 @@ def known_part(source: Source, command: Stage) -> bool:
 
 
 def published_again(source: Source, command: PublishStaged) -> Published | OtherContent:
-    """Return the answer to a publish of a number that is already published.
+    """Return the answer to a publish whose number is already published.
 
-    The source keeps the ranges and the digest of the last number only.
+    The source keeps the ranges and digest of only the last number.
     """
     if command.number < source.published:
         return Published((), already=True)

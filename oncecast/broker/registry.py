@@ -27,13 +27,13 @@ from oncecast.wire.retention import DEFAULT, Policy
 class Registry:
     """All topics, staged parts, answers, users, rules and counters of a group.
 
-    Epochs come from one counter for all names. So a command for an earlier epoch of a producer, a
-    subscription or a topic is never mistaken for a current one.
+    All names share one epoch counter, so a command for an earlier epoch of a name is never mistaken
+    for a current one.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.level = 1  # the feature level of the group
+        self.level = 1  # the group's feature level
         self.last_slot = -1  # slot of the last command
         self.clock = Clock()
         self.last_topic_id = 0  # topic ids count up from 1
@@ -44,17 +44,17 @@ class Registry:
         self.staging = Staging(self.live_slots)
         self.answered = Answered()
         self.access: Access = OPEN  # immutable; each change replaces it
-        self.holdings: Holdings | None = None  # None outside of a ring: the group owns all topics
+        self.holdings: Holdings | None = None  # None outside a ring: the group owns all topics
 
     def pass_time(self, at: int, elapsed: int = 0) -> Clock:
-        """Advance the clock by a stamp of the leader, and return the clock."""
+        """Apply a leader's stamp to the clock, and return the clock."""
         retiming = self.clock.pass_time(at, self.limits.clock_step_us, elapsed)
         if retiming is not None:
             self._retime(retiming)
         return self.clock
 
     def _retime(self, retiming: Retiming) -> None:
-        """Correct stored times after a dispute about the clock."""
+        """Correct stored times after a clock dispute."""
         holdings = self.holdings
         moving = (holdings.incoming, holdings.outgoing) if holdings is not None else ()
         for topic in chain(self.topics.values(), *(each.values() for each in moving)):
@@ -78,24 +78,24 @@ class Registry:
 
     @property
     def owns_arc(self) -> bool:
-        """Return whether the group owns a part of a ring.
+        """Return whether the group owns part of a ring.
 
-        The group receives users, tokens and rules with its first part.
+        A group receives users, tokens and rules with its first part.
         """
         return self.holdings is not None and self.holdings.low is not None
 
     def elsewhere(self, name: str) -> NotHere | None:
-        """Return NotHere if another group owns this topic or the topic is moving there, or None."""
+        """Return NotHere if the topic belongs or is moving to another group, or None."""
         if self.holdings is None or name in self.topics or self.holdings.owns(name):
             return None
         return NotHere(name)
 
     def source_key(self, source: str, topic: str) -> str:
-        """Return the key of a source. On a ring, a source has one record per topic."""
+        """Return a source's key. On a ring, a source has one record per topic."""
         return source if self.holdings is None else key_of_source(source, topic)
 
     def refusal_to_make(self, name: str, more: int = 1) -> InvalidTopic | TooMany | None:
-        """Return the refusal to create this topic as one of `more` new topics, or None."""
+        """Return a refusal if this topic and `more - 1` others cannot be created, or None."""
         if not is_name(name):
             return InvalidTopic()
         if len(self.topics) + more > self.limits.topics_max:
@@ -103,7 +103,7 @@ class Registry:
         return None
 
     def refusal_to_subscribe(self, topic: Topic) -> TooMany | None:
-        """Return the refusal to create another subscription for this topic, or None."""
+        """Return a refusal if the topic cannot have another subscription, or None."""
         limits = self.limits
         if len(topic.subscriptions) >= limits.subscriptions_max:
             return TooMany("subscriptions of the topic", limits.subscriptions_max)
@@ -112,7 +112,7 @@ class Registry:
         return None
 
     def refusal_to_produce(self, topic: Topic | None, more: int = 1) -> TooMany | None:
-        """Return the refusal to create a producer as one of `more` new producers, or None."""
+        """Return a refusal if `more` new producers would exceed a limit, or None."""
         limits = self.limits
         if topic is not None and len(topic.producers) >= limits.producers_max:
             return TooMany("producers in the topic", limits.producers_max)
@@ -146,12 +146,12 @@ class Registry:
             self.staging.use(key, self.clock.now)
 
     def follow_sources(self) -> None:
-        """Start to measure the idle time of sources."""
+        """Start measuring the idle time of sources."""
         for key in self.staging.sources:
             self.staging.use(key, self.clock.now)
 
     def idle_sources(self, trusted: int) -> Iterator[str]:
-        """Return the sources that have been idle for longer than the limit."""
+        """Return the sources that have been idle longer than the limit."""
         idle = self.limits.source_idle_us
         return self.staging.unused(trusted - idle) if idle else iter(())
 
@@ -162,7 +162,7 @@ class Registry:
         # A late copy of a publish expects an older epoch, so it publishes nothing.
         self.staging.floor = self.last_epoch
         source, topics = key, list(self.topics.values())
-        if self.holdings is not None:  # on a ring a source has one topic
+        if self.holdings is not None:  # on a ring, each key belongs to one topic
             source, name = source_of_key(key), topic_of_key(key)
             topics = [self.topics[name]] if name in self.topics else []
         for topic in topics:
@@ -173,14 +173,14 @@ class Registry:
         return True
 
     def follow_use(self) -> None:
-        """Start to measure the idle time of producers. `follow_sources` does so for sources."""
+        """Start measuring the idle time of producers, as `follow_sources` does for sources."""
         for topic in self.topics.values():
             for producer in topic.producers.values():
                 if producer.incarnation:
                     producer.follow_use(self.clock.now)
 
     def idle_producers(self, trusted: int) -> Iterator[tuple[Topic, str]]:
-        """Yield the producers that have been idle for longer than the limit."""
+        """Yield the producers that have been idle longer than the limit."""
         before = trusted - self.limits.producer_idle_us
         for topic in self.topics.values() if self.limits.producer_idle_us else ():
             for name, producer in topic.producers.items():

@@ -1,12 +1,13 @@
 """Read a topic without a subscription: `Scan →`, `Scanned ←`.
 
-Scans are independent: the node keeps no state between two scans, several readers can split a topic,
-and no cursor moves. The leader answers only while it holds its lease. So a scan sees all messages
-that were acknowledged before it was sent.
+Scans are independent: the node keeps no state between scans, several readers can split a topic, and
+no cursor moves. The leader answers only while it holds its lease, so a scan sees all messages that
+were acknowledged before it was sent.
 
-Decided messages do not change. So a follower may answer too, if the client allows it. The scan must
-fix the topic id and both ends of the range, and the follower must hold the whole range. It must
-have heard from its leader recently, because it checks permissions by its own copy of the rules.
+Decided messages never change, so a follower may also answer if the client allows it. The scan must
+specify the topic id and both ends of the range, and the follower must hold the whole range. The
+follower checks permissions against its own copy of the rules, so it must have heard from its leader
+recently.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Scanner(Protocol):
         self._awaiting_lease: LeaseQueue[Scan] = LeaseQueue(self, ScanDue())
 
     def timeout(self, timer: ScanDue) -> None:
-        # A replica that no longer leads takes the scans out of the queue to redirect their clients.
+        # A replica that no longer leads empties the queue to redirect the clients.
         ready = not self._service.leading or self._service.group.leads(self.now)
         for client, scan in self._awaiting_lease.due(leased=ready):
             self.receive(client, scan)
@@ -111,7 +112,7 @@ class Scanner(Protocol):
         )
 
     def _permitted(self, sender: NodeId, scan: Scan) -> bool:
-        # The guard of a follower lets all scans in, because most of them are redirected.
+        # A follower's guard lets all scans in, because most of them are redirected.
         access = self._service.machine.registry.access
         return access.open or access.permits(self._principal_of(sender), READ, scan.topic, "")
 

@@ -3,8 +3,8 @@
     Execute, Ack ↓    Executed, Changed, AccessChanged, ClockDisputed ↑
     and `machine`, `stored_batch(slot)`
 
-The service stamps commands with the time, and batches acks in one slot of the log. It keeps the log
-short with snapshots. It carries live entries forward when most of the log around them is garbage.
+The service stamps commands with the time, and batches acks into one log slot. It keeps the log
+short with snapshots, and carries live entries forward when most of the log around them is garbage.
 It reports only decided commands, and proposes only while its replica leads. When the replica stops
 leading, the service drops open proposals, and clients must ask the next leader.
 """
@@ -48,8 +48,8 @@ CARRY_BYTES = 2 << 20  # bytes carried forward at once
 MAINTENANCE_EVERY_BYTES = 1 << 20
 PRODUCERS_EVERY = 3600.0  # maximum seconds between two checks for idle producers
 DISPUTE_TICK_US = 60 * 1_000_000  # maximum time between two stamps during a dispute
-NO_ASKER, CARRYING, ACKING = -1, -2, -3  # take the place of a token from the layer above
-ACKS_IN_FLIGHT_MAX = 16  # proposals; further acks wait, and only the newest of each reader is kept
+NO_ASKER, CARRYING, ACKING = -1, -2, -3  # used in place of a token from the layer above
+ACKS_IN_FLIGHT_MAX = 16  # proposals; further acks wait, and only each reader's newest is kept
 
 Outcome = Done | errors.AnyRefusal
 
@@ -85,7 +85,7 @@ class ClockDisputed(Value):
 
 
 class ClockOutvoted(Value):
-    """Event: the clock of this node is ahead of its group by `ahead_us`; 0 if it agrees again."""
+    """Event: this node's clock is ahead of its group's by `ahead_us`; 0 if it agrees again."""
 
     ahead_us: int
 
@@ -134,30 +134,29 @@ class Service(Protocol):
         epoch_us: int = 0,  # offset of the node's clock from the wall clock
         wall: Callable[[], int] | None = None,  # the system's wall clock, instead of `epoch_us`
         limits: Limits = LIMITS,
-        level: int = levels.KNOWN,  # the highest feature level that this node knows
+        level: int = levels.KNOWN,  # the highest feature level that this node supports
         ack_delay: float = 0.005,
         acks_max: int = 1000,
         maintenance_every: float = 1.0,
         snapshot_bytes: int = 64 << 20,
-        recent_bytes: int = 32 << 20,  # size of the cache of batches
+        recent_bytes: int = 32 << 20,  # size of the batch cache
     ) -> None:
         super().__init__(me, rng)
         self.machine = Machine()
         self._limits, self._known_level = limits, level
-        self._too_new = levels.above(1, KINDS)  # types of commands above the level of the group
+        self._too_new = levels.above(1, KINDS)  # command types above the group's level
         self.group, self._epoch_us = group, epoch_us
         self.wall = wall
         self.time = Timekeeper(self, group, self._wall)
         self._outvoted = False
         self.leader = NodeId("")
-        # In one attribute, because an object with 30 or more has slower access to all of them.
+        # One tuple, because attribute access is slower on objects with 30 or more attributes.
         self._pace = Pace(ack_delay, acks_max, maintenance_every)
         self._log_usage = LogUsage(snapshot_bytes)
         self._recent = RecentBatches(recent_bytes)
         self._tokens = 0
-        self._proposed: dict[
-            int, tuple[int, AnyCommand]
-        ] = {}  # open proposals, with the token of the asker
+        # Open proposals by token, each with the asker's token.
+        self._proposed: dict[int, tuple[int, AnyCommand]] = {}
         self._acks: dict[tuple[str, str, int], do.Ack] = {}
         self._carrying = self._acking = 0  # proposals in flight
         self._grown = 0  # bytes appended since the last maintenance
@@ -229,7 +228,7 @@ class Service(Protocol):
             self.time.saw_stamp()
             return do.Tick(at, elapsed, command.producers)
         if step and self.time.idle_us > step // 2:
-            self._propose(do.Tick(0))  # the Tick contains the time for which the group was idle
+            self._propose(do.Tick(0))  # the Tick reports how long the group was idle
         return cast("AnyCommand", msgspec.structs.replace(command, at=at))
 
     def _wall(self) -> int:
@@ -269,7 +268,7 @@ class Service(Protocol):
         self._propose_settings()
 
     def _propose_settings(self) -> None:
-        """Propose the limits of this leader and the level of its members, if they have changed."""
+        """Propose this leader's limits and its members' level, if they have changed."""
         registry, level = self.machine.registry, self.group.level
         if registry.limits != self._limits or registry.level < level:
             self._propose(do.SetLimits(self._limits, level))
@@ -352,12 +351,13 @@ class Service(Protocol):
     def batch_at(self, slot: int) -> do.Put | do.Stage:
         """Return the command that stored the batch in `slot`.
 
-        Raise Missing while another replica is asked for it, or Corrupt if no replica has it.
+        Raise Missing while it is being fetched from another replica, or Corrupt if no replica has
+        it.
         """
         return carried(_decode(self.group.entry(slot)))
 
     def stored_batch(self, slot: int) -> StoredBatch:
-        """Return the batch in a slot that the machine needs. Raise the errors of `batch_at`."""
+        """Return the batch in a live slot. Raise the same errors as `batch_at`."""
         found = self._recent.get(slot)
         if found is None:
             found = stored_batch_of(_decode(self.group.entry(slot)))
@@ -367,7 +367,7 @@ class Service(Protocol):
     # -- maintenance: expiry, snapshots and carried entries --
 
     def _pass_time(self) -> None:
-        """Propose a Tick if it would expire something, or help to end a dispute about the time.
+        """Propose a Tick if it would expire something or help end a clock dispute.
 
         An idle node proposes nothing, so it does not write to its disk.
         """
@@ -383,16 +383,16 @@ class Service(Protocol):
         abandoned = registry.staging.abandoned(trusted - staged_age)
         if any(aged) or any(abandoned) or self._dispute_due(step, at - trusted):
             self._propose(do.Tick(0))
-        if self.now >= self._producers_due:  # not often, because there may be many producers
+        if self.now >= self._producers_due:  # rarely, because there may be many producers
             idle = registry.limits.producer_idle_us / 1e6
             self._producers_due = self.now + min(PRODUCERS_EVERY, idle / 10)
             if any(registry.idle_producers(trusted)) or any(registry.idle_sources(trusted)):
                 self._propose(do.Tick(0, producers=True))
 
     def _dispute_due(self, step: int, ahead_us: int) -> bool:
-        """Return whether another stamp is needed to continue or end a dispute about the time.
+        """Return whether a clock dispute needs another stamp to continue or end.
 
-        Messages that are stamped during a dispute do not age until it ends.
+        Messages stamped during a dispute do not age until it ends.
         """
         registry, idle = self.machine.registry, self.time.idle_us
         disputed = registry.clock.dispute or abs(ahead_us) > step
@@ -413,7 +413,7 @@ class Service(Protocol):
         needed = self.machine.needed()
         if self._log_usage.snapshot_due(needed):
             self._compact(needed)
-        # The sum over all topics is slow, so check first whether it can make a difference.
+        # Summing over all topics is slow, so first check whether it can make a difference.
         if self.leading and not self._carrying and self._log_usage.carry_due(needed, 0):
             registry = self.machine.registry
             live = sum(topic.index.size for topic in registry.topics.values())
@@ -436,7 +436,7 @@ class Service(Protocol):
             except Missing:
                 break  # the batch is being fetched
             except Corrupt:
-                continue  # no replica has the batch; it stays, and its readers get an error
+                continue  # no replica has the batch; it stays, and readers get an error
             self._carrying += 1
             left -= command.size
             self._propose(do.Carry(extent.slot, extent.offset, command), CARRYING)

@@ -18,7 +18,7 @@ from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
 ALWAYS_SHORT = NAME_BYTES_MAX // 4  # in characters, because a character has at most four bytes
 
 OF_ACCESS = get_args(AccessCommand)
-ACCESS_BYTES_MAX = 8 * 1024  # maximum size of a command about users, tokens or rules
+ACCESS_BYTES_MAX = 8 * 1024  # maximum size of a command for users, tokens or rules
 
 TEXTS = (
     *("topic", "token", "producer", "incarnation", "directory_id"),
@@ -37,7 +37,7 @@ def too_long(name: str) -> bool:
 def size_fault(
     command: ClientCommand,
 ) -> InvalidTopic | InvalidName | InvalidArgument | TooMany | None:
-    """Return the refusal if the command is too large or its names are too long or too many."""
+    """Return a refusal if the command or its names are too large, or None."""
     if type(command) is Put:  # the most frequent command
         short = len(command.topic) <= ALWAYS_SHORT and len(command.producer) <= ALWAYS_SHORT
         if short:
@@ -58,7 +58,7 @@ def size_fault(
 
 
 def read_fault(question: Fetch | Look | Scan) -> InvalidTopic | InvalidName | None:
-    """Return the refusal of a read whose names are too long, or None."""
+    """Return a refusal if a name in the read is too long, or None."""
     if too_long(question.topic):
         return InvalidTopic()
     if isinstance(question, Fetch):

@@ -1,4 +1,4 @@
-"""Move leadership to a member with disk space when the disk of the leader is full.
+"""Move leadership to a member with disk space when the leader's disk is full.
 
 A leader with a full disk refuses puts that other members could store. It asks the members whether
 they have disk space, and hands over to the first that has enough. If no member has enough, it keeps
@@ -17,8 +17,8 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import HandOver
 
 CHECK_EVERY = 1.0
-STAY = 10.0  # seconds between two attempts, so that an election can finish
-LAG_MAX = 10_000  # slots that the next leader may be behind
+STAY = 10.0  # seconds between attempts, so that an election can finish
+LAG_MAX = 10_000  # how many slots the next leader may be behind
 
 
 class AskSpace(Value, tag="AskSpace"):
@@ -26,7 +26,7 @@ class AskSpace(Value, tag="AskSpace"):
 
 
 class Space(Value, tag="Space"):
-    """Message: the answer of a member, with the last slot that it has applied."""
+    """Message: a member's answer, with the last slot that it has applied."""
 
     enough: bool
     applied: int
@@ -69,6 +69,6 @@ class SpaceKeeper(Protocol):
 
     @property
     def _must_leave(self) -> bool:
-        """Return whether this node leads, its disk is full, and no hand-over is in flight."""
+        """Return whether this node leads, its disk is full, and no handover is in progress."""
         leading = self._service.leading and self.now >= self._wait_until
         return leading and self._gateway.disk_is_full

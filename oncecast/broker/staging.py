@@ -8,7 +8,8 @@ A refused publish gives the source a new epoch, so a late copy of the command ha
 drop does the same, because parts may be staged again under the same names. `floor` is the epoch of
 sources without a record. It is at least the epoch of any deleted record.
 
-A run of a program takes over a source with its first command. Commands of earlier runs are refused.
+A new run of a program takes over a source with its first command. Commands from earlier runs are
+refused.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from oncecast.wire.results import PublishedRange
 
 
 def key_of_source(source: str, topic: str) -> str:
-    return f"{len(topic)}:{topic}{source}"  # a name may contain any character
+    return f"{len(topic)}:{topic}{source}"  # no separator, because names may contain any character
 
 
 def topic_of_key(key: str) -> str:
@@ -60,11 +61,11 @@ class Source:
         self.ranges: tuple[PublishedRange, ...] = ()
         self.digest = b""  # of the published number; empty if unknown
         self.runs: tuple[str, ...] = ()  # runs in order; the last one is current
-        self.staged: dict[int, dict[str, Part]] = {}  # by number and name of the part
+        self.staged: dict[int, dict[str, Part]] = {}  # by number, then by part name
 
     @property
     def idle(self) -> bool:
-        """Return whether the record can be deleted, because it is empty and fences no run."""
+        """Return whether the record can be deleted: it is empty and fences no run."""
         return self.published < 0 and not self.staged and not self.runs
 
     def parts(self) -> Iterator[Part]:
@@ -75,7 +76,7 @@ class Source:
         return run in self.runs[:-1]
 
     def enter(self, run: str) -> None:
-        """Make `run` the current run. An empty name changes nothing."""
+        """Make `run` the current run, unless it is empty."""
         if run and run not in self.runs:
             self.runs = (*self.runs, run)[-RUNS_KEPT:]
 
@@ -107,13 +108,13 @@ class Staging:
         return None if known is None else known.staged.get(number, {}).get(part)
 
     def topics(self, source: str, number: int) -> Iterator[str]:
-        """Return the distinct topics of the parts staged under a number."""
+        """Return the topics of the parts staged under a number, without duplicates."""
         known = self.sources.get(source)
         parts = known.staged.get(number, {}).values() if known is not None else ()
         return iter(dict.fromkeys(part.topic for part in parts))
 
     def use(self, source: str, time: int) -> None:
-        """Record the time of use, if the source has a record."""
+        """Record the time of last use if the source exists."""
         known = self.sources.get(source)
         if known is not None:
             known.used = time
@@ -154,7 +155,7 @@ class Staging:
             self.drop(source, old)
 
     def hand_over(self, source: str) -> Source:
-        """Remove and return the record of a source. The slots of its parts stay live."""
+        """Remove and return a source's record. The slots of its parts stay live."""
         known = self.sources.pop(source)
         for part in known.parts():
             self._forget(part)
@@ -199,7 +200,7 @@ class Staging:
                 yield from (part for part in parts.values() if part.slot < slot)
 
     def _known(self, source: str) -> Source:
-        """Return the record of a source; create it if it is missing."""
+        """Return a source's record, creating it if missing."""
         if source not in self.sources:
             self.sources[source] = Source(self.floor)
         return self.sources[source]

@@ -1,7 +1,7 @@
-"""Convert the state of the machine to the rows of a snapshot, and back.
+"""Convert the machine's state to snapshot rows and back.
 
-The rows of a topic follow its TopicRow. Rows describe the result of the commands, not the memory
-layout. So machines with equal state produce equal bytes.
+A topic's rows follow its TopicRow. Rows describe the logical state, not the memory layout, so
+machines with equal state produce equal bytes.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class CopyRow(Value, tag="CopyRow"):
 
 
 class AnsweredRow(Value, tag="AnsweredRow"):
-    """The result of a call that has a token."""
+    """The result of a call with a token."""
 
     token: str
     topic: str
@@ -141,7 +141,7 @@ class PartRow(Value, tag="PartRow"):
 
 
 class AccessRow(Value, tag="AccessRow"):
-    """The version of users, tokens and rules, and some of the entries. Other rows have the rest."""
+    """A chunk of the users, tokens and rules, with their version."""
 
     version: int
     users: tuple[User, ...]
@@ -214,7 +214,7 @@ class Moved(NamedTuple):
 def moved_out(holdings: Holdings, answers: Answers = (), access: Access = OPEN) -> bytes:
     """Return the metadata of the frozen part for the group that imports it.
 
-    `answers` are about topics of the frozen part, including deleted ones.
+    `answers` concern topics of the frozen part, including deleted ones.
     """
     rows: list[Row] = []
     for topic in holdings.outgoing.values():
@@ -332,7 +332,7 @@ def _answered_rows(answers: Answers) -> Iterator[Row]:
 
 
 def _access_rows(access: Access) -> Iterator[Row]:
-    """Yield no row if there was never a user, token or rule, as in snapshots of older versions."""
+    """Yield the access rows. Without users, tokens or rules, yield none, as in older snapshots."""
     if access.version:
         entries = list(access.entries())
         for at in range(0, max(1, len(entries)), CHUNK_ROWS):
@@ -343,7 +343,7 @@ def _access_rows(access: Access) -> Iterator[Row]:
             yield AccessRow(access.version, users, tokens, rules)
 
 
-# Long, because it has one case per row type, and all cases share its variables.
+# Long: it has one case per row type, and the cases share local variables.
 def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> None:
     """Add rows to the registry. A row belongs to the last TopicRow or SourceRow before it."""
     topic = Topic(0, "", DEFAULT, False, live_slots)
@@ -435,7 +435,7 @@ def _subscription(row: SubscriptionRow) -> Subscription:
 
 
 def _packed(column: array[int]) -> bytes:
-    """Return little-endian bytes, which replicas on all machines can read."""
+    """Return little-endian bytes, so that all replicas produce the same snapshot."""
     if sys.byteorder == "big":
         column = column[:]
         column.byteswap()

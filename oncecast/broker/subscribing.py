@@ -1,6 +1,6 @@
-"""Handlers of the subscription commands. An ack needs the current epoch, and only moves forward.
+"""Handlers for subscription commands. An ack needs the current epoch and only moves forward.
 
-A nack does not need a command, because the client session redelivers the message.
+Nacks need no command, because the client session redelivers the message itself.
 """
 
 from __future__ import annotations

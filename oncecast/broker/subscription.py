@@ -1,4 +1,4 @@
-"""The record of a subscription in a topic: its cursor, and the epoch of its reader."""
+"""A subscription's record in a topic: its cursor and its reader's epoch."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from __future__ import annotations
 class Subscription:
     """Messages before `cursor` are acknowledged.
 
-    Messages from there to before `suspect_below` may have been delivered to an earlier reader that
-    did not detach.
+    Messages from `cursor` up to but excluding `suspect_below` may have been delivered to an earlier
+    reader that did not detach.
     """
 
     __slots__ = ("attached", "cursor", "epoch", "incarnation", "seek_token", "suspect_below")
@@ -15,7 +15,7 @@ class Subscription:
     def __init__(self, epoch: int, cursor: int) -> None:
         self.epoch = epoch
         self.attached = epoch  # epoch at which the current reader attached
-        self.incarnation = ""  # empty: no reader is attached
+        self.incarnation = ""  # empty if no reader is attached
         self.cursor = cursor
         self.suspect_below = 0
         self.seek_token = ""  # the token of the last seek

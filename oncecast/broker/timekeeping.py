@@ -1,13 +1,13 @@
-"""Choose the time that a leader stamps: its own wall clock, unless other replicas outvote it.
+"""Choose the time for a leader's stamps: its own wall clock, unless other replicas outvote it.
 
 The machine accepts a stamp near its trusted time. If the leader's clock is not near it, the leader
 asks the other replicas for their clocks, and stamps with the median of a majority. With an even
-number of clocks, it takes the middle one that is nearer to the trusted time. So one wrong clock of
-two or three has no effect.
+number of clocks, it takes the middle one nearer to the trusted time. One wrong clock out of two or
+three therefore has no effect.
 
-A leader also reports the time since the last stamp by its monotonic clock, because an idle group
-must not look like a wrong clock. With other replicas it does so only while a majority answers,
-because a monotonic clock may jump too.
+A leader also reports the time since the last stamp, by its monotonic clock. Otherwise an idle group
+would look like a wrong clock. In a group of several replicas, it does so only while a majority
+answers, because a monotonic clock may jump too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oncecast.broker.clock import Clock
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import Group
 
-FRESH = 10.0  # seconds for which the answer of another replica is valid
+FRESH = 10.0  # seconds for which another replica's answer is valid
 ASK_EVERY = 2.0
 
 
@@ -35,7 +35,7 @@ class Timekeeper:
         self._protocol, self._group, self._wall = protocol, group, wall
         self._watched: float | None = None  # when this node saw the last stamp; None if never
         self._asked = -FRESH
-        # For each other replica: the arrival time by the monotonic clock, and its wall clock.
+        # By replica: the time its answer arrived by the monotonic clock, and its wall clock.
         self._readings: dict[NodeId, tuple[float, int]] = {}
 
     def saw_stamp(self) -> None:
@@ -56,7 +56,7 @@ class Timekeeper:
         return wall if self._near(wall, clock, step) else self._median(wall, clock)
 
     def correction(self, clock: Clock, step: int) -> int:
-        """Return the correction of this wall clock by the other replicas, in microseconds."""
+        """Return how far the stamp is ahead of this node's wall clock, in microseconds."""
         return self.stamp(clock, step) - self._wall()
 
     def elapsed(self) -> int:
@@ -76,7 +76,7 @@ class Timekeeper:
                 del self._readings[gone]
 
     def look(self, clock: Clock, step: int) -> None:
-        """Ask the other replicas if this clock is not near the trusted time."""
+        """Ask the other replicas for the time if this node's clock is not near the trusted time."""
         now = self._protocol.now
         if not self._near(self._wall(), clock, step) and now >= self._asked + ASK_EVERY:
             self._asked = now
@@ -89,7 +89,7 @@ class Timekeeper:
     def _median(self, wall: int, clock: Clock) -> int:
         """Return the median of a majority of clocks, or `wall` without a majority.
 
-        It is computed for each stamp, because a wall clock may be changed at any moment.
+        This is computed for each stamp, because a wall clock may be changed at any moment.
         """
         if not self._confirmed():
             return wall
@@ -99,11 +99,11 @@ class Timekeeper:
         return min(middle, key=lambda each: abs(each - clock.trusted))
 
     def _confirmed(self) -> bool:
-        """Return whether the clocks of a majority, including this node, are known and recent."""
+        """Return whether a majority of clocks, including this node's, is known and recent."""
         return 2 * (len(self._fresh()) + 1) > len(self._others()) + 1
 
     def _fresh(self) -> list[int]:
-        """Return the current time by the clock of each other replica that answered recently."""
+        """Return the current time according to each other replica that answered recently."""
         now, others = self._protocol.now, self._others()
         readings = [self._readings[node] for node in others if node in self._readings]
         return [time + int((now - at) * 1e6) for at, time in readings if 0 <= now - at <= FRESH]

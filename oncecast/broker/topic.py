@@ -65,15 +65,15 @@ class Topic:
         self.id = id_
         self.name = name
         self.policy = policy
-        self.declared = declared  # created by CreateTopic, so the topic stays until DeleteTopic
+        self.declared = declared  # created by CreateTopic, so it exists until DeleteTopic
         self._live_slots = live_slots
         self.index = Index(live_slots)
         self.producers: Counted[Producer] = Counted()
         self.subscriptions: Counted[Subscription] = Counted()
-        # The last epoch that may have fenced a reader. Snapshots do not contain it, so it may be
-        # higher after a restart, up to the last epoch of the group.
+        # The last epoch that may have fenced a reader. Snapshots do not contain it, so after a
+        # restart it may be higher, up to the group's last epoch.
         self.fenced = 0
-        # A heap with at least one (cursor, name) per subscription. A cursor in it may be too low.
+        # A heap with at least one (cursor, name) per subscription. Its cursors may lag behind.
         self._cursors: list[tuple[int, str]] = []
 
     @property
@@ -83,7 +83,7 @@ class Topic:
 
     @property
     def idle(self) -> bool:
-        """Return whether the topic can be deleted, because it is neither declared nor in use."""
+        """Return whether the topic can be deleted: it is neither declared nor in use."""
         return not (self.declared or self.subscriptions or self.producers or self.policy.retains)
 
     # Producers.
@@ -110,7 +110,7 @@ class Topic:
         return Appended(offset, count, kept)
 
     def already(self, put: Put) -> Already | None:
-        """Return the answer to a put if all of its messages are stored, else None."""
+        """Return the answer to a put if all its messages are already stored, else None."""
         producer = self.producers.get(put.producer)
         if producer is None or put.epoch != producer.epoch:
             return None
@@ -141,7 +141,7 @@ class Topic:
     def subscribe(self, name: str, epoch: int, start: Start) -> Subscription:
         subscription = Subscription(epoch, self.nearest_offset(start))
         self.subscriptions[name] = subscription
-        self.fenced = epoch  # a client may still read a removed subscription of this name
+        self.fenced = epoch  # a client may still be reading a removed subscription with this name
         self._note_cursor(subscription.cursor, name)
         return subscription
 

@@ -1,4 +1,4 @@
-"""A dict of topics that lists names in order, and counts all subscriptions and producers."""
+"""A dict of topics that lists names in order and counts all subscriptions and producers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ STALE_MAX = 1000  # removed names that may stay in the list, in addition to one 
 
 
 class Topics(dict[str, Topic]):
-    """A dict in the order of creation, which also lists its names in alphabetical order.
+    """A dict in creation order, which also lists its names in alphabetical order.
 
-    The order of creation is part of the state of the machine. The sorted list serves queries only.
-    A read of the list adds new names and skips removed names.
+    The creation order is part of the machine's state. The sorted list serves only queries. Reading
+    it adds new names and skips removed ones.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Topics(dict[str, Topic]):
         self._sorted: list[str] = []
         self._added: list[str] = []
 
-        self.subscriptions, self.producers = Total(), Total()  # totals over all topics
+        self.subscriptions, self.producers = Total(), Total()  # across all topics
 
     def __setitem__(self, name: str, topic: Topic) -> None:
         if name in self:

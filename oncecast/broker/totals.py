@@ -15,7 +15,7 @@ class Total:
 
 
 class Counted(dict[str, Part]):
-    """A dict whose number of items is part of a total."""
+    """A dict whose items count towards a total."""
 
     __slots__ = ("_total",)
 

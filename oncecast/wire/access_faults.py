@@ -1,4 +1,4 @@
-"""Validates commands about users, tokens and rules, without any state, at clients and nodes."""
+"""Validate commands for users, tokens and rules. Clients and nodes share these stateless checks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIFETIME_US_MAX = 100 * 365 * 24 * 3600 * 1_000_000
 
 
 def access_fault(command: AccessCommand) -> InvalidArgument | None:
-    """Return the refusal of a command that is invalid in any state, or None if it is valid."""
+    """Return a refusal if the command is invalid regardless of state, or None."""
     fault = _fault(command)
     return InvalidArgument(fault) if fault else None
 
@@ -39,7 +39,7 @@ def _fault(command: AccessCommand) -> str:
         case RemoveUser(name) | RevokeToken(name):
             return "" if is_name(name) else "the name is empty or longer than 255 bytes"
         case Allow(rule) if rule.topic and not rule.verbs:
-            return "a rule for topics has no verb; name put, read, ack, manage or admin"
+            return "a topic rule needs a verb; use put, read, ack, manage or admin"
         case Allow(rule) | Disallow(rule):
             return fault_of_rule(rule)
 
@@ -48,8 +48,8 @@ def fault_of_principal(name: str) -> str:
     if is_name(name) and is_principal(name) and not is_wild(name) and name != NAMELESS:
         return ""
     return (
-        f"{name[:40]!r} cannot be the name of a user; use 1 to {NAME_BYTES_MAX} bytes of printable "
-        f"text without * and ?, which is not {NAMELESS!r} and does not start with {RESERVED!r}"
+        f"{name[:40]!r} is not a valid user name; use 1 to {NAME_BYTES_MAX} bytes of printable "
+        f"text without * or ?, other than {NAMELESS!r} and not starting with {RESERVED!r}"
     )
 
 
@@ -67,11 +67,11 @@ def fault_of_credentials(credentials: Credentials | None) -> str:
 
 def fault_of_token(command: CreateToken) -> str:
     if not is_name(command.id) or len(command.id.encode()) > ID_BYTES_MAX or "." in command.id:
-        return f"the id of the token is not 1 to {ID_BYTES_MAX} bytes of text without a dot"
+        return f"the token id must be 1 to {ID_BYTES_MAX} bytes of text without a dot"
     if len(command.hash) != HASH_BYTES or not 0 < len(command.salt) <= SALT_BYTES_MAX:
         return "the token needs a SHA-256 hash and a salt"
     if not 0 <= command.lifetime_us <= LIFETIME_US_MAX:
-        return "the lifetime of the token is negative or above 100 years"
+        return "the token lifetime is negative or longer than 100 years"
     return ""
 
 
@@ -79,15 +79,15 @@ def fault_of_rule(rule: Rule) -> str:
     if rule.principal != EVERYONE and (fault := fault_of_principal(rule.principal)):
         return fault
     if bool(rule.topic) == bool(rule.name):
-        return "a rule needs either a topic pattern or a name pattern; set one of the two"
+        return "a rule needs either a topic pattern or a name pattern; set exactly one"
     if not is_name(rule.topic or rule.name):
         return "the pattern is longer than 255 bytes or not valid Unicode"
     if rule.verbs != in_order(rule.verbs):
         return f"the verbs must be a subset of {', '.join(VERBS)}, without repeats, in this order"
     if rule.name and rule.verbs:
-        return "a rule for names must not have verbs; omit them"
+        return "a name rule cannot have verbs; omit them"
     if ADMIN in rule.verbs and rule.topic != EVERYTHING:
-        return f"admin cannot be limited to some topics; use {EVERYTHING!r}"
+        return f"admin cannot be limited to certain topics; use {EVERYTHING!r}"
     if ADMIN in rule.verbs and rule.principal == EVERYONE:
         return "an admin rule cannot apply to everyone; name a user"
     return ""

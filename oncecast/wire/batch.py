@@ -1,7 +1,7 @@
-"""The record batch: a client packs messages, nodes treat them as opaque, a reader unpacks them.
+"""Record batches: clients pack messages, nodes treat them as opaque, and readers unpack them.
 
     data = encode([b"one", b"two"], timestamps=1_700_000_000_000_000)
-    check(data).count                       # 2: the first node verifies it, without unpacking
+    check(data).count                       # 2: nodes verify a batch without unpacking it
     messages(data, topic="t", offset=10, producer="p", sequence=5)[1].offset    # 11
 
 The caller provides all times, in microseconds since 1970. `batch_layout` defines the bytes, and
@@ -94,7 +94,7 @@ def encode(
 ) -> bytes:
     """Return a batch of these messages. If `timestamps` is an int, it applies to all of them.
 
-    `zstd` is a compression level, which is used for batches of at least `zstd_from` bytes.
+    If `zstd` is set, batches of at least `zstd_from` bytes are compressed at that level.
     """
     builder = Builder()
     if keys is None and headers is None and isinstance(timestamps, int):
@@ -115,7 +115,7 @@ def values(buffer: Buffer, skip: int = 0, count: int | None = None) -> list[byte
     return _values(columns, *_span(columns, skip, count))
 
 
-# Long, because calls of helpers would slow down small batches.
+# Long, because helper calls would slow down small batches.
 def messages(
     buffer: Buffer,
     *,
@@ -162,7 +162,7 @@ def messages(
 
 
 def wrap(payload: bytes, *, format: int, count: int, timestamp: int) -> bytes:
-    """Return a batch around a foreign payload. Nodes count its messages but never open it."""
+    """Wrap a foreign payload in a batch. Nodes count its messages but never open it."""
     if not FOREIGN <= format <= 0xFFFF:
         raise ValueError(f"format {format} is reserved; choose {FOREIGN} to {0xFFFF}")
     return seal(format, 0, count, to_time(timestamp), (0, 0, 0, 0, 0), [payload])

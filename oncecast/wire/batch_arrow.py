@@ -1,7 +1,7 @@
-"""Converts batches to Arrow and back, column by column, without a loop over messages.
+"""Convert batches to Arrow and back, column by column, without looping over messages.
 
-An Arrow binary column has offsets and concatenated bytes. A batch has lengths, and the offsets are
-their running sum. The bytes are shared, not copied.
+An Arrow binary column has offsets and concatenated bytes. A batch has lengths instead, whose
+running sum gives the offsets. The bytes are shared, not copied.
 
 Only this module needs pyarrow. Import it where you use Arrow, not at the top of a file.
 """
@@ -57,7 +57,7 @@ SCHEMA = pa.schema(
 
 
 def _number(kind: pa.DataType, value: int) -> pa.Scalar:
-    """Return a scalar. `pa.scalar` would do the same, but would import all of pandas."""
+    """Return a scalar, like `pa.scalar` but without importing pandas."""
     data = value.to_bytes(kind.bit_width // 8, "little", signed=value < 0)
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(data)])[0]
 
@@ -67,7 +67,7 @@ def _text(kind: pa.DataType, data: bytes) -> pa.Scalar:
     return pa.Array.from_buffers(kind, 1, [None, ends, pa.py_buffer(data)])[0]
 
 
-# Built once, because a small array takes as long to build as a column of a thousand rows.
+# Built once: a small array takes as long to build as a column of a thousand rows.
 _ZERO = _number(pa.uint32(), 0)
 _NO_KEY = _number(pa.uint32(), NO_KEY)
 _FIRST = pa.repeat(_ZERO, 1)
@@ -87,7 +87,7 @@ def to_arrow(
     skip: int = 0,
     count: int | None = None,
 ) -> pa.RecordBatch:
-    """Return the messages of a batch as columns. The arguments are those of `batch.messages`.
+    """Return the messages of a batch as columns. Takes the same arguments as `batch.messages`.
 
     A message without headers has an empty map. A message without a key has a null key.
     """
@@ -114,7 +114,7 @@ def from_arrow(
     zstd: int | None = None,
     zstd_from: int = ZSTD_FROM,
 ) -> bytes:
-    """Return a batch of the columns value, key, headers and timestamp. Only value is required.
+    """Build a batch from the columns value, key, headers and timestamp. Only value is required.
 
     Values and keys may be any binary or string type. Headers are a map of string to binary, or
     a list of structs with the fields key and value. Rows without a timestamp get `timestamp`. Other
@@ -202,7 +202,7 @@ def _join(
 def _column(rows: pa.RecordBatch | pa.Table, name: str, kind: pa.DataType) -> pa.Array | None:
     """Return the column as one chunk of type `kind`, or None if it does not exist.
 
-    Times are truncated to microseconds. Other casts must be lossless, or raise TypeError.
+    Times are truncated to microseconds. Any other lossy cast raises TypeError.
     """
     if name not in rows.schema.names:
         return None
@@ -256,7 +256,7 @@ def _limit_all(what: str, sizes: pa.Array, most: int) -> None:
 
 
 def _split(array: pa.Array) -> tuple[pa.Array, bytes]:
-    """Return the lengths and the bytes of a binary column without nulls. It may be a slice."""
+    """Return the lengths and bytes of a binary column without nulls, which may be a slice."""
     count = len(array)
     _, starts, data = array.buffers()
     if not count:

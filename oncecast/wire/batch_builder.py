@@ -1,4 +1,4 @@
-"""A builder that collects messages, one or many at a time, and packs them into a batch."""
+"""Collect messages, one or many at a time, and pack them into a batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from oncecast.wire.batch_layout import (
 
 ZSTD_FROM = 1024  # smaller batches are not compressed
 
-# The maximum overhead of a message: two lengths, a count and a time.
+# Maximum overhead per message: two lengths, a count and a time.
 _MESSAGE_BYTES = 20
 _PAIR_BYTES = 8
 
@@ -32,15 +32,15 @@ _PAIR_BYTES = 8
 class Builder:
     """Collects messages for one batch.
 
-    Most messages have no key, no headers and the time of the first message. Each of them costs two
-    appends. Keys, headers and other times are stored by index.
+    Most messages have no key or headers and share the first message's time. Adding one of these
+    costs two appends. Keys, headers and differing times are stored by index.
     """
 
     __slots__ = ("_headers", "_keys", "_lengths", "_most", "_time", "_times", "_values", "bytes")
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._most = min(bytes_max, BYTES_MAX)
-        self.bytes = FRAME_BYTES  # an upper bound for the size of the batch
+        self.bytes = FRAME_BYTES  # upper bound on the batch size
         self._values: list[bytes] = []
         self._lengths: list[int] = []
         self._keys: dict[int, bytes] = {}
@@ -54,7 +54,7 @@ class Builder:
     def add(
         self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None, timestamp: int
     ) -> int:
-        """Add a message and return its index. If this raises, the builder does not change."""
+        """Add a message and return its index. On error, the builder is unchanged."""
         if type(value) is not bytes:
             value = to_bytes("value", value)
         index = len(self._values)
@@ -70,7 +70,7 @@ class Builder:
         return index
 
     def extend(self, values: Sequence[bytes], timestamp: int) -> int:
-        """Add messages without keys and headers, and return the index of the first message."""
+        """Add messages without keys or headers, and return the index of the first."""
         if not set(map(type, values)) <= {bytes}:
             values = [to_bytes("value", value) for value in values]
         lengths = list(map(len, values))
@@ -87,7 +87,7 @@ class Builder:
         return index
 
     def build(self, *, zstd: int | None = None, zstd_from: int = ZSTD_FROM) -> bytes:
-        """Return the batch, compressed with level `zstd`. The builder does not change."""
+        """Return the batch, compressed if `zstd` is set. The builder is unchanged."""
         parts = Parts(value_lengths=_pack("I", self._lengths), values=b"".join(self._values))
         if self._times or self._keys or self._headers:
             parts = self._with_rest(parts)
@@ -101,7 +101,7 @@ class Builder:
         headers: Mapping[str, bytes] | None,
         timestamp: int,
     ) -> int:
-        """Validate and add a key, headers or another time. Return the new size."""
+        """Validate and add a key, headers or a differing time. Return the new size."""
         pairs = _to_pairs(headers) if headers else []
         for name, value in pairs:
             size += _PAIR_BYTES + len(name) + len(value)
@@ -157,7 +157,7 @@ class Builder:
 
 
 def of_values(values: Sequence[bytes], time: int, *, zstd: int | None = None) -> bytes:
-    """Return a batch of values with a single time and without keys and headers."""
+    """Return a batch of values that share one time and have no keys or headers."""
     lengths, joined = _pack("I", list(map(len, values))), b"".join(values)
     if zstd is not None:
         parts = Parts(value_lengths=lengths, values=joined)

@@ -4,19 +4,19 @@
      8  format         2   COLUMNS, or a foreign format from FOREIGN up
     10  flags          2   the optional columns, and whether the columns are compressed
     12  count          4   number of messages, at least 1
-    16  time           8   time of the first message (of all without TIMES), in µs since 1970
+    16  time           8   time of the first message, or of all without TIMES, in µs since 1970
     24  bytes          4   size of the whole batch, from magic to checksum
     28  value bytes    4
     32  key bytes      4
     36  pairs          4   number of headers of all messages
     40  name bytes     4
     44  header bytes   4
-    48  columns            as in `Columns`; with ZSTD, one frame with all of them
+    48  columns            as in `Columns`; with ZSTD, compressed into one frame
     -4  checksum       4   CRC-32C of everything before it
 
-All numbers are little-endian. A node needs the first 48 bytes and the checksum, never a message.
-The checksum comes last because the CRC of bytes followed by their own CRC is a constant. So one
-call over the whole buffer verifies a batch, without a copy that omits the checksum.
+All numbers are little-endian. A node reads only the first 48 bytes and the checksum, never a
+message. The checksum comes last because the CRC of any data followed by its own CRC is a constant.
+A single call over the whole buffer therefore verifies a batch, without slicing off the checksum.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAGIC = b"\x8aocBatch"
 COLUMNS = 1
 FOREIGN = 256  # formats from here on are foreign; nodes pass them on unopened
 TIMES, KEYS, HEADERS, ZSTD = 1, 2, 4, 8
-NO_KEY = 0xFFFFFFFF  # stands for a length if the message has no key
+NO_KEY = 0xFFFFFFFF  # key length of a message without a key
 
 BYTES_MAX = 64 * 1024 * 1024  # maximum size of a batch, and of its uncompressed columns
 MESSAGES_MAX = 1_000_000
@@ -53,7 +53,7 @@ _HEADER = struct.Struct("<8sHHIqIIIIII")
 HEADER_BYTES = _HEADER.size
 FLAGS_AT = 10
 FRAME_BYTES = HEADER_BYTES + 4  # size of a batch without columns
-_RESIDUE = 0x48674BC7  # CRC-32C of anything that is followed by its CRC-32C
+_RESIDUE = 0x48674BC7  # CRC-32C of any data followed by its own CRC-32C
 _unpack = _HEADER.unpack_from
 
 
@@ -82,13 +82,13 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 class Columns(NamedTuple):
     """An opened batch: the position of each column in `data`, in order.
 
-    The lengths come first. So they are aligned, and Arrow can use them without a copy.
+    The lengths come first, so that they are aligned and Arrow can use them without a copy.
     """
 
     header: Header
     data: bytes
     times: int  # int64 per message; present if TIMES is set
-    value_lengths: int  # uint32 per item, as in all columns of lengths and counts
+    value_lengths: int  # uint32 per item, as in all length and count columns
     key_lengths: int  # present if KEYS is set
     header_counts: int  # number of headers per message; present if HEADERS is set
     name_lengths: int
@@ -103,7 +103,7 @@ class Columns(NamedTuple):
         return struct.unpack_from(f"<{count}I", self.data, at)
 
     def reader(self, at: int) -> Callable[[int], bytes]:
-        """Return a function that reads the next bytes. It is three times faster than slicing."""
+        """Return a function that reads the next bytes, three times faster than slicing."""
         # BytesIO does not copy the bytes.
         stream = BytesIO(self.data)
         stream.seek(at)
@@ -111,12 +111,12 @@ class Columns(NamedTuple):
 
 
 def peek(buffer: Buffer) -> Header:
-    """Return the header without validation, for batches that were checked before."""
+    """Return the header of a batch without verifying the batch."""
     try:
         header = Header(*_unpack(buffer))
     except struct.error:
         raise BadBatch(
-            f"the batch is {len(buffer)} bytes long (minimum {FRAME_BYTES}); send all of it"
+            f"the batch is {len(buffer)} bytes long (minimum {FRAME_BYTES}); send the whole batch"
         ) from None
     if header.magic != MAGIC:
         raise BadBatch(
@@ -126,18 +126,18 @@ def peek(buffer: Buffer) -> Header:
 
 
 def opened_bytes(batch: bytes) -> int:
-    """Return the uncompressed size of a batch that was checked before."""
+    """Return the uncompressed size of a batch that has been checked."""
     if not batch[FLAGS_AT] & ZSTD:
         return len(batch)
     return FRAME_BYTES + _columns(peek(batch), batch, 0).end
 
 
 def check(buffer: Buffer) -> Header:
-    """Verify the checksum and all declared lengths, and return the header. Raise only BadBatch.
+    """Verify the checksum and all declared lengths, and return the header. Raise BadBatch on error.
 
-    For a compressed batch, only the structure and the size of the frame are checked. So nodes do
-    not decompress it and do not need zstd. Readers validate the columns. The buffer is copied only
-    if it is not bytes.
+    For a compressed batch, only the frame's structure and size are checked, so nodes neither
+    decompress it nor need zstd. Readers validate the columns. The buffer is copied only if it is
+    not `bytes`.
     """
     data = buffer if type(buffer) is bytes else bytes(buffer)
     header = check_frame(data)
@@ -173,7 +173,7 @@ class Parts(NamedTuple):
 
 
 def seal_columns(parts: Parts, time: int, *, zstd: int | None, zstd_from: int) -> bytes:
-    """Return a batch of these columns, compressed with level `zstd` if that makes it smaller."""
+    """Return a batch of these columns, compressed at level `zstd` if that makes it smaller."""
     count = len(parts.value_lengths) // 4
     flags = (
         (TIMES if parts.times else 0)
@@ -216,7 +216,7 @@ def check_frame(data: bytes) -> Header:
     header = peek(data)
     size = len(data)
     if header.bytes != size:
-        raise BadBatch(f"the batch declares {header.bytes:,} bytes and has {size:,}; send it whole")
+        raise BadBatch(f"the batch declares {header.bytes:,} bytes but has {size:,}; send it whole")
     if size > BYTES_MAX:
         raise BadBatch(f"the batch is {size:,} bytes long (limit {BYTES_MAX:,}); send several")
     if not 0 < header.count <= MESSAGES_MAX:
@@ -224,14 +224,14 @@ def check_frame(data: bytes) -> Header:
     if header.format != COLUMNS and header.format < FOREIGN:
         raise BadBatch(f"the batch has the unknown format {header.format}; upgrade oncecast")
     if value(data) != _RESIDUE:
-        raise BadBatch("the checksum of the batch does not match; send it again")
+        raise BadBatch("the batch checksum does not match; send the batch again")
     return header
 
 
 def only_values(header: Header, data: bytes) -> bool:
-    """Return whether the batch is valid and has only values, the common case.
+    """Return whether the batch is valid and contains only values, the common case.
 
-    False does not mean that the batch is invalid.
+    If this returns False, the batch may still be valid.
     """
     count, size = header.count, header.value_bytes
     return (
@@ -275,7 +275,7 @@ def _columns(header: Header, data: bytes, start: int) -> Columns:
 
 
 def _check_totals(header: Header, size: int) -> None:
-    """Check the declared columns against the declared size, before memory is allocated."""
+    """Check the declared columns against the declared size before allocating memory."""
     flags = header.flags
     if flags > TIMES | KEYS | HEADERS | ZSTD:
         raise BadBatch(f"the batch has the unknown flags {flags:#x}; upgrade oncecast")
@@ -284,7 +284,7 @@ def _check_totals(header: Header, size: int) -> None:
     ):
         raise BadBatch("the batch declares keys or headers, but its flags do not")
     if size > BYTES_MAX:
-        raise BadBatch(f"the columns of the batch take {size:,} bytes (limit {BYTES_MAX:,})")
+        raise BadBatch(f"the batch columns take {size:,} bytes (limit {BYTES_MAX:,})")
     if not flags & ZSTD and size != header.bytes - FRAME_BYTES:
         raise BadBatch(
             f"the batch declares {size:,} bytes of columns, but is {header.bytes:,} bytes long"
@@ -292,10 +292,10 @@ def _check_totals(header: Header, size: int) -> None:
 
 
 def _check_columns(columns: Columns) -> None:
-    """Check the lengths of messages against their columns and the limits."""
+    """Check the message lengths against their columns and the limits."""
     header = columns.header
     if _total(columns.data, columns.value_lengths, header.count) != header.value_bytes:
-        raise BadBatch("the lengths of the values do not add up to the column of values")
+        raise BadBatch("the value lengths do not add up to the size of the value column")
     if header.flags & KEYS:
         lengths = columns.numbers(columns.key_lengths, header.count)
         if NO_KEY in lengths:
@@ -322,23 +322,23 @@ def _total(data: bytes, at: int, count: int) -> int:
 
 def _check_lengths(what: str, lengths: tuple[int, ...], total: int, low: int, high: int) -> None:
     if sum(lengths) != total:
-        raise BadBatch(f"the lengths of a column ({what}) do not add up to its size")
+        raise BadBatch(f"the lengths in the {what} column do not add up to its size")
     if max(lengths, default=low) > high or (low and min(lengths, default=low) < low):
         raise BadBatch(f"{what}: {min(lengths):,} to {max(lengths):,} (limits {low} to {high:,})")
 
 
 def _check_names(columns: Columns, lengths: tuple[int, ...]) -> None:
-    # The bytes of each name must be valid UTF-8 by themselves.
+    # Each name must be valid UTF-8 on its own.
     if columns.data[columns.names : columns.headers].isascii():
         return
     try:
         all(map(bytes.decode, map(columns.reader(columns.names), lengths)))
     except UnicodeDecodeError:
-        raise BadBatch("the name of a header is not UTF-8; encode it as UTF-8") from None
+        raise BadBatch("a header name is not valid UTF-8; encode it as UTF-8") from None
 
 
 def _decompress(data: bytes) -> bytes:
-    """Return the decompressed columns. The frame and its size were already checked."""
+    """Return the decompressed columns. The frame and its size have already been checked."""
     try:
         zstandard = _zstandard()
     except ImportError as error:
@@ -366,7 +366,5 @@ def _zstandard() -> Any:
     try:
         import zstandard
     except ImportError:
-        raise ImportError(
-            "the package zstandard is not installed; install it with pip install zstandard"
-        ) from None
+        raise ImportError("zstandard is not installed; run pip install zstandard") from None
     return zstandard

@@ -1,19 +1,19 @@
-"""Commands of the pub/sub machine.
+"""Commands for the pub/sub state machine.
 
-`at` is the leader's time in microseconds; the machine has no other clock. `incarnation` is a random
-id of a client process, which distinguishes a repeated command from a command of a new process.
+`at` is the leader's time in microseconds; the machine has no other clock. `incarnation` is the
+random id of a client process. It tells a repeated command from one sent by a new process.
 
 `expected` makes a takeover conditional. It is the epoch that the client believes to be current, or
-0 if it believes that no process holds the name. If another epoch is current, the machine refuses
-the command as `Fenced` with that epoch and changes nothing. So a late command of a dead process
-takes nothing from its successor. `PublishStaged` has the same condition.
+0 if it believes that the name is free. If a different epoch is current, the machine answers
+`Fenced` with that epoch and changes nothing. A late command from a dead process therefore takes
+nothing from its successor. `PublishStaged` works the same way.
 
-`run` identifies a run of the program that stages and publishes under the name of a source. A new
-run takes over from earlier ones. Older clients send no run and are not fenced.
+`run` identifies one run of a program that stages and publishes as a source. A new run takes over
+from earlier ones. Older clients send no run and are not fenced.
 
-`token` is unique to a call, and all copies of the call have the same token. The machine keeps the
-results of the last calls with a token (`answered`). A later copy gets the stored result, marked
-`already`, and changes nothing. Older clients send no token.
+`token` is unique to a call and shared by its copies. The machine keeps the results of recent calls
+that have a token (see `answered`). A later copy gets the stored result, marked `already`, and
+changes nothing. Older clients send no token.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from oncecast.security.scram import Credentials
 from oncecast.wire.limits import Limits
 from oncecast.wire.retention import DEFAULT, Policy
 
-ANY_EPOCH = -1  # an unconditional takeover, as sent by older clients
+ANY_EPOCH = -1  # take over unconditionally, as older clients do
 
-# Where reading starts. If a message is not kept, reading starts at the nearest kept message.
+# Where to start reading. If that message is no longer kept, reading starts at the nearest one.
 
 
 class FromNew(Value, tag="FromNew"):
-    """Start with messages that are put from now on."""
+    """Start with the next message put to the topic."""
 
 
 class FromEarliest(Value, tag="FromEarliest"):
-    """Start with the first kept message."""
+    """Start with the oldest message that is still kept."""
 
 
 class FromOffset(Value, tag="FromOffset"):
@@ -44,7 +44,7 @@ class FromOffset(Value, tag="FromOffset"):
 
 
 class FromTime(Value, tag="FromTime"):
-    """Start with the first batch appended at `at` or later. Message timestamps do not count."""
+    """Start with the first batch appended at `at` or later. Message timestamps are ignored."""
 
     at: int
 
@@ -76,7 +76,7 @@ class DeleteTopic(Value, tag="DeleteTopic"):
 
 
 class SetLimits(Value):
-    """Set the limits, and raise the feature level to `level` unless it is higher already."""
+    """Set the limits, and raise the feature level to `level` unless it is already higher."""
 
     limits: Limits
     level: int = 1
@@ -86,7 +86,7 @@ class Tick(Value):
     """Advance the clock and expire messages by age.
 
     `elapsed` is the time since the last stamp, measured by the leader's monotonic clock. With
-    `producers`, delete the records of producers and sources that were idle for too long.
+    `producers`, also delete the records of producers and sources that have been idle for too long.
     """
 
     at: int
@@ -98,9 +98,10 @@ class Tick(Value):
 
 
 class OpenProducer(Value, tag="OpenProducer"):
-    """Assign the producer name to `incarnation`, and fence an older incarnation.
+    """Give the producer name to `incarnation`, and fence any older incarnation.
 
-    `directory_id` identifies the state directory that numbers the sequences. It survives a restart.
+    `directory_id` identifies the state directory that assigns sequence numbers. It survives
+    restarts.
     """
 
     topic: str
@@ -113,7 +114,7 @@ class OpenProducer(Value, tag="OpenProducer"):
 
 
 class Put(Value, tag="Put"):
-    """Append `count` messages in `size` bytes. The first message has the number `sequence`."""
+    """Append a batch of `count` messages and `size` bytes, numbered from `sequence`."""
 
     topic: str
     producer: str
@@ -161,7 +162,7 @@ class Attach(Value, tag="Attach"):
 
 
 class Detach(Value, tag="Detach"):
-    """Stop reading. The reader has delivered exactly the messages before `delivered`."""
+    """Stop reading. `delivered` is the offset after the last message that the reader delivered."""
 
     topic: str
     subscription: str
@@ -179,14 +180,14 @@ class Ack(Value, tag="Ack"):
 
 
 class Acks(Value):
-    """Acks of several subscriptions in one slot of the log."""
+    """Acks for several subscriptions, combined into one log slot."""
 
     acks: tuple[Ack, ...]
     at: int
 
 
 class Seek(Value, tag="Seek"):
-    """Continue reading at `start`. A nonzero `epoch` must be current. `token` identifies copies."""
+    """Move the cursor to `start`. A nonzero `epoch` must be current. Copies share a `token`."""
 
     topic: str
     subscription: str
@@ -200,7 +201,7 @@ class Seek(Value, tag="Seek"):
 
 
 class Stage(Value, tag="Stage"):
-    """Store messages that stay invisible until `source` publishes `number` with this part."""
+    """Store messages that stay invisible until `source` publishes `number` with `part`."""
 
     source: str
     number: int
@@ -214,16 +215,17 @@ class Stage(Value, tag="Stage"):
 
 
 class PublishStaged(Value, tag="PublishStaged"):
-    """Append the parts to their topics in this order, all or none, once per number.
+    """Append the parts to their topics in this order, all or nothing, once per number.
 
     On a ring, a source has one record per topic, and `topic` is required.
 
-    A refusal gives the source a new epoch. `expected` is the epoch that the client believes to be
-    current. So a late copy of a refused command changes nothing.
+    A refusal gives the source a new epoch. A late copy of the refused command then no longer
+    matches `expected`, and changes nothing.
 
-    `digest` identifies the content of the number. The machine refuses a repeated publish with
-    another digest, and a run that continues below the last number. With `keep`, it also refuses the
-    command if a topic without retention and subscriptions would drop the messages.
+    `digest` identifies the published content. The machine refuses to publish a number again with a
+    different digest, and refuses a run that resumes below the last number. With `keep`, it also
+    refuses to publish to a topic that has neither retention nor subscriptions and so would drop
+    the messages.
     """
 
     source: str
@@ -240,8 +242,8 @@ class PublishStaged(Value, tag="PublishStaged"):
 class DropStaged(Value, tag="DropStaged"):
     """Drop the parts of a number, unless another run has taken over.
 
-    With `renew`, the source gets a new epoch. So a late copy of a publish has no effect on parts
-    that are staged under the same names later. Older clients do not ask for it.
+    With `renew`, the source gets a new epoch, so that a late copy of a publish cannot affect parts
+    staged later under the same names. Older clients never set it.
     """
 
     source: str
@@ -253,9 +255,9 @@ class DropStaged(Value, tag="DropStaged"):
 
 
 class CloseSource(Value, tag="CloseSource"):
-    """Delete the record and the parts of a source that will not return.
+    """Delete the record and parts of a source that will not return.
 
-    `renew` has the same meaning as in DropStaged.
+    `renew` works as in DropStaged.
     """
 
     source: str
@@ -265,7 +267,7 @@ class CloseSource(Value, tag="CloseSource"):
     renew: bool = False
 
 
-# Access. A command never contains a password or the secret of a token, only derived values.
+# Access. Commands never contain passwords or token secrets, only values derived from them.
 
 
 class AddUser(Value, tag="AddUser"):
@@ -275,13 +277,13 @@ class AddUser(Value, tag="AddUser"):
     """
 
     name: str
-    credentials: Credentials | None  # None if the user logs in by certificate or token only
-    admin: bool = False  # whether to add a rule that makes the user an administrator
+    credentials: Credentials | None  # None if the user logs in only by certificate or token
+    admin: bool = False  # also add a rule that makes the user an administrator
     token: str = ""
 
 
 class RemoveUser(Value, tag="RemoveUser"):
-    """Remove a user and its tokens and rules."""
+    """Remove a user, along with its tokens and rules."""
 
     name: str
     token: str = ""
@@ -291,7 +293,7 @@ class CreateToken(Value, tag="CreateToken"):
     id: str
     principal: str
     salt: bytes
-    hash: bytes  # hash of salt and secret
+    hash: bytes  # SHA-256 of salt and secret
     at: int
     lifetime_us: int = 0  # 0 if the token never expires
     token: str = ""
@@ -310,7 +312,10 @@ class Allow(Value, tag="Allow"):
 
 
 class Disallow(Value, tag="Disallow"):
-    """Remove these verbs from the rule with the same principal and pattern. No verbs means all."""
+    """Remove these verbs from the rule with the same principal and pattern.
+
+    If `rule` has no verbs, remove the whole rule.
+    """
 
     rule: Rule
     token: str = ""
@@ -325,7 +330,7 @@ AccessCommand = AddUser | RemoveUser | CreateToken | RevokeToken | Allow | Disal
 class Carry(Value):
     """Copy `command` from slot `old` to this slot, so that the log can be truncated.
 
-    `offset` is the offset of its entry in the index of the topic, or -1 for a staged part.
+    `offset` identifies its entry in the topic's index. It is -1 for a staged part.
     """
 
     old: int
@@ -357,7 +362,7 @@ Command = (
     | Carry
 )
 
-# Commands whose copies are recognized by their tokens.
+# Commands that the machine deduplicates by token.
 Once = (
     CreateTopic
     | SetPolicy

@@ -1,7 +1,7 @@
 """Refusals by a node or a client session, as sent over the wire.
 
-A refused command has changed nothing except the clock. Each refusal names the exception that a
-client raises for it. The exception declares the code, message, remedy and exit status.
+A refused command changes nothing but the clock. Each refusal names the exception that a client
+raises for it. The exception declares the code, message, remedy and exit status.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oncecast.kernel.protocol import Value
 
 
 class Refusal(Value):
-    """Base class of refusals. The fields are the arguments of `error`, in the same order."""
+    """Base class for refusals. The fields are the arguments of `error`, in the same order."""
 
     error: ClassVar[type[OncecastError]]
 
@@ -178,7 +178,7 @@ class NotHere(Refusal, tag="NotHere"):
 
 
 class Denied(Refusal, tag="Denied"):
-    """A denied request. It has no fields, so that it reveals nothing about the topic."""
+    """The client lacks permission. The refusal reveals nothing about the topic."""
 
     error = errors.Denied
 

@@ -1,8 +1,8 @@
-"""Messages between a client and a node.
+"""Frames that a client and a node exchange.
 
-A client repeats a call until it is answered. Copies of a call have the same `id` and the same
-command. Commands are idempotent, so a call can be retried without limit. To read, a client sends an
-offset and credit, and receives messages as they arrive.
+A client repeats a call until it gets an answer. All copies of a call have the same `id` and
+command. Commands are idempotent, so a call can be retried indefinitely. To read, a client sends an
+offset and a credit, and receives messages as they arrive.
 
     client → node    Call, Fetch, Look, Scan · LookGroup, Govern, LookAccess
     node → client    Answer, Delivery, FlowEnded, View, Scanned, Elsewhere, Owned · GroupView,
@@ -53,13 +53,13 @@ class Answer(Value, tag="Answer"):
 
 
 class Fetch(Value, tag="Fetch"):
-    """Read from `offset` on, up to the credit, and acknowledge all messages before `ack`.
+    """Read from `offset`, within the credit, and acknowledge all messages before `ack`.
 
-    A later Fetch replaces an earlier one. If its `offset` is higher than in the last Fetch and that
-    message was already sent, it only renews the credit: messages in flight are not sent again. The
-    same or a lower `offset` resends from there. Credit counts from `offset`: messages before
-    `offset + messages`, and about `bytes` of uncompressed batches. A Fetch is the Get of the
-    requirements, combined with the Ack of the previous Get (SVC-3).
+    Each Fetch replaces the previous one. A higher `offset` only renews the credit if the node has
+    already sent that far; messages in flight are not sent again. An equal or lower `offset` makes
+    the node resend from there. The credit covers messages before `offset + messages`, and about
+    `bytes` of uncompressed batches. A Fetch combines a Get with the Ack for the previous Get
+    (SVC-3).
     """
 
     topic: str
@@ -72,13 +72,13 @@ class Fetch(Value, tag="Fetch"):
 
 
 class Tune(Value, tag="Tune"):
-    """A Fetch that any process of a ring accepts. It reads the topic by push delivery."""
+    """A Fetch for push delivery. Any process in the ring accepts it."""
 
     fetch: Fetch
 
 
 class Chunk(Value, tag=False):
-    """`count` messages of one batch after its first `skip`. The first of them is at `offset`."""
+    """A slice of a batch: `count` messages after the first `skip`, starting at `offset`."""
 
     offset: int
     skip: int
@@ -89,9 +89,9 @@ class Chunk(Value, tag=False):
 
 
 class Delivery(Value, tag="Delivery"):
-    """Messages from `chunks[0].offset` on. Messages before `suspect_below` may be redelivered.
+    """Consecutive messages. Those before `suspect_below` may be redeliveries.
 
-    Without chunks, it means that all messages before `next` were dropped.
+    A Delivery without chunks means that the topic dropped all messages before `next`.
     """
 
     topic: str
@@ -99,11 +99,11 @@ class Delivery(Value, tag="Delivery"):
     epoch: int
     chunks: tuple[Chunk, ...]
     suspect_below: int
-    next: int  # end of the topic, to compute the lag
+    next: int  # end of the topic; the client computes its lag from it
 
 
 class FlowEnded(Value, tag="FlowEnded"):
-    """The node sends no more messages of this epoch; `why` gives the reason."""
+    """The node sends no more messages for this epoch, for the reason in `why`."""
 
     topic: str
     subscription: str
@@ -112,9 +112,9 @@ class FlowEnded(Value, tag="FlowEnded"):
 
 
 class Elsewhere(Value, tag="Elsewhere"):
-    """The node does not lead and has dropped the request.
+    """The node is not the leader and has dropped the request.
 
-    Ask `leader` if it is known, or else each of these nodes.
+    Retry at `leader` if it is known, or else at each of `nodes`.
     """
 
     leader: str
@@ -122,9 +122,9 @@ class Elsewhere(Value, tag="Elsewhere"):
 
 
 class Owned(Value, tag="Owned"):
-    """The topic belongs to this group of the ring, and the process has dropped the request.
+    """The topic belongs to `group`, so this process has dropped the request.
 
-    Ask `leader` if it is known, or else each of these nodes of the group.
+    Retry at `leader` if it is known, or else at each of `nodes`.
     """
 
     topic: str
@@ -141,7 +141,7 @@ class Look(Value, tag="Look"):
     prefix: str = ""
     after: str = ""
     limit: int = 1000
-    subscriptions: bool = True  # False omits the subscriptions, because there may be many
+    subscriptions: bool = True  # False omits subscriptions, of which there may be many
 
 
 class SubscriptionView(Value, tag=False):
@@ -164,7 +164,7 @@ class TopicView(Value, tag=False):
 
 
 class View(Value, tag="View"):
-    """The answer to Look. If `more` is set, ask for the topics `after` the last one."""
+    """The answer to a Look. If `more` is set, send another Look `after` the last topic."""
 
     id: int
     topics: tuple[TopicView, ...]
@@ -176,11 +176,11 @@ class View(Value, tag="View"):
 class Scan(Value, tag="Scan"):
     """Read a topic without a subscription. No cursor moves.
 
-    The answer has messages before `until`, and about `bytes` of uncompressed batches. If `bytes` is
-    0, it has only the offsets. It has no messages if the id of the topic is not `topic_id`; 0
-    accepts any id.
+    The answer contains messages before `until`, up to about `bytes` of uncompressed batches. If
+    `bytes` is 0, it contains only offsets. If the topic's id differs from `topic_id`, it contains
+    no messages; 0 matches any id.
 
-    With `any_replica`, a follower may answer if it holds all messages of the range.
+    With `any_replica`, a follower may answer if it holds the whole range.
     """
 
     id: int
@@ -193,7 +193,7 @@ class Scan(Value, tag="Scan"):
 
 
 class Scanned(Value, tag="Scanned"):
-    """The id of the topic, its first and next offset, and the messages from `offset` on.
+    """The answer to a Scan: the topic's id and bounds, and the messages starting at `offset`.
 
     If the requested offset is not kept, `offset` is the nearest kept one. `time` is when the
     message at `offset` was appended, in microseconds since 1970, or 0 if it does not exist yet.
@@ -217,8 +217,8 @@ class LookGroup(Value, tag="LookGroup"):
 class Govern(Value, tag="Govern"):
     """Change the group, or hand over leadership.
 
-    The answer is a GroupView when the change is done, an Answer with the refusal, or Elsewhere. If
-    the size is 0, the leader chooses it.
+    The node answers with a GroupView once the change is complete, with an Answer if it refuses the
+    change, or with Elsewhere. If the size is 0, the leader chooses one.
     """
 
     id: int
@@ -228,7 +228,7 @@ class Govern(Value, tag="Govern"):
 class MemberView(Value, tag=False):
     """A member as seen by one node. `applied` is its last applied slot, or -1 if unknown.
 
-    `reachable` is None if unknown. `heard` is -1 if the member never sent a message.
+    `reachable` is None if unknown. `heard` is -1 if the member has never sent a message.
     """
 
     node: str
@@ -237,11 +237,11 @@ class MemberView(Value, tag=False):
     silent: bool
     reachable: bool | None = None
     heard: float = -1.0  # seconds since the last message
-    level: int = 0  # the highest feature level that it knows; 0 if unknown
+    level: int = 0  # the highest feature level that it supports; 0 if unknown
 
 
 class GroupView(Value, tag="GroupView"):
-    """The replica group as seen by `node`. Only a leader knows details of the other members."""
+    """The replica group as seen by `node`. Only the leader knows details about other members."""
 
     id: int
     node: str
@@ -251,8 +251,8 @@ class GroupView(Value, tag="GroupView"):
     size: int  # target number of replicas
     applied: int
     members: tuple[MemberView, ...]
-    offers: tuple[str, ...]  # nodes that wait to become members, if `node` leads
-    level: int = 1  # the feature level of the group
+    offers: tuple[str, ...]  # nodes waiting to become members; empty unless `node` leads
+    level: int = 1  # the group's feature level
 
 
 class LookAccess(Value, tag="LookAccess"):
@@ -269,9 +269,9 @@ class TokenView(Value, tag=False):
 
 
 class AccessView(Value, tag="AccessView"):
-    """One page of the answer to LookAccess. If `next` is not 0, ask for the entries from there on.
+    """One page of the answer to LookAccess. If `next` is not 0, ask for the page that starts there.
 
-    Pages belong together only if they have the same version.
+    Combine pages only if they have the same version.
     """
 
     id: int
@@ -283,9 +283,9 @@ class AccessView(Value, tag="AccessView"):
 
 
 class LookRing(Value, tag="LookRing"):
-    """Show the ring as seen by this process, and its position in the tree of the topic `tree`.
+    """Show the ring as seen by this process, and its position in the tree of topic `tree`.
 
-    A node that is not part of a ring shows an empty ring.
+    A node outside a ring answers with an empty ring.
     """
 
     id: int
@@ -293,9 +293,9 @@ class LookRing(Value, tag="LookRing"):
 
 
 class LeaveRing(Value, tag="LeaveRing"):
-    """Export all topics that the group of this process owns, then stop.
+    """Export all topics of this process's group, then stop.
 
-    The process answers with a RingView as soon as it has begun.
+    The process answers with a RingView as soon as the export has begun.
     """
 
     id: int
@@ -304,13 +304,13 @@ class LeaveRing(Value, tag="LeaveRing"):
 class ProcessView(Value, tag=False):
     process: str
     version: str
-    group: str  # the group that the process founded, at the same position
+    group: str  # the group that this process founded; it has the same position
     position: str  # hexadecimal
     seats: tuple[str, ...]
 
 
 class ArcView(Value, tag=False):
-    """A group, which owns the keys after `low` up to `position`; none if `low` is empty."""
+    """A group and its arc: the keys after `low`, up to `position`. An empty `low` means no arc."""
 
     group: str
     low: str
@@ -322,7 +322,7 @@ class ArcView(Value, tag=False):
 
 
 class TreeView(Value, tag=False):
-    """The position of one process in the tree of a topic, and its number of readers."""
+    """A process's position in a topic's multicast tree, and its number of readers."""
 
     topic: str
     owner: str  # the group that owns the topic

@@ -1,8 +1,8 @@
-"""Feature levels: the commands and rules that the nodes of a group must know.
+"""Feature levels: the commands and rules that every member of a group supports.
 
-A group decides its level in its log. It starts at the level of its founder, and rises when all
-members are present and know a higher one. It never falls. The leader refuses commands above it, so
-no member meets a command that it cannot decode.
+A group decides its level through its log. The level starts at its founder's. It rises when all
+members are up and support a higher one, and never falls. The leader refuses commands above the
+level, so no member ever receives a command that it cannot decode.
 
 | level | adds |
 |---|---|
@@ -13,23 +13,23 @@ To add a level, raise `KNOWN`, add a row here, and declare `feature_level` in ea
     class Lease(Value, tag="Lease"):
         feature_level: ClassVar[int] = 2
 
-A rule of the machine that changes asks for `registry.level`. A field that only newer members
-understand is set only at its level.
+If a rule of the state machine changes, make it depend on `registry.level`. Set a field that only
+newer members understand only at its level.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-KNOWN = 1  # the highest level that this program knows
+KNOWN = 1  # the highest level that this program supports
 
 
 def level_of(command: type) -> int:
-    """Return the level that a group needs for this type of command."""
+    """Return the level that a group needs to decide this type of command."""
     level: int = getattr(command, "feature_level", 1)
     return level
 
 
 def above(level: int, commands: Iterable[type]) -> frozenset[type]:
-    """Return the types of commands that a group at `level` must not decide."""
+    """Return the command types that a group at `level` must not decide."""
     return frozenset(kind for kind in commands if level_of(kind) > level)

@@ -1,11 +1,11 @@
 """Limits of the pub/sub machine.
 
-Limits decide results, so they are part of the machine's state and only a command changes them. Then
-a replay refuses the same commands. The defaults apply to logs without limits and must never change.
-A node that needs other limits proposes them.
+Limits affect results, so they are part of the machine's state and only a command changes them. A
+replay therefore refuses the same commands. The defaults apply to logs that set no limits, and must
+never change. A node that needs other limits proposes them.
 
-A limit that enables a newer rule is 0 by default, so that logs of older versions keep the old rule.
-`LIMITS` has the values that a node proposes by default.
+A limit that enables a newer rule defaults to 0, so that older logs keep the old rule. `LIMITS`
+holds the values that a node proposes by default.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from oncecast.kernel.protocol import Value
 
 NAME_BYTES_MAX = 255
 PARTS_MAX = 10_000  # maximum staged parts in one publish
-DIGEST_BYTES_MAX = 64  # maximum size of the digest that identifies the content of a number
+DIGEST_BYTES_MAX = 64  # maximum size of a content digest
 
-# Limits of users, tokens and rules. They decide results, so they must never change.
+# Limits for users, tokens and rules. They affect results, so they must never change.
 USERS_MAX = 10_000
 TOKENS_MAX = 10_000
 RULES_MAX = 10_000
@@ -30,16 +30,16 @@ class Limits(Value, tag="Limits"):
     sources_max: int = 10_000
     staged_parts_max: int = 100_000
     staged_bytes_max: int = 16 << 30
-    # Parts that are never published would block the truncation of the log.
+    # Parts that are never published would prevent log truncation.
     staged_age_us: int = 7 * 24 * 3600 * 1_000_000
     batch_messages_max: int = 1_000_000
     batch_bytes_max: int = 64 << 20
     directories_max: int = 0  # state directories per producer name; 0 keeps the last 4
-    clock_step_us: int = 0  # maximum step of the trusted time per stamp; 0 for no limit
+    clock_step_us: int = 0  # maximum step of trusted time per stamp; 0 for no limit
     producer_idle_us: int = 0  # idle time before a producer's record is deleted; 0 for never
     source_idle_us: int = 0  # idle time before a source's record is deleted; 0 for never
-    subscriptions_total_max: int = 0  # total of all topics; 0 for no limit
-    producers_total_max: int = 0  # total of all topics; 0 for no limit
+    subscriptions_total_max: int = 0  # across all topics; 0 for no limit
+    producers_total_max: int = 0  # across all topics; 0 for no limit
 
 
 LIMITS = Limits(
@@ -58,5 +58,5 @@ def is_name(text: object) -> bool:
         return False
     try:
         return 0 < len(text.encode()) <= NAME_BYTES_MAX
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         return False

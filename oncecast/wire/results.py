@@ -1,4 +1,4 @@
-"""Results of the pub/sub machine. `already` means that an earlier copy had the effect."""
+"""Results of the pub/sub machine. `already` means that an earlier copy took effect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from oncecast.wire import errors
 
 
 class TopicCreated(Value, tag="TopicCreated"):
-    topic_id: int  # unique: a topic that is deleted and created again gets a new id
+    topic_id: int  # unique: a topic that is deleted and recreated gets a new id
     already: bool
 
 
@@ -28,9 +28,9 @@ class Ticked(Value, tag="Ticked"):
 
 
 class Opened(Value, tag="Opened"):
-    """The producer is open. `mine` is the range of sequences that this state directory put last.
+    """The producer is open. `mine` is the last sequence range that this state directory put.
 
-    If `record` has changed, the record of the producer was deleted in between.
+    If `record` has changed, the producer's record was deleted in the meantime.
     """
 
     epoch: int
@@ -49,7 +49,7 @@ class Appended(Value, tag="Appended"):
 
 
 class Already(Value, tag="Already"):
-    """All messages were already appended, at `offset`, or -1 if the offset is unknown."""
+    """All messages had already been appended, starting at `offset` (-1 if unknown)."""
 
     offset: int
     count: int
@@ -70,7 +70,7 @@ class Unsubscribed(Value, tag="Unsubscribed"):
 
 
 class Attached(Value, tag="Attached"):
-    """Read from `cursor` on. Messages before `first` are no longer kept.
+    """Start reading at `cursor`. Messages before `first` are no longer kept.
 
     Messages before `suspect_below` may have been delivered already.
     """
@@ -103,7 +103,7 @@ AckResult = (
 
 
 class AcksDone(Value, tag="AcksDone"):
-    """The results of the acks, in the same order."""
+    """One result per ack, in the same order."""
 
     results: tuple[AckResult, ...]
 
@@ -115,13 +115,13 @@ class Sought(Value, tag="Sought"):
 
 
 class Staged(Value, tag="Staged"):
-    """The part is staged. `already`: it was staged before, or its number is published."""
+    """The part is staged. `already` is set if it was staged before or its number is published."""
 
     already: bool
 
 
 class Published(Value, tag="Published"):
-    """The offsets of the messages of one number. The result of an older number has no ranges."""
+    """The offset ranges of a published number. They are known only for the latest number."""
 
     ranges: tuple[PublishedRange, ...]
     already: bool
@@ -143,14 +143,14 @@ class SourceClosed(Value, tag="SourceClosed"):
 
 
 class AccessSet(Value, tag="AccessSet"):
-    """Users, tokens and rules now have this version."""
+    """The version of the users, tokens and rules after the command."""
 
     version: int
     already: bool
 
 
 class Carried(Value, tag="Carried"):
-    """`moved` is False if the old slot is not needed or has another entry."""
+    """`moved` is False if the entry was dropped or had already moved."""
 
     moved: bool
 

@@ -8,10 +8,9 @@ from oncecast.kernel.protocol import Value
 class Policy(Value, tag="Policy"):
     """By default, a message is kept until all subscriptions have acknowledged it.
 
-    `age_us` and `bytes_max` keep messages longer: messages that are younger than the age, or among
-    the newest bytes. If both are set, a message must satisfy both. With `drop_unread`, they are
-    hard limits that do not wait for subscriptions. Readers are notified of messages that were
-    dropped unread.
+    `age_us` and `bytes_max` keep messages longer: those younger than the age, or within the newest
+    bytes. If both are set, a message must satisfy both. With `drop_unread`, they are hard limits
+    that do not wait for subscriptions. Readers are told about messages that were dropped unread.
     """
 
     age_us: int = 0

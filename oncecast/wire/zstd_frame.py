@@ -1,8 +1,8 @@
-"""The structure of a zstd frame (RFC 8878, section 3.1), checked without decompressing it.
+"""Check the structure of a zstd frame (RFC 8878, section 3.1) without decompressing it.
 
-A node checks each compressed batch this way. The check costs a few microseconds, and nodes do not
-need zstd. Decompression would cost a node about 3 ms per MiB. So the contents of blocks are not
-checked. A reader detects damage there and reports the offsets of the batch.
+A node checks each compressed batch this way. The check takes a few microseconds and needs no zstd
+library; decompression would take about 3 ms per MiB. The check skips the contents of blocks. A
+reader detects damage there and reports the offsets of the batch.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ MAGIC = b"\x28\xb5\x2f\xfd"
 BLOCK_BYTES_MAX = 128 * 1024
 RAW, RLE, COMPRESSED = range(3)
 
-_CONTENT_SIZE_BYTES = (0, 2, 4, 8)  # by the flag; a single segment has at least one byte
+_CONTENT_SIZE_BYTES = (0, 2, 4, 8)  # by flag; a single segment has at least one byte
 
 
 def frame_fault(frame: bytes | memoryview, size: int) -> str:
-    """Return why the bytes are not one frame of `size` bytes, or "" if they are."""
+    """Return why `frame` does not hold exactly `size` bytes of content, or "" if it does."""
     if len(frame) < 6 or bytes(frame[:4]) != MAGIC:
         return "it does not start with the zstd magic number"
     descriptor = frame[4]
@@ -32,7 +32,7 @@ def frame_fault(frame: bytes | memoryview, size: int) -> str:
 
 
 def _blocks_fault(frame: bytes | memoryview, at: int, end: int, size: int) -> str:
-    """Return why the bytes from `at` to `end` are not the blocks of such a frame, or ""."""
+    """Return why the blocks from `at` to `end` are invalid, or "" if they are valid."""
     last, plain, compressed = False, 0, False
     while not last:
         if at + 3 > end:

@@ -9,8 +9,8 @@ from oncecast.wire.errors import Overloaded
 from oncecast.wire.frames import Answer, Call
 from tests.broker.desk import ANN, BOB, Desk, producing, put
 
-CALLS = Overloaded("calls of one client")
-BYTES = Overloaded("bytes of one client's calls")
+CALLS = Overloaded("calls in flight from one client")
+BYTES = Overloaded("bytes in flight from one client")
 
 
 def team(client: NodeId) -> str:
@@ -48,7 +48,7 @@ def test_accounts_share_a_total_byte_limit() -> None:
     (_, ann), (_, bob) = accounts.join(ANN, 0.0), accounts.join(BOB, 0.0)
     accounts.begin(ann, 90)
     accounts.begin(bob, 50)
-    assert accounts.refusal(bob, 20, 0.0) == Overloaded("bytes of all clients' calls")
+    assert accounts.refusal(bob, 20, 0.0) == Overloaded("bytes in flight from all clients")
     accounts.end(ann, 1, 90)
     assert accounts.refusal(bob, 20, 0.0) is None
 
@@ -57,7 +57,7 @@ def test_rate_limit_allows_a_burst_of_one_second() -> None:
     """SEC-3: a batch that exceeds the remaining bytes is accepted, and delays the next batch."""
     accounts = Accounts(Budget(rate=100.0), anonymous)
     _, ann = accounts.join(ANN, 10.0)
-    full = Overloaded("bytes per second of one client")
+    full = Overloaded("bytes per second from one client")
     assert accounts.refusal(ann, 150, 10.0) is None
     accounts.begin(ann, 150)
     accounts.end(ann, 1, 150)

@@ -193,11 +193,11 @@ def test_calls_above_a_limit_are_refused_without_effect() -> None:
     desk.waiting = True
     assert desk.send(BOB, Call(1, put(epoch, 0, bytes(120)))) == []
     assert desk.send(BOB, Call(2, put(epoch, 1, bytes(120)))) == [
-        Answer(2, errors.Overloaded("bytes of one client's calls"))
+        Answer(2, errors.Overloaded("bytes in flight from one client"))
     ]
     assert desk.send(BOB, Call(3, do.DeleteTopic("x", 0))) == []
     assert desk.send(BOB, Call(4, do.DeleteTopic("x", 0))) == [
-        Answer(4, errors.Overloaded("calls of one client"))
+        Answer(4, errors.Overloaded("calls in flight from one client"))
     ]
     assert desk.send(ANN, Call(1, do.DeleteTopic("x", 0))) == [], "other clients are not affected"
     desk.sync()

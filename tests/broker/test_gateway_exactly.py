@@ -101,7 +101,7 @@ def test_total_bytes_of_concurrent_calls_are_limited() -> None:
     assert gateway._clients[ANN].bytes == 0
     for id in (2, 3, 4):
         gateway.receive(ANN, Call(id, put(1, id, b"x")))
-    refused = Answer(4, errors.Overloaded("bytes of one client's calls"))
+    refused = Answer(4, errors.Overloaded("bytes in flight from one client"))
     assert [each for each in gateway.drain() if isinstance(each, Send)] == [Send(ANN, refused)]
     assert (gateway._clients[ANN].bytes, gateway.refused) == (2 * size, 1)
 

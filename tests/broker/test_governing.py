@@ -245,7 +245,7 @@ def test_change_without_effect_is_answered_at_once() -> None:
 
 def test_harmful_change_is_refused_with_a_remedy() -> None:
     """REP-4"""
-    assert "has not offered itself; start it with --join a" in refused(governor(), Change(add=D))
+    assert "has not asked to join; start it with --join a" in refused(governor(), Change(add=D))
     assert "is the only replica" in refused(governor(members="a"), Change(remove=A))
     assert refused(governor(silent="c"), Change(remove=B)) == (
         "without b only 1 of 2 replicas would be up, which is not a majority; "
@@ -277,7 +277,7 @@ def test_pending_changes_are_bounded_and_dropped_with_their_client() -> None:
     assert len(made._pending) == PENDING_MAX == 64
     answer = answered(made, Govern(PENDING_MAX, HandOver(B)))
     assert len(made._pending) == PENDING_MAX
-    assert answer == Answer(PENDING_MAX, Overloaded("changes of the group"))
+    assert answer == Answer(PENDING_MAX, Overloaded("pending group changes"))
     made.down(ANN)
     made.receive(ANN, Govern(PENDING_MAX, HandOver(B)))
     assert Ask(HandOver(B)) in made.drain()

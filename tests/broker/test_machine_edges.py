@@ -201,7 +201,7 @@ def test_batches_at_the_limits_are_accepted() -> None:
     assert steps.put(epoch, 0, 3, size=100) == done.Appended(0, 3, kept=False)
     assert steps.put(epoch, 3, 4, size=100) == errors.TooLarge("messages", 3)
     assert steps.put(epoch, 3, 3, size=101) == errors.TooLarge("bytes", 100)
-    assert steps.put(epoch, -1) == errors.InvalidArgument("the sequence is -1 (at least 0)")
+    assert steps.put(epoch, -1) == errors.InvalidArgument("the sequence number is -1 (minimum 0)")
     staged = steps.apply(do.Stage("query", 0, "a", "t", 4, 1, 0, b""))
     assert staged == errors.TooLarge("messages", 3)
 

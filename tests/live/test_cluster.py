@@ -211,7 +211,7 @@ def test_invalid_changes_of_the_group_are_rejected(group: Replicas, cluster: Com
     """SVC-7"""
     group.settled()
     status, _, err = cluster("cluster", "add", "127.0.0.1:1")
-    assert (status, "127.0.0.1:1 has not offered itself" in err) == (ExitStatus.USAGE, True)
+    assert (status, "127.0.0.1:1 has not asked to join" in err) == (ExitStatus.USAGE, True)
     status, _, err = cluster("cluster", "transfer-leader", "127.0.0.1:1")
     assert (status, "is not a replica of this group; choose one" in err) == (
         ExitStatus.NOT_FOUND,

@@ -166,10 +166,16 @@ def test_forged_header_fields_raise_bad_batch(data: st.DataObject) -> None:
         (lying(FULL, flags=KEYS | HEADERS), "bytes of columns"),
         (b"not a batch, but as long as one would be at the least", "it starts with"),
         (b"", "is 0 bytes long (minimum 52)"),
-        (made(value_lengths=lengths(3, 3), values=b"seven b"), "values do not add up"),
-        (made(value_lengths=lengths(3, 3), values=b"five "), "values do not add up"),
-        (made(value_lengths=lengths(0xFFFFFFFF, 8), values=b"seven b"), "values do not add up"),
-        (made(value_lengths=lengths(0), key_lengths=lengths(2), keys=b"k"), "(key) do not add up"),
+        (made(value_lengths=lengths(3, 3), values=b"seven b"), "value lengths do not add up"),
+        (made(value_lengths=lengths(3, 3), values=b"five "), "value lengths do not add up"),
+        (
+            made(value_lengths=lengths(0xFFFFFFFF, 8), values=b"seven b"),
+            "value lengths do not add up",
+        ),
+        (
+            made(value_lengths=lengths(0), key_lengths=lengths(2), keys=b"k"),
+            "key column do not add up",
+        ),
         (
             made(value_lengths=lengths(0), key_lengths=lengths(65_536), keys=bytes(65_536)),
             "key: 65,536 to 65,536 (limits 0 to 65,535",
@@ -193,7 +199,7 @@ def test_forged_header_fields_raise_bad_batch(data: st.DataObject) -> None:
                 header_lengths=lengths(0, 0),
                 names="é".encode(),
             ),
-            "not UTF-8",
+            "not valid UTF-8",
         ),
         (
             made(
@@ -217,7 +223,7 @@ def test_forged_header_fields_raise_bad_batch(data: st.DataObject) -> None:
         (headed(names=(1, 1), values=(0, 65_536)), "header value: 0 to 65,536 (limits 0 to 65,535"),
         (
             lying(headed(names=(1, 1), values=(2, 3)), header_bytes=4, name_bytes=3),
-            "(header name) do not add up",
+            "header name column do not add up",
         ),
         (
             made(
@@ -227,7 +233,7 @@ def test_forged_header_fields_raise_bad_batch(data: st.DataObject) -> None:
                 header_lengths=lengths(0, 0, 0),
                 names="aé".encode(),
             ),
-            "not UTF-8",
+            "not valid UTF-8",
         ),
         (
             made(
@@ -238,10 +244,10 @@ def test_forged_header_fields_raise_bad_batch(data: st.DataObject) -> None:
                 names=b"n",
                 headers=b"x",
             ),
-            "(header value) do not add up",
+            "header value column do not add up",
         ),
         (lying(PLAIN, flags=TIMES), "44 bytes of columns"),
-        (made(value_lengths=lengths(0x01000003), values=b"abc"), "values do not add up"),
+        (made(value_lengths=lengths(0x01000003), values=b"abc"), "value lengths do not add up"),
     ],
 )
 def test_error_describes_the_invalid_field(data: bytes, text: str) -> None:

@@ -74,6 +74,6 @@ def test_declared_size_is_checked_before_a_batch_is_decompressed(
     data = batch.encode([bytes(100_000)], timestamps=0, zstd=3)
     monkeypatch.setattr("oncecast.wire.batch_layout.BYTES_MAX", 100_003)
     monkeypatch.setattr("oncecast.wire.batch_layout._zstandard", lambda: pytest.fail("opened"))
-    with pytest.raises(batch.BadBatch, match="columns of the batch take 100,004 bytes"):
+    with pytest.raises(batch.BadBatch, match="batch columns take 100,004 bytes"):
         batch.values(data)
     assert BYTES_MAX == 64 << 20

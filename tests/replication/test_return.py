@@ -1,4 +1,4 @@
-"""REP-5: a replica that returns from a restart or a partition does not disturb the others."""
+"""REP-5: a replica that returns from a restart or a partition does not disturb its group."""
 
 from __future__ import annotations
 

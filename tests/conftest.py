@@ -1,4 +1,4 @@
-"""Settings and fixtures of all tests."""
+"""Settings and fixtures shared by all tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import settings
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-# Use the same examples on every machine, and no deadline: a busy machine must not fail a test.
+# Use the same examples on every machine, and no deadline: a test must not fail on a busy machine.
 settings.register_profile("oncecast", derandomize=True, deadline=None)
 settings.register_profile("quick", derandomize=True, deadline=None, max_examples=10)
 settings.load_profile("oncecast")

@@ -1,6 +1,6 @@
-"""Crash points: the named moments at which a process may die without breaking exactly-once.
+"""Crash points are named moments at which a process may die without breaking exactly-once.
 
-A crash point is right before or after a call of a named function. The same catalogue serves the
+A crash point is right before or after a call to a named function. The same catalogue serves the
 simulator and real processes. A simulated process loses its memory and its unsynced writes there; a
 real process kills itself with SIGKILL. The program itself does not know about crash points.
 """
@@ -23,7 +23,7 @@ from oncecast.wire.frames import Answer, Call, Delivery, Fetch
 from oncecast.wire.results import Appended
 
 When = Callable[..., bool]
-Strike = Callable[[Any], None]  # is given the arguments of the call
+Strike = Callable[[Any], None]  # called with the arguments of the call
 
 
 def always(*arguments: Any) -> bool:
@@ -31,7 +31,7 @@ def always(*arguments: Any) -> bool:
 
 
 class Location(NamedTuple):
-    """A call of `function`, "module:name", for which `when` is true of its arguments."""
+    """A call to `function`, "module:name", whose arguments satisfy `when`."""
 
     function: str
     after: bool

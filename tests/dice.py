@@ -1,4 +1,4 @@
-"""Random numbers that a test chooses."""
+"""Random generators with numbers chosen by a test."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import pytest
 Plant = Callable[[pytest.MonkeyPatch], None]
 Story = Callable[[int], object]  # runs a seed and raises an error if it detects the mutant
 
-ANNOTATIONS = annotations.compiler_flag  # as in the file that a mutant comes from
+ANNOTATIONS = annotations.compiler_flag  # the same as in the file that a mutant comes from
 # Raised by a mutant that no longer fits the program: it breaks more than one rule.
 UNFIT = (AttributeError, ImportError, NameError, TypeError)
 
@@ -28,7 +28,7 @@ class Mutant(NamedTuple):
     rule: str  # the removed rule
     plant: Plant
     story: Story
-    seeds: int  # tried from 0 on
+    seeds: int  # seeds are tried starting at 0
     known: tuple[int, ...] = ()  # seeds that detect it, tried first
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class Mutant(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """The first seed that detected a mutant, the number of runs until then, and the error."""
+    """The first seed that detected a mutant, the number of runs it took, and the error."""
 
     seed: int
     runs: int

@@ -1,4 +1,4 @@
-"""Which seeds of a campaign `make test` runs, and which are left to `make soak`."""
+"""Decide which seeds of a campaign run in `make test` and which in `make soak`."""
 
 from __future__ import annotations
 

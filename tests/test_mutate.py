@@ -63,7 +63,7 @@ def read(folder: Path, text: str, name: str = "lamp.py") -> sources.Source:
 
 
 def made(folder: Path, body: str, head: str = "def work(self, a, b):") -> dict[str, set[str]]:
-    """Return the changes of each operator to a function with this body."""
+    """Return the changes that each operator makes to a function with this body."""
     text = head + "\n" + "".join(f"    {line}\n" for line in body.splitlines())
     changes: dict[str, set[str]] = {}
     for mutant in operators.mutants(read(folder, text)):
@@ -110,7 +110,7 @@ def test_operator_makes_only_the_expected_changes(
     assert made(tmp_path, body)[operator] == changes
 
 
-def test_body_of_a_function_without_a_result_is_replaced_by_pass(tmp_path: Path) -> None:
+def test_function_body_without_a_result_is_replaced_by_pass(tmp_path: Path) -> None:
     changes = made(tmp_path, "self.x = a\nself.y = b", "def work(self, a, b) -> None:")
     assert changes["empty"] == {"the whole body -> pass"}
 
@@ -136,7 +136,7 @@ def test_code_without_effect_on_behaviour_is_not_mutated(tmp_path: Path, body: s
     assert made(tmp_path, body) == {}
 
 
-def test_arguments_of_a_raise_are_not_mutated(tmp_path: Path) -> None:
+def test_raise_arguments_are_not_mutated(tmp_path: Path) -> None:
     assert list(made(tmp_path, "raise ValueError(1, a and b)")) == ["drop"]
 
 
@@ -150,14 +150,14 @@ def test_mutant_has_the_same_id_after_unrelated_edits(tmp_path: Path) -> None:
     assert len(set(others)) == len(others)
 
 
-def test_equal_changes_of_one_function_have_different_ids(tmp_path: Path) -> None:
+def test_equal_changes_to_the_same_function_have_different_ids(tmp_path: Path) -> None:
     source = read(tmp_path, "def work(a):\n    a(1)\n    a(1)\n")
     drops = [each for each in operators.mutants(source) if each.operator == "drop"]
     assert [each.occurrence for each in drops] == [1, 2]
     assert drops[0].id != drops[1].id
 
 
-def test_edit_hardly_changes_which_mutants_a_seed_chooses(tmp_path: Path) -> None:
+def test_removing_a_mutant_barely_changes_the_choice_for_a_seed(tmp_path: Path) -> None:
     arguments = SimpleNamespace(only=[], again=None, files=["lamp.py"], n=8, seed="3")
     every = operators.mutants(read(tmp_path, LAMP))
     chosen = [mutant.id for mutant in choose(every, arguments)]  # type: ignore[arg-type]
@@ -224,7 +224,7 @@ def test_diff_shows_the_change_and_does_not_alter_the_tree(tmp_path: Path) -> No
     assert ast.unparse(source.tree) == before
 
 
-def test_only_tests_that_reach_the_line_are_chosen_with_the_quickest_first(tmp_path: Path) -> None:
+def test_only_tests_that_reach_the_line_are_chosen_fastest_first(tmp_path: Path) -> None:
     (tmp_path / "core").mkdir()
     source = read(tmp_path, LAMP, "core/lamp.py")
     switch = next(unit for unit in source.units if unit.name == "Lamp.switch")
@@ -246,7 +246,7 @@ def test_only_tests_that_reach_the_line_are_chosen_with_the_quickest_first(tmp_p
     ]
 
 
-def test_only_tests_of_changed_files_are_measured_again() -> None:
+def test_only_tests_in_changed_files_are_measured_again() -> None:
     known = {"a": Measured("1", 0.1, True), "b": Measured("1", 0.1, True)}
     assert outdated(known, ["a", "b"], "1") == []
     assert outdated(known, ["a", "b"], "2") == ["a", "b"]
@@ -267,7 +267,7 @@ def test_equivalent_mutant_needs_a_reason_and_is_listed_only_once(tmp_path: Path
 
 
 @pytest.mark.long
-def test_every_listed_equivalent_is_a_mutant_of_the_present_sources() -> None:
+def test_every_listed_equivalent_mutant_still_exists() -> None:
     reasons = equivalents.read(ONCECAST.equivalents)
     files = {each.partition(":")[0] for each in reasons}
     every = [

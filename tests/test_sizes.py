@@ -11,7 +11,7 @@ from tools.check_docs import ROOT
 
 PACKAGE = ROOT / "oncecast"
 METHODS_MAX, ATTRIBUTES_MAX, LINES_MAX = 40, 25, 40
-REASON = "# Long"  # begins the comment above a larger definition
+REASON = "# Long"  # how the comment above a larger definition begins
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

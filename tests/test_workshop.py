@@ -29,7 +29,7 @@ LAYERS, PURE = PROJECT["tool"]["importlinter"]["contracts"]
 LOCKS = ("requirements.lock", "requirements-docs.lock", "requirements-bench.lock")
 LOCKED = re.compile(
     r"[a-z0-9-]+==[0-9][0-9a-z.]*"  # a name and a version
-    r"( \\\n    --hash=sha256:[0-9a-f]{64})+\n"  # and the hashes of all its files
+    r"( \\\n    --hash=sha256:[0-9a-f]{64})+\n"  # the hashes of all its files
 )
 
 
@@ -51,7 +51,7 @@ def test_lock_file_has_only_names_versions_and_hashes(lock: str) -> None:
     assert LOCKED.sub("", text).count("\n") == text.count("#") == 1
 
 
-def test_hashes_of_a_release_cover_every_platform_and_no_other_release() -> None:
+def test_release_hashes_cover_every_platform_and_only_that_release() -> None:
     def page(name: str) -> str:
         files = (
             f"{name}-1.0.0.tar.gz#sha256=aa",
@@ -171,7 +171,7 @@ def command_that(work: str) -> list[str]:
     return [sys.executable, "-c", program]
 
 
-def test_command_ends_quietly_when_its_reader_stops_reading() -> None:
+def test_command_exits_quietly_when_its_reader_stops_reading() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     words = command_that("print('x' * 10) or 0")
@@ -192,7 +192,7 @@ def test_full_output_device_is_reported_in_one_line() -> None:
     assert done.stderr.count(b"\n") == 1
 
 
-def test_files_never_get_the_descriptors_of_closed_standard_streams() -> None:
+def test_files_never_reuse_descriptors_of_closed_standard_streams() -> None:
     """CLI-3: otherwise an error message would overwrite a log file."""
     words = command_that("print(sys.stdin.read()) or os.dup(0) < 3")
     closing = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
@@ -204,19 +204,19 @@ def subcommands(parser: argparse.ArgumentParser) -> list[str]:
     return list(found.choices)
 
 
-def test_each_command_module_adds_the_commands_that_are_listed_for_it() -> None:
-    """CLI-3: a command line loads only the module of its command."""
+def test_each_command_module_adds_its_listed_commands() -> None:
+    """CLI-3: a command line loads only the module for its command."""
     for module, names in main.COMMANDS.items():
         parser = main.build_parser([names[0]])
         assert subcommands(parser) == list(names), module
     assert subcommands(main.build_parser()) == [*chain(*main.COMMANDS.values())]
 
 
-def test_version_option_loads_no_command() -> None:
+def test_version_option_does_not_load_any_command() -> None:
     assert main.modules_for(["--version"]) == []
 
 
-def test_help_loads_no_slow_modules() -> None:
+def test_help_does_not_load_slow_modules() -> None:
     program = (
         "import sys; from oncecast.cli.main import build_parser; build_parser().format_help();"
         "print(*sorted({'asyncio', 'msgspec', 'uvloop'} & set(sys.modules)))"

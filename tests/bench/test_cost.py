@@ -1,4 +1,4 @@
-"""The harness that measures the resources of a node."""
+"""Test the harness that measures a node's resource usage."""
 
 from __future__ import annotations
 

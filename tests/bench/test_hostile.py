@@ -1,4 +1,4 @@
-"""The attacks on running nodes, at a small size."""
+"""Run the attacks on running nodes at a small scale."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_honest_client_is_measured_during_an_attack(tmp_path: Path) -> None:
     assert found.attacked.locked_out == 0
 
 
-def test_targets_missed_under_attack_are_named() -> None:
+def test_targets_missed_under_attack_are_listed() -> None:
     assert Toll([0.9], [0.8], [1.3]).faults == []
     names = [fault.split()[0] for fault in Toll([0.7], [0.7], [1.4]).faults]
     assert names == ["put", "get", "latency"]

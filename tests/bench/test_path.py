@@ -1,4 +1,4 @@
-"""The profile of a message's path."""
+"""Test the profile of a message's path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLANK = (0.0, 1.0)  # the times of messages that do not count
 
 
 def times(*starts: float) -> dict[str, path.Times]:
-    """Return marks that are 1 us apart, with other marks before and behind each message."""
+    """Return marks that are 1 us apart, with other marks before and after each message."""
     found: dict[str, path.Times] = {path.PUBLISHER: {}, path.NODE: {}, path.SUBSCRIBER: {}}
     for number, mark in enumerate(path.MARKS):
         noted = found[mark.process].setdefault(mark.label, [])
@@ -30,7 +30,7 @@ def test_hop_is_the_time_from_one_mark_to_the_next() -> None:
     assert [pytest.approx(1e-6, rel=1e-3)] * (len(path.MARKS) - 1) == found[0]
 
 
-def test_message_that_misses_a_mark_does_not_count() -> None:
+def test_message_without_all_marks_is_not_counted() -> None:
     noted = times(10.0, 20.0)
     noted[path.NODE]["the sync ends"].pop()
     assert len(path.paths(noted)) == 1

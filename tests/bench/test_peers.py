@@ -1,4 +1,4 @@
-"""The harness that compares oncecast with other systems."""
+"""Test the harness that compares oncecast with other systems."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ def measure(less_is_better: bool = False, slices: int = 1) -> Measure:
     )
 
 
-def test_spread_has_the_median_and_the_extremes() -> None:
+def test_spread_reports_the_median_and_the_extremes() -> None:
     assert spread([3.0, 1.0, 10.0, 2.0]) == Spread(2.5, 1.0, 10.0)
 
 
-def test_ratio_compares_figures_of_the_same_round() -> None:
+def test_ratio_compares_figures_from_the_same_round() -> None:
     figures = Figures(measure(), {"oncecast": [10.0, 90.0, 40.0], "Redis": [1.0, 10.0, 5.0]})
     assert figures.ratio("Redis") == Spread(9.0, 8.0, 10.0)
     assert figures.ratio("oncecast") is None
@@ -125,7 +125,7 @@ def test_table_shows_median_spread_ratio_and_verdict() -> None:
     assert len({len(line) for line in table([figures]).splitlines()}) == 1
 
 
-def test_json_holds_every_round_and_the_verdict() -> None:
+def test_json_contains_every_round_and_the_verdict() -> None:
     figures = Figures(measure(), {"oncecast": [6.0, 4.0], "Redis": [2.0, 2.0]})
     found = json.loads(json.dumps(figures.as_json()))
     assert found["oncecast"]["rounds"] == [6.0, 4.0]
@@ -142,7 +142,7 @@ def test_systems_take_turns_and_the_warm_up_does_not_count() -> None:
 
 
 @pytest.mark.long
-def test_result_of_a_round_is_the_median_of_its_slices() -> None:
+def test_round_result_is_the_median_of_its_slices() -> None:
     peers, trace = fakes("a", "b")
     figures = figures_of(measure(slices=3), peers, messages=30_000, rounds=1)
     assert trace[6:] == ["a 5000", "b 5000"] * 3
@@ -153,7 +153,7 @@ async def timed(peer: Peer, values: list[bytes]) -> list[float]:
     return [await peer.put(values), 100.0]
 
 
-def test_latencies_have_percentiles_of_all_rounds_and_their_conditions() -> None:
+def test_latency_report_has_percentiles_over_all_rounds_and_their_conditions() -> None:
     peers, _ = fakes("a")
     latency = replace(measure(), of=timed, pause=0.25, alike=True)
     figures = figures_of(latency, peers, messages=100, rounds=2)
@@ -169,7 +169,7 @@ def test_latencies_have_percentiles_of_all_rounds_and_their_conditions() -> None
 
 
 @pytest.mark.parametrize(("count", "last"), [(1, 1), (999, 999), (1000, 999), (2000, 1998)])
-def test_percentile_is_the_nearest_rank_of_the_samples(count: int, last: int) -> None:
+def test_percentile_uses_the_nearest_rank(count: int, last: int) -> None:
     assert percentiles([*range(count, 0, -1)])["p99.9"] == last
 
 

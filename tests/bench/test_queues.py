@@ -1,4 +1,4 @@
-"""A small queue whose consumers are killed, and the audit that finds faults."""
+"""Test a small queue whose consumers are killed, and the audit that finds faults."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ LINES: list[AnyLine] = [
 ]
 
 
-def test_audit_of_a_correct_run_finds_nothing() -> None:
+def test_audit_finds_nothing_in_a_correct_run() -> None:
     assert audit(LINES) == []
 
 
 @pytest.mark.parametrize("fault", planted(LINES))
-def test_audit_names_each_fault_that_is_planted(fault: str) -> None:
+def test_audit_names_each_injected_fault(fault: str) -> None:
     assert [each.partition(":")[0] for each in audit(planted(LINES)[fault])] == [fault]
 
 
-def test_audit_that_misses_planted_faults_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_that_misses_injected_faults_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert blind_to(LINES) == []
     monkeypatch.setattr("bench.queues.trace.audit", lambda lines: [])
     assert blind_to(LINES) == list(planted(LINES))
 
 
-def test_trace_of_a_killed_process_may_end_in_the_middle_of_a_line(tmp_path: Path) -> None:
+def test_trace_from_a_killed_process_may_end_in_the_middle_of_a_line(tmp_path: Path) -> None:
     file = tmp_path / "trace"
     file.write_bytes(encode(LINES[0]) + b"\n" + encode(LINES[1])[:7])
     assert read([file]) == LINES[:1]

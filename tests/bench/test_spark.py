@@ -1,4 +1,4 @@
-"""Figures of topics in Spark: a ratio is taken round by round, and the warm-up is left out."""
+"""The Spark benchmark computes ratios round by round and ignores the warm-up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from bench.spark.measures import side_by_side
 
 
-def test_ratio_compares_figures_of_the_same_round() -> None:
+def test_ratio_compares_figures_from_the_same_round() -> None:
     ours, theirs = iter([1.0, 10.0, 40.0, 30.0]), iter([9.0, 20.0, 50.0, 100.0])
     bench: Any = SimpleNamespace(rounds=3)
     ways = {"ours": lambda: next(ours), "theirs": lambda: next(theirs)}

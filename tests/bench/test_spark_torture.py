@@ -1,4 +1,4 @@
-"""PIPE-2: the torture of a stream, with few kills; its plan and its findings."""
+"""PIPE-2: test the plan and the findings of a stream torture run with few kills."""
 
 from __future__ import annotations
 

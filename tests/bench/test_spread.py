@@ -1,11 +1,11 @@
-"""The simulation of executors that read from a replica group."""
+"""Test the simulation of executors that read from a replica group."""
 
 from __future__ import annotations
 
 from bench.spark.spread import lines, spread
 
 
-def test_executors_read_from_the_leader_alone_or_from_all_replicas() -> None:
+def test_executors_can_read_from_the_leader_alone_or_from_all_replicas() -> None:
     """PIPE-1"""
     leader, anywhere = (
         spread(6, 2.0, tasks=12, pages=3, any_replica=each) for each in (False, True)

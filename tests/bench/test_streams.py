@@ -1,4 +1,4 @@
-"""Test the benchmarks of streams and queues."""
+"""Test the stream and queue benchmarks."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def test_streams_are_compared_with_cyclone_dds_and_zenoh_under_their_targets() -
     assert targets == {"flow": (False, both), "way": (True, both)}
 
 
-def test_benchmark_page_names_every_measure_of_streams_and_queues() -> None:
+def test_benchmark_page_names_every_stream_and_queue_measure() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     for each in (*MEASURES, *QUEUE_MEASURES):
         assert f"`{each.key}`" in page
 
 
-def test_reader_reports_the_last_sample_and_the_latency_of_each(
+def test_reader_reports_the_last_sample_and_every_latency(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     value = stamped(100)

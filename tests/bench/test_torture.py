@@ -1,4 +1,4 @@
-"""The disk and the audit of the torture run."""
+"""Test the disk and the audit of the torture run."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def test_audit_finds_a_lost_acknowledged_message(books: Books) -> None:
     assert books.audit().lost > 0
 
 
-def test_audit_finds_a_message_that_is_stored_twice(books: Books) -> None:
+def test_audit_finds_a_message_stored_twice(books: Books) -> None:
     books.log.append(books.log[0])
     assert books.audit().doubled == 1
 
 
-def test_audit_finds_messages_of_one_writer_out_of_order(books: Books) -> None:
+def test_audit_finds_reordered_messages_from_one_writer(books: Books) -> None:
     books.log[0], books.log[2] = books.log[2], books.log[0]
     assert books.audit().out_of_order > 0
 

@@ -51,7 +51,7 @@ def patched(test: Callable[..., None]) -> Callable[[], None]:
 
 def moved() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        world.test_new_owner_of_a_topic_enforces_the_same_rules(0, patch)
+        world.test_new_topic_owner_enforces_the_same_rules(0, patch)
 
 
 RULES: dict[str, tuple[Any, str, str, str]] = {
@@ -76,11 +76,11 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
 
 EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     "decisions not bounded": (
-        access.test_remembered_decisions_are_bounded,
+        access.test_decision_cache_is_bounded,
         Access, "permits", "len(self._decisions) >= DECISIONS_MAX", "False",
     ),
     "decisions about long names cached": (
-        access.test_remembered_decisions_are_bounded,
+        access.test_decision_cache_is_bounded,
         Access, "permits", "len(topic) <= LENGTH_MAX >= len(name)", "True",
     ),
     "expired token is valid": (

@@ -1,4 +1,4 @@
-"""A simulated group of nodes with a queue of either implementation."""
+"""A simulated group of nodes with either queue implementation."""
 
 from __future__ import annotations
 

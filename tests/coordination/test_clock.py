@@ -1,4 +1,4 @@
-"""Logical clocks: a cause has a lower stamp than its effect."""
+"""Logical clocks give a cause a lower stamp than its effect."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from oncecast.kernel.protocol import NodeId
 A, B = NodeId("a"), NodeId("b")
 
 
-def test_each_tick_of_a_clock_is_later_than_the_last_tick() -> None:
+def test_each_clock_tick_is_later_than_the_previous_one() -> None:
     clock = LamportClock(A)
     assert [clock.tick(), clock.tick()] == [Stamp(1, A), Stamp(2, A)]
 
 
-def test_event_after_a_message_has_a_later_stamp_than_the_message() -> None:
+def test_event_after_a_message_has_a_later_stamp() -> None:
     clock = LamportClock(A)
     clock.witness(Stamp(7, B))
     assert clock.tick() == Stamp(8, A)

@@ -1,4 +1,4 @@
-"""LeaderElection: the lowest name that is not suspected."""
+"""LeaderElection elects the lowest name that is not suspected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oncecast.kernel.protocol import Emit, NodeId
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 
 
-def test_lowest_member_of_the_view_leads() -> None:
+def test_lowest_member_in_the_view_leads() -> None:
     """DDS-4"""
     election = LeaderElection(C, Random(0))
     election.observe(ViewChanged((C,)))

@@ -1,4 +1,4 @@
-"""FifoQueue: the cost of its commands, and the order of its messages."""
+"""Test the cost of FifoQueue commands and the order of its messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def group(count: int) -> Wires:
 
 
 @pytest.mark.parametrize("count", range(2, 12))
-def test_enqueue_costs_one_and_dequeue_three_messages_for_each_other_member(
+def test_enqueue_costs_one_message_per_peer_and_dequeue_three(
     count: int,
 ) -> None:
     """DDS-5"""
@@ -38,7 +38,7 @@ def test_enqueue_costs_one_and_dequeue_three_messages_for_each_other_member(
 
 
 def asking() -> FifoQueue:
-    """Return the queue of A, which has an element and has asked B and C for its turn."""
+    """Return A's queue, which has an element and has asked B and C for its turn."""
     queue = FifoQueue(A, Random(0), members=[A, B, C])
     queue.request(Enqueue(JOBS, b"job"))
     queue.request(Dequeue(JOBS, 1))
@@ -46,7 +46,7 @@ def asking() -> FifoQueue:
     return queue
 
 
-def test_older_request_is_acknowledged_at_once_and_a_newer_request_after_the_pop() -> None:
+def test_older_request_is_acknowledged_at_once_and_a_newer_one_after_the_pop() -> None:
     """DDS-5: a member knows which element was taken before its turn starts."""
     queue = asking()
     queue.receive(B, Deq(Stamp(1, B)))
@@ -64,7 +64,7 @@ def test_older_request_is_acknowledged_at_once_and_a_newer_request_after_the_pop
     ]
 
 
-def test_each_turn_takes_the_oldest_element_of_one_queue() -> None:
+def test_each_turn_takes_the_oldest_element_from_one_queue() -> None:
     """DDS-5"""
     queue = FifoQueue(A, Random(0), members=[A, B])
     for name, time in ((JOBS, 5), (JOBS, 4), ("other", 3)):
@@ -76,7 +76,7 @@ def test_each_turn_takes_the_oldest_element_of_one_queue() -> None:
     assert queue.drain() == [
         Send(B, Pop(JOBS, Stamp(4, B), Stamp(8, A))),
         Emit(Dequeued(JOBS, 1, b"4")),
-        Send(B, Deq(Stamp(9, A))),  # the next turn, for the other queue
+        Send(B, Deq(Stamp(9, A))),  # the next turn is for the other queue
     ]
 
 

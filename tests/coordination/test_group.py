@@ -1,4 +1,4 @@
-"""Group: the view, suspicions, and how a wrong suspicion ends."""
+"""Test a group's view, its suspicions, and how a wrong suspicion ends."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_start_sends_alive_to_every_peer_and_emits_the_first_view() -> None:
 
 
 @pytest.mark.parametrize(("dice", "delay"), [(LowDice(), 0.375), (HighDice(), 0.625)])
-def test_alive_is_repeated_every_half_second_with_a_quarter_of_jitter(
+def test_alive_is_repeated_every_half_second_with_25_percent_jitter(
     dice: Random, delay: float
 ) -> None:
     group = Group(A, dice, peers=[B])
@@ -56,7 +56,7 @@ def test_alive_is_repeated_every_half_second_with_a_quarter_of_jitter(
     assert group.drain() == [Send(B, Alive(True, ())), Later(delay, Beat())]
 
 
-def test_silent_peer_is_suspected_after_two_seconds_and_known_for_another_minute() -> None:
+def test_silent_peer_is_suspected_after_two_seconds_and_forgotten_a_minute_later() -> None:
     """DDS-4"""
     group = Group(A, MiddleDice(), peers=[B])
     group.receive(B, Alive(False, ()))
@@ -98,7 +98,7 @@ def test_leaving_node_announces_its_departure_and_is_not_suspected() -> None:
 
 
 def test_silent_node_is_suspected_until_its_next_message_and_then_gets_more_time() -> None:
-    """DDS-4: the same length of silence causes one wrong suspicion only."""
+    """DDS-4: the same length of silence causes only one wrong suspicion."""
     group = with_b()
     group.timeout(Silent(B))
     assert group.drain() == [Later(9, Silent(B)), Emit(ViewChanged((A,)))]
@@ -108,7 +108,7 @@ def test_silent_node_is_suspected_until_its_next_message_and_then_gets_more_time
     assert Later(5.0, Silent(B)) in effects
 
 
-def test_broken_link_causes_suspicion_at_once_without_a_longer_timeout() -> None:
+def test_broken_link_causes_suspicion_at_once_without_lengthening_the_timeout() -> None:
     group = with_b()
     del group.watched[B]  # the stack does the same
     group.down(B)

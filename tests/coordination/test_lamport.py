@@ -1,4 +1,4 @@
-"""Lamport's mutual exclusion: one holder at a time, in order of the requests, 3(N-1) messages."""
+"""Test Lamport's mutual exclusion: one holder at a time, in request order, with 3(N-1) messages."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def one_entry(count: int) -> int:
 
 
 @pytest.mark.long
-def test_entry_costs_three_messages_for_each_other_member() -> None:
-    """DDS-4: exactly 3(N-1), for 2 to 200 members."""
+def test_entry_costs_three_messages_per_peer() -> None:
+    """DDS-4: the cost is exactly 3(N-1), for 2 to 200 members."""
     for count in range(2, 201):
         assert one_entry(count) == 3 * (count - 1)
 
 
 @pytest.mark.parametrize("count", range(2, 10))
-def test_entries_under_contention_cost_no_more_messages(count: int) -> None:
+def test_contention_does_not_increase_the_cost_of_an_entry(count: int) -> None:
     """DDS-4: all members ask at once, and each entry costs 3(N-1) messages."""
     wires = group(count, Random(count))
     for node in names(count):
@@ -92,7 +92,7 @@ def test_older_request_is_served_first_even_if_it_arrives_later() -> None:
     assert Emit(Acquired(LOCK, 2)) in mutex.drain()
 
 
-def test_holding_or_waiting_member_sends_no_second_request() -> None:
+def test_holding_or_waiting_member_does_not_send_a_second_request() -> None:
     wires = group(2)
     me = names(2)[0]
     wires.ask(me, Acquire(LOCK))
@@ -122,7 +122,7 @@ def test_different_locks_can_be_held_at_the_same_time() -> None:
 
 
 def test_crashed_member_blocks_all_other_members() -> None:
-    """DDS-4: the documented limit."""
+    """DDS-4: this limit is documented."""
     wires = group(3)
     one, other, dead = names(3)
     wires.crash(dead)

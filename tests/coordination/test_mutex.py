@@ -1,4 +1,4 @@
-"""LeaseMutex: leases that end for their holder first, and tokens that only grow."""
+"""Test LeaseMutex: leases end for their holder first, and tokens only grow."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def holding() -> LeaseMutex:
 
 
 def ended(token: int) -> list[Effect]:
-    """Return the effects of a lease that ends for its holder."""
+    """Return the effects when a lease ends for its holder."""
     return [Cancel(Ending("door")), Cancel(Renewal("door")), Emit(Lapsed("door", token))]
 
 
@@ -87,8 +87,8 @@ def test_free_lock_is_requested_at_once_and_held_when_its_token_is_settled() -> 
 
 
 @pytest.mark.parametrize("lease", [2.5, 10.0, 100.0])
-def test_waiting_process_allows_for_clock_drift_in_the_lease_of_the_holder(lease: float) -> None:
-    """DDS-4: not for its own lease, and longer by the drift of both clocks."""
+def test_waiting_process_allows_for_clock_drift_in_the_holder_lease(lease: float) -> None:
+    """DDS-4: it waits for the holder's lease, not its own, plus the drift of both clocks."""
     holder = LeaseMutex(B, Random(1), lease=lease, drift=0.5)
     made = mutex()
     made.observe(Settled(SERIES, 1, holder.identity))
@@ -100,7 +100,7 @@ def test_waiting_process_allows_for_clock_drift_in_the_lease_of_the_holder(lease
     assert asks(made.drain()) == [Decide(SERIES, 2, made.identity)]
 
 
-def test_lock_is_vacant_after_the_lease_and_grace_of_its_holder() -> None:
+def test_lock_is_vacant_after_the_holder_lease_and_grace_period() -> None:
     """DDS-4: work under the lock needs time to stop."""
     holder = LeaseMutex(B, Random(1), lease=10.0, grace=5.0, drift=0.0)
     made = LeaseMutex(A, Random(0), drift=0.0)
@@ -153,7 +153,7 @@ def test_late_joiner_learns_of_a_release_from_any_member() -> None:
         assert made.drain() == answers
 
 
-def test_default_lease_is_ten_seconds_and_default_drift_one_percent() -> None:
+def test_lease_defaults_to_ten_seconds_and_drift_to_one_percent() -> None:
     made = LeaseMutex(A, Random(0))
     assert made.identity.split()[-1] == repr(10.0 / 0.99)
 
@@ -185,7 +185,7 @@ def test_invalid_token_is_dropped_and_counted(message: type[Freed | Query], toke
     assert lock == {name: getattr(made.locks["door"], name) for name in lock}
 
 
-def test_release_of_an_older_token_changes_nothing() -> None:
+def test_releasing_an_older_token_changes_nothing() -> None:
     made = mutex()
     made.observe(Settled(SERIES, 5, "b"))
     made.request(Acquire("door"))
@@ -195,7 +195,7 @@ def test_release_of_an_older_token_changes_nothing() -> None:
     assert (made.locks["door"].token, made.locks["door"].vacant_at) == (5, 115.0)
 
 
-def test_other_processes_cannot_release_the_token_of_a_holder() -> None:
+def test_other_processes_cannot_release_a_held_token() -> None:
     made = holding()
     made.receive(B, Freed("door", 1))
     assert made.drain() == []
@@ -203,13 +203,13 @@ def test_other_processes_cannot_release_the_token_of_a_holder() -> None:
     assert made.drain() == []
 
 
-def test_holder_that_learns_of_the_release_of_a_later_token_lapses() -> None:
+def test_holder_lapses_when_it_learns_that_a_later_token_was_released() -> None:
     made = holding()
     made.receive(B, Freed("door", 2))
     assert made.drain() == ended(1)
 
 
-def test_process_asks_for_the_next_token_if_another_process_won_and_released_one() -> None:
+def test_process_asks_for_the_next_token_if_a_rival_won_and_released_one() -> None:
     made = mutex()
     made.request(Acquire("door"))
     made.drain()
@@ -220,7 +220,7 @@ def test_process_asks_for_the_next_token_if_another_process_won_and_released_one
     assert made.drain() == []
 
 
-def test_token_that_is_settled_twice_does_not_extend_a_lease() -> None:
+def test_token_settled_twice_does_not_extend_a_lease() -> None:
     made = mutex()
     made.observe(Settled(SERIES, 2, "b"))
     made.request(Acquire("door"))
@@ -232,7 +232,7 @@ def test_token_that_is_settled_twice_does_not_extend_a_lease() -> None:
     assert (made.locks["door"].token, made.locks["door"].vacant_at) == (2, 115.0)
 
 
-def test_process_does_not_hold_a_token_that_it_did_not_ask_for() -> None:
+def test_process_does_not_hold_an_unrequested_token() -> None:
     """DDS-4: the start of its lease is unknown."""
     made = mutex()
     made.request(Acquire("door"))
@@ -250,7 +250,7 @@ def test_waiting_process_asks_for_a_released_lock_at_once() -> None:
     assert asks(made.drain()) == [Decide(SERIES, 2, made.identity)]
 
 
-def test_process_that_loses_a_token_waits_for_the_lease_of_the_winner() -> None:
+def test_process_that_loses_a_token_waits_for_the_winning_lease() -> None:
     made = mutex()
     made.request(Acquire("door"))
     made.drain()
@@ -292,10 +292,10 @@ def test_holder_lapses_when_its_lease_ends() -> None:
     assert made.drain() == [Ask(Decide(SERIES, 2, made.identity))]
 
 
-def test_holder_that_learns_of_a_later_token_lapses() -> None:
+def test_holder_lapses_when_it_learns_of_a_later_token() -> None:
     made = holding()
     made.observe(Settled(SERIES, 2, "b"))
-    assert made.drain() == ended(1)  # and it does not wait for the lock again
+    assert made.drain() == ended(1)  # it does not wait for the lock again
 
 
 def test_token_that_arrives_after_the_release_is_freed() -> None:
@@ -335,7 +335,7 @@ def test_holder_may_renew_until_the_end_of_the_next_lease(late: float, renewed: 
 
 
 @pytest.mark.parametrize(("now", "effects"), [(114.9, []), (115.0, freed(2))])
-def test_late_token_of_a_former_holder_is_freed_when_its_grace_is_over(
+def test_late_token_is_freed_when_the_grace_period_of_its_former_holder_ends(
     now: float, effects: list[Effect]
 ) -> None:
     """DDS-4: work under the lock may still be stopping."""
@@ -405,7 +405,7 @@ class LockGroup:
 
 @pytest.mark.parametrize("holder", range(3))
 def test_lock_passes_to_another_process_after_its_holder_crashes(holder: int) -> None:
-    """DDS-4: even if the holder is also the leader."""
+    """DDS-4: this holds even if the holder is also the leader."""
     group = LockGroup()
     first, second = group.names[holder], group.names[holder - 1]
     group.sim.ask(first, Acquire(LOCK))
@@ -420,7 +420,7 @@ def test_lock_passes_to_another_process_after_its_holder_crashes(holder: int) ->
 
 
 @pytest.mark.parametrize("cut_off", [False, True])
-def test_process_with_a_short_lease_waits_for_the_long_lease_of_the_holder(
+def test_process_with_a_short_lease_waits_for_a_holder_with_a_long_lease(
     cut_off: bool,
 ) -> None:
     """DDS-4: it does not get the lock while the holder renews, or before the lease ends."""

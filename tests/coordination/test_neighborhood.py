@@ -1,4 +1,4 @@
-"""Neighborhood: reports the other members of the view as neighbors."""
+"""Neighborhood reports all other members in the view as neighbors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/protocols/coordination.md lists the messages, timers, records and options of the code."""
+"""docs/protocols/coordination.md lists all messages, timers, records and options in the code."""
 
 from __future__ import annotations
 

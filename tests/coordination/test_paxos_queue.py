@@ -1,4 +1,4 @@
-"""PaxosQueue: the elements that it asks for, deposits, and state on disk."""
+"""Test which elements PaxosQueue asks for, its deposits, and its state on disk."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_lost_element_is_removed_and_dequeue_without_waiting_returns_none() -> N
     assert made.length(JOBS) == 0
 
 
-def test_taken_elements_are_dropped_unless_this_node_has_asked_for_them() -> None:
+def test_taken_elements_are_dropped_unless_this_node_asked_for_them() -> None:
     """DDS-5: the element may be ours, with the confirmation still in flight."""
     for asked in (False, True):
         made = with_job()
@@ -102,7 +102,7 @@ def test_element_that_arrives_after_it_was_settled_is_discarded() -> None:
     assert (made.drain(), made.length(JOBS), made.dropped) == ([Ask(Discard(ID))], 0, 0)
 
 
-def test_element_that_is_settled_before_it_arrives_is_discarded_at_once() -> None:
+def test_element_settled_before_it_arrives_is_discarded_at_once() -> None:
     made = queue()
     made.receive(B, Entrusted("b~1", 7, JOBS, b"job"))  # Discard does not wait for its record
     made.drain()
@@ -187,8 +187,8 @@ def test_deposit_goes_to_the_leader_and_is_confirmed_when_it_is_published() -> N
     assert guest.drain() == [Emit(Deposited(JOBS, 7, True))]
 
 
-def test_answer_to_an_earlier_incarnation_confirms_no_deposit() -> None:
-    """DDS-5: a restarted process starts its tickets again at 1."""
+def test_answer_to_an_earlier_incarnation_does_not_confirm_a_deposit() -> None:
+    """DDS-5: a restarted process numbers its tickets from 1 again."""
     earlier, guest = (PaxosQueue(B, Random(seed), **layers(B)) for seed in range(2))
     guest.takers.observe(ViewChanged((A,)))
     guest.request(Deposit(JOBS, 7, b"job"))
@@ -216,7 +216,7 @@ def test_deposit_without_a_leader_fails() -> None:
     assert made.drain() == [Emit(Deposited(JOBS, 7, False))]
 
 
-def test_repeated_deposit_is_added_once_and_memory_of_deposits_is_bounded() -> None:
+def test_repeated_deposit_is_added_once_in_bounded_memory() -> None:
     made = queue()
     for _ in range(2):
         made.receive(B, Entrusted("b~1", 7, JOBS, b"job"))
@@ -282,7 +282,7 @@ def test_queue_ignores_settled_locks() -> None:
     assert made.length(JOBS) == 1
 
 
-def test_elements_of_a_restarted_process_without_a_disk_can_be_taken() -> None:
+def test_elements_from_a_restarted_diskless_process_can_be_taken() -> None:
     """DDS-5: other nodes count the element numbers of its earlier incarnation as taken."""
     heard: list[Dequeued] = []
 
@@ -309,7 +309,7 @@ def test_elements_of_a_restarted_process_without_a_disk_can_be_taken() -> None:
     assert [event.data for event in heard] == [b"first", b"second"]
 
 
-def test_elements_and_takers_survive_a_crash_of_all_nodes() -> None:
+def test_elements_and_takers_survive_if_all_nodes_crash() -> None:
     """DDS-5: every node has a disk."""
     heard: list[Dequeued] = []
 

@@ -23,7 +23,7 @@ def test_element_taken_at_another_node_is_removed_everywhere(make: str) -> None:
 
 
 @both
-def test_dequeue_of_an_empty_queue_returns_none_at_once(make: str) -> None:
+def test_dequeue_from_an_empty_queue_returns_none_at_once(make: str) -> None:
     """DDS-5"""
     group = QueueGroup(make)
     ticket = group.take(1)
@@ -98,7 +98,7 @@ def test_element_for_a_withdrawn_request_stays_in_the_queue(make: str, after: fl
 
 
 @both
-def test_queue_works_in_a_group_of_one(make: str) -> None:
+def test_queue_works_in_a_single_member_group(make: str) -> None:
     group = QueueGroup(make, 1)
     group.put(0, b"job")
     ticket = group.take(0, wait=True)
@@ -137,11 +137,11 @@ def pop_never_sent(make: str) -> QueueGroup:
 
 
 def test_missing_acknowledgement_blocks_the_fifo_queue() -> None:
-    """DDS-5: as documented."""
+    """DDS-5: this is documented."""
     assert acknowledgement_missing("fifo").answers == {}
 
 
-def test_paxos_queue_works_without_one_acknowledgement() -> None:
+def test_paxos_queue_works_despite_a_missing_acknowledgement() -> None:
     """DDS-5"""
     assert acknowledgement_missing("paxos").taken() == [b"job"]
 
@@ -151,7 +151,7 @@ def test_pop_that_is_never_sent_blocks_the_fifo_queue() -> None:
     assert pop_never_sent("fifo").answers == {}
 
 
-def test_paxos_queue_survives_a_crash_of_the_member_whose_turn_it_is() -> None:
+def test_paxos_queue_survives_if_the_member_crashes_during_its_turn() -> None:
     """DDS-5"""
     group = pop_never_sent("paxos")
     assert [node for node, _ in group.answers.values()] == [group.names[1]]

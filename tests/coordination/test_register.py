@@ -44,22 +44,22 @@ def members(*entries: Here | Gone | Roll) -> Members:
         ([Here(A), Here(B), Gone(A), Here(A)], Roster((A, B), (B, A))),
     ],
 )
-def test_founders_are_the_first_to_sign_in_to_an_empty_group(
+def test_first_processes_to_sign_in_to_an_empty_group_are_its_founders(
     entries: list[Here | Gone], found: Roster
 ) -> None:
     """DDS-4"""
     assert members(*entries).roster(2) == found
 
 
-def test_late_removal_of_an_earlier_process_keeps_its_successor_at_the_same_address() -> None:
+def test_late_removal_keeps_the_next_process_at_the_same_address() -> None:
     """DDS-4"""
     found = members(Here(A, "old"), Here(A, "new"), Gone(A, "old"))
     assert found.roster(1) == Roster((A,), (A,))
     assert not members(Here(A, "old"), Gone(A)).present
 
 
-def test_roll_has_the_effect_of_the_entries_that_it_replaces() -> None:
-    """DDS-4: at any position, and with entries added while it was written."""
+def test_roll_has_the_same_effect_as_the_entries_it_replaces() -> None:
+    """DDS-4: the roll may be at any position, and entries may be added while it is written."""
     entries: list[Here | Gone] = [
         Here(A, "1"),
         Here(B, "2"),
@@ -78,7 +78,7 @@ def test_roll_has_the_effect_of_the_entries_that_it_replaces() -> None:
             assert Members(kept).roster(3) == whole.roster(3)
 
 
-def test_late_roll_does_not_bring_processes_of_an_earlier_group_back() -> None:
+def test_late_roll_does_not_restore_processes_from_an_earlier_group() -> None:
     """DDS-4: two processes sign out at once. One drops all entries, then the other adds a Roll."""
     before = members(Here(A, "1"), Here(B, "2"), Gone(B, "2"))
     late = Roll(2, tuple(before.first), tuple(before.present.values()))
@@ -94,7 +94,7 @@ def test_message_without_an_entry_does_not_change_the_roster() -> None:
     assert found.roster(2) == Roster((A, B), (A, B))
 
 
-def test_entries_of_the_previous_version_can_be_read() -> None:
+def test_entries_from_the_previous_version_can_be_read() -> None:
     """DDS-4"""
     decoder = msgspec.json.Decoder(Here | Gone | Roll)
     assert decoder.decode(b'["Here","a"]') == Here(A)
@@ -144,7 +144,7 @@ def test_register_topic_stays_short_while_processes_come_and_go(
     run(story())
 
 
-def test_register_topic_of_the_previous_version_is_shortened(tmp_path: Path) -> None:
+def test_register_topic_from_the_previous_version_is_shortened(tmp_path: Path) -> None:
     """DDS-4: its entries count, and the next process to sign in shortens it."""
 
     async def story() -> None:
@@ -178,7 +178,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> None:
 def signing(
     tmp_path: Path, crashed: Here, then: Callable[[Roster], None], *, age: float = 0.0
 ) -> None:
-    """Let a process sign in `age` seconds after another one has crashed."""
+    """Let a process sign in `age` seconds after another one crashed."""
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as client:
@@ -197,7 +197,7 @@ def ago(seconds: float) -> int:
 
 
 def test_crashed_process_on_this_machine_is_removed(tmp_path: Path) -> None:
-    """DDS-4: so the next process starts the group again, with a running acceptor."""
+    """DDS-4: the next process can then start the group again, with a running acceptor."""
     crashed = Here(ended_address(), "incarnation", register.network_id())
 
     def then(found: Roster) -> None:
@@ -232,7 +232,7 @@ def check(found: Roster, present: tuple[NodeId, ...]) -> None:
 def test_process_that_did_not_found_the_group_is_removed_after_an_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DDS-4: if it cannot be reached."""
+    """DDS-4: it must be unreachable."""
     silent(monkeypatch)
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""Mutants of the register: a test detects each missing rule."""
+"""Check that removing any register rule makes a test fail."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         Register, "_has_ended", "present.network == self._network", "True",
     ),
     "a late removal of an earlier incarnation is ignored": (
-        tests.test_late_removal_of_an_earlier_process_keeps_its_successor_at_the_same_address,
+        tests.test_late_removal_keeps_the_next_process_at_the_same_address,
         Members, "_apply", 'incarnation in ("", known.incarnation)', "True",
     ),
     "a roll replaces only the entries before it": (
-        tests.test_roll_has_the_effect_of_the_entries_that_it_replaces,
+        tests.test_roll_has_the_same_effect_as_the_entries_it_replaces,
         Members, "__init__", "upto, self.first = roll.upto,", "upto, self.first = roll.upto + 1,",
     ),
 }  # fmt: skip
@@ -42,6 +42,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_mutant_of_the_register_is_detected(mutant: Mutant) -> None:
+def test_register_mutant_is_detected(mutant: Mutant) -> None:
     """DDS-4"""
     must_be_noticed(mutant)

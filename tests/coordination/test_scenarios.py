@@ -1,4 +1,4 @@
-"""Coordination in storms; `oncecast sim run mutex --seeds 0..9999` runs many more seeds."""
+"""Run coordination in storms; `oncecast sim run mutex --seeds 0..9999` runs many more seeds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_nodes_agree_on_view_and_leader_after_a_storm(first: int) -> None:
 
 
 @seeds(200)
-def test_lamport_mutex_has_one_holder_at_a_time_and_serves_all(first: int) -> None:
+def test_lamport_mutex_has_one_holder_at_a_time_and_serves_every_request(first: int) -> None:
     """DDS-4"""
     assert_no_violation(MUTEX_LAMPORT, first)
 
@@ -43,7 +43,7 @@ def test_lease_mutex_has_one_holder_and_increasing_tokens_in_a_storm(first: int)
 
 
 def test_lock_is_kept_once_timeouts_have_adapted_to_slow_heartbeats() -> None:
-    """DDS-4: a suspicion that was wrong once delayed a renewal for longer than the lease."""
+    """DDS-4: a single wrong suspicion could delay a renewal for longer than the lease."""
     outcome = run(MUTEX, 700130)
     assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
 
@@ -54,7 +54,7 @@ def test_fifo_queue_delivers_each_element_exactly_once(first: int) -> None:
     assert_no_violation(QUEUE_FIFO, first)
 
 
-def test_withdrawn_request_that_does_not_wait_may_get_an_empty_answer() -> None:
+def test_withdrawn_nonwaiting_request_may_get_an_empty_answer() -> None:
     """DDS-5"""
     outcome = run(QUEUE_FIFO, 1000324)
     assert outcome.ok, outcome.violation

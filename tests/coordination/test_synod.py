@@ -1,4 +1,4 @@
-"""Synod: one value for each number, whichever node leads."""
+"""Synod settles one value for each number, whichever node leads."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def sent(effects: list[Effect], kind: type[Value] = Value) -> list[tuple[NodeId,
 
 
 def leading() -> Synod:
-    """Return a leader with the promises of A and B."""
+    """Return a leader with promises from A and B."""
     leader = synod()
     leader.receive(GUEST, Petition(*KEY, "x"))
     leader.receive(A, Promised(LOW, (), ()))
@@ -88,7 +88,7 @@ def test_requester_petitions_the_leader_and_then_all_acceptors() -> None:
 def test_petition_is_repeated_after_half_a_second_and_an_inquiry_after_two_seconds(
     dice: Random, share: float
 ) -> None:
-    """DDS-5: give or take a quarter."""
+    """DDS-5: both times vary by up to a quarter."""
     requester = Synod(GUEST, dice, acceptors=[A, B, C])
     requester.observe(ViewChanged((A,)))
     assert requester.drain() == [Send(A, Inquire()), Later(2.0 * share, Behind())]
@@ -99,7 +99,7 @@ def test_petition_is_repeated_after_half_a_second_and_an_inquiry_after_two_secon
     assert requester.drain() == [Cancel(Unanswered(*KEY)), Emit(Settled(*KEY, "y"))]
 
 
-def test_leader_and_node_without_a_leader_send_no_inquiry() -> None:
+def test_inquiry_is_sent_only_by_a_follower_with_a_leader() -> None:
     for view in ((A, B), (GUEST,)):
         made = Synod(A, LowDice(), acceptors=[A, B])
         made.observe(ViewChanged(view))
@@ -153,7 +153,7 @@ def test_leader_promises_itself_on_disk_before_it_asks_for_promises() -> None:
     assert effects[1:] == [Send(node, Prepare(LOW), after=1) for node in (A, B, C)]
 
 
-def test_leader_proposes_with_the_promises_of_a_majority_and_not_before() -> None:
+def test_leader_proposes_only_with_promises_from_a_majority() -> None:
     """DDS-5"""
     leader = synod()
     leader.receive(GUEST, Petition(*KEY, "x"))
@@ -187,7 +187,7 @@ def test_leader_proposes_the_value_voted_for_under_the_highest_ballot() -> None:
     assert sent(leader.drain(), Accept)[0] == (A, Accept(ballot, *KEY, "newer"))
 
 
-def test_leader_proposes_nothing_for_a_settled_number_with_unknown_value() -> None:
+def test_leader_proposes_nothing_for_a_settled_number_with_an_unknown_value() -> None:
     leader = synod()
     leader.receive(GUEST, Petition(*KEY, "mine"))
     leader.receive(B, Promised(LOW, (), (Column("series", 1, ()),)))
@@ -242,7 +242,7 @@ def test_leader_that_learns_of_a_choice_does_not_announce_it_again() -> None:
     assert leader.drain() == []
 
 
-def test_leader_that_promised_another_leader_starts_a_higher_ballot_when_petitioned() -> None:
+def test_petitioned_leader_starts_a_higher_ballot_if_it_promised_another_leader() -> None:
     leader = leading()
     leader.receive(B, Prepare(HIGH))
     leader.drain()
@@ -250,7 +250,7 @@ def test_leader_that_promised_another_leader_starts_a_higher_ballot_when_petitio
     assert sent(leader.drain())[0] == (A, Prepare(Ballot(3, A)))
 
 
-def test_refused_leader_starts_a_higher_ballot_at_the_next_petition() -> None:
+def test_refused_leader_starts_a_higher_ballot_on_the_next_petition() -> None:
     leader = leading()
     leader.receive(C, Refused(HIGH))
     leader.drain()
@@ -357,7 +357,7 @@ def test_promise_in_a_snapshot_is_restored() -> None:
     assert acceptor.drain() == [Send(A, Refused(HIGH))]
 
 
-def test_node_that_is_not_an_acceptor_promises_nothing() -> None:
+def test_node_that_is_not_an_acceptor_makes_no_promises() -> None:
     guest = synod(GUEST)
     guest.receive(A, Prepare(LOW))
     guest.receive(A, Accept(LOW, *KEY, "x"))
@@ -399,7 +399,7 @@ BROKEN = Column("series", 1, ((1, 2),))
         (Inquire(), True),
     ],
 )
-def test_numbers_and_rounds_of_messages_are_bounded(message: SynodMessage, expected: bool) -> None:
+def test_numbers_and_rounds_in_messages_are_bounded(message: SynodMessage, expected: bool) -> None:
     assert possible(message) == expected
 
 
@@ -410,7 +410,7 @@ def test_settled_value_is_reported_once() -> None:
     assert learner.drain() == [Emit(Settled(*KEY, "x"))]
 
 
-def test_late_petition_is_answered_with_its_value_and_the_last_value_of_the_series() -> None:
+def test_late_petition_gets_its_value_and_the_last_value_in_the_series() -> None:
     acceptor = synod(B)
     for number in range(1, 5):
         acceptor.receive(A, Chosen("series", number, f"v{number}"))
@@ -420,7 +420,7 @@ def test_late_petition_is_answered_with_its_value_and_the_last_value_of_the_seri
     assert sent(acceptor.drain()) == expected
 
 
-def test_decide_for_a_known_number_also_reports_the_last_value_of_the_series() -> None:
+def test_decide_for_a_known_number_also_reports_the_last_value_in_the_series() -> None:
     acceptor = synod(B)
     for number in range(1, 4):
         acceptor.receive(A, Chosen("series", number, "x"))
@@ -440,7 +440,7 @@ def test_old_values_are_dropped_and_never_settled_again() -> None:
     assert sent(acceptor.drain(), Accepted) == []
 
 
-def test_votes_of_unknown_nodes_and_numbers_below_one_are_dropped_and_counted() -> None:
+def test_votes_from_unknown_nodes_and_numbers_below_one_are_dropped_and_counted() -> None:
     leader = leading()
     assert leader.dropped == 0
     leader.drain()

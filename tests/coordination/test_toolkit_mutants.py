@@ -1,4 +1,4 @@
-"""Mutants of the coordination protocols: a storm or a test detects each missing rule."""
+"""Check that a storm or a test detects each missing rule of the coordination protocols."""
 
 from __future__ import annotations
 
@@ -178,9 +178,7 @@ MUTANTS = [
         "False",
     ),
     by_test(
-        partial(
-            test_mutex.test_waiting_process_allows_for_clock_drift_in_the_lease_of_the_holder, 10.0
-        ),
+        partial(test_mutex.test_waiting_process_allows_for_clock_drift_in_the_holder_lease, 10.0),
         "the leases of other processes are extended by the drift",
         LeaseMutex,
         "_lease_of",
@@ -206,7 +204,7 @@ MUTANTS = [
     ),
     by_test(
         partial(
-            test_mutex.test_process_with_a_short_lease_waits_for_the_long_lease_of_the_holder,
+            test_mutex.test_process_with_a_short_lease_waits_for_a_holder_with_a_long_lease,
             True,
         ),
         "a process waits for the lease of the holder, not its own",
@@ -218,7 +216,7 @@ MUTANTS = [
     Mutant(
         "a process waits for the grace of the holder",
         constructed(LeaseMutex, lambda mutex: vars(mutex).update(identity=f"holder {mutex.lease}")),
-        checked(test_mutex.test_lock_is_vacant_after_the_lease_and_grace_of_its_holder),
+        checked(test_mutex.test_lock_is_vacant_after_the_holder_lease_and_grace_period),
         1,
     ),
     by_test(
@@ -320,7 +318,7 @@ MUTANTS = [
         "self._publish(queue, data)",
     ),
     by_test(
-        test_paxos_queue.test_taken_elements_are_dropped_unless_this_node_has_asked_for_them,
+        test_paxos_queue.test_taken_elements_are_dropped_unless_this_node_asked_for_them,
         "an element with a petition is not dropped",
         PaxosQueue,
         "_drop_settled",
@@ -352,7 +350,7 @@ MUTANTS = [
         "self.send(sender, Kept(ticket, depositor), after=0); self._publish(queue, data)",
     ),
     by_test(
-        test_paxos_queue.test_answer_to_an_earlier_incarnation_confirms_no_deposit,
+        test_paxos_queue.test_answer_to_an_earlier_incarnation_does_not_confirm_a_deposit,
         "a deposit is confirmed only to the incarnation that made it",
         PaxosQueue,
         "receive",
@@ -362,7 +360,7 @@ MUTANTS = [
     Mutant(
         "a process without a disk numbers its elements differently after a restart",
         constructed(Recovery, lambda recovery: vars(recovery).update(origin=recovery.me)),
-        checked(test_paxos_queue.test_elements_of_a_restarted_process_without_a_disk_can_be_taken),
+        checked(test_paxos_queue.test_elements_from_a_restarted_diskless_process_can_be_taken),
         1,
     ),
     by_storm(

@@ -1,4 +1,4 @@
-"""Members with one protocol each, and reliable, ordered links between them."""
+"""Members that run one protocol each, connected by reliable, ordered links."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Wires:
         self._carry(node)
 
     def run(self, steps: int = 1_000_000) -> int:
-        """Deliver messages until none is in flight, and return their number."""
+        """Deliver messages until none are in flight, and return their number."""
         for done in range(steps):
             if not self.order:
                 return done

@@ -32,7 +32,7 @@ def member_at(
 
 
 class Dice(Random):
-    """Dice with which Chord numbers its calls from 1, so that tests can name them."""
+    """A random generator that makes Chord number its calls from 1, so that tests can name them."""
 
     def getrandbits(self, k: int) -> int:
         return 0
@@ -41,7 +41,10 @@ class Dice(Random):
 def chord_at(
     at: int, successors: tuple[int, ...], predecessor: int | None = None, **options: Any
 ) -> Chord:
-    """Return a node on a ring, started. Its list holds up to `successors_max` positions."""
+    """Return a started node on a ring.
+
+    Its successor list holds up to `successors_max` positions.
+    """
     member = member_at(at, successors, predecessor, options.pop("successors_max", 3))
     member.settled = member.recognized = options.pop("settled", True)
     chord = Chord(p(at).node, Dice(1), members=(member,), **{"links": False} | options)

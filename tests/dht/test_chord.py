@@ -1,4 +1,4 @@
-"""Chord, rule by rule: the exact effects of each input. NET-4"""
+"""Test the exact effects of each input to Chord. NET-4"""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_stabilize_asks_the_head_of_the_successor_list() -> None:
     assert chord.drain() == [Send(p(0x20).node, Probe(k(0x20), 1)), Later(0.5, Silent(1))]
 
 
-def test_report_of_the_head_replaces_the_successor_list_and_the_head_is_notified() -> None:
+def test_report_from_the_head_replaces_the_successor_list_and_notifies_the_head() -> None:
     chord = chord_at(0x10, (0x20, 0x30, 0x40))
     chord.stabilization.stabilize(only(chord))
     chord.drain()
@@ -97,7 +97,7 @@ def test_ring_position_runs_one_operation_at_a_time() -> None:
     assert only(chord).predecessor == p(0x08)
 
 
-def test_member_that_is_alone_follows_a_node_that_notifies_it() -> None:
+def test_lone_member_follows_a_node_that_notifies_it() -> None:
     chord = chord_at(0x10, ())
     chord.receive(p(0x80).node, Notify(k(0x10), p(0x80)))
     assert called(chord.drain()) == [
@@ -118,7 +118,7 @@ def test_successor_list_ends_before_it_wraps_around_the_ring() -> None:
 # -- rectify --
 
 
-def test_nearer_predecessor_is_adopted_and_told_of_the_old_predecessor() -> None:
+def test_nearer_predecessor_is_adopted_and_told_about_the_old_one() -> None:
     chord = chord_at(0x10, (0x20,), 0x05)
     chord.receive(p(0x08).node, Notify(k(0x10), p(0x08)))
     assert chord.drain() == [
@@ -127,7 +127,7 @@ def test_nearer_predecessor_is_adopted_and_told_of_the_old_predecessor() -> None
     ]
 
 
-def test_farther_predecessor_is_adopted_only_if_the_old_predecessor_is_dead() -> None:
+def test_farther_predecessor_is_adopted_only_if_the_old_one_is_dead() -> None:
     chord = chord_at(0x10, (0x20,), 0x08)
     chord.receive(p(0x05).node, Notify(k(0x10), p(0x05)))
     assert called(chord.drain()) == [Send(p(0x08).node, Probe(k(0x08), 1))]
@@ -142,7 +142,7 @@ def test_farther_predecessor_is_adopted_only_if_the_old_predecessor_is_dead() ->
 # -- join --
 
 
-def test_joining_node_copies_the_successor_list_of_its_predecessor() -> None:
+def test_joining_node_copies_its_predecessors_successor_list() -> None:
     me, contact = NodeId("joiner"), p(0x20).node
     chord = Chord(me, Dice(1), contacts=[me, contact], successors_max=3)
     at = only(chord).position.id
@@ -167,7 +167,7 @@ def at_step(id: Key, step: int) -> Key:
     return Key((int.from_bytes(id) + step).to_bytes(len(id)))
 
 
-def test_node_waits_for_a_position_that_another_node_holds() -> None:
+def test_node_waits_for_a_position_held_by_another_node() -> None:
     chord = Chord(NodeId("joiner"), Dice(1), contacts=[p(0x20).node], stabilize_every=2.0)
     at = only(chord).position.id
     chord.start()
@@ -191,7 +191,7 @@ def test_silent_contact_is_skipped_and_tried_again_later() -> None:
     assert called(chord.drain()) == [Send(one, Locate(at, 4, (), itself=True))]
 
 
-def test_new_member_owns_no_key_until_its_successor_knows_it() -> None:
+def test_new_member_owns_no_keys_until_its_successor_knows_it() -> None:
     chord = chord_at(0x10, (0x20,), 0x05, settled=False)
     chord.receive(NodeId("x"), Confirm(k(0x08), k(0x10), 7, (), k(0x05)))
     assert chord.drain() == [Send(NodeId("x"), Unsure(7))]
@@ -267,7 +267,7 @@ def test_unsure_owner_is_asked_again_after_growing_delays() -> None:
 
 
 def turn(chord: Chord, now: float) -> None:
-    """Let the member take a turn of stabilizing, and discard its effects."""
+    """Let the member stabilize once, and discard the effects."""
     chord.now = now
     chord.timeout(Stabilize(only(chord).position.id))
     chord.drain()
@@ -290,7 +290,7 @@ def test_member_without_a_predecessor_answers_with_a_hint_after_a_while() -> Non
         Send(NodeId("x"), Hopped(2)),
         Emit(Routed(k(0x09), b"x", NodeId("x"), root=False, hint=True)),
     ]
-    # But not for keys before the predecessor that the asker names.
+    # This does not apply to keys before the predecessor that the caller names.
     chord.receive(NodeId("x"), Confirm(k(0x07), k(0x10), 3, (), k(0x08)))
     assert chord.drain() == [Send(NodeId("x"), Unsure(3))]
 
@@ -363,7 +363,7 @@ def test_owner_probes_its_predecessor_when_a_lookup_found_it_dead() -> None:
     ]
 
 
-def test_locate_with_itself_makes_the_member_before_the_key_stabilize() -> None:
+def test_strict_locate_makes_the_member_before_the_key_stabilize() -> None:
     chord = chord_at(0x10, (0x20, 0x30), 0x08)
     chord.receive(NodeId("x"), Locate(k(0x15), 1, (), itself=True))
     assert called(chord.drain()) == [
@@ -391,7 +391,7 @@ def test_member_names_an_owner_in_its_successor_list_except_to_a_joining_node() 
     ]
 
 
-def test_lookup_of_an_own_key_sends_no_message() -> None:
+def test_looking_up_an_own_key_sends_no_messages() -> None:
     chord = chord_at(0x10, (0x20,), 0x08)
     chord.request(FindRoot(k(0x09)))
     assert chord.drain() == [Emit(RootFound(k(0x09), p(0x10).node, 0, 0))]
@@ -432,7 +432,7 @@ def test_payload_avoids_a_silent_node() -> None:
 
 
 @pytest.mark.parametrize("silences", [1, 2])
-def test_late_answer_ends_the_retries_of_a_payload(silences: int) -> None:
+def test_late_answer_ends_the_retries_for_a_payload(silences: int) -> None:
     """NET-4: otherwise a payload would be sent many times if answers are slow."""
     chord = chord_at(0x10, (0x20, 0x30), 0x08)
     chord.request(Route(k(0x25), b"x"))
@@ -516,7 +516,7 @@ def test_broken_link_ends_calls_and_drops_the_peer() -> None:
     assert only(chord).successors == (p(0x30),)
 
 
-def test_member_that_loses_its_predecessor_owns_no_key_until_it_is_notified() -> None:
+def test_member_without_a_predecessor_owns_no_keys_until_it_is_notified() -> None:
     chord = chord_at(0x10, (0x20,), 0x08, links=True)
     chord._links.update()
     chord.drain()
@@ -558,7 +558,7 @@ def cut_off_at(at: int, fingers: tuple[int, ...]) -> Chord:
     return chord
 
 
-def test_member_without_successors_probes_its_nearest_finger_and_owns_no_key() -> None:
+def test_member_without_successors_probes_its_nearest_finger_and_owns_no_keys() -> None:
     chord = cut_off_at(0x10, (0x50, 0x90))
     assert called(chord.drain()) == [Send(p(0x50).node, Probe(k(0x50), 1))]
     chord.timeout(Stabilize(k(0x10)))
@@ -593,8 +593,8 @@ def test_silent_finger_is_dropped_and_the_next_finger_is_probed() -> None:
     assert only(chord).low == k(0x10), "alone, it owns all keys"
 
 
-def test_finger_that_the_ring_no_longer_knows_is_asked_for_our_position() -> None:
-    """Survivors of many failures may close a ring of their own. Old fingers lead out of it."""
+def test_finger_unknown_to_the_ring_is_asked_for_our_position() -> None:
+    """Survivors of many failures may form their own ring. Old fingers lead out of it."""
     chord = chord_at(0x10, (0x20, 0x28), 0x08, lost=[NodeId("dead")])
     only(chord).set_finger(255, p(0x90))
     chord._fixed_finger(only(chord), 255, p(0x88), (p(0x08),))

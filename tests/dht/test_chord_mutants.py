@@ -1,4 +1,4 @@
-"""Mutants of Chord: a missing rule, or a rule of 2001 in its place, is detected."""
+"""Check that tests detect each missing Chord rule, or its version from 2001."""
 
 from __future__ import annotations
 
@@ -181,6 +181,6 @@ MUTANTS += [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_mutant_of_chord_is_detected(mutant: Mutant) -> None:
+def test_chord_mutant_is_detected(mutant: Mutant) -> None:
     """NET-4"""
     must_be_noticed(mutant)

@@ -1,4 +1,4 @@
-"""The pages of Chord and Scribe list exactly their messages, timers and options."""
+"""The docs pages on Chord and Scribe list exactly their messages, timers and options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole rings and trees in the simulator, and tests of their checkers."""
+"""Run whole rings and trees in the simulator, and test their checkers."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def test_ring_invariant_holds_for_any_order_of_steps(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_churn_keeps_the_invariant_and_each_lookup_is_answered(seed: int) -> None:
+def test_invariant_holds_and_every_lookup_is_answered_under_churn(seed: int) -> None:
     """NET-4"""
     outcome = run(CHORD, seed)
     assert outcome.ok, f"{outcome.violation}; {outcome.replay}"
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_two_members_are_certain_of_a_key_while_links_are_cut(seed: int) -> None:
+def test_no_two_members_are_sure_to_own_the_same_key_while_links_are_cut(seed: int) -> None:
     """NET-4"""
     outcome = run(CHORD_CUT, seed)
     assert outcome.ok, f"{outcome.violation}; {outcome.replay}"
@@ -79,7 +79,7 @@ def test_no_two_members_are_certain_of_a_key_while_links_are_cut(seed: int) -> N
 @pytest.mark.parametrize(
     ("first", "joins", "deaths", "states"), [(3, 1, 0, 7_000), (4, 0, 1, 10_000)]
 )
-def test_every_state_of_a_small_ring_keeps_the_invariant(
+def test_invariant_holds_in_every_state_of_a_small_ring(
     first: int, joins: int, deaths: int, states: int
 ) -> None:
     """NET-4"""
@@ -123,7 +123,7 @@ def views(sim: Simulation) -> list[View]:
 
 
 @pytest.mark.parametrize("positions_count", [1, 3])
-def test_ring_grown_by_joins_equals_the_ring_built_for_scenarios(
+def test_ring_grown_by_joins_matches_the_ring_built_for_scenarios(
     positions_count: int,
 ) -> None:
     """NET-4"""
@@ -156,7 +156,7 @@ def test_rings_merge_after_a_partition_heals() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
-def test_ring_heals_although_many_members_lose_all_their_successors(seed: int) -> None:
+def test_ring_heals_even_if_many_members_lose_all_their_successors(seed: int) -> None:
     """NET-4. Half of the nodes die at once. An eighth of the rest loses all three successors."""
     names = [NodeId(f"n{seed}-{index}") for index in range(200)]
     steady, sim = Steady.of(names), Simulation(seed)

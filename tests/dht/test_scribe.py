@@ -1,4 +1,4 @@
-"""Scribe, rule by rule: the exact effects of each input. NET-5"""
+"""Test the exact effects of each input to Scribe. NET-5"""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_node_on_the_way_adopts_the_child_and_enlists_itself() -> None:
     assert scribe.drain() == [Watch(C), Send(C, Adopted(T))]
 
 
-def test_root_adopts_each_child_and_has_no_parent() -> None:
+def test_root_adopts_every_child_and_has_no_parent() -> None:
     scribe = make()
     scribe.observe(enlist(B, NEARER, root=True))
     assert scribe.drain() == [Cancel(Unadopted(T)), Watch(B), Send(B, Adopted(T))]
@@ -139,7 +139,7 @@ def test_multicast_is_routed_to_the_root_which_spreads_it_once() -> None:
     assert scribe.drain() == [Cancel(Unadopted(T))]
 
 
-def test_publications_of_a_restarted_node_are_not_dropped_as_duplicates() -> None:
+def test_publications_from_a_restarted_node_are_not_dropped_as_duplicates() -> None:
     """NET-5: nodes drop the numbers that they have seen."""
     forwards = forwarder()
     for seed in range(2):
@@ -155,7 +155,7 @@ def test_publications_of_a_restarted_node_are_not_dropped_as_duplicates() -> Non
         assert forwards.drain() == [Send(B, copy)]
 
 
-def test_message_routed_by_a_hint_does_not_make_a_node_root() -> None:
+def test_message_routed_by_a_hint_does_not_make_a_node_the_root() -> None:
     """NET-5: it may not own the key. The child asks again, until a node is certain."""
     hint = Routed(KEY, encode(Enlist(T, C, NEARER)), C, root=False, hint=True)
     scribe = make()
@@ -167,7 +167,7 @@ def test_message_routed_by_a_hint_does_not_make_a_node_root() -> None:
     assert (scribe.trees[T].root, scribe.trees[T].parent) == (False, A)
 
 
-def test_node_that_became_root_while_certain_stays_root_in_doubt() -> None:
+def test_root_stays_root_when_it_is_no_longer_certain_of_its_key() -> None:
     """NET-5"""
     scribe = root()
     scribe.observe(RangeChanged(HERE, None))
@@ -217,7 +217,7 @@ def test_root_that_loses_the_key_orphans_its_nearer_children() -> None:
     assert list(scribe.trees[T].children) == [B]
 
 
-def test_new_owner_of_the_key_becomes_the_root_and_quits_its_parent() -> None:
+def test_new_key_owner_becomes_the_root_and_quits_its_parent() -> None:
     scribe = forwarder()
     at = before(-10)
     scribe.observe(RangeChanged(at, HERE))

@@ -1,4 +1,4 @@
-"""A scenario or a test detects each missing rule of Scribe."""
+"""Check that a scenario or a test detects each missing Scribe rule."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ MUTANTS = [
     Mutant(
         "no node becomes the root of a tree on a hint",
         replaced(Scribe, "observe", "_enlist_on_hint(enlist, key)", "_enlist(enlist, key, True)"),
-        lambda seed: test_scribe.test_message_routed_by_a_hint_does_not_make_a_node_root(),
+        lambda seed: test_scribe.test_message_routed_by_a_hint_does_not_make_a_node_the_root(),
         1,
     ),
     mutant(
@@ -74,6 +74,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_removed_rule_is_noticed(mutant: Mutant) -> None:
+def test_missing_rule_is_detected(mutant: Mutant) -> None:
     """NET-5"""
     must_be_noticed(mutant)

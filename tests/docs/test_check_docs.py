@@ -1,4 +1,4 @@
-"""Each check of the docs detects its kind of fault."""
+"""Test that each docs check detects its kind of fault."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_heading_inside_code_has_no_anchor(tmp_path: Path) -> None:
         "--index" + "-url x",
     ],
 )
-def test_path_of_a_particular_machine_is_found(tmp_path: Path, text: str) -> None:
+def test_machine_specific_path_is_found(tmp_path: Path, text: str) -> None:
     assert len(list(machine_places([page(tmp_path, f"\n{text}\n")]))) == 1
 
 
@@ -111,7 +111,7 @@ def test_command_without_a_section_is_found() -> None:
     ]
 
 
-def test_option_must_be_in_the_section_of_its_command() -> None:
+def test_option_must_be_documented_in_its_command_section() -> None:
     heading = "## `oncecast sim run`\n"
     assert not list(undocumented(parser(), heading + "`--nodes N`, `-n N`: how many\n"))
     assert len(list(undocumented(parser(), heading + "`-n N`\n## Others\n`--nodes`\n"))) == 1

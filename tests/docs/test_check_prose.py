@@ -48,14 +48,14 @@ def test_code_and_listings_are_not_prose(tmp_path: Path) -> None:
     assert not found(tmp_path, "page.md", text)
 
 
-def test_html_and_columns_of_a_table_are_not_prose(tmp_path: Path) -> None:
+def test_html_and_table_columns_are_not_prose(tmp_path: Path) -> None:
     columns = ", ".join(f"column{number} string" for number in range(20))
     page = f"<p class='text'>{'word ' * 30}</p>"
     assert not found(tmp_path, "code.py", f'page = "{page}"\ncolumns = "{columns}"\n')
     assert found(tmp_path, "prose.py", f'help = "{"word " * 25}<name>"\n')
 
 
-def test_check_reports_the_file_the_line_and_a_remedy(
+def test_check_reports_file_line_and_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["README.md"]) == 0

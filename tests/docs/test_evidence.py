@@ -38,18 +38,18 @@ def live_test(point: Point) -> str:
     return name
 
 
-def test_table_has_every_crash_point_with_its_outcome_and_its_live_test() -> None:
+def test_table_lists_every_crash_point_with_its_outcome_and_live_test() -> None:
     """SVC-13"""
     expected = [f"| {point} | {point.outcome} | `{live_test(point)}` |" for point in POINTS]
     assert [row[0] for row in ROW.finditer(PAGE)] == expected
 
 
-def test_points_at_which_no_process_dies_have_their_own_test() -> None:
+def test_points_where_no_process_dies_have_their_own_test() -> None:
     assert set(OWN_TESTS) == {str(point) for point in POINTS if point.deed != "die"}
 
 
 def seeds(module: ModuleType, parameter: str = "seed") -> tuple[int, int]:
-    """Return how many runs by seed `make test` does, and how many `make soak` adds."""
+    """Return how many seeds `make test` runs, and how many `make soak` adds."""
     here = there = 0
     for name, test in vars(module).items():
         marks = getattr(test, "pytestmark", []) if name.startswith("test_") else []
@@ -65,8 +65,8 @@ def is_soak(value: object) -> bool:
     return any(mark.name == "soak" for mark in getattr(value, "marks", ()))
 
 
-def test_page_states_the_actual_numbers_of_runs() -> None:
-    """SVC-13: at least 1,000 seeds in `make test`"""
+def test_page_states_the_actual_run_counts() -> None:
+    """SVC-13: `make test` runs at least 1,000 seeds."""
     here, there = seeds(node_storms, "first")
     runs = {
         "single crash points": (simulated.SINGLE_SEEDS * len(simulated.SINGLES), 0),
@@ -81,7 +81,7 @@ def test_page_states_the_actual_numbers_of_runs() -> None:
     assert f"{sum(map(sum, runs.values())):,} runs" in PAGE
 
 
-def test_numbers_of_points_and_mutants_match_the_page() -> None:
+def test_counts_of_crash_points_and_mutants_match_the_page() -> None:
     """SVC-13"""
     assert f"{len(POINTS)} points" in PAGE
     of_the_service = [name for name in suites([]) if not re.search("broadcast|paxos", name)]

@@ -1,4 +1,4 @@
-"""Run the Python examples of each page in order, in a fresh directory."""
+"""Run the Python examples on each page in order, in a fresh directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ for name in ("spark.md", "tables.md"):  # tests/spark has a node and a session f
 
 
 def examples(page: Path) -> str:
-    """Return the Python of a page, at its original lines so that tracebacks match the page."""
+    """Return the Python code on a page. Line numbers match the page, and so do tracebacks."""
     lines = [""] * (page.read_text().count("\n") + 1)
     for block in blocks(page.read_text()):
         if block.language == "python":

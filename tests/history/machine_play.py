@@ -1,4 +1,4 @@
-"""Random clients at the real state machine: calls overlap, are repeated, lost and abandoned.
+"""Random clients use the real state machine: calls overlap, are repeated, lost and abandoned.
 
 Commands are executed one by one, so everything that the clients record is linearizable.
 """
@@ -258,7 +258,7 @@ class Reader:
 
 
 class Client:
-    """A client across its restarts. SessionHistory sees it as a session."""
+    """A client that survives restarts. SessionHistory sees it as a session."""
 
     def __init__(self, play: Play, name: str) -> None:
         self.play, self.node, self.rng, self.name = play, play.node, play.rng, name

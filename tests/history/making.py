@@ -1,4 +1,4 @@
-"""Hand-made histories: operations with the times of their calls and returns."""
+"""Build hand-made histories: operations with their call and return times."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def look(
     topic_id: int = 1,
     **fields: Any,
 ) -> Operation:
-    """Return a look. `cursors` are names, cursors and epochs of subscriptions, if asked for."""
+    """Return a status request. `cursors` lists subscription names, cursors and epochs."""
     views = tuple(
         SubscriptionSeen(name, cursor, next - max(first, cursor), epoch)
         for name, cursor, epoch in cursors

@@ -61,8 +61,8 @@ def test_unanswered_put_is_shown_if_its_message_was_delivered() -> None:
     assert other not in found
 
 
-def test_puts_that_are_left_out_may_surround_an_unanswered_put() -> None:
-    """The first look alone contradicts nothing, so the stale look must be shown."""
+def test_omitted_puts_may_surround_an_unanswered_put() -> None:
+    """The first status request alone contradicts nothing, so the stale one must be shown."""
     puts = [put(2, 3, 0, "a"), lost_put(2, "x", client="bob"), put(4, 5, 2, "b")]
     ends, stale = look(6, 7, 3, client="zoe"), look(8, 9, 2, client="zoe")
     part = TopicPart("topic", [subscribed(0, 1), *puts, ends])

@@ -1,4 +1,4 @@
-"""Hand-made histories with contradictions: the checker must find each of them.
+"""The checker finds each contradiction in hand-made histories.
 
 Each begins with a subscription, so that messages are kept. Topics have their first epoch.
 """

@@ -1,4 +1,4 @@
-"""Histories as files: a file is readable wherever its process was killed."""
+"""History files stay readable wherever their process was killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_history_is_read_as_it_was_written() -> None:
     assert read(lines_of(history)) == history
 
 
-def test_recorder_writes_the_same_history_that_it_would_keep_in_memory() -> None:
+def test_recorder_writes_the_history_that_it_would_keep_in_memory() -> None:
     file = io.BytesIO()
     Play(3, sink=Writer(file)).run(400)
     written = read(file.getvalue().splitlines(keepends=True))
@@ -48,7 +48,7 @@ def test_killed_process_leaves_calls_without_answers() -> None:
     assert (found.offset, found.done) == (7, True)
 
 
-def test_topic_id_has_the_key_of_earlier_versions() -> None:
+def test_topic_id_is_stored_under_the_same_key_as_in_earlier_versions() -> None:
     file = io.BytesIO()
     recorder = Recorder(lambda: 1.0, Writer(file))
     recorder.said("ann", "ack", "news", topic_id=1)
@@ -58,7 +58,7 @@ def test_topic_id_has_the_key_of_earlier_versions() -> None:
     assert [each.topic_id for each in read(lines)] == [1, 3]
 
 
-def test_times_of_a_recorder_are_all_different() -> None:
+def test_recorder_times_are_unique() -> None:
     recorder = Recorder(lambda: 1.0)
     for _ in range(3):
         recorder.returned(recorder.call("ann", "look", "news"))

@@ -1,4 +1,4 @@
-"""Hand-made histories that are correct, however odd they look."""
+"""The checker accepts hand-made histories that look odd but are correct."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_verdict_counts_operations_and_objects() -> None:
     assert str(verdict) == "3 operations on 2 topics and subscriptions are linearizable"
 
 
-def test_search_that_gives_up_does_not_pass() -> None:
+def test_undecided_search_does_not_pass() -> None:
     verdict = check([SUB, ABC, READ_ABC], steps_max=1)
     assert not verdict.ok
     assert not verdict.broken

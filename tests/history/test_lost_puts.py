@@ -1,4 +1,4 @@
-"""Histories with many unanswered puts are decided in few steps, and as by brute force."""
+"""The search decides histories with many unanswered puts in a few steps, and correctly."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def values(name: object, count: int) -> list[str]:
 
 
 def storm() -> History:
-    """Return a history in which unanswered puts of one client must fill all gaps of the log."""
+    """Return a history in which one client's unanswered puts must fill all gaps in the log."""
     history = [SUB, subscribed(0, 1, subscription="other"), look(300, 301, 207)]
     for number, digit in enumerate(UNANSWERED):
         history.append(lost_put(2 + number / 100, *values(number, int(digit)), client="bob"))
@@ -76,7 +76,7 @@ def two_clients(seed: int, never: int) -> History:
     return [*history, look(200, 201, end)]
 
 
-def test_unanswered_puts_that_may_be_repeated_fill_all_gaps() -> None:
+def test_repeatable_unanswered_puts_fill_all_gaps() -> None:
     """While a subscription ends, the topic may end too, and puts are repeated in the next one."""
     ends = unsubscribed(90, 99, subscription="other")
     verdict = check([*storm(), ends], steps_max=FEW_STEPS)
@@ -85,12 +85,12 @@ def test_unanswered_puts_that_may_be_repeated_fill_all_gaps() -> None:
 
 @pytest.mark.parametrize("never", [0, 10])
 @pytest.mark.parametrize("seed", range(3))
-def test_unanswered_puts_of_two_clients_fill_all_gaps(seed: int, never: int) -> None:
+def test_unanswered_puts_from_two_clients_fill_all_gaps(seed: int, never: int) -> None:
     verdict = check(two_clients(seed, never), steps_max=FEW_STEPS)
     assert verdict.ok, verdict
 
 
-def test_put_of_a_delivered_message_fills_no_other_gap() -> None:
+def test_put_of_a_delivered_message_cannot_fill_another_gap() -> None:
     """Eve's puts fill the gap. Bob's puts were delivered after it, in another order."""
     history = [SUB, subscribed(0, 1, subscription="other")]
     history.append(unsubscribed(20, 99, subscription="other"))
@@ -103,7 +103,7 @@ def test_put_of_a_delivered_message_fills_no_other_gap() -> None:
     assert verdict.ok, verdict
 
 
-def test_message_of_two_puts_may_be_seen_once() -> None:
+def test_message_put_twice_may_be_seen_once() -> None:
     """One of them fills the gap, although the same message was seen elsewhere."""
     puts = [lost_put(2, "x", client="bob"), lost_put(2, "x", client="eve")]
     history = [SUB, *puts, put(4, 9, 1, "a"), got(20, 2, "x"), look(10, 11, 3)]
@@ -121,7 +121,7 @@ def test_logs_are_equal_however_their_messages_were_put() -> None:
     assert log.lengthened(2) == log.append(UNKNOWN).append(UNKNOWN)
 
 
-def test_gap_is_not_filled_by_an_earlier_put_of_the_same_client() -> None:
+def test_earlier_put_by_the_same_client_does_not_fill_the_gap() -> None:
     """Bob's second put is in the log, so his first put cannot come after it."""
     puts = [lost_put(2, "x", client="bob"), lost_put(3, "y", "z", client="bob")]
     history = [SUB, *puts, put(4, 9, 2, "a"), put(5, 9, 4, "b"), look(10, 11, 5)]
@@ -176,7 +176,7 @@ class Storm:
             self._end()
 
     def _end(self) -> None:
-        """End the topic, or only a second subscription of it."""
+        """End the topic, or only its second subscription."""
         now = self.time
         if self.rng.random() < 0.5:
             end = op("unsubscribe", now, now + 0.5, subscription="other", already=True)
@@ -206,7 +206,7 @@ def test_search_with_unanswered_puts_agrees_with_brute_force(seed: int) -> None:
 
 
 @given(st.integers(0, 1 << 32))
-def test_known_offsets_of_messages_change_no_verdict(seed: int) -> None:
+def test_known_message_offsets_do_not_change_the_verdict(seed: int) -> None:
     problem = topic_problem(seed)
     before = search(problem.items, problem.initial, problem.model)
     assert isinstance(problem.model, TopicModel)

@@ -12,8 +12,8 @@ from tests.history.machine_play import Play
 
 @pytest.mark.long
 @given(st.integers(0, 1 << 32))
-def test_answers_of_the_machine_are_linearizable(seed: int) -> None:
-    """E1, E2, E4: with calls that overlap, are repeated, lost and abandoned."""
+def test_machine_answers_are_linearizable(seed: int) -> None:
+    """E1, E2, E4: calls overlap and are repeated, lost and abandoned."""
     verdict = check(Play(seed).run(300))
     assert verdict.ok, verdict
 

@@ -130,13 +130,13 @@ def outcome_of(*items: Item, steps_max: int = 10_000) -> Outcome:
     return search(items, 0, Register(), steps_max=steps_max).outcome
 
 
-def test_operations_that_overlap_may_have_either_order() -> None:
+def test_overlapping_operations_may_take_effect_in_either_order() -> None:
     write, read = Item(("write", 1), 0, 2), Item(("read", 1), 1, 3, reads=True)
     assert outcome_of(write, read) is Outcome.LINEARIZABLE
     assert outcome_of(write, Item(("read", 0), 1, 3, reads=True)) is Outcome.LINEARIZABLE
 
 
-def test_operation_that_returned_comes_before_a_later_call() -> None:
+def test_completed_operation_precedes_a_later_call() -> None:
     assert outcome_of(Item(("write", 1), 0, 1), Item(("read", 0), 2, 3)) is Outcome.IMPOSSIBLE
 
 
@@ -147,7 +147,7 @@ def test_unanswered_operation_may_happen_late_or_never() -> None:
     assert outcome_of(lost, Item(("read", 0), 11, 12), *reads) is Outcome.IMPOSSIBLE
 
 
-def test_overlapping_items_of_a_chain_keep_their_order() -> None:
+def test_overlapping_items_in_a_chain_keep_their_order() -> None:
     one = Item(("write", 1), 0, 10, chain="client")
     two = Item(("write", 2), 1, 10, chain="client")
     reads = [Item(("read", 2), 11, 12), Item(("read", 1), 13, 14)]
@@ -173,13 +173,13 @@ def test_repeatable_item_is_taken_as_often_as_necessary() -> None:
     assert outcome_of(again, Item(("write", 2), 100.5, 100.6), late) is Outcome.LINEARIZABLE
 
 
-def test_search_that_gives_up_is_undecided() -> None:
+def test_abandoned_search_is_undecided() -> None:
     writes = [Item(("write", number), 0, 100) for number in range(1, 9)]
     read = Item(("read", 99), 0, 100)
     assert outcome_of(*writes, read, steps_max=500) is Outcome.UNDECIDED
 
 
-def test_operations_that_never_overlap_share_a_lane() -> None:
+def test_nonoverlapping_operations_share_a_lane() -> None:
     items = [Item(("write", number), number, number + 0.5) for number in range(10)]
     assert [len(lane) for lane in lanes(items)] == [10]
     assert sorted(len(lane) for lane in lanes([*items, Item(("read", 1), 0, 20)])) == [1, 10]
@@ -230,7 +230,7 @@ def test_only_one_of_equal_items_is_tried() -> None:
     assert search([*adds, full], frozenset(), Bag()).outcome is Outcome.LINEARIZABLE
 
 
-def test_configuration_that_has_spent_more_than_a_failed_configuration_is_skipped() -> None:
+def test_configuration_worse_than_a_failed_one_is_skipped() -> None:
     """Only the number of adds matters, not which ones were taken."""
     adds = [Item(("add", 100 + number), 0.0, must=False) for number in range(7)]
     never = Item(("need", 99), 0.0, 90.0)
@@ -238,7 +238,7 @@ def test_configuration_that_has_spent_more_than_a_failed_configuration_is_skippe
     assert (found.outcome, found.steps < 2000) == (Outcome.IMPOSSIBLE, True)
 
 
-def test_item_without_effect_is_taken_at_once_if_another_can_replace_it() -> None:
+def test_replaceable_item_without_effect_is_taken_at_once() -> None:
     idle = [Item(("lack", 9), float(number), 90.0, twin=True) for number in range(20)]
     never = Item(("need", 99), 0.0, 90.0)
     found = search([*idle, never], frozenset(), Bag())
@@ -266,7 +266,7 @@ class Sequence:
         return state, frozenset()
 
 
-def test_search_goes_back_if_the_stage_of_a_later_item_has_passed() -> None:
+def test_search_backtracks_if_a_later_item_missed_its_stage() -> None:
     """The item can only be taken after one number, but it is called after the end."""
     numbers = [Item(number, 0.0, 9.0) for number in range(6)]
     end, passed = Item("end", 0.0, 3.0), Item("never", 4.0, 9.0, stage=(1, 1))

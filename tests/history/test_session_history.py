@@ -1,4 +1,4 @@
-"""The operations that the history of a session records."""
+"""Test which operations a session history records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Recorded:
         return [each for each in self._recorder.history if each.kind == "ack"]
 
 
-def test_ack_that_the_session_answers_locally_is_not_recorded() -> None:
+def test_ack_answered_locally_by_the_session_is_not_recorded() -> None:
     """SVC-7: the node confirmed it before, and may have deleted the subscription since."""
     recorded = Recorded()
     recorded.ask(Settle(1, "t", "s", 5, 5))
@@ -46,7 +46,7 @@ def test_ack_that_the_session_answers_locally_is_not_recorded() -> None:
     assert recorded.acks == []
 
 
-def test_ack_that_the_node_must_confirm_is_recorded() -> None:
+def test_ack_that_needs_confirmation_from_the_node_is_recorded() -> None:
     """SVC-7"""
     recorded = Recorded()
     recorded.lone.deliver(3, chunk(5, b"a", b"b"))

@@ -79,7 +79,7 @@ def test_publish_and_unanswered_put_do_not_fill_a_longer_gap() -> None:
     assert check([*history, look(5, 6, 3, topic_id=2)]).broken
 
 
-def test_unanswered_put_happens_once_in_an_epoch_that_was_unknown() -> None:
+def test_unanswered_put_happens_once_in_a_formerly_unknown_epoch() -> None:
     history = [*publish(2, 3, 0), lost_put(4, "x", client="bob"), look(5, 6, 2, topic_id=2)]
     seen = [*history, scanned(7, 8, 2, 1, "x", topic_id=2), ENDS_LATER]
     assert check(seen).ok
@@ -220,7 +220,7 @@ def in_turn(items: list[Item], at: int, taken: frozenset[int]) -> bool:
 
 
 class Storm:
-    """Draws a small legal history of unanswered puts, publishes and ends of the topic."""
+    """Draws a small legal history of unanswered puts, publishes and topic deletions."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
@@ -268,7 +268,7 @@ class Storm:
                 self.history.append(scanned(now, now + 0.5, len(log), at, *shown, **where))
 
     def _put(self, name: str, *, lost: bool) -> None:
-        """Put, after earlier puts of the same client. A put without an answer may be in flight."""
+        """Put after earlier puts by the same client. A put without an answer may be in flight."""
         rng, now = self.rng, self.time
         client = rng.choice(("bob", "eve"))
         if lost:
@@ -318,7 +318,7 @@ def outcome_of(problem: Problem) -> Outcome:
 
 
 def spoiled_storm(seed: int) -> tuple[Problem, set[int]]:
-    """Return a history with wrong answers, but not about what the reference lacks."""
+    """Return a history with wrong answers, limited to features that the reference has."""
     rng = Random(seed)
     history = spoiled(spoiled(Storm(seed).run(), rng), rng)
     for each in history:
@@ -345,7 +345,7 @@ def test_search_with_unknown_epochs_agrees_with_the_reference(seed: int) -> None
 
 
 @given(st.integers(0, 1 << 32))
-def test_legal_history_stays_legal_if_operations_are_left_out(seed: int) -> None:
+def test_legal_history_stays_legal_if_operations_are_omitted(seed: int) -> None:
     """Otherwise a finding could show operations that do not contradict each other."""
     part, rng = topic_of(Storm(seed).run()), Random(seed)
     loose = frozenset(id(each) for each in part.answered() if rng.random() < 0.5)

@@ -1,4 +1,4 @@
-"""The backoff of links and requests."""
+"""Test the backoff of links and requests."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ def test_backoff_doubles_up_to_the_longest_wait() -> None:
     assert [backoff(attempt, 0.5, 8.0) for attempt in range(6)] == [0.5, 1.0, 2.0, 4.0, 8.0, 8.0]
 
 
-def test_longest_wait_holds_for_any_number_of_attempts() -> None:
+def test_backoff_never_exceeds_the_longest_wait() -> None:
     assert backoff(10_000, 0.1, 5.0) == 5.0

@@ -37,7 +37,7 @@ def test_decoded_value_equals_the_encoded_value() -> None:
         assert CODEC.decode(CODEC.encode(value)) == value
 
 
-def test_decoded_value_survives_reuse_of_the_buffer() -> None:
+def test_decoded_value_survives_buffer_reuse() -> None:
     buffer = bytearray(CODEC.encode(Parcel(NodeId("a:1"), b"content", {})))
     value = CODEC.decode(memoryview(buffer))
     buffer[:] = bytes(len(buffer))

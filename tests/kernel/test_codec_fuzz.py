@@ -17,7 +17,7 @@ from oncecast.network.framing import GREETING, HEADER_BYTES, MESSAGE, Buffers, F
 from oncecast.network.handshake import GREETINGS
 from oncecast.overlay import Mesh, Plumtree, Recovery
 
-FRAMES = 250_000  # per run, of which there are four
+FRAMES = 250_000  # per run; there are four runs
 EXAMPLES = 400
 
 
@@ -159,5 +159,5 @@ def test_damaged_frames_give_values_or_protocol_errors(seed: int) -> None:
             framer = Framer(buffers)
             framer.greeted = True
             framer.trust(rng.choice((4096, 64 * 1024 * 1024)))
-    # All kinds of damage occurred; frames that all fail at once would test little.
+    # All kinds of damage must occur: frames that all fail at once would test little.
     assert min(outcomes.values()) > FRAMES // 50, outcomes

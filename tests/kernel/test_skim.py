@@ -1,4 +1,4 @@
-"""Messages of untrusted senders: the work of decoding is bounded before it begins."""
+"""The cost of decoding a message from an untrusted sender is bounded in advance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_large_batch_is_decoded() -> None:
 
 
 def test_large_message_with_many_items_is_refused() -> None:
-    """SEC-3: otherwise 22 million names of parts would take 15 seconds and 1.8 GB."""
+    """SEC-3: otherwise 22 million part names would take 15 seconds and 1.8 GB."""
     publish = Call(1, PublishStaged("source", 1, ("",) * (SKIMMED_FROM + 1), 0))
     with pytest.raises(Malformed, match="more than 20,000 items"):
         WARY.decode(WARY.encode(publish))
@@ -40,7 +40,7 @@ def test_long_text_is_refused() -> None:
         WARY.decode(WARY.encode(Look(1, "x" * (TEXT_BYTES_MAX + 1))))
 
 
-def test_limit_of_items_is_exact() -> None:
+def test_item_limit_is_exact() -> None:
     """SEC-3"""
     skim(msgspec.msgpack.encode(["", *range(ITEMS_MAX - 2)]))
     with pytest.raises(Malformed):
@@ -60,7 +60,7 @@ def test_limit_of_items_is_exact() -> None:
         [[], [[1], 2] * 20, [0] * 16, ["a", [b"b"]]],
     ],
 )
-def test_message_that_is_cut_inside_any_kind_of_item_is_refused(value: object) -> None:
+def test_message_truncated_inside_any_kind_of_item_is_refused(value: object) -> None:
     encoded = msgspec.msgpack.encode([value, "end"])
     skim(encoded)
     for size in range(max(0, len(encoded) - 4), len(encoded) - 3):

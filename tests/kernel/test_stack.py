@@ -30,11 +30,11 @@ class Ping(Value):
 
 
 class Patience(Value):
-    """A timer of the lower layer."""
+    """A timer in the lower layer."""
 
 
 class Other(Value):
-    """Another timer of the same protocol."""
+    """Another timer in the same protocol."""
 
 
 class Say(Value):
@@ -118,14 +118,14 @@ def test_request_and_event_pass_layers_within_one_step() -> None:
     assert notebook.texts == ["hello"]
 
 
-def test_effects_of_a_step_include_internal_effects() -> None:
+def test_step_effects_include_internal_effects() -> None:
     stack, _, _ = make()
     stack.receive(1.0, B, Ping("hello"))
     assert [type(effect).__name__ for effect in stack.effects] == ["Emit", "Append", "Ask", "Send"]
 
 
-def test_lower_layer_waits_for_an_unsynced_record_that_it_learned_of() -> None:
-    """Later messages of `wire` may depend on an earlier request."""
+def test_lower_layer_waits_for_an_unsynced_record_that_it_depends_on() -> None:
+    """Later messages from `wire` may depend on an earlier request."""
     stack, wire, _ = make()
     stack.receive(1.0, B, Ping("hello"))
     wire.start = lambda: wire.later(1.0, Patience())  # type: ignore[method-assign]
@@ -133,7 +133,7 @@ def test_lower_layer_waits_for_an_unsynced_record_that_it_learned_of() -> None:
     assert stack.wake(2.0, Wake(2.0, Patience())) == [Send(B, Ping("Patience at 2"), after=1)]
 
 
-def test_output_that_depends_on_no_record_does_not_wait_for_the_disk() -> None:
+def test_independent_output_does_not_wait_for_the_disk() -> None:
     stack, _, notebook = make()
     notebook.append(Noted("earlier"))
     assert stack.request(1.0, Tell("now")) == [Send(B, Ping("now"), after=0)]
@@ -150,7 +150,7 @@ def test_unknown_message_is_ignored_and_counted() -> None:
     assert stack.ignored == 1
 
 
-def test_guard_answers_messages_that_it_refuses() -> None:
+def test_guard_answers_refused_messages() -> None:
     """SEC-2: a refused message reaches no protocol."""
     asked: list[tuple[NodeId, Value]] = []
 
@@ -187,7 +187,7 @@ def test_snapshot_and_trim_carry_their_record_number() -> None:
     assert notebook.drain() == [Snapshot(Notes(("one",)), 1), Trim("notebook", 2)]
 
 
-def test_stack_rejects_two_owners_of_one_type() -> None:
+def test_stack_rejects_two_owners_of_the_same_type() -> None:
     class Twin(Protocol):
         name = "twin"
         Message = Ping
@@ -197,7 +197,7 @@ def test_stack_rejects_two_owners_of_one_type() -> None:
 
 
 class Alarmed:
-    """A stack of one protocol with timers, and its wake-up calls."""
+    """A stack with one protocol that sets timers, and its wake-up calls."""
 
     def __init__(self) -> None:
         self.wire = Wire(A, Random(1))
@@ -231,7 +231,7 @@ def test_cancelled_timer_does_not_fire() -> None:
     assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == []
 
 
-def test_postponed_timer_gets_a_new_wake_up_call_only_after_the_old_call() -> None:
+def test_postponed_timer_is_rescheduled_only_after_the_old_wake_up_call() -> None:
     alarmed = Alarmed()
     alarmed.set(1.0, 2.0)
     assert alarmed.set(2.0, 3.0) == []
@@ -258,7 +258,7 @@ def test_timer_set_again_after_a_cancel_fires_once() -> None:
     assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == []
 
 
-def test_early_wake_up_call_fires_nothing_and_is_repeated() -> None:
+def test_early_wake_up_call_fires_no_timers_and_is_rescheduled() -> None:
     """This happens if a clock slows down, or if the driver rounds."""
     alarmed = Alarmed()
     alarmed.set(1.0, 4.0)
@@ -274,7 +274,7 @@ def test_fired_timer_is_dropped() -> None:
     assert not alarmed.stack._alarms
 
 
-def test_timer_that_sets_itself_again_keeps_firing() -> None:
+def test_self_resetting_timer_keeps_firing() -> None:
     alarmed = Alarmed()
     alarmed.set(1.0, 4.0)
     wire = alarmed.wire
@@ -300,7 +300,7 @@ def test_timer_set_and_cancelled_in_its_own_step_does_not_fire() -> None:
 
 
 class FakePort:
-    """A port that notes sends and timers."""
+    """A port that records sends and timers."""
 
     def __init__(self, stack: Stack) -> None:
         self.clock, self.effects = Moment(2.0), list[Effect]()
@@ -317,7 +317,7 @@ class FakePort:
         self.stack.disarm(timer)
 
 
-def test_port_gets_messages_and_timers_and_finish_returns_all_other_outputs() -> None:
+def test_port_gets_messages_and_timers_and_finish_returns_other_outputs() -> None:
     stack, wire, _ = make()
     port = FakePort(stack)
     stack.attach(port)
@@ -328,7 +328,7 @@ def test_port_gets_messages_and_timers_and_finish_returns_all_other_outputs() ->
     assert port.taken == [(1.0, Patience()), (B, Ping("noted hello"))]
 
 
-def test_detached_stack_continues_with_its_time_and_timers() -> None:
+def test_detached_stack_keeps_its_time_and_timers() -> None:
     stack, wire, _ = make()
     port = FakePort(stack)
     stack.attach(port)
@@ -351,7 +351,7 @@ class Watcher(Protocol):
         self.emit(Said(f"{peer} is gone"))
 
 
-def test_loss_of_a_peer_is_reported_once_to_each_watching_layer() -> None:
+def test_lost_peer_is_reported_once_to_each_watching_layer() -> None:
     wire, watcher = Wire(A, Random(1)), Watcher(A, Random(1))
     stack = Stack([wire, watcher])
     wire.watch(B)

@@ -1,4 +1,4 @@
-"""Wire and disk types have explicit tags, so that renaming a class changes no format."""
+"""Wire and disk types have explicit tags, so renaming a class does not change a format."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ def explicit_tag(type_: type) -> str | None:
 
 
 def test_every_encoded_type_has_an_explicit_tag() -> None:
-    """A class that is renamed keeps its tag, and so its format."""
+    """A renamed class keeps its tag and therefore its format."""
     assert [each.__qualname__ for each in encoded() if explicit_tag(each) is None] == []
 
 
-def test_no_encoded_type_has_a_view_of_the_receive_buffer() -> None:
-    """The next read overwrites the buffer, so that a view would change after it was decoded."""
+def test_no_encoded_type_contains_a_view_of_the_receive_buffer() -> None:
+    """The next read overwrites the buffer, so a view would change after it was decoded."""
     views = [
         each.__qualname__
         for each in encoded()
@@ -101,7 +101,7 @@ def test_no_encoded_type_has_a_view_of_the_receive_buffer() -> None:
     assert views == []
 
 
-def test_tags_match_the_tags_that_older_versions_wrote() -> None:
+def test_tags_match_those_written_by_older_versions() -> None:
     """Never edit a line of tags.txt: data directories contain these tags. Add lines only."""
     tags = sorted({str(each.__struct_config__.tag) for each in encoded()})
     assert tags == PINNED.read_text().split()

@@ -1,4 +1,4 @@
-"""RecordedClient: the history has an application's operations and answers, and can be checked."""
+"""RecordedClient records an application's operations and answers as a checkable history."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_commands_and_puts_are_recorded_with_their_answers(tmp_path: Path) -> No
     assert times == sorted(times, key=lambda at: at or 0.0)  # the operations do not overlap
 
 
-def test_operations_of_a_reader_are_recorded_with_their_answers(tmp_path: Path) -> None:
+def test_reader_operations_are_recorded_with_their_answers(tmp_path: Path) -> None:
     """SVC-3"""
     recorder = Recorder(time.monotonic)
 
@@ -176,7 +176,7 @@ def test_call_without_an_answer_is_recorded_as_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_history_check_reads_the_recordings_of_several_processes(
+def test_history_check_reads_recordings_from_several_processes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """CLI-3: each client has its own file. An altered or missing message is found."""
@@ -212,8 +212,8 @@ def test_history_check_reads_the_recordings_of_several_processes(
     assert "offset 0 is due, but 1 was delivered" in capsys.readouterr().out
 
 
-def test_single_gets_share_a_recorded_operation(tmp_path: Path) -> None:
-    """SVC-3: unless another operation happens in between."""
+def test_consecutive_gets_share_a_recorded_operation(tmp_path: Path) -> None:
+    """SVC-3: another operation in between separates them."""
     recorder = Recorder(time.monotonic)
 
     async def scenario() -> None:

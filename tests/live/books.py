@@ -34,7 +34,7 @@ class Books:
         self.database.execute("insert into effects values (?)", (message.value,))
 
     def commit(self, message: Message) -> bool:
-        """Commit the effect. Roll back and return False if another process is ahead."""
+        """Commit the effect, or roll back and return False if another process is ahead."""
         here = message.offset
         moved = self.database.execute(
             "update progress set next = ? where next = ?", (here + 1, here)

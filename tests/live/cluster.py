@@ -1,4 +1,4 @@
-"""Broadcast nodes as processes on loopback: start, command, stop and inspect them."""
+"""Start, control, stop and inspect broadcast nodes as processes on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node in its own process, and commands that talk to it."""
+"""Fixtures for a node in its own process, and for commands that talk to it."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ from oncecast.storage.log import Log
 from tests.crashpoints import BY_NAME, Point, planted
 from tests.live.books import consume
 
-SEGMENT_BYTES = 4096  # small, so that a short run trims its log
+SEGMENT_BYTES = 4096  # small enough that a short run trims its log
 RECEIVED = BY_NAME["node: received"].location
-TURNS = 4  # of the loop, until sent bytes have reached the kernel
+TURNS = 4  # turns of the loop until sent bytes have reached the kernel
 
 
 class Strike:

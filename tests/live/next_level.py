@@ -1,4 +1,4 @@
-"""Run the command of a program that knows one more feature level than this program.
+"""Run the command line as a program that knows one more feature level.
 
 The level is the only difference, so the upgrade test needs no other version of the program.
 """

@@ -1,4 +1,4 @@
-"""Replicas in their own processes with fast timers: start, kill and inspect them."""
+"""Start, kill and inspect replicas in their own processes, with fast timers."""
 
 from __future__ import annotations
 

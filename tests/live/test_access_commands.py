@@ -64,7 +64,7 @@ def lines(out: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_users_may_do_only_what_rules_allow(users: None, oncecast: Run) -> None:
+def test_rules_limit_the_requests_of_each_user(users: None, oncecast: Run) -> None:
     """SEC-2"""
     assert oncecast("topic", "list")[0] != ExitStatus.OK  # without a login
     assert oncecast("topic", "create", "news", user="bob")[0] == ExitStatus.NOT_ALLOWED

@@ -1,4 +1,4 @@
-"""Attacks of clients on a running node end in a refusal, and other clients are served."""
+"""A running node refuses attacks by clients and keeps serving other clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def node(tmp_path: Path) -> Iterator[Process]:
 
 
 class Attacker(Guest):
-    """A client that sends anything and reads only when it is told to."""
+    """A client that sends anything and reads only on demand."""
 
     def __init__(self, node: Process) -> None:
         super().__init__(node.port)
@@ -63,7 +63,7 @@ def test_command_as_large_as_a_frame_is_refused(node: Process) -> None:
     attacker.close()
 
 
-def test_thousands_of_look_requests_do_not_delay_another_client(node: Process) -> None:
+def test_thousands_of_status_requests_do_not_delay_another_client(node: Process) -> None:
     """SEC-3: otherwise the requests would hold the loop for more than a minute."""
     attacker = Attacker(node)
     with blocking.connect(f"127.0.0.1:{node.port}") as client:
@@ -83,7 +83,7 @@ def test_thousands_of_look_requests_do_not_delay_another_client(node: Process) -
     attacker.close()
 
 
-def test_scans_whose_answers_are_not_read_use_little_memory(node: Process) -> None:
+def test_scans_with_unread_answers_use_little_memory(node: Process) -> None:
     """SEC-3: otherwise eight clients would use a gigabyte."""
     scan = Scan(1, "topic", do.FromEarliest(), bytes=8 << 20)
     with blocking.connect(f"127.0.0.1:{node.port}") as client, ExitStack() as attackers:
@@ -95,7 +95,7 @@ def test_scans_whose_answers_are_not_read_use_little_memory(node: Process) -> No
             attacker = Attacker(node)
             attackers.callback(attacker.close)
             attacker.send_all(*(scan for _ in range(16)))  # too few to be reset
-            kind, body = attacker.frame()  # one answer is read, and no other
+            kind, body = attacker.frame()  # only one answer is read
             assert (kind, len(body) > 4 << 20) == (MESSAGE, True)
         for number in range(8, 11):
             assert client.put("topic", b"x").offset == number

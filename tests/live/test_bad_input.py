@@ -1,4 +1,4 @@
-"""SVC-7: bad input has a clear error and a stable exit status, and loses no data."""
+"""SVC-7: bad input gives a clear error and a stable exit status, and loses no data."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_line_over_the_limit_is_rejected_after_earlier_lines_are_stored(
     assert oncecast("get", "large", "--count", "9")[1] == "before\nafter\n"
 
 
-def test_message_over_the_limit_of_the_node_is_rejected(tmp_path: Path) -> None:
+def test_message_over_the_node_limit_is_rejected(tmp_path: Path) -> None:
     with serving(tmp_path / "data", "--batch-bytes-max", "1000") as node:
         command(node, "sub", "t")
         status, out, err = command(node, "put", "t", "x" * 2000)
@@ -151,7 +151,7 @@ def test_message_over_the_limit_of_the_node_is_rejected(tmp_path: Path) -> None:
 
 
 def test_put_to_a_missing_topic_warns_that_the_message_is_discarded(oncecast: Command) -> None:
-    """SVC-5: the policy of the topic allows it, so it is a warning and not an error."""
+    """SVC-5: the topic policy allows this, so it is a warning and not an error."""
     status, out, err = oncecast("put", "missing", "v")
     assert (status, out) == (ExitStatus.OK, "0\n")
     assert (
@@ -184,9 +184,7 @@ def test_put_with_a_wrong_epoch_is_fenced_and_stores_nothing(tmp_path: Path) -> 
         assert client.call(put(epoch, sequence, [b"x"])) == Appended(0, 1, True)
 
 
-def test_older_of_two_producers_with_the_same_name_is_fenced(
-    node: Process, oncecast: Command
-) -> None:
+def test_older_producer_with_the_same_name_is_fenced(node: Process, oncecast: Command) -> None:
     """SVC-8: its earlier puts are stored, later ones are not."""
     oncecast("sub", "fenced")
     words = ("put", "fenced", "-", "--name", "ann", "--server", f"127.0.0.1:{node.port}")
@@ -210,7 +208,7 @@ def test_older_of_two_producers_with_the_same_name_is_fenced(
     assert oncecast("get", "fenced", "--count", "9")[1] == "first\nsecond\n"
 
 
-def test_client_of_another_version_is_refused_with_a_remedy(node: Process) -> None:
+def test_client_with_another_version_is_refused_with_a_remedy(node: Process) -> None:
     for version in (VERSION - 1, VERSION + 1):
         stranger = Guest(node.port, version=version)
         stranger.close()
@@ -251,7 +249,7 @@ def test_error_names_an_unusable_data_directory(tmp_path: Path) -> None:
         assert "use a writable directory" in ended.stderr
 
 
-def test_node_does_not_change_a_directory_of_a_newer_format(
+def test_node_does_not_modify_a_directory_in_a_newer_format(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVC-10: an older version must not change the files of a newer version."""

@@ -37,7 +37,7 @@ def test_restarted_node_has_every_message_once(tmp_path: Path) -> None:
         assert [node.end(signal.SIGTERM) for node in cluster] == [0] * 5
 
 
-def test_suspended_node_costs_its_peers_bounded_memory(tmp_path: Path) -> None:
+def test_peers_of_a_suspended_node_use_bounded_memory(tmp_path: Path) -> None:
     """NET-1, NET-3"""
     # Pings are rare, so only the full queue reveals the slow node.
     with children(tmp_path, 5, "--keepalive=60") as cluster:

@@ -55,7 +55,7 @@ def cluster(
 # Inspect and change
 
 
-def test_nodes_that_joined_are_members_of_the_group(group: Replicas, cluster: Command) -> None:
+def test_joined_nodes_are_members_of_the_group(group: Replicas, cluster: Command) -> None:
     """REP-4, CLI-1"""
     leader = group.settled()
     status, out, _ = cluster("cluster", "status", "--json")
@@ -89,8 +89,8 @@ def test_client_finds_the_leader_through_any_node(group: Replicas, cluster: Comm
     assert cluster("get", "any", "--count", "9")[1] == "by 0\nby 1\nby 2\n"
 
 
-def test_follower_serves_a_scan_of_a_fixed_range(group: Replicas) -> None:
-    """PIPE-1: readers of old messages spread over all replicas."""
+def test_follower_serves_a_fixed_range_scan(group: Replicas) -> None:
+    """PIPE-1: scans of old messages are spread across all replicas."""
     follower = group.backup()
     values = [b"%d" % number for number in range(50)]
 
@@ -152,7 +152,7 @@ def test_stopping_leader_hands_over_before_its_process_ends(group: Replicas) -> 
     group.restart(leader)
 
 
-def test_removed_member_returns_only_when_it_is_added_again(
+def test_removed_member_returns_only_if_it_is_added_again(
     group: Replicas, cluster: Command
 ) -> None:
     """REP-4"""
@@ -185,7 +185,7 @@ def test_node_removed_while_down_joins_again(group: Replicas, cluster: Command) 
 
 
 def test_removed_leader_still_knows_the_new_leader(group: Replicas, cluster: Command) -> None:
-    """REP-2: a client of the removed node gets the view of the leader."""
+    """REP-2: a client connected to the removed node gets the leader's view."""
     gone = group.settled()
     status, out, _ = cluster("cluster", "remove", gone.address)
     assert (status, out.startswith(f"{gone.address} is no longer a replica: 2 of 2")) == (0, True)
@@ -207,7 +207,7 @@ def test_removed_leader_still_knows_the_new_leader(group: Replicas, cluster: Com
     group.settled()
 
 
-def test_invalid_changes_of_the_group_are_rejected(group: Replicas, cluster: Command) -> None:
+def test_invalid_group_changes_are_rejected(group: Replicas, cluster: Command) -> None:
     """SVC-7"""
     group.settled()
     status, _, err = cluster("cluster", "add", "127.0.0.1:1")
@@ -219,7 +219,7 @@ def test_invalid_changes_of_the_group_are_rejected(group: Replicas, cluster: Com
     )
 
 
-def test_node_logs_a_limit_that_differs_from_the_limit_of_the_leader(group: Replicas) -> None:
+def test_node_logs_a_limit_that_differs_from_the_leader_limit(group: Replicas) -> None:
     """SVC-7: a follower could not store a batch that the leader accepts."""
     odd = group.backup()
     for flags in (("--batch-bytes-max", "1000000"), ()):
@@ -266,7 +266,7 @@ class Acks:
         raise AssertionError(f"the load has ended, {count} messages are missing")
 
 
-def test_no_message_is_lost_or_duplicated_while_nodes_crash_and_stall(
+def test_no_messages_are_lost_or_duplicated_while_nodes_crash_and_stall(
     group: Replicas, tmp_path: Path
 ) -> None:
     """SVC-2 SVC-3 SVC-10 REP-1 REP-5: nodes are killed or suspended with puts in flight."""
@@ -317,7 +317,7 @@ def test_group_continues_without_a_replica_that_cannot_write(
     assert got.splitlines() == ["before", large.decode(), "without it"]
 
 
-def test_founder_that_lost_its_disk_stops_if_it_starts_without_join(group: Replicas) -> None:
+def test_founder_without_its_disk_stops_if_it_starts_without_join(group: Replicas) -> None:
     """REP-1: it starts another group, then hears from its former group."""
     founder, *_ = group.all
     founder.end(signal.SIGKILL)
@@ -395,7 +395,7 @@ def test_group_with_tls_refuses_nodes_without_tls(tmp_path: Path) -> None:
         foreign.close()
 
 
-def test_node_of_another_cluster_is_refused_with_the_reason(
+def test_node_from_another_cluster_is_refused_with_a_reason(
     group: Replicas, tmp_path: Path
 ) -> None:
     foreign = Replica(tmp_path, "--cluster", "other")
@@ -416,7 +416,7 @@ def test_cluster_up_runs_a_group_until_it_is_stopped(
     """CLI-1"""
     data = tmp_path / "up"
     for port in free_ports(2, 0):
-        (data / str(port)).mkdir(parents=True)  # of a run that created no group
+        (data / str(port)).mkdir(parents=True)  # left by a run that created no group
     for run_number in range(2):  # the second run finds the data of the first
         command = [sys.executable, "-m", "oncecast", "cluster", "up", "-n", "2", "--json"]
         with subprocess.Popen(
@@ -474,7 +474,7 @@ class FakeProcess:
         self.command = command
 
 
-def test_cluster_up_starts_one_group_of_all_its_nodes(
+def test_cluster_up_starts_one_group_with_all_its_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", FakeProcess)

@@ -1,4 +1,4 @@
-"""Commands that a signal stops acknowledge the messages that they have shown."""
+"""Commands stopped by a signal acknowledge the messages that they have shown."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def shown(process: subprocess.Popen[str], last: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_get_acknowledges_the_messages_that_it_has_printed(
+def test_get_acknowledges_printed_messages(
     node: Process, client: blocking.Client, number: signal.Signals
 ) -> None:
-    """SVC-3 CLI-3: while it waits for more, and when it is stopped."""
+    """SVC-3 CLI-3: it acknowledges while it waits for more, and when it is stopped."""
     with running(node, *GET) as get:
         shown(get, "3")
         until("lag 0", lambda: None if view(client).lag else True)
@@ -81,9 +81,7 @@ def test_stopped_shell_closes_its_subscriptions(
     assert (view(client).lag, view(client).attached) == (0, False)
 
 
-def test_stopped_put_stores_the_lines_that_it_has_read(
-    node: Process, client: blocking.Client
-) -> None:
+def test_stopped_put_stores_the_lines_already_read(node: Process, client: blocking.Client) -> None:
     """SVC-2 CLI-3"""
     with running(node, "put", "t", "-") as put:
         assert put.stdin is not None

@@ -1,4 +1,4 @@
-"""CLI-3, SVC-12: each operation as a command, against a node in its own process."""
+"""CLI-3, SVC-12: run each operation as a command against a node in its own process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def lines(out: str) -> list[dict[str, Any]]:
 # put and get
 
 
-def test_calls_of_get_print_each_message_once_and_in_order(oncecast: Command, topic: str) -> None:
+def test_repeated_get_commands_print_each_message_once_and_in_order(
+    oncecast: Command, topic: str
+) -> None:
     """SVC-3: all calls share a subscription, and each ack is confirmed."""
     assert oncecast("sub", topic)[0] == ExitStatus.OK
     assert oncecast("put", topic, "one", "two words")[:2] == (ExitStatus.OK, "0\n1\n")
@@ -43,7 +45,7 @@ def test_calls_of_get_print_each_message_once_and_in_order(oncecast: Command, to
     assert "no message" in err
 
 
-def test_json_of_a_message_has_all_its_fields(oncecast: Command, topic: str) -> None:
+def test_json_output_has_all_message_fields(oncecast: Command, topic: str) -> None:
     oncecast("sub", topic)
     oncecast("put", topic, "v", "--key", "k", "--header", "a=b=c", "--name", "ann")
     (fields,) = lines(oncecast("get", topic, "--json")[1])
@@ -85,8 +87,8 @@ def test_value_that_is_not_utf8_is_base64_in_json(
     assert [each["value"] for each in found] == [{"base64": "//4="}, "", "last"]
 
 
-def test_lines_of_standard_input_are_stored_unchanged(node: Process, topic: str) -> None:
-    """SVC-2: more lines than one put takes, and a line larger than one read."""
+def test_lines_from_standard_input_are_stored_unchanged(node: Process, topic: str) -> None:
+    """SVC-2: there are more lines than fit in one put, and a line larger than one read."""
     text = b"".join(b"%d\n" % number for number in range(5000)) + b"x" * 700_000 + b"\n"
     assert piped(node, b"", "sub", topic).returncode == ExitStatus.OK
     assert piped(node, text, "put", topic, "-").returncode == ExitStatus.OK
@@ -96,7 +98,7 @@ def test_lines_of_standard_input_are_stored_unchanged(node: Process, topic: str)
 
 @pytest.mark.long
 def test_message_larger_than_any_window_is_delivered(node: Process, topic: str) -> None:
-    """SVC-1: its reader does not count as slow."""
+    """SVC-1: the reader does not count as slow."""
     text = b"x" * (32 << 20) + b"\n"
     piped(node, b"", "sub", topic)
     assert piped(node, text, "put", topic, "-").returncode == ExitStatus.OK
@@ -104,7 +106,7 @@ def test_message_larger_than_any_window_is_delivered(node: Process, topic: str) 
     assert (got.returncode, got.stdout == text) == (ExitStatus.OK, True), got.stderr
 
 
-def test_message_that_could_not_be_printed_is_not_acknowledged(
+def test_unprinted_message_is_not_acknowledged(
     oncecast: Command, node: Process, topic: str
 ) -> None:
     oncecast("sub", topic)
@@ -195,7 +197,7 @@ def test_seek_changes_the_lag(oncecast: Command, topic: str) -> None:
 def test_seek_to_a_missing_offset_reports_where_the_subscription_moved(
     oncecast: Command, topic: str
 ) -> None:
-    """SVC-7: an offset beyond the end, or no longer kept, is reported but not an error."""
+    """SVC-7: an offset past the end or already deleted is reported, but is not an error."""
     oncecast("sub", topic)
     oncecast("put", topic, "a", "b", "c")
     oncecast("get", topic, "--count", "2")
@@ -282,7 +284,7 @@ def test_missing_subscription_is_not_found(oncecast: Command, topic: str) -> Non
         assert (status, "'other'" in err) == (ExitStatus.NOT_FOUND, True), words
 
 
-def test_command_without_a_running_node_suggests_to_start_one(
+def test_command_without_a_running_node_suggests_starting_one(
     oncecast: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connecting, "CONNECT_TIMEOUT", 0.1)

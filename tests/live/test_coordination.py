@@ -1,4 +1,4 @@
-"""Coordination over loopback: the wiring, not the logic."""
+"""Test the wiring, not the logic, of coordination over loopback."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_held_lock_is_renewed_and_lapses_without_a_majority() -> None:
     within(60.0, story())
 
 
-def test_each_element_of_a_queue_goes_to_one_process() -> None:
+def test_each_queue_element_goes_to_one_process() -> None:
     """DDS-5"""
 
     async def story() -> None:
@@ -227,7 +227,7 @@ def test_queue_element_that_arrives_after_the_timeout_is_not_lost() -> None:
     within(30.0, story())
 
 
-def test_deposited_element_outlives_the_process_that_deposited_it() -> None:
+def test_queue_element_outlives_the_process_that_added_it() -> None:
     """DDS-5"""
 
     async def story() -> None:
@@ -244,7 +244,7 @@ def test_deposited_element_outlives_the_process_that_deposited_it() -> None:
     within(30.0, story())
 
 
-def test_process_of_another_group_is_refused() -> None:
+def test_process_from_another_group_is_refused() -> None:
     """DDS-4"""
 
     async def story() -> None:

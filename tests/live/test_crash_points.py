@@ -1,4 +1,4 @@
-"""Each crash point with a real process that is killed there and then replaced.
+"""A real process is killed at each crash point and then replaced.
 
 All other participants run in the process of the test.
 """
@@ -105,7 +105,7 @@ def test_next_publisher_continues_where_a_crashed_publisher_stopped(
 def test_newer_publisher_fences_the_older_publisher(
     address: str, topic: str, tmp_path: Path
 ) -> None:
-    """SVC-8 SVC-13: two processes at once"""
+    """SVC-8 SVC-13: two processes run at once."""
     point = named("publisher", "two processes at once")
     older = [address, topic, str(tmp_path / "older"), "10"]
     with victim(point, TIMES, "publisher", *older) as process:
@@ -123,8 +123,8 @@ def test_newer_publisher_fences_the_older_publisher(
     assert len(older_numbers) > max(map(int, promised), default=-1)
 
 
-def test_late_put_of_an_old_epoch_is_fenced(node: Process) -> None:
-    """SVC-2 SVC-8 SVC-13: restart with the old epoch"""
+def test_late_put_with_an_old_epoch_is_fenced(node: Process) -> None:
+    """SVC-2 SVC-8 SVC-13: the process restarts with the old epoch."""
     with guest(node.port) as one, guest(node.port) as other:
         one.call(do.Subscribe("topic", "sub", do.FromEarliest(), 0))
         old, new = (
@@ -204,7 +204,7 @@ def tear(data: Path) -> None:
 
 
 @pytest.mark.parametrize("point", deaths("subscriber"), ids=str)
-def test_each_message_of_a_crashed_subscriber_takes_effect_once(
+def test_each_message_takes_effect_once_if_its_subscriber_crashes(
     point: Point, address: str, topic: str, tmp_path: Path
 ) -> None:
     """SVC-3 SVC-11 SVC-13"""
@@ -220,7 +220,9 @@ def test_each_message_of_a_crashed_subscriber_takes_effect_once(
     assert Books(path).effects == values
 
 
-def test_fenced_subscriber_duplicates_no_effect(address: str, topic: str, tmp_path: Path) -> None:
+def test_fenced_subscriber_does_not_duplicate_effects(
+    address: str, topic: str, tmp_path: Path
+) -> None:
     """SVC-3 SVC-8 SVC-13"""
     values = [b"%d" % number for number in range(COUNT)]
     with oncecast.blocking.connect(address) as client:

@@ -1,4 +1,4 @@
-"""REP-2, SVC-10: replicas with damaged disks, from a flipped bit to an empty disk."""
+"""REP-2, SVC-10: damage the disks of replicas, from a flipped bit to an empty disk."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def ended_with(group: Replicas, named: str) -> bool | None:
     return bool(ended) or None
 
 
-def test_lost_record_that_a_snapshot_covers_affects_only_its_reader(
+def test_lost_record_covered_by_a_snapshot_affects_only_its_reader(
     tmp_path: Path,
 ) -> None:
     """SVC-10: the reader gets an error and can seek past the lost record."""

@@ -1,4 +1,4 @@
-"""SEC-1: a process that poses as a node on loopback cannot harm a running group."""
+"""SEC-1: a process that impersonates a node on loopback cannot harm a running group."""
 
 from __future__ import annotations
 

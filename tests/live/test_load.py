@@ -1,4 +1,4 @@
-"""CLI-2: `oncecast load` against a node in its own process."""
+"""CLI-2: run `oncecast load` against a node in its own process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_load_reports_and_traces_its_operations(oncecast: Command, tmp_path: Pat
 def test_load_unsubscribes_and_subscribes_again(
     oncecast: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CLI-2, SVC-6: messages after a new subscribe are delivered."""
+    """CLI-2, SVC-6: messages put after it subscribes again are delivered."""
     monkeypatch.setattr(loader, "RESUBSCRIBE", 0.5)
     trace = tmp_path / "trace.jsonl"
     words = ("--publishes", "2000", "--rate", "4000", "--json", "--trace", str(trace))
@@ -112,7 +112,7 @@ def test_negative_rate_is_rejected_and_zero_means_unlimited(
 
 
 def test_interrupted_load_deletes_its_topics(oncecast: Command, tmp_path: Path) -> None:
-    """Its subscriptions would keep messages on the node forever."""
+    """Otherwise its subscriptions would keep messages on the node forever."""
     trace = tmp_path / "trace"
     os.mkfifo(trace)
     words = ("load", "--publishes", "1000000", "--rate", "500", "--trace", str(trace))

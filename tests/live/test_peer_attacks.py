@@ -1,4 +1,4 @@
-"""SEC-1: an attacker that poses as a replica is refused, and the group keeps serving."""
+"""SEC-1: an attacker that impersonates a replica is refused, and the group keeps serving."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.live.replicas import PATIENCE, replicas
 
 ATTACKER = NodeId("127.0.0.1:1")
 BEATS = (
-    Beat(Ballot(9, ATTACKER), 0, 0.0, group=666),  # of another group
+    Beat(Ballot(9, ATTACKER), 0, 0.0, group=666),  # from another group
     Beat(Ballot(2**64 - 1, ATTACKER), 0, 0.0),  # with the highest ballot
 )
 
@@ -66,7 +66,7 @@ def test_group_with_a_secret_refuses_forged_replicas_and_keeps_serving(tmp_path:
             assert client.put("news", b"still here").offset == 0
 
 
-def test_node_that_other_machines_can_reach_refuses_forged_replicas(tmp_path: Path) -> None:
+def test_publicly_reachable_node_refuses_forged_replicas(tmp_path: Path) -> None:
     """SEC-1"""
 
     async def test() -> None:

@@ -125,7 +125,7 @@ def test_client_finds_all_topics_through_any_process(ring: RingReplicas) -> None
         assert read(each.address, 3) == every([b"0", b"1", b"2"])
 
 
-def test_groups_of_a_killed_process_continue_and_the_process_can_return(ring: RingReplicas) -> None:
+def test_groups_survive_a_killed_process_which_can_return(ring: RingReplicas) -> None:
     """SVC-10"""
     victim = ring.all[0]
     group = own_group(victim)
@@ -138,7 +138,7 @@ def test_groups_of_a_killed_process_continue_and_the_process_can_return(ring: Ri
     assert len(read(victim.address, 4)) == len(TOPICS)
 
 
-def test_stopping_process_hands_over_each_group_that_it_leads(
+def test_stopping_process_hands_over_every_group_it_leads(
     ring: RingReplicas,
 ) -> None:
     """REP-4: another process leads each group before the stopping process ends."""

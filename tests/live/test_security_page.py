@@ -1,4 +1,4 @@
-"""The setup in docs/security.md, typed as a new user would."""
+"""Run the setup in docs/security.md as a new user would."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETUP = PAGE["Set up three nodes in five minutes"]
 
 
 class Machine:
-    """A directory and a shell's environment, in which the commands of the page run."""
+    """The directory and shell environment in which the commands from the page run."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -86,7 +86,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 @pytest.mark.long
-def test_documented_setup_of_three_nodes_and_two_users_works_as_written(machine: Machine) -> None:
+def test_documented_setup_with_three_nodes_and_two_users_works(machine: Machine) -> None:
     """SEC-1 SEC-2 SEC-4"""
     consoles = [block.text for block in blocks(SETUP) if block.language == "console"]
     typed = [line for text in consoles for line in re.findall(r"^\$ (.+)$", text, re.MULTILINE)]

@@ -1,4 +1,4 @@
-"""`oncecast serve` as a user runs it: a process, a port, a directory, signals."""
+"""Run `oncecast serve` as a user would: with a process, a port, a directory and signals."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_node_serves_metrics_and_health_over_http(tmp_path: Path, processes: lis
 
 
 def test_health_reports_a_draining_node(tmp_path: Path, processes: list[Process]) -> None:
-    """It answers until the process ends, so that load balancers stop sending clients to it."""
+    """It answers until the process ends, so load balancers can stop sending clients to it."""
     node = Process(
         "--data", str(tmp_path / "data"), "--http", "127.0.0.1:0", "--drain-timeout", str(PATIENCE)
     )
@@ -208,7 +208,7 @@ def test_serve_reports_a_directory_or_a_port_in_use(
 
 
 @pytest.mark.parametrize("flag", ["--listen", "--http"])
-def test_node_that_cannot_listen_creates_no_directory(
+def test_node_that_cannot_listen_does_not_create_its_directory(
     flag: str, tmp_path: Path, processes: list[Process]
 ) -> None:
     node = Process("--data", str(tmp_path / "data"))
@@ -220,6 +220,6 @@ def test_node_that_cannot_listen_creates_no_directory(
     assert not (tmp_path / "new").exists()
 
 
-def test_serve_reports_an_address_of_another_machine(tmp_path: Path) -> None:
+def test_serve_reports_an_address_that_belongs_to_another_machine(tmp_path: Path) -> None:
     ended = ended_at_once("--data", str(tmp_path), "--listen", "192.0.2.1:7400", "--insecure")
     assert ended.stderr.endswith("; use an address of this machine\n")

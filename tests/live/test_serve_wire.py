@@ -52,7 +52,7 @@ def test_commands_and_clients_work_over_tls(guarded: Process, files: Files) -> N
         assert [message.value for message in topic.get_many(1)] == [large]
 
 
-def test_client_without_tls_or_of_another_authority_is_refused(
+def test_client_without_tls_or_from_another_authority_is_refused(
     guarded: Process, files: Files, tmp_path: Path
 ) -> None:
     """SVC-7"""

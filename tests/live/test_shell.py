@@ -1,4 +1,4 @@
-"""CLI-1: the interactive client, from a pipe and at a terminal."""
+"""CLI-1: run the interactive client from a pipe and at a terminal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_piped_commands_run_in_order_without_a_prompt(node: Process) -> None:
     assert (ended.returncode, ended.stderr) == (ExitStatus.OK, "")
 
 
-def test_shell_runs_all_lines_and_exits_with_the_status_of_the_first_failure(node: Process) -> None:
+def test_shell_runs_all_lines_and_exits_with_the_first_failure_status(node: Process) -> None:
     ended = piped(node, "get nowhere\nnonsense\nstatus --json\n")
     assert ended.returncode == ExitStatus.NOT_FOUND
     assert json.loads(ended.stdout)["node"] == f"127.0.0.1:{node.port}"
@@ -205,7 +205,9 @@ def shell(node: Process, tmp_path: Path) -> Iterator[Screen]:
         yield made
 
 
-def test_tab_completes_commands_and_topics_with_blanks(shell: Screen, oncecast: Command) -> None:
+def test_tab_completes_commands_and_topics_that_contain_spaces(
+    shell: Screen, oncecast: Command
+) -> None:
     oncecast("sub", "a topic with blanks")
     oncecast("put", "a topic with blanks", "found")
     shell.see("Connected to 127")
@@ -287,7 +289,7 @@ def wait_for_reader(oncecast: Command, topic: str) -> None:
 
 
 def test_history_is_kept_in_the_state_directory(node: Process, tmp_path: Path) -> None:
-    """SVC-12: the shell uses the state directory, also for its history."""
+    """SVC-12: the shell also stores its history in the state directory."""
     address, state = f"127.0.0.1:{node.port}", tmp_path / "state"
     for _ in range(2):
         with screen(address, tmp_path, "--state", str(state), "--name", "ann") as shell:

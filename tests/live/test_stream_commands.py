@@ -1,4 +1,4 @@
-"""`oncecast stream read` and `write`, against a node of this process."""
+"""Run `oncecast stream read` and `write` against a node in this process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stream(capfdbinary: Any, *words: str) -> Ran:
     return status, out.decode(), err.decode()
 
 
-def test_stream_write_sends_its_values_to_readers(node: blocking.Node, capfdbinary: Any) -> None:
+def test_stream_write_sends_values_to_readers(node: blocking.Node, capfdbinary: Any) -> None:
     """DDS-1"""
     with node.stream("write", EVERY).reader() as reader:
         words = ("write", "write", "10", "11", "--key", "tea", "--peers", node.me, "--json")
@@ -71,7 +71,7 @@ def test_stream_read_prints_values_raw_or_as_json(node: blocking.Node, capfdbina
 def test_stream_commands_report_incompatible_qualities(
     node: blocking.Node, capfdbinary: Any
 ) -> None:
-    """DDS-1: on the side of the reader and of the writer."""
+    """DDS-1: both the reader and the writer report them."""
     with node.stream("less").writer(), node.stream("more", EVERY).reader():
         common = ("--peers", node.me, "--timeout", "0.5")
         status, _, err = stream(capfdbinary, "read", "less", *common)

@@ -1,4 +1,4 @@
-"""Streams over loopback: the wiring, not the logic."""
+"""Test the wiring, not the logic, of streams over loopback."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_quality_mismatch_is_reported_to_writer_and_reader() -> None:
     within(30.0, story())
 
 
-def test_match_missed_deadline_and_silent_writer_are_reported_as_events() -> None:
+def test_matches_missed_deadlines_and_silent_writers_are_reported_as_events() -> None:
     """DDS-1"""
 
     async def story() -> None:
@@ -256,7 +256,7 @@ def test_blocking_streams_can_be_used_from_several_threads() -> None:
         reader.close()
 
 
-def test_loop_that_ends_early_leaves_the_other_values() -> None:
+def test_leaving_a_read_loop_early_keeps_the_remaining_values() -> None:
     """DDS-1"""
     with blocking.join("127.0.0.1:0", **CALM) as node:
         reader = node.stream("s", EVERY).reader()
@@ -278,7 +278,7 @@ def test_loop_that_ends_early_leaves_the_other_values() -> None:
 # -- with a cluster --
 
 
-def test_persistent_values_outlive_their_writer(tmp_path: Path) -> None:
+def test_persistent_values_outlive_their_writers(tmp_path: Path) -> None:
     """DDS-1"""
 
     async def story() -> None:

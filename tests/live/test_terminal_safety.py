@@ -1,4 +1,4 @@
-"""Commands at a pseudo terminal, with hostile messages, names and servers."""
+"""Run commands at a pseudo terminal with hostile messages, names and servers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def hostile_server() -> Iterator[str]:
     thread.join(PATIENCE)
 
 
-def test_refusal_of_a_hostile_server_is_shown_escaped(hostile_server: str) -> None:
+def test_refusal_from_a_hostile_server_is_shown_escaped(hostile_server: str) -> None:
     """SEC-3"""
     status, out = at_terminal("status", "--timeout", "1", server=hostile_server)
     assert status == ExitStatus.FAILURE

@@ -1,4 +1,4 @@
-"""The commands keep, lock, elect and queue, with a keeper in its own process."""
+"""Test the commands keep, lock, elect and queue, with a keeper in its own process."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_missing_keepers_and_members_are_reported(
     assert f"the group has 1 of 2 members: {unused}; start" in err
 
 
-def test_keeper_started_with_other_peers_refuses_with_a_reason(
+def test_keeper_with_different_peers_refuses_with_a_reason(
     keeper: tuple[int, str], oncecast: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(membership, "JOIN_WITHIN", 0.2)

@@ -26,7 +26,7 @@ def level_at(replica: Replica) -> int:
 def test_level_rises_after_the_last_node_is_upgraded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Clients continue, and the old program can neither open the data nor join any more."""
+    """Clients keep working, and the old program can no longer open the data or join."""
     with replicas(tmp_path, 3) as group:
         with blocking.connect(group.server, name="ann") as client:
             reader = client.subscribe("t", "s")

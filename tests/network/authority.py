@@ -53,7 +53,7 @@ class Authority:
         now: datetime | None = None,
         days: int = 5,
     ) -> Files:
-        """Make a certificate with any alternative names; a text is a URI."""
+        """Make a certificate with any alternative names. A string is a URI."""
         named = [
             x509.UniformResourceIdentifier(name) if isinstance(name, str) else name
             for name in names
@@ -62,7 +62,7 @@ class Authority:
         return self._write(self._authority._make("special", named, uses, days, begins))
 
     def revoke(self, *files: Files) -> Path:
-        """Write a list of revoked certificates."""
+        """Write a certificate revocation list."""
         key: Any = serialization.load_pem_private_key(self._key, None)
         now = datetime.now(UTC)
         builder = (

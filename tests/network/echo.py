@@ -1,4 +1,4 @@
-"""A protocol for simulator tests, which appends each message and echoes it."""
+"""A protocol for simulator tests that appends each message and echoes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection controlled byte by byte, for misbehaving peers."""
+"""A connection controlled byte by byte, to simulate misbehaving peers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Raw:
         self.write(PREAMBLE, frame(GREETING, GREETINGS.encode(greeting)))
 
     def proceed(self, greeting: Value) -> None:
-        """Send one more greeting."""
+        """Send another greeting."""
         self.write(frame(GREETING, GREETINGS.encode(greeting)))
 
     async def read(self) -> tuple[int, bytes]:

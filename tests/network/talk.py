@@ -1,4 +1,4 @@
-"""A protocol to test runtimes with, and nodes that run it on loopback."""
+"""A protocol for testing runtimes, and nodes that run it on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections: clients and peers have separate budgets, and hosts share pending handshakes."""
+"""Clients and peers have separate connection budgets, and hosts share pending handshakes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.network.talk import drive
 from tests.network.test_clients import Host, guest
 
 
-def test_clients_cannot_lock_out_peers() -> None:
+def test_client_connections_cannot_lock_out_peers() -> None:
     """SEC-3"""
 
     async def test() -> None:
@@ -60,7 +60,7 @@ def handshake(host: str) -> Handshake:
     return made
 
 
-def test_flood_of_handshakes_from_one_host_cancels_only_its_own_handshakes() -> None:
+def test_host_that_floods_handshakes_loses_only_its_own() -> None:
     """SEC-3: a flood from one host does not end the handshake of another."""
 
     async def test() -> None:

@@ -1,4 +1,4 @@
-"""Client connections: their role, names and messages in both directions."""
+"""Test client connections: roles, names, and messages in both directions."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_client_without_a_name_gets_a_unique_name() -> None:
     drive(test())
 
 
-def test_client_cannot_send_messages_of_peers() -> None:
+def test_client_cannot_send_peer_messages() -> None:
     async def test() -> None:
         async with Host() as host, guest(host) as (ann, _):
             ann.write(frame(MESSAGE, Codec((Murmur,)).encode(Murmur(b"psst"))), word(b"hello"))
@@ -115,7 +115,7 @@ def test_client_cannot_send_messages_of_peers() -> None:
     drive(test())
 
 
-def test_peer_cannot_send_messages_of_clients() -> None:
+def test_peer_cannot_send_client_messages() -> None:
     async def test() -> None:
         async with Host() as host:
             raw = await Raw.dial(host.port)
@@ -129,7 +129,7 @@ def test_peer_cannot_send_messages_of_clients() -> None:
     drive(test())
 
 
-def test_new_connection_replaces_the_older_connection_of_the_same_client() -> None:
+def test_new_client_connection_replaces_the_older_one() -> None:
     """SVC-8"""
 
     async def test() -> None:
@@ -151,7 +151,7 @@ def test_new_connection_replaces_the_older_connection_of_the_same_client() -> No
     drive(test())
 
 
-def test_loss_of_a_watched_client_is_reported_once() -> None:
+def test_losing_a_watched_client_is_reported_once() -> None:
     async def test() -> None:
         async with Host() as host:
             async with guest(host) as (ann, _):
@@ -167,7 +167,7 @@ def test_loss_of_a_watched_client_is_reported_once() -> None:
     drive(test())
 
 
-def test_connection_of_a_client_that_does_not_read_is_reset() -> None:
+def test_connection_is_reset_if_the_client_does_not_read() -> None:
     async def test() -> None:
         async with Host(queue_bytes_max=100_000) as host, guest(host) as (ann, _):
             ann.write(word(b"hello"))
@@ -215,7 +215,7 @@ def test_stopping_node_sends_bye_after_the_last_message() -> None:
 def test_refused_client_gets_the_reason(
     name: str, how: dict[str, Any], clients: tuple[type[Value], ...], fact: str
 ) -> None:
-    """SVC-7: for example a client of another version."""
+    """SVC-7: for example, the client may have another version."""
 
     async def test() -> None:
         async with Host(clients) as host, guest(host, name, **how) as (_, refusal):

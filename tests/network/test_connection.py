@@ -1,4 +1,4 @@
-"""One connection over a fake transport: writes and timeouts."""
+"""Test the writes and timeouts of a connection over a fake transport."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Desk:
         self.connection.overdue(self.start + seconds)
 
 
-def test_frames_sent_in_one_turn_of_the_loop_share_one_write() -> None:
+def test_frames_sent_in_one_loop_turn_share_a_write() -> None:
     async def test() -> None:
         desk = Desk()
         for n in range(100):
@@ -159,7 +159,7 @@ def test_peer_that_drains_its_backlog_does_not_count_as_silent() -> None:
     drive(test())
 
 
-def test_bytes_accepted_by_the_kernel_do_not_count_as_a_sign_of_life() -> None:
+def test_bytes_accepted_by_the_kernel_do_not_prove_that_the_peer_is_alive() -> None:
     """The kernel of a stopped process accepts many bytes."""
 
     async def test() -> None:
@@ -274,7 +274,7 @@ def test_closing_connection_is_aborted_if_the_peer_does_not_read() -> None:
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_early_refusal_is_the_answer_to_the_greeting(closed: bool) -> None:
+def test_early_refusal_is_delivered_as_the_answer_to_the_greeting(closed: bool) -> None:
     """SVC-7: a full node refuses before it reads a greeting, and the client gets the reason."""
 
     async def test() -> None:

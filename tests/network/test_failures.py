@@ -1,4 +1,4 @@
-"""Guessing passwords is limited for each host and user."""
+"""Password guessing is limited per host and user."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def guesses(failures: Failures, host: str, user: str, count: int) -> int:
     return count
 
 
-def test_password_guesses_for_a_user_are_limited_to_a_low_rate() -> None:
+def test_password_guesses_for_a_user_are_rate_limited() -> None:
     """SEC-2"""
     clock = Clock()
     failures = Failures(clock)
@@ -49,7 +49,7 @@ def test_password_guesses_do_not_delay_other_users_and_hosts() -> None:
     failures.begin("10.0.0.2", "ann")
 
 
-def test_host_cannot_guess_passwords_of_many_users() -> None:
+def test_host_cannot_guess_passwords_for_many_users() -> None:
     """SEC-2"""
     failures = Failures(Clock())
     checked = sum(guesses(failures, "10.0.0.1", f"user {n}", 1) for n in range(1000))
@@ -64,7 +64,7 @@ def test_successful_logins_are_not_limited() -> None:
         failures.succeeded("10.0.0.1", "ann")
 
 
-def test_addresses_of_one_ipv6_network_share_a_budget() -> None:
+def test_addresses_in_an_ipv6_network_share_a_budget() -> None:
     """SEC-2: a host often has 2**64 addresses."""
     assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db9::1")
     assert network_of("10.0.0.1") != network_of("10.0.0.2")

@@ -1,4 +1,4 @@
-"""Framing: any split of the stream, limits and invalid bytes."""
+"""Test framing: any split of the stream, limits and invalid bytes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_stream_read_byte_by_byte_gives_the_same_frames() -> None:
 
 
 @pytest.mark.parametrize("piece", [1000, 65_536, 200_000, 10 * MiB])
-def test_frames_of_every_size_pass_in_pieces_of_any_size(piece: int) -> None:
+def test_frames_of_any_size_can_arrive_in_pieces_of_any_size(piece: int) -> None:
     edges = [SCRATCH_BYTES, TAIL_BYTES_MAX]
     sizes = [0, 3 * MiB, 1, *(edge + off for edge in edges for off in (-6, -5, -1, 0, 1)), 7]
     bodies = [bytes([n]) * size for n, size in enumerate(sizes)]
@@ -94,7 +94,7 @@ def test_frame_beyond_the_length_limit_is_refused_before_its_body_arrives() -> N
         feed(framer(), [PREAMBLE, HEADER.pack(64 * MiB + 1, MESSAGE)])
 
 
-def test_announced_frame_length_allocates_no_memory() -> None:
+def test_announced_frame_length_does_not_allocate_memory() -> None:
     made = framer()
     tracemalloc.start()
     try:

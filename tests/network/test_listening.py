@@ -1,4 +1,4 @@
-"""Addresses to listen on, and which of them need TLS."""
+"""Test which addresses a node can listen on, and which need TLS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.network.raw import Raw
 from tests.network.talk import LOOPS, drive, listening, port_of, reserve
 
 
-def test_port_that_other_machines_can_reach_needs_tls_or_the_insecure_option() -> None:
+def test_publicly_reachable_port_needs_tls_or_the_insecure_option() -> None:
     async def test() -> None:
         with pytest.raises(CannotListen, match=r"TLS is off; provide a certificate, listen"):
             async with listening("0.0.0.0:0"):
@@ -22,7 +22,7 @@ def test_port_that_other_machines_can_reach_needs_tls_or_the_insecure_option() -
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_error_names_the_port_that_is_in_use(loop: str) -> None:
+def test_error_names_the_port_in_use(loop: str) -> None:
     async def test() -> None:
         with reserve() as taken:
             taken.listen()

@@ -1,4 +1,4 @@
-"""Logins of clients, one message at a time."""
+"""Test client logins, one message at a time."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_anonymous_client_is_accepted_if_no_login_is_required() -> None:
     drive(test())
 
 
-def test_client_name_of_another_principal_is_refused() -> None:
+def test_client_name_belonging_to_another_principal_is_refused() -> None:
     """SEC-2: a client cannot disconnect clients of other principals."""
 
     async def test() -> None:
@@ -144,7 +144,7 @@ def test_client_name_of_another_principal_is_refused() -> None:
 
 
 def test_node_without_users_refuses_every_login() -> None:
-    """A client that was given a password never talks to a node that cannot check it."""
+    """A client with a password never talks to a node that cannot check it."""
 
     async def test() -> None:
         async with Host() as node:

@@ -1,4 +1,4 @@
-"""NET-1: the runtime drives a stack: timers, requests, messages to itself, stop."""
+"""NET-1: the runtime drives a stack: timers, requests, messages to itself, and stops."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_timer_never_fires_early(loop: str) -> None:
 
 
 @every_loop
-def test_timers_fire_in_order_of_time(loop: str) -> None:
+def test_timers_fire_in_chronological_order(loop: str) -> None:
     async def test() -> None:
         seen: list[object] = []
 
@@ -71,7 +71,7 @@ def test_node_receives_messages_that_it_sends_to_itself() -> None:
     drive(test())
 
 
-def test_request_of_an_event_handler_runs_after_the_step() -> None:
+def test_request_from_an_event_handler_runs_after_the_step() -> None:
     """An event handler may make a request in the middle of a step."""
 
     async def test() -> None:
@@ -92,7 +92,7 @@ def test_request_of_an_event_handler_runs_after_the_step() -> None:
     drive(test())
 
 
-def test_trace_has_each_input_and_its_effects() -> None:
+def test_trace_contains_each_input_and_its_effects() -> None:
     async def test() -> None:
         lines: list[tuple[str, object, list[Effect]]] = []
         times: list[float] = []
@@ -160,7 +160,7 @@ def test_signal_stops_the_node_cleanly(number: int, loop: str) -> None:
 
 
 @every_loop
-def test_messages_sent_before_the_stop_arrive(loop: str) -> None:
+def test_messages_sent_before_a_stop_still_arrive(loop: str) -> None:
     async def test() -> None:
         async with Node() as b:
             async with Node() as a:

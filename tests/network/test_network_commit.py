@@ -1,4 +1,4 @@
-"""SVC-10: group commit, which delays only messages that depend on the disk."""
+"""SVC-10: group commit delays only messages that depend on the disk."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_independent_messages_are_sent_while_the_disk_is_busy(loop: str) -> None
 
 @every_loop
 @pytest.mark.parametrize("how", [INLINE, THREAD], ids=["inline", "thread"])
-def test_records_of_one_turn_of_the_loop_share_one_sync(loop: str, how: dict[str, int]) -> None:
+def test_records_from_one_loop_turn_share_a_sync(loop: str, how: dict[str, int]) -> None:
     async def test() -> None:
         journal = FakeJournal()
         async with Node() as b, node(journal, **how) as a:
@@ -155,7 +155,7 @@ def test_records_that_arrive_during_a_sync_share_the_next_sync() -> None:
     drive(test())
 
 
-def test_small_group_of_records_is_synced_inline_and_a_large_group_in_a_thread() -> None:
+def test_few_records_are_synced_inline_and_many_records_in_a_thread() -> None:
     async def test() -> None:
         journal = FakeJournal()
         async with node(journal, inline_bytes_max=1000) as a:
@@ -210,7 +210,7 @@ def test_failed_sync_stops_the_node_and_drops_held_messages(how: dict[str, int])
                     a.request(TellDurably(b.me, b"held"))
                     await a._ended
             assert a.events.empty()
-            assert not journal.closed  # else it would be marked as closed cleanly
+            assert not journal.closed  # otherwise it would be marked as cleanly closed
             async with Node() as c:
                 c.request(Tell(b.me, b"next"))
                 assert await b.event() == Heard(c.me, b"next")
@@ -307,7 +307,7 @@ def test_journal_on_disk_restores_records(tmp_path: Path) -> None:
     drive(test())
 
 
-def test_node_without_a_journal_delays_no_effects() -> None:
+def test_node_without_a_journal_does_not_delay_effects() -> None:
     async def test() -> None:
         async with Node() as a:
             a.request(TellDurably(a.me, b"x"))
@@ -316,7 +316,7 @@ def test_node_without_a_journal_delays_no_effects() -> None:
     drive(test())
 
 
-def test_fake_journal_has_only_methods_of_the_real_journal() -> None:
+def test_fake_journal_has_no_methods_that_the_real_journal_lacks() -> None:
     """Otherwise the tests above would prove nothing."""
     names = {name for name in vars(FakeJournal) if not name.startswith("_")}
     assert names <= set(dir(Journal))

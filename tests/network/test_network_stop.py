@@ -1,4 +1,4 @@
-"""SVC-10: a clean stop and the state of the disk afterwards."""
+"""SVC-10: test a clean stop and the state of the disk afterwards."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_clean_stop_delivers_messages_that_the_node_sends_to_itself(tmp_path: Pa
     assert events == [Arrived()]
 
 
-def test_exception_of_an_event_handler_during_a_stop_is_raised(
+def test_exception_in_an_event_handler_during_a_stop_is_raised(
     tmp_path: Path,
 ) -> None:
     async def walk() -> None:

@@ -1,4 +1,4 @@
-"""Peers prove that they are nodes of the cluster: by a cluster secret, or by a certificate."""
+"""Peers prove with a secret or a certificate that they belong to the cluster."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def exposed(**options: Any) -> Node:
 
 @asynccontextmanager
 async def attacker(node: Node | Host, **fields: Any) -> AsyncIterator[tuple[Raw, Hello, Value]]:
-    """Yield a connection, its Hello and the answer of the node."""
+    """Yield a connection, its Hello and the node's answer."""
     raw = await Raw.dial(node.port)
     said = msgspec.structs.replace(hello(node.me), **fields)
     raw.greet(said)
@@ -58,7 +58,7 @@ async def attacker(node: Node | Host, **fields: Any) -> AsyncIterator[tuple[Raw,
 # The cluster secret
 
 
-def test_node_that_other_machines_can_reach_accepts_no_unknown_peer() -> None:
+def test_publicly_reachable_node_rejects_unknown_peers() -> None:
     """SEC-1"""
 
     async def test() -> None:
@@ -144,7 +144,7 @@ def test_wrong_proof_is_refused(proof: bytes | str) -> None:
     drive(test())
 
 
-def test_proof_of_an_earlier_connection_is_refused() -> None:
+def test_proof_from_an_earlier_connection_is_refused() -> None:
     """SEC-1"""
 
     async def test() -> None:
@@ -330,8 +330,8 @@ def test_certificate_and_secret_are_both_needed_if_both_are_set(
     assert "has no cluster secret" in caplog.text
 
 
-def test_secret_identifies_nodes_whose_tls_asks_for_no_certificates(authority: Authority) -> None:
-    """SEC-1: server certificates alone do not tell nodes from clients."""
+def test_secret_identifies_nodes_if_tls_does_not_request_certificates(authority: Authority) -> None:
+    """SEC-1: server certificates alone do not distinguish nodes from clients."""
 
     async def test() -> None:
         files = authority.node()
@@ -349,7 +349,7 @@ def test_secret_identifies_nodes_whose_tls_asks_for_no_certificates(authority: A
     drive(test())
 
 
-def test_handshake_that_times_out_leaves_no_task() -> None:
+def test_timed_out_handshake_leaves_no_task_behind() -> None:
     async def test() -> None:
         async with Node(secret=SECRET, handshake_timeout=0.2) as node:
             async with attacker(node, nonce=NONCE) as (raw, _, _):

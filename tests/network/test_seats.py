@@ -1,4 +1,4 @@
-"""Client connections at the limit: owners with many make space for owners with few."""
+"""At the connection limit, owners with many connections make space for owners with few."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def in_hall(check: Callable[[Hall], None], **limits: int) -> None:
     drive(test())
 
 
-def test_owner_is_the_user_or_the_network_of_the_host() -> None:
+def test_connection_owner_is_the_user_or_the_host_network() -> None:
     assert owner_of("ann", "10.0.0.1:7") == ANN
     assert owner_of("", "10.0.0.1:7") == HOST
     assert owner_of("", "2001:db8::1:2:7") == owner_of("", "2001:db8::f:8")
@@ -64,7 +64,7 @@ def test_owner_with_the_most_connections_loses_its_newest_connection() -> None:
     in_hall(check, connections_max=4)
 
 
-def test_owner_cannot_take_the_last_connection_of_another_owner() -> None:
+def test_owner_cannot_displace_the_only_connection_of_another_owner() -> None:
     """SEC-3"""
 
     def check(hall: Hall) -> None:

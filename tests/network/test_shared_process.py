@@ -1,4 +1,4 @@
-"""Several nodes in one process, reached by their names and independent of each other."""
+"""Several nodes share a process, are reached by name, and stay independent."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_invalid_node_name_is_rejected(name: str) -> None:
 
 
 @every_loop
-def test_peers_reach_each_node_of_a_process_by_name(loop: str) -> None:
+def test_peers_reach_each_node_in_a_process_by_name(loop: str) -> None:
     async def test() -> None:
         async with (
             Node() as host,
@@ -95,7 +95,7 @@ def test_peers_reach_each_node_of_a_process_by_name(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_secondary_nodes_of_two_processes_reach_each_other() -> None:
+def test_secondary_nodes_in_two_processes_reach_each_other() -> None:
     async def test() -> None:
         async with Node() as one, Node() as two, Secondary(one, "g") as a, Secondary(two, "g") as b:
             a.request(Tell(b.me, b"hi"))
@@ -106,7 +106,7 @@ def test_secondary_nodes_of_two_processes_reach_each_other() -> None:
     drive(test())
 
 
-def test_client_can_use_one_name_at_several_nodes() -> None:
+def test_client_can_use_the_same_name_on_several_nodes() -> None:
     """SVC-8: a client with the same name at another node does not replace it."""
 
     async def test() -> None:
@@ -136,7 +136,7 @@ def client_stack(host: Runtime, name: str) -> Secondary:
 
 
 @pytest.mark.parametrize("role", ["peer", CLIENT])
-def test_unknown_node_name_is_refused_temporarily(
+def test_unknown_node_name_gets_a_temporary_refusal(
     role: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
@@ -285,7 +285,7 @@ def test_exception_in_a_secondary_node_stops_the_primary(loop: str) -> None:
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_disk_failure_of_a_stopping_secondary_node_stops_the_primary(
+def test_disk_failure_in_a_stopping_secondary_node_stops_the_primary(
     tmp_path: Path, alone: bool
 ) -> None:
     async def test() -> None:
@@ -355,7 +355,7 @@ def test_local_messages_arrive_in_order_without_a_network(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_local_message_waits_for_the_disk_of_its_sender(tmp_path: Path) -> None:
+def test_local_message_waits_until_its_sender_has_synced(tmp_path: Path) -> None:
     async def test() -> None:
         async with Node() as host, Secondary(host, "a", path=tmp_path) as a:
             a.request(TellDurably(host.me, b"kept"))
@@ -366,7 +366,7 @@ def test_local_message_waits_for_the_disk_of_its_sender(tmp_path: Path) -> None:
     drive(test())
 
 
-def test_watch_of_a_local_node_reports_when_the_node_is_down() -> None:
+def test_watching_a_local_node_reports_when_it_goes_down() -> None:
     async def test() -> None:
         async with Node() as host, Secondary(host, "b") as b:
             nobody = NodeId(f"{host.me}/a")
@@ -470,7 +470,7 @@ def test_local_link_rejects_long_and_unknown_messages() -> None:
     drive(test())
 
 
-def test_remote_peer_cannot_use_the_id_of_a_local_node() -> None:
+def test_remote_peer_cannot_use_a_local_node_id() -> None:
     async def test() -> None:
         async with Node() as host, Secondary(host, "a") as a:
             raw = await Raw.dial(host.port)

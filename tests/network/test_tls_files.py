@@ -46,7 +46,7 @@ def test_error_names_a_missing_tls_file(missing: str, authority: Authority, tmp_
 
 
 @pytest.mark.parametrize(("days", "reason"), [(-9, "expired on"), (1, "is not valid before")])
-def test_certificate_that_is_not_valid_now_is_refused(
+def test_expired_or_future_certificate_is_refused(
     days: int, reason: str, authority: Authority
 ) -> None:
     """SEC-4"""
@@ -64,7 +64,7 @@ def test_certificate_that_expires_soon_is_logged(
     assert "expires what=" in caplog.text
 
 
-def test_key_that_everyone_can_read_is_logged(
+def test_world_readable_key_is_logged(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SEC-4"""
@@ -96,7 +96,7 @@ def test_node_needs_a_certificate_to_listen(authority: Authority) -> None:
     drive(test())
 
 
-# The identity of a client
+# Client identity
 
 
 async def never(greeting: Value) -> Value:
@@ -142,7 +142,7 @@ def test_certificate_without_a_principal_is_not_a_login(authority: Authority) ->
         entry(Trust(tls=authority.node().tls(), logins=Users()), certificate=PLAIN)
 
 
-def test_only_local_clients_enter_without_a_certificate_before_the_first_user_exists(
+def test_only_local_clients_may_skip_the_certificate_before_the_first_user_exists(
     authority: Authority,
 ) -> None:
     """SEC-2: TLS without client certificates does not authenticate a client."""

@@ -1,4 +1,4 @@
-"""NET-1: links between nodes: order, limits and loss."""
+"""NET-1: test the order, limits and losses of links between nodes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_large_and_small_messages_arrive_in_order(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_message_longer_than_a_frame_is_logged_and_the_link_stays(
+def test_oversized_message_is_logged_without_breaking_the_link(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def test() -> None:
@@ -119,7 +119,7 @@ def test_stopped_peer_is_reported_down_to_its_watcher() -> None:
     drive(test())
 
 
-def test_loss_of_an_unwatched_peer_is_not_reported() -> None:
+def test_losing_an_unwatched_peer_is_not_reported() -> None:
     async def test() -> None:
         async with Node() as a:
             async with Node() as b, Node() as c:
@@ -209,7 +209,7 @@ def test_peer_that_does_not_read_is_reset_and_reported(
 
 
 @every_loop
-def test_peer_that_answers_no_ping_is_reported_down(loop: str) -> None:
+def test_peer_that_ignores_pings_is_reported_down(loop: str) -> None:
     async def test() -> None:
         async with Node(keepalive=0.02) as a, RawPeer() as peer:
             a.request(Keep(peer.id))

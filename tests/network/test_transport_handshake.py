@@ -1,4 +1,4 @@
-"""The handshake: accepted and refused peers."""
+"""Test which peers the handshake accepts and refuses."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_peer_that_dials_again_replaces_its_connection() -> None:
     drive(test())
 
 
-def test_malformed_message_is_counted_and_the_link_stays() -> None:
+def test_malformed_message_is_counted_without_breaking_the_link() -> None:
     async def test() -> None:
         async with Node() as a:
             raw = await Raw.dial(a.port)

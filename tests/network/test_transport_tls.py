@@ -1,4 +1,4 @@
-"""TLS: both sides verify certificates."""
+"""With TLS, both sides verify certificates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def tls(authority: Authority) -> Tls:
 
 
 @every_loop
-def test_nodes_with_certificates_of_one_authority_can_communicate(loop: str, tls: Tls) -> None:
+def test_nodes_with_certificates_from_the_same_authority_can_communicate(
+    loop: str, tls: Tls
+) -> None:
     async def test() -> None:
         async with Node(tls=tls) as a, Node(tls=tls) as b:
             a.request(Tell(b.me, b"x"))
@@ -43,7 +45,7 @@ def test_nodes_with_certificates_of_one_authority_can_communicate(loop: str, tls
 
 
 @every_loop
-def test_certificate_is_valid_for_all_nodes_of_its_process(loop: str, tls: Tls) -> None:
+def test_certificate_is_valid_for_all_nodes_in_its_process(loop: str, tls: Tls) -> None:
     async def test() -> None:
         async with (
             Node(tls=tls) as one,
@@ -110,7 +112,7 @@ def test_peer_that_leaves_during_the_tls_handshake_does_not_count_as_hostile(
 
 
 @every_loop
-def test_certificate_of_another_authority_is_refused(loop: str, tls: Tls, tmp_path: Path) -> None:
+def test_certificate_from_another_authority_is_refused(loop: str, tls: Tls, tmp_path: Path) -> None:
     foreign = Authority(tmp_path).node().tls()
 
     async def test() -> None:

@@ -1,4 +1,4 @@
-"""Clients share the loop: turns, and limits of unsent bytes."""
+"""Clients take turns on the loop, and their unsent bytes are limited."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def made() -> tuple[Loop, Turns]:
     return loop, Turns(cast(Any, loop))
 
 
-def test_work_beyond_the_time_of_a_turn_waits_for_the_next_turn() -> None:
+def test_work_beyond_the_turn_limit_waits_for_the_next_turn() -> None:
     """SEC-3"""
     loop, turns = made()
     log: list[str] = []
@@ -120,8 +120,8 @@ def test_new_connection_gets_no_more_time_than_older_connections() -> None:
     assert 0 < log.count("again") <= log.count("a") + 1
 
 
-def test_unused_time_of_a_client_accumulates_only_up_to_a_limit() -> None:
-    """SEC-3: a client that was idle for long must not hold the loop afterwards."""
+def test_unused_client_time_accumulates_only_up_to_a_limit() -> None:
+    """SEC-3: a client must not be able to hold the loop after a long idle time."""
     loop, turns = made()
     log: list[str] = []
     idle = Worker(loop, "idle", 1000, SHARE_SECONDS, log)
@@ -166,7 +166,7 @@ def test_connection_is_served_at_once_if_no_other_connection_waits() -> None:
     assert loop.calls == []  # an idle node does nothing
 
 
-def test_account_that_has_used_its_share_of_a_turn_has_to_wait() -> None:
+def test_account_waits_once_it_has_used_its_share_of_a_turn() -> None:
     """SEC-3: only a light account goes before the queue."""
     loop, turns = made()
     light = Worker(loop, "light", 0, 0.0, [])
@@ -178,7 +178,7 @@ def test_account_that_has_used_its_share_of_a_turn_has_to_wait() -> None:
     assert turns.begin(light) == 0.0
     loop.turn()
     turns.queue(Worker(loop, "b", 1, 0.0, []))
-    assert turns.begin(light) == SHARE_SECONDS  # of the next turn
+    assert turns.begin(light) == SHARE_SECONDS  # in the next turn
     loop.now += TURN_SECONDS + LIGHT_SECONDS
     assert turns.begin(light) == 0.0  # a turn is short for light accounts, too
 
@@ -192,8 +192,8 @@ def crowd(loop: Loop, turns: Turns, accounts: int, each: int, log: list[str]) ->
             turns.queue(worker)
 
 
-def test_light_account_that_uses_more_than_an_equal_part_is_still_served_first() -> None:
-    """SEC-3: otherwise a crowd of 64 hosts would delay each request of another host by seconds."""
+def test_light_account_above_its_equal_share_is_still_served_first() -> None:
+    """SEC-3: otherwise 64 busy hosts would delay each request from another host by seconds."""
     loop, turns = made()
     log: list[str] = []
     crowd(loop, turns, 64, 16, log)
@@ -201,7 +201,7 @@ def test_light_account_that_uses_more_than_an_equal_part_is_still_served_first()
     turns.join(honest, "honest")
     for _ in range(100):  # by now, all accounts of the crowd are busy
         loop.turn()
-    for _ in range(1000):  # it uses an eighth of the time; an equal part is a 65th
+    for _ in range(1000):  # it uses an eighth of the time; an equal share is a 65th
         log.clear()
         honest.left = 1
         turns.queue(honest)
@@ -209,7 +209,7 @@ def test_light_account_that_uses_more_than_an_equal_part_is_still_served_first()
         assert log[0] == "honest"
 
 
-def test_loop_time_is_shared_by_accounts_and_not_by_connections() -> None:
+def test_loop_time_is_shared_per_account_and_not_per_connection() -> None:
     """SEC-3: an account with many connections gets no more time than an account with few."""
     loop, turns = made()
     log: list[str] = []
@@ -223,7 +223,7 @@ def test_loop_time_is_shared_by_accounts_and_not_by_connections() -> None:
 
 
 def test_light_accounts_do_not_starve_busy_accounts() -> None:
-    """SEC-3: clients that send one request at a time from many hosts get a part of each turn."""
+    """SEC-3: many hosts that send one request at a time get only part of each turn."""
     loop, turns = made()
     log: list[str] = []
     busy = Worker(loop, "busy", 10_000, SHARE_SECONDS, log)
@@ -239,7 +239,7 @@ def test_light_accounts_do_not_starve_busy_accounts() -> None:
     assert log.count("light") > 0
 
 
-def test_client_with_the_most_unsent_bytes_is_reset_if_the_total_is_too_large() -> None:
+def test_client_with_the_most_unsent_bytes_is_reset_if_the_total_exceeds_its_limit() -> None:
     """SEC-3: otherwise eight clients that do not read their scans would use a gigabyte."""
     loop, log = Loop(), list[str]()
     backlogs = Backlogs(10 * NOTED_BYTES)
@@ -262,7 +262,7 @@ def test_client_with_the_most_unsent_bytes_is_reset_if_the_total_is_too_large() 
 
 
 class Client:
-    """A connection of a client, each frame of which takes the time of a whole turn."""
+    """A client connection on which each frame takes a whole turn."""
 
     def __init__(self, wires: Wires, slow: bool = True, owner: str = "owner") -> None:
         self.transport = FakeTransport()
@@ -292,7 +292,7 @@ class Clock:
 
 
 class Wired(Wires):
-    """The wires of clients, with a clock that the test controls."""
+    """Client connections, with a clock that the test controls."""
 
     def __init__(self) -> None:
         super().__init__(Options(), Stats())
@@ -314,7 +314,7 @@ FRAMES = [frame(MESSAGE, b"%d" % number) for number in range(4)]
 BODIES = [b"%d" % number for number in range(4)]
 
 
-def test_frames_of_one_read_are_handled_in_several_turns() -> None:
+def test_frames_from_one_read_are_handled_in_several_turns() -> None:
     """SEC-3"""
 
     async def test() -> None:
@@ -335,7 +335,7 @@ def test_frames_of_one_read_are_handled_in_several_turns() -> None:
     drive(test())
 
 
-def test_bytes_are_split_into_frames_only_in_the_turn_of_their_client() -> None:
+def test_bytes_are_split_into_frames_only_when_their_client_has_its_turn() -> None:
     """SEC-3: otherwise reads of many small frames would hold the loop outside of all turns."""
 
     async def test() -> None:
@@ -429,7 +429,7 @@ def test_invalid_frame_in_a_later_turn_ends_the_connection() -> None:
     drive(test())
 
 
-def test_frames_of_a_closed_connection_are_dropped() -> None:
+def test_frames_from_a_closed_connection_are_dropped() -> None:
     async def test() -> None:
         client = Client(Wired())
         client.feed(b"".join(FRAMES))
@@ -454,7 +454,7 @@ def test_stalled_client_counts_as_silent() -> None:
 
 
 def test_peer_does_not_take_turns() -> None:
-    """Heartbeats of other nodes must not wait behind clients."""
+    """Heartbeats from other nodes must not wait behind clients."""
 
     async def test() -> None:
         wires = Wired()

@@ -1,4 +1,4 @@
-"""Users for tests of logins."""
+"""Users for login tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TOKEN = "ann's token"
 
 
 class Users:
-    """One user, ann, with the password tulip and a token. She may use names that begin with ann."""
+    """The user ann has the password tulip and a token. She may use names that begin with ann."""
 
     def __init__(self, *, required: bool = True) -> None:
         self.required = required

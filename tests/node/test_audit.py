@@ -84,7 +84,7 @@ def test_rotated_audit_file_is_opened_again(tmp_path: Path) -> None:
     assert len(lines(file)) == len(lines(tmp_path / "audit.1")) == 1
 
 
-def test_flood_of_audit_events_leaves_few_lines_and_a_count(tmp_path: Path) -> None:
+def test_flood_of_audit_events_is_summarized_with_a_count(tmp_path: Path) -> None:
     file, now = tmp_path / "audit", [0.0]
     audit = Audit(str(file), clock=lambda: now[0])
     for _ in range(100_000):

@@ -16,7 +16,7 @@ from tests.client.serving import run
 YEAR_US = 365 * 86_400 * 1_000_000
 
 
-def test_node_logs_and_counts_a_dispute_about_the_time(
+def test_node_logs_and_counts_clock_disputes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """OPS-1 SVC-9"""

@@ -1,4 +1,4 @@
-"""Settings: where they come from, their types, and the errors for invalid settings."""
+"""Test where settings come from, their types, and the errors for invalid ones."""
 
 from __future__ import annotations
 

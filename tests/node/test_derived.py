@@ -1,4 +1,4 @@
-"""Values derived from the settings of a node."""
+"""Test the values that a node derives from its settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oncecast.node.derived import options_of, warn_of_batches
         (Settings(heartbeat=0.1, suspicion=0.5, batch_bytes_max=16 << 20), False),
     ],
 )
-def test_node_warns_of_batches_that_outlast_the_suspicion_time(
+def test_node_warns_about_batches_that_outlast_the_suspicion_time(
     settings: Settings, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "oncecast.node"):

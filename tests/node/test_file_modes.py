@@ -38,7 +38,7 @@ def modes(path: Path) -> dict[str, int]:
     }
 
 
-def test_files_of_a_node_and_of_a_client_are_private(tmp_path: Path) -> None:
+def test_node_and_client_files_are_private(tmp_path: Path) -> None:
     """SEC-4"""
 
     async def story() -> None:
@@ -57,7 +57,7 @@ def test_files_of_a_node_and_of_a_client_are_private(tmp_path: Path) -> None:
     assert modes(tmp_path / "state") == {}
 
 
-def test_files_of_a_ring_are_private(tmp_path: Path) -> None:
+def test_ring_files_are_private(tmp_path: Path) -> None:
     """SEC-4"""
 
     async def story() -> None:
@@ -70,14 +70,14 @@ def test_files_of_a_ring_are_private(tmp_path: Path) -> None:
     assert modes(tmp_path / "ring") == {}
 
 
-def test_log_of_a_local_cluster_is_private(tmp_path: Path) -> None:
+def test_local_cluster_log_is_private(tmp_path: Path) -> None:
     """SEC-4"""
     with open_log(tmp_path) as log:
         assert os.fstat(log.fileno()).st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("mode", [0o750, 0o701, 0o755])
-def test_directory_that_others_can_reach_is_used_with_a_warning(
+def test_directory_accessible_to_other_users_is_used_with_a_warning(
     mode: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SEC-4"""

@@ -1,4 +1,4 @@
-"""/health and /live of a node in this process."""
+"""Test /health and /live on a node in this process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_node_that_accepts_puts_is_ready(tmp_path: Path) -> None:
     node(tmp_path, then)
 
 
-def test_node_that_refuses_puts_for_lack_of_space_is_not_ready(tmp_path: Path) -> None:
+def test_node_without_disk_space_for_puts_is_not_ready(tmp_path: Path) -> None:
     """OPS-1 SVC-10"""
 
     async def then(server: Server) -> None:

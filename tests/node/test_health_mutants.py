@@ -1,4 +1,4 @@
-"""A test detects each missing rule of /health."""
+"""Check that removing any rule of /health makes a test fail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.mutants
 
 RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
     "a node with a full disk is not ready": (
-        pages.test_node_that_refuses_puts_for_lack_of_space_is_not_ready,
+        pages.test_node_without_disk_space_for_puts_is_not_ready,
         Replica, "health", "if self.parts.gateway.disk_is_full:", "if False:",
     ),
     "a node without a leader is not ready": (
@@ -64,6 +64,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_missing_rule_of_health_is_detected(mutant: Mutant) -> None:
+def test_health_mutant_is_detected(mutant: Mutant) -> None:
     """OPS-1"""
     must_be_noticed(mutant)

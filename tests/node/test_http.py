@@ -1,4 +1,4 @@
-"""The HTTP server for monitoring, with valid and invalid requests."""
+"""Send valid and invalid requests to the monitoring HTTP server."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_http_request_gets_the_expected_status_and_body(
 
 
 @pytest.mark.parametrize("request_", [b"", b"GET /health", b"x" * (4 * REQUEST_BYTES_MAX)])
-def test_unfinished_or_long_request_is_not_answered(request_: bytes) -> None:
+def test_incomplete_or_oversized_request_is_not_answered(request_: bytes) -> None:
     with contextlib.suppress(ConnectionError):
         assert asyncio.run(visit(request_)) == b""
 

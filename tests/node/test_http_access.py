@@ -1,4 +1,4 @@
-"""The rules of the HTTP pages: loopback, a token or TLS."""
+"""HTTP pages require a token or TLS on any address other than loopback."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def token_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return the settings of TLS with certificates of `oncecast cert`."""
+    """Return TLS settings with certificates made by `oncecast cert`."""
     monkeypatch.chdir(tmp_path)
     for words in (["init"], ["node", "127.0.0.1"], ["client", "probe"]):
         assert main.main(["cert", *words]) == 0
@@ -67,7 +67,7 @@ async def visit(server: Server, path: str, token: str = "", **how: Any) -> tuple
 
 
 @pytest.mark.parametrize("insecure", [False, True])
-def test_pages_are_not_open_to_other_machines_without_a_token_or_tls(insecure: bool) -> None:
+def test_pages_are_closed_to_other_machines_without_a_token_or_tls(insecure: bool) -> None:
     """SEC-2"""
     with pytest.raises(NotAllowed, match="without a token and without TLS"):
         HttpAccess(Settings(http=WORLD, insecure=insecure))
@@ -119,7 +119,7 @@ def test_pages_on_other_addresses_use_tls_and_need_a_certificate(
     run(story())
 
 
-def test_token_replaces_the_certificate_of_an_http_client(
+def test_http_client_can_use_a_token_instead_of_a_certificate(
     tmp_path: Path, certificates: dict[str, Any], token_file: Path
 ) -> None:
     """SEC-2"""
@@ -213,5 +213,5 @@ def test_missing_tls_key_is_refused(certificates: dict[str, Any]) -> None:
         (b"", b""),
     ],
 )
-def test_bearer_token_of_a_request_is_read(header: bytes, token: bytes) -> None:
+def test_bearer_token_is_read_from_a_request(header: bytes, token: bytes) -> None:
     assert bearer(b"GET / HTTP/1.1\r\nHost: x\r\n" + header + b"\r\n\r\n") == token

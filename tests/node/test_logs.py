@@ -1,4 +1,4 @@
-"""The JSON log of a node."""
+"""Test the JSON log of a node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def entry(message: str) -> dict[str, object]:
     return found
 
 
-def test_fields_of_a_log_line_become_json_keys_and_numbers_stay_numbers() -> None:
+def test_log_fields_become_json_keys_and_numbers_stay_numbers() -> None:
     assert entry(line("slow", {"peer": "a b", "bytes": 7, "why": ValueError("%s")})) == {
         "peer": "a b",
         "bytes": 7,
@@ -28,7 +28,7 @@ def test_fields_of_a_log_line_become_json_keys_and_numbers_stay_numbers() -> Non
     }
 
 
-def test_fields_of_a_log_line_cannot_replace_standard_keys() -> None:
+def test_log_fields_cannot_replace_standard_keys() -> None:
     assert entry(line("stopped", {"level": "none", "event": "other"})) == {
         "level": "info",
         "logger": "oncecast.node",

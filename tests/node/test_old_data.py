@@ -1,4 +1,4 @@
-"""Directories of an earlier version are read; those of a later format are refused.
+"""Directories from an earlier version are read; those in a newer format are refused.
 
 data/old-data.tar.xz has the directories of a node and of a client, both killed while they ran. The
 version of commit a63641d wrote them.
@@ -130,7 +130,7 @@ def test_old_client_continues_its_puts(old: Path) -> None:
     run(story())
 
 
-def test_node_refuses_a_directory_of_a_later_format(
+def test_node_refuses_a_directory_in_a_newer_format(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVC-7"""
@@ -147,9 +147,7 @@ def test_node_refuses_a_directory_of_a_later_format(
     run(story())
 
 
-def test_unknown_version_of_a_snapshot_is_refused(
-    old: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_snapshot_version_is_refused(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SVC-7"""
     monkeypatch.setattr("oncecast.broker.state.VERSION", 3)
 
@@ -161,7 +159,7 @@ def test_unknown_version_of_a_snapshot_is_refused(
     run(story())
 
 
-def test_client_refuses_a_state_directory_of_a_later_format(
+def test_client_refuses_a_state_directory_in_a_newer_format(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVC-7"""

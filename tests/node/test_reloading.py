@@ -65,7 +65,7 @@ async def connects(address: str, tls: Tls) -> bool:
 def test_new_connections_use_a_reloaded_certificate_and_authority(
     signalled: bool, tmp_path: Path
 ) -> None:
-    """SEC-4: on a signal, or when the files have changed."""
+    """SEC-4: a signal or a changed file triggers the reload."""
     old, new = authority_in(tmp_path / "old"), authority_in(tmp_path / "new")
 
     async def test() -> None:
@@ -112,7 +112,7 @@ def test_revoked_client_is_refused_after_a_reload(tmp_path: Path) -> None:
 def test_unusable_tls_files_leave_the_old_files_in_use(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """SEC-4: among them a certificate whose key has not been replaced yet."""
+    """SEC-4: one case is a certificate whose key has not been replaced yet."""
     authority = authority_in(tmp_path / "authority")
 
     async def test() -> None:

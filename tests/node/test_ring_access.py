@@ -41,7 +41,7 @@ async def secured(path: Path) -> AsyncIterator[tuple[RingServer, RingServer, Cli
             await root.access.allow("ann", "put", "read", "ack", topic="t*")
             async with server(path / "two", join=one.me) as two:
                 await both_own(root)
-                # It ends before the second process, which may lead a group that it uses.
+                # The client closes before the second process, which may lead a group that it uses.
                 async with oncecast.connect(one.me, **ROOT) as other:
                     yield one, two, other
 
@@ -57,7 +57,7 @@ async def agree(root: Client, *rings: RingServer) -> None:
         await root.ring()
 
 
-def test_every_group_and_process_of_a_ring_enforces_the_rules(tmp_path: Path) -> None:
+def test_every_group_and_process_in_a_ring_enforces_the_rules(tmp_path: Path) -> None:
     """SEC-2 REP-6: a process that joins later gets the rules with its first topics."""
 
     async def live() -> None:
@@ -99,7 +99,7 @@ def test_process_refuses_to_leave_until_it_knows_the_rules_of_its_ring(tmp_path:
     drive(live)
 
 
-def test_process_of_a_ring_without_users_leaves_when_it_owns_topics(tmp_path: Path) -> None:
+def test_process_in_a_ring_without_users_can_leave_once_it_owns_topics(tmp_path: Path) -> None:
     async def live() -> None:
         async with server(tmp_path / "one") as one, server(tmp_path / "two", join=one.me) as two:
             async with oncecast.connect(two.me) as client:
@@ -141,7 +141,7 @@ def test_group_that_missed_a_change_gets_it_from_another_group(tmp_path: Path) -
 
 
 def test_pushed_messages_stop_when_the_rule_is_removed(tmp_path: Path) -> None:
-    """SEC-2: the owner decides whether a reader of another process may read."""
+    """SEC-2: the owner decides whether a reader at another process may read."""
 
     async def live() -> None:
         async with secured(tmp_path) as (one, two, root):

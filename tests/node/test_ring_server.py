@@ -1,4 +1,4 @@
-"""A process of a ring: its replicas, its directory and its failures."""
+"""Test a ring process: its replicas, its directory and its failures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def drive(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def greeted(ring: RingServer, node: str) -> object:
-    """Return the answer to a client that dials this node of the process."""
+    """Return the answer that a client gets when it dials this node in the process."""
     raw = await Raw.dial(int(process_of(ring.me).rpartition(":")[2]))
     raw.greet(hello(NodeId(node), "ann", role=CLIENT))
     greeting = await raw.greeting()
@@ -103,7 +103,7 @@ def test_joining_process_creates_a_group_but_no_ring(tmp_path: Path) -> None:
     assert ring.replicas[ring.identity.group].group.contacts == ()
 
 
-def test_ring_of_one_process_ignores_join_and_logs_it(
+def test_single_process_ring_ignores_join_and_logs_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise both rings would own all topics."""
@@ -114,7 +114,7 @@ def test_ring_of_one_process_ignores_join_and_logs_it(
     assert "the directory holds a ring of which this node is the only member" in caplog.text
 
 
-def test_process_that_started_a_second_ring_stops(tmp_path: Path) -> None:
+def test_process_stops_if_it_has_started_a_second_ring(tmp_path: Path) -> None:
     """REP-6: the first process has lost its disk; otherwise two groups would own each topic."""
     ring = server(tmp_path)
 
@@ -138,7 +138,7 @@ def test_process_that_started_a_second_ring_stops(tmp_path: Path) -> None:
         drive(live)
 
 
-def test_group_of_one_node_ignores_join_and_logs_it(
+def test_single_node_group_ignores_join_and_logs_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings: Any = {"data": str(tmp_path), "heartbeat": 0.02, "suspicion": 0.05}
@@ -294,7 +294,7 @@ def test_unseated_replica_keeps_its_directory_while_the_group_exists(
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_replica_seated_again_during_its_stop_restarts(tmp_path: Path, gone: bool) -> None:
+def test_replica_restarts_if_it_is_seated_again_while_stopping(tmp_path: Path, gone: bool) -> None:
     async def live() -> None:
         async with server(tmp_path) as ring:
             ring._hear(Seat("g-other", NOBODY))
@@ -375,9 +375,7 @@ def begins(replica: Replica) -> asyncio.Event:
 @pytest.mark.parametrize(
     "error", [ZeroDivisionError("a bug"), Diverged("no replica has all records")]
 )
-def test_unexpected_failure_of_a_replica_stops_the_process(
-    tmp_path: Path, error: Exception
-) -> None:
+def test_unexpected_replica_failure_stops_the_process(tmp_path: Path, error: Exception) -> None:
     async def live() -> None:
         ring = server(tmp_path)
         async with ring:
@@ -391,7 +389,7 @@ def test_unexpected_failure_of_a_replica_stops_the_process(
 
 
 @pytest.mark.parametrize("kind", [Server, RingServer])
-def test_directory_can_be_used_by_only_one_process_and_one_kind_of_server(
+def test_directory_can_be_used_by_only_one_process_and_server_type(
     tmp_path: Path, kind: type[Server | RingServer]
 ) -> None:
     settings = Settings(data=str(tmp_path), listen="127.0.0.1:0")

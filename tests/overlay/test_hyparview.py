@@ -1,4 +1,4 @@
-"""NET-2: HyParView, rule by rule: the exact effects of each input."""
+"""NET-2: test the exact effects of each input to HyParView."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ THEIRS = 1  # of each peer
 
 
 class FixedDice(Random):
-    """Dice that always choose the first element."""
+    """A random generator that always chooses the first element."""
 
     def uniform(self, a: float, b: float) -> float:
         return 1.0
@@ -176,7 +176,7 @@ def test_forward_join_adds_the_newcomer_to_passive_views_on_its_way() -> None:
     assert list(view.passive) == [D]
 
 
-def test_last_node_of_a_walk_sends_an_urgent_request() -> None:
+def test_last_node_in_a_walk_sends_an_urgent_request() -> None:
     view = started(active=[A, B, C])
     assert received(view, A, ForwardJoin(D, 0)) == asked(D, urgent=True)
 
@@ -186,7 +186,7 @@ def test_walk_without_a_next_node_ends() -> None:
     assert received(view, A, ForwardJoin(D, 6)) == asked(D, urgent=True)
 
 
-def test_last_node_of_a_walk_evicts_a_neighbour_for_the_newcomer() -> None:
+def test_last_node_in_a_walk_evicts_a_neighbour_for_the_newcomer() -> None:
     view = started(active=[A, B, C])
     received(view, A, ForwardJoin(D, 0))
     assert received(view, D, Accepted(THEIRS)) == [
@@ -259,7 +259,7 @@ def test_dead_or_silent_candidate_is_dropped() -> None:
     assert list(view.passive) == [E]
 
 
-def test_loss_without_candidates_makes_a_node_shuffle_at_once() -> None:
+def test_node_without_candidates_shuffles_at_once_after_a_loss() -> None:
     view = started(active=[A, B], active_max=2)
     assert lose_link(view, A) == [
         Emit(NeighborDown(A)),
@@ -289,7 +289,7 @@ def test_disconnected_neighbour_becomes_passive_until_the_next_cycle() -> None:
     assert view.drain()[:6] == [*asked(C), *asked(A)]
 
 
-def test_refill_at_once_replaces_a_disconnected_neighbour() -> None:
+def test_refill_at_once_option_replaces_a_disconnected_neighbour_immediately() -> None:
     view = started(active=[A, B], passive=[C], active_max=2, refill_at_once=True)
     assert received(view, A, Disconnect()) == [Emit(NeighborDown(A)), Unwatch(A), *asked(C)]
 
@@ -338,7 +338,7 @@ def test_full_view_sometimes_trades_a_neighbour_for_a_passive_peer() -> None:
     assert Send(A, Disconnect()) in view.drain()
 
 
-def test_view_with_a_free_place_trades_no_neighbour() -> None:
+def test_view_with_a_free_slot_does_not_trade_neighbours() -> None:
     view = started(active=[A], passive=[D])
     view.rng.random = lambda: 0.0  # type: ignore[method-assign]
     view.timeout(Cycle())
@@ -358,7 +358,7 @@ def test_lost_neighbour_is_asked_again_in_each_cycle() -> None:
     assert Send(A, Neighbor(INCARNATION, urgent=True)) not in view.drain()
 
 
-def test_shuffle_offers_the_node_itself_and_peers_of_both_views() -> None:
+def test_shuffle_offers_the_node_itself_and_peers_from_both_views() -> None:
     view = started(active=[A, B, C], passive=[D, E], shuffle_active=1, shuffle_passive=1)
     view.timeout(Cycle())
     assert view.drain() == [Send(A, Shuffle(ME, 6, (ME, B, D))), Later(10.0, Cycle())]
@@ -371,7 +371,7 @@ def test_shuffle_is_passed_on_until_its_last_step() -> None:
     assert list(view.passive) == [D, E]
 
 
-def test_shuffle_sample_first_replaces_the_peers_that_were_sent_for_it() -> None:
+def test_shuffle_sample_first_replaces_the_peers_sent_in_exchange() -> None:
     view = started(active=[A, B, C], passive=[D, E], passive_max=2, shuffle_passive=1)
     view.timeout(Cycle())  # offers D
     view.drain()
@@ -409,7 +409,7 @@ def test_sample_with_an_impossible_name_is_dropped_and_counted() -> None:
     assert (view.passive, view.dropped) == ({}, 1)
 
 
-def test_message_in_the_name_of_the_receiver_is_dropped() -> None:
+def test_message_that_claims_to_come_from_its_receiver_is_dropped() -> None:
     view = started(active=[A])
     assert (received(view, ME, Join(THEIRS)), view.dropped) == ([], 1)
 

@@ -1,4 +1,4 @@
-"""A storm or a test of effects detects each missing rule of HyParView."""
+"""Check that a storm or a unit test detects each missing HyParView rule."""
 
 from __future__ import annotations
 
@@ -112,12 +112,12 @@ MUTANTS = [
         "_remember",
         "spare.pop() if spare else self._any(list(self.passive))",
         "list(self.passive)[-1]",
-        effects.test_shuffle_sample_first_replaces_the_peers_that_were_sent_for_it,
+        effects.test_shuffle_sample_first_replaces_the_peers_sent_in_exchange,
     ),
 ]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_removed_rule_is_noticed(mutant: Mutant) -> None:
+def test_missing_rule_is_detected(mutant: Mutant) -> None:
     """NET-2"""
     must_be_noticed(mutant)

@@ -1,4 +1,4 @@
-"""NET-2, NET-3: partial views through storms, and durable broadcast over them."""
+"""NET-2, NET-3: partial views survive storms, and carry durable broadcasts."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_lacks_of_is_true_if_the_other_side_has_more_numbers(
 
 
 @given(st.sets(number), st.sets(number))
-def test_add_all_of_adds_all_numbers_of_the_other_side(ours: set[int], theirs: set[int]) -> None:
+def test_add_all_of_adds_all_numbers_from_the_other_side(ours: set[int], theirs: set[int]) -> None:
     mine, other = Numbers(), Numbers()
     for each in ours:
         mine.add(each)
@@ -62,7 +62,7 @@ def test_add_all_of_adds_all_numbers_of_the_other_side(ours: set[int], theirs: s
     assert {n for n in range(1, 32) if n in mine} == ours | theirs
 
 
-def test_jump_to_any_number_costs_one_gap() -> None:
+def test_jumping_to_any_number_adds_one_gap() -> None:
     numbers = Numbers()
     numbers.add(NUMBER_MAX)
     numbers.add(1)

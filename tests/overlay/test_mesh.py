@@ -1,4 +1,4 @@
-"""Mesh, rule by rule: the exact effects of each input."""
+"""Test the exact effects of each input to Mesh."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_welcome_makes_its_sender_a_neighbour() -> None:
     assert mesh.drain() == [Cancel(Retry(B)), Emit(NeighborUp(B))]
 
 
-def test_second_hello_is_welcomed_again_and_emits_no_second_event() -> None:
+def test_second_hello_is_welcomed_again_without_a_second_event() -> None:
     mesh = started()
     mesh.receive(B, Hello())
     mesh.drain()

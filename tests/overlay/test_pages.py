@@ -1,4 +1,4 @@
-"""The page of each protocol lists exactly its messages, timers, records and options."""
+"""The docs page on each protocol lists exactly its messages, timers, records and options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plumtree, rule by rule: the exact effects of each input. NET-3"""
+"""Test the exact effects of each input to Plumtree. NET-3"""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_first_gossip_over_a_lazy_link_makes_it_eager() -> None:
     assert (list(tree.eager), list(tree.lazy)) == ([B], [])
 
 
-def test_lazy_peers_get_announcements_in_batches_but_not_of_their_own_payloads() -> None:
+def test_lazy_peers_get_batched_announcements_except_for_their_own_payloads() -> None:
     tree = make(eager=(D,), lazy=(B, C), announce_after=0.1)
     tree.request(Broadcast(MessageId(A, 1), b"x"))
     assert tree.drain()[1:] == [Later(0.1, Announce())]
@@ -167,7 +167,7 @@ def test_payload_that_arrives_in_time_cancels_the_graft() -> None:
     assert tree.missing == {}
 
 
-def test_announcement_of_a_known_payload_changes_nothing() -> None:
+def test_announcing_a_known_payload_changes_nothing() -> None:
     tree = make(eager=(B,))
     tree.receive(B, Gossip(M1, 1, b"x"))
     tree.drain()
@@ -185,7 +185,7 @@ def test_graft_is_answered_with_the_payload_and_makes_the_link_eager() -> None:
     assert list(tree.eager) == [B, C]
 
 
-def test_graft_of_a_payload_no_longer_cached_still_makes_the_link_eager() -> None:
+def test_graft_for_an_uncached_payload_still_makes_the_link_eager() -> None:
     tree = make(eager=(B,), lazy=(C,), cache_max=1)
     tree.receive(B, Gossip(M1, 1, b"x"))
     tree.receive(B, Gossip(M2, 1, b"y"))
@@ -195,8 +195,8 @@ def test_graft_of_a_payload_no_longer_cached_still_makes_the_link_eager() -> Non
     assert (tree.drain(), list(tree.eager)) == ([], [B, C])
 
 
-def test_link_that_is_threshold_hops_shorter_replaces_the_longer_link() -> None:
-    """This is the optimisation of the paper."""
+def test_link_shorter_by_the_threshold_replaces_the_longer_link() -> None:
+    """This is the optimization from the paper."""
     tree = make(eager=(B,), lazy=(C, D), threshold=3)
     tree.receive(C, ihave(M1, 4))
     tree.receive(D, ihave(M1, 2))
@@ -214,15 +214,15 @@ def test_link_that_is_threshold_hops_shorter_replaces_the_longer_link() -> None:
     assert (list(tree.eager), list(tree.lazy)) == ([D], [C, B])
 
 
-def test_link_that_is_slightly_shorter_replaces_no_link() -> None:
+def test_slightly_shorter_link_does_not_replace_a_link() -> None:
     tree = make(eager=(B,), lazy=(C,), threshold=3)
     tree.receive(C, ihave(M1, 3))
     tree.receive(B, Gossip(M1, 5, b"x"))
     assert (list(tree.eager), list(tree.lazy)) == ([B], [C])
 
 
-def test_sender_whose_own_announcement_was_nearer_stays_eager() -> None:
-    """It may have restarted in between, and got the payload over more hops."""
+def test_sender_stays_eager_if_its_own_announcement_was_nearer() -> None:
+    """It may have restarted in between, and received the payload over more hops."""
     tree = make(lazy=(B,), threshold=3)
     tree.receive(B, ihave(M1, 1))
     tree.drain()
@@ -231,7 +231,7 @@ def test_sender_whose_own_announcement_was_nearer_stays_eager() -> None:
     assert list(tree.eager) == [B]
 
 
-def test_neighbour_that_went_down_gets_no_payloads_and_no_grafts() -> None:
+def test_lost_neighbour_gets_no_payloads_and_no_grafts() -> None:
     tree = make(eager=(B,), lazy=(C, D))
     tree.receive(C, ihave(M1))
     tree.receive(D, ihave(M1, 2))
@@ -243,7 +243,7 @@ def test_neighbour_that_went_down_gets_no_payloads_and_no_grafts() -> None:
     assert (list(tree.eager), list(tree.lazy)) == ([D], [])
 
 
-def test_messages_from_strangers_add_no_link_and_no_announcement() -> None:
+def test_messages_from_strangers_add_neither_links_nor_announcements() -> None:
     tree = make(eager=(B,))
     tree.receive(FAR, ihave(M1))
     tree.receive(FAR, Graft(None, 1))
@@ -278,13 +278,13 @@ def test_invalid_messages_are_dropped_and_counted(
     assert (tree.drain(), tree.dropped) == ([], 1)
 
 
-def test_memory_of_announcements_is_bounded() -> None:
+def test_memory_for_announcements_is_bounded() -> None:
     tree = make(lazy=(B,), missing_max=2)
     tree.receive(B, IHave(tuple(Announcement(MessageId(FAR, n), 1) for n in range(1, 100))))
     assert list(tree.missing) == [M1, M2]
 
 
-def test_memory_of_seen_numbers_is_bounded_in_any_order() -> None:
+def test_memory_for_seen_numbers_is_bounded_in_any_order() -> None:
     """A dropped gap counts as seen. Recovery fills it."""
     tree = make(eager=(B,), gaps_max=2)
     for number in (2, 4, 6, NUMBER_MAX):
@@ -295,7 +295,7 @@ def test_memory_of_seen_numbers_is_bounded_in_any_order() -> None:
     assert tree.drain() == [Send(B, Prune())]
 
 
-def test_memory_of_origins_is_bounded() -> None:
+def test_memory_for_origins_is_bounded() -> None:
     tree = make(eager=(B,), origins_max=2)
     for name in "xyz":
         tree.receive(B, Gossip(MessageId(NodeId(name), 1), 1, b""))

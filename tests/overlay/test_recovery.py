@@ -1,4 +1,4 @@
-"""Recovery, rule by rule: the exact effects of each input. NET-3"""
+"""Test the exact effects of each input to Recovery. NET-3"""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FixedDice(Random):
 
 
 def make(*, far: tuple[int, ...] = (), **options: Any) -> Recovery:
-    """Return a node `a` that has stored these numbers of `far`."""
+    """Return a node `a` that has stored these numbers from `far`."""
     recovery = Recovery(A, FixedDice(1), **options)
     for number in far:
         recovery.observe(received(number))
@@ -106,7 +106,7 @@ def appended(effect: Effect) -> Stored | None:
 # Publishing and storing.
 
 
-def test_publish_numbers_stores_delivers_and_broadcasts_in_this_order() -> None:
+def test_publish_numbers_then_stores_then_delivers_then_broadcasts() -> None:
     recovery = make()
     recovery.request(Publish(b"x"))
     mine = MessageId(A, 1)
@@ -141,7 +141,7 @@ def test_duplicate_message_is_ignored() -> None:
 # Discarding.
 
 
-def test_discarded_message_is_neither_held_nor_sent_to_peers_that_lack_it() -> None:
+def test_discarded_message_is_neither_kept_nor_sent_to_peers() -> None:
     recovery = make(far=(1, 2))
     recovery.request(Discard(key(1)))
     assert list(recovery.held) == [key(2)]
@@ -159,7 +159,7 @@ def test_discarded_or_disregarded_message_is_not_stored() -> None:
     assert [each.id.number for each in map(appended, recovery.drain()) if each] == [1, 3]
 
 
-def test_discard_and_disregard_do_not_change_the_numbers_of_own_messages() -> None:
+def test_discard_and_disregard_do_not_renumber_own_messages() -> None:
     recovery = make()
     recovery.request(Discard(MessageId(A, 7)))
     recovery.request(Disregard(A, 9, ()))
@@ -167,7 +167,7 @@ def test_discard_and_disregard_do_not_change_the_numbers_of_own_messages() -> No
     assert [each.id for each in map(appended, recovery.drain()) if each] == [MessageId(A, 1)]
 
 
-def test_memory_of_discarded_messages_is_bounded() -> None:
+def test_memory_for_discarded_messages_is_bounded() -> None:
     recovery = make(far=(1, 3), gaps_max=1, origins_max=2)
     recovery.request(Discard(key(9)))
     recovery.request(Discard(MessageId(B, 1)))
@@ -178,7 +178,7 @@ def test_memory_of_discarded_messages_is_bounded() -> None:
 # Surviving crashes.
 
 
-def test_restored_message_counts_as_delivered_and_is_held() -> None:
+def test_restored_message_counts_as_delivered_and_is_kept() -> None:
     recovery = make()
     recovery.restore(stored(1))
     recovery.start()
@@ -187,7 +187,7 @@ def test_restored_message_counts_as_delivered_and_is_held() -> None:
     assert dict(recovery.held) == {key(1): b"1"}
 
 
-def test_restarted_node_never_uses_a_number_again() -> None:
+def test_restarted_node_never_reuses_a_number() -> None:
     recovery = make()
     recovery.restore(Archive((Holding(A, 5, 4, ()),), ()))
     recovery.restore(Stored(MessageId(A, 5), b""))
@@ -195,7 +195,7 @@ def test_restarted_node_never_uses_a_number_again() -> None:
     assert recovery.drain()[-1] == Ask(Broadcast(MessageId(A, 6), b""), after=1)
 
 
-def test_snapshot_holds_all_messages_and_trims_the_records_before_it() -> None:
+def test_snapshot_contains_all_messages_and_trims_earlier_records() -> None:
     recovery = make(far=(1, 3), snapshot_every=3, kept_max=2)
     recovery.request(Publish(b"x"))
     mine = Stored(MessageId(A, 1), b"x")
@@ -228,7 +228,7 @@ def test_records_since_the_snapshot_count_across_a_restart() -> None:
     assert Trim("recovery", 2) in recovery.drain()
 
 
-def test_large_records_bring_the_snapshot_forward() -> None:
+def test_large_records_trigger_an_earlier_snapshot() -> None:
     recovery = make(kept_bytes_max=100)
     recovery.observe(Received(key(1), bytes(60)))
     assert len(recovery.drain()) == 2
@@ -291,13 +291,13 @@ def test_peer_gets_missing_messages_with_the_lowest_numbers_first() -> None:
     assert sent(recovery.drain())[0] == Repair(batch, more=False)
 
 
-def test_peer_that_lacks_an_origin_gets_all_its_messages() -> None:
+def test_peer_gets_all_messages_from_an_origin_that_it_does_not_know() -> None:
     recovery = make(far=(1, 2))
     recovery.receive(B, Compare(ledger()))
     assert sent(recovery.drain()) == [Repair((stored(1), stored(2)), more=False)]
 
 
-def test_node_that_lacks_messages_answers_with_its_own_ledger() -> None:
+def test_node_with_missing_messages_answers_with_its_own_ledger() -> None:
     recovery = make(far=(1,))
     recovery.receive(B, Compare(ledger(NOTHING_OF_MINE, Holding(FAR, 1, 2, ()))))
     here = ledger(NOTHING_OF_MINE, Holding(FAR, 1, 1, ()))
@@ -364,7 +364,7 @@ def test_many_origins_are_compared_in_turn() -> None:
     assert parts == [*thrice, thrice[0]]
 
 
-def test_repair_holds_no_message_outside_the_ledger() -> None:
+def test_repair_contains_no_messages_outside_the_ledger() -> None:
     recovery = make(far=(1,))
     recovery.observe(Received(MessageId(B, 1), b"b"))
     let_settle(recovery)
@@ -372,7 +372,7 @@ def test_repair_holds_no_message_outside_the_ledger() -> None:
     assert sent(recovery.drain()) == [Repair((Stored(MessageId(B, 1), b"b"),), more=False)]
 
 
-def test_ledger_leaves_out_the_highest_gaps_and_repair_sends_no_known_message() -> None:
+def test_ledger_omits_the_highest_gaps_and_repair_skips_known_messages() -> None:
     lagging = make(far=(2, 4, 6), ledger_gaps_max=1)
     lagging.observe(NeighborUp(B))
     lagging.timeout(Round())
@@ -383,7 +383,7 @@ def test_ledger_leaves_out_the_highest_gaps_and_repair_sends_no_known_message() 
     assert sent(full.drain()) == [Repair((stored(1),), more=False)]
 
 
-def test_repair_leaves_out_messages_that_plumtree_is_still_spreading() -> None:
+def test_repair_omits_messages_that_plumtree_is_still_spreading() -> None:
     recovery = make(far=(1, 2))
     recovery.observe(received(3))
     recovery.timeout(Round())
@@ -414,7 +414,7 @@ def test_repair_sends_the_older_half_if_all_messages_are_new() -> None:
 # Losing.
 
 
-def test_peer_that_lacks_messages_no_longer_kept_gets_our_ledger() -> None:
+def test_peer_gets_our_ledger_if_its_missing_messages_are_no_longer_kept() -> None:
     recovery = make(far=(1, 2, 3), kept_max=2)
     recovery.receive(B, Compare(empty_ledger()))
     assert sent(recovery.drain()) == [
@@ -423,7 +423,7 @@ def test_peer_that_lacks_messages_no_longer_kept_gets_our_ledger() -> None:
     ]
 
 
-def test_message_that_a_peer_no_longer_keeps_is_reported_lost_after_a_timeout() -> None:
+def test_message_no_longer_kept_by_a_peer_is_reported_lost_after_a_timeout() -> None:
     recovery = make(far=(2, 9), lost_after=5.0)
     peer = ledger(NOTHING_OF_MINE, Holding(FAR, 8, 9, ()))
     recovery.receive(B, Compared(peer))
@@ -516,15 +516,15 @@ def test_origins_are_bounded_and_own_messages_always_fit() -> None:
     assert len(recovery.drain()) == 3
 
 
-def test_jump_of_the_numbers_adds_one_gap_that_later_messages_fill() -> None:
+def test_jump_in_the_numbers_adds_one_gap_that_later_messages_fill() -> None:
     recovery = make(far=(1, NUMBER_MAX))
     assert recovery.inventory.of(FAR).gaps == [(2, NUMBER_MAX - 1)]
     recovery.observe(received(2))
     assert recovery.drain() == [Append(stored(2), 3), Emit(delivered(2), after=3)]
 
 
-def test_claims_of_peers_about_own_messages_are_dropped() -> None:
-    """A node has all its own messages: a forgery must neither raise nor lose its numbers."""
+def test_peer_claims_about_own_messages_are_dropped() -> None:
+    """A node has all its own messages, so a forgery must neither raise nor lose its numbers."""
     recovery = make(lost_after=1.0)
     recovery.receive(B, Repair((Stored(MessageId(A, NUMBER_MAX), b"lie"),), more=False))
     assert (recovery.drain(), recovery.dropped) == ([], 1)

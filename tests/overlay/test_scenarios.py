@@ -1,4 +1,4 @@
-"""Whole clusters in the simulator: loss, duplicates, crashes, partitions, pauses."""
+"""Run whole clusters in the simulator with loss, duplicates, crashes, partitions and pauses."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def check_all_hold_all(sim: Simulation, audience: Audience) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_crash_and_partition_on_a_lossy_network_lose_and_repeat_no_message(seed: int) -> None:
+def test_crashes_and_partitions_neither_lose_nor_repeat_messages(seed: int) -> None:
     """NET-1 NET-3"""
     audience = Audience()
     sim = cluster(seed, audience, loss=0.1, duplication=0.05)
@@ -114,7 +114,7 @@ def test_crash_and_partition_on_a_lossy_network_lose_and_repeat_no_message(seed:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_crashes_of_all_nodes_lose_no_delivered_message(seed: int) -> None:
+def test_delivered_messages_survive_if_all_nodes_crash(seed: int) -> None:
     """NET-1 NET-3"""
     audience = Audience()
     sim = cluster(seed, audience, loss=0.02)
@@ -139,7 +139,7 @@ def test_paused_node_catches_up_after_it_resumes() -> None:
 
 
 def until_told(sim: Simulation, node: NodeId) -> None:
-    """Run until the application of `node` has received all messages on its disk.
+    """Run until the application on `node` has received all messages on its disk.
 
     A crash before that would lose a Delivered or a Lost event: both are emitted at most once.
     """
@@ -150,7 +150,7 @@ def until_told(sim: Simulation, node: NodeId) -> None:
 @pytest.mark.parametrize(
     "seed", [*range(3), 38]
 )  # 38: the node gives up just before its second crash
-def test_node_that_was_offline_too_long_reports_each_loss_once_and_continues(seed: int) -> None:
+def test_node_offline_for_too_long_reports_each_loss_once_and_continues(seed: int) -> None:
     """NET-3"""
     audience, away = Audience(), NODES[3]
     sim = cluster(seed, audience, loss=0.02, kept_max=30)

@@ -1,4 +1,4 @@
-"""Three stacks wired by hand, without driver and clock."""
+"""Test three stacks wired by hand, without a driver or a clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NODES = (A, B, C)
 
 
 class World:
-    """A network that keeps order, with instant disks. Time passes when no message is in flight."""
+    """An ordered network with instant disks. Time passes when no message is in flight."""
 
     def __init__(self, *, kept_max: int = 100) -> None:
         self.now = 0.0
@@ -190,7 +190,7 @@ def test_restarted_publisher_continues_with_the_next_number() -> None:
     assert world.events == {node: messages(A, b"1", b"2", b"3", b"4", b"5", b"6") for node in NODES}
 
 
-def test_node_that_was_away_too_long_reports_its_losses() -> None:
+def test_node_offline_for_too_long_reports_its_losses() -> None:
     """NET-3"""
     world = started(kept_max=2)
     world.publish(A, b"1")

@@ -82,9 +82,7 @@ def test_new_incarnation_drops_values_that_are_not_known_to_be_chosen() -> None:
 
 
 def test_lost_new_incarnation_record_makes_all_earlier_votes_doubtful() -> None:
-    """Votes of the new incarnation replace none of the earlier votes, so no count shows the
-    loss.
-    """
+    """The new incarnation replaces no earlier votes, so no count reveals the loss."""
     group = damage(restored(entry(1), entry(2, data=b"old", applied=1)), later_entry(3, applied=2))
     group.start()
     assert applied_values(group) == [(1, b"1")]

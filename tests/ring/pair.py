@@ -121,7 +121,7 @@ class Group:
         self.proposed: list[tuple[Agreed, Propose]] = []
         self.replicas: list[Replica] = []
         self.nodes: tuple[NodeId, ...] = ()
-        self.missing: set[int] = set()  # slots that cannot be read now
+        self.missing: set[int] = set()  # slots that are currently unreadable
         self.unsure = False  # the leader has no lease
         self.new_leader()
 
@@ -309,7 +309,7 @@ class World:
         return registry.holdings is not None and registry.elsewhere(topic) is None
 
     def kept(self, topic: str) -> list[int]:
-        """Return the messages of a topic that its owner keeps."""
+        """Return the messages that the owner keeps for a topic."""
         (owner,) = self.owners(topic)
         service = self.groups[owner].leader.service
         entries = service.machine.registry.topics[topic].index.entries(0)

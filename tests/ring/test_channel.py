@@ -74,7 +74,7 @@ def test_messages_dropped_by_the_owner_do_not_count_as_missing() -> None:
     assert channel.lacks(50)
 
 
-def test_larger_chunk_of_a_batch_replaces_a_smaller_chunk() -> None:
+def test_larger_chunk_replaces_a_smaller_one_from_the_same_batch() -> None:
     channel = make(chunk(0, 2))
     channel.add(1, (chunk(0, 5),))
     channel.add(1, (chunk(0, 1), chunk(5)))
@@ -110,7 +110,7 @@ def test_trim_drops_the_oldest_chunks_but_keeps_the_newest() -> None:
 
 @pytest.mark.parametrize("spare", [0, -1])
 def test_channel_counts_its_bytes_exactly(spare: int) -> None:
-    """NET-6: even after a batch is replaced or a topic is created again."""
+    """NET-6: the count stays exact after a batch is replaced or a topic is created again."""
     kept = (chunk(0, 5), chunk(5))
     size = sum(len(each.batch) for each in kept)
     channels = [make(*kept, bytes_max=size + spare) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""A second reader of a subscription, at another process of a ring, fences the first reader."""
+"""A second reader of a subscription, at another ring process, fences the first reader."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def reported(client: Client, event: Value) -> Callable[[], None]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
-def test_new_reader_gets_messages_of_the_fenced_reader_marked_as_redelivered(seed: int) -> None:
-    """SVC-3 SVC-8: the fenced reader gets no message that was put after the takeover."""
+def test_new_reader_gets_the_fenced_reader_messages_marked_as_redelivered(seed: int) -> None:
+    """SVC-3 SVC-8: the fenced reader gets no messages put after the takeover."""
     earlier, later = story(seed)
     assert earlier.ended
     assert len(later.delivered) > len(earlier.delivered) > 1.0 / PUT_EVERY

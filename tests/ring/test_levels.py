@@ -18,12 +18,12 @@ RAISE = SetLimits(LIMITS, 2)
 
 
 def rounds(world: World, count: int) -> None:
-    """Run until the importer has asked this many times more."""
+    """Run until the importer has asked this many more times."""
     before = len(world.sent)
     world.run(lambda: sum(isinstance(each[2], Survey) for each in world.sent[before:]) >= count)
 
 
-def test_importer_waits_until_it_has_the_level_of_the_exporter() -> None:
+def test_importer_waits_until_it_reaches_the_exporter_level() -> None:
     world = begin()
     exporter, importer = world.groups[GIVER], world.groups[TAKER]
     exporter.apply(RAISE)
@@ -44,7 +44,7 @@ def test_topics_move_to_a_group_at_a_higher_level() -> None:
 
 
 def test_exporter_does_not_freeze_a_part_for_a_group_at_a_lower_level() -> None:
-    """An importer of an older version sends no level."""
+    """An importer with an older version sends no level."""
     world = begin()
     exporter = world.groups[GIVER]
     world.run(lambda: TAKER in world.known_facts)

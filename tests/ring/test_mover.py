@@ -1,4 +1,4 @@
-"""Messages and decisions of a move in the mover and the exporter, rule by rule. REP-6"""
+"""Test the messages and decisions of a move in the mover and the exporter. REP-6"""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def ask(replica: Replica, world: World, message: Value, sender: NodeId = ASKER) 
 # -- a whole move --
 
 
-def test_move_consists_of_survey_copy_export_adoption_and_release() -> None:
-    """REP-6: with exactly these messages."""
+def test_move_goes_through_survey_copy_export_adoption_and_release() -> None:
+    """REP-6: the move needs exactly these messages."""
     world = begin()
     world.groups[GIVER].leader.mover.pull_bytes = 1 << 20
     world.run(lambda: world.settled)
@@ -98,7 +98,7 @@ def test_move_consists_of_survey_copy_export_adoption_and_release() -> None:
     assert world.kept(MINE) == world.kept(THEIRS) == ALL
 
 
-def test_group_without_an_arc_claims_one_only_with_all_its_replicas() -> None:
+def test_group_without_an_arc_claims_one_only_if_it_has_all_replicas() -> None:
     """REP-5: only a group with all its replicas takes over topics."""
     world = World()
     importer = world.found(TAKER)
@@ -175,7 +175,7 @@ GHOST = NodeId(f"ghost:1/{TAKER}")
 
 
 @pytest.mark.parametrize("ghost", [GHOST, NodeId("ghost:1/g-x"), NodeId("ghost:1"), OLD])
-def test_forged_messages_take_no_topic_from_a_group(ghost: NodeId) -> None:
+def test_forged_messages_cannot_take_topics_from_a_group(ghost: NodeId) -> None:
     """SEC-1: two forged messages once removed all topics of a group."""
     world = World()
     world.found(TAKER)
@@ -386,7 +386,7 @@ def test_move_ends_when_the_exporter_is_gone() -> None:
 
 
 def test_refused_export_abandons_the_claim() -> None:
-    """REP-6: the exporter gets a message, because it may have frozen the part meanwhile."""
+    """REP-6: the exporter is told, because it may have frozen the part in the meantime."""
     world = begin()
     until(world, Export)
     give = world.sent[-1][2]
@@ -421,7 +421,7 @@ def test_abandoned_claim_thaws_the_part() -> None:
 
 
 def test_waiting_exporter_is_answered_only_after_a_decision() -> None:
-    """REP-6: not while the importer may still adopt the part."""
+    """REP-6: the exporter must wait while the importer may still adopt the part."""
     world = begin()
     until(world, Exported)
     importer = world.groups[TAKER]
@@ -448,7 +448,7 @@ def test_part_frozen_for_another_move_is_not_thawed() -> None:
 
 
 def test_copies_with_a_gap_are_discarded_and_copied_again() -> None:
-    """REP-6: a proposal of a leader may be lost while a later proposal is decided."""
+    """REP-6: a proposal may be lost while a later one is decided."""
     world = begin()
     until(world, Pulled)
     pulled = world.sent[-1][2]
@@ -498,7 +498,7 @@ def test_adopted_part_is_not_abandoned() -> None:
 
 
 def test_second_freeze_is_refused() -> None:
-    """REP-6: whichever node proposes it."""
+    """REP-6: it does not matter which node proposes it."""
     world = begin()
     until(world, Exported)
     exporter = world.groups[GIVER]
@@ -536,7 +536,7 @@ def test_retiring_group_asks_the_next_group_to_import_its_arc() -> None:
     assert world.known_facts[TAKER].gone
 
 
-def test_only_a_neighbour_that_stays_imports_the_arc_of_a_retiring_group() -> None:
+def test_arc_goes_only_to_a_neighbour_that_is_not_retiring() -> None:
     """REP-6"""
     world = begin()
     world.run(lambda: world.settled)
@@ -550,7 +550,7 @@ def test_only_a_neighbour_that_stays_imports_the_arc_of_a_retiring_group() -> No
     assert exporter.proposed == []
 
 
-def test_retiring_group_abandons_its_claim_before_it_is_gone() -> None:
+def test_retiring_group_abandons_its_claim_before_it_disappears() -> None:
     """REP-6: otherwise the claimed part would be lost with the group."""
     world = begin()
     until(world, Exported)
@@ -588,9 +588,7 @@ def test_no_part_is_adopted_while_another_part_is_frozen() -> None:
         world.step()
     assert exporter.holdings.claim is not None
     assert not exporter.holdings.claim.adopted
-    assert not any(
-        isinstance(each, do.Adopt) for each in exporter.decided
-    )  # and no Adopt is proposed
+    assert not any(isinstance(each, do.Adopt) for each in exporter.decided)  # no Adopt is proposed
     exporter.apply(do.Thaw("n"))
     world.run(lambda: world.settled)
     assert world.kept(MINE) == world.kept(THEIRS) == ALL
@@ -607,7 +605,7 @@ def test_exporter_sends_its_trusted_time_and_its_last_timestamp() -> None:
     assert (given.clock, given.newest) == (1000, 9000)
 
 
-def test_new_owner_inherits_the_answers_of_the_former_owner() -> None:
+def test_new_owner_inherits_answered_calls() -> None:
     """REP-6: a duplicate of the call may arrive after the move."""
     world = begin()
     exporter, importer = world.groups[GIVER], world.groups[TAKER]

@@ -54,7 +54,7 @@ def length() -> int:
 
 @pytest.mark.parametrize("side", [GIVER, TAKER])
 @pytest.mark.parametrize("times", [1, 3])
-def test_new_leader_of_either_group_finishes_a_move_from_any_step(side: str, times: int) -> None:
+def test_new_leader_in_either_group_finishes_a_move_from_any_step(side: str, times: int) -> None:
     """REP-6: the progress is part of the decided state of both groups."""
     for step in range(length()):
         world = begin()
@@ -67,7 +67,7 @@ def test_new_leader_of_either_group_finishes_a_move_from_any_step(side: str, tim
         check(world)
 
 
-def test_new_leaders_of_both_groups_finish_a_move_from_any_step() -> None:
+def test_new_leaders_in_both_groups_finish_a_move_from_any_step() -> None:
     """REP-6"""
     for step in range(length()):
         world = begin()
@@ -118,7 +118,7 @@ def test_move_ends_if_either_group_retires_at_any_step(side: str, other: str) ->
 
 
 @pytest.mark.parametrize("name", ["g-5", "g-0", "g-b"])  # before t, after t, after u
-def test_no_message_is_lost_if_a_group_joins_while_another_group_leaves(name: str) -> None:
+def test_no_messages_are_lost_if_a_group_joins_while_another_leaves(name: str) -> None:
     """REP-6: the arcs of three groups change at once."""
     world = begin()
     go_on(world)
@@ -138,7 +138,7 @@ def test_no_message_is_lost_if_a_group_joins_while_another_group_leaves(name: st
         assert world.kept(MINE) == world.kept(THEIRS) == ALL
 
 
-def test_no_message_is_lost_if_a_third_group_joins_during_a_move() -> None:
+def test_no_messages_are_lost_if_a_third_group_joins_during_a_move() -> None:
     """REP-6: two concurrent claims succeed one after the other."""
     for step in range(0, length(), 2):
         for name in ("g-0", "g-5", "g-b"):

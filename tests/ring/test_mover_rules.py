@@ -1,4 +1,4 @@
-"""The mover of one replica, rule by rule: the exact effects of each input. REP-6"""
+"""Test the exact effects of each input to a mover. REP-6"""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Replica:
         return commands.Stage("source", 1, "part", "t", 1, 10, 0, b"%d" % slot)
 
     def pace(self, seconds: float = 0.0) -> list[Effect]:
-        """Return the effects of the timer, without its restart and its report."""
+        """Return the effects of the timer, except for its restart and report."""
         self.mover.now += seconds
         self.mover.timeout(Pace())
         timer, *effects = self.mover.drain()
@@ -117,7 +117,7 @@ def sent(to: NodeId, message: Any) -> Send:
 
 
 def test_replica_reports_its_state_once_per_second() -> None:
-    """REP-4: without waiting for the disk."""
+    """REP-4: the report does not wait for the disk."""
     replica = Replica(holdings())
     replica.mover.start()
     assert replica.mover.drain() == [Later(0.25, Pace())]
@@ -147,8 +147,8 @@ def test_moves_have_default_size_limits() -> None:
     assert (mover.pull_bytes, mover.little_bytes) == (1 << 20, 1 << 18)
 
 
-def test_new_group_is_founded_once() -> None:
-    """REP-6: with tokens that no other layer uses."""
+def test_new_group_is_founded_only_once() -> None:
+    """REP-6: its tokens are unique across layers."""
     replica = Replica(None)
     assert replica.pace() == [execute(do.Found("g", False))]
     assert replica.pace() == []
@@ -173,7 +173,7 @@ def test_new_group_is_founded_once() -> None:
         ({"claim": ActiveClaim("m", OTHER, True), "retired": True}, [sent(X, Adopted("m"))]),
     ],
 )
-def test_only_a_leader_with_a_lease_takes_the_next_step_of_a_move(
+def test_only_a_leader_with_a_lease_advances_a_move(
     fields: dict[str, Any], effects: list[Effect]
 ) -> None:
     """REP-6"""
@@ -240,7 +240,7 @@ def test_group_answers_no_requests_before_it_is_founded() -> None:
         ("a:1", True, []),
     ],
 )
-def test_group_retires_when_a_process_of_one_of_its_replicas_leaves(
+def test_group_retires_when_a_process_with_one_of_its_replicas_leaves(
     sender: str, retired: bool, effects: list[Effect]
 ) -> None:
     """REP-6"""
@@ -299,7 +299,7 @@ def test_group_with_three_replicas_is_complete() -> None:
     ("fields", "claims"),
     [({}, True), ({"claim": CLAIM}, False), ({"retired": True}, False), ({"low": AT}, False)],
 )
-def test_only_an_idle_neighbour_imports_the_arc_of_a_leaving_group(
+def test_only_an_idle_neighbour_imports_the_arc_from_a_leaving_group(
     fields: dict[str, Any], claims: bool
 ) -> None:
     """REP-6"""
@@ -331,7 +331,7 @@ def waiting(to: NodeId) -> list[Send]:
     return [sent(to, StillWanted("m")), sent(LOOKUP, WhereIs("h"))]
 
 
-def test_replicas_of_a_silent_importer_are_reminded_in_turn_every_two_seconds() -> None:
+def test_silent_importer_replicas_are_reminded_in_turn_every_two_seconds() -> None:
     """REP-6"""
     z = NodeId("z:1/h")
     replica = Replica(holdings(frozen=Frozen("m", LOW, PeerGroup("h", (X, Y, z)))))
@@ -345,7 +345,7 @@ def test_replicas_of_a_silent_importer_are_reminded_in_turn_every_two_seconds() 
         assert replica.pace(seconds) == effects
 
 
-def test_reminders_go_to_the_new_replicas_of_the_importer() -> None:
+def test_reminders_go_to_new_importer_replicas() -> None:
     """REP-6"""
     z = NodeId("z:1/h")
     found = GroupFacts("h", None, z, (z,), 1)
@@ -489,7 +489,7 @@ def test_staged_parts_are_pulled_while_readable_and_within_the_limit() -> None:
 # -- importer --
 
 
-def test_importer_asks_the_next_replica_of_a_silent_exporter_after_a_second() -> None:
+def test_importer_asks_another_exporter_replica_after_a_second_of_silence() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     survey = Survey("m", LOW)
@@ -519,13 +519,13 @@ def test_importer_asks_the_first_known_replica_after_an_unknown_replica() -> Non
     assert replica.pace(1.0)[0] == sent(X, Survey("m", LOW))
 
 
-def test_importer_pulls_batches_after_the_last_page_of_the_survey() -> None:
+def test_importer_pulls_batches_after_the_last_survey_page() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     topics = (TopicEnds("a", 1, 0, 0), TopicEnds("b", 2, 3, 9))
-    assert replica.hear(Surveyed("n", "", topics, True)) == []  # of another move
-    assert replica.hear(Surveyed("m", "x", topics, True)) == []  # of another question
+    assert replica.hear(Surveyed("n", "", topics, True)) == []  # from another move
+    assert replica.hear(Surveyed("m", "x", topics, True)) == []  # from another request
     assert replica.hear(Surveyed("m", "", topics, True)) == [sent(X, Survey("m", LOW, "b"))]
     assert replica.hear(Surveyed("m", "b", (), True)) == [sent(X, Pull("m", "b", 2, 3))]
     assert replica.hear(Surveyed("m", "b", (), False)) == []
@@ -567,7 +567,7 @@ def imported(size: int, topic: str = "a") -> do.Import:
     ("sizes", "rounds"), [([10], 0), ([11, 10], 1), ([11, 11, 0], 2), ([11] * 9, 8)]
 )
 def test_importer_copies_in_rounds_until_few_bytes_are_new(sizes: list[int], rounds: int) -> None:
-    """REP-6: in at most eight rounds while clients put messages."""
+    """REP-6: it takes at most eight rounds while clients put messages."""
     replica = Replica(holdings(claim=CLAIM), little_bytes=10)
     survey, pull = sent(X, Survey("m", LOW)), sent(X, Pull("m", "a", 1, 0))
     effects = replica.pace()
@@ -635,7 +635,7 @@ def test_answers_for_an_abandoned_claim_are_dropped() -> None:
     assert replica.done(FIRST) == []
 
 
-def test_import_decided_without_holdings_causes_no_request() -> None:
+def test_import_decided_without_holdings_sends_no_request() -> None:
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     replica.hear(Surveyed("m", "", (TopicEnds("a", 1, 0, 1),), False))
@@ -644,7 +644,7 @@ def test_import_decided_without_holdings_causes_no_request() -> None:
     assert replica.done(FIRST) == []
 
 
-def test_abandoned_second_move_is_reported_to_the_first_replica_of_its_exporter() -> None:
+def test_abandoned_second_move_is_reported_to_the_first_replica_in_its_exporter() -> None:
     """REP-6: the contact of the earlier move is forgotten."""
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
@@ -656,7 +656,7 @@ def test_abandoned_second_move_is_reported_to_the_first_replica_of_its_exporter(
     assert replica.done(FIRST) == [sent(X, Abandoned("n"))]
 
 
-def test_refused_command_of_a_move_is_proposed_again() -> None:
+def test_refused_move_command_is_proposed_again() -> None:
     """REP-6"""
     replica = Replica(None)
     assert replica.pace() == [execute(do.Found("g", False))]
@@ -714,7 +714,7 @@ def test_part_that_cannot_be_adopted_is_abandoned(
     assert replica.done(FIRST, done) == effects
 
 
-def test_import_of_an_earlier_move_causes_no_request() -> None:
+def test_import_from_an_earlier_move_sends_no_request() -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()

@@ -1,4 +1,4 @@
-"""The owner lookup, rule by rule: the exact effects of each input. REP-4"""
+"""Test the exact effects of each input to the owner lookup. REP-4"""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_requests_for_one_key_share_a_search() -> None:
     assert owner_lookup.drain() == [Cancel(Overdue(KEY, 1)), *reported, replica]
 
 
-def test_process_that_knows_no_owner_does_not_answer() -> None:
+def test_process_without_a_known_owner_does_not_answer() -> None:
     owner_lookup = make(OWNER)
     owner_lookup.receive(ROOT, WhoOwns(5, KEY))
     assert owner_lookup.drain() == [Send(ROOT, Owner(5, OWNER))]

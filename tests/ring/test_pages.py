@@ -1,4 +1,4 @@
-"""The pages of the ring and of push delivery list exactly the messages, timers and options."""
+"""The docs pages on the ring and on push delivery list all messages, timers and options."""
 
 from __future__ import annotations
 

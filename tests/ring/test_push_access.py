@@ -58,7 +58,7 @@ def sent(relay: Relay) -> list[Any]:
     return [each for each in relay.drain() if isinstance(each, Send)]
 
 
-def test_relay_sends_the_principal_of_a_reader_to_the_owner() -> None:
+def test_relay_sends_the_reader_principal_to_the_owner() -> None:
     relay, _ = make(principal_of=ann_of)
     relay.receive(ANN, tune())
     assert sent(relay) == [Send(LEADER, CheckReaders((ReaderId(T, "s", 7, "ann"),)))]

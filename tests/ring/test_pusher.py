@@ -1,4 +1,4 @@
-"""The pusher, rule by rule: the exact effects of each input. NET-6"""
+"""Test the exact effects of each input to the pusher. NET-6"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PACKED = batch.encode([b"x"], timestamps=1)
 
 
 class Leader:
-    """A group of one replica, which decides every command."""
+    """A single-replica group that decides every command."""
 
     def __init__(self) -> None:
         self.log: list[bytes] = []
@@ -111,7 +111,7 @@ def test_topic_without_readers_is_not_pushed() -> None:
     assert leader.pusher.drain() == []
 
 
-def test_root_gets_the_end_offset_of_the_topic_and_then_new_messages() -> None:
+def test_root_gets_the_end_offset_and_then_new_messages() -> None:
     """NET-6: messages decided together are pushed together, once."""
     leader = Leader()
     leader.put()
@@ -127,7 +127,7 @@ def test_root_gets_the_end_offset_of_the_topic_and_then_new_messages() -> None:
     assert leader.pusher.pushed == 2
 
 
-def test_pusher_ignores_push_due_messages_of_other_nodes() -> None:
+def test_pusher_ignores_push_due_messages_from_other_nodes() -> None:
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     leader.put()
@@ -149,8 +149,8 @@ def test_messages_are_pushed_after_the_leader_regains_its_lease() -> None:
     assert leader.hear(PushDue()) == [Send(ROOT, cast(2, chunk(0), chunk(1)))]
 
 
-def test_end_offset_of_an_idle_topic_is_repeated_while_a_root_asks() -> None:
-    """NET-6: so that the loss of the last message is noticed."""
+def test_end_offset_is_resent_for_an_idle_topic_while_a_root_asks() -> None:
+    """NET-6: otherwise a lost last message would go unnoticed."""
     leader = Leader()
     leader.pusher.start()
     assert leader.pusher.drain() == [Later(0.5, Remind())]
@@ -304,7 +304,7 @@ def test_topic_without_a_root_does_not_stop_other_pushes() -> None:
     assert leader.hear(PushDue()) == [Send(LOOKUP, cast_of_u)]
 
 
-def test_follower_pushes_no_gossip() -> None:
+def test_follower_does_not_push_gossip_topics() -> None:
     leader = Leader()
     leader.apply(do.SetPolicy("t", 0, Policy(gossip=True)))
     leader.hear(PushDue())
@@ -313,7 +313,7 @@ def test_follower_pushes_no_gossip() -> None:
     assert leader.pusher.drain() == []
 
 
-def test_one_message_checks_at_most_a_thousand_readers() -> None:
+def test_single_message_checks_at_most_a_thousand_readers() -> None:
     reader_ids = (ReaderId("u", "s", 1),) * 1001
     (answer,) = Leader().hear(CheckReaders(reader_ids))
     assert isinstance(answer, Send)
@@ -367,7 +367,7 @@ def test_checked_readers_get_a_permit_or_an_error() -> None:
 
 
 def test_pushes_and_fills_carry_the_last_fencing_epoch() -> None:
-    """SVC-8: so that a process stops sending to fenced readers."""
+    """SVC-8: this tells processes to stop sending to fenced readers."""
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     fenced = []
@@ -401,7 +401,7 @@ def test_acks_from_the_tree_are_passed_to_the_service() -> None:
     assert leader.hear(AcksUp("t", acks)) == [Ask(acks[0]), Ask(acks[1])]
 
 
-def test_replica_without_a_lease_answers_no_requests() -> None:
+def test_replica_without_a_lease_does_not_answer_requests() -> None:
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     leader.sure = False

@@ -1,4 +1,4 @@
-"""The relay, rule by rule: the exact effects of each input. NET-5, NET-6"""
+"""Test the exact effects of each input to the relay. NET-5, NET-6"""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_gap_is_requested_once_for_all_readers() -> None:
     assert relay.filled == 1
 
 
-def test_gap_of_the_slowest_reader_is_requested() -> None:
+def test_relay_requests_the_gap_seen_by_its_slowest_reader() -> None:
     """NET-6"""
     relay, _ = make()
     relay.receive(BOB, tune(3, name="r"))
@@ -192,7 +192,7 @@ def test_gap_of_the_slowest_reader_is_requested() -> None:
     assert relay.drain() == [fill(0, 5)]
 
 
-def test_reader_without_a_permit_causes_no_requests() -> None:
+def test_reader_without_a_permit_triggers_no_requests() -> None:
     """SVC-3"""
     relay, _ = make()
     relay.receive(ANN, tune())
@@ -201,7 +201,7 @@ def test_reader_without_a_permit_causes_no_requests() -> None:
     assert relay.drain() == []
 
 
-def test_fill_of_an_unknown_topic_or_another_topic_id_is_dropped() -> None:
+def test_fill_for_an_unknown_topic_or_topic_id_is_dropped() -> None:
     relay, _ = make()
     relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 0, 1, 0, (chunk(0),))))
     reader_id(relay)
@@ -210,7 +210,7 @@ def test_fill_of_an_unknown_topic_or_another_topic_id_is_dropped() -> None:
     assert (relay.drain(), relay.filled, relay.channels[T].topic_id) == ([], 0, TOPIC_ID)
 
 
-def test_end_offset_of_an_idle_topic_reveals_a_gap() -> None:
+def test_end_offset_reveals_a_gap_in_an_idle_topic() -> None:
     """NET-6: the last message may be lost."""
     relay, _ = make()
     reader_id(relay)
@@ -270,7 +270,7 @@ def test_gaps_are_requested_before_permits() -> None:
     assert turn(relay, 0.5) == both
 
 
-def test_deliveries_stay_within_the_credit_of_the_reader() -> None:
+def test_deliveries_stay_within_the_reader_credit() -> None:
     """NET-6: the credit limits messages and uncompressed bytes."""
     relay, _ = make()
     reader_id(relay, messages=3)
@@ -324,7 +324,7 @@ def test_client_with_a_full_window_gets_the_rest_after_it_renews_credit() -> Non
     for name in ("s", "r"):
         reader_id(relay, name=name)
     relay.observe(heard(chunk(0), next_=2))
-    assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=2))]  # and requests no gap
+    assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=2))]  # and does not request the gap
     relay.receive(ANN, tune(1))
     assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=2, name="r"))]
     relay.receive(ANN, tune(1, name="r"))
@@ -343,7 +343,7 @@ def test_window_with_any_free_space_accepts_one_more_message() -> None:
         assert found == offsets
 
 
-def test_reader_without_credit_causes_no_requests() -> None:
+def test_reader_without_credit_triggers_no_requests() -> None:
     relay, _ = make()
     reader_id(relay, messages=0)
     relay.observe(heard(next_=5))
@@ -368,7 +368,7 @@ def test_slow_reader_advances_even_if_newer_messages_fill_the_channel() -> None:
     assert [offset for offset in range(51) if not channel.lacks(offset)] == [50]
 
 
-def test_reader_gets_a_report_of_messages_that_the_owner_dropped() -> None:
+def test_reader_is_told_about_messages_that_the_owner_dropped() -> None:
     """NET-6 SVC-9"""
     relay, _ = make()
     reader_id(relay)
@@ -382,7 +382,7 @@ def test_reader_gets_a_report_of_messages_that_the_owner_dropped() -> None:
     assert relay.drain() == [Send(ANN, delivery(chunk(8), chunk(9), next_=10))]
 
 
-def test_reader_without_a_subscription_gets_no_report_of_lost_messages() -> None:
+def test_reader_without_a_subscription_is_not_told_about_lost_messages() -> None:
     """NET-6 SVC-9: the owner keeps nothing for a removed subscription."""
     relay, _ = make()
     reader_id(relay)
@@ -415,7 +415,7 @@ def test_cached_message_that_the_owner_dropped_is_not_sent() -> None:
     assert relay.drain() == [Send(ANN, delivery(next_=5)), vouch()]
 
 
-def test_report_of_a_loss_costs_no_credit() -> None:
+def test_reporting_lost_messages_costs_no_credit() -> None:
     relay, _ = make()
     one = batch.opened_bytes(chunk(0).batch)
     reader_id(relay, size=one + 1)
@@ -465,7 +465,7 @@ def test_reader_of_a_recreated_topic_needs_a_new_permit() -> None:
     assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, NotSubscribed(T, "s")))]
 
 
-def test_messages_of_a_recreated_topic_are_not_mixed_with_old_ones() -> None:
+def test_messages_in_a_recreated_topic_are_not_mixed_with_old_ones() -> None:
     """NET-6"""
     relay, _ = make()
     reader_id(relay)
@@ -478,7 +478,7 @@ def test_messages_of_a_recreated_topic_are_not_mixed_with_old_ones() -> None:
     assert only.chunks == (chunk(0),)
 
 
-def test_flow_survives_a_move_of_its_topic() -> None:
+def test_flow_survives_when_its_topic_moves() -> None:
     """REP-6"""
     relay, _ = make()
     reader_id(relay)
@@ -514,7 +514,7 @@ def test_later_connection_with_the_same_epoch_takes_over() -> None:
     assert relay.drain() == [Send(BOB, delivery(chunk(0), next_=1))]
 
 
-def test_state_of_disconnected_readers_is_deleted() -> None:
+def test_disconnected_reader_state_is_deleted() -> None:
     relay, _ = make()
     for client, name in ((ANN, "s"), (BOB, "r")):
         reader_id(relay, client, name, ack=1)
@@ -593,7 +593,7 @@ def test_owner_with_an_old_epoch_is_not_asked_in_a_loop() -> None:
     assert vouch() in turn(relay, 0.5)
 
 
-def test_relay_leaves_the_tree_of_a_disconnected_reader() -> None:
+def test_relay_leaves_the_tree_when_its_last_reader_disconnects() -> None:
     relay, _ = make()
     reader_id(relay)
     relay.down(ANN)
@@ -619,8 +619,8 @@ def test_malformed_push_is_dropped() -> None:
 # -- acks --
 
 
-def test_acks_of_all_readers_are_sent_up_the_tree_in_one_message() -> None:
-    """NET-6: the root is not flooded."""
+def test_acks_from_all_readers_are_sent_up_the_tree_in_one_message() -> None:
+    """NET-6: otherwise acks would flood the root."""
     relay, world = make()
     world.trees[T] = Tree(T)
     for number in range(20):
@@ -636,7 +636,7 @@ def test_acks_of_all_readers_are_sent_up_the_tree_in_one_message() -> None:
     assert relay.drain() == [Send(PARENT, AcksUp(T, acks))]
 
 
-def test_highest_ack_of_a_subscription_is_sent_to_the_owner() -> None:
+def test_highest_ack_per_subscription_is_sent_to_the_owner() -> None:
     """NET-6"""
     relay, world = make()
     world.trees[T] = Tree(T, parent=None, root=True)
@@ -671,7 +671,7 @@ def test_root_sends_acks_to_the_owner_even_with_a_former_parent() -> None:
     assert relay.drain() == [Send(LEADER, AcksUp(T, (Ack(T, "s", 7, 6),)))]
 
 
-def test_one_message_has_at_most_a_thousand_acks_or_topics() -> None:
+def test_message_has_at_most_a_thousand_acks_or_topics() -> None:
     relay, world = make()
     acks = [Ack(T, str(number), 7, 5) for number in range(1001)]
     for ack in acks:
@@ -689,7 +689,7 @@ def test_one_message_has_at_most_a_thousand_acks_or_topics() -> None:
     ]
 
 
-def test_acks_of_a_process_without_a_tree_go_to_the_owner() -> None:
+def test_process_without_a_tree_sends_acks_to_the_owner() -> None:
     relay, _ = make()
     relay.receive(NodeId("b:1"), AcksUp(T, (Ack(T, "s", 7, 5),)))
     relay.drain()
@@ -715,7 +715,7 @@ def test_lost_ack_is_sent_again() -> None:
 # -- the root --
 
 
-def test_root_asks_the_leader_for_the_topics_of_its_trees() -> None:
+def test_root_asks_the_leader_for_its_tree_topics() -> None:
     """NET-6"""
     relay, world = make()
     for name in ("a", "b"):

@@ -1,4 +1,4 @@
-"""A test fails if any rule of moves or push delivery is removed."""
+"""Check that removing any rule about moves or push delivery makes a test fail."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def storm(seed: int) -> None:
 
 def fencing(seed: int) -> None:
     """Let a reader at another process take over from the first reader."""
-    test_fencing.test_new_reader_gets_messages_of_the_fenced_reader_marked_as_redelivered(seed)
+    test_fencing.test_new_reader_gets_the_fenced_reader_messages_marked_as_redelivered(seed)
 
 
 def of(test: Callable[[], None]) -> Callable[[int], None]:
@@ -254,7 +254,7 @@ mutant(
     "report",
     "holdings.retired and holdings.claim is None",
     "holdings.retired",
-    of(test_mover.test_retiring_group_abandons_its_claim_before_it_is_gone),
+    of(test_mover.test_retiring_group_abandons_its_claim_before_it_disappears),
 )
 mutant(
     "a move ends when the other group is gone",
@@ -277,7 +277,7 @@ mutant(
     "_exported",
     "state.moved_out(holdings, answers, registry.access)",
     "state.moved_out(holdings, (), registry.access)",
-    of(test_mover.test_new_owner_inherits_the_answers_of_the_former_owner),
+    of(test_mover.test_new_owner_inherits_answered_calls),
 )
 mutant(
     "an abandoned part is thawed",
@@ -321,7 +321,7 @@ mutant(
     "_gather",
     "ack.upto > known.upto",
     "ack.upto < known.upto",
-    of(test_relay.test_highest_ack_of_a_subscription_is_sent_to_the_owner),
+    of(test_relay.test_highest_ack_per_subscription_is_sent_to_the_owner),
 )
 mutant(
     "a lost ack is sent again",
@@ -369,7 +369,7 @@ mutant(
     "reaches",
     "self._chunks.clear()",
     "pass",
-    of(test_relay.test_messages_of_a_recreated_topic_are_not_mixed_with_old_ones),
+    of(test_relay.test_messages_in_a_recreated_topic_are_not_mixed_with_old_ones),
 )
 mutant(
     "a gap is requested once",
@@ -393,7 +393,7 @@ mutant(
     "_serve",
     "flow.next < channel.next and has_credit(flow) and",
     "flow.next < channel.next and",
-    of(test_relay.test_deliveries_stay_within_the_credit_of_the_reader),
+    of(test_relay.test_deliveries_stay_within_the_reader_credit),
 )
 
 
@@ -409,7 +409,7 @@ MUTANTS.append(
     Mutant(
         "a reader gets a report of a loss only with a permit of the owner",
         losses_unvouched,
-        of(test_relay.test_reader_without_a_subscription_gets_no_report_of_lost_messages),
+        of(test_relay.test_reader_without_a_subscription_is_not_told_about_lost_messages),
         1,
     )
 )
@@ -435,7 +435,7 @@ mutant(
     "_keep",
     "if known is None and facts.owns_all and self._others_own(facts.group):",
     "if False:",
-    of(lambda: test_roster.test_group_that_claims_to_own_all_of_a_shared_ring_is_ignored("x")),
+    of(lambda: test_roster.test_group_that_claims_all_of_a_shared_ring_is_ignored("x")),
 )
 mutant(
     "a known group is kept until it has released its export",

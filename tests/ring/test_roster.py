@@ -1,4 +1,4 @@
-"""The roster, rule by rule: the exact effects of each input. REP-4, REP-5"""
+"""Test the exact effects of each input to the roster. REP-4, REP-5"""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def events(effects: list[Effect]) -> list[Any]:
 # -- cards --
 
 
-def test_process_has_a_card_from_the_start() -> None:
+def test_process_starts_with_a_card() -> None:
     roster = Roster(ME, Random(1), group=MINE, version="7", epoch_us=100)
     roster.start()
     assert roster.drain() == [Later(1.0, Gossip())]
@@ -165,7 +165,7 @@ def test_restarted_process_has_a_newer_card() -> None:
     assert roster.cards[ME].stamp == (1 << 40) + 1
 
 
-def test_backward_clock_jump_creates_no_older_card() -> None:
+def test_backward_clock_jump_does_not_create_an_older_card() -> None:
     roster = make()
     tick(roster, 100.0)
     before = roster.cards[ME].stamp
@@ -174,7 +174,7 @@ def test_backward_clock_jump_creates_no_older_card() -> None:
     assert roster.cards[ME].stamp == before + 1
 
 
-def test_unchanged_card_is_renewed_three_times_before_it_would_be_dropped() -> None:
+def test_unchanged_card_is_renewed_three_times_within_its_lifetime() -> None:
     """NET-6: the cost of a card grows with the ring. Applied commands do not cause a new card."""
     roster = make("g", gone_after=10.0)
     neighbors(roster, A)
@@ -223,7 +223,7 @@ def test_card_with_an_invalid_stamp_is_ignored() -> None:
     assert roster.cards[A].stamp == (1 << 62) - 1
 
 
-def test_card_is_sent_to_a_neighbour_that_lacks_it() -> None:
+def test_card_is_sent_to_a_neighbour_without_it() -> None:
     roster = make()
     roster.receive(B, NewCards((card(B, 0),)))
     roster.receive(A, Stamps(((ME, 1),), False))
@@ -311,7 +311,7 @@ def test_key_belongs_to_the_group_that_owns_its_arc() -> None:
     assert roster.owner(key_of("somewhere")) is None  # the low end of the arc
 
 
-def test_nearer_of_two_groups_that_claim_a_key_owns_it() -> None:
+def test_key_claimed_by_two_groups_belongs_to_the_nearer_group() -> None:
     """REP-4"""
     roster = make()
     key = key_of("topic")
@@ -332,7 +332,7 @@ def before(key: Key) -> Key:
 
 
 @pytest.mark.parametrize("low", ["g-b:1", "somewhere"])
-def test_group_that_claims_to_own_all_of_a_shared_ring_is_ignored(low: str) -> None:
+def test_group_that_claims_all_of_a_shared_ring_is_ignored(low: str) -> None:
     """REP-4 REP-6: a process that lost its disk has founded another ring with that group."""
     roster = make()
     known = facts("g-b:1", B, low=key_of(low))
@@ -388,7 +388,7 @@ def test_facts_from_replicas_of_other_processes_are_ignored() -> None:
     assert roster.groups == {}
 
 
-def test_facts_of_a_group_without_seats_are_dropped() -> None:
+def test_facts_about_a_group_without_seats_are_dropped() -> None:
     """REP-4: otherwise processes that missed its removal would keep the group as an owner."""
     roster = make(gone_after=10.0, replicas=1)
     roster.receive(A, NewCards((card(A, 1, facts("g-a:1", A)),)))
@@ -417,7 +417,7 @@ def test_card_asks_for_at_most_a_thousand_groups() -> None:
     assert len(roster.cards[ME].asks) == 1000
 
 
-def test_process_asks_by_card_whether_a_group_is_gone() -> None:
+def test_process_uses_its_card_to_ask_whether_a_group_still_exists() -> None:
     """REP-6"""
     roster, other = make(), Roster(A, Random(2), group="g-a")
     other.start()
@@ -456,7 +456,7 @@ def test_process_that_follows_a_group_takes_a_seat_in_it_once() -> None:
     assert "g-a:1" in roster.cards[ME].seats
 
 
-def test_process_that_is_not_a_backup_gives_up_its_seat_once_it_has_no_vote() -> None:
+def test_process_that_is_no_longer_a_backup_gives_up_its_seat_once_it_has_no_vote() -> None:
     """REP-5"""
     others = [NodeId(each) for each in names(8)]
     ring = ring_of(ME, *others)
@@ -473,8 +473,8 @@ def test_process_that_is_not_a_backup_gives_up_its_seat_once_it_has_no_vote() ->
     assert events(tick(roster)) == [Unseat(f"g-{far}", False)]
 
 
-def test_member_whose_replica_was_stopped_takes_its_seat_again() -> None:
-    """REP-5: a late report of the stopped replica made its process believe that it still runs."""
+def test_member_with_a_stopped_replica_takes_its_seat_again() -> None:
+    """REP-5: a late report from the stopped replica could suggest that it still runs."""
     roster = make("g-a:1", replicas=1)
     roster.receive(A, NewCards((card(A, 1, facts("g-a:1", A)), card(B))))
     assert events(tick(roster)) == [Unseat("g-a:1", gone=False)]
@@ -498,7 +498,7 @@ def test_group_without_known_replicas_is_skipped() -> None:
     assert "empty" in roster._seated
 
 
-def test_process_takes_no_seat_in_a_group_that_other_processes_back_up() -> None:
+def test_process_takes_no_seat_in_a_group_backed_up_by_other_processes() -> None:
     """REP-5"""
     others = [NodeId(each) for each in names(8)]
     ring = ring_of(ME, *others)
@@ -510,7 +510,7 @@ def test_process_takes_no_seat_in_a_group_that_other_processes_back_up() -> None
     assert events(tick(roster)) == []
 
 
-def test_backups_of_a_group_are_the_processes_that_follow_its_position() -> None:
+def test_group_backups_are_the_processes_after_its_position() -> None:
     """REP-5"""
     others = [NodeId(each) for each in names(8)]
     roster = Roster(ME, Random(1), group=f"g-{ME}", replicas=3)
@@ -521,8 +521,8 @@ def test_backups_of_a_group_are_the_processes_that_follow_its_position() -> None
         assert roster.backups(f"g-{each}") == following(ring, each, 3)
 
 
-def test_seats_of_a_removed_group_are_given_up() -> None:
-    """REP-6: even at the group's own process, and after it returns with an old disk."""
+def test_seats_in_a_removed_group_are_given_up() -> None:
+    """REP-6: this includes the group's own process, even if it returns with an old disk."""
     roster = make()
     roster.seated((MINE, "g"))
     roster.receive(A, NewCards((card(A, 1, gone=(MINE, "g"), seats=("g",)),)))
@@ -540,7 +540,7 @@ def test_seats_of_a_removed_group_are_given_up() -> None:
 # -- leaving --
 
 
-def test_leaving_process_retires_its_group_and_reports_that_it_has_left() -> None:
+def test_leaving_process_retires_its_group_and_reports_its_departure() -> None:
     """REP-6"""
     roster = make(MINE)
     roster.request(Leave())
@@ -579,7 +579,7 @@ def test_forged_card_cannot_remove_a_group_that_has_a_leader() -> None:
     assert roster.groups["g"].leader == f"{A}/g"
 
 
-def test_group_data_is_deleted_only_if_the_log_of_the_group_records_its_end() -> None:
+def test_group_data_is_deleted_only_if_the_group_log_records_its_end() -> None:
     """SEC-1"""
     roster = make("g", "h")
     replica_says(roster, facts("g"))
@@ -600,7 +600,7 @@ def test_group_data_is_deleted_only_if_the_log_of_the_group_records_its_end() ->
         {"nodes": tuple(NodeId(f"{each}/g") for each in range(65))},
     ],
 )
-def test_invalid_facts_of_a_group_are_ignored(change: dict[str, Any]) -> None:
+def test_invalid_facts_about_a_group_are_ignored(change: dict[str, Any]) -> None:
     """SEC-1: only the leader of a group, or a replica without a leader, may publish its facts."""
     mine = GroupFacts("g", None, NodeId(f"{B}/g"), (NodeId(f"{B}/g"),), 5)
     roster = make()

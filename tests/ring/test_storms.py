@@ -1,4 +1,4 @@
-"""Random runs of rings and moves: each message arrives once and in order."""
+"""In random runs of rings and moves, each message arrives once and in order."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_seed_draws_its_own_reproducible_run() -> None:
     assert max(each.seconds for each in drawn) > 10.0
 
 
-def test_random_moves_lose_and_duplicate_no_message() -> None:
+def test_random_moves_neither_lose_nor_duplicate_messages() -> None:
     """REP-6 SVC-2 SVC-3"""
     for seed in range(60):
         Walk(seed).go()

@@ -14,7 +14,7 @@ from oncecast.wire import results as done
 from tests.ring.pair import GIVER, LOOKUP, MESSAGES, MINE, TAKER, Group, World, arcs_are_apart
 
 STEPS = 250
-LEADERS_MAX = 4  # leader changes of a group during the move
+LEADERS_MAX = 4  # leader changes in a group during the move
 
 
 class Walk:

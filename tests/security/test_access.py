@@ -1,4 +1,4 @@
-"""Rules, names, users and tokens, and the check of them."""
+"""Test rules, names, users and tokens, and how they are checked."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ROOT = Access().with_user(User("root", KEYS)).with_rule(Rule("root", ("admin",),
 
 @pytest.mark.parametrize("seed", range(4))
 def test_decisions_agree_with_the_oracle(seed: int) -> None:
-    """SEC-2: 20,000 decisions; a million with `-m soak`."""
+    """SEC-2: the test makes 20,000 decisions, or a million with `-m soak`."""
     compare(seed, 5000)
 
 
 @pytest.mark.soak
-def test_a_million_decisions_agree_with_the_oracle() -> None:
+def test_million_decisions_agree_with_the_oracle() -> None:
     """SEC-2"""
     for seed in range(100):
         compare(seed, 10_000)
@@ -64,7 +64,7 @@ def test_pattern_without_a_wildcard_matches_only_itself() -> None:
 
 
 def test_everything_is_allowed_until_a_user_or_a_token_exists() -> None:
-    """SEC-2: deny by default as soon as one user exists."""
+    """SEC-2: access is denied by default as soon as one user exists."""
     rules = Access().with_rule(Rule("a", ("put",), "t"))
     for access in (Access(), rules):
         assert access.open
@@ -85,7 +85,7 @@ def test_administrator_may_do_everything() -> None:
     assert not ROOT.is_admin("other")
 
 
-def test_rule_for_everyone_counts_for_clients_without_a_login() -> None:
+def test_rule_for_everyone_applies_to_anonymous_clients() -> None:
     assert not ROOT.serves_anonymous
     access = ROOT.with_rule(Rule("*", ("read",), "public.*"))
     assert access.serves_anonymous
@@ -103,14 +103,14 @@ def test_known_principals_are_users_nodes_and_principals_with_rules() -> None:
     assert not access.knows("other")
 
 
-def test_topic_is_listed_for_its_readers_and_managers() -> None:
+def test_readers_and_managers_see_a_topic_in_lists() -> None:
     access = ROOT
     for verb in VERBS[:-1]:
         access = access.with_rule(Rule(verb, (verb,), "t"))
     assert [verb for verb in VERBS if access.sees(verb, "t")] == ["read", "manage"]
 
 
-def test_prefixes_cover_the_visible_topics_once_each() -> None:
+def test_prefixes_cover_each_visible_topic_once() -> None:
     access = ROOT
     for pattern_ in ("a.*", "a.b?", "ab", "c*", "x*.y", "é"):
         access = access.with_rule(Rule("ann", ("read",), pattern_))
@@ -126,7 +126,7 @@ def test_prefixes_cover_the_visible_topics_once_each() -> None:
 # Names.
 
 
-def test_principal_uses_its_own_name_and_names_below_it() -> None:
+def test_principal_may_use_its_own_name_and_names_below_it() -> None:
     access = ROOT.with_user(User("ann"))
     for name in ("ann", "ann.1", "ann/1", "ann.x/y"):
         assert access.may_use("ann", name)
@@ -135,7 +135,7 @@ def test_principal_uses_its_own_name_and_names_below_it() -> None:
     assert access.with_rule(Rule("ann", (), name="job-*")).may_use("ann", "job-7")
 
 
-def test_name_of_a_longer_principal_is_not_usable_by_a_shorter_principal() -> None:
+def test_principal_cannot_use_names_that_belong_to_a_longer_principal() -> None:
     access = ROOT.with_user(User("ann")).with_user(User("ann.bot"))
     assert not access.may_use("ann", "ann.bot")
     assert not access.may_use("ann", "ann.bot/1")
@@ -143,12 +143,12 @@ def test_name_of_a_longer_principal_is_not_usable_by_a_shorter_principal() -> No
     assert access.may_use("ann", "ann.other")
 
 
-def test_client_without_a_login_uses_names_below_anonymous() -> None:
+def test_anonymous_client_uses_names_below_anonymous() -> None:
     assert ROOT.may_use("", "anonymous/1f")
     assert not ROOT.may_use("", "1f")
 
 
-def test_client_without_a_login_uses_the_name_that_a_node_assigned() -> None:
+def test_anonymous_client_may_use_a_name_assigned_by_a_node() -> None:
     assigned = "0123456789abcdef"
     assert ROOT.may_use("", assigned)
     assert not ROOT.may_use("ann", assigned)
@@ -158,7 +158,7 @@ def test_client_without_a_login_uses_the_name_that_a_node_assigned() -> None:
 # Decisions are remembered.
 
 
-def test_remembered_decisions_are_bounded() -> None:
+def test_decision_cache_is_bounded() -> None:
     access = ROOT.with_user(User("ann"))
     for number in range(DECISIONS_MAX + 10):
         access.allows("ann", "put", str(number))
@@ -181,7 +181,7 @@ def test_rule_changes_take_effect_immediately() -> None:
 # Changes.
 
 
-def test_version_grows_only_with_changes() -> None:
+def test_version_increases_only_with_changes() -> None:
     ann = ROOT.with_user(User("ann", KEYS))
     assert ann.version == ROOT.version + 1
     assert ann.with_user(User("ann", KEYS)) is ann
@@ -191,7 +191,7 @@ def test_version_grows_only_with_changes() -> None:
     assert ann.with_user(User("ann", None)).version == ann.version + 1
 
 
-def test_verbs_of_one_pattern_add_up() -> None:
+def test_verbs_for_the_same_pattern_accumulate() -> None:
     access = ROOT.with_rule(Rule("a", ("read",), "t")).with_rule(Rule("a", ("put",), "t"))
     assert access.rules["a", "t", ""] == Rule("a", ("put", "read"), "t")
     access = access.without_rule(Rule("a", ("put",), "t"))
@@ -227,7 +227,7 @@ def test_token_is_valid_until_it_expires() -> None:
         assert access.principal_of_token(wrong, 0) is None
 
 
-def test_credentials_are_those_of_the_user() -> None:
+def test_credentials_are_found_by_user_name() -> None:
     assert ROOT.credentials_of("root") == KEYS
     assert ROOT.credentials_of("ann") is None
 

@@ -31,7 +31,7 @@ def test_event_omits_optional_fields_that_are_empty() -> None:
     }
 
 
-def test_text_of_a_client_is_bounded() -> None:
+def test_client_text_is_truncated() -> None:
     event = Event(LOGIN, "x" * 10_000, "password", "y" * 10_000, FAILED, "", reason="z" * 10_000)
     assert {len(event.fields()[name]) for name in ("principal", "object", "reason")} == {TEXT_MAX}
 
@@ -44,14 +44,14 @@ def test_repeated_denials_are_counted_and_not_recorded() -> None:
     assert limit.admit(denied(), 11.0) == 1
 
 
-def test_new_port_of_the_same_host_has_no_new_budget() -> None:
+def test_new_port_on_the_same_host_gets_no_new_budget() -> None:
     limit = Limit(0.0, burst=1)
     assert limit.admit(denied(address="10.0.0.1:5000"), 0.0) == 0
     assert limit.admit(denied(address="10.0.0.1:5001"), 0.0) is None
     assert limit.admit(denied(address="10.0.0.2:5000"), 0.0) == 1
 
 
-def test_all_sources_together_have_a_budget() -> None:
+def test_all_sources_share_a_total_budget() -> None:
     limit = Limit(0.0, total_burst=100, total_every=1.0)
     names = [denied(f"user{number}") for number in range(10 * SOURCES_MAX)]
     assert sum(limit.admit(each, 0.0) is not None for each in names) == 100
@@ -66,7 +66,7 @@ def test_administrative_acts_are_always_recorded() -> None:
     assert [limit.admit(act, 0.0) for _ in range(3)] == [1, 0, 0]
 
 
-def test_clock_that_goes_back_gives_no_budget() -> None:
+def test_backward_clock_jump_gives_no_extra_budget() -> None:
     limit = Limit(100.0, burst=1, every=10.0)
     assert limit.admit(denied(), 100.0) == 0
     assert limit.admit(denied(), 0.0) is None

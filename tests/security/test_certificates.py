@@ -1,4 +1,4 @@
-"""Identities in certificates."""
+"""Test how identities are read from certificates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def test_parsed_certificate_agrees_with_the_cryptography_library(authority: Auth
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0:0:0:0:0:0:0:1", "NODE.example"])
-def test_node_passes_with_any_spelling_of_its_hosts(authority: Authority, host: str) -> None:
+def test_node_certificate_passes_with_any_spelling_of_its_hosts(
+    authority: Authority, host: str
+) -> None:
     """SEC-1"""
     check_node(read(authority.node("127.0.0.1", "::1", "Node.Example")), host, "node")
 
@@ -78,7 +80,7 @@ def test_node_passes_with_any_spelling_of_its_hosts(authority: Authority, host: 
         (["oncecast:node", LOOPBACK], [SERVER], "both serverAuth and clientAuth"),
     ],
 )
-def test_other_certificates_do_not_pass_as_a_node(
+def test_other_certificates_do_not_identify_a_node(
     authority: Authority,
     names: list[str | x509.GeneralName],
     uses: list[x509.ObjectIdentifier],
@@ -95,7 +97,7 @@ def test_node_without_a_certificate_does_not_pass() -> None:
         check_node(None, "127.0.0.1", "127.0.0.1:1")
 
 
-def test_node_may_name_its_host_in_the_uri_and_leave_out_the_usage() -> None:
+def test_node_certificate_may_name_its_host_in_the_uri_and_omit_the_usage() -> None:
     plain = Certificate(0, 1, addresses=("127.0.0.1",), uris=("oncecast:node:127.0.0.1",))
     check_node(plain, "127.0.0.1", "127.0.0.1:1")
 

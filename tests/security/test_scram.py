@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256, with the test vector of RFC 7677."""
+"""Test SCRAM-SHA-256, with the test vector from RFC 7677."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def server(**users: Credentials) -> ServerExchange:
     return ServerExchange("%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", users.get, decoy_key=KEY)
 
 
-def test_messages_match_the_test_vector_of_rfc_7677() -> None:
+def test_messages_match_the_rfc_7677_test_vector() -> None:
     """SEC-2"""
     ours, theirs = client(), server(user=PENCIL)
     assert ours.first() == CLIENT_FIRST
@@ -75,7 +75,7 @@ def test_stored_credentials_cannot_be_used_as_a_password() -> None:
     assert refusal_of("user", PENCIL.stored_key.hex())
 
 
-def test_node_that_does_not_know_the_password_is_detected() -> None:
+def test_client_detects_a_node_that_does_not_know_the_password() -> None:
     """SEC-2"""
     ours, hostile = client(), server(user=derive("guess", SALT, 4096))
     ours.final(hostile.first(ours.first()))
@@ -99,7 +99,7 @@ def test_node_that_does_not_know_the_password_is_detected() -> None:
     ],
 )
 def test_client_refuses_an_invalid_challenge(answer: str) -> None:
-    """SEC-2: among them iterations that make guessing cheap or the login endless."""
+    """SEC-2: some iteration counts would make guessing cheap or the login endless."""
     with pytest.raises(NotAuthenticated):
         client().final(answer)
 
@@ -130,7 +130,7 @@ def test_node_refuses_an_invalid_proof(final: str) -> None:
         theirs.final(final)
 
 
-def test_proof_of_one_login_is_not_valid_for_another_login() -> None:
+def test_login_proof_is_not_valid_for_another_login() -> None:
     theirs = ServerExchange("another nonce", {"user": PENCIL}.get, decoy_key=KEY)
     theirs.first(CLIENT_FIRST)
     with pytest.raises(NotAuthenticated):
@@ -151,6 +151,6 @@ def test_text_is_prepared_as_in_rfc_4013(text: str, result: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["\u0007", "\u06271"])
-def test_text_that_rfc_4013_prohibits_is_refused(text: str) -> None:
+def test_text_prohibited_by_rfc_4013_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument):
         prepared(text)

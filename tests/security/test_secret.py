@@ -1,4 +1,4 @@
-"""The cluster secret."""
+"""Test proofs of the cluster secret."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_both_sides_prove_the_same_secret() -> None:
         assert SECRET.proves(SECRET.proof(side, MEETING), side, MEETING)
 
 
-def test_proof_of_one_side_is_not_valid_for_the_other_side() -> None:
+def test_proof_from_one_side_is_not_valid_for_the_other() -> None:
     """SEC-1: an attacker cannot send a proof back to the node that made it."""
     assert not SECRET.proves(SECRET.proof(DIALLER, MEETING), ACCEPTOR, MEETING)
     assert not SECRET.proves(SECRET.proof(ACCEPTOR, MEETING), DIALLER, MEETING)
@@ -34,12 +34,12 @@ def test_proof_of_one_side_is_not_valid_for_the_other_side() -> None:
         MEETING._replace(acceptor_nonce=b"c" * 32),
     ],
 )
-def test_proof_is_valid_for_one_meeting_only(other: Meeting) -> None:
+def test_proof_is_valid_for_only_one_handshake(other: Meeting) -> None:
     """SEC-1"""
     assert not SECRET.proves(SECRET.proof(DIALLER, other), DIALLER, MEETING)
 
 
-def test_another_secret_proves_nothing() -> None:
+def test_proof_with_another_secret_is_invalid() -> None:
     """SEC-1"""
     guess = ClusterSecret(b"0123456789abcdeg")
     assert not SECRET.proves(guess.proof(DIALLER, MEETING), DIALLER, MEETING)

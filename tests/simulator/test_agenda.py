@@ -1,4 +1,4 @@
-"""NET-1: events are processed in exact order of time."""
+"""NET-1: events are processed in exact chronological order."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_unsynced_sectors_survive_in_any_combination_or_torn() -> None:
     assert any(data and len(data) % 512 for data in found)
 
 
-def test_kill_loses_no_bytes_but_closes_files() -> None:
+def test_killing_a_process_closes_files_but_loses_no_bytes() -> None:
     disk = a_disk()
     file = disk.open("file", create=True)
     file.write(0, [b"abc"])

@@ -1,4 +1,4 @@
-"""NET-1: the effects of each fault in the simulator."""
+"""NET-1: test the effects of each fault in the simulator."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_one_way_partition_keeps_the_other_direction() -> None:
     assert world.run(1.0) == [(0.1, B, Heard("hello"))]
 
 
-def test_isolated_node_reaches_no_other_node() -> None:
+def test_isolated_node_cannot_reach_other_nodes() -> None:
     world = World()
     world.sim.isolate(C)
     for one, other in ((A, C), (C, A), (A, B)):
@@ -123,7 +123,7 @@ def test_slow_link_adds_its_delay() -> None:
     assert world.run(1.0) == [(0.6, B, Heard("hello")), (0.7, A, Heard("hello"))]
 
 
-def test_loss_and_duplication_have_their_probability() -> None:
+def test_loss_and_duplication_occur_with_the_given_probability() -> None:
     world = World()
     world.sim.weather.set(loss=0.5)
     for _ in range(1000):
@@ -200,7 +200,7 @@ def test_paused_node_does_nothing_and_loses_no_input() -> None:
     assert world.run(1.0) == [(1.1, A, Heard("hello"))]
 
 
-def test_timers_of_a_skewed_clock_fire_early_or_late() -> None:
+def test_timers_on_a_skewed_clock_fire_early_or_late() -> None:
     world = World()
     world.sim.skew(B, rate=2.0)
     world.sim.skew(C, rate=0.5, ahead=10.0)
@@ -223,7 +223,7 @@ def test_timers_fire_after_a_clock_slows_down() -> None:
     assert time == pytest.approx(1.5)
 
 
-def test_crash_of_a_watched_node_is_reported_once() -> None:
+def test_watched_node_crash_is_reported_once() -> None:
     world = World()
     world.sim.ask(A, Watchful(B))
     world.run(1.0)
@@ -255,7 +255,7 @@ def test_silent_node_is_reported_down_after_the_keepalive(fault: str) -> None:
     assert world.run(0.2) == [(4.0, A, Gone(B))]
 
 
-def test_short_silence_of_a_node_is_not_reported() -> None:
+def test_briefly_silent_node_is_not_reported() -> None:
     world = World()
     world.sim.ask(A, Watchful(B))
     fronts = world.sim.partition([A], [B])
@@ -319,8 +319,8 @@ def test_node_crashed_by_a_listener_sends_no_further_outputs(then: str) -> None:
         assert said <= {Heard(text) for text in world.written(B)}
 
 
-def test_request_of_a_listener_waits_for_the_end_of_the_step() -> None:
-    """The answer of B leaves before the request that its application makes in that step."""
+def test_request_from_a_listener_waits_until_the_step_ends() -> None:
+    """B's answer leaves before the request that its application makes in that step."""
     world = World()
     sent: list[NodeId] = []
     carry = world.sim.carry
@@ -360,7 +360,7 @@ def mend(sim: Simulation) -> None:
 
 
 @pytest.mark.parametrize("name", DISTURBANCES)
-def test_observed_run_equals_the_unobserved_run(name: str) -> None:
+def test_observing_a_run_does_not_change_it(name: str) -> None:
     """The fast path changes only the speed, under any faults."""
 
     def views(looked_at: bool) -> list[list[NodeId]]:
@@ -377,7 +377,7 @@ def test_observed_run_equals_the_unobserved_run(name: str) -> None:
     assert views(True) == views(False)
 
 
-def test_many_crashes_revise_future_events_once() -> None:
+def test_future_events_are_revised_once_for_many_crashes() -> None:
     sim = Simulation(5)
     shuffle.populate(sim, 200)
     sim.run(until=4.0)
@@ -401,7 +401,7 @@ def test_many_crashes_revise_future_events_once() -> None:
 
 
 def test_listener_gets_events_on_the_fast_path() -> None:
-    """Compare events, links, timers and messages to itself with those of the slow path."""
+    """Compare events, links, timers and self-sent messages with those of the slow path."""
 
     def heard(looked_at: bool) -> list[tuple[float, NodeId, Value]]:
         reported: list[tuple[float, NodeId, Value]] = []
@@ -464,7 +464,7 @@ def test_unknown_message_is_counted_on_the_fast_path() -> None:
 
 
 @pytest.mark.parametrize("away_max", [1, 2])
-def test_storm_disturbs_no_more_nodes_than_its_budget_allows(away_max: int) -> None:
+def test_storm_never_disturbs_more_nodes_than_its_budget_allows(away_max: int) -> None:
     names = [NodeId(f"n{index}") for index in range(5)]
     for seed in range(20):
         sim = Simulation(seed)

@@ -1,4 +1,4 @@
-"""NET-1: the text form of a trace."""
+"""NET-1: test the text form of a trace."""
 
 from __future__ import annotations
 

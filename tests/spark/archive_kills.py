@@ -1,4 +1,4 @@
-"""Kill a run of the archive with SIGKILL before each of its file operations, and run it again.
+"""Kill an archive run with SIGKILL before each file operation, and run it again.
 
     python -m tests.spark.archive_kills FORMAT ACTION DIRECTORY [STEP]
 
@@ -36,12 +36,12 @@ from oncecast.wire.frames import Chunk, TopicView
 from oncecast.wire.retention import DEFAULT
 
 DAY = 86_400_000_000
-# Those that change what a reader sees.
+# Functions that change the files a reader sees.
 OPERATIONS = ("rename", "replace", "link", "unlink", "mkdir", "rmdir")
 
 
 class Topics:
-    """A node in memory: topics with messages of several days, three in a batch."""
+    """A node in memory. Its topics have messages from several days, three per batch."""
 
     def __init__(self, **counts: int) -> None:
         self.counts = counts
@@ -154,7 +154,7 @@ def points(kind: str) -> Iterator[tuple[Any, str]]:
     if kind == "iceberg":
         from pyiceberg.io.pyarrow import PyArrowFile
 
-        import_module("oncecast.spark.archive.iceberg_catalog")  # once, and not in each child
+        import_module("oncecast.spark.archive.iceberg_catalog")  # once, not in each child
         yield PyArrowFile, "create"
 
 
@@ -179,7 +179,7 @@ def forked(work: Callable[[], None]) -> int:
 
 
 def campaign(kind: str, action: str, directory: Path, step: int = 1) -> int:
-    """Kill runs at every point, or every `step` points; return the number of the first beyond."""
+    """Kill runs at every point, or at every `step` points, and return the first unused number."""
     # An Iceberg table has absolute paths, so all runs use the same directory.
     where, origin = directory / "archive", directory / "origin"
     before, after = Topics(a=10, b=3), Topics(a=17, b=9, c=5)

@@ -1,4 +1,4 @@
-"""Histories for the audit: illegal ones with the faults that they contain, and legal ones.
+"""Legal histories for the audit, and illegal ones with the faults that they contain.
 
 A case is a run of its own. Its files are lists of lines, or bytes. The audit of all cases must find
 exactly the listed faults: pairs of a name and an offset.
@@ -270,7 +270,7 @@ FAULTY: dict[str, Case] = {
         {"one.jsonl": GOOD, "two.jsonl": file(killed(), writer="two", incarnation="j")},
         (("killed but complete", None),),
     ),
-    # -- what is stored --
+    # -- stored messages --
     "a put is never stored": Case(one(message(0), put(1)), (("never stored", None),)),
     "a put is delivered but never answered": Case(
         one(OPEN, message(0), put(1), got(0, 1)), (("never answered", 1),)
@@ -325,7 +325,7 @@ FAULTY: dict[str, Case] = {
     "a message is delivered before its put": Case(
         one(OPEN, got(0), message(0)), (("before its put", 0),)
     ),
-    # -- what is delivered --
+    # -- delivered messages --
     "a message is lost": Case(again(got(3), first=2), (("lost", 2),)),
     "the first message is lost": Case(one(OPEN, message(0, 1), got(1)), (("lost", 0),)),
     "the last message is lost": Case(again(), (("lost", 3),)),
@@ -417,7 +417,7 @@ FAULTY: dict[str, Case] = {
     "messages are dropped without a policy": Case(
         again(skip(2, 3), got(3), first=2), (("dropped", 2),)
     ),
-    # -- what is acknowledged --
+    # -- acknowledged messages --
     "an ack goes back": Case(again(ack(2), ack(1), got(3)), (("ack went back", 1),)),
     "an ack precedes the delivery": Case(again(ack(3), got(3)), (("ack before delivery", 3),)),
     "an ack follows a nack": Case(
@@ -467,7 +467,7 @@ HISTORIES: dict[str, Files] = {
         "one.jsonl": file(end=False),
         "two.jsonl": file(killed(), writer="two", incarnation="j"),
     },
-    # -- what is stored --
+    # -- stored messages --
     "two producers share a topic": one(
         put(0), put(0, by="q"), stored(0, 1), stored(0, 0, by="q"),
         put(1, by="q"), stored(1, 2, by="q"),
@@ -514,7 +514,7 @@ HISTORIES: dict[str, Files] = {
         OPEN, message(0, 1), got(0, 1), ack(1),
         second([*create(), *subscribe(0), *attach(0, 2), *message(0), *got(0, session=2)]),
     ),
-    # -- what is delivered --
+    # -- delivered messages --
     "messages before the subscription are not owed": one(
         message(0, 1), subscribe(2), attach(2), message(2), got(2)
     ),
@@ -591,7 +591,7 @@ HISTORIES: dict[str, Files] = {
             attach(1), got(1, 2, again=True), got(3), writer="b", incarnation="b", start=100.0
         ),
     },
-    # -- what is acknowledged --
+    # -- acknowledged messages --
     "an ack is repeated": again(ack(2), ack(2), got(3), ack(3)),
     "acks are stored later": again(ack(0), flushed(0), ack(2), flushed(1), got(3)),
     "messages are acknowledged apart from their batches": again(ack(0), got(3), ack(1), ack(3)),

@@ -1,4 +1,4 @@
-"""The audit without Spark: the same checks, with lists instead of data frames."""
+"""Run the audit without Spark: the same checks on lists instead of data frames."""
 
 from __future__ import annotations
 

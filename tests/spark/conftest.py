@@ -1,4 +1,4 @@
-"""One Spark session for all tests, and a node that its executors reach over TCP."""
+"""A Spark session for all tests, and a node that its executors reach over TCP."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def values(client: blocking.Client, topic: str) -> list[bytes]:
 
 
 def storm(address: str, name: str, seed: int, **options: str) -> None:
-    """Crash the driver again and again while messages arrive: each result must exist once."""
+    """Crash the driver repeatedly while messages arrive, and check that each result exists once."""
     rng = Random(seed)
     source = {"address": address, "topics": f"{name}.in", "maxOffsetsPerTrigger": "70", **options}
     written = {"address": address, "topic": f"{name}.out"}

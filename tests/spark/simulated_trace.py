@@ -1,4 +1,4 @@
-"""A trace for the audit, from the history of the clients of a simulation."""
+"""Build an audit trace from the client history of a simulation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAID = ("again", "ack", "leave")  # these operations count without an answer
 def trace_of(history: History) -> bytes:
     """Return the trace of a history.
 
-    Subscriptions that a client moved are left out, and those that have a call without an answer.
+    Subscriptions that were moved or have an unanswered call are omitted.
     """
     return Conversion(history).text()
 

@@ -39,7 +39,7 @@ def covered(found: Sequence[tuple[int, int]]) -> set[int]:
 
 
 @given(intervals, some.tuples(offsets, offsets))
-def test_missing_offsets_are_those_that_no_interval_has(
+def test_missing_offsets_are_those_outside_all_intervals(
     given_intervals: list[tuple[int, int]], wanted: tuple[int, int]
 ) -> None:
     all_merged = merged(given_intervals)
@@ -60,7 +60,7 @@ def test_second_run_adds_only_new_messages(tmp_path: Path) -> None:
     assert not list((tmp_path / "archive" / INTERNAL / STAGED).iterdir())
 
 
-def test_readers_of_plain_parquet_see_all_columns_and_the_day(tmp_path: Path) -> None:
+def test_plain_parquet_readers_see_all_columns_and_the_day(tmp_path: Path) -> None:
     run(open_table(tmp_path), Topics(a=10))
     found = ds.dataset(tmp_path, partitioning="hive").to_table().sort_by("offset")
     assert found.schema.names == [*SCHEMA.names, "date"]
@@ -126,7 +126,7 @@ def test_another_topic_with_the_same_name_is_refused(tmp_path: Path) -> None:
         run(open_table(tmp_path / "other"), topics, start=from_offset(11))
 
 
-def test_archive_of_an_older_version_and_other_files_are_refused(tmp_path: Path) -> None:
+def test_archives_from_an_older_version_and_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "old" / "_spark_metadata").mkdir(parents=True)
     with pytest.raises(errors.BadArchive, match=r"written by an older version.*--from"):
         open_table(tmp_path / "old")
@@ -139,7 +139,7 @@ def test_archive_of_an_older_version_and_other_files_are_refused(tmp_path: Path)
         open_table(tmp_path / "file")
 
 
-def test_commit_whose_files_could_not_be_moved_is_completed_later(
+def test_commit_is_completed_later_if_its_files_could_not_be_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, topics = open_table(tmp_path), Topics(a=10)
@@ -188,7 +188,7 @@ def test_compaction_leaves_one_file_for_each_day(
     assert held(table.files()) == every(topics)
 
 
-def test_files_of_killed_runs_are_removed_after_a_day(tmp_path: Path) -> None:
+def test_files_from_killed_runs_are_removed_after_a_day(tmp_path: Path) -> None:
     table = open_table(tmp_path)
     run(table, Topics(a=1))
     staged = tmp_path / INTERNAL / STAGED
@@ -201,7 +201,7 @@ def test_files_of_killed_runs_are_removed_after_a_day(tmp_path: Path) -> None:
     assert [each.name for each in staged.iterdir()] == ["new"]
 
 
-def test_messages_of_many_or_impossible_days_are_written(tmp_path: Path) -> None:
+def test_messages_from_many_or_impossible_days_are_written(tmp_path: Path) -> None:
     times = [-1, *(day * 86_400_000_000 for day in range(OPEN_MAX + 5)), 2**62, -(2**62)]
     columns = {
         field.name: pa.array(times, pa.int64()).cast(field.type)
@@ -219,24 +219,24 @@ def test_messages_of_many_or_impossible_days_are_written(tmp_path: Path) -> None
     assert files[-1].path.startswith(f"date={files[-1].date or '__HIVE_DEFAULT_PARTITION__'}/")
 
 
-def test_first_rows_are_cut_from_the_front() -> None:
+def test_first_rows_limits_the_ranges_to_a_number_of_rows() -> None:
     ranges = [Range("a", 1, 5, 10), Range("b", 2, 0, 10), Range("c", 3, 0, 10)]
     assert first_rows(ranges, 7) == [Range("a", 1, 5, 10), Range("b", 2, 0, 2)]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("action", ["append", "compact"])
-def test_archive_killed_before_a_file_operation_loses_and_doubles_nothing(
+def test_archive_killed_before_a_file_operation_neither_loses_nor_duplicates_messages(
     tmp_path: Path, action: str
 ) -> None:
-    """A plain reader finds no torn file, and no message twice, at any moment."""
+    """At no time does a plain reader find torn files or duplicate messages."""
     command = [sys.executable, "-m", "tests.spark.archive_kills", "parquet", action, str(tmp_path)]
     subprocess.run([*command, "9"], check=True)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("action", ["append", "compact"])
-def test_archive_killed_before_every_file_operation_loses_and_doubles_nothing(
+def test_archive_killed_before_each_file_operation_neither_loses_nor_duplicates_messages(
     tmp_path: Path, action: str
 ) -> None:
     command = [sys.executable, "-m", "tests.spark.archive_kills", "parquet", action, str(tmp_path)]

@@ -34,7 +34,7 @@ def here(name: str, case: Case) -> list[Fault]:
 
 
 @pytest.mark.parametrize("name", FAULTY)
-def test_planted_fault_is_named_with_a_line_that_proves_it(name: str) -> None:
+def test_injected_fault_is_reported_with_a_line_that_proves_it(name: str) -> None:
     faults = here(name, FAULTY[name])
     assert found(faults) == sorted(FAULTY[name].faults, key=str)
     for each in faults:
@@ -47,13 +47,13 @@ def test_legal_history_raises_no_alarm(name: str) -> None:
     assert here(name, LEGAL[name]) == []
 
 
-def test_cases_cover_every_fault() -> None:
+def test_audit_cases_cover_every_fault() -> None:
     planted = {fault for case in FAULTY.values() for fault, _ in case.faults}
     assert planted == set(MEANING)
     assert min(len(FAULTY), len(LEGAL)) >= 40
 
 
-def test_lost_message_is_proved_by_its_answer_and_by_the_next_delivery() -> None:
+def test_lost_message_is_proved_by_its_answer_and_the_next_delivery() -> None:
     (fault,) = here("lost", FAULTY["a message is lost"])
     assert [each.line for each in fault.lines] == [14, 9]
     assert fault.about == {
@@ -71,7 +71,7 @@ def test_gap_in_a_sequence_reports_the_number_of_missing_messages() -> None:
     )  # fmt: skip
 
 
-def test_message_that_is_stored_twice_is_proved_by_both_answers() -> None:
+def test_message_stored_twice_is_proved_by_both_answers() -> None:
     (fault,) = here("twice", FAULTY["a message is stored twice"])
     assert [each.line for each in fault.lines] == [6, 5]
 
@@ -89,7 +89,7 @@ def test_file_without_an_end_can_be_declared_killed() -> None:
     assert audited(files, killed=True) == []
 
 
-def test_planted_trace_of_the_benchmark_has_exactly_its_faults() -> None:
+def test_benchmark_trace_has_exactly_the_injected_faults() -> None:
     """`python -m bench.spark --only audit` does the same with ten million lines."""
     file = io.StringIO()
     write_planted(file, 320)
@@ -109,7 +109,7 @@ def test_audit_page_lists_every_fault_and_every_kind_of_line() -> None:
 
 @pytest.mark.long
 def test_spark_finds_the_same_faults(spark: SparkSession, tmp_path: Path) -> None:
-    """One job audits all cases: each is a run of its own."""
+    """One job audits all cases, each as a separate run."""
     from oncecast.spark.audit.job import audit_traces
 
     cases, paths = FAULTY | LEGAL, []

@@ -1,4 +1,4 @@
-"""Remove one rule of the audit at a time; a history must notice it."""
+"""Remove one audit rule at a time, and check that a history detects it."""
 
 from __future__ import annotations
 
@@ -157,6 +157,6 @@ MUTANTS = [Mutant(rule, plant, history(name), 1) for rule, (name, plant) in RULE
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_missing_rule_is_noticed(mutant: Mutant) -> None:
+def test_missing_rule_is_detected(mutant: Mutant) -> None:
     """PIPE-4"""
     must_be_noticed(mutant)

@@ -1,4 +1,4 @@
-"""PIPE-4: the audit of traces of simulated clients whose nodes crash."""
+"""PIPE-4: audit the traces of simulated clients whose nodes crash."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEEDS = (1, 2, 3, 4, 10, 16)  # in 10, the node stores an ack after a repeated s
 
 @pytest.fixture
 def histories(monkeypatch: pytest.MonkeyPatch) -> list[History]:
-    """Return a list that takes the histories of simulations."""
+    """Return a list that collects simulation histories."""
     found: list[History] = []
 
     def finish(self: Histories, sim: Simulation) -> None:

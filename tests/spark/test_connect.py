@@ -1,6 +1,6 @@
 """PIPE-6: jobs run over Spark Connect, from a client without Java.
 
-The server is the one of the pyspark package. It runs in the Java of the session of the tests.
+The server comes from the pyspark package and runs in the JVM of the test session.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The demo: three real nodes, one of them killed, and an audit of the trace."""
+"""Run the demo: three real nodes, one of them killed, and an audit of the trace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 
 
 class Here:
-    """Runs a pipeline command in this process, which has a Spark session already."""
+    """Runs a pipeline command in this process, which already has a Spark session."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
         capsys.readouterr()
@@ -27,7 +27,7 @@ class Here:
         self.output, self.complaint = capsys.readouterr()
 
 
-def test_demo_kills_the_leader_and_the_audit_finds_no_fault(
+def test_demo_kills_the_leader_and_the_audit_finds_no_faults(
     spark: SparkSession,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -53,7 +53,7 @@ def test_demo_kills_the_leader_and_the_audit_finds_no_fault(
     assert "Try next" in capsys.readouterr().out
 
 
-def test_demo_without_spark_uses_the_checks_of_the_clients(
+def test_demo_without_spark_relies_on_the_client_checks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = {"lost": 0, "duplicated": 2, "out_of_order": 0}

@@ -1,4 +1,4 @@
-"""EXP-1 EXP-2 EXP-3 EXP-4 EXP-5 EXP-6 EXP-7: traces, tables, figures and a page of small runs."""
+"""EXP-1 EXP-2 EXP-3 EXP-4 EXP-5 EXP-6 EXP-7: small runs give traces, tables, figures and a page."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def test_experiments_write_traces_figures_and_a_page_and_pass_their_checks(
     (again,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (
         again == found[NAMES.index("load-balance")]
-    )  # only this experiment has all its traces left
+    )  # only this experiment still has all its traces
 
 
 def mutated(trace: list[Row], kind: str, change: Any) -> list[Row]:
-    """Return the rows with one row of this kind replaced by the result of `change`."""
+    """Return the rows with one row of this kind changed by `change`."""
     at = [number for number, row in enumerate(trace) if row[1] == kind]
     middle = at[len(at) // 2]
     return [*trace[:middle], *change(trace[middle]), *trace[middle + 1 :]]
@@ -114,7 +114,7 @@ def test_replica_with_a_different_order_is_found_in_the_trace(spark: SparkSessio
         assert (disagreements(seen).count(), disorder(seen).count()) == expected
 
 
-def test_violation_in_a_run_becomes_a_row_of_its_trace(
+def test_violation_in_a_run_becomes_a_row_in_its_trace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from oncecast.lab.experiments import catalogue as exp_catalogue
@@ -168,7 +168,7 @@ def test_sizes_measured_for_only_one_system_are_not_compared() -> None:
         assert ([each.holds for each in table.must], len(table.rows)) == ([holds], 3)
 
 
-def test_ring_must_recover_after_up_to_half_of_its_nodes_failed() -> None:
+def test_ring_must_recover_after_up_to_half_of_its_nodes_fail() -> None:
     from oncecast.spark.experiments.failing import repair_table
 
     for nodes, failed, holds in ((30, 0.5, False), (1000, 0.5, False), (1000, 0.7, True)):

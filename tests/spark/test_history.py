@@ -1,4 +1,4 @@
-"""PIPE-3: one frame reads the archive and then the topic, each message once."""
+"""PIPE-3: one frame reads the archive and then the topic, with each message once."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def subject(
 
 
 @formats
-def test_batch_has_each_message_once_during_archiving_and_compaction(
+def test_batch_query_reads_each_message_once_during_archiving_and_compaction(
     subject: Subject, kind: str
 ) -> None:
     subject.put(20)
@@ -102,7 +102,7 @@ def test_batch_has_each_message_once_during_archiving_and_compaction(
     assert offsets_of(later, later.partitions()) == list(range(3, 35))
 
 
-def test_reader_finishes_files_that_a_compaction_removes(
+def test_reader_can_finish_files_removed_by_a_compaction(
     subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "SMALL_BYTES", 0)
@@ -117,7 +117,7 @@ def test_reader_finishes_files_that_a_compaction_removes(
 
 
 @formats
-def test_stream_has_each_message_once_during_archiving_and_compaction(
+def test_stream_reads_each_message_once_during_archiving_and_compaction(
     subject: Subject, kind: str
 ) -> None:
     subject.put(12)
@@ -144,7 +144,7 @@ def test_stream_has_each_message_once_during_archiving_and_compaction(
 
 
 @formats
-def test_messages_of_an_unpublished_commit_are_read_once(
+def test_messages_in_an_unpublished_commit_are_read_once(
     subject: Subject, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subject.put(6)
@@ -180,7 +180,7 @@ def test_gap_between_archive_and_topic_is_reported(subject: Subject) -> None:
     assert offsets_of(skipping, skipping.partitions()) == [8, 9]
 
 
-def test_history_begins_after_the_last_gap_of_the_archive(subject: Subject) -> None:
+def test_history_begins_after_the_last_gap_in_the_archive(subject: Subject) -> None:
     subject.put(5)
     subject.archive()
     subject.put(5)
@@ -216,7 +216,7 @@ def test_missing_foreign_or_incomplete_archive_is_reported(
 
 
 @pytest.mark.long
-def test_spark_batch_and_stream_have_each_message_once(
+def test_spark_batch_and_stream_read_each_message_once(
     spark: SparkSession, subject: Subject, checkpoint: str, tmp_path: Path
 ) -> None:
     subject.put(20)

@@ -1,4 +1,4 @@
-"""PIPE-4 PIPE-6: the pipeline jobs as commands."""
+"""PIPE-4 PIPE-6: run the pipeline jobs as commands."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(autouse=True)
 def kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let commands use the existing session, and not stop it."""
+    """Let commands use the existing session without stopping it."""
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
     yield
     monkeypatch.undo()
 
 
-def test_audit_of_a_run_lists_the_planted_fault_only(
+def test_audit_lists_only_the_injected_fault(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = tmp_path / "trace.jsonl"
@@ -45,7 +45,7 @@ def test_audit_of_a_run_lists_the_planted_fault_only(
     assert {each["file"] for each in found["faults"][0]["lines"]} == {str(trace)}
 
 
-def test_audit_of_a_damaged_trace_describes_the_damage(
+def test_audit_describes_damage_to_a_trace(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = tmp_path / "trace.jsonl"
@@ -75,12 +75,12 @@ def test_audit_of_a_damaged_trace_describes_the_damage(
         ("[NO_SUCH] path\nmore", "[NO_SUCH] path"),
     ],
 )
-def test_long_error_of_spark_is_reduced_to_its_cause(text: str, cause: str) -> None:
+def test_long_spark_error_is_reduced_to_its_cause(text: str, cause: str) -> None:
     assert last_line(text).startswith(cause)
 
 
 def without_one_delivery(trace: Path) -> dict[str, Any]:
-    """Remove a delivery that happened only once, number the lines again, and return it."""
+    """Remove a delivery that happened only once, renumber the lines, and return it."""
     lines = [json.loads(line) for line in trace.read_text().splitlines()]
     came = [each for each in lines if each["kind"] == "delivery"]
     times = Counter((each["topic"], each["subscription"], each["offset"]) for each in came)
@@ -93,7 +93,7 @@ def without_one_delivery(trace: Path) -> dict[str, Any]:
     return lost
 
 
-def test_archive_has_each_message_once_and_resumes_where_it_stopped(
+def test_archive_contains_each_message_once_and_resumes_where_it_stopped(
     spark: SparkSession,
     client: blocking.Client,
     address: str,

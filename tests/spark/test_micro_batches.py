@@ -21,10 +21,10 @@ def test_each_result_exists_once_wherever_the_driver_crashes(address: str, seed:
     storm(address, f"storm{seed}", seed, subscription="query")
 
 
-def test_query_that_crashes_in_its_first_micro_batch_begins_at_the_same_offset(
+def test_query_that_crashes_in_its_first_micro_batch_restarts_at_the_same_offset(
     address: str, client: blocking.Client
 ) -> None:
-    """Spark does not record the start, so it asks the source again, and topics have grown."""
+    """Spark does not record the start, so it asks the source again after topics have grown."""
     for topic in ("first.in", "first.out"):
         client.create_topic(topic, KEEP)
     client.put("first.in", b"before")

@@ -112,13 +112,13 @@ def test_invalid_option_is_rejected(given: dict[str, str], streaming: bool, text
         ("kafka.sasl.mechanism", "it configures a Kafka client; use address, tlsCa, user"),
     ],
 )
-def test_option_of_the_kafka_connector_is_rejected_with_a_remedy(key: str, remedy: str) -> None:
+def test_kafka_connector_option_is_rejected_with_a_remedy(key: str, remedy: str) -> None:
     """SVC-7"""
     with pytest.raises(BadOption, match=re.escape(f"unknown option {key!r}; {remedy}")):
         source({key: "x"})
 
 
-def test_equivalent_options_of_the_kafka_connector_are_accepted() -> None:
+def test_equivalent_kafka_connector_options_are_accepted() -> None:
     found = SourceOptions.of(
         {"subscribe": "a,b", "startingoffsets": '{"a": {"0": 7}, "b": {"0": -1}}'}, streaming=True
     )
@@ -127,7 +127,7 @@ def test_equivalent_options_of_the_kafka_connector_are_accepted() -> None:
     assert (found.pattern, found.delay_max) == ("a.*", 120)
 
 
-def test_spark_page_names_all_options_of_the_kafka_connector() -> None:
+def test_spark_page_lists_all_kafka_connector_options() -> None:
     page = PAGE.read_text().split("## Coming from Kafka", 1)[1].split("\n## ", 1)[0].lower()
     assert [
         key for key in (*KAFKA, "subscribe", "subscribepattern") if f"`{key}`" not in page
@@ -144,7 +144,7 @@ def test_invalid_pattern_is_rejected() -> None:
         SourceOptions.of({"topicpattern": "a("}, streaming=False)
 
 
-def test_sink_rejects_options_of_the_source_and_ignores_options_of_spark() -> None:
+def test_sink_rejects_source_options_and_ignores_spark_options() -> None:
     given = {"topic": "a", "zstd": "3", "checkpointlocation": "there"}
     options = SinkOptions.of(given, streaming=True)
     assert (options.topic, options.zstd) == ("a", 3)
@@ -176,9 +176,7 @@ def test_spark_page_lists_all_options_with_their_defaults(
         ({"replay": "no"}, True, "use check or skip"),
     ],
 )
-def test_invalid_option_of_the_sink_is_rejected(
-    given: dict[str, str], streaming: bool, text: str
-) -> None:
+def test_invalid_sink_option_is_rejected(given: dict[str, str], streaming: bool, text: str) -> None:
     """SVC-7"""
     with pytest.raises(BadOption, match=re.escape(text)):
         SinkOptions.of({"topic": "a", **given}, streaming=streaming)

@@ -30,7 +30,7 @@ Run = Callable[..., None]
 
 @pytest.fixture
 def put(spark: SparkSession, address: str) -> Put:
-    """Return a function that writes the rows of an SQL query or of a frame."""
+    """Return a function that writes the rows of an SQL query or a frame."""
 
     def write(rows: str | DataFrame, **options: Any) -> None:
         frame = spark.sql(rows) if isinstance(rows, str) else rows
@@ -56,7 +56,7 @@ def run(spark: SparkSession, address: str, checkpoint: str) -> Run:
     return write
 
 
-def test_examples_of_the_tutorial_run(
+def test_tutorial_examples_run(
     spark: SparkSession, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = ROOT / "docs" / "spark.md"
@@ -77,7 +77,7 @@ def uncommit(checkpoint: str) -> None:
         each.unlink(missing_ok=True)
 
 
-def test_replay_of_random_values_adds_nothing_if_the_checkpoint_is_local(
+def test_replaying_random_values_adds_nothing_if_the_checkpoint_is_local(
     client: blocking.Client, run: Run, checkpoint: str
 ) -> None:
     client.create_topic("random.in", KEEP)
@@ -89,7 +89,7 @@ def test_replay_of_random_values_adds_nothing_if_the_checkpoint_is_local(
     assert len(values(client, "random.out")) == 2
 
 
-def test_replay_of_random_values_with_a_remote_checkpoint_fails_or_is_skipped(
+def test_replaying_random_values_from_a_remote_checkpoint_fails_or_is_skipped(
     spark: SparkSession, client: blocking.Client, run: Run, tmp_path: Path
 ) -> None:
     """A session setting hides the checkpoint from the sink, like a remote checkpoint."""
@@ -109,7 +109,7 @@ def test_replay_of_random_values_with_a_remote_checkpoint_fails_or_is_skipped(
     assert len(values(client, "remote.out")) == 1
 
 
-def test_earlier_run_that_is_still_alive_ends_with_an_error(
+def test_earlier_run_fails_if_a_newer_run_has_taken_over(
     spark: SparkSession,
     client: blocking.Client,
     address: str,
@@ -176,7 +176,7 @@ def test_deleted_checkpoint_starts_the_query_again(
     assert values(client, "again.named") == [b"a"]
 
 
-def test_rows_of_a_partition_keep_their_order(client: blocking.Client, put: Put) -> None:
+def test_rows_in_a_partition_keep_their_order(client: blocking.Client, put: Put) -> None:
     put("select string(id) as value from range(0, 1000, 1, 1)", topic="kept.order")
     assert values(client, "kept.order") == [b"%d" % each for each in range(1000)]
 
@@ -270,7 +270,7 @@ def test_sink_refuses_update_and_complete_modes(
 # -- named batches --
 
 
-def test_each_version_of_an_application_is_written_once(client: blocking.Client, put: Put) -> None:
+def test_each_application_version_is_written_once(client: blocking.Client, put: Put) -> None:
     for version, count in enumerate((1, 0, 2)):
         for _ in range(2):
             rows = f"select string(id) as value from range({count})"

@@ -1,4 +1,4 @@
-"""Remove one rule of source or sink at a time; a query that crashes must notice it."""
+"""Remove one source or sink rule at a time, and check that a crashing query detects it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         "if options.check else", "if not options.check else",
     ),
     "runs of a query have no names": (
-        exact(sinks.test_only_one_of_two_clones_of_a_query_can_continue), sink, "identify",
+        exact(sinks.test_only_one_of_two_cloned_queries_can_continue), sink, "identify",
         "int(number), run", "int(number)",
     ),
     "topics that drop the rows are written": (
@@ -89,7 +89,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         "Position(*(at[key] for key in KEYS))._replace(next=at['next'] + (at['next'] % 70 == 0))",
     ),
     "start of the first micro-batch is forgotten": (
-        exact(queries.test_query_that_crashes_in_its_first_micro_batch_begins_at_the_same_offset),
+        exact(queries.test_query_that_crashes_in_its_first_micro_batch_restarts_at_the_same_offset),
         ranges, "resumed", "start is None or start[:2] != end[:2]", "start is None",
     ),
 }  # fmt: skip
@@ -100,6 +100,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_missing_rule_is_noticed(mutant: Mutant) -> None:
+def test_missing_rule_is_detected(mutant: Mutant) -> None:
     """PIPE-2 PIPE-3"""
     must_be_noticed(mutant)

@@ -21,8 +21,8 @@ def test_query_reads_exactly_the_messages_between_two_positions() -> None:
     assert between(start, end) == [Range("a", 1, 3, 9)]
 
 
-def test_recorded_start_of_a_topic_takes_precedence_over_a_new_start() -> None:
-    """A query that crashed in its first micro-batch asks again, when topics have grown."""
+def test_recorded_topic_start_takes_precedence_over_a_new_start() -> None:
+    """A query that crashed in its first micro-batch asks again after topics have grown."""
     end = {"a": Position(1, 3, 9), "new": Position(1, 2, 4), "remade": Position(2, 0, 1)}
     start = {"a": Position(1, 8, 8), "remade": Position(1, 0, 7)}
     expected = [Range("a", 1, 3, 9), Range("new", 1, 2, 4), Range("remade", 2, 0, 1)]
@@ -56,7 +56,7 @@ def test_large_reads_are_split_among_all_cores_and_small_reads_are_not() -> None
     assert tasks(1000, cores=64) == 64
 
 
-def test_one_task_reads_many_small_topics() -> None:
+def test_single_task_reads_many_small_topics() -> None:
     """A task start costs as much as many small topics."""
     ranges = [Range(f"t{number:03}", 1, 0, 110, size=100) for number in range(1000)]
     assert enough(ranges, 2) == 2

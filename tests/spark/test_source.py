@@ -1,4 +1,4 @@
-"""PIPE-1 PIPE-3: the source, used as Spark uses it."""
+"""PIPE-1 PIPE-3: use the source as Spark does."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def fill(client: blocking.Client, topic: str, count: int = 100) -> None:
     client.put_many(topic, numbers(0, count))
 
 
-def test_keys_of_an_offset_in_the_checkpoint_do_not_change() -> None:
+def test_offset_keys_in_the_checkpoint_do_not_change() -> None:
     offset = {"t": {"life": 4, "begin": 2, "next": 7}}
     assert as_positions(offset) == {"t": Position(topic_id=4, begin=2, next=7)}
     assert as_offset(as_positions(offset)) == offset
@@ -140,7 +140,7 @@ def test_invalid_input_is_rejected(
         load(**options).partitions()
 
 
-def test_stream_of_a_missing_topic_is_rejected(stream: Stream) -> None:
+def test_stream_from_a_missing_topic_is_rejected(stream: Stream) -> None:
     """SVC-7"""
     with pytest.raises(errors.NoSuchTopic, match=r"topic 'nowhere'.*; create"):
         stream(topics="nowhere").initialOffset()
@@ -189,7 +189,9 @@ def rows_of(reader: BatchReader, piece: Any) -> list[bytes]:
     return [value for batch in reader.read(piece) for value in batch.column("value").to_pylist()]
 
 
-def test_stream_reads_as_much_as_a_trigger_allows(client: blocking.Client, stream: Stream) -> None:
+def test_stream_reads_as_many_messages_as_its_trigger_allows(
+    client: blocking.Client, stream: Stream
+) -> None:
     fill(client, "limited")
     reader = stream(topics="limited", maxOffsetsPerTrigger="30")
     start = reader.initialOffset()
@@ -385,7 +387,7 @@ def test_available_now_does_not_wait_for_enough_messages(
     assert values(reader, reader.partitions(end, now)) == numbers(1, 2)
 
 
-def test_report_shows_the_lag_of_the_query(client: blocking.Client, stream: Stream) -> None:
+def test_report_shows_query_lag(client: blocking.Client, stream: Stream) -> None:
     """OPS-1"""
     for topic in ("late.a", "late.b"):
         fill(client, topic, 4)
@@ -402,10 +404,10 @@ def test_report_shows_the_lag_of_the_query(client: blocking.Client, stream: Stre
     assert all(0 < each["seconds"] < time.time() - before + 60 for each in report.values())
 
 
-def test_time_options_refer_to_append_times_or_to_message_times(
+def test_time_options_can_use_append_times_or_message_times(
     client: blocking.Client, load: Load, stream: Stream
 ) -> None:
-    """Times of messages may be in any order."""
+    """Message times may be in any order."""
     client.create_topic("dated", KEEP)
     client.put("dated", b"now")
     years = [2020, 2023, 2021, 2024, 2022]
@@ -487,7 +489,7 @@ def test_offsets_and_topics_are_counted_without_reading_messages(
     ]
 
 
-def test_query_of_a_topic_that_keeps_no_messages_fails(
+def test_query_fails_if_the_topic_keeps_no_messages(
     client: blocking.Client, load: Load, stream: Stream
 ) -> None:
     """SVC-7"""

@@ -1,4 +1,4 @@
-"""PIPE-1 PIPE-2 PIPE-3: `format("oncecast")` in Spark itself."""
+"""PIPE-1 PIPE-2 PIPE-3: use `format("oncecast")` in Spark itself."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_errors_reach_the_user_with_their_remedy(spark: SparkSession, address: s
 def test_stream_resumes_and_a_repeated_micro_batch_adds_nothing(
     spark: SparkSession, client: blocking.Client, address: str, checkpoint: str
 ) -> None:
-    """As if the driver crashed between the sink's publish and Spark's commit."""
+    """Act as if the driver had crashed between the sink's publish and Spark's commit."""
     for topic in ("in", "out"):
         client.create_topic(topic, KEEP)
 
@@ -82,7 +82,7 @@ def test_stream_resumes_and_a_repeated_micro_batch_adds_nothing(
     assert (held.name, held.lag) == ("query", 0)
 
 
-def test_topics_of_a_query_can_change_between_its_runs(
+def test_query_topics_can_change_between_runs(
     spark: SparkSession, client: blocking.Client, address: str, checkpoint: str
 ) -> None:
     """One topic is added and another one deleted."""
@@ -132,8 +132,8 @@ def test_topics_are_read_and_written_in_sql(
         spark.catalog.dropTempView(name)
 
 
-def test_table_of_the_catalog_is_refused_with_a_remedy(spark: SparkSession, address: str) -> None:
-    """SVC-7: Spark passes no options of a table to a Python source."""
+def test_catalog_table_is_refused_with_a_remedy(spark: SparkSession, address: str) -> None:
+    """SVC-7: Spark does not pass table options to a Python source."""
     options = f"using oncecast options (address '{address}', topic 'sql.one')"
     remedy = "use CREATE TEMPORARY VIEW name USING oncecast"
     with pytest.raises(Exception, match=remedy):
@@ -147,10 +147,10 @@ def test_table_of_the_catalog_is_refused_with_a_remedy(spark: SparkSession, addr
 
 
 @pytest.mark.parametrize("pushdown", ["true", "false"])
-def test_queries_of_one_frame_get_all_of_their_rows(
+def test_queries_on_the_same_frame_get_all_their_rows(
     spark: SparkSession, client: blocking.Client, address: str, pushdown: str
 ) -> None:
-    """Queries of one frame share one plan in Spark, so no filter of a query may narrow it."""
+    """Queries on one frame share a plan in Spark, so a query filter must not narrow it."""
     for topic in ("narrow.a", "narrow.b"):
         if client.create_topic(topic, KEEP):
             client.put_many(topic, [b"%d" % each for each in range(100)])
@@ -171,7 +171,7 @@ def test_queries_of_one_frame_get_all_of_their_rows(
         spark.conf.set(setting, before)
 
 
-def test_options_and_columns_of_the_kafka_connector_work(
+def test_kafka_connector_options_and_columns_work(
     spark: SparkSession, client: blocking.Client, address: str
 ) -> None:
     client.create_topic("moved", KEEP)
@@ -194,7 +194,7 @@ def test_options_and_columns_of_the_kafka_connector_work(
         source.option("kafka.bootstrap.servers", address).load()
 
 
-def test_progress_and_metrics_show_the_lag_of_a_query(
+def test_progress_and_metrics_show_query_lag(
     spark: SparkSession, client: blocking.Client, address: str, checkpoint: str, tmp_path: Path
 ) -> None:
     """OPS-1"""
@@ -221,7 +221,7 @@ def test_progress_and_metrics_show_the_lag_of_a_query(
 def test_query_from_an_older_checkpoint_ends_with_an_error(
     spark: SparkSession, client: blocking.Client, address: str, tmp_path: Path
 ) -> None:
-    """PIPE-2: even if the checkpoint is only one batch older and the rows are equal."""
+    """PIPE-2: this holds even if the checkpoint is one batch older and the rows are equal."""
     client.create_topic("back.in", KEEP)
 
     def run(checkpoint: str, **options: str) -> None:
@@ -249,7 +249,7 @@ def test_query_from_an_older_checkpoint_ends_with_an_error(
 def test_topics_are_read_and_written_through_spark_connect(
     spark: SparkSession, client: blocking.Client, address: str, checkpoint: str
 ) -> None:
-    """PIPE-6: the server runs in the Java of the session, with this process as its client."""
+    """PIPE-6: the server runs in the session's JVM, with this process as its client."""
     from pyspark.sql.connect.session import SparkSession as Remote
 
     for topic in ("far.in", "far.out"):

@@ -25,7 +25,7 @@ def _kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
 
 
-def test_outcomes_of_a_sweep_equal_those_of_local_runs(
+def test_sweep_outcomes_match_local_runs(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = str(tmp_path / "outcomes")
@@ -42,7 +42,7 @@ def test_outcomes_of_a_sweep_equal_those_of_local_runs(
     assert [row.trace for row in rows] == [each["trace"] for each in here]
 
 
-def test_failing_seed_is_reported_with_the_command_that_replays_it(
+def test_failing_seed_is_reported_with_its_replay_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from oncecast.spark import sweep
@@ -64,7 +64,7 @@ def test_failing_seed_is_reported_with_the_command_that_replays_it(
     assert f"replay: oncecast sim replay broadcast --nodes {BROADCAST.nodes} --seed 3" in out
 
 
-def test_pieces_cover_every_seed_of_every_size_once() -> None:
+def test_pieces_cover_every_seed_and_size_once() -> None:
     from oncecast.spark.sweep import divided
 
     pieces = divided("chord", [8, 100], range(5, 1005), cores=4)

@@ -1,4 +1,4 @@
-"""PIPE-4: archives as Delta Lake and Iceberg tables have each message once. Without Spark."""
+"""PIPE-4: archives as Delta Lake and Iceberg tables have each message once. No Spark needed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_slower_of_two_concurrent_runs_plans_again(tmp_path: Path, kind: str) ->
 
 
 @formats
-def test_commit_that_two_processes_publish_is_added_once(
+def test_commit_published_by_two_processes_is_added_once(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both load the table before one of them adds the commit."""
@@ -136,7 +136,7 @@ def test_compaction_leaves_one_file_for_each_day(tmp_path: Path, kind: str) -> N
     assert held(seen(kind, tmp_path)) == every(topics)
 
 
-def test_delta_keeps_compactions_of_other_programs(tmp_path: Path) -> None:
+def test_delta_archive_keeps_compactions_by_other_programs(tmp_path: Path) -> None:
     table, topics = open_table(tmp_path, "delta"), Topics(a=8)
     run(table, topics, rows_max=2)
 
@@ -153,7 +153,7 @@ def test_delta_keeps_compactions_of_other_programs(tmp_path: Path) -> None:
     assert held(seen("delta", tmp_path)) == every(topics)
 
 
-def test_iceberg_keeps_deletions_of_other_programs(tmp_path: Path) -> None:
+def test_iceberg_archive_keeps_deletions_by_other_programs(tmp_path: Path) -> None:
     table, topics = open_table(tmp_path, "iceberg"), Topics(a=8)
     run(table, topics, rows_max=2)
 
@@ -186,7 +186,7 @@ def test_iceberg_removes_replaced_files_and_old_versions_after_a_week(
 
 
 @formats
-def test_messages_of_impossible_days_are_written(tmp_path: Path, kind: str) -> None:
+def test_messages_from_impossible_days_are_written(tmp_path: Path, kind: str) -> None:
     times = [-1, 2**62, -(2**62)]
 
     class Strange(Topics):
@@ -198,7 +198,7 @@ def test_messages_of_impossible_days_are_written(tmp_path: Path, kind: str) -> N
 
 
 @formats
-def test_archive_of_another_format_is_refused(tmp_path: Path, kind: str) -> None:
+def test_archive_in_another_format_is_refused(tmp_path: Path, kind: str) -> None:
     run(open_table(tmp_path, kind), Topics(a=1))
     message = f"of format {kind}, not parquet; use --format {kind}, or archive to another directory"
     with pytest.raises(errors.BadArchive, match=message):
@@ -255,8 +255,10 @@ def test_moved_iceberg_table_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @formats
-def test_archive_killed_before_a_step_loses_and_doubles_nothing(tmp_path: Path, kind: str) -> None:
-    """A reader of the format finds no message twice, and no missing file, at any moment."""
+def test_archive_killed_before_a_step_neither_loses_nor_duplicates_messages(
+    tmp_path: Path, kind: str
+) -> None:
+    """At no time does a reader of the format find duplicate messages or missing files."""
     command = [sys.executable, "-m", "tests.spark.archive_kills", kind, "compact", str(tmp_path)]
     subprocess.run([*command, "23"], check=True)
 
@@ -264,7 +266,7 @@ def test_archive_killed_before_a_step_loses_and_doubles_nothing(tmp_path: Path, 
 @pytest.mark.soak
 @formats
 @pytest.mark.parametrize("action", ["append", "compact"])
-def test_archive_killed_before_every_step_loses_and_doubles_nothing(
+def test_archive_killed_before_each_step_neither_loses_nor_duplicates_messages(
     tmp_path: Path, kind: str, action: str
 ) -> None:
     command = [sys.executable, "-m", "tests.spark.archive_kills", kind, action, str(tmp_path)]

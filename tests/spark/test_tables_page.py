@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 
-def test_examples_run(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_examples_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = ROOT / "docs" / "tables.md"
     monkeypatch.chdir(tmp_path)
     node = Process("--data", str(tmp_path / "data"))

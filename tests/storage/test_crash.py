@@ -1,4 +1,4 @@
-"""Power loss at every step of a run: write, sync, roll, truncate, snapshot, recovery."""
+"""Cut the power at every step of a run: write, sync, roll, truncate, snapshot, recovery."""
 
 from __future__ import annotations
 
@@ -108,7 +108,9 @@ def live_through(seed: int, lives: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("chapter", range(4))
-def test_power_loss_keeps_synced_records_and_serves_no_wrong_records(chapter: int) -> None:
+def test_log_keeps_synced_records_and_serves_no_wrong_records_after_a_power_loss(
+    chapter: int,
+) -> None:
     """SVC-10"""
     for seed in range(chapter * 75, (chapter + 1) * 75):
         try:
@@ -117,7 +119,7 @@ def test_power_loss_keeps_synced_records_and_serves_no_wrong_records(chapter: in
             raise AssertionError(f"seed {seed}: replay with live_through({seed}, 8)") from error
 
 
-def test_power_loss_at_each_step_of_a_run_loses_no_synced_record() -> None:
+def test_power_loss_at_any_step_loses_no_synced_records() -> None:
     """Stop the same short run at each step, and then its recovery at each step."""
     for steps in range(1, 120):
         life = Life(11)
@@ -169,10 +171,10 @@ def recovery_does_not_sync_recovered_records(patch: pytest.MonkeyPatch) -> None:
         recovery_does_not_sync_recovered_records,
     ],
 )
-def test_power_loss_reveals_a_missing_rule_of_the_log(
+def test_power_loss_reveals_a_missing_log_rule(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without any one of these rules, a seed fails."""
+    """If any one of these rules is missing, a seed fails."""
     mutate(monkeypatch)
     with pytest.raises((AssertionError, StorageError)):
         for seed in range(1000):

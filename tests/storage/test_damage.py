@@ -1,4 +1,4 @@
-"""A log that is cut or has a flipped bit at any byte serves no wrong record."""
+"""A log never serves a wrong record, even if it is cut or has a flipped bit at any byte."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def cut(disk: SimulatedDisk, name: str, offset: int) -> None:
     disk.cut(name, offset)
 
 
-def test_unreadable_sector_of_a_closed_log_is_reported_and_never_served() -> None:
-    """SVC-10: an error of the disk counts as damage, like a flipped bit."""
+def test_unreadable_sector_in_a_closed_log_is_reported_and_never_served() -> None:
+    """SVC-10: a disk error counts as damage, like a flipped bit."""
     contents = files(closed=True)
     for name in NAMES:
         for offset in range(0, len(contents[name].rstrip(b"\0")), 512):
@@ -141,7 +141,7 @@ def test_unreadable_sector_of_a_closed_log_is_reported_and_never_served() -> Non
             check(disk, records_before(name, offset - offset % 512), len(records()) + 1)
 
 
-def test_unreadable_sector_of_a_killed_log_is_never_mistaken_for_a_torn_tail() -> None:
+def test_unreadable_sector_in_a_killed_log_is_never_mistaken_for_a_torn_tail() -> None:
     """SVC-10: a crash does not destroy sectors."""
     contents = files(closed=False)
     for offset in range(0, len(contents[NAMES[-1]].rstrip(b"\0")), 512):
@@ -164,7 +164,7 @@ def test_sector_that_becomes_unreadable_raises_corrupt_and_other_sectors_are_ser
     assert all(record == records()[number - 1] for number, record in found.items())
 
 
-def test_other_errors_of_the_disk_are_not_hidden() -> None:
+def test_other_disk_errors_are_not_hidden() -> None:
     disk = disk_with(files(closed=True))
     file = disk.open(NAMES[0])
     file.close()
@@ -186,7 +186,7 @@ def test_undamaged_log_serves_all_records() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("harm", [cut, flip])
-def test_damage_at_any_byte_of_a_closed_log_is_reported_and_never_served(
+def test_damage_to_any_byte_in_a_closed_log_is_reported_and_never_served(
     harm: Harm, name: str
 ) -> None:
     """SVC-10"""
@@ -195,7 +195,7 @@ def test_damage_at_any_byte_of_a_closed_log_is_reported_and_never_served(
 
 @pytest.mark.long
 @pytest.mark.parametrize("harm", [cut, flip])
-def test_damage_in_the_last_segment_of_a_killed_log_loses_at_most_the_last_group(
+def test_damage_to_the_last_segment_after_a_kill_loses_at_most_the_last_group(
     harm: Harm,
 ) -> None:
     """SVC-10: no later block reports the last group as synced. `Log.mark` would."""

@@ -93,7 +93,7 @@ def test_records_are_restored_in_order_and_numbers_continue() -> None:
     assert world.stack.records.last == world.journal.synced == 4
 
 
-def test_snapshot_replaces_records_of_its_own_protocol_only() -> None:
+def test_snapshot_replaces_only_records_from_its_own_protocol() -> None:
     world = World(counting=True)
     world.take(Append(Word("a"), 1), Append(Sum(5), 2))
     world.take(Snapshot(Words(("all so far",)), 2))
@@ -173,7 +173,7 @@ def test_damage_covered_by_a_snapshot_allows_a_start_and_is_never_served() -> No
         world.diary.recall(5)
 
 
-def test_full_disk_loses_a_snapshot_but_no_record() -> None:
+def test_full_disk_loses_a_snapshot_but_no_records() -> None:
     world = World()
     world.write(range(1, 5))
     world.disk.fill()
@@ -184,7 +184,7 @@ def test_full_disk_loses_a_snapshot_but_no_record() -> None:
     assert len(world.diary.texts) == 5
 
 
-def test_records_of_an_unknown_format_are_refused() -> None:
+def test_records_in_an_unknown_format_are_refused() -> None:
     world = World(counting=True)
     world.take(Append(Sum(5), 1))
     world.journal.close()
@@ -194,7 +194,7 @@ def test_records_of_an_unknown_format_are_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_power_loss_at_any_step_loses_no_synced_record(seed: int) -> None:
+def test_power_loss_at_any_step_loses_no_synced_records(seed: int) -> None:
     """With snapshots and trims, the restored records are a prefix of the written records."""
     rng = Random(seed)
     for _ in range(30):

@@ -1,4 +1,4 @@
-"""The interface of the log."""
+"""Test the interface of the log."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_power_loss_may_lose_unsynced_records_but_no_synced_records() -> None:
         assert dict(log.scan()) == {number: a_record(number) for number in range(1, log.last + 1)}
 
 
-def test_records_of_a_killed_process_are_synced_before_they_are_served() -> None:
+def test_records_from_a_killed_process_are_synced_before_they_are_served() -> None:
     """Kill the process, restart it, and then cut the power."""
     disk = a_disk()
     log = a_log_with(5, disk)
@@ -189,7 +189,7 @@ def test_records_of_a_killed_process_are_synced_before_they_are_served() -> None
     assert open_log(disk).last == 299
 
 
-def test_blocks_of_a_lost_group_never_reappear() -> None:
+def test_blocks_from_a_lost_group_never_reappear() -> None:
     """The second of two unsynced blocks survives, then a new block replaces the first."""
     disk = a_disk()
     log = Log.open(disk)
@@ -316,7 +316,7 @@ def test_damaged_index_is_rebuilt(harm: str) -> None:
     assert rebuilt is not None
 
 
-def test_index_of_a_segment_with_a_torn_tail_is_removed() -> None:
+def test_segment_index_is_removed_if_the_segment_has_a_torn_tail() -> None:
     disk = a_disk()
     log = a_log_with(10, disk)
     first_lost = log.last + 1
@@ -359,7 +359,7 @@ def test_unknown_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         open_log(disk)
 
 
-def test_files_that_are_not_named_like_segments_are_ignored() -> None:
+def test_files_without_a_segment_name_are_ignored() -> None:
     disk = SimulatedDisk(Random(1))
     log = Log.open(disk)
     log.append(b"mine")

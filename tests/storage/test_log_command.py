@@ -1,4 +1,4 @@
-"""`oncecast log` with text and JSON output."""
+"""Test `oncecast log` with text and JSON output."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_verify_shows_the_segments_of_an_intact_log(
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
 
 
-def test_verify_names_the_file_the_byte_and_the_record_of_damage(
+def test_verify_names_the_damaged_file_byte_and_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a_log(tmp_path)
@@ -76,7 +76,7 @@ def test_verify_runs_while_a_node_writes(
     log.close()
 
 
-def test_verify_of_a_missing_log_exits_with_status_3(
+def test_verifying_a_missing_log_exits_with_status_3(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["log", "verify", str(tmp_path / "none")]) == 3

@@ -1,4 +1,4 @@
-"""The log on a real file system."""
+"""Test the log on a real file system."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_another_thread_syncs_while_the_owner_appends_and_rolls(tmp_path: Path) 
     disk.close()
 
 
-def test_directory_is_locked_by_one_process(tmp_path: Path) -> None:
+def test_directory_can_be_locked_by_only_one_process(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
     with pytest.raises(InUse, match=f"in use by process {os.getpid()}"):
         OsDisk(tmp_path)
@@ -131,7 +131,7 @@ def test_file_system_without_fallocate_or_holes_is_supported(
     disk.close()
 
 
-def test_many_sealed_segments_do_not_hold_many_files_open(tmp_path: Path) -> None:
+def test_many_sealed_segments_do_not_keep_many_files_open(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
     log = Log.open(disk, segment_bytes=4096)
     for _ in range(100):
@@ -179,7 +179,7 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_closed_directory_leaves_no_file_open(tmp_path: Path) -> None:
+def test_closed_directory_leaves_no_files_open(tmp_path: Path) -> None:
     """SVC-10: repeated failed starts do not leak file descriptors."""
     before = open_files()
     disk = OsDisk(tmp_path)

@@ -32,7 +32,7 @@ def test_newest_snapshot_is_loaded_and_older_snapshots_are_removed() -> None:
     assert disk.names() == ["state-00000000000000000012.snap"]
 
 
-def test_snapshots_of_different_names_are_independent() -> None:
+def test_snapshots_with_different_names_are_independent() -> None:
     disk = a_disk()
     snapshot.save(disk, 1, [b"a"], name="a")
     snapshot.save(disk, 2, [b"a-b"], name="a-b")
@@ -71,7 +71,7 @@ def test_power_loss_at_any_step_leaves_the_old_or_the_new_snapshot() -> None:
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut"])
-def test_damage_at_any_byte_falls_back_to_the_older_snapshot_or_is_reported(harm: str) -> None:
+def test_damage_to_any_byte_is_reported_or_triggers_the_older_snapshot(harm: str) -> None:
     for keep in (1, 2):
         disk = a_disk()
         snapshot.save(disk, 7, [b"old"])
@@ -104,7 +104,7 @@ def test_full_disk_keeps_the_old_snapshot_and_no_temporary_file() -> None:
     assert len(disk.names()) == 1
 
 
-def test_failed_sync_of_a_snapshot_is_reported() -> None:
+def test_failed_snapshot_sync_is_reported() -> None:
     disk = a_disk()
     snapshot.save(disk, 7, OLD)
     disk.fail_sync()

@@ -1,4 +1,4 @@
-"""The cache of a reader or writer."""
+"""Test the cache of a reader or writer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def numbers(samples: tuple[Sample, ...]) -> list[int]:
     return [each.number for each in samples]
 
 
-def test_full_history_of_a_key_keeps_its_last_values() -> None:
+def test_full_history_keeps_the_last_values_per_key() -> None:
     """DDS-1"""
     cache = filled(QoS(history=2), 3)
     add(cache, 9, b"other")
@@ -66,7 +66,7 @@ def test_full_keep_all_cache_rejects_values() -> None:
     assert numbers(cache.read()) == [2]
 
 
-def test_full_keep_last_cache_replaces_values_of_the_same_key() -> None:
+def test_full_keep_last_cache_replaces_values_with_the_same_key() -> None:
     """DDS-1"""
     cache = Cache(QoS(history=2, samples_max=2))
     add(cache, 0)
@@ -96,8 +96,8 @@ def test_expired_values_are_removed() -> None:
     st.integers(1, 4),
     st.lists(st.one_of(st.sampled_from([b"a", b"b", b"c"]), st.none()), max_size=40),
 )
-def test_cache_holds_the_last_values_of_each_key(history: int, steps: list[bytes | None]) -> None:
-    """DDS-1: compared with a simple model; None takes all values."""
+def test_cache_keeps_the_last_values_of_each_key(history: int, steps: list[bytes | None]) -> None:
+    """DDS-1: the test compares the cache with a simple model; None takes all values."""
     cache = Cache(QoS(history=history))
     model: dict[bytes, deque[int]] = {}
     for number, key in enumerate(steps):

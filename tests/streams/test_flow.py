@@ -1,4 +1,4 @@
-"""Batches of values, the window of each reader, and reports of losses."""
+"""Test batches of values, reader windows, and loss reports."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def sent_data(wires: Wires) -> list[Data]:
     return [message for _, _, message in wires.in_flight if isinstance(message, Data)]
 
 
-def test_values_of_one_call_are_sent_in_one_message_to_all_readers() -> None:
-    """DDS-1: it is encoded once."""
+def test_values_from_one_call_are_sent_to_all_readers_in_one_message() -> None:
+    """DDS-1: the message is encoded once."""
     wires = Wires("w", "r", "q")
     for node in ("r", "q"):
         wires.reader(node, EVERY)
@@ -54,7 +54,7 @@ def test_values_of_one_call_are_sent_in_one_message_to_all_readers() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from([b"a", b"b"])), max_size=6))
-def test_key_that_all_values_share_is_sent_once(rows: list[tuple[int, bytes]]) -> None:
+def test_key_shared_by_all_values_is_sent_once(rows: list[tuple[int, bytes]]) -> None:
     """DDS-1"""
     numbers = sorted({number for number, _ in rows})
     samples = [Sample(W, n, key, b"v") for n, (_, key) in zip(numbers, rows, strict=False)]
@@ -114,7 +114,7 @@ def test_slow_best_effort_reader_learns_how_many_values_it_missed() -> None:
 
 
 def test_keep_last_reader_far_behind_skips_to_the_kept_values() -> None:
-    """DDS-2: in one message, not number by number."""
+    """DDS-2: it learns this from one message, not number by number."""
     wires = pair(LAST, LAST)
     wires.write_many("w", range(5))
     wires.in_flight.clear()
@@ -129,7 +129,7 @@ def test_keep_last_reader_far_behind_skips_to_the_kept_values() -> None:
 @given(st.lists(st.tuples(st.integers(1, 600), st.booleans()), max_size=12), st.integers(0, 2**32))
 @settings(max_examples=15, deadline=None)
 @pytest.mark.long
-def test_large_writes_of_several_keys_arrive_in_order_despite_losses(
+def test_large_writes_with_several_keys_arrive_in_order_despite_losses(
     writes: list[tuple[int, bool]], seed: int
 ) -> None:
     """DDS-2"""
@@ -156,7 +156,7 @@ def test_best_effort_values_are_rejected_by_a_full_cache() -> None:
     assert wires.of_kind("r", SamplesRejected) == [SamplesRejected(STREAM, W, 3)]
 
 
-def test_value_of_a_new_key_waits_while_the_reader_has_too_many_keys() -> None:
+def test_value_with_a_new_key_waits_while_the_reader_has_too_many_keys() -> None:
     """DDS-1"""
     wires = pair(EVERY, msgspec.structs.replace(EVERY, keys_max=1))
     wires.write_many("w", (1, 2, 3), b"a", b"a", b"b")
@@ -206,7 +206,7 @@ def trust(wires: Wires, node: NodeId, peer: NodeId) -> None:
 @pytest.mark.parametrize("qos", [EVERY, LAST], ids=["keep-all", "keep-last"])
 @pytest.mark.parametrize("mutual", [True, False])
 def test_wrongly_suspected_reader_continues_where_it_stopped(qos: QoS, mutual: bool) -> None:
-    """DDS-2: it gets the values written in the meantime, and none twice."""
+    """DDS-2: it gets each value written in the meantime once."""
     wires = pair(qos, msgspec.structs.replace(qos, history=KEEP_ALL))
     wires.write("w", 1)
     wires.settle(1)
@@ -261,8 +261,8 @@ def test_writer_keeps_no_values_for_a_closed_reader() -> None:
     assert len(wires.nodes[W].writers[STREAM].cache) == 0
 
 
-def test_readers_agree_after_a_crash_of_a_writer_that_suspected_one_of_them() -> None:
-    """DDS-3: other readers keep the values that it lacks as long as the writer does."""
+def test_readers_agree_after_the_crash_of_a_writer_that_suspected_one_of_them() -> None:
+    """DDS-3: other readers keep its missing values for as long as the writer does."""
     wires = Wires("w", "r", "q")
     for node in ("r", "q"):
         wires.reader(node, AGREED)
@@ -278,8 +278,8 @@ def test_readers_agree_after_a_crash_of_a_writer_that_suspected_one_of_them() ->
     assert wires.cached("r") == [0, 1, 2]
 
 
-def test_writer_that_returns_with_a_lower_offer_is_unmatched() -> None:
-    """DDS-1: no silent downgrade."""
+def test_writer_is_unmatched_if_it_returns_with_a_lower_offer() -> None:
+    """DDS-1: there must be no silent downgrade."""
     wires = pair(EVERY, EVERY)
     worse = msgspec.structs.replace(
         wires.nodes[W].writers[STREAM].endpoint, incarnation=99, qos=BEST
@@ -312,8 +312,8 @@ def test_readers_stop_sending_once_they_agree() -> None:
     assert wires.sent == before
 
 
-def test_full_reader_gets_all_values_after_a_crash_of_its_writer() -> None:
-    """DDS-3: it keeps values that arrived and did not fit its cache."""
+def test_full_reader_gets_all_values_after_its_writer_crashes() -> None:
+    """DDS-3: it keeps values that did not fit its cache when they arrived."""
     wires = Wires("w", "r", "q")
     wires.reader("r", msgspec.structs.replace(AGREED, samples_max=2))
     wires.reader("q", AGREED)
@@ -327,7 +327,7 @@ def test_full_reader_gets_all_values_after_a_crash_of_its_writer() -> None:
     assert [wires.take("r") for _ in range(3)] == [[0, 1], [2, 3], [4]]
 
 
-def test_reader_answers_that_it_does_not_read_an_unknown_writer() -> None:
+def test_reader_tells_an_unknown_writer_that_it_does_not_read_it() -> None:
     """DDS-3"""
     wires = Wires("r")
     wires.reader("r", AGREED)

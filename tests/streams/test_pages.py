@@ -25,13 +25,13 @@ COMPARE: dict[str, Callable[[float, float], bool]] = {"≥": operator.ge, "≤":
 
 
 def rows(head: str) -> list[str]:
-    """Return the names in the first column of the table with this head."""
+    """Return the names in the first column of the table with this heading."""
     table = PAGE.split(f"\n| {head}")[1].strip().split("\n\n")[0].splitlines()[2:]
     return re.findall(r"`(\w+)[`(]", "\n".join(row.split("|")[1] for row in table))
 
 
-def test_streams_page_states_the_rules_for_matching() -> None:
-    """DDS-1: each offer against each request, by the table and by the code."""
+def test_streams_page_states_the_matching_rules() -> None:
+    """DDS-1: the table and the code must agree on each pair of offer and request."""
     rules = dict(RULE.findall(PAGE))
     named = [name for row in rules for name in row.split(", ")]
     assert sorted(named) == sorted(QoS.__struct_fields__)

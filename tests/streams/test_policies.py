@@ -1,4 +1,4 @@
-"""Offered, requested and invalid qualities."""
+"""Test offered, requested and invalid qualities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL = [
 
 
 def test_mismatch_names_exactly_the_qualities_that_are_too_low() -> None:
-    """DDS-1: 81 offers, 81 requests; a mismatch names exactly the qualities that are too low."""
+    """DDS-1: the test compares 81 offers with 81 requests."""
     for offered, requested in product(ALL, ALL):
         found = mismatches(offered, requested)
         assert ("reliability" in found) == (offered.reliability < requested.reliability)

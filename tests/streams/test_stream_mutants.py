@@ -1,4 +1,4 @@
-"""Mutants of streams: a test detects each missing rule."""
+"""Check that removing any stream rule makes a test fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ pytestmark = pytest.mark.mutants
 
 def all_readers_agree() -> None:
     for qos in (AGREED, AGREED_LAST):
-        test_streams.test_all_readers_get_the_values_of_one_reader_after_the_writer_crashes(3, qos)
+        test_streams.test_readers_share_the_values_that_any_of_them_has_after_the_writer_crashes(
+            3, qos
+        )
 
 
 def suspected_reader_continues() -> None:
@@ -28,7 +30,7 @@ def suspected_reader_continues() -> None:
 MUTANTS = [
     # -- matching --
     by_test(
-        test_streams.test_mismatch_is_reported_on_both_sides_and_no_value_is_sent,
+        test_streams.test_mismatch_is_reported_on_both_sides_and_no_values_are_sent,
         "a mismatch prevents a match",
         Streams,
         "_match",
@@ -44,7 +46,7 @@ MUTANTS = [
         "False",
     ),
     by_test(
-        test_flow.test_writer_that_returns_with_a_lower_offer_is_unmatched,
+        test_flow.test_writer_is_unmatched_if_it_returns_with_a_lower_offer,
         "a writer with a lower offer is unmatched",
         Streams,
         "_match",
@@ -69,7 +71,7 @@ MUTANTS = [
         "if False:",
     ),
     by_test(
-        test_streams.test_reliable_keep_all_reader_gets_every_value_of_each_writer_in_order,
+        test_streams.test_reliable_keep_all_reader_gets_every_value_from_each_writer_in_order,
         "a reader asks for missing values",
         Reader,
         "beat",
@@ -77,7 +79,7 @@ MUTANTS = [
         "0",
     ),
     by_test(
-        test_flow.test_value_of_a_new_key_waits_while_the_reader_has_too_many_keys,
+        test_flow.test_value_with_a_new_key_waits_while_the_reader_has_too_many_keys,
         "values of a message that were read are not read again",
         Reader,
         "_keep",
@@ -85,7 +87,7 @@ MUTANTS = [
         "0",
     ),
     by_test(
-        test_flow.test_large_writes_of_several_keys_arrive_in_order_despite_losses,
+        test_flow.test_large_writes_with_several_keys_arrive_in_order_despite_losses,
         "a reader acknowledges only values without gaps",
         Reader,
         "_ack",
@@ -101,7 +103,7 @@ MUTANTS = [
         "samples = new[:history], samples[:history]",
     ),
     by_test(
-        test_cache.test_full_history_of_a_key_keeps_its_last_values,
+        test_cache.test_full_history_keeps_the_last_values_per_key,
         "the oldest value of the key is dropped",
         Cache,
         "_add",
@@ -126,7 +128,7 @@ MUTANTS = [
     ),
     # -- limits --
     by_test(
-        test_streams.test_reliable_keep_all_reader_gets_every_value_of_each_writer_in_order,
+        test_streams.test_reliable_keep_all_reader_gets_every_value_from_each_writer_in_order,
         "a keep-all writer keeps unacknowledged values",
         Writer,
         "_update_stable",
@@ -182,7 +184,7 @@ MUTANTS = [
     ),
     # -- agreement --
     by_test(
-        test_flow.test_readers_agree_after_a_crash_of_a_writer_that_suspected_one_of_them,
+        test_flow.test_readers_agree_after_the_crash_of_a_writer_that_suspected_one_of_them,
         "values that a suspected reader may lack are not stable",
         Writer,
         "_beat",
@@ -212,7 +214,7 @@ MUTANTS = [
         "False",
     ),
     by_test(
-        test_streams.test_each_value_is_sent_once_to_each_reader_without_failures,
+        test_streams.test_each_value_is_sent_to_each_reader_once_if_nothing_fails,
         "no values are relayed without a suspicion",
         Reader,
         "_accept",

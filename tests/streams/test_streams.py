@@ -1,4 +1,4 @@
-"""The values that readers may get, with any losses and in any order of messages."""
+"""Test which values readers may get if messages are lost or reordered."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_match_is_reported_on_both_sides() -> None:
     assert wires.of_kind("r", Matched) == [Matched(STREAM, "reader", NodeId("w"))]
 
 
-def test_mismatch_is_reported_on_both_sides_and_no_value_is_sent() -> None:
-    """DDS-1: no silent downgrade."""
+def test_mismatch_is_reported_on_both_sides_and_no_values_are_sent() -> None:
+    """DDS-1: there must be no silent downgrade."""
     wires = pair(BEST, msgspec.structs.replace(EVERY, deadline=1.0))
     less = ("reliability", "deadline")
     assert wires.of_kind("w", Mismatched) == [Mismatched(STREAM, "writer", NodeId("r"), less)]
@@ -116,10 +116,10 @@ def test_reliable_keep_last_reader_ends_with_the_last_value(bursts: list[int], s
 )
 @settings(max_examples=60, deadline=None)
 @pytest.mark.long
-def test_reliable_keep_all_reader_gets_every_value_of_each_writer_in_order(
+def test_reliable_keep_all_reader_gets_every_value_from_each_writer_in_order(
     bursts: list[tuple[str, int]], seed: int
 ) -> None:
-    """DDS-2: two writers, two readers."""
+    """DDS-2: the test has two writers and two readers."""
     wires = Wires("w", "v", "r", "q", seed=seed)
     for node in ("r", "q"):
         wires.reader(node, EVERY)
@@ -140,8 +140,8 @@ def test_reliable_keep_all_reader_gets_every_value_of_each_writer_in_order(
             assert [int(each.value) for each in samples if each.writer == writer] == numbers
 
 
-def test_each_value_is_sent_once_to_each_reader_without_failures() -> None:
-    """DDS-3: no flooding."""
+def test_each_value_is_sent_to_each_reader_once_if_nothing_fails() -> None:
+    """DDS-3: readers must not flood each other."""
     wires = Wires("w", "r", "q", "p")
     for node in ("r", "q", "p"):
         wires.reader(node, AGREED)
@@ -184,7 +184,7 @@ def test_late_transient_local_reader_gets_the_kept_values(history: int) -> None:
 
 
 def test_write_fails_if_a_reliable_reader_is_too_slow() -> None:
-    """DDS-1: it waits for blocking_max."""
+    """DDS-1: the write waits for `blocking_max` first."""
     limited = msgspec.structs.replace(EVERY, samples_max=2, blocking_max=0.5)
     wires = pair(limited, EVERY)
     for number in range(3):
@@ -284,10 +284,10 @@ def crashed_after(subset: tuple[bool, ...], qos: QoS, *, written: int) -> Wires:
 
 @pytest.mark.parametrize("qos", [AGREED, AGREED_LAST], ids=["keep-all", "keep-last"])
 @pytest.mark.parametrize("readers", range(1, 6))
-def test_all_readers_get_the_values_of_one_reader_after_the_writer_crashes(
+def test_readers_share_the_values_that_any_of_them_has_after_the_writer_crashes(
     readers: int, qos: QoS
 ) -> None:
-    """DDS-3: every subset of sends, for groups of 2 to 6."""
+    """DDS-3: the test tries every subset of readers in groups of 2 to 6."""
     for subset in product((False, True), repeat=readers):
         wires = crashed_after(subset, qos, written=3)
         wires.settle(3)
@@ -298,7 +298,7 @@ def test_all_readers_get_the_values_of_one_reader_after_the_writer_crashes(
 
 
 def test_reliable_readers_do_not_agree_after_the_writer_crashes() -> None:
-    """DDS-3: proves that the test above can fail."""
+    """DDS-3: this proves that the test above can fail."""
     wires = crashed_after((True, False), EVERY, written=3)
     wires.settle(3)
     assert wires.cached("r0") != wires.cached("r1")
@@ -308,7 +308,7 @@ def test_reliable_readers_do_not_agree_after_the_writer_crashes() -> None:
 @settings(max_examples=8, deadline=None)
 @pytest.mark.long
 def test_many_readers_agree_despite_losses(readers: int, seed: int) -> None:
-    """DDS-3: up to 50 readers, with losses even while they compare states."""
+    """DDS-3: up to 50 readers lose messages even while they compare states."""
     wires = Wires("w", *(f"r{index}" for index in range(readers)), seed=seed)
     for index in range(readers):
         wires.reader(f"r{index}", AGREED)
@@ -326,7 +326,7 @@ def test_many_readers_agree_despite_losses(readers: int, seed: int) -> None:
     assert all(each == read[0] for each in read)
 
 
-def test_silence_and_return_of_a_writer_are_reported() -> None:
+def test_silent_and_returning_writers_are_reported() -> None:
     """DDS-1"""
     offered = msgspec.structs.replace(EVERY, liveliness=0.3)
     wires = pair(offered, msgspec.structs.replace(EVERY, liveliness=0.5))

@@ -80,7 +80,7 @@ def test_reliable_readers_get_all_values_after_wrong_suspicions(
 @given(steps, st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
 @pytest.mark.long
-def test_readers_agree_after_wrong_suspicions_and_a_crash_of_the_writer(
+def test_readers_agree_after_wrong_suspicions_and_a_writer_crash(
     steps: list[str | tuple[NodeId, NodeId] | float], seed: int
 ) -> None:
     """DDS-3"""

@@ -1,4 +1,4 @@
-"""Streams of a few nodes, and a network that the test controls."""
+"""Streams on a few nodes, and a network that the test controls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims of the Chord papers at small sizes; `oncecast sim papers` runs them at full size."""
+"""Check claims of the Chord papers at small sizes; `oncecast sim papers` uses full size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def few_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chord_paper, "LOOKUPS", 1000)
 
 
-def test_path_length_is_half_the_logarithm_of_the_number_of_nodes() -> None:
+def test_path_length_is_half_the_logarithm_of_the_node_count() -> None:
     """NET-4: Stoica et al., section VI-C, figure 10."""
     table = chord_paper.path_lengths(Experiment(nodes=128))
     assert len(table.rows) == 2
@@ -26,7 +26,7 @@ def test_path_length_is_half_the_logarithm_of_the_number_of_nodes() -> None:
         assert row[-1] == 1000
 
 
-def test_evenly_spaced_ids_explain_the_difference_in_path_length_at_any_size(
+def test_evenly_spaced_ids_explain_shorter_paths_at_any_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """NET-4: Stoica et al., section VI-C: our paths are shorter than the formula."""

@@ -34,7 +34,7 @@ def test_active_views_are_symmetric_nearly_full_and_connected(overlay: Overlay) 
     assert all(view.passive_max - 1 <= len(view.passive) <= view.passive_max for view in views)
 
 
-def test_overlay_has_path_lengths_and_clustering_of_a_random_graph(overlay: Overlay) -> None:
+def test_overlay_has_the_path_lengths_and_clustering_of_a_random_graph(overlay: Overlay) -> None:
     """NET-2. With 10,000 nodes the paper has clustering 0.00092 and mean path 6.385.
 
     Ten times the nodes add log 10 / log 4 to a path, and divide the clustering by ten.
@@ -48,7 +48,7 @@ def test_overlay_has_path_lengths_and_clustering_of_a_random_graph(overlay: Over
 def test_messages_reach_nearly_all_nodes_after_mass_failures(
     overlay: Overlay, share: float, least: float
 ) -> None:
-    """NET-2. No visible loss below 90% of failures."""
+    """NET-2. No losses are visible while fewer than 90% of the nodes fail."""
     survival = apart(overlay, survive, share)
     assert survival.mean >= least
     assert share >= 0.8 or survival.healed in (0, 1, 2)

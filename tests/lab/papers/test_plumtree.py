@@ -34,14 +34,14 @@ def flood_and_links(trees: Trees, share: float) -> tuple[float, int, float]:
 
 
 def test_first_message_is_flooded_over_all_links(trees: Trees) -> None:
-    """NET-3. An eager flood has 39,984 payloads for 9,999 receivers, an RMR of 3."""
+    """NET-3. An eager flood sends 39,984 payloads to 9,999 receivers, an RMR of 3."""
     reliability, payloads, counted = apart(trees, flood_and_links, 0.0025)
     assert (reliability, counted) == (1.0, 1.0)
     assert payloads == pytest.approx(4 * NODES, rel=0.02)
 
 
-def test_flood_reaches_at_least_the_nodes_that_links_connect(trees: Trees) -> None:
-    """So HyParView's floods can be counted over links."""
+def test_flood_reaches_at_least_all_nodes_connected_by_links(trees: Trees) -> None:
+    """HyParView floods can therefore be measured by counting links."""
     reliability, _, counted = apart(trees, flood_and_links, 0.6)
     assert 1.0 > counted > 0.5
     assert reliability >= counted
@@ -51,7 +51,7 @@ def test_flood_reaches_at_least_the_nodes_that_links_connect(trees: Trees) -> No
 def test_stable_tree_carries_each_payload_once_to_each_node(
     trees: Trees, measure: plumtree_paper.Measure, threshold: int
 ) -> None:
-    """NET-3. 9,999 payloads for 10,000 nodes, for any sender."""
+    """NET-3. Any sender needs 9,999 payloads for 10,000 nodes."""
     for cost in apart(trees, measure, threshold):
         assert (cost.payloads, cost.reliability) == (NODES - 1, 1.0)
 
@@ -64,14 +64,14 @@ def test_tree_is_repaired_within_two_cycles_of_a_mass_failure(trees: Trees, shar
     assert rmr <= 0.05
 
 
-def test_steady_failures_lose_no_message(trees: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steady_failures_lose_no_messages(trees: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
     """NET-3. 0.5% of the nodes fail in each cycle, and reliability stays at 100%."""
     monkeypatch.setattr(plumtree_paper, "CHURN_CYCLES", 15)
     for cost in apart(trees, plumtree_paper.wear_down, 2):
         assert cost.reliability == 1.0
 
 
-def test_recovery_delivers_every_message_although_a_tenth_of_all_packets_is_lost() -> None:
+def test_recovery_delivers_every_message_despite_ten_percent_packet_loss() -> None:
     """NET-3"""
     table = plumtree_paper.lossy(Experiment(), NODES)
     assert all(must.holds for must in table.must)

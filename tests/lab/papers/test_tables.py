@@ -1,4 +1,4 @@
-"""CLI-3: `oncecast sim papers` prints the tables of the experiments and the failed checks."""
+"""CLI-3: `oncecast sim papers` prints result tables and failed checks."""
 
 from __future__ import annotations
 

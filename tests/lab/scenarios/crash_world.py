@@ -1,4 +1,4 @@
-"""Publishers, subscribers and a node that may crash at named points, with checks at the end.
+"""Run publishers, subscribers and a node that may crash at named points, and check the result.
 
     ordeal([point, other], seed, reply="late")
 
@@ -32,7 +32,7 @@ PATIENCE = 90.0  # virtual seconds until all points must have been hit
 CALM = 20.0  # seconds; longer than any client waits before it asks again
 TROUBLE = 2.0  # seconds after a crash in which replies are lost, repeated or late
 REPLIES = ("", "lost", "repeated", "late")
-SEGMENT_BYTES = 2048  # small, so that a short run trims its log
+SEGMENT_BYTES = 2048  # small enough that a short run trims its log
 
 Fate = Callable[[NodeId, NodeId, Value], Sequence[float] | None]
 
@@ -45,7 +45,7 @@ class Died(BaseException):
 
 
 class Mortal(Simulation):
-    """A simulation in which nodes may crash within a step, and tests decide about each message."""
+    """A simulation in which nodes may crash within a step, and tests control each message."""
 
     def __init__(self, seed: int, **options: Any) -> None:
         super().__init__(seed, **options)
@@ -126,7 +126,7 @@ class Bookkeeper(Subscriber):
         super().hear(event)
 
     def _learn(self, offset: int) -> None:
-        """Count messages delivered to another process of this subscription as seen."""
+        """Count messages delivered to another process with this subscription as seen."""
         apps = [each for each in self.world.apps.values() if isinstance(each, Subscriber)]
         readers = [each.seen for each in apps if each.subscription == self.subscription]
         longest = max(readers, key=len)
@@ -164,7 +164,7 @@ def build_node(me: NodeId, rng: Random) -> Stack:
 
 
 class CrashWorld(World):
-    """A world in which the processes hit `points` in this order."""
+    """A simulation in which processes hit `points` in this order."""
 
     def __init__(self, seed: int, points: Sequence[Point] = (), reply: str = "") -> None:
         with (

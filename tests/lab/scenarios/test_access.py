@@ -107,7 +107,7 @@ class Clients:
             assert isinstance(self.call(ROOT, command, nodes), done.AccessSet)
 
     def check_rules(self, nodes: list[NodeId]) -> None:
-        """Check that these nodes allow and deny the same as the rules."""
+        """Check that these nodes allow and deny requests according to the rules."""
         wanted: list[tuple[NodeId, Any, type]] = [
             (ANN, do.OpenProducer(TOPIC, "ann", f"inc{self._ids}", 0), done.Opened),
             (ANN, do.OpenProducer(TOPIC, "bob", "inc", 0), Denied),
@@ -167,7 +167,7 @@ def test_next_leader_enforces_the_same_rules(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_new_owner_of_a_topic_enforces_the_same_rules(
+def test_new_topic_owner_enforces_the_same_rules(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SEC-2 REP-6: the rules move with the topic."""
@@ -179,7 +179,7 @@ def test_new_owner_of_a_topic_enforces_the_same_rules(
     clients.check_rules(old)
     world.found(NEW)
     new = world.replicas[NEW]
-    # Before it owns topics, the new group lets no stranger become its administrator.
+    # Until it owns topics, the new group does not accept a first administrator.
     first = clients.call(STRANGER, do.AddUser("eve", KEYS, admin=True), new)
     assert first in (NotHere(""), Denied())
     clients.until(lambda: world.owns(NEW, TOPIC))

@@ -1,4 +1,4 @@
-"""Remove one rule of the broadcast at a time; a storm must notice it."""
+"""Remove one broadcast rule at a time, and check that a storm detects it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def nodes_never_compare_their_messages(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def duplicate_messages_are_accepted(patch: pytest.MonkeyPatch) -> None:
-    """Take messages without a check for duplicates."""
+    """Accept messages without checking for duplicates."""
 
     def take(self: Recovery, key: MessageId, payload: bytes) -> bool:
         self._store(key, payload)
@@ -99,7 +99,7 @@ def payloads_are_damaged(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def snapshots_omit_messages(patch: pytest.MonkeyPatch) -> None:
-    """Leave out the messages of one origin in a snapshot."""
+    """Omit the messages from one origin in a snapshot."""
     restore = Recovery.restore
 
     def forgetful(self: Recovery, record: Value) -> None:
@@ -112,6 +112,6 @@ def snapshots_omit_messages(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_storms_notice_a_missing_rule(mutant: Mutant) -> None:
+def test_storms_detect_a_missing_rule(mutant: Mutant) -> None:
     """NET-1 NET-3"""
     must_be_noticed(mutant)

@@ -37,7 +37,7 @@ def storm(seed: int, *, total: int = 60, clients_crash: bool = True) -> World:
 
 
 @pytest.mark.parametrize("first", range(0, 30, PER_TEST))
-def test_storm_of_three_replicas_delivers_each_message_once_and_in_order(first: int) -> None:
+def test_three_replicas_in_a_storm_deliver_each_message_once_and_in_order(first: int) -> None:
     """SVC-2 SVC-3 SVC-10 REP-1 REP-5: `storm(seed)` replays a failing seed."""
     for seed in range(first, first + PER_TEST):
         try:

@@ -1,4 +1,4 @@
-"""Single crash points notice the removal of the rules that they are meant to test.
+"""Check that each crash point detects the removal of the rules it is meant to test.
 
 Other rules need longer runs or slower readers: see the suites of machine, node and client.
 """
@@ -49,6 +49,6 @@ MUTANTS = [Mutant(rule, KNOWN[rule].plant, single, SEEDS) for rule in RULES]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_crash_points_notice_a_missing_rule(mutant: Mutant) -> None:
+def test_crash_points_detect_a_missing_rule(mutant: Mutant) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-9 SVC-10 SVC-13"""
     must_be_noticed(mutant)

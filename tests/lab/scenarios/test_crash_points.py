@@ -1,4 +1,4 @@
-"""Every crash point, and every pair of them: no message is lost, repeated or out of order.
+"""No message is lost, repeated or reordered at any crash point or pair of crash points.
 
 `ordeal([BY_NAME[point], ...], seed, reply)` replays a failing run.
 """
@@ -35,7 +35,7 @@ def survive(points: list[Point], seed: int, reply: str) -> CrashWorld:
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_crash_at_a_point_only_delays_messages(name: str) -> None:
+def test_crash_at_any_point_only_delays_messages(name: str) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-10 SVC-11 SVC-13: replies arrive, are lost, repeated or late."""
     for reply in REPLIES:
         for seed in range(SINGLE_SEEDS):
@@ -44,7 +44,7 @@ def test_crash_at_a_point_only_delays_messages(name: str) -> None:
 
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", BY_NAME)
-def test_crashes_at_two_points_only_delay_messages(name: str, half: int) -> None:
+def test_crashes_at_any_two_points_only_delay_messages(name: str, half: int) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-10 SVC-11 SVC-13"""
     for seed, (one, other, reply) in enumerate(PAIRS):
         if str(one) == name and seed % 2 == half:
@@ -61,7 +61,7 @@ def test_each_seed_crashes_a_process_at_a_different_moment() -> None:
 
 
 @pytest.mark.parametrize("seed", range(SINGLE_SEEDS))
-def test_node_with_an_empty_disk_ends_readers_and_stores_new_puts_once(seed: int) -> None:
+def test_node_that_lost_its_disk_ends_readers_and_stores_new_puts_once(seed: int) -> None:
     """SVC-7 SVC-10: its state is lost. Readers get an error, and new puts are stored once."""
     world = CrashWorld(seed)
     reader = Subscriber(world, "reader", name="reader")

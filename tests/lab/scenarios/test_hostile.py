@@ -1,4 +1,4 @@
-"""Extreme messages of strangers, clients and nodes stop no node; honest clients are served."""
+"""Extreme messages from strangers, clients and nodes never stop a node or honest clients."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def attacked(seed: int) -> None:
     assert outcome.figures["attacks"] > 1500
 
 
-def test_strangers_and_clients_do_not_disturb_honest_clients() -> None:
+def test_hostile_nodes_and_clients_do_not_disturb_honest_clients() -> None:
     """SEC-1, SEC-3"""
     attacked(1)
 
 
-def test_extreme_messages_of_a_member_raise_no_exception() -> None:
-    """SEC-1: members are trusted, but no number overflows."""
+def test_extreme_messages_from_a_member_raise_no_exceptions() -> None:
+    """SEC-1: members are trusted, but numbers must not overflow."""
     assert play_insider(Simulation(1), 3) > 900
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(20, 200))
-def test_honest_clients_are_served_in_attacks_of_many_seeds(seed: int) -> None:
+def test_honest_clients_are_served_during_attacks_with_many_seeds(seed: int) -> None:
     """SEC-1, SEC-3"""
     attacked(seed)
     play_insider(Simulation(seed), 4)

@@ -1,4 +1,4 @@
-"""Hostile clients in storms of the whole service: see `scenarios.intruders`."""
+"""Run storms of the whole service with hostile clients: see `scenarios.intruders`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def storm(seed: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", seeds(10, 300, PER_TEST))
-def test_intruders_change_nothing_for_honest_clients(first: int) -> None:
+def test_intruders_do_not_affect_honest_clients(first: int) -> None:
     """SEC-2 SEC-3 SVC-2 SVC-3 SVC-10"""
     for seed in range(first, first + PER_TEST):
         storm(seed)

@@ -27,7 +27,7 @@ PATIENCE = 60.0
 
 
 class Cautious(Service):
-    """A service of a program that cannot decode commands above its level."""
+    """The service of a program that cannot decode commands above its level."""
 
     def learn(self, slot: int, value: bytes) -> None:
         self._check(value)
@@ -44,7 +44,7 @@ class Cautious(Service):
 
 
 class Upgrades:
-    """A group of three nodes, which a storm restarts with a higher level in random order."""
+    """A three-node group that a storm restarts at a higher level, in random order."""
 
     def __init__(self, seed: int) -> None:
         self.sim = Simulation(seed, loss=0.02, duplication=0.02)
@@ -75,7 +75,7 @@ class Upgrades:
             self.run(0.2)
 
     def run(self, seconds: float) -> None:
-        """Let time pass, and check that no level is above that of any running program."""
+        """Let time pass, and check that no level exceeds that of any running program."""
         end = self.sim.now + seconds
         while self.sim.now < end:
             self.sim.run(until=self.sim.now + 0.05)
@@ -122,7 +122,7 @@ class Upgrades:
 def test_level_rises_only_when_all_nodes_are_upgraded(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In this test, SetPolicy is a command of level 2."""
+    """Make SetPolicy a level 2 command."""
     monkeypatch.setattr(do.SetPolicy, "feature_level", 2, raising=False)
     monkeypatch.setattr(assembling, "Service", Cautious)
     group = Upgrades(seed)

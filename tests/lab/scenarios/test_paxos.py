@@ -1,4 +1,4 @@
-"""Replicas, disks and members in a storm: all agree on one order, and every put completes."""
+"""In storms, all replicas agree on one order, and every put completes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PER_TEST = 10
 
 
 @pytest.mark.parametrize("first", seeds(60, 600, PER_TEST))
-def test_three_replicas_keep_every_rule_in_a_storm_and_complete_all_puts_after_it(
+def test_three_replicas_obey_every_rule_in_a_storm_and_then_complete_all_puts(
     first: int,
 ) -> None:
     """REP-1 REP-2 REP-4 REP-5: the rules in docs/protocols/multipaxos-tests.md hold throughout."""
@@ -28,7 +28,7 @@ def test_three_replicas_keep_every_rule_in_a_storm_and_complete_all_puts_after_i
 
 
 @pytest.mark.parametrize("first", seeds(30, 300, PER_TEST))
-def test_five_replicas_keep_every_rule_in_a_storm_and_complete_all_puts_after_it(
+def test_five_replicas_obey_every_rule_in_a_storm_and_then_complete_all_puts(
     first: int,
 ) -> None:
     """REP-1 REP-2 REP-4 REP-5"""
@@ -48,7 +48,7 @@ def test_group_elects_a_leader_even_if_a_round_trip_takes_longer_than_resend() -
     storm(11, structs.replace(drawn, options=hasty, sessions=False))
 
 
-def test_age_limit_allows_for_a_clock_that_runs_fast() -> None:
+def test_age_limit_allows_for_a_fast_clock() -> None:
     """SVC-9: the leader measured an age of 5.0 s when 4.8 s had passed."""
     outcome = run(PAXOS, 700746, 5)
     assert outcome.ok, f"{outcome.violation}\nreplay: {outcome.replay}"

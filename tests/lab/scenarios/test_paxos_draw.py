@@ -17,7 +17,7 @@ def windows(drawn: list[Draw]) -> set[int]:
     return {options.window_slots for each in drawn for options in each.options}
 
 
-def test_storms_with_sessions_draw_links_that_reorder_and_narrow_windows() -> None:
+def test_storms_with_sessions_draw_reordering_links_and_narrow_windows() -> None:
     """REP-1 SVC-2 SVC-3"""
     sessions = [each for each in DRAWN if each.sessions]
     assert {each.fifo for each in sessions} == {True, False}
@@ -32,7 +32,7 @@ def test_floods_are_drawn_with_narrow_windows() -> None:
     assert {1, 2, 1024} <= windows(floods)
 
 
-def test_storms_draw_the_slots_that_a_replica_accepts_ahead() -> None:
+def test_storms_draw_how_far_ahead_a_replica_accepts_slots() -> None:
     """REP-1"""
     assert {options.ahead_min for each in DRAWN for options in each.options} >= set(AHEAD)
 

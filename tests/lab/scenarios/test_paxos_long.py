@@ -1,4 +1,4 @@
-"""Long storms of a replica group: many slots in bounded memory, with a check of the order."""
+"""Run long storms with many slots, and check their order in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE, TWO = (0, 0), (0, 1)
 
 
 @pytest.mark.long
-def test_long_storm_keeps_every_rule_while_the_checker_drops_old_slots(
+def test_every_rule_holds_in_a_long_storm_while_the_checker_drops_old_slots(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """REP-1 REP-2"""
@@ -43,7 +43,7 @@ def test_every_rule_holds_for_a_hundred_thousand_slots(seed: int) -> None:
 
 
 def test_checker_drops_old_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """REP-1: their checksums stay."""
+    """REP-1: the checker keeps their checksums."""
     monkeypatch.setattr(paxos_history, "KEPT_SLOTS", 10)
     monkeypatch.setattr(paxos_history, "FORGET_EVERY", 5)
     history, ballot = GroupHistory(THREE), Ballot(1, A)
@@ -81,7 +81,7 @@ def test_order_checker_rejects_a_put_that_overtakes_an_acknowledged_put() -> Non
         order_of_two().applied(TWO, 4)
 
 
-def test_order_checker_rejects_a_put_with_different_slots_at_two_replicas() -> None:
+def test_order_checker_rejects_a_put_with_different_slots_on_two_replicas() -> None:
     """REP-1"""
     order = order_of_two()
     order.applied(TWO, 6)

@@ -1,4 +1,4 @@
-"""Storms over three or five replicas detect each missing rule of Multi-Paxos."""
+"""Check that storms over three or five replicas detect each missing Multi-Paxos rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules for replicas in a storm compare values, not only ballots."""
+"""The checker for replicas in a storm compares values, not only ballots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG = [*PENDING, entry(2, 5, b"new"), Again(7, ballot(5), PENDING[-1].vouch)]
 
 
 def kept(log: list[Value]) -> GroupHistory:
-    """Return the checker of a group in which B has this log on disk."""
+    """Return the checker for a group in which B has this log on disk."""
     history = GroupHistory(THREE)
     disk = history.disks[B] = Disk()
     disk.incarnation = 1
@@ -62,7 +62,7 @@ def test_checker_rejects_a_restart_with_an_older_value_for_a_vote() -> None:
 
 
 def test_checker_rejects_a_promise_with_a_value_that_was_not_proposed() -> None:
-    """REP-1: also for a vote that is not yet on disk."""
+    """REP-1: this includes a vote that is not yet on disk."""
     group, history = restored(*LOG, options=SMALL), kept(list(LOG))
     reports = Reports(history)
     reports.started(group.status)

@@ -1,4 +1,4 @@
-"""The complete service in storms with options drawn from the seed: see `scenarios.service`."""
+"""Run the complete service in storms with random options: see `scenarios.service`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_followers_catch_up_even_if_their_leader_has_lost_the_next_entry() -> No
 
 
 def test_each_seed_draws_a_different_service() -> None:
-    """SVC-10: groups of one to five nodes, with and without each kind of client."""
+    """SVC-10: groups have one to five nodes, with and without each kind of client."""
     assert SERVICE.draw is not None
     draws = [SERVICE.draw(seed, SERVICE.nodes) for seed in range(100)]
     assert {draw.nodes for draw in draws} == {1, 2, 3, 4, 5}  # type: ignore[attr-defined]
@@ -79,6 +79,6 @@ def each_replica_has_its_own_limits(patch: pytest.MonkeyPatch) -> None:
         each_replica_has_its_own_limits,
     ],
 )
-def test_storms_notice_a_missing_rule_within_50_seeds(plant: Plant) -> None:
+def test_storms_detect_a_missing_rule_within_50_seeds(plant: Plant) -> None:
     """SVC-2 SVC-3: most of the mutants come from other suites."""
     must_be_noticed(Mutant(plant.__name__, plant, storm, 50))

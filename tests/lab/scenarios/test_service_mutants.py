@@ -1,4 +1,4 @@
-"""Remove one rule at a time; the storms must notice it."""
+"""Remove one rule at a time, and check that the storms detect it."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def carried_batches_are_mixed_up(patch: pytest.MonkeyPatch) -> None:
 
 
 class Shifted:
-    """Returns the batch that was asked for before."""
+    """Returns the previously requested batch."""
 
     def __init__(self, group: Any) -> None:
         self._group, self._last = group, -1
@@ -204,6 +204,6 @@ def log_is_trimmed_before_batches_are_carried(patch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_storms_notice_a_missing_rule(mutant: Mutant) -> None:
+def test_storms_detect_a_missing_rule(mutant: Mutant) -> None:
     """SVC-2 SVC-3 SVC-9 SVC-10"""
     must_be_noticed(mutant)

@@ -1,4 +1,4 @@
-"""A node with crashes, a failing disk and a lossy network delivers exactly once."""
+"""A node delivers exactly once despite crashes, a failing disk and a lossy network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PER_TEST = 25
 
 
 @pytest.mark.parametrize("first", seeds(150, 1200, PER_TEST))
-def test_storm_at_one_node_delivers_each_message_once_and_in_order(first: int) -> None:
+def test_single_node_in_a_storm_delivers_each_message_once_and_in_order(first: int) -> None:
     """SVC-2, SVC-3, SVC-4, SVC-9, SVC-10: `storm(seed)` replays a failing seed."""
     total = {"snapshots": 0, "carried": 0, "cut": 0}
     for seed in range(first, first + PER_TEST):

@@ -1,6 +1,6 @@
-"""Bugs of earlier versions, put back: random storms must find them.
+"""Put back bugs from earlier versions, and check that random storms find them.
 
-Some are found by the history of the clients alone, with all other checkers silenced. Rules about
+Some are found from the client history alone, with all other checkers silenced. Rules about
 permissions are found by storms with intruders.
 """
 
@@ -106,7 +106,7 @@ class JudgedByHistory(Simulation):
 
 
 def history(seed: int) -> None:
-    """Raise only violations that the history of the clients shows."""
+    """Raise only violations that the client history shows."""
     try:
         play(JudgedByHistory(seed), partial(busy, deletes=seed % 4 < 2))
     except Violation as violation:
@@ -212,7 +212,7 @@ HISTORY: dict[str, tuple[Plant, tuple[int, ...]]] = {
 
 
 def without_need(*kinds: type) -> Plant:
-    """Return a mutant that lets in these requests of every known principal."""
+    """Return a mutant that admits these requests from every known principal."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         for kind in kinds:
@@ -272,6 +272,6 @@ MUTANTS += [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_storms_find_a_restored_bug(mutant: Mutant) -> None:
+def test_storms_find_a_reintroduced_bug(mutant: Mutant) -> None:
     """REP-1 REP-5 SVC-9 SVC-10 SEC-2 SEC-3"""
     must_be_noticed(mutant)

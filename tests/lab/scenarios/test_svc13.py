@@ -1,4 +1,4 @@
-"""SVC-13: the failure scenarios of the sources, each with several seeds.
+"""SVC-13: test the failure scenarios in the sources, each with several seeds.
 
 The broker is our node. GET is a Fetch, MSG a Delivery, and the resend request a Gap. Publishers,
 readers and the checks of E1 to E4 come from `crash_world`.
@@ -164,13 +164,13 @@ def test_unsubscribe_repeated_after_a_broker_crash_is_answered_with_already(seed
 
 
 @seeds
-def test_publisher_that_crashes_before_it_sends_a_put_sends_it_after_its_restart(seed: int) -> None:
+def test_publisher_that_crashes_before_sending_a_put_sends_it_after_a_restart(seed: int) -> None:
     """SVC-13 SVC-2"""
     ordeal([BY_NAME["publisher: stored"]], seed)
 
 
 @seeds
-def test_put_of_a_publisher_that_crashes_after_sending_it_is_stored_once(seed: int) -> None:
+def test_put_is_stored_once_if_its_publisher_crashes_after_sending_it(seed: int) -> None:
     """SVC-13 SVC-2"""
     ordeal([BY_NAME["publisher: sent"]], seed)
 
@@ -266,12 +266,12 @@ def synchronising(seed: int, *, waiting: bool) -> None:
 
 
 @seeds
-def test_reader_that_crashes_while_it_waits_resumes_waiting(seed: int) -> None:
+def test_reader_that_crashes_while_waiting_resumes_waiting(seed: int) -> None:
     """SVC-13 SVC-11"""
     synchronising(seed, waiting=True)
 
 
 @seeds
-def test_reader_that_crashes_while_it_waits_gets_messages_that_arrived_since(seed: int) -> None:
+def test_reader_that_crashes_while_waiting_gets_messages_that_arrived_since(seed: int) -> None:
     """SVC-13 SVC-11"""
     synchronising(seed, waiting=False)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from oncecast.coordination.node import join
     from oncecast.network.tls import Tls
     from oncecast.streams.protocols.policies import KEEP_ALL, Durability, QoS, Reliability
-    from oncecast.wire.batch import Message
+    from oncecast.wire.message import Message
     from oncecast.wire.retention import Policy
 
 # These names are loaded when first used, so that `import oncecast` and `oncecast --help` are fast.

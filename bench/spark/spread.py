@@ -18,8 +18,9 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
+from oncecast.broker.events import ScanDue
 from oncecast.broker.gateway import Gateway
-from oncecast.broker.scanning import ScanDue, Scanner
+from oncecast.broker.scanning import Scanner
 from oncecast.broker.service import Service
 from oncecast.client.session.client import ClientSession
 from oncecast.client.session.local import Do, Finished, Produce, Shown, Survey

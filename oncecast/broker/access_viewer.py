@@ -8,8 +8,9 @@ from __future__ import annotations
 from itertools import islice
 from random import Random
 
+from oncecast.broker.events import AccessChanged
 from oncecast.broker.lease_queue import LeaseQueue
-from oncecast.broker.service import AccessChanged, Service
+from oncecast.broker.service import Service
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.security.access import Access, Rule, Token, User
 from oncecast.wire.frames import AccessView, Elsewhere, LookAccess, TokenView

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncecast.broker.index import Extent
+from oncecast.broker.extent import Extent
 from oncecast.broker.service import Service
 from oncecast.errors import Corrupt
 from oncecast.replication.events import Missing

@@ -24,15 +24,24 @@ from typing import NamedTuple
 from oncecast.broker.accounts import Account, Accounts, Budget
 from oncecast.broker.chunks import chunks_of, lost
 from oncecast.broker.delivery import Flow, Flows, Window, readable_subscription
+from oncecast.broker.events import (
+    AccessApplied,
+    AccessChanged,
+    Changed,
+    Execute,
+    Executed,
+    LeaseDue,
+    Pump,
+)
 from oncecast.broker.guard import PrincipalOf, anonymous
 from oncecast.broker.lease_queue import LeaseQueue
-from oncecast.broker.service import AccessChanged, Changed, Execute, Executed, Service
+from oncecast.broker.service import Service
 from oncecast.broker.sizes import read_fault, size_fault
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
 from oncecast.broker.topics import Topics
 from oncecast.errors import Corrupt
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication.events import LeaderChanged, Mended, Missing
 from oncecast.security.access import ACK, READ
 from oncecast.wire import batch, errors
@@ -56,20 +65,6 @@ from oncecast.wire.results import Already, Staged
 LOOK_MAX = 100  # topics per page; a page also ends after this many subscriptions
 ANSWERED_MAX = 1000  # answers kept per client; see the rules above
 WITH_BATCH = (do.Put, do.Stage)
-
-
-class Pump(Value, tag="Pump"):
-    """Message to itself: send everything decided since the last pump."""
-
-
-class AccessApplied(Value):
-    """Event: this version of the access rules applies; flows without permission have ended."""
-
-    version: int
-
-
-class LeaseDue(Value):
-    """Timer: check whether the lease was renewed."""
 
 
 class ClientState:

@@ -14,26 +14,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from oncecast.broker.clock import Retiming
+from oncecast.broker.extent import Extent
 from oncecast.broker.live_slots import LiveSlots
-from oncecast.kernel.protocol import Value
 from oncecast.wire.retention import Policy
 
 COMPACT_MIN = 64
 PLAIN = (0, -1)  # no message is skipped, and the command contains the sequence number
-
-
-class Extent(Value):
-    """A slice of a batch: `count` messages after the first `skip`, starting at `offset`.
-
-    The command in `slot` contains their bytes and producer. `sequence` is the sequence number of
-    the first message. If it is -1, that number is the command's sequence plus `skip`.
-    """
-
-    slot: int
-    skip: int
-    count: int
-    offset: int
-    sequence: int = -1
 
 
 class Entry(NamedTuple):

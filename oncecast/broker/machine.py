@@ -14,8 +14,8 @@ import google_crc32c
 
 from oncecast.broker import moves, state
 from oncecast.broker.administering import Administering
+from oncecast.broker.extent import Extent
 from oncecast.broker.granting import Granting
-from oncecast.broker.index import Extent
 from oncecast.broker.moves import AnyCommand
 from oncecast.broker.moving import Moving
 from oncecast.broker.producing import Producing

@@ -15,23 +15,20 @@ from __future__ import annotations
 from random import Random
 
 from oncecast.broker.chunks import chunks_of, lost
+from oncecast.broker.events import AccessChanged, ScanDue
 from oncecast.broker.guard import PrincipalOf, anonymous
 from oncecast.broker.lease_queue import LeaseQueue
-from oncecast.broker.service import AccessChanged, Service
+from oncecast.broker.service import Service
 from oncecast.broker.sizes import read_fault
 from oncecast.broker.topic import Topic
 from oncecast.errors import Corrupt
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication.events import Missing
 from oncecast.security.access import READ
 from oncecast.wire.commands import FromOffset
 from oncecast.wire.frames import Answer, Elsewhere, Scan, Scanned
 
 SCAN_BYTES_MAX = 8 << 20  # bytes per answer, unless one batch is larger
-
-
-class ScanDue(Value):
-    """Timer: check whether the lease was renewed."""
 
 
 class Scanner(Protocol):

@@ -19,12 +19,25 @@ from typing import NamedTuple, cast, get_args
 
 import msgspec
 
+from oncecast.broker.events import (
+    AccessChanged,
+    Changed,
+    ClockDisputed,
+    ClockOutvoted,
+    ClockRead,
+    Execute,
+    Executed,
+    FlushAcks,
+    Outcome,
+    ReadClock,
+    Upkept,
+)
 from oncecast.broker.log_usage import LogUsage
 from oncecast.broker.machine import Machine
 from oncecast.broker.moves import AnyCommand, Freeze, Import
-from oncecast.broker.timekeeping import ClockRead, ReadClock, Timekeeper
+from oncecast.broker.timekeeping import Timekeeper
 from oncecast.errors import Corrupt, Outdated
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication.events import (
     Compact,
     Compare,
@@ -41,7 +54,7 @@ from oncecast.replication.events import (
 from oncecast.wire import commands as do
 from oncecast.wire import errors, levels
 from oncecast.wire.limits import LIMITS, Limits
-from oncecast.wire.results import Done, Published, Result
+from oncecast.wire.results import Published, Result
 
 COMMAND_BYTES_MAX = 1 << 20  # maximum size of a command without its batch
 CARRY_BYTES = 2 << 20  # bytes carried forward at once
@@ -50,52 +63,6 @@ PRODUCERS_EVERY = 3600.0  # maximum seconds between two checks for idle producer
 DISPUTE_TICK_US = 60 * 1_000_000  # maximum time between two stamps during a dispute
 NO_ASKER, CARRYING, ACKING = -1, -2, -3  # used in place of a token from the layer above
 ACKS_IN_FLIGHT_MAX = 16  # proposals; further acks wait, and only each reader's newest is kept
-
-Outcome = Done | errors.AnyRefusal
-
-
-class Execute(Value):
-    """Request: execute a command. Executed reports the result, unless the replica stops leading."""
-
-    token: int
-    command: AnyCommand
-
-
-class Executed(Value):
-    """Event: the command is decided, with this result."""
-
-    token: int
-    result: Outcome
-
-
-class Changed(Value):
-    """Event: a topic has new messages, or the state of its readers has changed."""
-
-    topic: str
-
-
-class AccessChanged(Value):
-    """Event: users, tokens or rules may have changed."""
-
-
-class ClockDisputed(Value):
-    """Event: the stamps are ahead of the trusted time by `ahead_us`; 0 if the dispute is over."""
-
-    ahead_us: int
-
-
-class ClockOutvoted(Value):
-    """Event: this node's clock is ahead of its group's by `ahead_us`; 0 if it agrees again."""
-
-    ahead_us: int
-
-
-class FlushAcks(Value):
-    """Timer: propose the collected acks."""
-
-
-class Upkept(Value):
-    """Timer: expire messages and maintain the log."""
 
 
 class Pace(NamedTuple):

@@ -15,19 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oncecast.broker.clock import Clock
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.broker.events import ClockRead, ReadClock
+from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication.events import Group
 
 FRESH = 10.0  # seconds for which another replica's answer is valid
 ASK_EVERY = 2.0
-
-
-class ReadClock(Value, tag="ReadClock"):
-    """Message: ask a replica for its wall clock."""
-
-
-class ClockRead(Value, tag="ClockRead"):
-    at: int
 
 
 class Timekeeper:

@@ -28,9 +28,9 @@ from oncecast.client.subscription import Subscription as AsyncSubscription
 from oncecast.client.subscriptions import Subscribed
 from oncecast.network.tls import Tls
 from oncecast.security.access import Rule
-from oncecast.wire.batch import Message
 from oncecast.wire.commands import Start
 from oncecast.wire.frames import GroupView, RingView, TopicView, View
+from oncecast.wire.message import Message
 from oncecast.wire.results import PublishedRange
 from oncecast.wire.retention import DEFAULT, Policy
 

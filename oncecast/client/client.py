@@ -33,10 +33,10 @@ from oncecast.errors import Closed, TooMany
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.events import Change, HandOver
 from oncecast.wire import commands as do
-from oncecast.wire.batch import Message
 from oncecast.wire.commands import Start
 from oncecast.wire.frames import GroupView, RingView, TopicView, View
 from oncecast.wire.limits import PARTS_MAX
+from oncecast.wire.message import Message
 from oncecast.wire.results import PublishedRange
 from oncecast.wire.retention import DEFAULT, Policy
 

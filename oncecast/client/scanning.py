@@ -13,9 +13,9 @@ from oncecast.client.session.local import Survey
 from oncecast.client.starts import from_offset
 from oncecast.errors import BadBatch, InvalidArgument, MessagesLost, OutOfRange, TopicReplaced
 from oncecast.wire import batch
-from oncecast.wire.batch import Message
 from oncecast.wire.commands import FromOffset, Start, Subscribe
 from oncecast.wire.frames import Chunk, Scan, Scanned
+from oncecast.wire.message import Message
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

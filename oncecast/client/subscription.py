@@ -34,7 +34,7 @@ from oncecast.errors import (
     OncecastError,
     TimedOut,
 )
-from oncecast.wire.batch import Message
+from oncecast.wire.message import Message
 
 if TYPE_CHECKING:
     from oncecast.client.subscriptions import Subscriptions

@@ -4,7 +4,7 @@ from oncecast.dht.chord import Chord
 from oncecast.dht.events import FindRoot, RangeChanged, RootFound, Route, Routed
 from oncecast.dht.identifiers import Key, Position, key_of
 from oncecast.dht.scribe import Scribe
-from oncecast.dht.tree import JoinTree, LeaveTree, Multicast, Multicasted
+from oncecast.dht.tree_messages import JoinTree, LeaveTree, Multicast, Multicasted
 
 __all__ = [
     "Chord",

@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from oncecast.dht.messages import FIRST_NUMBER_BITS, Answer
+from oncecast.dht.messages import FIRST_NUMBER_BITS, Again, Answer, Silent
 from oncecast.kernel.protocol import NodeId, Protocol, Value
-
-
-class Silent(Value):
-    """Timer: the peer has not answered a call."""
-
-    number: int
-
-
-class Again(Value):
-    """Timer: retry a lookup or a payload for which no next node was known."""
-
-    number: int
 
 
 class Call(NamedTuple):

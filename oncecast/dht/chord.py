@@ -23,13 +23,14 @@ from functools import partial
 from random import Random
 from typing import assert_never
 
-from oncecast.dht.calls import Again, Call, Calls, Counters, Silent
+from oncecast.dht.calls import Call, Calls, Counters
 from oncecast.dht.events import FindRoot, Route
 from oncecast.dht.identifiers import Position, between, finger_start, position_ids
 from oncecast.dht.joining import Joining, Reunion
 from oncecast.dht.lookups import Confirming, Lookups, Seeking
 from oncecast.dht.member import Member, Members
 from oncecast.dht.messages import (
+    Again,
     ChordMessage,
     Confirm,
     Found,
@@ -42,13 +43,15 @@ from oncecast.dht.messages import (
     Notify,
     Probe,
     Report,
+    Silent,
+    Stabilize,
     Unsure,
     possible,
 )
 from oncecast.dht.ranges import Links, Ranges
 from oncecast.dht.responder import Responder
 from oncecast.dht.routing import Hopping, Routing
-from oncecast.dht.stabilization import Rectifying, Stabilization, Stabilize, Stabilizing
+from oncecast.dht.stabilization import Rectifying, Stabilization, Stabilizing
 from oncecast.dht.status import Status
 from oncecast.kernel.protocol import NodeId, Protocol
 

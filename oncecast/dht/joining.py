@@ -8,9 +8,9 @@ from functools import partial
 from oncecast.dht.identifiers import Position
 from oncecast.dht.lookups import Lookups
 from oncecast.dht.member import Member
-from oncecast.dht.messages import Notify
+from oncecast.dht.messages import Notify, Stabilize
 from oncecast.dht.ranges import Links, Ranges
-from oncecast.dht.stabilization import Stabilization, Stabilize
+from oncecast.dht.stabilization import Stabilization
 from oncecast.kernel.protocol import NodeId, Protocol
 
 LOST_CHANCE = 0.1  # probability per stabilize period of looking for a lost node

@@ -163,3 +163,21 @@ def all_possible(positions: tuple[Position, ...]) -> bool:
 
 def names_possible(nodes: tuple[NodeId, ...]) -> bool:
     return len(nodes) <= AVOID_MAX and all(0 < len(node) <= NODE_LENGTH_MAX for node in nodes)
+
+
+class Silent(Value):
+    """Timer: the peer has not answered a call."""
+
+    number: int
+
+
+class Again(Value):
+    """Timer: retry a lookup or a payload for which no next node was known."""
+
+    number: int
+
+
+class Stabilize(Value):
+    """Timer: a position checks its successors and fixes a finger."""
+
+    at: Key

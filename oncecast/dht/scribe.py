@@ -21,7 +21,8 @@ from oncecast.dht.events import RangeChanged, Route, Routed
 from oncecast.dht.identifiers import Key, distance, up_to
 from oncecast.dht.messages import FIRST_NUMBER_BITS
 from oncecast.dht.status import TreeStatus
-from oncecast.dht.tree import (
+from oncecast.dht.tree import Tree
+from oncecast.dht.tree_messages import (
     Adopted,
     Copy,
     Enlist,
@@ -32,26 +33,17 @@ from oncecast.dht.tree import (
     Orphaned,
     Publication,
     Pulse,
+    PulseDue,
     Quit,
     ScribeMessage,
-    Tree,
+    Unadopted,
     decode,
     encode,
     possible,
 )
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.protocol import NodeId, Protocol
 
 PATIENCE = 2.5  # heartbeat periods after which a silent neighbour counts as dead
-
-
-class Unadopted(Value):
-    """Timer: no node has adopted this node yet."""
-
-    topic: str
-
-
-class PulseDue(Value):
-    """Timer: send heartbeats and drop the neighbours that are silent."""
 
 
 class Scribe(Protocol):

@@ -9,19 +9,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from oncecast.dht.calls import Calls
-from oncecast.dht.identifiers import Key, Position, between
+from oncecast.dht.identifiers import Position, between
 from oncecast.dht.member import Member, Members
-from oncecast.dht.messages import Hurry, Notify, Probe, Report
+from oncecast.dht.messages import Hurry, Notify, Probe, Report, Stabilize
 from oncecast.dht.ranges import Links, Ranges
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.protocol import NodeId, Protocol
 
 HASTE = 0.2  # a typical round trip, as a fraction of the timeout
-
-
-class Stabilize(Value):
-    """Timer: a position checks its successors and fixes a finger."""
-
-    at: Key
 
 
 class Stabilizing(NamedTuple):

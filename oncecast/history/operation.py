@@ -45,8 +45,8 @@ import msgspec
 
 from oncecast.errors import NoSuchTopic, NotSubscribed
 from oncecast.wire import batch
-from oncecast.wire.batch import Message
 from oncecast.wire.commands import Start
+from oncecast.wire.message import Message
 from oncecast.wire.retention import Policy
 
 Kind = Literal[

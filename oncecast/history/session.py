@@ -25,9 +25,9 @@ from oncecast.history.recorder import Recorder
 from oncecast.kernel.protocol import Value
 from oncecast.wire import commands as do
 from oncecast.wire import results
-from oncecast.wire.batch import Message
 from oncecast.wire.errors import Refusal
 from oncecast.wire.frames import Scanned, View
+from oncecast.wire.message import Message
 
 Finish = Callable[[Any], None]  # gets the outcome of a call
 

@@ -37,15 +37,9 @@ from oncecast.kernel.protocol import (
     Value,
     Watch,
 )
+from oncecast.kernel.values import Wake
 
 NEVER = float("inf")
-
-
-class Wake(Value):
-    """A wake-up call for a timer. The stack ignores all but the latest call for the same timer."""
-
-    at: float
-    timer: Value
 
 
 # Returns None to accept a message, or the answers to send back if it rejects the message.

@@ -30,7 +30,7 @@ from oncecast.history.recorder import Recorder
 from oncecast.history.session import SessionHistory
 from oncecast.kernel.protocol import Value
 from oncecast.network.tls import Tls
-from oncecast.wire.batch import Message
+from oncecast.wire.message import Message
 
 TOGETHER = 256  # maximum number of single messages that share one recorded operation
 SHORTLY = 0.05  # seconds after the first of them in which more may follow

@@ -35,7 +35,8 @@ from oncecast.kernel.protocol import (
     Value,
     Watch,
 )
-from oncecast.kernel.stack import Output, Stack, Wake
+from oncecast.kernel.stack import Output, Stack
+from oncecast.kernel.values import Wake
 from oncecast.network.listener import Listen
 from oncecast.network.login import Logins, OpenLogins
 from oncecast.network.options import Options, Stats

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from oncecast.kernel.stack import Wake
+from oncecast.kernel.values import Wake
 
 EARLY = 0.001  # seconds; uvloop's timers may fire up to a millisecond early
 

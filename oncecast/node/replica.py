@@ -11,9 +11,9 @@ from random import SystemRandom
 import msgspec
 
 from oncecast.broker.accounts import Budget
+from oncecast.broker.events import ClockDisputed, ClockOutvoted
 from oncecast.broker.governing import News, has_quorum, role_of
 from oncecast.broker.guard import Checked
-from oncecast.broker.service import ClockDisputed, ClockOutvoted
 from oncecast.errors import Corrupt, Crippled, Outdated
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.incidents import line

@@ -17,9 +17,10 @@ from collections.abc import Coroutine
 from functools import reduce
 from random import SystemRandom
 
+from oncecast.broker.events import Execute
 from oncecast.broker.guard import Checked
 from oncecast.broker.moves import ShareAccess
-from oncecast.broker.service import NO_ASKER, Execute
+from oncecast.broker.service import NO_ASKER
 from oncecast.broker.state import access_out
 from oncecast.errors import Corrupt, Crippled, Diverged
 from oncecast.kernel.protocol import NodeId, Value

@@ -29,75 +29,24 @@ from typing import assert_never
 
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import ORIGIN_LENGTH_MAX, NeighborDown, NeighborUp
+from oncecast.overlay.messages import (
+    Accepted,
+    Alone,
+    Cycle,
+    Disconnect,
+    ForwardJoin,
+    HyParViewMessage,
+    Join,
+    Neighbor,
+    Refused,
+    Shuffle,
+    ShuffleReply,
+    Unanswered,
+    Walk,
+)
 
 WALK_MAX = 64  # maximum number of steps that a peer may request for a walk
 SAMPLE_MAX = 256  # maximum number of names in one message
-
-
-class Join(Value, tag="Join"):
-    """Ask a contact to become a neighbour and to start walks that find more neighbours."""
-
-    incarnation: int
-
-
-class ForwardJoin(Value, tag="ForwardJoin"):
-    """A random walk. The node at its end asks the newcomer to become its neighbour."""
-
-    newcomer: NodeId
-    steps: int
-
-
-class Neighbor(Value, tag="Neighbor"):
-    """Ask a peer to become a neighbour. It accepts an `urgent` request even if its view is full."""
-
-    incarnation: int
-    urgent: bool
-
-
-class Accepted(Value, tag="Accepted"):
-    """Tell a peer that it is now in our active view."""
-
-    incarnation: int
-
-
-class Refused(Value, tag="Refused"):
-    """Reject a Neighbor request because the active view is full."""
-
-
-class Disconnect(Value, tag="Disconnect"):
-    """Tell a peer that it is not in our active view."""
-
-
-class Shuffle(Value, tag="Shuffle"):
-    """A random walk. The node at its end exchanges part of its passive view for this sample."""
-
-    origin: NodeId
-    steps: int
-    sample: tuple[NodeId, ...]
-
-
-class ShuffleReply(Value, tag="ShuffleReply"):
-    sample: tuple[NodeId, ...]
-
-
-class Cycle(Value):
-    """Timer: shuffle, and try to fill the active view."""
-
-
-class Unanswered(Value):
-    """Timer: a peer that was asked to become a neighbour has not answered."""
-
-    peer: NodeId
-
-
-class Alone(Value):
-    """Timer: this node has no neighbour and no other peer to ask."""
-
-
-Walk = ForwardJoin | Shuffle
-HyParViewMessage = (
-    Join | ForwardJoin | Neighbor | Accepted | Refused | Disconnect | Shuffle | ShuffleReply
-)
 
 
 class HyParView(Protocol):

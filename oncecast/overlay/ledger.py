@@ -4,35 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oncecast.kernel.protocol import NodeId, Value
+from oncecast.kernel.protocol import NodeId
 from oncecast.overlay.events import ORIGIN_LENGTH_MAX, MessageId
 from oncecast.overlay.memory import Numbers, Range
-
-ANY = NodeId("")  # an unbounded end of a range of origins
-
-
-class Holding(Value, tag=False):
-    """The node has messages 1 to `top` except `gaps`; payloads below `floor` may be deleted."""
-
-    origin: NodeId
-    floor: int
-    top: int
-    gaps: tuple[Range, ...]
-
-
-class Ledger(Value, tag=False):
-    """A summary of a node's messages, for the origins from `low` up to but excluding `high`.
-
-    A ledger may omit the highest gaps of an origin. Later ledgers report them, once the lower gaps
-    are filled.
-    """
-
-    low: NodeId
-    high: NodeId
-    holdings: tuple[Holding, ...]
-
-    def covers(self, origin: NodeId) -> bool:
-        return self.low <= origin and (self.high == ANY or origin < self.high)
+from oncecast.overlay.messages import Holding, Ledger
 
 
 class Stock(Numbers):

@@ -11,22 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.overlay.events import NeighborDown, NeighborUp
-
-
-class Hello(Value, tag="Hello"):
-    """Ask a peer whether it is running."""
-
-
-class Welcome(Value, tag="Welcome"):
-    """Answer to Hello."""
-
-
-class Retry(Value):
-    """Timer: send Hello again to a peer that has not answered or whose link broke."""
-
-    peer: NodeId
+from oncecast.overlay.messages import Hello, Retry, Welcome
 
 
 class Mesh(Protocol):

@@ -17,47 +17,12 @@ from __future__ import annotations
 from random import Random
 from typing import assert_never
 
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.overlay.events import Broadcast, MessageId, NeighborDown, NeighborUp, Received
 from oncecast.overlay.memory import Numbers, Payloads
+from oncecast.overlay.messages import Announce, Announcement, Gossip, Graft, IHave, Missing, Prune
 
 ROUND_MAX = 2**31
-
-
-class Gossip(Value, tag="Gossip"):
-    id: MessageId
-    round: int  # number of hops from the origin
-    payload: bytes
-
-
-class Announcement(Value, tag=False):
-    id: MessageId
-    round: int
-
-
-class IHave(Value, tag="IHave"):
-    announcements: tuple[Announcement, ...]
-
-
-class Graft(Value, tag="Graft"):
-    """Make the link eager. If `id` is not None, also request that payload."""
-
-    id: MessageId | None
-    round: int
-
-
-class Prune(Value, tag="Prune"):
-    """Make the link lazy, because the payload was a duplicate."""
-
-
-class Missing(Value):
-    """Timer: a payload was announced and has not arrived over the tree."""
-
-    id: MessageId
-
-
-class Announce(Value):
-    """Timer: send the announcements collected so far."""
 
 
 class Plumtree(Protocol):

@@ -28,7 +28,7 @@ from itertools import islice
 from random import Random
 from typing import assert_never
 
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.overlay.events import (
     Broadcast,
     Delivered,
@@ -41,58 +41,20 @@ from oncecast.overlay.events import (
     Publish,
     Received,
 )
-from oncecast.overlay.ledger import ANY, Holding, Inventory, Ledger, Stock
+from oncecast.overlay.ledger import Inventory, Stock
 from oncecast.overlay.memory import Numbers, Payloads
-
-
-class Stored(Value, tag="Stored"):
-    """A message, as a record on disk and as an item of repairs and snapshots."""
-
-    id: MessageId
-    payload: bytes
-
-
-class Compare(Value, tag="Compare"):
-    """Send a neighbour a summary of our messages, and ask for the messages that we lack."""
-
-    ledger: Ledger
-
-
-class Compared(Value, tag="Compared"):
-    """Answer Compare with our own ledger, if we lack messages or no longer keep some."""
-
-    ledger: Ledger
-
-
-class Repair(Value, tag="Repair"):
-    """Send messages that the receiver lacks, lowest numbers first. `more`: others remain."""
-
-    messages: tuple[Stored, ...]
-    more: bool
-
-
-class Round(Value):
-    """Timer: compare with a random neighbour."""
-
-
-class GiveUp(Value):
-    """Timer: a neighbour no longer keeps a message that we lack, and no node has sent it since."""
-
-    origin: NodeId
-
-
-class GivenUp(Value, tag="GivenUp"):
-    """Record: the messages up to this number that are still missing are lost."""
-
-    origin: NodeId
-    last: int
-
-
-class Archive(Value, tag="Archive"):
-    """Snapshot: the holdings of all origins and all kept payloads."""
-
-    holdings: tuple[Holding, ...]
-    kept: tuple[Stored, ...]
+from oncecast.overlay.messages import (
+    ANY,
+    Archive,
+    Compare,
+    Compared,
+    GivenUp,
+    GiveUp,
+    Ledger,
+    Repair,
+    Round,
+    Stored,
+)
 
 
 class Recovery(Protocol):

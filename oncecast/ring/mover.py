@@ -17,8 +17,9 @@ from random import Random
 from typing import assert_never
 
 from oncecast.broker import moves as do
+from oncecast.broker.events import Execute, Executed
 from oncecast.broker.holdings import Holdings, PeerGroup
-from oncecast.broker.service import Execute, Executed, Service
+from oncecast.broker.service import Service
 from oncecast.dht.identifiers import after, key_of
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import LeaderChanged

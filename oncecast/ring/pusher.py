@@ -14,8 +14,9 @@ from typing import assert_never
 
 from oncecast.broker.chunks import chunks_of
 from oncecast.broker.delivery import readable_subscription
+from oncecast.broker.events import Changed
 from oncecast.broker.scanning import scanned
-from oncecast.broker.service import Changed, Service
+from oncecast.broker.service import Service
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
 from oncecast.errors import Corrupt

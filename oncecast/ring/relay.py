@@ -23,7 +23,7 @@ from oncecast.broker.delivery import Flow, Flows, Window
 from oncecast.broker.guard import PrincipalOf, anonymous
 from oncecast.dht.identifiers import key_of
 from oncecast.dht.scribe import Scribe
-from oncecast.dht.tree import JoinTree, LeaveTree, Multicast, Multicasted
+from oncecast.dht.tree_messages import JoinTree, LeaveTree, Multicast, Multicasted
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import Broadcast, MessageId, Received
 from oncecast.ring.channel import Channel

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 
 if TYPE_CHECKING:
     from oncecast.simulator.simulated import Simulation

@@ -16,7 +16,8 @@ from oncecast.kernel.protocol import (
     Value,
     Watch,
 )
-from oncecast.kernel.stack import Output, Stack, Wake
+from oncecast.kernel.stack import Output, Stack
+from oncecast.kernel.values import Wake
 from oncecast.simulator.disk import SimulatedDisk
 from oncecast.simulator.fastpath import FastPath
 from oncecast.storage.gate import Gate

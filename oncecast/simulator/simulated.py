@@ -20,7 +20,8 @@ from oncecast.simulator.checkers import Checker
 from oncecast.simulator.disk import SimulatedDisk
 from oncecast.simulator.latency import Latency, Uniform
 from oncecast.simulator.simnode import SEGMENT_BYTES, SimulatedNode
-from oncecast.simulator.trace import Step, Trace
+from oncecast.simulator.step import Step
+from oncecast.simulator.trace import Trace
 from oncecast.simulator.weather import LAN, Front, Handlers, Kind, Weather
 
 Build = Callable[[NodeId, Random], Stack]

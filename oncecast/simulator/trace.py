@@ -6,26 +6,16 @@ reading the system clock, changes the hash.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from oncecast.kernel.protocol import Effect, NodeId
+from oncecast.simulator.step import Step
 
 HASH_EVERY_BYTES = 1 << 16
-
-
-class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One input of one node, with its subject and its effects."""
-
-    time: float
-    node: NodeId
-    kind: str  # start, request, receive, wake, down; or a fault: crash, pause, ...
-    subject: Any
-    effects: Sequence[Effect]
 
 
 def plain(value: Any) -> Any:

@@ -19,7 +19,7 @@ from oncecast.kernel.protocol import (
     Value,
     Watch,
 )
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 
 BYTES_SHOWN = 24
 ITEMS_SHOWN = 6

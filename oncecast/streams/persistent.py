@@ -19,7 +19,7 @@ from oncecast.streams.protocols.events import Feed
 from oncecast.streams.protocols.policies import QoS
 from oncecast.streams.reader import Reader
 from oncecast.streams.writer import VALUE_BYTES_MAX, Writer
-from oncecast.wire.batch import Message
+from oncecast.wire.message import Message
 from oncecast.wire.retention import Policy
 
 if TYPE_CHECKING:

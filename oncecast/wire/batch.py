@@ -17,8 +17,6 @@ from itertools import islice, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from oncecast.wire.batch_builder import ZSTD_FROM, Builder, to_time
 from oncecast.wire.batch_layout import (
     BYTES_MAX,
@@ -42,6 +40,7 @@ from oncecast.wire.batch_layout import (
     peek,
     seal,
 )
+from oncecast.wire.message import Message
 
 if TYPE_CHECKING:
     from oncecast.storage.disk import Buffer
@@ -66,21 +65,6 @@ __all__ = [
 ]
 
 NO_HEADERS: Mapping[str, bytes] = MappingProxyType({})
-
-
-# gc=False is safe, because the fields of a message cannot form a cycle.
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message as a reader receives it. `timestamp` is in microseconds since 1970."""
-
-    topic: str
-    offset: int
-    key: bytes | None
-    value: bytes
-    headers: Mapping[str, bytes]
-    timestamp: int
-    producer: str
-    sequence: int
-    redelivered: bool
 
 
 def encode(

@@ -19,7 +19,8 @@ from oncecast.kernel.protocol import (
     Value,
     Watch,
 )
-from oncecast.kernel.stack import Output, Stack, Wake
+from oncecast.kernel.stack import Output, Stack
+from oncecast.kernel.values import Wake
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.simulator.disk import SimulatedDisk

@@ -7,7 +7,8 @@ from typing import Any
 
 from oncecast.broker.guard import Checked
 from oncecast.kernel.protocol import Emit, NodeId, Send, Value
-from oncecast.kernel.stack import Output, Wake
+from oncecast.kernel.stack import Output
+from oncecast.kernel.values import Wake
 from oncecast.node.assemble import RingMembership, assemble
 from oncecast.security.access import Rule
 from oncecast.security.scram import Credentials

@@ -8,9 +8,10 @@ import pytest
 
 from oncecast.broker import moves
 from oncecast.broker.accounts import Budget
-from oncecast.broker.gateway import ANSWERED_MAX, Gateway, Pump
+from oncecast.broker.events import Execute, Executed, Pump
+from oncecast.broker.gateway import ANSWERED_MAX, Gateway
 from oncecast.broker.holdings import PeerGroup
-from oncecast.broker.service import Execute, Executed, Service
+from oncecast.broker.service import Service
 from oncecast.dht.identifiers import key_of
 from oncecast.kernel.protocol import Ask, NodeId, Send, Watch
 from oncecast.replication.events import LeaderChanged

@@ -11,8 +11,9 @@ import pytest
 
 from oncecast.broker import gateway as gateway_module
 from oncecast.broker.accounts import Budget
-from oncecast.broker.gateway import Gateway, LeaseDue, Pump
-from oncecast.broker.service import Changed, Executed, Service
+from oncecast.broker.events import Changed, Executed, LeaseDue, Pump
+from oncecast.broker.gateway import Gateway
+from oncecast.broker.service import Service
 from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import Ask, Later, NodeId, Send
 from oncecast.replication.events import LeaderChanged, Mended, Missing

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from oncecast.broker.gateway import AccessApplied
+from oncecast.broker.events import AccessApplied
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.events import HandOver
 from oncecast.security.access import Rule

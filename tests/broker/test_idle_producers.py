@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from oncecast.broker import moves, state
+from oncecast.broker.events import Execute
 from oncecast.broker.holdings import Holdings
 from oncecast.broker.live_slots import LiveSlots
 from oncecast.broker.machine import Machine
-from oncecast.broker.service import Execute
 from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire.limits import LIMITS, Limits

@@ -9,7 +9,8 @@ import pytest
 from oncecast.broker import index as index_module
 from oncecast.broker import live_slots as places_module
 from oncecast.broker.clock import Retiming
-from oncecast.broker.index import PLAIN, Entry, Extent, Index
+from oncecast.broker.extent import Extent
+from oncecast.broker.index import PLAIN, Entry, Index
 from oncecast.broker.live_slots import LiveSlots
 
 

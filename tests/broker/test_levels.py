@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from oncecast.broker import moves
+from oncecast.broker.events import Execute, Executed
 from oncecast.broker.holdings import PeerGroup
 from oncecast.broker.machine import Machine
-from oncecast.broker.service import Execute, Executed, Service
+from oncecast.broker.service import Service
 from oncecast.dht.identifiers import key_of
 from oncecast.errors import Outdated
 from oncecast.kernel.protocol import Ask, Emit

@@ -7,8 +7,8 @@ import pytest
 
 from oncecast.broker import moves, state
 from oncecast.broker.clock import Dispute
+from oncecast.broker.extent import Extent
 from oncecast.broker.holdings import Holdings
-from oncecast.broker.index import Extent
 from oncecast.broker.machine import Machine
 from oncecast.broker.producer import Producer
 from oncecast.broker.staging import Part, Source

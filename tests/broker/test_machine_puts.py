@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from oncecast.broker.index import Extent
+from oncecast.broker.extent import Extent
 from oncecast.broker.producer import DIRECTORIES_KEPT, RUNS_MAX
 from oncecast.wire import commands as do
 from oncecast.wire import errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.broker.index import Extent
+from oncecast.broker.extent import Extent
 from oncecast.broker.machine import Machine
 from oncecast.wire import commands as do
 from oncecast.wire import errors

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from oncecast.broker import state
-from oncecast.broker.index import Extent, Index
+from oncecast.broker.extent import Extent
+from oncecast.broker.index import Index
 from oncecast.broker.live_slots import LiveSlots
 from oncecast.broker.machine import Machine
 from oncecast.broker.moves import AnyCommand

@@ -8,7 +8,7 @@ import pytest
 
 from oncecast.broker import scanning
 from oncecast.broker.chunks import chunk_of, chunks_of
-from oncecast.broker.index import Extent
+from oncecast.broker.extent import Extent
 from oncecast.broker.moves import Found
 from oncecast.broker.scanning import Scanner
 from oncecast.broker.service import StoredBatch

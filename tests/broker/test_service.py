@@ -6,14 +6,8 @@ from random import Random
 
 import msgspec
 
-from oncecast.broker.service import (
-    ACKS_IN_FLIGHT_MAX,
-    Changed,
-    Execute,
-    Executed,
-    FlushAcks,
-    Service,
-)
+from oncecast.broker.events import Changed, Execute, Executed, FlushAcks
+from oncecast.broker.service import ACKS_IN_FLIGHT_MAX, Service
 from oncecast.kernel.protocol import Ask, Emit, Later, NodeId
 from oncecast.replication.events import Decided, LeaderChanged, Propose
 from oncecast.wire import commands as do

@@ -8,18 +8,14 @@ import msgspec
 import pytest
 
 from oncecast.broker import moves
+from oncecast.broker.events import Changed, Execute, Executed, FlushAcks, Upkept
 from oncecast.broker.holdings import PeerGroup
 from oncecast.broker.log_usage import MARK_EVERY, RECORD_BYTES, LogUsage
 from oncecast.broker.service import (
     CARRY_BYTES,
-    Changed,
-    Execute,
-    Executed,
-    FlushAcks,
     RecentBatches,
     Service,
     StoredBatch,
-    Upkept,
     carried,
     stored_batch_of,
 )

@@ -7,7 +7,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from oncecast.broker.service import COMMAND_BYTES_MAX, Execute, Executed
+from oncecast.broker.events import Execute, Executed
+from oncecast.broker.service import COMMAND_BYTES_MAX
 from oncecast.broker.sizes import ACCESS_BYTES_MAX, NAMES, size_fault
 from oncecast.kernel.protocol import Ask, Emit, Send
 from oncecast.replication.events import Propose

@@ -7,16 +7,17 @@ from random import Random
 import msgspec
 import pytest
 
-from oncecast.broker.moves import AnyCommand
-from oncecast.broker.service import (
-    DISPUTE_TICK_US,
+from oncecast.broker.events import (
     ClockDisputed,
     ClockOutvoted,
+    ClockRead,
     Execute,
-    Service,
+    ReadClock,
     Upkept,
 )
-from oncecast.broker.timekeeping import ASK_EVERY, FRESH, ClockRead, ReadClock
+from oncecast.broker.moves import AnyCommand
+from oncecast.broker.service import DISPUTE_TICK_US, Service
+from oncecast.broker.timekeeping import ASK_EVERY, FRESH
 from oncecast.client.session import local
 from oncecast.kernel.protocol import Ask, Emit, NodeId, Send, Value
 from oncecast.kernel.stack import Stack

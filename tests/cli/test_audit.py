@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncecast.cli.load.audit import Reading, id_of, value_of
-from oncecast.wire.batch import Message
+from oncecast.wire.message import Message
 
 
 def message(

@@ -9,7 +9,7 @@ import pytest
 from oncecast.kernel.protocol import NodeId
 from oncecast.simulator.checkers import Checker
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 from tests.coordination.queues import QueueGroup
 
 pytestmark = pytest.mark.long

@@ -38,7 +38,8 @@ from oncecast.coordination.protocols.synod_messages import (
     Vote,
 )
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.kernel.stack import Stack, Wake
+from oncecast.kernel.stack import Stack
+from oncecast.kernel.values import Wake
 from oncecast.replication.ballot import Ballot
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")

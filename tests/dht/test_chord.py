@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from oncecast.dht.calls import Again, Silent
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import FindRoot, RangeChanged, RootFound, Route, Routed
 from oncecast.dht.identifiers import Key, Position
 from oncecast.dht.messages import (
     NUMBER_MAX,
     POSITIONS_MAX,
+    Again,
     ChordMessage,
     Confirm,
     Found,
@@ -25,9 +25,10 @@ from oncecast.dht.messages import (
     Notify,
     Probe,
     Report,
+    Silent,
+    Stabilize,
     Unsure,
 )
-from oncecast.dht.stabilization import Stabilize
 from oncecast.kernel.protocol import Cancel, Effect, Emit, Later, NodeId, Send, Unwatch, Watch
 from tests.dht.rings import Dice, chord_at, k, only, p
 

@@ -9,7 +9,7 @@ import pytest
 from oncecast.dht.chord import Chord
 from oncecast.dht.identifiers import between, distance, finger_start, key_of, position_ids, up_to
 from oncecast.dht.scribe import Scribe
-from oncecast.dht.tree import Multicasted
+from oncecast.dht.tree_messages import Multicasted
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
 from oncecast.lab.papers.chord_search import Search

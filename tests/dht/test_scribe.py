@@ -9,8 +9,8 @@ import pytest
 
 from oncecast.dht.events import RangeChanged, Route, Routed
 from oncecast.dht.identifiers import BITS, BYTES, Key, key_of
-from oncecast.dht.scribe import PulseDue, Scribe, Unadopted
-from oncecast.dht.tree import (
+from oncecast.dht.scribe import Scribe
+from oncecast.dht.tree_messages import (
     TOPICS_MAX,
     Adopted,
     Copy,
@@ -22,8 +22,10 @@ from oncecast.dht.tree import (
     Orphaned,
     Publication,
     Pulse,
+    PulseDue,
     Quit,
     ScribeMessage,
+    Unadopted,
     decode,
     encode,
 )

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from oncecast.dht import Chord, FindRoot, JoinTree, LeaveTree, Multicast, Scribe
 from oncecast.dht import messages as chords
-from oncecast.dht import tree as trees
+from oncecast.dht import tree_messages as trees
 from oncecast.dht.identifiers import BYTES, Key, Position, key_of
 from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.kernel.stack import Stack, Wake
+from oncecast.kernel.stack import Stack
+from oncecast.kernel.values import Wake
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 

@@ -25,8 +25,8 @@ from oncecast.kernel.protocol import Value
 from oncecast.wire import batch, errors
 from oncecast.wire import commands as do
 from oncecast.wire import results as done
-from oncecast.wire.batch import Message
 from oncecast.wire.frames import Chunk, Scan, Scanned, View
+from oncecast.wire.message import Message
 from oncecast.wire.retention import DEFAULT, Policy
 
 TOPICS = ("red", "blue")

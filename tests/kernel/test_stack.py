@@ -20,7 +20,8 @@ from oncecast.kernel.protocol import (
     Value,
     Watch,
 )
-from oncecast.kernel.stack import Stack, Wake
+from oncecast.kernel.stack import Stack
+from oncecast.kernel.values import Wake
 
 A, B = NodeId("a"), NodeId("b")
 

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from oncecast import blocking, errors
-from oncecast.wire.batch import Message
+from oncecast.wire.message import Message
 
 PATIENCE = 20.0
 

@@ -20,15 +20,13 @@ from oncecast.kernel.protocol import (
     Watch,
 )
 from oncecast.overlay.events import NeighborDown, NeighborUp
-from oncecast.overlay.hyparview import (
-    SAMPLE_MAX,
-    WALK_MAX,
+from oncecast.overlay.hyparview import SAMPLE_MAX, WALK_MAX, HyParView
+from oncecast.overlay.messages import (
     Accepted,
     Alone,
     Cycle,
     Disconnect,
     ForwardJoin,
-    HyParView,
     Join,
     Neighbor,
     Refused,

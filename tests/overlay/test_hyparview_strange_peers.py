@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 
 from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import NodeId, Send, Value
-from oncecast.kernel.stack import Stack, Wake
+from oncecast.kernel.stack import Stack
+from oncecast.kernel.values import Wake
 from oncecast.lab.scenarios.hyparview import check_bounds
-from oncecast.overlay.hyparview import (
-    SAMPLE_MAX,
-    WALK_MAX,
+from oncecast.overlay.hyparview import SAMPLE_MAX, WALK_MAX, HyParView
+from oncecast.overlay.messages import (
     Accepted,
     Disconnect,
     ForwardJoin,
-    HyParView,
     Join,
     Neighbor,
     Refused,

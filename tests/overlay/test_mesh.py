@@ -6,7 +6,8 @@ from random import Random
 
 from oncecast.kernel.protocol import Cancel, Effect, Emit, Later, NodeId, Send, Watch
 from oncecast.overlay.events import NeighborDown, NeighborUp
-from oncecast.overlay.mesh import Hello, Mesh, Retry, Welcome
+from oncecast.overlay.mesh import Mesh
+from oncecast.overlay.messages import Hello, Retry, Welcome
 
 A, B, C, STRANGER = NodeId("a"), NodeId("b"), NodeId("c"), NodeId("x")
 

@@ -16,17 +16,8 @@ from oncecast.overlay.events import (
     NeighborUp,
     Received,
 )
-from oncecast.overlay.plumtree import (
-    ROUND_MAX,
-    Announce,
-    Announcement,
-    Gossip,
-    Graft,
-    IHave,
-    Missing,
-    Plumtree,
-    Prune,
-)
+from oncecast.overlay.messages import Announce, Announcement, Gossip, Graft, IHave, Missing, Prune
+from oncecast.overlay.plumtree import ROUND_MAX, Plumtree
 
 A, B, C, D, FAR = NodeId("a"), NodeId("b"), NodeId("c"), NodeId("d"), NodeId("far")
 M1, M2, M3 = MessageId(FAR, 1), MessageId(FAR, 2), MessageId(FAR, 3)

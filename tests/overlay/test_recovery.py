@@ -32,18 +32,20 @@ from oncecast.overlay.events import (
     Publish,
     Received,
 )
-from oncecast.overlay.ledger import ANY, Holding, Ledger
-from oncecast.overlay.recovery import (
+from oncecast.overlay.messages import (
+    ANY,
     Archive,
     Compare,
     Compared,
     GivenUp,
     GiveUp,
-    Recovery,
+    Holding,
+    Ledger,
     Repair,
     Round,
     Stored,
 )
+from oncecast.overlay.recovery import Recovery
 
 A, B, C, FAR = NodeId("a"), NodeId("b"), NodeId("c"), NodeId("far")
 NOTHING_OF_MINE = Holding(A, 1, 0, ())

@@ -10,7 +10,7 @@ import pytest
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.overlay import Delivered, Lost, Mesh, MessageId, Plumtree, Publish, Recovery
-from oncecast.overlay.ledger import Holding
+from oncecast.overlay.messages import Holding
 from oncecast.simulator.latency import Uniform
 from oncecast.simulator.simulated import Simulation
 

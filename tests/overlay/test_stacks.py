@@ -17,9 +17,10 @@ from oncecast.kernel.protocol import (
     Value,
     Watch,
 )
-from oncecast.kernel.stack import Output, Stack, Wake
+from oncecast.kernel.stack import Output, Stack
+from oncecast.kernel.values import Wake
 from oncecast.overlay import Delivered, Lost, Mesh, MessageId, Plumtree, Publish, Recovery
-from oncecast.overlay.plumtree import Gossip
+from oncecast.overlay.messages import Gossip
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 NODES = (A, B, C)

@@ -10,13 +10,25 @@ from hypothesis import strategies as st
 
 from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.kernel.stack import Stack, Wake
+from oncecast.kernel.stack import Stack
+from oncecast.kernel.values import Wake
 from oncecast.overlay import Mesh, MessageId, Plumtree, Publish, Recovery
 from oncecast.overlay.events import NUMBER_MAX
-from oncecast.overlay.ledger import Holding, Ledger
-from oncecast.overlay.mesh import Hello, Welcome
-from oncecast.overlay.plumtree import Announcement, Gossip, Graft, IHave, Prune
-from oncecast.overlay.recovery import Compare, Compared, Repair, Stored
+from oncecast.overlay.messages import (
+    Announcement,
+    Compare,
+    Compared,
+    Gossip,
+    Graft,
+    Hello,
+    Holding,
+    IHave,
+    Ledger,
+    Prune,
+    Repair,
+    Stored,
+    Welcome,
+)
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 

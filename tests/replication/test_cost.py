@@ -15,7 +15,7 @@ from oncecast.replication.messages import Beat, Heard
 from oncecast.simulator.checkers import Checker
 from oncecast.simulator.disk import SimulatedDisk, SimulatedFile
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 from oncecast.storage.disk import Buffer
 from tests.replication.quiet import NODES, Quiet
 

@@ -13,7 +13,7 @@ from oncecast.replication.events import LeaderChanged
 from oncecast.replication.messages import Canvass
 from oncecast.simulator.checkers import Checker
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 from tests.replication.quiet import NODES, Quiet
 
 

@@ -12,12 +12,14 @@ from random import Random
 
 import msgspec
 
+from oncecast.broker.events import Execute, Executed
 from oncecast.broker.holdings import Holdings
 from oncecast.broker.moves import AnyCommand
-from oncecast.broker.service import Execute, Executed, Service
+from oncecast.broker.service import Service
 from oncecast.dht.identifiers import key_of, up_to
 from oncecast.kernel.protocol import NodeId, Protocol, Send, Value
-from oncecast.kernel.stack import Output, Stack, Wake
+from oncecast.kernel.stack import Output, Stack
+from oncecast.kernel.values import Wake
 from oncecast.replication.events import Compact, Decided, Digest, LeaderChanged, Missing, Propose
 from oncecast.ring.events import GroupFacts, KeyOwner, RetireGroup, WhereIs, WhoseKey
 from oncecast.ring.mover import Mover

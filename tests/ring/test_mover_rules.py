@@ -11,8 +11,8 @@ import pytest
 
 from oncecast.broker import moves as do
 from oncecast.broker.answered import Answered
+from oncecast.broker.events import Execute, Executed
 from oncecast.broker.holdings import ActiveClaim, Frozen, Holdings, PeerGroup
-from oncecast.broker.service import Execute, Executed
 from oncecast.broker.state import Moved
 from oncecast.dht.identifiers import after, key_of
 from oncecast.kernel.protocol import Ask, Effect, Later, NodeId, Send

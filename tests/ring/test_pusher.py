@@ -6,8 +6,9 @@ from random import Random
 
 import msgspec
 
+from oncecast.broker.events import Changed
 from oncecast.broker.moves import AnyCommand
-from oncecast.broker.service import Changed, Service
+from oncecast.broker.service import Service
 from oncecast.kernel.protocol import Ask, Effect, Emit, Later, NodeId, Send
 from oncecast.replication.events import Decided, LeaderChanged, Missing
 from oncecast.ring.push_messages import (

@@ -11,7 +11,15 @@ import pytest
 from oncecast.dht.events import RangeChanged, Route, Routed
 from oncecast.dht.identifiers import BITS, BYTES, Key, key_of
 from oncecast.dht.scribe import Scribe
-from oncecast.dht.tree import Copy, Enlist, JoinTree, LeaveTree, Multicast, Multicasted, encode
+from oncecast.dht.tree_messages import (
+    Copy,
+    Enlist,
+    JoinTree,
+    LeaveTree,
+    Multicast,
+    Multicasted,
+    encode,
+)
 from oncecast.kernel.protocol import Ask, Effect, Later, NodeId, Send, Watch
 from oncecast.overlay.events import Broadcast, MessageId, Received
 from oncecast.ring.events import GroupFacts

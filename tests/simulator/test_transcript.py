@@ -7,7 +7,8 @@ from random import Random
 from oncecast.kernel.protocol import NodeId, Send
 from oncecast.lab.scenarios.broadcast import BROADCAST
 from oncecast.lab.scenarios.scenario import run
-from oncecast.simulator.trace import Step, Trace
+from oncecast.simulator.step import Step
+from oncecast.simulator.trace import Trace
 from oncecast.simulator.transcript import brief, lines
 from tests.network.echo import Call, Echo
 

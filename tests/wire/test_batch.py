@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncecast.wire import batch, batch_builder, batch_layout
-from oncecast.wire.batch import BadBatch, Builder, Message, Oversized
+from oncecast.wire.batch import BadBatch, Builder, Oversized
+from oncecast.wire.message import Message
 
 Row = tuple[bytes, bytes | None, Mapping[str, bytes], int]
 PLACE: dict[str, Any] = {"topic": "my data", "offset": 100, "producer": "p", "sequence": 7}

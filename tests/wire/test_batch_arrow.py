@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncecast.wire import batch, batch_arrow
-from oncecast.wire.batch import BYTES_MAX, Message, Oversized
+from oncecast.wire.batch import BYTES_MAX, Oversized
 from oncecast.wire.batch_arrow import SCHEMA, from_arrow, to_arrow
+from oncecast.wire.message import Message
 
 Row = tuple[bytes, bytes | None, Mapping[str, bytes], int]
 PLACE: dict[str, Any] = {"topic": "my data", "offset": 100, "producer": "p", "sequence": 7}

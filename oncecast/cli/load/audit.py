@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from oncecast.wire.batch import Message
+    from oncecast.wire.message import Message
 
 
 def value_of(producer: str, sequence: int, size: int) -> bytes:

@@ -21,7 +21,7 @@ from oncecast.spark.audit.trace import Trace
 if TYPE_CHECKING:
     from oncecast.client.client import Client
     from oncecast.client.subscription import Subscription
-    from oncecast.wire.batch import Message
+    from oncecast.wire.message import Message
 
 IN_FLIGHT = 256  # maximum puts in flight per producer
 IN_FLIGHT_BYTES = 32 * 1024 * 1024

@@ -35,7 +35,7 @@ from oncecast.kernel.escaping import escaped
 if TYPE_CHECKING:
     from oncecast.client.client import Client
     from oncecast.client.subscription import Subscription
-    from oncecast.wire.batch import Message
+    from oncecast.wire.message import Message
 
 READ = 256 * 1024  # maximum bytes of one read of standard input
 TOGETHER = 1000  # maximum messages of one put or get

@@ -14,7 +14,7 @@ from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.lab.scenarios.scenario import Outcome, Scenario
-    from oncecast.simulator.trace import Step
+    from oncecast.simulator.step import Step
 
 SEEDS_MAX = 10_000_000
 NODES_MAX = 1_000_000

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from oncecast.client.session.local import NEVER
-from oncecast.kernel.protocol import Protocol, Value
-
-
-class Tick(Value):
-    """Timer: check which deadlines have passed."""
+from oncecast.client.session.records import Tick
+from oncecast.kernel.protocol import Protocol
 
 
 class Alarm:

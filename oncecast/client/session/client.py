@@ -14,24 +14,30 @@ from random import Random
 import msgspec
 
 from oncecast.client.session import local
-from oncecast.client.session.alarm import Alarm, Tick
+from oncecast.client.session.alarm import Alarm
 from oncecast.client.session.calls import Calls
 from oncecast.client.session.identity import Identity
-from oncecast.client.session.outbox import (
-    Based,
-    Outbox,
-    Outgoing,
-    Queued,
-    Settled,
-    Withdrawn,
-)
-from oncecast.client.session.outbox import Record as OutboxRecord
+from oncecast.client.session.outbox import Outbox, Outgoing
 from oncecast.client.session.patience import Patience
 from oncecast.client.session.producing import Flow
 from oncecast.client.session.reading import Reader
-from oncecast.client.session.route import AskAround, Redial, Route
-from oncecast.client.session.routes import Rebound, Routes, Sweep
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.client.session.records import (
+    AskAround,
+    Based,
+    ClientState,
+    Named,
+    OutboxRecord,
+    Queued,
+    Rebound,
+    Redial,
+    Settled,
+    Sweep,
+    Tick,
+    Withdrawn,
+)
+from oncecast.client.session.route import Route
+from oncecast.client.session.routes import Routes
+from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.wire.commands import PublishStaged
 from oncecast.wire.errors import NotSubscribed, Overloaded
 from oncecast.wire.frames import (
@@ -61,19 +67,6 @@ OUTBOX_BYTES = 4 * 1024 * 1024  # bytes written to the outbox before settled bat
 Seen = View | Scanned | GroupView | RingView | AccessView
 Question = Look | Scan | LookGroup | Govern | LookAccess | LookRing | LeaveRing
 FromNode = Answer | Delivery | FlowEnded | Elsewhere | Owned | Seen
-
-
-class Named(Value, tag="Named"):
-    """The name of the client, and the id of its outbox."""
-
-    producer: str
-    directory_id: str
-
-
-class ClientState(Value, tag="ClientState"):
-    producer: str
-    directory_id: str
-    records: tuple[OutboxRecord, ...]
 
 
 class ClientSession(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from oncecast.wire.batch import Message
+from oncecast.wire.message import Message
 
 
 class Inbox:

@@ -14,7 +14,6 @@ from oncecast.errors import NoQuorum, TimedOut
 from oncecast.kernel.protocol import Value
 from oncecast.kernel.stack import NEVER as NEVER
 from oncecast.replication.events import Change, HandOver
-from oncecast.wire.batch import Message
 from oncecast.wire.commands import Start
 from oncecast.wire.errors import AnyRefusal
 from oncecast.wire.frames import (
@@ -26,6 +25,7 @@ from oncecast.wire.frames import (
     Scanned,
     View,
 )
+from oncecast.wire.message import Message
 from oncecast.wire.results import Done
 
 

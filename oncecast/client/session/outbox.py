@@ -11,47 +11,12 @@ from typing import TYPE_CHECKING
 
 from oncecast.client.session.alarm import Alarm
 from oncecast.client.session.local import NEVER
-from oncecast.kernel.protocol import Protocol, Value
+from oncecast.client.session.records import OutboxRecord
+from oncecast.kernel.protocol import Protocol
 from oncecast.wire.errors import AnyRefusal
 
 if TYPE_CHECKING:
     from oncecast.client.session.producing import Flow
-
-
-class Queued(Value, tag="Queued"):
-    """A batch in the outbox. Messages with numbers below `settled` are settled."""
-
-    topic: str
-    number: int
-    count: int
-    settled: int
-    batch: bytes
-
-
-class Based(Value, tag="Based"):
-    """The mapping of numbers to sequences: message `number` has this sequence, and so on.
-
-    It is valid in the topic with id `topic_id`. `record` is the id of the record that this topic
-    has of the producer, or 0 if the node does not report it.
-    """
-
-    topic: str
-    topic_id: int
-    number: int
-    sequence: int
-    record: int = 0
-
-
-class Settled(Value, tag="Settled"):
-    topic: str
-    number: int
-
-
-class Withdrawn(Value, tag="Withdrawn"):
-    """The batches from this number on were refused before they were sent. Others get the number."""
-
-    topic: str
-    number: int
 
 
 class Outgoing:
@@ -83,9 +48,6 @@ class Outgoing:
         self.refused: AnyRefusal | None = None
 
 
-Record = Queued | Based | Settled | Withdrawn
-
-
 TIDY_AFTER = 0.5  # seconds after the last answer until settled batches are dropped
 
 
@@ -97,7 +59,7 @@ class Outbox:
         host: Protocol,
         alarm: Alarm,
         flows: dict[str, Flow],
-        save: Callable[[Iterable[Record]], None],
+        save: Callable[[Iterable[OutboxRecord]], None],
         *,
         durable: bool,
         bytes_max: int,

@@ -30,16 +30,9 @@ from typing import TYPE_CHECKING
 from oncecast.client.session.calls import Calls
 from oncecast.client.session.identity import Identity
 from oncecast.client.session.local import NotStored, Outcome, Stored
-from oncecast.client.session.outbox import (
-    Based,
-    Outbox,
-    Outgoing,
-    Queued,
-    Record,
-    Settled,
-    Withdrawn,
-)
+from oncecast.client.session.outbox import Outbox, Outgoing
 from oncecast.client.session.patience import Patience
+from oncecast.client.session.records import Based, OutboxRecord, Queued, Settled, Withdrawn
 from oncecast.client.session.routes import Routes
 from oncecast.kernel.protocol import Protocol
 from oncecast.wire.commands import CloseProducer, OpenProducer, Put
@@ -471,7 +464,7 @@ class Flow:
             return None
         return CloseProducer(self.topic, self._identity.producer, self.epoch)
 
-    def restore(self, record: Record) -> None:
+    def restore(self, record: OutboxRecord) -> None:
         match record:
             case Queued(_, number, count, settled, batch):
                 self.number = number + count
@@ -494,7 +487,7 @@ class Flow:
         while self.unsettled and self.settled < settled:
             self.unsettled.popitem(last=False)
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[OutboxRecord]:
         """Return the records that restore this flow, without settled batches."""
         queued = [
             Queued(self.topic, each.number, each.count, self.settled, each.batch)

@@ -38,9 +38,10 @@ from oncecast.client.session.patience import RETRY_MAX, Patience
 from oncecast.client.session.routes import Routes
 from oncecast.kernel.protocol import Protocol
 from oncecast.wire import batch, errors
-from oncecast.wire.batch import BadBatch, Message
+from oncecast.wire.batch import BadBatch
 from oncecast.wire.commands import Attach, Detach, FromOffset, Seek, Start
 from oncecast.wire.frames import Chunk, Delivery, Fetch, FlowEnded, Look, Tune, View
+from oncecast.wire.message import Message
 from oncecast.wire.results import Acked, Attached, Detached, Sought
 
 if TYPE_CHECKING:

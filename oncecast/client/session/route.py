@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 from typing import Protocol as Interface
 
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.client.session.records import AskAround, Redial
+from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.wire.frames import Elsewhere, GroupView, LookGroup
 
 if TYPE_CHECKING:
@@ -29,18 +30,6 @@ SILENCE = 0.25  # seconds without a message after which a leader counts as silen
 ASK_EVERY = 0.1
 RING_SILENCE = 2.0  # longer for a process of a ring, because it may have to ask other processes
 ROUNDS = 2  # rounds through all nodes before the client gives up the group
-
-
-class Redial(Value):
-    """Timer: send the requests to the node of this group again."""
-
-    group: str
-
-
-class AskAround(Value):
-    """Timer: ask the other nodes of this group which node leads."""
-
-    group: str
 
 
 Timer = Redial | AskAround

@@ -15,23 +15,16 @@ from collections.abc import Callable, Iterator
 
 from oncecast.client.session.local import NEVER
 from oncecast.client.session.patience import RETRY_MAX
+from oncecast.client.session.records import Rebound, Sweep
 from oncecast.client.session.route import Pending, Route
 from oncecast.kernel.backoff import backoff
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.wire.frames import Owned
 
 BOUND_MAX, GROUPS_MAX = 10_000, 128  # above these limits, only entries in use are kept
 SWEEP_EVERY = 60.0  # seconds until an unused binding is deleted
 MISS_MIN = 0.1  # seconds until the first retry, because a topic soon finishes its move
 FORGIVEN_AFTER = 2 * RETRY_MAX  # seconds after which a miss no longer counts
-
-
-class Rebound(Value):
-    """Timer: the routes of some topics have changed."""
-
-
-class Sweep(Value):
-    """Timer: delete unused bindings."""
 
 
 class Bound:

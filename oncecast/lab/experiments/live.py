@@ -28,7 +28,7 @@ import msgspec
 
 from oncecast.dht.chord import Chord
 from oncecast.dht.scribe import Scribe
-from oncecast.dht.tree import JoinTree, Multicast, Multicasted
+from oncecast.dht.tree_messages import JoinTree, Multicast, Multicasted
 from oncecast.kernel.protocol import Effect, Emit, NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.experiments import failures as exp_failures

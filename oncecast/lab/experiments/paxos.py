@@ -16,7 +16,7 @@ from oncecast.lab.scenarios.paxos_ledger import Acked, Ledgers
 from oncecast.replication.events import Added, Decided, Installed, LeaderChanged, Removed
 from oncecast.simulator.checkers import Checker
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 
 STORM, ELECTION = "storm", "election"
 STORM_SIZES = {3: 20, 5: 10}  # number of seeds by number of replicas

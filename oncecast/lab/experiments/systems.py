@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import Routed
 from oncecast.dht.scribe import Scribe
-from oncecast.dht.tree import JoinTree, Multicast, Multicasted
+from oncecast.dht.tree_messages import JoinTree, Multicast, Multicasted
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.experiments.runs import Note, Run

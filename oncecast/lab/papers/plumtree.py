@@ -16,7 +16,8 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.lab.papers.hyparview_overlay import Overlay, apart
 from oncecast.lab.papers.tables import Cell, Experiment, Must, Table
 from oncecast.overlay.events import Broadcast, Delivered, MessageId, Publish, Received
-from oncecast.overlay.plumtree import Gossip, Graft, IHave, Plumtree, Prune
+from oncecast.overlay.messages import Gossip, Graft, IHave, Prune
+from oncecast.overlay.plumtree import Plumtree
 from oncecast.overlay.recovery import Recovery
 
 NODES = 10_000

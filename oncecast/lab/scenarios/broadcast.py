@@ -20,7 +20,7 @@ from oncecast.overlay.plumtree import Plumtree
 from oncecast.overlay.recovery import Recovery
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Build, Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 
 STORM_SECONDS = 10.0  # mean duration of a storm
 PATIENCE = 120.0  # seconds after the storm until each node must have each message

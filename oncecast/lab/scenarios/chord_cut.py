@@ -20,7 +20,7 @@ from oncecast.lab.scenarios.chord_steady import Steady
 from oncecast.lab.scenarios.scenario import Figures, Scenario
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 
 NODES_MIN = 4
 STABILIZE = 0.3

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from oncecast.dht.calls import Silent
 from oncecast.dht.chord import Chord
 from oncecast.dht.identifiers import Position
-from oncecast.dht.messages import Answer, ChordMessage, Near, Report
+from oncecast.dht.messages import Answer, ChordMessage, Near, Report, Silent
 from oncecast.kernel.protocol import NodeId, Send
 from oncecast.lab.scenarios.chord_invariant import View, broken, out_of_shape, view_to_come
 from oncecast.lab.scenarios.chord_steady import Steady

@@ -9,7 +9,7 @@ from oncecast.lab.scenarios.conditions import DrawnStorm
 from oncecast.simulator.checkers import Checker
 from oncecast.simulator.faults import Storm
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 
 
 class SteadyStorm(DrawnStorm):

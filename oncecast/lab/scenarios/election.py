@@ -20,7 +20,7 @@ from oncecast.lab.scenarios.coordination_storm import SteadyStorm
 from oncecast.lab.scenarios.scenario import Figures, Scenario
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Build, Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 
 ARRIVALS = 1.0  # seconds within which all nodes start
 STORM_SECONDS = 4.0  # mean duration of a storm

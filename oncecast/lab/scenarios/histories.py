@@ -13,7 +13,7 @@ from oncecast.history.session import SessionHistory
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 
 REQUESTS = get_args(local.Request)
 

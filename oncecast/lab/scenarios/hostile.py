@@ -26,7 +26,7 @@ from oncecast.node.replica import CLIENTS
 from oncecast.replication.events import Change
 from oncecast.simulator.checkers import Checker
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 from oncecast.wire.commands import AccessCommand
 from oncecast.wire.frames import Call, Govern, LeaveRing
 

@@ -22,7 +22,7 @@ from oncecast.overlay.hyparview import HyParView
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.faults import Storm
 from oncecast.simulator.simulated import Build, Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 
 STORM_SECONDS = 20.0
 CALM_SECONDS = 40.0

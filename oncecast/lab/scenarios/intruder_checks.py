@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from oncecast.broker.events import Execute
 from oncecast.broker.gateway import ANSWERED_MAX, ClientState, Gateway
 from oncecast.broker.lease_queue import QUEUED_OF_CLIENT_MAX
-from oncecast.broker.service import Execute, Service
+from oncecast.broker.service import Service
 from oncecast.kernel.codec import ENCODER
 from oncecast.kernel.protocol import Ask, Effect, NodeId, Send, Unwatch, Value, Watch
 from oncecast.lab.scenarios.intruder import Overheard
@@ -22,7 +23,7 @@ from oncecast.lab.scenarios.intruder_rules import (
 from oncecast.lab.scenarios.paxos_history import CLIENT
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 from oncecast.wire import commands as do
 from oncecast.wire.frames import (
     AccessView,

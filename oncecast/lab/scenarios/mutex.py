@@ -40,7 +40,7 @@ from oncecast.lab.scenarios.coordination_storm import Assassin, LosslessStorm, S
 from oncecast.lab.scenarios.scenario import Figures, Scenario
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Build, Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 
 STORM_SECONDS = 3.0  # mean duration of a storm
 PATIENCE = 120.0  # seconds within which every node must get the lock

@@ -37,7 +37,7 @@ from oncecast.replication.status import Status
 from oncecast.replication.votes import within
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 
 
 def replica(sim: Simulation, node: NodeId) -> Status | None:

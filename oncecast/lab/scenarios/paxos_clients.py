@@ -12,14 +12,14 @@ from random import Random
 from oncecast.client.session import local
 from oncecast.client.session.client import ClientSession
 from oncecast.client.session.inbox import Inbox
-from oncecast.client.session.outbox import Queued
+from oncecast.client.session.records import Queued
 from oncecast.kernel.protocol import Append, NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.draw import Habits
 from oncecast.lab.scenarios.paxos_history import CLIENT
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 from oncecast.wire import batch
 from oncecast.wire import commands as do
 from oncecast.wire.errors import Fenced

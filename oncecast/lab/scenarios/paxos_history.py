@@ -26,7 +26,7 @@ from oncecast.replication.messages import (
 from oncecast.replication.quorum import Config, Member
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 
 CLIENT = "client/"  # name prefix of nodes that are not replicas
 

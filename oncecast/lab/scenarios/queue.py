@@ -43,11 +43,12 @@ from oncecast.lab.scenarios.conditions import Conditions
 from oncecast.lab.scenarios.coordination_storm import Assassin, LosslessStorm, SteadyStorm
 from oncecast.lab.scenarios.scenario import Figures, Scenario
 from oncecast.overlay.events import MessageId
+from oncecast.overlay.messages import Stored
 from oncecast.overlay.plumtree import Plumtree
-from oncecast.overlay.recovery import Recovery, Stored
+from oncecast.overlay.recovery import Recovery
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Build, Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 
 STORM_SECONDS = 4.0  # mean duration of a storm
 PATIENCE = 60.0  # seconds after the storm until every element must be taken

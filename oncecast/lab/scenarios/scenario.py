@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step, Trace
+from oncecast.simulator.step import Step
+from oncecast.simulator.trace import Trace
 
 Figures = dict[str, Any]
 

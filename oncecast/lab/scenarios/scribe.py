@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from oncecast.dht.tree import JoinTree, LeaveTree
+from oncecast.dht.tree_messages import JoinTree, LeaveTree
 from oncecast.kernel.protocol import NodeId
 from oncecast.lab.scenarios.conditions import Conditions
 from oncecast.lab.scenarios.scenario import Figures, Scenario

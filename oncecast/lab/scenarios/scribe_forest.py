@@ -13,7 +13,8 @@ from random import Random
 from oncecast.dht.chord import Chord
 from oncecast.dht.scribe import Scribe
 from oncecast.dht.status import TreeStatus
-from oncecast.dht.tree import JoinTree, LeaveTree, Multicast, Multicasted, Tree
+from oncecast.dht.tree import Tree
+from oncecast.dht.tree_messages import JoinTree, LeaveTree, Multicast, Multicasted
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.chord import status_of
@@ -21,7 +22,7 @@ from oncecast.lab.scenarios.chord_invariant import View, out_of_shape
 from oncecast.lab.scenarios.chord_steady import Steady
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 
 HEARTBEAT = 5.0
 STABILIZE = 5.0

@@ -15,7 +15,7 @@ from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.scenario import Figures, Scenario
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 
 VIEW_MAX = 30
 SAMPLE = 7

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from oncecast.client.session.client import ClientSession
 from oncecast.client.session.local import AllDone, NotStored
 from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Unwatch, Value, Watch
-from oncecast.kernel.stack import Output, Stack, Wake
+from oncecast.kernel.stack import Output, Stack
+from oncecast.kernel.values import Wake
 from oncecast.wire import batch
 from oncecast.wire.commands import Put
 from oncecast.wire.frames import Answer, Call, Chunk, Delivery, Fetch

@@ -15,7 +15,7 @@ from oncecast.replication.events import Decided
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.faults import Storm
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 from tests.broker.visitors import Acked, Got, Publisher, Reader
 
 NODE = NodeId("node")

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from oncecast.client.session.alarm import Tick
 from oncecast.client.session.inbox import Inbox
 from oncecast.client.session.local import Do, Finished, NoAnswer, Ring, Show, Shown
+from oncecast.client.session.records import Tick
 from oncecast.kernel.protocol import Send
-from oncecast.kernel.stack import Wake
+from oncecast.kernel.values import Wake
 from oncecast.wire import batch, errors, results
 from oncecast.wire import commands as do
 from oncecast.wire.frames import Answer, Call, Look, LookRing, RingView, View

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from oncecast.client.session import producing
-from oncecast.client.session.client import ClientState, Named
 from oncecast.client.session.local import AllDone, Finish, NotStored, Produce, Stored
-from oncecast.client.session.outbox import Based, Queued, Settled
+from oncecast.client.session.records import Based, ClientState, Named, Queued, Settled
 from oncecast.kernel.protocol import Append, Send, Snapshot
 from oncecast.wire import commands as do
 from oncecast.wire import errors, results

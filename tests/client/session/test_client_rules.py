@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.client.session.client import ClientState
 from oncecast.client.session.local import (
     Again,
     Do,
@@ -18,7 +17,7 @@ from oncecast.client.session.local import (
     Survey,
     Want,
 )
-from oncecast.client.session.outbox import Based, Queued, Settled
+from oncecast.client.session.records import Based, ClientState, Queued, Settled
 from oncecast.kernel.protocol import NodeId, Send, Snapshot, Value, Watch
 from oncecast.wire import commands as do
 from oncecast.wire import errors, results

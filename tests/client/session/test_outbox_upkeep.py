@@ -6,15 +6,8 @@ from random import Random
 
 import pytest
 
-from oncecast.client.session.alarm import Tick
-from oncecast.client.session.client import (
-    OUTBOX_BYTES,
-    READ_AHEAD,
-    ClientSession,
-    ClientState,
-    Named,
-)
-from oncecast.client.session.outbox import Queued
+from oncecast.client.session.client import OUTBOX_BYTES, READ_AHEAD, ClientSession
+from oncecast.client.session.records import ClientState, Named, Queued, Tick
 from oncecast.kernel.protocol import Append, Effect, Later, NodeId, Snapshot, Trim, Watch
 
 ME, NODE = NodeId("client/me"), NodeId("node")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.client.session.client import ClientState, Named
 from oncecast.client.session.local import AllDone, Finish, NotStored, Produce, Stored
-from oncecast.client.session.outbox import Based, Queued, Settled, Withdrawn
 from oncecast.client.session.producing import WINDOW_BATCHES
+from oncecast.client.session.records import Based, ClientState, Named, Queued, Settled, Withdrawn
 from oncecast.kernel.protocol import Append, Emit, Send, Snapshot, Value
 from oncecast.wire import commands as do
 from oncecast.wire import errors, results

@@ -8,7 +8,8 @@ from oncecast.client.session.client import ClientSession
 from oncecast.client.session.local import Do, Finished, NoAnswer
 from oncecast.client.session.route import SILENCE, WAIT_HERE
 from oncecast.kernel.protocol import NodeId, Send, Value, Watch
-from oncecast.kernel.stack import Output, Stack, Wake
+from oncecast.kernel.stack import Output, Stack
+from oncecast.kernel.values import Wake
 from oncecast.wire.commands import CreateTopic
 from oncecast.wire.frames import Answer, Call, Elsewhere, GroupView, LookGroup
 from oncecast.wire.results import Already

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from oncecast.client.session.route import AskAround, Redial, Route
+from oncecast.client.session.records import AskAround, Redial
+from oncecast.client.session.route import Route
 from oncecast.kernel.protocol import Later, NodeId, Send
 from oncecast.wire.frames import Elsewhere, LookGroup
 from tests.client.session.standin import StandIn

@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from oncecast.client.session import routes as module
-from oncecast.client.session.routes import Rebound, Routes, Sweep
+from oncecast.client.session.records import Rebound, Sweep
+from oncecast.client.session.routes import Routes
 from oncecast.kernel.protocol import Later, NodeId, Unwatch, Watch
 from oncecast.wire.frames import Owned
 from tests.client.session.standin import NODE, StandIn

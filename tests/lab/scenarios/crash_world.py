@@ -23,7 +23,7 @@ from oncecast.simulator import simnode
 from oncecast.simulator.agenda import Action
 from oncecast.simulator.checkers import Violation
 from oncecast.simulator.simulated import Simulation
-from oncecast.wire.batch import Message
+from oncecast.wire.message import Message
 from tests.client.session import client_world
 from tests.client.session.client_world import NODE, Publisher, Subscriber, World
 from tests.crashpoints import Point, all_planted

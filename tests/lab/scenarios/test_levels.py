@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from oncecast.broker.service import Execute, Service, _decode
+from oncecast.broker.events import Execute
+from oncecast.broker.service import Service, _decode
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
 from oncecast.node import assemble as assembling

@@ -18,6 +18,7 @@ from oncecast.broker.accounts import Accounts
 from oncecast.broker.administering import Administering
 from oncecast.broker.answered import Answered
 from oncecast.broker.clock import Clock
+from oncecast.broker.events import Executed, Outcome
 from oncecast.broker.gateway import Gateway
 from oncecast.broker.governing import Governor
 from oncecast.broker.guard import Guard
@@ -25,7 +26,7 @@ from oncecast.broker.machine import Machine
 from oncecast.broker.moves import AnyCommand
 from oncecast.broker.needs import COMMANDS, FRAMES, of_known
 from oncecast.broker.scanning import Scanner
-from oncecast.broker.service import NO_ASKER, Executed, Outcome, Service
+from oncecast.broker.service import NO_ASKER, Service
 from oncecast.broker.subscription import Subscription
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.lab.scenarios.draw import Draw, Shape, draw
@@ -40,7 +41,7 @@ from oncecast.replication.values import Values
 from oncecast.security.access import Access
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
-from oncecast.simulator.trace import Step
+from oncecast.simulator.step import Step
 from oncecast.wire import commands as do
 from oncecast.wire.frames import Scan
 from tests.lab.scenarios.test_intruders import storm as intruders_storm

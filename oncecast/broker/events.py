@@ -1,0 +1,80 @@
+"""Requests, events, messages and timers of the protocols of a broker."""
+
+from __future__ import annotations
+
+from oncecast.broker.moves import AnyCommand
+from oncecast.kernel.protocol import Value
+from oncecast.wire import errors
+from oncecast.wire.results import Done
+
+Outcome = Done | errors.AnyRefusal
+
+
+class Execute(Value):
+    """Request: execute a command. Executed reports the result, unless the replica stops leading."""
+
+    token: int
+    command: AnyCommand
+
+
+class Executed(Value):
+    """Event: the command is decided, with this result."""
+
+    token: int
+    result: Outcome
+
+
+class Changed(Value):
+    """Event: a topic has new messages, or the state of its readers has changed."""
+
+    topic: str
+
+
+class AccessChanged(Value):
+    """Event: users, tokens or rules may have changed."""
+
+
+class ClockDisputed(Value):
+    """Event: the stamps are ahead of the trusted time by `ahead_us`; 0 if the dispute is over."""
+
+    ahead_us: int
+
+
+class ClockOutvoted(Value):
+    """Event: this node's clock is ahead of its group's by `ahead_us`; 0 if it agrees again."""
+
+    ahead_us: int
+
+
+class FlushAcks(Value):
+    """Timer: propose the collected acks."""
+
+
+class Upkept(Value):
+    """Timer: expire messages and maintain the log."""
+
+
+class Pump(Value, tag="Pump"):
+    """Message to itself: send everything decided since the last pump."""
+
+
+class AccessApplied(Value):
+    """Event: this version of the access rules applies; flows without permission have ended."""
+
+    version: int
+
+
+class LeaseDue(Value):
+    """Timer: check whether the lease was renewed."""
+
+
+class ScanDue(Value):
+    """Timer: check whether the lease was renewed."""
+
+
+class ReadClock(Value, tag="ReadClock"):
+    """Message: ask a replica for its wall clock."""
+
+
+class ClockRead(Value, tag="ClockRead"):
+    at: int

@@ -34,7 +34,7 @@ _DEFINED_IN = {
     "KEEP_ALL": "oncecast.streams.protocols.policies",
     "NEW": "oncecast.client.client",
     "Client": "oncecast.client.client",
-    "Message": "oncecast.wire.batch",
+    "Message": "oncecast.wire.message",
     "Policy": "oncecast.wire.retention",
     "QoS": "oncecast.streams.protocols.policies",
     "Receipt": "oncecast.client.parcel",

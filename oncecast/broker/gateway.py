@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from heapq import merge
 from random import Random
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from oncecast.broker.accounts import Account, Accounts, Budget
 from oncecast.broker.chunks import chunks_of, lost
@@ -96,8 +96,8 @@ class Waiting(NamedTuple):
 
 class Gateway(Protocol):
     name = "gateway"
-    Message = Call | Fetch | Look | Pump
-    Observed = Executed | Changed | LeaderChanged | Mended | AccessChanged
+    Message: ClassVar = Call | Fetch | Look | Pump
+    Observed: ClassVar = Executed | Changed | LeaderChanged | Mended | AccessChanged
     Timer = LeaseDue
 
     def __init__(

@@ -11,6 +11,7 @@ complete is answered immediately.
 from __future__ import annotations
 
 from random import Random
+from typing import ClassVar
 
 import msgspec
 
@@ -67,9 +68,9 @@ class GovernDue(Value):
 
 class Governor(Protocol):
     name = "governor"
-    Message = LookGroup | Govern | LookRing
+    Message: ClassVar = LookGroup | Govern | LookRing
     Observed = Event
-    Timer = Healing | GovernDue
+    Timer: ClassVar = Healing | GovernDue
 
     def __init__(self, me: NodeId, rng: Random, *, group: Status) -> None:
         super().__init__(me, rng)

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from itertools import islice
 from random import Random
-from typing import NamedTuple, cast, get_args
+from typing import ClassVar, NamedTuple, cast, get_args
 
 import msgspec
 
@@ -37,6 +37,7 @@ from oncecast.broker.machine import Machine
 from oncecast.broker.moves import AnyCommand, Freeze, Import
 from oncecast.broker.timekeeping import Timekeeper
 from oncecast.errors import Corrupt, Outdated
+from oncecast.kernel.compiling import mypyc_attr
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication.events import (
     Compact,
@@ -85,12 +86,13 @@ KINDS: tuple[type, ...] = get_args(AnyCommand)
 STAMPED = {kind for kind in get_args(do.Command) if "at" in kind.__struct_fields__}
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Service(Protocol):
     name = "pubsub"
-    Request = Execute | do.Ack
-    Message = ReadClock | ClockRead
-    Observed = Decided | LeaderChanged | StateWanted | Installed | Compare | LevelRaised
-    Timer = FlushAcks | Upkept
+    Request: ClassVar = Execute | do.Ack
+    Message: ClassVar = ReadClock | ClockRead
+    Observed: ClassVar = Decided | LeaderChanged | StateWanted | Installed | Compare | LevelRaised
+    Timer: ClassVar = FlushAcks | Upkept
 
     def __init__(
         self,

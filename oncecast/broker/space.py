@@ -10,6 +10,7 @@ leading, because it can still serve reads and acknowledgements.
 from __future__ import annotations
 
 from random import Random
+from typing import ClassVar
 
 from oncecast.broker.gateway import Gateway
 from oncecast.broker.service import Service
@@ -38,7 +39,7 @@ class SpaceDue(Value):
 
 class SpaceKeeper(Protocol):
     name = "space"
-    Message = AskSpace | Space
+    Message: ClassVar = AskSpace | Space
     Timer = SpaceDue
 
     def __init__(self, me: NodeId, rng: Random, *, service: Service, gateway: Gateway) -> None:

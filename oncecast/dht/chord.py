@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from oncecast.dht.calls import Call, Calls, Counters
 from oncecast.dht.events import FindRoot, Route
@@ -60,9 +60,9 @@ PATIENCE = 4  # stabilize periods within which a live predecessor notifies us
 
 class Chord(Protocol):
     name = "chord"
-    Request = FindRoot | Route
+    Request: ClassVar = FindRoot | Route
     Message = ChordMessage
-    Timer = Stabilize | Silent | Again
+    Timer: ClassVar = Stabilize | Silent | Again
 
     def __init__(
         self,

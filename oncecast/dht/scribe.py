@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from oncecast.dht.events import RangeChanged, Route, Routed
 from oncecast.dht.identifiers import Key, distance, up_to
@@ -48,10 +48,10 @@ PATIENCE = 2.5  # heartbeat periods after which a silent neighbour counts as dea
 
 class Scribe(Protocol):
     name = "scribe"
-    Request = JoinTree | LeaveTree | Multicast
+    Request: ClassVar = JoinTree | LeaveTree | Multicast
     Message = ScribeMessage
-    Observed = Routed | RangeChanged
-    Timer = Unadopted | PulseDue
+    Observed: ClassVar = Routed | RangeChanged
+    Timer: ClassVar = Unadopted | PulseDue
 
     def __init__(
         self,

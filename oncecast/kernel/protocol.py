@@ -28,6 +28,7 @@ from random import Random
 from typing import Any, ClassVar
 from typing import Protocol as Interface
 
+from oncecast.kernel.compiling import mypyc_attr
 from oncecast.kernel.values import (
     Append,
     Ask,
@@ -68,6 +69,7 @@ __all__ = [
 ]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Moment:
     """The current time, shared by the protocols of a stack."""
 
@@ -109,6 +111,7 @@ class Port(Interface):
     def cancel(self, timer: Value) -> None: ...
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Protocol:
     """A pure state machine. Its class variables declare the types that it handles."""
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import ORIGIN_LENGTH_MAX, NeighborDown, NeighborUp
@@ -52,7 +52,7 @@ SAMPLE_MAX = 256  # maximum number of names in one message
 class HyParView(Protocol):
     name = "hyparview"
     Message = HyParViewMessage
-    Timer = Cycle | Unanswered | Alone
+    Timer: ClassVar = Cycle | Unanswered | Alone
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from random import Random
+from typing import ClassVar
 
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.overlay.events import NeighborDown, NeighborUp
@@ -18,7 +19,7 @@ from oncecast.overlay.messages import Hello, Retry, Welcome
 
 class Mesh(Protocol):
     name = "mesh"
-    Message = Hello | Welcome
+    Message: ClassVar = Hello | Welcome
     Timer = Retry
 
     def __init__(

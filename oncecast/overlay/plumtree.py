@@ -15,8 +15,9 @@ long time in between. The layer above (Recovery) filters duplicates and repairs 
 from __future__ import annotations
 
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
+from oncecast.kernel.compiling import mypyc_attr
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.overlay.events import Broadcast, MessageId, NeighborDown, NeighborUp, Received
 from oncecast.overlay.memory import Numbers, Payloads
@@ -25,12 +26,13 @@ from oncecast.overlay.messages import Announce, Announcement, Gossip, Graft, IHa
 ROUND_MAX = 2**31
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Plumtree(Protocol):
     name = "plumtree"
     Request = Broadcast
-    Message = Gossip | IHave | Graft | Prune
-    Observed = NeighborUp | NeighborDown
-    Timer = Missing | Announce
+    Message: ClassVar = Gossip | IHave | Graft | Prune
+    Observed: ClassVar = NeighborUp | NeighborDown
+    Timer: ClassVar = Missing | Announce
 
     def __init__(
         self,

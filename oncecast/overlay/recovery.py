@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.overlay.events import (
@@ -59,11 +59,11 @@ from oncecast.overlay.messages import (
 
 class Recovery(Protocol):
     name = "recovery"
-    Request = Publish | Discard | Disregard
-    Message = Compare | Compared | Repair
-    Observed = NeighborUp | NeighborDown | Received
-    Timer = Round | GiveUp
-    Record = Stored | GivenUp
+    Request: ClassVar = Publish | Discard | Disregard
+    Message: ClassVar = Compare | Compared | Repair
+    Observed: ClassVar = NeighborUp | NeighborDown | Received
+    Timer: ClassVar = Round | GiveUp
+    Record: ClassVar = Stored | GivenUp
     State = Archive
 
     def __init__(

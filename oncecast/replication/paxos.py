@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication import messages as m
@@ -77,7 +77,7 @@ class ReplicaState:
 class Paxos(Protocol):
     name = "paxos"
     heals = True
-    Request = Propose | Compact | Digest | Change | HandOver | Retire
+    Request: ClassVar = Propose | Compact | Digest | Change | HandOver | Retire
     Message = m.Message
     Record = m.Record
     State = m.Checkpoint

@@ -50,7 +50,9 @@ class Retirement:
         left = [
             member
             for member in membership.config.members
-            if member.node not in (membership.me, *roster.silent, *self.asked)
+            if member.node != membership.me
+            and member.node not in roster.silent
+            and member.node not in self.asked
         ]
         if not left:
             return NodeId("")

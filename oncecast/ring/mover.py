@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from oncecast.broker import moves as do
 from oncecast.broker.events import Execute, Executed
@@ -56,8 +56,8 @@ class Pace(Value):
 
 class Mover(Protocol):
     name = "mover"
-    Message = MoveMessage | KeyOwner | GroupFacts | RetireGroup
-    Observed = Executed | LeaderChanged
+    Message: ClassVar = MoveMessage | KeyOwner | GroupFacts | RetireGroup
+    Observed: ClassVar = Executed | LeaderChanged
     Timer = Pace
 
     def __init__(

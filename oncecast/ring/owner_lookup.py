@@ -10,7 +10,7 @@ Needs FindRoot, and the roster of its process. Emits no events.
 from __future__ import annotations
 
 from random import Random
-from typing import NamedTuple, assert_never
+from typing import ClassVar, NamedTuple, assert_never
 
 from oncecast.dht.events import FindRoot, RootFound
 from oncecast.dht.identifiers import Key, key_of
@@ -44,7 +44,7 @@ class Overdue(Value):
 
 class OwnerLookup(Protocol):
     name = "usher"
-    Message = Call | Fetch | Look | Scan | WhoseKey | WhoOwns | Owner
+    Message: ClassVar = Call | Fetch | Look | Scan | WhoseKey | WhoOwns | Owner
     Observed = RootFound
     Timer = Overdue
 

@@ -10,7 +10,7 @@ Needs the service of its group. Emits no events.
 from __future__ import annotations
 
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from oncecast.broker.chunks import chunks_of
 from oncecast.broker.delivery import readable_subscription
@@ -65,8 +65,8 @@ class PushTarget:
 
 class Pusher(Protocol):
     name = "caster"
-    Message = PushWanted | Fill | CheckReaders | AcksUp | PushDue
-    Observed = Changed | LeaderChanged
+    Message: ClassVar = PushWanted | Fill | CheckReaders | AcksUp | PushDue
+    Observed: ClassVar = Changed | LeaderChanged
     Timer = Remind
 
     def __init__(self, me: NodeId, rng: Random, *, service: Service, process: NodeId) -> None:

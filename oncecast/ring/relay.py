@@ -15,7 +15,7 @@ Needs Scribe, Plumtree and the roster. Sends Delivery and FlowEnded to clients.
 from __future__ import annotations
 
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 import msgspec
 
@@ -69,9 +69,9 @@ class FlushAcks(Value):
 
 class Relay(Protocol):
     name = "relay"
-    Message = Tune | Push | Filled | ReadersChecked | AcksUp
-    Observed = Multicasted | Received
-    Timer = Turn | FlushAcks
+    Message: ClassVar = Tune | Push | Filled | ReadersChecked | AcksUp
+    Observed: ClassVar = Multicasted | Received
+    Timer: ClassVar = Turn | FlushAcks
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from oncecast.dht.identifiers import BYTES, Key, distance, key_of, up_to
 from oncecast.kernel.protocol import NodeId, Protocol, Value
@@ -64,9 +64,9 @@ class Gossip(Value):
 
 class Roster(Protocol):
     name = "roster"
-    Message = NewCards | Stamps | GroupFacts | WhereIs
+    Message: ClassVar = NewCards | Stamps | GroupFacts | WhereIs
     Request = Leave
-    Observed = NeighborUp | NeighborDown
+    Observed: ClassVar = NeighborUp | NeighborDown
     Timer = Gossip
 
     def __init__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import ClassVar
 
 from oncecast.dht.identifiers import key_of
 from oncecast.dht.scribe import Scribe
@@ -26,7 +27,7 @@ from oncecast.wire.frames import (
 
 class Viewer(Protocol):
     name = "viewer"
-    Message = LookRing | LeaveRing | LookGroup | Govern
+    Message: ClassVar = LookRing | LeaveRing | LookGroup | Govern
 
     def __init__(
         self, me: NodeId, rng: Random, *, roster: Roster, scribe: Scribe, relay: Relay

@@ -7,38 +7,19 @@ thousands of nodes this is twice as fast as one heap, and the order is the same.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator
-from heapq import heappop, heappush
+from collections.abc import Iterator
+from heapq import heappop
 from operator import itemgetter
 from typing import Any
 
+from oncecast.kernel.compiling import mypyc_attr
 from oncecast.kernel.protocol import Moment
+from oncecast.simulator.buckets import WIDTH, Action, Buckets, Event
 
-Action = Callable[[Any, Any], None]
-Event = tuple[float, Action, Any, Any]  # time, function, and its two arguments
-
-WIDTH = 1 / 256  # seconds per bucket
 BY_TIME = itemgetter(0)
 
 
-class Buckets(dict[float, list[Event]]):
-    """The unsorted future buckets. A lookup creates a missing bucket, unless it is already due."""
-
-    def __init__(self) -> None:
-        self.keys_left: list[float] = []  # a heap
-        self.until = -1.0  # the key of the current bucket
-        self.last = -1.0  # the highest key so far
-
-    def __missing__(self, key: float) -> list[Event]:
-        if key <= self.until:
-            raise KeyError(key)
-        heappush(self.keys_left, key)
-        if key > self.last:
-            self.last = key
-        bucket = self[key] = []
-        return bucket
-
-
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Agenda(Moment):
     """The clock and the events of a simulation."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
-from oncecast.simulator.agenda import WIDTH
+from oncecast.simulator.buckets import WIDTH
 
 if TYPE_CHECKING:
     from oncecast.simulator.simnode import SimulatedNode

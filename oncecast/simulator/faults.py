@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
+from oncecast.kernel.compiling import mypyc_attr
 from oncecast.kernel.protocol import NodeId
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.weather import Front
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Storm:
     """Random faults. At most `away_max` nodes are crashed, paused or isolated at the same time."""
 

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, TypeVar
 
+from oncecast.kernel.compiling import mypyc_attr
 from oncecast.kernel.protocol import Effect, NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
-from oncecast.simulator.agenda import Action, Agenda, Event
+from oncecast.simulator.agenda import Agenda
+from oncecast.simulator.buckets import Action, Event
 from oncecast.simulator.checkers import Checker
 from oncecast.simulator.disk import SimulatedDisk
 from oncecast.simulator.latency import Latency, Uniform
@@ -32,6 +34,7 @@ BEGIN = 1_735_689_600.0  # the wall clock at the start of a run, in seconds sinc
 SSD = Uniform(0.0002, 0.002)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Simulation(Agenda):
     """A simulated cluster. `listener` gets the events for the applications of the nodes."""
 

@@ -17,7 +17,7 @@ from enum import Enum
 from random import Random
 
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.simulator.agenda import Action
+from oncecast.simulator.buckets import Action
 from oncecast.simulator.latency import Draw, Fixed, Latency, Uniform
 
 # Functions that deliver a message of a type directly to a node.

@@ -11,7 +11,7 @@ from oncecast.errors import Corrupt, SyncFailed
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios import shuffle
-from oncecast.simulator.agenda import Event
+from oncecast.simulator.buckets import Event
 from oncecast.simulator.faults import Storm
 from oncecast.simulator.latency import Exponential, Fixed, LogNormal, Uniform
 from oncecast.simulator.simulated import Simulation

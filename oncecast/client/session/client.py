@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from random import Random
+from typing import ClassVar
 
 import msgspec
 
@@ -73,8 +74,8 @@ class ClientSession(Protocol):
     name = "client"
     Request = local.Request
     Message = FromNode
-    Timer = Tick | Redial | AskAround | Rebound | Sweep
-    Record = Named | Queued | Based | Settled | Withdrawn
+    Timer: ClassVar = Tick | Redial | AskAround | Rebound | Sweep
+    Record: ClassVar = Named | Queued | Based | Settled | Withdrawn
     State = ClientState
 
     def __init__(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from oncecast.coordination.protocols.clock import LamportClock, Stamp
 from oncecast.coordination.protocols.events import Dequeue, Dequeued, Enqueue, Withdraw
@@ -57,8 +57,8 @@ class Pop(Value, tag="Pop"):
 
 class FifoQueue(Protocol):
     name = "fifo_queue"
-    Request = Enqueue | Dequeue | Withdraw
-    Message = Element | Deq | Ack | Pop
+    Request: ClassVar = Enqueue | Dequeue | Withdraw
+    Message: ClassVar = Element | Deq | Ack | Pop
 
     def __init__(self, me: NodeId, rng: Random, *, members: Iterable[NodeId]) -> None:
         super().__init__(me, rng)

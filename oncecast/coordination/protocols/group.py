@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from oncecast.coordination.protocols.events import Join, Leave, ViewChanged
 from oncecast.kernel.protocol import NodeId, Protocol, Value
@@ -51,9 +51,9 @@ class Peer:
 
 class Group(Protocol):
     name = "group"
-    Request = Join | Leave
+    Request: ClassVar = Join | Leave
     Message = Alive
-    Timer = Beat | Silent
+    Timer: ClassVar = Beat | Silent
 
     def __init__(
         self,

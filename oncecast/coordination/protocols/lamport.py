@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from oncecast.coordination.protocols.clock import LamportClock, Stamp
 from oncecast.coordination.protocols.events import Acquire, Acquired, Release
@@ -49,8 +49,8 @@ class RequestQueue:
 
 class LamportMutex(Protocol):
     name = "lamport"
-    Request = Acquire | Release
-    Message = Wanted | Noted | Given
+    Request: ClassVar = Acquire | Release
+    Message: ClassVar = Wanted | Noted | Given
 
     def __init__(self, me: NodeId, rng: Random, *, members: Iterable[NodeId]) -> None:
         super().__init__(me, rng)

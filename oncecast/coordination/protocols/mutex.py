@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from math import inf
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from oncecast.coordination.protocols.events import (
     Acquire,
@@ -101,10 +101,10 @@ class Lock:
 
 class LeaseMutex(Protocol):
     name = "mutex"
-    Request = Acquire | Release
-    Message = Freed | Query
-    Observed = Settled | ViewChanged
-    Timer = Vacant | Renewal | Ending
+    Request: ClassVar = Acquire | Release
+    Message: ClassVar = Freed | Query
+    Observed: ClassVar = Settled | ViewChanged
+    Timer: ClassVar = Vacant | Renewal | Ending
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 import msgspec
 
@@ -121,9 +121,9 @@ class Copy:
 
 class PaxosQueue(Protocol):
     name = "paxos_queue"
-    Request = Enqueue | Deposit | Dequeue | Withdraw
-    Message = Entrusted | Kept
-    Observed = Delivered | Lost | Settled | CaughtUp
+    Request: ClassVar = Enqueue | Deposit | Dequeue | Withdraw
+    Message: ClassVar = Entrusted | Kept
+    Observed: ClassVar = Delivered | Lost | Settled | CaughtUp
     Record = DepositNoted
     State = DepositsNoted
 

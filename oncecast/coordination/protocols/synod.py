@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from oncecast.coordination.protocols.election import lowest
 from oncecast.coordination.protocols.events import NO_NODE, CaughtUp, Decide, Settled, ViewChanged
@@ -90,8 +90,8 @@ class Synod(Protocol):
     Request = Decide
     Message = SynodMessage
     Observed = ViewChanged
-    Timer = Unanswered | Behind
-    Record = Promise | Vote | Settled
+    Timer: ClassVar = Unanswered | Behind
+    Record: ClassVar = Promise | Vote | Settled
     State = Minutes
 
     def __init__(

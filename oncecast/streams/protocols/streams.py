@@ -15,7 +15,7 @@ topic, and feeds the readers from that topic.
 from __future__ import annotations
 
 from random import Random
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import NeighborDown, NeighborUp
@@ -55,7 +55,7 @@ class Streams(Protocol):
     name = "streams"
     Request = StreamRequest
     Message = StreamMessage
-    Observed = NeighborUp | NeighborDown
+    Observed: ClassVar = NeighborUp | NeighborDown
     Timer = Tick
 
     def __init__(self, me: NodeId, rng: Random, *, every: float = 0.1) -> None:

@@ -20,7 +20,7 @@ from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.paxos_clients import Client
 from oncecast.node.assemble import assemble
 from oncecast.simulator import simnode
-from oncecast.simulator.agenda import Action
+from oncecast.simulator.buckets import Action
 from oncecast.simulator.checkers import Violation
 from oncecast.simulator.simulated import Simulation
 from oncecast.wire.message import Message

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from importlib.machinery import EXTENSION_SUFFIXES
-from os.path import dirname, exists, join
+from importlib.machinery import ExtensionFileLoader, PathFinder
 from typing import TYPE_CHECKING
+
+from oncecast import kernel
 
 if TYPE_CHECKING:
     from mypy_extensions import mypyc_attr as mypyc_attr
@@ -19,6 +20,7 @@ else:
 
 
 def build() -> str:
-    """Return "compiled" if this Python loads the compiled modules, or "pure Python"."""
-    stack = join(dirname(__file__), "stack")
-    return "compiled" if any(exists(stack + each) for each in EXTENSION_SUFFIXES) else "pure Python"
+    """Return "compiled" if Python loads the compiled modules, and "pure Python" otherwise."""
+    spec = PathFinder.find_spec("stack", kernel.__path__)
+    loader = None if spec is None else spec.loader
+    return "compiled" if isinstance(loader, ExtensionFileLoader) else "pure Python"

@@ -1,7 +1,7 @@
 """Run pure Python work as Spark tasks, and return the results as a DataFrame.
 
-The work must depend only on its arguments, as simulations do. Results are Arrow batches. If Spark
-repeats a task, the task has the same result.
+The work must depend only on its arguments, as simulations do. Results are Arrow batches. A task
+that Spark repeats returns the same result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAME = "oncecast-farm"
 LOOK_EVERY = 0.2  # seconds
-RANGE = 1 << 20  # larger than the number of cores of any cluster
+RANGE = 1 << 20  # more than the cores of any cluster
 
 Piece = TypeVar("Piece")
 
@@ -31,7 +31,7 @@ def farmed(
     work: Callable[[Piece], Iterable[pa.RecordBatch]],
     schema: str,
 ) -> DataFrame:
-    """Return the rows of all pieces, with one task per piece. The work starts on a read."""
+    """Return the rows of all pieces, with one task per piece. Reading the frame starts the work."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
     kept = list(pieces)
@@ -60,13 +60,13 @@ def farmed(
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Return whether this is a session of Spark Connect, which has no SparkContext."""
+    """Return whether this is a Spark Connect session, which has no SparkContext."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def cores_of(spark: SparkSession) -> int:
-    """Return how many tasks Spark can run at a time."""
-    if is_remote(spark):  # Spark creates one partition of a range per core
+    """Return how many tasks Spark can run at once."""
+    if is_remote(spark):  # Spark splits a range into one partition per core
         numbers = spark.range(RANGE).selectExpr("spark_partition_id() as id")
         return numbers.distinct().count()
     return spark.sparkContext.defaultParallelism

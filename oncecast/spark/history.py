@@ -1,4 +1,4 @@
-"""One frame of a topic's history: archived messages, and then those of the topic."""
+"""Read a topic's whole history as one frame: archived messages, then those still in the topic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_history(
 ) -> DataFrame | ConnectFrame:
     """Return a frame with each message once, from the first archived one to the end of the topic.
 
-    `options` are those of the source. By default the frame has all topics of the archive.
+    `options` are source options. By default, the frame contains all topics in the archive.
     """
     where = Path(directory).resolve()
     if not {"topic", "topics", "topicpattern"} & {name.lower() for name in options}:

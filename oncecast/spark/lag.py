@@ -5,8 +5,8 @@
     with listener.serve(9404):
         ...
 
-The progress of a query shows only the class of a Python source. So the source reports its lag in
-the field `latestOffset`, and this module reads it from there.
+A query's progress shows only the class of a Python source. So the source reports its lag in the
+field `latestOffset`, and this module reads it from there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECONDS = "oncecast_spark_seconds_behind"
 READ = "oncecast_spark_messages_read_total"
 TOOK = "oncecast_spark_micro_batch_seconds"
 ABOUT = {
-    BEHIND: ("gauge", "Messages that the query has not read after its last micro-batch."),
+    BEHIND: ("gauge", "Messages left to read after the last micro-batch."),
     SECONDS: ("gauge", "Age in seconds of the first message after the last micro-batch."),
     READ: ("counter", "Messages read since the listener was added."),
     TOOK: ("gauge", "Duration of the last micro-batch in seconds."),
@@ -47,7 +47,7 @@ class Lag(NamedTuple):
 
 
 def lag(progress: Mapping[str, Any]) -> dict[str, Lag]:
-    """Return the lag after a micro-batch by topic, and the lag of all topics under the name "".
+    """Return the lag of each topic after a micro-batch, and the total under the name "".
 
     `progress` is `query.lastProgress` or the progress of an event. If several sources read the same
     topic, the result is the largest lag.
@@ -61,7 +61,7 @@ def lag(progress: Mapping[str, Any]) -> dict[str, Lag]:
 
 
 def reported(latest: Any) -> dict[str, Any]:
-    """Return the lag in the report of this source, or {} for another source."""
+    """Return the lag that our source reported, or {} if this is another source."""
     try:
         found = json.loads(latest) if isinstance(latest, str) else latest
     except ValueError:
@@ -71,7 +71,7 @@ def reported(latest: Any) -> dict[str, Any]:
 
 
 class LagListener(StreamingQueryListener):
-    """A listener that collects the lag of all queries of a session for Prometheus.
+    """A listener that collects the lag of all queries in a session for Prometheus.
 
     With `file`, the listener writes the metrics to a file after each micro-batch, for the textfile
     collector of the node exporter.
@@ -107,9 +107,9 @@ class LagListener(StreamingQueryListener):
         self._write()
 
     def text(self) -> str:
-        """Return all metrics in the text format of Prometheus.
+        """Return all metrics in the Prometheus text format.
 
-        The lag of all topics has an empty label `topic`.
+        The total lag has an empty `topic` label.
         """
         lines = []
         with self._lock:

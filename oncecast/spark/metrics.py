@@ -1,7 +1,7 @@
 """Compute throughput, latency, lag and load from traces (PIPE-4).
 
-Latency is measured from the request of a client, by the clock of the process that wrote the trace.
-If a message is delivered several times, the first delivery counts.
+Latency is measured from the client's request, by the clock of the process that wrote the trace. If
+a message is delivered several times, the first delivery counts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STORED, GOT = "put to stored", "put to delivery"
 
 
 def timed(trace: DataFrame) -> DataFrame:
-    """Add the seconds since the first line, and the time step of each line.
+    """Add to each line its time step and the seconds since the first line.
 
     The width of a step is 1, 2 or 5 times a power of ten.
     """
@@ -89,7 +89,7 @@ def latency(delays: DataFrame) -> DataFrame:
 
 
 def lag(trace: DataFrame) -> DataFrame:
-    """Return the number of messages that each subscription is behind, by time step."""
+    """Return how many messages each subscription is behind, by time step."""
     events = timed(trace).where("kind in ('stored', 'delivery', 'subscribe')")
     ends = f.max(f.when(f.col("kind") == "stored", f.col("offset") + 1))
     topics = events.groupBy("topic", "at").agg(ends.alias("end"))
@@ -216,7 +216,7 @@ def lag_table(behind: Figures) -> Table:
         lags = [each["lag"] for each in curve]
         rows.append((*reader, sum(lags) / len(lags), max(lags), lags[-1]))
     columns = ("topic", "subscription", "mean", "maximum", "at the end")
-    notes = ("at the end of each time step; messages given up by unsubscribing count as read",)
+    notes = ("at the end of each time step; messages discarded by unsubscribing count as read",)
     return Table("lag, messages", columns, tuple(rows), notes=notes)
 
 
@@ -228,6 +228,6 @@ def load_table(loads: Figures) -> Table:
         for each in loads
     )
     nodes = all(each["is_node"] for each in loads)
-    notes = () if nodes else ("the traces do not name the node of each client",)
+    notes = () if nodes else ("the traces do not name the clients' nodes",)
     title = "load per node" if nodes else "load per client"
     return Table(title, ("name", *names, "share of events"), rows, notes=notes)

@@ -18,7 +18,7 @@ from oncecast.wire.retention import Policy
 
 ZSTD_MAX = 22
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-CONNECT = 5.0  # maximum seconds to wait for a node that should be running
+CONNECT = 5.0  # maximum seconds to wait for the first connection
 REMEDY = 'start a node there with "oncecast serve", or set option address to a running node'
 
 
@@ -84,13 +84,13 @@ def retention(value: str) -> Policy:
 ADDRESS = [
     Option("address", text, DEFAULT_ADDRESS, "address of a node, or several separated by commas"),
     Option("cluster", text, "oncecast", "name of the cluster"),
-    Option("tlsCa", text, None, "file with the certificate authority of the nodes"),
+    Option("tlsCa", text, None, "file with the nodes' certificate authority"),
     Option("tlsCert", text, None, "file with the client certificate"),
-    Option("tlsKey", text, None, "file with the key of the client certificate"),
+    Option("tlsKey", text, None, "file with the client certificate's private key"),
     Option("user", text, None, "user to log in as, with `password`"),
     Option("password", text, None, "password of the user"),
     Option("token", text, None, "token to log in with, instead of `user` and `password`"),
-    Option("timeout", positive, "60", "seconds to wait for an answer of the node"),
+    Option("timeout", positive, "60", "seconds to wait for the node's answer"),
 ]
 SINK = [
     *ADDRESS,
@@ -107,9 +107,9 @@ SINK = [
         "failOnDataLoss",
         flag,
         "true",
-        "fail if a topic would drop the rows, because it has no retention and no subscription",
+        "fail if a topic would drop the rows because it has neither retention nor a subscription",
     ),
-    Option("txnAppId", text, None, "identity of the rows, instead of the id of the query"),
+    Option("txnAppId", text, None, "identity of the rows, instead of the query id"),
     Option("txnVersion", version, None, "batch only: number of this batch, with `txnAppId`"),
     Option(
         "replay",
@@ -126,7 +126,7 @@ KAFKA = {
     "assign": "topics have no partitions: use option topics",
     "groupidprefix": "use option subscription, the name of the stream's cursor",
     "kafka.group.id": "use option subscription, the name of the stream's cursor",
-    "kafka.bootstrap.servers": "set option address to a node of oncecast",
+    "kafka.bootstrap.servers": "set option address to an oncecast node",
     "kafkaconsumer.polltimeoutms": "use option timeout, in seconds",
     "fetchoffset.numretries": "use option timeout: the client retries until then",
     "fetchoffset.retryintervalms": "use option timeout: the client retries until then",
@@ -134,7 +134,7 @@ KAFKA = {
 
 
 def of_kafka(key: str) -> str | None:
-    """Return the remedy for an option of the Kafka connector, or None for other options."""
+    """Return the remedy for a Kafka connector option, or None for any other option."""
     if key.startswith("kafka.") and key not in KAFKA:
         return "it configures a Kafka client; use address, tlsCa, user, password or token"
     return KAFKA.get(key)
@@ -233,11 +233,11 @@ class SinkOptions:
         found = parse(SINK, given)
         if streaming and found["txnVersion"] is not None:
             raise BadOption(
-                "option txnVersion is only allowed in a batch write",
-                "remove it: the number of the micro-batch is the version",
+                "option txnVersion is allowed only in a batch write",
+                "remove it: the micro-batch number is the version",
             )
         if not streaming and (found["txnAppId"] is None) != (found["txnVersion"] is None):
-            raise BadOption("set both of the options txnAppId and txnVersion, or none")
+            raise BadOption("set both txnAppId and txnVersion, or neither")
         return cls(
             node=Node.of(found),
             topic=found["topic"],

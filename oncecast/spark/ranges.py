@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 TASK_BYTES = 128 << 20  # maximum bytes per task, as for files in Spark
 TASK_BYTES_MIN = 4 << 20  # fewer bytes are not worth another task
-RANGE_BYTES = 32 << 10  # another topic takes a task as much time as this many bytes
+RANGE_BYTES = 32 << 10  # each extra topic costs a task as much time as this many bytes
 
 
 class Position(NamedTuple):
@@ -43,7 +43,7 @@ Positions = Mapping[str, Position]
 
 
 def between(start: Positions, end: Positions) -> list[Range]:
-    """Return the range to read of each topic in `end`."""
+    """Return the range to read from each topic in `end`."""
     ranges = (
         Range(topic, at.topic_id, resumed(start.get(topic), at), at.next)
         for topic, at in sorted(end.items())
@@ -52,14 +52,14 @@ def between(start: Positions, end: Positions) -> list[Range]:
 
 
 def resumed(start: Position | None, end: Position) -> int:
-    """Return the offset to resume at: that of `start`, if the query and topic are the same."""
+    """Return the offset to resume at: the one in `start`, if query and topic are unchanged."""
     if start is None or start[:2] != end[:2]:
         return end.begin
     return start.next
 
 
 def limited(start: Positions, end: Positions, rows_max: int) -> dict[str, Position]:
-    """Return the positions after `rows_max` messages, divided in proportion to the backlogs."""
+    """Return the positions after `rows_max` messages, split in proportion to the backlogs."""
     ranges = between(start, end)
     total = sum(each.rows for each in ranges)
     if total <= rows_max:
@@ -70,7 +70,7 @@ def limited(start: Positions, end: Positions, rows_max: int) -> dict[str, Positi
         share = min(each.rows * rows_max // total, left)
         reached[each.topic] = end[each.topic]._replace(next=each.first + share)
         left -= share
-    for each in ranges:  # the first topics get the messages that rounding has left over
+    for each in ranges:  # the first topics get the remainder
         at = reached[each.topic]
         more = min(each.until - at.next, left)
         reached[each.topic] = at._replace(next=at.next + more)
@@ -81,7 +81,7 @@ def limited(start: Positions, end: Positions, rows_max: int) -> dict[str, Positi
 def enough(ranges: list[Range], cores: int) -> int:
     """Return a number of tasks that keeps all cores busy without too many task starts.
 
-    The start of a task takes as long as thousands of messages.
+    Starting a task takes as long as reading thousands of messages.
     """
     total = sum(each.bytes + RANGE_BYTES for each in ranges)
     whole = up(up(total, TASK_BYTES), cores) * cores
@@ -89,7 +89,7 @@ def enough(ranges: list[Range], cores: int) -> int:
 
 
 def packed(ranges: list[Range], tasks_min: int, rows_max: int | None) -> list[tuple[Range, ...]]:
-    """Return the ranges of each task, for at least `tasks_min` tasks of similar size in bytes.
+    """Split the ranges into at least `tasks_min` tasks of similar size in bytes.
 
     Each task has at least one message and at most `rows_max`. Messages keep their order.
     """
@@ -117,7 +117,7 @@ class Shelf:
             yield tuple(self._cut(rows * (piece + 1) // pieces - rows * piece // pieces))
 
     def _fitting(self, share: int, rows_max: int) -> int:
-        """Return how many messages fit into `share` bytes, at least 1 and at most `rows_max`."""
+        """Return how many messages fit into `share` bytes: at least 1, at most `rows_max`."""
         rows = 0
         for each in self._left:
             fits = min(each.rows, share // each.size)

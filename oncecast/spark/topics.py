@@ -19,7 +19,7 @@ from oncecast.wire.commands import FromEarliest, FromNew, FromOffset, FromTime, 
 from oncecast.wire.frames import TopicView
 
 FEW = 16  # up to this many topics are described one by one; more are listed in pages of 1,000
-IN_FLIGHT = 16  # maximum calls in flight of one driver
+IN_FLIGHT = 16  # maximum calls in flight from one driver
 
 Views = Mapping[str, TopicView]
 R = TypeVar("R")
@@ -44,7 +44,7 @@ class Topics:
         return self._with_archive(self._described(names))
 
     def _with_archive(self, views: dict[str, TopicView]) -> dict[str, TopicView]:
-        """Return the topics, extended by the archived messages before their first message."""
+        """Extend the topics by the archived messages before their first message."""
         if self._options.archive is None:
             return views
         from oncecast.spark.archive.reading import archived, extended  # needs Arrow
@@ -218,7 +218,7 @@ class Topics:
         together(move, filter(moves, positions))
 
     def waiting_since(self, positions: Positions) -> dict[str, int]:
-        """Return when the message at each position was appended, in microseconds since 1970."""
+        """Return the append time of the message at each position, in microseconds since 1970."""
 
         def appended(topic: str) -> int:
             try:

@@ -17,9 +17,9 @@ def register_topics(
 ) -> list[str]:
     """Create or replace a temporary view for each topic whose name matches. Return the names.
 
-    A view has the name of its topic. Write the name in backticks if it contains dots or dashes.
-    `options` are the options of the source, without `topics`. Topics that are created later need
-    another call.
+    A view is named after its topic. Write the name in backticks if it contains dots or dashes.
+    `options` are source options other than `topics`. Call the function again to add topics that are
+    created later.
     """
     wanted = re.compile(pattern)
     known = {option.name.lower() for option in ADDRESS}

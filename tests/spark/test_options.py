@@ -106,7 +106,7 @@ def test_invalid_option_is_rejected(given: dict[str, str], streaming: bool, text
 @pytest.mark.parametrize(
     ("key", "remedy"),
     [
-        ("kafka.bootstrap.servers", "set option address to a node of oncecast"),
+        ("kafka.bootstrap.servers", "set option address to an oncecast node"),
         ("assign", "topics have no partitions: use option topics"),
         ("groupidprefix", "use option subscription"),
         ("kafka.sasl.mechanism", "it configures a Kafka client; use address, tlsCa, user"),
@@ -168,10 +168,10 @@ def test_spark_page_lists_all_options_with_their_defaults(
 @pytest.mark.parametrize(
     ("given", "streaming", "text"),
     [
-        ({"txnappid": "a"}, False, "set both of the options txnAppId and txnVersion"),
-        ({"txnversion": "1"}, False, "set both of the options txnAppId and txnVersion"),
+        ({"txnappid": "a"}, False, "set both txnAppId and txnVersion"),
+        ({"txnversion": "1"}, False, "set both txnAppId and txnVersion"),
         ({"txnappid": "a", "txnversion": "-1"}, False, "use an integer of at least 0"),
-        ({"txnversion": "1"}, True, "option txnVersion is only allowed in a batch write"),
+        ({"txnversion": "1"}, True, "option txnVersion is allowed only in a batch write"),
         ({"topicpolicy": "long"}, False, "use all, or an age such as 90s, 12h or 7d"),
         ({"replay": "no"}, True, "use check or skip"),
     ],

@@ -190,7 +190,7 @@ def test_kafka_connector_options_and_columns_work(
     ]
     assert (again.value, again.key, again.headers) == (b"1", b"k", {"h": b"v"})
     assert last.value == b"2"
-    with pytest.raises(Exception, match="set option address to a node of oncecast"):
+    with pytest.raises(Exception, match="set option address to an oncecast node"):
         source.option("kafka.bootstrap.servers", address).load()
 
 

@@ -1,1 +1,1 @@
-"""Topics as tables of files, with each message once."""
+"""Archive topics as tables of files that contain each message once."""

@@ -29,7 +29,7 @@ class DeltaFormat:
         self._directory = log.directory
 
     def publish(self, number: int, commit: Commit) -> list[str]:
-        """Add the files of a commit to the table, unless it has this commit."""
+        """Add the files of a commit to the table, unless the table already has the commit."""
         from deltalake.exceptions import CommitFailedError
 
         while number_of(table := self._opened()) < number:
@@ -99,7 +99,7 @@ class DeltaFormat:
 
 
 def number_of(table: DeltaTable) -> int:
-    """Return the number of our last commit that the table has."""
+    """Return the number of our last commit in the table."""
     found: int | None = table.transaction_version(APP)
     return found or 0
 
@@ -116,7 +116,7 @@ def day_of(path: str) -> dict[str, str | None]:
 
 
 def statistics(path: Path) -> str:
-    """Return how many messages a file has, and the range of topics and offsets, for readers."""
+    """Return a file's message count and its range of topics and offsets, for readers."""
     footer = pq.read_metadata(path)
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     leaves = {footer.schema.column(leaf).path: leaf for leaf in range(footer.num_columns)}

@@ -3,8 +3,8 @@
     metadata/v7.metadata.json    version 7 of the table
     metadata/version-hint.text   the newest version
 
-This is the layout of the Hadoop catalog of Iceberg. A version is created with a hard link, which
-fails if the version exists.
+This is the layout of Iceberg's Hadoop catalog. A version is created with a hard link, which fails
+if the version exists.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ PROPERTIES = {
 
 
 class Overtaken(ValidationException):  # type: ignore[misc]
-    """Another process has created the version. pyiceberg must not retry, but remove its files."""
+    """Another process has created the version. pyiceberg must remove its files and not retry."""
 
 
 class DirectoryCatalog(NoopCatalog):  # type: ignore[misc]
@@ -70,7 +70,7 @@ class DirectoryCatalog(NoopCatalog):  # type: ignore[misc]
         self._metadata = directory / METADATA
 
     def load_table(self, identifier: str | Identifier = NAME) -> Table:
-        """Return the newest version of the table; create the first one if there is none."""
+        """Return the newest version of the table, and create the first one if necessary."""
         version = self._newest()
         if not version:
             self._create()
@@ -84,7 +84,7 @@ class DirectoryCatalog(NoopCatalog):  # type: ignore[misc]
         return self._newest() > 0
 
     def repair(self) -> None:
-        """Point readers to the newest version, if a crash has prevented it."""
+        """Point readers to the newest version, in case a crash prevented it."""
         self._point_to(self._newest())
 
     def commit_table(
@@ -115,7 +115,7 @@ class DirectoryCatalog(NoopCatalog):  # type: ignore[misc]
             self._write(
                 1, new_table_metadata(SCHEMA, DAYS, UNSORTED_SORT_ORDER, location, dict(PROPERTIES))
             )
-        except Overtaken:  # by the same first version
+        except Overtaken:  # another process has created the same first version
             return
 
     def _write(self, version: int, metadata: TableMetadata) -> None:

@@ -1,4 +1,4 @@
-"""An Iceberg table. A property has the number of our last commit, so that it is added once."""
+"""An Iceberg table. A property holds the number of our last commit, so that it is added once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class IcebergFormat:
         self._log, self._directory = log, log.directory.resolve()
 
     def publish(self, number: int, commit: Commit) -> list[str]:
-        """Add the files of a commit to the table, unless it has this commit."""
+        """Add the files of a commit to the table, unless the table already has the commit."""
         from oncecast.spark.archive.iceberg_catalog import Overtaken
 
         while number_of(table := self._opened()) < number:
@@ -47,7 +47,7 @@ class IcebergFormat:
         return list(self._files(self._opened())) if self._catalog().exists() else []
 
     def clean(self) -> None:
-        """Expire snapshots after a week, and remove replaced files that no snapshot has."""
+        """Expire snapshots after a week, and remove replaced files that no snapshot uses."""
         table = self._opened()
         since = time.time() - KEPT
         old = {each.snapshot_id for each in table.snapshots() if each.timestamp_ms < since * 1000}
@@ -114,7 +114,7 @@ class IcebergFormat:
 
 
 def number_of(table: Table) -> int:
-    """Return the number of our last commit that the table has."""
+    """Return the number of our last commit in the table."""
     return int(table.properties.get(NUMBER, 0))
 
 
@@ -128,7 +128,7 @@ def change(update: UpdateSnapshot, removed: list[Any], added: list[Any]) -> None
 
 
 def undated(file: File, location: str) -> Any:
-    """Describe a file without day and bounds. pyiceberg cannot handle times beyond year 9999."""
+    """Describe a file without its day and bounds. pyiceberg cannot handle times after 9999."""
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
 

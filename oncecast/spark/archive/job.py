@@ -1,4 +1,4 @@
-"""Write the messages that a table lacks, each once, whichever process is killed (PIPE-4)."""
+"""Write the messages that a table lacks, each once, even if a process is killed (PIPE-4)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Piece = tuple[Range, ...]  # what one task writes
-# Returns the topics to archive that the node has now; it is given those that the table has.
+# Takes the topics in the table, and returns the topics on the node that should be archived.
 Select = Callable[[blocking.Client, Collection[str]], Mapping[str, TopicView]]
 FILE = "run string, name string, date string, rows long, bytes long"
 
@@ -41,10 +41,9 @@ def archive(
     start: Start | None = None,
     rows_max: int | None = None,
 ) -> int:
-    """Archive the messages that the topics have now; return how many were added.
+    """Archive the current messages of the topics, and return how many were added.
 
-    `start` also fills gaps before the end of the table. With `rows_max` a commit has at most so
-    many messages.
+    `start` also fills gaps before the end of the table. `rows_max` limits the messages per commit.
     """
     added = 0
     with node.connect() as client:
@@ -66,13 +65,15 @@ def archive(
                 every = packed(ranges, enough(ranges, os.cpu_count() or 1), None)
                 files = execute(every, work_of(node, run.path))
                 rows = sum(each.rows for each in ranges)
-                assert sum(each.rows for each in files) == rows, "the files have each message once"
+                assert sum(each.rows for each in files) == rows, (
+                    "the files contain each message once"
+                )
                 if table.commit(before, with_ranges(before.topics, ranges), files):
                     added += rows
 
 
 def work_of(node: Node, directory: Path) -> Work[Piece]:
-    """Return the work of a task: write a piece to new files in `directory`."""
+    """Return the function that a task runs: it writes a piece to new files in `directory`."""
 
     def work(piece: Piece) -> Iterator[File]:
         writer = Writer(directory)

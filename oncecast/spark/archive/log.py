@@ -4,9 +4,9 @@
     _oncecast/00000007.json         commit 7: what the table holds, and the files that it adds
     _oncecast/staged/RUN/           files and commits that a run prepares
 
-A commit is created under its number with a hard link, which fails if the number exists. This
-decides it. Then the format shows it to readers. A crash in between leaves this to be done, and the
-next run does it before anything else. So readers can lack the last commit only.
+A run creates a commit under its number with a hard link, which fails if the number is taken. From
+then on, the commit is decided. Then the format shows it to readers. After a crash in between, the
+next run does this first. So only the last commit can be missing for readers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oncecast.errors import BadArchive
 from oncecast.spark.archive.values import INTERNAL, Archived, File, Run, sync
 
 FORMAT = 1
-SNAPSHOT_EVERY = 64  # commits, so that few must be read
+SNAPSHOT_EVERY = 64  # commits between snapshots, which limit how many commits are read
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Log:
         return sorted(int(each.stem) for each in found)
 
     def last(self) -> tuple[int, Commit] | None:
-        """Return the newest commit with its number, or None if there is none."""
+        """Return the newest commit and its number, or None without a commit."""
         versions = self.versions()
         return (versions[-1], self.read(versions[-1])) if versions else None
 
@@ -58,7 +58,7 @@ class Log:
         return found
 
     def add(self, version: int, commit: Commit) -> bool:
-        """Decide a commit; return False if another commit has its number."""
+        """Add a commit. Return False if its number is taken."""
         if not version % SNAPSHOT_EVERY:
             commit = msgspec.structs.replace(commit, before=self.paths())
         with Run(self.directory) as run:
@@ -73,7 +73,7 @@ class Log:
         return True
 
     def paths(self) -> list[str]:
-        """Return the paths of all files, from the last snapshot on."""
+        """Return the paths of all files, from the last snapshot and the commits after it."""
         commits: list[Commit] = []
         for version in reversed(self.versions()):
             commits.insert(0, self.read(version))

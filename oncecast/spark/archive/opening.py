@@ -20,7 +20,7 @@ PACKAGES = {DeltaFormat.name: "deltalake", IcebergFormat.name: "pyiceberg"}
 def open_table(directory: Path, kind: str | None = None) -> Table:
     """Return the archive in this directory, or a new one.
 
-    Raise an error if it has another format than `kind`. By default, a new archive is plain Parquet.
+    Raise an error if its format differs from `kind`. By default, a new archive is plain Parquet.
     """
     log = Log(directory)
     found = log.last()

@@ -1,4 +1,4 @@
-"""Plain Parquet files, for readers that know nothing of the log."""
+"""Plain Parquet files, for readers that do not know about the log."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ class ParquetFormat:
         self._log = log
 
     def publish(self, number: int, commit: Commit) -> list[str]:
-        """Move the files of a commit. Between the removal of files and the moves, readers lack
-        messages; in the other order they would see messages twice.
+        """Remove replaced files, then move the new files of a commit.
+
+        Readers may miss messages in between. In the opposite order, they would see messages twice.
         """
         for path in commit.removed:
             (self._log.directory / path).unlink(missing_ok=True)
         return move(self._log.directory, commit.added)
 
     def shows(self, number: int) -> bool:
-        """Return True: the log says what the table holds, also before all files are moved."""
+        """Return True: the log says what the table holds, even before all files are moved."""
         return True
 
     def paths(self) -> list[str]:

@@ -21,9 +21,9 @@ def lacking(
     start: Start | None,
     end: int,
 ) -> list[Range]:
-    """Return the offsets before `end` that a table lacks, from `start` or from where it ends.
+    """Return the offsets before `end` that a table lacks, from `start` or from the table's end.
 
-    Raise an error if the topic is not the one that was archived, or lacks some of them.
+    Raise an error if the topic was recreated since, or no longer has some of these offsets.
     """
     topic = view.name
     if archived is not None and archived.topic_id != view.id:
@@ -40,7 +40,7 @@ def lacking(
     ]
     if found and found[0].first < view.first:
         raise MessagesLost(topic, found[0].first, view.first).reworded(
-            remedy="use --from earliest to continue with the messages that the topic has"
+            remedy="use --from earliest to continue with the messages that the topic still has"
         )
     return found
 
@@ -58,7 +58,7 @@ def first_rows(ranges: Iterable[Range], rows_max: int | None) -> list[Range]:
 
 
 def with_ranges(topics: Mapping[str, Archived], ranges: Sequence[Range]) -> dict[str, Archived]:
-    """Return what a table holds of the topics of the ranges when it has the ranges, too."""
+    """Return what the table holds of each topic once the ranges are added."""
     found: dict[str, Archived] = {}
     for each in ranges:
         before = found.get(each.topic) or topics.get(each.topic)

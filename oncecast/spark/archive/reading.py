@@ -21,14 +21,14 @@ from oncecast.spark.archive.values import INTERNAL, STAGED, Archived
 from oncecast.spark.ranges import Range
 from oncecast.wire.frames import TopicView
 
-ATTEMPTS = 20  # each fails only if another compaction removes files meanwhile
+ATTEMPTS = 20  # each fails only if a compaction removes files at that moment
 SMALL_BYTES = 1 << 20  # smaller files are read at once, so that few files stay open
 
 
 class Group(NamedTuple):
-    """A row group of a file, or all chosen ones of a small file."""
+    """A row group of a file, or all selected row groups of a small file."""
 
-    low: int  # no offset is lower
+    low: int  # the lowest offset, or less
     load: Callable[[], pa.Table]
 
 
@@ -41,7 +41,7 @@ def archived(directory: Path) -> dict[str, Archived]:
 
 
 def extended(view: TopicView, held: Archived) -> TopicView:
-    """Return the topic as if it had the archived messages before its first one."""
+    """Return the topic as if it began with its archived messages."""
     if held.topic_id != view.id:
         raise TopicReplaced(view.name).reworded(remedy="use an archive of the new topic")
     first = next((low for low, until in held.held if low < view.first <= until), view.first)
@@ -50,7 +50,7 @@ def extended(view: TopicView, held: Archived) -> TopicView:
 
 
 def divided(range_: Range, held: Archived | None) -> tuple[list[Range], list[Range]]:
-    """Return the parts of a range that the archive has, and those that it lacks."""
+    """Return the parts of a range that are in the archive, and the parts that are not."""
     whole = range_.first, range_.until
     have = held.held if held is not None and held.topic_id == range_.topic_id else ()
     lacking = list(missing(whole, have))
@@ -61,10 +61,10 @@ def divided(range_: Range, held: Archived | None) -> tuple[list[Range], list[Ran
 
 
 def read(directory: Path, range_: Range, names: Iterable[str]) -> Iterator[pa.RecordBatch]:
-    """Yield these columns of all messages of a range that the archive has.
+    """Yield these columns of the messages in a range of the archive.
 
-    All files are opened before the first one is read. Open files can be read after a compaction
-    has removed them.
+    All files are opened before the first one is read, because open files stay readable after a
+    compaction has removed them.
     """
     columns, rows = list(names), 0
     with ExitStack() as opened:
@@ -83,7 +83,7 @@ def read(directory: Path, range_: Range, names: Iterable[str]) -> Iterator[pa.Re
 def groups(
     directory: Path, range_: Range, columns: Iterable[str], opened: ExitStack
 ) -> list[Group]:
-    """Open the files that may have messages of the range. A compaction makes this start again."""
+    """Open the files that may have messages of the range. Start again after a compaction."""
     needed = list(dict.fromkeys([*columns, "topic", "offset"]))
     for _ in range(ATTEMPTS):
         with ExitStack() as files:
@@ -118,7 +118,7 @@ def groups_of(
 
 
 def located(directory: Path, path: Path) -> Path:
-    """Return where a file is. A killed run may have left the last ones where they were staged."""
+    """Return where a file is. A killed run may have left the last files staged."""
     if path.exists():
         return path
     staged = (directory / INTERNAL / STAGED).glob(f"*/{path.stem}.part")

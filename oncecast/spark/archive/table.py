@@ -1,4 +1,4 @@
-"""An archive: files, and for each topic the offsets that the files have.
+"""An archive: files, and for each topic the offsets in these files.
 
 One commit changes both, so a message is in the table once. Tasks write files where readers do not
 look. A commit is a compare-and-swap on the version of the table: of two runs that plan with the
@@ -34,7 +34,7 @@ class Format(Protocol):
     name: str
 
     def publish(self, number: int, commit: Commit) -> list[str]:
-        """Show a commit to readers, unless they see it; return its files that do not exist."""
+        """Show a commit to readers, unless they already see it. Return its missing files."""
 
     def shows(self, number: int) -> bool:
         """Return whether readers see the commit with this number."""
@@ -43,7 +43,7 @@ class Format(Protocol):
         """Return the paths of all files that readers see, relative to the directory."""
 
     def clean(self) -> None:
-        """Remove files that were replaced so long ago that no reader needs them."""
+        """Remove replaced files that no reader can still need."""
 
 
 class Table:
@@ -58,7 +58,7 @@ class Table:
             return State(0, {})
         version, last = found
         lost = self._format.publish(version, last)
-        if version != self._log.versions()[-1]:  # another run has committed meanwhile
+        if version != self._log.versions()[-1]:  # another run has committed in the meantime
             return self.state()
         if lost:
             raise BadArchive(f"{self.directory / lost[0]} is missing", "restore it from a backup")
@@ -75,13 +75,13 @@ class Table:
         return State(version - 1, self._log.read(version - 1).topics if version > 1 else {})
 
     def commit(self, before: State, topics: Mapping[str, Archived], files: Sequence[File]) -> bool:
-        """Add files and replace what is held of topics; return False if `before` is outdated."""
+        """Commit new files and the offsets of topics. Return False if `before` is outdated."""
         return self._commit(before, {**before.topics, **topics}, files, ())
 
     def compact(self, execute: Execute) -> int:
-        """Replace small files of each day with larger ones; return how many were replaced.
+        """Merge the small files of each day, and return how many were replaced.
 
-        A run that commits meanwhile makes this one plan again.
+        If another run commits in the meantime, this one plans again.
         """
         while True:
             before = self.state()

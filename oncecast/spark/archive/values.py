@@ -17,12 +17,12 @@ from oncecast.spark.archive.intervals import Interval
 
 INTERNAL = "_oncecast"  # Spark and Arrow ignore names that start with _
 STAGED = "staged"
-ABANDONED_AFTER = 86_400  # seconds without a new file, after which no run uses a directory
+ABANDONED_AFTER = 86_400  # seconds without a new file until a run's directory counts as abandoned
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"  # the name that stands for a null
 
 
 class Archived(msgspec.Struct, frozen=True):
-    """The id of a topic, and the offsets of it that the table holds."""
+    """A topic's id, and its offsets in the table."""
 
     topic_id: int
     held: tuple[Interval, ...]
@@ -52,7 +52,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """The version of a table, and what it holds of each topic."""
+    """The version of a table, and the offsets that it holds of each topic."""
 
     version: int
     topics: dict[str, Archived]
@@ -66,7 +66,7 @@ Execute = Callable[[Sequence[Any], Work[Any]], list[File]]  # runs the work of a
 class Run:
     """The directory in which one run stages its files.
 
-    A run that fails leaves it: its commit may be stored, and its files not yet moved.
+    A failed run leaves the directory behind, because its files may be committed but not yet moved.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -84,14 +84,14 @@ class Run:
 
 
 def remove_abandoned(directory: Path) -> None:
-    """Remove what killed runs left. Call it after a commit, which outdates paused runs."""
+    """Remove the directories of killed runs. Call it after a commit, which outdates paused runs."""
     for each in (directory / INTERNAL / STAGED).iterdir():
         if time.time() - each.stat().st_mtime > ABANDONED_AFTER:
             shutil.rmtree(each, ignore_errors=True)
 
 
 def move(directory: Path, files: Sequence[File]) -> list[str]:
-    """Move staged files to their final paths; return those that are at neither place."""
+    """Move staged files to their final paths. Return the files that are in neither place."""
     lost = []
     for file in files:
         target = directory / file.path
@@ -116,7 +116,7 @@ def sync(path: Path) -> None:
 
 
 def check_unused(directory: Path) -> None:
-    """Raise if the directory holds something that is not a table of ours."""
+    """Raise an error if the directory contains anything but an archive."""
     if (directory / "_spark_metadata").exists():
         raise BadArchive(
             f"{directory} was written by an older version, whose files cannot be continued",

@@ -1,4 +1,4 @@
-"""Write messages to staged Parquet files, one for each day. It runs in tasks."""
+"""Write messages to staged Parquet files, one per day. Tasks run this code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_DAY, LAST_DAY = (date.min - EPOCH).days, (date.max - EPOCH).days
 
 
 class Writer:
-    """Writes batches with the columns of SCHEMA to files named after this attempt of a task."""
+    """Writes batches with the columns of SCHEMA to files named after this task attempt."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -41,7 +41,7 @@ class Writer:
             self._open[day][1].write_batch(rows)
 
     def close(self) -> list[File]:
-        """Finish all files; return all that were written."""
+        """Finish all files, and return all files that were written."""
         for day in list(self._open):
             self._finish(day)
         return self.files

@@ -17,7 +17,7 @@ Incarnation = tuple[str, str, str]  # run, writer, incarnation
 
 
 class Place(NamedTuple):
-    """The numbers of a file, its run and its incarnation, which its rows get."""
+    """The numbers that identify a file, its run and its incarnation in each row."""
 
     file: int
     number: int
@@ -104,7 +104,7 @@ class Files:
         return sum(each.lines for each in self._files)
 
     def _frame(self, file: File) -> None:
-        """Store the header, the end and the kills that a file contains."""
+        """Record the header, the end and the kills in a file."""
         for base, block in file.blocks:
             for each in block.framing:
                 number, entry = base + each.place, each.entry

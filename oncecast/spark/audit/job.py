@@ -1,4 +1,4 @@
-"""The job of `oncecast pipeline run audit`: read traces, check them and explain the faults.
+"""Run `oncecast pipeline run audit`: read traces, check them and explain the faults.
 
 Spark sorts the rows of each group on disk if memory is too small. The driver receives only the
 summaries of blocks, the counts and the first faults of each kind.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 EXAMPLES = 5  # faults of each kind that are listed; all of them are counted
 STRETCH_BITS = 16  # a group of a check has 2**16 consecutive offsets of a topic
 PARTITION_LINES = 250_000  # lines of the traces for each task of a check
-ABSENT = ("lost", "not redelivered")  # faults that no line about the message itself proves
+ABSENT = ("lost", "not redelivered")  # faults that no line about the message itself can prove
 T = TypeVar("T")
 
 
@@ -123,7 +123,7 @@ def positioned(spark: SparkSession, lines: DataFrame, places: list[Place]) -> Da
 
 
 def checked(events: T, run: Callable[[Check, list[T]], T]) -> list[T]:
-    """Run all checks, each on the rows that it needs, and return their results."""
+    """Run each check on the rows that it needs, and return all results."""
     stored = run(OFFSETS, [events])
     produced = run(PRODUCERS, [events, stored])
     sessions = run(SESSIONS, [events])
@@ -155,7 +155,7 @@ def first_of(faults: DataFrame, examples: int) -> list[Row]:
 
 
 def names_of(events: DataFrame, rows: list[Row]) -> dict[int, str]:
-    """Return the names of the topics, subscriptions and producers of these rows by hash."""
+    """Return the topic, subscription and producer names in these rows, by hash."""
     wanted = {each for row in rows for each in (row.topic, row.reader, row.producer) if each >= 0}
     number = f.greatest("topic", "reader", "producer").alias("number")
     named = events.where(f.col("what") == What.NAME).select(number, "data")
@@ -174,7 +174,7 @@ def placed_at(stored: DataFrame, rows: list[Row]) -> dict[tuple[int, int], Row]:
 
 
 def proved(rows: list[Row], placed: dict[tuple[int, int], Row]) -> list[Row]:
-    """Return the rows. Add to each absent message a line that proves that it was stored."""
+    """Return the rows, and add to each absent message a line that proves it was stored."""
     found = []
     for row in rows:
         place = placed.get((row.topic, row.offset))
@@ -186,7 +186,7 @@ def proved(rows: list[Row], placed: dict[tuple[int, int], Row]) -> list[Row]:
 
 
 def explained(files: Files, rows: list[Row], names: dict[int, str]) -> list[Fault]:
-    """Return the faults with their names and their lines."""
+    """Return the faults with names and lines filled in."""
     found = []
     for row in rows:
         lines = [files.line(at) for at in (row.at, row.other) if at >= 0]

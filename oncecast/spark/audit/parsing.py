@@ -1,6 +1,6 @@
 """Parse the text of traces into rows, and summarize each block of a file.
 
-Spark splits a file into blocks, and a task reads its blocks one after the other.
+Spark splits a file into blocks, and a task reads its blocks one after another.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ FLAGS: dict[type[trace.Entry], str] = {
     trace.Failed: "unknown",
     trace.Delivery: "redelivered",
 }
-LISTED_MAX = 100  # maximum invalid lines, and maximum pieces, that a block lists
-FRAMING_MAX = 1000  # maximum headers, ends and kills that a block lists
+LISTED_MAX = 100  # maximum invalid lines, and maximum pieces, listed per block
+FRAMING_MAX = 1000  # maximum headers, ends and kills listed per block
 NAMES_MAX = 100_000  # maximum names that a task remembers
-TEXT_MAX = 60  # maximum characters of an invalid line that are shown
+TEXT_MAX = 60  # maximum characters shown of an invalid line
 
 Framing = trace.Begin | trace.End | trace.Killed
 
@@ -83,7 +83,7 @@ class Block(msgspec.Struct):
             self.pieces.append(Piece(place, entry.line, 1))
 
     def frame(self, entry: trace.Entry) -> None:
-        """Keep the last added line if it is about the file: a header, an end or a kill."""
+        """Keep the last added line if it is a header, an end or a kill."""
         if isinstance(entry, Framing) and len(self.framing) < FRAMING_MAX:
             self.framing.append(Framed(self.lines - 1, entry))
 
@@ -104,7 +104,7 @@ def hashed(*names: object) -> int:
 
 
 class Names:
-    """The hashes of names. Each name that is new to the task becomes a row, for the report."""
+    """The hashes of names. Each name new to the task becomes a row, for the report."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -119,7 +119,7 @@ class Names:
         return number
 
     def of(self, entry: trace.Entry) -> tuple[int, int, int]:
-        """Return the hashes of the topic, the reader and the producer of a line, or -1."""
+        """Return the hashes of a line's topic, reader and producer, or -1 for a missing one."""
         topic = reader = producer = -1
         known = self._known
         if entry.topic:

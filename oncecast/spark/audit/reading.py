@@ -25,7 +25,7 @@ from oncecast.spark.audit.rows import (
 )
 
 HOLES_MAX = 10_000  # maximum gaps that a session remembers
-# Messages that were skipped in a session, or that are missing between two sessions.
+# Messages that were skipped in a session, or are missing between sessions.
 SKIPPED, NEW, AGAIN = range(3)
 GONE = {SKIPPED: "dropped", NEW: "lost", AGAIN: "not redelivered"}
 
@@ -33,7 +33,7 @@ GONE = {SKIPPED: "dropped", NEW: "lost", AGAIN: "not redelivered"}
 
 
 class Range(NamedTuple):
-    """A range of offsets, and the position of a line about them."""
+    """A range of offsets, and the position of the line that reports it."""
 
     first: int
     until: int
@@ -57,7 +57,7 @@ class Summary(msgspec.Struct, array_like=True):
 
 
 class Session:
-    """The state of one session. `faults` contains faults that concern only this session."""
+    """The state of one session. `faults` lists the faults within this session."""
 
     def __init__(self) -> None:
         self.faults: list[Row] = []
@@ -140,7 +140,7 @@ class Session:
             self.found("lost", at, hole.first, hole.until)
 
     def _fill(self, first: int, until: int, at: int) -> bool:
-        """Remove a late delivery from the holes. Return whether a hole contained it."""
+        """Remove a late delivery from the holes. Return False if no hole contained it."""
         holes, self.holes = self.holes, []
         late = False
         for hole in holes:
@@ -219,7 +219,7 @@ def runs(columns: Columns) -> Columns:
 def session_rule(rows: Iterator[tuple[int, ...]]) -> Iterator[Row]:
     """Yield the faults and the summary of a session.
 
-    Yield lines of a subscription that belong to no session unchanged.
+    Lines that belong to a subscription but to no session are passed on unchanged.
     """
     session = Session()
     for number, topic, reader, time, certain, what, at, offset, until, flag in rows:
@@ -255,10 +255,10 @@ SESSIONS = Check(
 
 
 class Subscription:
-    """The state of one subscription over its turns, which the clocks of their writers order.
+    """The state of one subscription over its turns, in the order of their writers' clocks.
 
-    The cursor after a turn is at least `low`, by the stored acks, and at most `high`, by all acks
-    that were sent. Both are -1 if the position of the subscription is unknown.
+    After a turn, the cursor is at least `low`, the last stored ack, and at most `high`, the last
+    ack sent. Both are -1 if the position is unknown.
     """
 
     def __init__(self, topic: int, reader: int) -> None:
@@ -317,7 +317,7 @@ class Subscription:
             yield fault(name, at=at, offset=low, messages=high - low, **self.where)
 
     def waits(self, row: Row, offset: int) -> Row:
-        """Return a row: the reader waits for `offset`, and has received messages before `until`."""
+        """Return a row for a reader that waits for `offset` and has messages before `until`."""
         _, end, inside = next(self.ever.split(offset, 1 << 62))
         until = end if inside else offset
         return Row(What.OPEN, at=row.at, offset=offset, until=until, **self.where)

@@ -1,4 +1,5 @@
-"""The rows that the checks exchange, and the base of checks, which read groups of sorted rows.
+"""The rows that the checks exchange, and the base class of checks, which read groups of sorted
+rows.
 
 All numbers are 64-bit integers, and -1 means none. Names are hashes. The rule of a check takes the
 sorted rows of one group, and yields faults and rows for other checks. A rule keeps little in
@@ -132,7 +133,7 @@ def chosen(columns: Columns, keep: Any) -> Columns:
 
 
 def same_as_before(columns: Columns, *names: str) -> Any:
-    """Return for each row whether these columns are equal to those of the previous row."""
+    """Return a mask of the rows in which these columns equal those of the previous row."""
     same = np.zeros(len(columns[names[0]]), dtype=bool)
     same[1:] = True
     for name in names:
@@ -148,7 +149,7 @@ class Spans:
 
     def add(self, first: int, until: int) -> None:
         ranges = self.ranges
-        if ranges and ranges[-1][0] <= first <= ranges[-1][1]:  # by far the most frequent case
+        if ranges and ranges[-1][0] <= first <= ranges[-1][1]:  # by far the most common case
             ranges[-1] = (ranges[-1][0], max(until, ranges[-1][1]))
             return
         low = high = self._after(first)

@@ -1,4 +1,4 @@
-"""Check the stored messages: each once, in the order of its producer, and at one offset."""
+"""Check that each message is stored once, in its producer's order, and at one offset."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEPT = 1000  # maximum messages without a put that are listed for one producer
 
 
 def once(columns: Columns) -> Columns:
-    """Return the rows without repeated answers and repeated deliveries of the same message."""
+    """Drop repeated answers to and deliveries of the same message."""
     return chosen(
         columns, ~same_as_before(columns, "topic", "offset", "producer", "sequence", "what")
     )
@@ -56,7 +56,7 @@ def offset_rule(rows: Iterator[tuple[int, ...]]) -> Iterator[Row]:
 
 
 def conflict(topic: int, offset: int, seen: list[list[int]]) -> Row:
-    """Return the fault of an offset at which clients saw different messages."""
+    """Return the fault for an offset at which clients saw different messages."""
     answers = sorted(stored for stored, _ in seen if stored >= 0)
     strays = sorted(delivered for stored, delivered in seen if stored < 0)
     if len(answers) > 1:
@@ -111,12 +111,12 @@ class Message:
 
     @property
     def unknown(self) -> bool:
-        """Return whether the message may be stored although no line proves it."""
+        """Return whether the message may be stored even though no line proves it."""
         open_ = self.failed >= 0 or not self.certain
         return bool(self.puts) and not self.places and self.refused < 0 and open_
 
     def verdict(self) -> tuple[str, int, int] | None:
-        """Return the fault of the message and two lines that prove it, or None without a fault."""
+        """Return the message's fault and two lines that prove it, or None."""
         put = self.puts[-1] if self.puts else -1
         same_file = put >> FILE_BITS == self.seen >> FILE_BITS
         if len(self.places) > 1:

@@ -20,12 +20,12 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e11)]
 
 
 class Entry(msgspec.Struct, kw_only=True, tag_field="kind"):
-    """A line of any kind. A subclass repeats the fields that it requires, without a default."""
+    """A line of any kind. A subclass redeclares its required fields without a default."""
 
     line: LineNumber
     time: Seconds
     topic: str = ""
-    generation: Small = 0  # counts the topics that had this name
+    generation: Small = 0  # how many earlier topics had this name
     producer: str = ""
     sequence: int = -1
     subscription: str = ""

@@ -67,10 +67,10 @@ def load_balance(trace: DataFrame) -> Finding:
     return Finding(
         "load-balance",
         "Load balance on the Chord layer",
-        "30 topics on 10, 20 and 30 nodes (section 7.2.4, figure 6): expected are 3, 1.5 and 1 "
-        "topics per node; “there are nodes that do not own a topic”, and some own more than "
-        "expected (how many is not in its text). It concludes that with more nodes the load is "
-        "more balanced.",
+        "30 topics on 10, 20 and 30 nodes (section 7.2.4, figure 6): 3, 1.5 and 1 topics per node "
+        "are expected; “there are nodes that do not own a topic”, and some own more than expected "
+        "(its text does not say how many). It concludes that with more nodes the load is more "
+        "balanced.",
         "A topic belongs to the first position at or after the SHA-256 of its name. Small rings "
         "differ a lot, so each row is the mean of many rings with different names. We add sizes of "
         "up to 10,000 nodes, with three topics each.",
@@ -123,8 +123,8 @@ def source_table(source: list[dict[str, Any]], better: bool) -> Table:
         tuple(row(each, ("source",)) for each in source),
         (Must("twenty positions are more even than one", better),),
         (
-            "the maximum falls with the number of nodes, as the source says, but more "
-            "slowly than the expected number: relative to that, the load is less even",
+            "the maximum falls with more nodes, as the source says, but more slowly than the "
+            "expected number, so the relative load is less even",
             "with one topic per node, a random placement leaves a third of them without "
             "a topic; no placement by hashing does better, but more positions come close",
         ),

@@ -1,4 +1,4 @@
-"""EXP-2: the time until all messages have reached all subscribers."""
+"""EXP-2: how long it takes until all messages have reached all subscribers."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def convergence(trace: DataFrame) -> Finding:
             Figure(
                 "convergence",
                 "Left: figure 4 of the source; publishing itself takes almost all of the time. "
-                "Middle: the same runs without the time of publishing; lines show the range over "
-                "the seeds. Right: one message, median (lines) and 99th percentile (dots), as the "
+                "Middle: the same runs without the publishing time; lines show the range over the "
+                "seeds. Right: one message, median (lines) and 99th percentile (dots), as the "
                 "system grows.",
                 draw_convergence(figures),
             ),
@@ -58,9 +58,9 @@ def answer(figures: Figures) -> str:
     return (
         "All three systems take about the same time from the first publish to the last delivery, "
         "as the source says. Publishing takes almost all of that time. The last message alone "
-        f"shows the difference: Scribe needs {means['scribe']:.0f} ms, Plumtree "
-        f"{means['plumtree']:.0f} ms and flooding {means['flood']:.0f} ms on average. A message "
-        "goes to the root of its tree first; flooding uses the shortest of all ways."
+        f"shows the difference: Scribe takes {means['scribe']:.0f} ms, Plumtree "
+        f"{means['plumtree']:.0f} ms and flooding {means['flood']:.0f} ms on average. A Scribe "
+        "message first goes to the root of its tree; flooding uses the shortest path."
     )
 
 
@@ -109,8 +109,8 @@ def latency_table(figures: Figures) -> Table:
         tuple(rows),
         (all_came(by_size(figures, "scribe")),),
         (
-            "Plumtree's slowest messages were missed by the tree, and requested again "
-            "after half a second",
+            "the tree missed Plumtree's slowest messages, which were requested again after half a "
+            "second",
         ),
     )
 

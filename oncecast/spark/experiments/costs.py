@@ -32,7 +32,7 @@ def scribe_messages(trace: DataFrame) -> Finding:
     return Finding(
         "scribe-messages",
         "Messages received in the Scribe layer",
-        "20 nodes, each of which publishes 10, 25, 50 or 75 messages (section 7.2.1, figure 3). "
+        "20 nodes that each publish 10, 25, 50 or 75 messages (section 7.2.1, figure 3). "
         "Reliability “almost 100% every time”. Its text has no values.",
         SETTING_TEXT,
         (
@@ -58,8 +58,7 @@ def scribe_answer(source: Figures) -> str:
     return (
         f"Reliability is {complete} in every run. The number of messages grows in proportion to "
         f"the publishes, as in figure 3: {min(costs, default=0.0):.1f} to "
-        f"{max(costs, default=0.0):.1f} for each publish. The "
-        "maintenance of the trees grows with the time only."
+        f"{max(costs, default=0.0):.1f} for each publish. Tree maintenance grows only with time."
     )
 
 
@@ -179,7 +178,7 @@ def chord_messages(trace: DataFrame) -> Finding:
     return Finding(
         "chord-messages",
         "Chord messages sent",
-        "10, 20 and 30 nodes, each of which publishes 20 messages (section 7.2.3, figure 5; its "
+        "10, 20 and 30 nodes that each publish 20 messages (section 7.2.3, figure 5; its "
         "text has no values).",
         SETTING_TEXT
         + " A ring is stabilized once per second, and one finger is refreshed with it.",
@@ -201,8 +200,8 @@ def chord_answer(source: Figures) -> str:
     sizes = ", ".join(str(each["nodes"]) for each in source)
     return (
         f"The total grows a little faster than the number of nodes, as in figure 5: {each_node} "
-        f"messages for each node of {sizes}. Most of them maintain ring and fingers at a fixed "
-        "rate. Only the hops to a root grow, with the logarithm of the nodes."
+        f"messages for each node of {sizes}. Most of them maintain the ring and the fingers at a "
+        "fixed rate. Only the hops to a root grow, with the logarithm of the number of nodes."
     )
 
 

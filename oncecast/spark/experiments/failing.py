@@ -93,10 +93,10 @@ def failures(trace: DataFrame) -> Finding:
         "tables “positively maintained” (section 7.3; no figures). Compared with broadcast: far "
         "fewer messages, about the same convergence time, better balanced load (section 7.5).",
         f"{TOPICS} topics, each node subscribed to {SUBSCRIBED}; surviving nodes publish five "
-        "messages per second. Deliveries to surviving subscribers count. At time 0 a share of the "
-        "nodes crashes, including the node through which all have joined. None of them comes "
-        "back. None of the three systems repeats lost messages; in a cluster, a reader with a "
-        "gap asks the owner's log.",
+        "messages per second. Deliveries to surviving subscribers count. At time 0, a share of "
+        "the nodes crashes for good, including the node through which all others joined. None of "
+        "the three systems resends lost messages; in a cluster, a reader with a gap asks the "
+        "topic's owner.",
         (
             reliability_table(settings),
             repair_table(mended),
@@ -116,8 +116,9 @@ def answer(settings: Figures) -> str:
     first = min((each["during"] for each in small), default=1.0)
     later = min((each["mending"] for each in small), default=1.0)
     return (
-        f"“Near 100%” holds only after the repair. After up to {SMALL:.0%} of 20 nodes failed, "
-        f"{share(first)} of the first second's messages arrive with Scribe. In the next nine "
+        f"“Near 100%” holds only after the repair. After up to {SMALL:.0%} of 20 nodes have "
+        f"failed, {share(first)} of the first second's messages arrive with Scribe. In the next "
+        "nine "
         f"seconds {share(later)} do, then all. Ring and fingers are maintained, as the source "
         "says. Broadcasts over HyParView lose less, and cost more messages."
     )
@@ -135,7 +136,7 @@ def figures(
         ),
         Figure(
             "failures-over-time",
-            "The same by the time of the publish.",
+            "The same messages by publish time.",
             draw_times(times),
         ),
         Figure(
@@ -146,7 +147,7 @@ def figures(
         Figure(
             "structured-unstructured",
             "Without failures: cost and latency of a message, and the load of nodes, in and "
-            "out, including maintenance. From 100 nodes on fewer messages are published, so "
+            "out, including maintenance. With 100 nodes or more, fewer messages are published, so "
             "the load is lower.",
             draw_comparison(quiet),
         ),
@@ -214,11 +215,12 @@ def repair_table(mended: Figures) -> Table:
         tuple(rows),
         (Must("successors and fingers recover after up to half of the nodes failed", whole),),
         (
-            "checked twice a second; the mean of all rings of a size, all of which must be right",
+            "checked twice a second; the mean over all rings of a size, and all of them must be "
+            "right",
             f"if half of 1,000 nodes fail, {cut_off(1000, 0.5):.0f} survivors on average lose all "
-            f"{SUCCESSORS} successors at once, and {cut_off(1000, 0.7):.0f} if 70% fail. They find "
-            "the ring again by their fingers. Without that, lookups through them go wrong, so "
-            "that fingers of other nodes and trees get worse with time",
+            f"{SUCCESSORS} successors at once, and {cut_off(1000, 0.7):.0f} if 70% fail. They "
+            "find the ring again through their fingers. Otherwise lookups through them would go "
+            "wrong, and other nodes' fingers and trees would get worse over time",
         ),
     )
 
@@ -273,10 +275,10 @@ def comparison_table(quiet: Figures) -> Table:
             "trees would save nothing",
             "all messages: including maintenance of ring, trees and views, which does not depend "
             "on the number of messages; handled: in and out",
-            "the source says that a DHT balances load better. Here trees reduce the load of all "
-            "nodes, also of the busiest one, but are less even than broadcasts, where all nodes "
-            "do the same",
-            "with many publishers at once Plumtree's tree keeps changing; each graft and prune "
-            "costs copies and half a second",
+            "the source says that a DHT balances load better. Here, trees reduce the load on all "
+            "nodes, even the busiest one, but less evenly than broadcasts, where all nodes do the "
+            "same",
+            "with many concurrent publishers, Plumtree's tree keeps changing; each graft and "
+            "prune costs copies and half a second",
         ),
     )

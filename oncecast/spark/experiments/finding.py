@@ -38,7 +38,7 @@ class Finding(msgspec.Struct, frozen=True):
     setting: str  # the setting of our runs
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...]
-    answer: str = ""  # comparison of our results with those of the source
+    answer: str = ""  # comparison of our results with the source
     runs: str = ""  # number of runs, and their seeds
 
     @property

@@ -55,7 +55,7 @@ def live(trace: DataFrame) -> Finding:
     return Finding(
         "live",
         "Real processes",
-        "All of the source's experiments were run on real processes.",
+        "The source ran all its experiments on real processes.",
         f"{exp_live.NODES} processes on one machine, over TCP, each with its own clock. Protocols "
         "and counting are the same as in the simulator. Victims are killed (SIGKILL) after "
         f"{exp_live.KILL_AFTER:g} s. Simulated hops take 1 to 50 ms, real ones far less: compare "

@@ -32,9 +32,9 @@ PARTS = {
 LAYERS = {layer: f"{layer}.%" for layer in ("scribe", "chord", "plumtree", "flood", "hyparview")}
 SETTING_TEXT = (
     f"{TOPICS} topics, each node subscribed to {SUBSCRIBED} of them; every node publishes five "
-    "messages per second on any topic (from 100 nodes on: 50 to 300 messages in all within five "
-    "seconds); a hop takes 1 to 50 ms. Ring and trees exist before the first "
-    "message. Counting begins with it and ends five seconds after the last one."
+    "messages per second on any topic (with 100 nodes or more: 50 to 300 messages in total within "
+    "five seconds); a hop takes 1 to 50 ms. The ring and the trees exist before the first message. "
+    "Counting begins with that message and ends five seconds after the last one."
 )
 
 
@@ -95,7 +95,7 @@ def traffic(trace: DataFrame) -> DataFrame:
 
 
 def loads(trace: DataFrame) -> DataFrame:
-    """Return a row per run with mean and maximum of the messages that a node handles."""
+    """Return a row per run with the mean and maximum messages handled per node."""
     handled = trace.where("kind in ('received', 'sent') and subject != 'scribe.Routed'")
     nodes = handled.groupBy(*RUN, "node").agg(f.sum("value").alias("handled"))
     mean = f.sum("handled") / f.first("nodes")

@@ -31,14 +31,14 @@ def numbered_starts(trace: DataFrame) -> DataFrame:
 
 
 def disagreements(trace: DataFrame) -> DataFrame:
-    """Return the slots that have different values at two replicas, or after a restart."""
+    """Return the slots whose value differs between replicas, or after a restart."""
     decided = trace.where("kind = 'decided'").groupBy("story", *RUN, "value")
     values = decided.agg(f.count_distinct("subject").alias("values"))
     return values.where("values > 1").select("story", *RUN, f.col("value").alias("slot"))
 
 
 def disorder(trace: DataFrame) -> DataFrame:
-    """Return the decisions of a replica for a slot that is not after its previous decision."""
+    """Return the decisions for slots that do not follow the replica's previous decision."""
     decided = numbered_starts(trace).where("kind = 'decided'")
     before = Window.partitionBy("story", *RUN, "node", "starts").orderBy("line")
     after = decided.withColumn("previous", f.lag("value").over(before))
@@ -109,10 +109,10 @@ def multi_paxos(trace: DataFrame) -> Finding:
         "Storm: three producers put 210 messages. Processes crash, hang and lose their disks, "
         "bits flip on disk, and clocks drift. The network partitions, loses and duplicates "
         f"messages. Members and leaders change on purpose, for {STORM_SECONDS:g} s. Then the "
-        f"faults stop, and everything outstanding must complete. Election: after {CRASH_AT:g} s "
-        "without faults, the leader crashes for good; followers stand for election after half a "
-        "second of silence. Every rule of Paxos is checked after every event by the simulator, "
-        "and Spark checks the order again from the trace.",
+        f"faults stop, and all pending work must complete. Election: after {CRASH_AT:g} s "
+        "without faults, the leader crashes for good; followers start an election after half a "
+        "second of silence. The simulator checks every Paxos rule after every event, and Spark "
+        "checks the order again from the trace.",
         (
             events,
             election_table(elections),
@@ -236,7 +236,7 @@ def draw_storm(shown: dict[str, Any]) -> bytes:
         bottom.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title="decided at")
         top.set(title="The storm and the calm after it", xlim=(0, end))
         bottom.set(
-            title="One order: all lines coincide, however late each replica is",
+            title="One order: all lines coincide, no matter how late each replica is",
             xlabel="virtual seconds",
             ylabel="slot",
             xlim=(0, end),
@@ -285,7 +285,7 @@ def leads(row: dict[str, Any]) -> bool | None:
 
 
 def spans(rows: Figures, state: Any, end: float) -> list[tuple[float, float]]:
-    """Return start and length of each period in which `state` holds."""
+    """Return the start and length of each period in which `state` holds."""
     found: list[tuple[float, float]] = []
     since: float | None = None
     for row in rows:
@@ -315,7 +315,7 @@ def draw_elections(elections: Figures) -> bytes:
         drawing.percent(panel, 0.0)
         panel.set_xlim(left=0)
         panel.set(
-            title="After a crash of the leader",
+            title="After a leader crash",
             xlabel="virtual seconds",
             ylabel="share of the runs",
         )

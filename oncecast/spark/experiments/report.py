@@ -61,7 +61,7 @@ nav a:hover { text-decoration: underline; }
 
 
 class Made(msgspec.Struct, frozen=True):
-    """The origin of the findings."""
+    """Where the findings come from."""
 
     title: str
     about: str

@@ -38,7 +38,7 @@ def simulate(
 
 
 def pieces(runs: Iterable[Run]) -> list[list[Run]]:
-    """Return the runs of each task, the longest first, so that all cores end at the same time."""
+    """Group the runs into tasks, longest first, so that all cores finish at the same time."""
     made: list[list[Run]] = []
     filled = SECONDS_A_TASK
     for run in sorted(dict.fromkeys(runs), key=seconds, reverse=True):

@@ -21,14 +21,14 @@ ROW = re.compile(
     re.MULTILINE,
 )
 OWN_TESTS = {
-    "publisher: restart with the old epoch": "late_put_of_an_old_epoch_is_fenced",
+    "publisher: restart with the old epoch": "late_put_with_an_old_epoch_is_fenced",
     "publisher: two processes at once": "newer_publisher_fences_the_older_publisher",
-    "subscriber: fenced in the handler": "fenced_subscriber_duplicates_no_effect",
+    "subscriber: fenced in the handler": "fenced_subscriber_does_not_duplicate_effects",
 }
 DEATHS = {
     "publisher": "next_publisher_continues_where_a_crashed_publisher_stopped",
     "node": "clients_continue_when_a_crashed_node_restarts",
-    "subscriber": "each_message_of_a_crashed_subscriber_takes_effect_once",
+    "subscriber": "each_message_takes_effect_once_if_its_subscriber_crashes",
 }
 
 

@@ -1,7 +1,7 @@
 """The acceptor promises, accepts and follows. It never loses a promise or a vote.
 
-It is the acceptor of Paxos Made Moderately Complex (van Renesse, Altinbuken, 2015), extended by the
-leader's lease. A replica that has heard from a leader makes no promise to another candidate until
+It is the acceptor of Paxos Made Moderately Complex (van Renesse, Altinbuken, 2015), extended with
+leader leases. A replica that has heard from a leader makes no promise to another candidate until
 the suspicion time has passed on its own clock. The rule also holds after a restart, when the
 replica no longer knows which leader it heard from.
 """
@@ -76,10 +76,10 @@ class Acceptor:
         self._follow(ballot)
         last = votes.accept(ballot, message.slot, message.items)
         if last >= message.slot:
-            # A newcomer votes for the leader only. Its vote counts once it is a member.
+            # A newcomer sends its vote only to the leader. It counts once the newcomer is a member.
             others = membership.others() if membership.is_member else []
             if sender not in others:
-                others.append(sender)  # the leader may be a member that is not known here
+                others.append(sender)  # the leader may be a member that this replica does not know
             for node in others:
                 self.io.send(node, m.Accepted(ballot, message.slot, last, membership.incarnation))
             self.values.say_stored()
@@ -127,6 +127,5 @@ class Acceptor:
         if message.successor == self.membership.me:
             self.leader.stand()
         elif message.successor:
-            self.io.later(
-                4 * self.options.resend, m.Silence()
-            )  # in case the successor does not become a candidate
+            # The successor may fail to become a candidate.
+            self.io.later(4 * self.options.resend, m.Silence())

@@ -20,5 +20,5 @@ ROUND_MAX = 1 << 62  # integers have 64 bits on the wire and in the log
 
 
 def above(ballot: Ballot, me: NodeId) -> Ballot:
-    """Return the lowest ballot of this node that is above `ballot`."""
+    """Return this node's lowest ballot above `ballot`."""
     return Ballot(ballot.round + 1, me)

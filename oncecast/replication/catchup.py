@@ -1,6 +1,6 @@
-"""Catching up: fetches chosen slots that are missing or unreadable here.
+"""Catch up: fetch chosen slots that are missing or unreadable here.
 
-If this replica cannot read a slot, and no other replica knows that it is chosen, votes decide.
+If this replica cannot read a slot, and no other replica knows that it was chosen, votes decide.
 The other replicas report their votes, and the highest vote of a majority is the chosen value.
 """
 
@@ -65,7 +65,7 @@ class CatchUp:
         if not self.transfer.take_entries(sender, message):
             self._take(sender, message)
         if behind and progress.known <= progress.applied and not self.membership.is_member:
-            self.joining.offer()  # offer now, because under load it may lag again
+            self.joining.offer()  # offer now, because it may fall behind again under load
 
     def _take(self, sender: NodeId, message: Chosen) -> None:
         progress = self.progress
@@ -112,7 +112,7 @@ class CatchUp:
         item = self.values.readable(slot)
         if item is None:
             if self.fetching.gone_everywhere(slot):
-                return self.values.item(slot).data  # raises the error that names the damage
+                return self.values.item(slot).data  # raises the error that describes the damage
             self.fetching.note_hole(slot)
             raise Missing(slot)
         return item.data
@@ -120,7 +120,7 @@ class CatchUp:
     def on_recall(self, sender: NodeId, message: Recall) -> None:
         slot, votes = message.slot, self.votes
         if slot <= self.progress.known_to_be_chosen or slot in self.progress.learned:
-            return  # the slot is known here by now, and the sender will ask for it
+            return  # this replica now knows the slot, and the sender will ask for it
         ballot = votes.ballots.get(slot)
         item = None if ballot is None else self.values.readable(slot)
         unreadable = ballot is not None and item is None
@@ -134,7 +134,7 @@ class CatchUp:
         """Count votes for a slot that only this replica knew to be chosen and cannot read.
 
         The highest vote of a majority is the chosen value. At least one of these members voted for
-        that value before it was asked, and no later ballot had another value.
+        that value before it was asked, and no later ballot had a different value.
         """
         slot = message.slot
         if slot not in self.fetching.holes:
@@ -150,8 +150,8 @@ class CatchUp:
     def _config_after(self, slot: int) -> Config:
         """Return the first known membership after a slot, or NO_MEMBERS if it may be too new.
 
-        The membership has changed at most once in between. So each of its majorities overlaps with
-        each majority that can have chosen the slot.
+        The membership has changed at most once in between, so each of its majorities overlaps each
+        majority that can have chosen the slot.
         """
         history, after = self.membership.history, slot + 1
         proposed: list[Config] = []

@@ -1,6 +1,6 @@
-"""Compares the states of all replicas periodically.
+"""Periodically compare the states of all replicas.
 
-A replica whose state differs from that of the majority stops.
+A replica whose state differs from the majority's stops.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from oncecast.replication.messages import CHECK, Item, Sum
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.state import Membership, Progress
 
-SUMS_MAX = 4  # number of checks whose sums are kept
+SUMS_MAX = 4  # checks whose sums are kept
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class Comparison:
             return  # no replica can be this far ahead
         sums = self.sums.setdefault(slot, {})
         if node in sums:
-            return  # the sum of a slot never changes
+            return  # a slot's sum never changes
         sums[node] = total.chain, total.digest
         for old in sorted(self.sums)[:-SUMS_MAX]:
             del self.sums[old]

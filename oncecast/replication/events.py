@@ -25,7 +25,7 @@ class Propose(Value):
 
 
 class Compact(Value):
-    """Request: save `state` as the snapshot at `slot`. No slot before `needed` is read again."""
+    """Request: save `state` as the snapshot at `slot`. Slots before `needed` may be dropped."""
 
     slot: int
     needed: int
@@ -63,7 +63,7 @@ class Retire(Value):
 
 
 class Decided(Value):
-    """`value` is decided at `slot`. Slots ascend. `token` is -1 for proposals of other nodes."""
+    """`value` is decided in `slot`. Slots arrive in order. `token` is -1 for others' proposals."""
 
     slot: int
     value: bytes
@@ -102,13 +102,13 @@ class Removed(Value):
 
 
 class LevelRaised(Value):
-    """All members, present and future, can read entries of this level from now on."""
+    """From now on, all present and future members can read entries of this level."""
 
     level: int
 
 
 class NotSeated(Value):
-    """`node` reads entries up to the level `known` only, so it cannot join the group at `level`."""
+    """`node` can read entries only up to level `known`, so it cannot join a group at `level`."""
 
     node: NodeId
     known: int
@@ -152,26 +152,26 @@ class Group(Protocol):
 
     @property
     def level(self) -> int:
-        """Return the level of entries that all members can read, now and later."""
+        """Return the entry level that all present and future members can read."""
         ...
 
     def entry(self, slot: int) -> bytes:
-        """Return the value of a slot that is not trimmed. Raise Missing if it is unreadable."""
+        """Return the value of an untrimmed slot. Raise Missing if it is unreadable."""
         ...
 
     def leads(self, now: float) -> bool:
-        """Return whether this replica leads, so that it has applied all acknowledged slots."""
+        """Return whether this replica leads, and so has applied all acknowledged slots."""
         ...
 
     def follows(self, now: float) -> bool:
-        """Return whether the leader sent a message recently and its known slots are applied."""
+        """Return whether this replica heard from its leader recently and has caught up."""
         ...
 
     def nodes(self) -> tuple[NodeId, ...]: ...
 
 
 class StateMachine(Protocol):
-    """Gets the contents of the log before the start: at most one snapshot, then values in order."""
+    """Receives the restored log before the start: at most one snapshot, then values in order."""
 
     def install(self, slot: int, state: tuple[bytes, ...]) -> None: ...
     def learn(self, slot: int, value: bytes) -> None: ...

@@ -2,17 +2,17 @@
 
     from any node                        Offer
     from a node that names this group    requests; see below
-    from the newcomer that catches up    Heard, Accepted, Reject: answers to this leader
+    from the newcomer catching up        Heard, Accepted, Reject: answers to this leader
     from a node that was asked           Chosen, Lacking, Recalled, Ahead, Piece, Guide
 
-The gate drops and counts all other messages. Members may send any message. But a replica accepts
+The gate drops and counts all other messages. Members may send any message, but a replica accepts
 the answers in the last line only if it asked for them, even from members.
 
-The number of a group is random, and its leader reveals it only to members and to the newcomer that
-catches up. So a node that names the group was admitted once. It may be a leader that was elected
-while this replica was offline, or a member that does not know of its removal. A node that is not
-yet a member and knows no group number accepts requests from its contacts. It also accepts them from
-nodes to which it has offered itself.
+A group's number is random, and its leader reveals it only to members and to the newcomer catching
+up. A node that names the group must therefore have been admitted at some point. It may be a leader
+elected while this replica was offline, or a member that does not know of its removal. A nonmember
+that knows no group number accepts requests from its contacts and from nodes to which it has offered
+itself.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Gate:
     fetching: Fetching
     roster: Roster
     other_group: OtherGroup
-    refused: int = 0  # number of messages refused so far
+    refused: int = 0  # messages refused so far
 
     def admits(self, sender: NodeId, message: m.Message) -> bool:
-        """Return whether to accept this message from a node that is not a member."""
+        """Return whether to accept this message from a nonmember."""
         admitted = self._admits(sender, message)
         self.refused += not admitted
         return admitted
@@ -59,11 +59,11 @@ class Gate:
         return isinstance(message, ANSWERS) and self.fetching.awaits(sender)
 
     def _claims(self, message: Request) -> bool:
-        """Return whether the sender claims to lead another group, which it has to prove."""
+        """Return whether the sender claims to lead another group, which it must prove."""
         return isinstance(message, m.Beat) and message.group != 0
 
     def asked_for(self, sender: NodeId) -> bool:
-        """Return whether this replica asked `sender` for an answer; count it as refused if not."""
+        """Return whether this replica asked `sender` for an answer. If not, count a refusal."""
         asked = self.fetching.awaits(sender)
         self.refused += not asked
         return asked

@@ -1,7 +1,7 @@
 """The slot index maps each slot to the log record that holds its value.
 
-Slots and records mostly advance together, so runs of both cover nearly all slots. A slot outside
-any run is kept separately: it was voted on again, or a hole was filled.
+Slots and records mostly advance together, so runs of both cover nearly all slots. Slots that were
+voted on again or that filled a hole fall outside any run and are kept separately.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-Run = tuple[int, int, int]  # the first slot, its record, and the number of slots
+Run = tuple[int, int, int]  # first slot, its record, number of slots
 
 
 class SlotIndex:

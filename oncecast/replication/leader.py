@@ -8,7 +8,7 @@ membership only after it has decided a slot under the current membership with it
 leader with a lower ballot can decide a slot after it.
 
 A leader answers reads locally while it holds a lease: a majority has agreed to promise nothing to
-other candidates. The lease counts from the time when the Beat was sent.
+other candidates. The lease starts when the Beat is sent.
 """
 
 from __future__ import annotations
@@ -43,15 +43,13 @@ class Term:
         self.acting = False  # all slots that earlier leaders may have chosen are applied
         self.next = 0  # the next slot to propose
         self.queue: deque[tuple[int, Item]] = deque()
-        self.in_flight: deque[tuple[int, int]] = (
-            deque()
-        )  # slot and size in bytes of each proposal that is not applied
+        self.in_flight: deque[tuple[int, int]] = deque()  # slot and size of unapplied proposals
         self.in_flight_bytes = 0
         self.changing: tuple[int, Config] | None = None  # a membership in flight
         self.proven = 0  # version of the membership under which this ballot decided a slot
         self.answered = 0  # the last applied slot when the answers were last checked
         self.ends: dict[Member, float] = {}  # when each member may promise another candidate
-        self.waiting = self.flushing = False  # whether the timer is set
+        self.waiting = self.flushing = False  # whether their timers are set
 
     @property
     def idle(self) -> bool:
@@ -79,7 +77,7 @@ class Leader:
     seen: Ballot = BOTTOM  # the highest ballot seen
     reach: int = STEP  # the highest round that is accepted
     consents: dict[Member, None] = field(default_factory=dict)  # members that have no leader
-    tokens: dict[int, int] = field(default_factory=dict)  # tokens of own proposals, by slot
+    tokens: dict[int, int] = field(default_factory=dict)  # tokens of its own proposals, by slot
     retired: bool = False  # this replica is about to stop and never leads again
 
     # -- phase 1 --
@@ -98,7 +96,7 @@ class Leader:
     def _canvass(self) -> None:
         """Ask the other members for a leader, and become a candidate if a majority has none.
 
-        A new ballot ends every lower term. Without this question, a replica that was offline or is
+        A new ballot ends every lower term. Without this question, a replica that was offline or
         partly cut off would end a term that works for all other members.
         """
         membership = self.membership
@@ -123,7 +121,7 @@ class Leader:
         if not membership.is_member or self.retired:
             return
         if max(self.seen, self.votes.promised).round >= ROUND_MAX:
-            return  # no ballot is left; only an older version can have promised such a ballot
+            return  # no ballot is left; only an older version can have promised one this high
         ballot = self._next_ballot()
         self.following.lose_leader()
         self.term = Term(ballot, self.io.now)
@@ -270,7 +268,7 @@ class Leader:
         return term if self.tallies.won(slot, term.ballot, config) else None
 
     def progressed(self) -> None:
-        """Propose more values after slots were applied."""
+        """Propose more values now that slots have been applied."""
         term, applied = self.term, self.progress.applied
         if term is None:
             return
@@ -283,7 +281,7 @@ class Leader:
         self.proceed()
 
     def proceed(self) -> None:
-        """Propose all values that may be proposed now; values of earlier ballots come first."""
+        """Propose all values that may be proposed now; values from earlier ballots come first."""
         term = self.term
         while term is not None and term is self.term and not term.idle:
             term.next = max(term.next, self.progress.applied + 1)
@@ -326,7 +324,7 @@ class Leader:
     def _beaten(self, slot: int, value: Item | None) -> bool:
         """Return whether the chosen value differs from the value that this leader would propose.
 
-        Then a leader with a higher ballot has chosen it. `value` is None for a new command.
+        If so, a leader with a higher ballot has chosen it. `value` is None for a new command.
         """
         if slot > self.progress.certain and slot not in self.progress.learned:
             return False
@@ -385,8 +383,8 @@ class Leader:
     def _gets_nowhere(self, term: Term) -> bool:
         """Return whether a candidate should ask for a leader again.
 
-        Members that follow a leader do not answer a Prepare. A replica that was removed meanwhile
-        learns of its removal only by a Canvass.
+        Members that follow a leader do not answer a Prepare. A replica that has since been removed
+        learns of its removal only through a Canvass.
         """
         late = self.io.now > term.since + 2 * self.options.suspicion
         return late and not term.elected and not self.covered(term)
@@ -455,7 +453,7 @@ class Leader:
         self.io.send(node, beat, after=0)
 
     def reconfigured(self) -> None:
-        """Collect the promises of members that vote from now on."""
+        """Collect promises from members that vote from now on."""
         term = self.term
         if term is None:
             return
@@ -499,5 +497,5 @@ class Leader:
         return ends[len(ends) - config.majority] if ends else term.since
 
     def leads(self, now: float) -> bool:
-        """Return whether this replica leads, so that it has applied all acknowledged slots."""
+        """Return whether this replica leads, and so has applied all acknowledged slots."""
         return self.term is not None and self.term.acting and now < self.lease_ends()

@@ -1,9 +1,9 @@
 """The learner counts votes and applies chosen slots in order, without gaps, each slot once.
 
 It is the replica of Paxos Made Moderately Complex (van Renesse, Altinbuken, 2015). A slot is chosen
-when a majority of its membership has accepted it with one ballot. The chosen value is the value
+when a majority of its membership has accepted it with one ballot. The chosen value is the one
 that this replica has accepted with that ballot or a higher one. The leader also reports a slot up
-to which all slots are chosen. This proves the values that were accepted with its ballot.
+to which all slots are chosen. This confirms the values that were accepted with its ballot.
 """
 
 from __future__ import annotations
@@ -46,10 +46,8 @@ class Learner:
     reconfiguration: Reconfiguration
     machine: StateMachine | None = None  # receives the restored slots
     started: bool = False
-    leader_knows: tuple[Ballot, int] = (
-        BOTTOM,
-        0,
-    )  # a leader's ballot, and the slot up to which it reported all slots as chosen
+    # A leader's ballot, and the slot up to which it reported all slots as chosen.
+    leader_knows: tuple[Ballot, int] = (BOTTOM, 0)
 
     # -- votes --
 
@@ -75,7 +73,7 @@ class Learner:
         self.advance()
 
     def chosen_up_to(self, ballot: Ballot, slot: int) -> None:
-        """Handle the report of the leader of `ballot` that all slots up to `slot` are chosen."""
+        """Handle a report by the leader of `ballot` that all slots up to `slot` are chosen."""
         self.leader_knows = max(self.leader_knows, (ballot, slot))
         self.progress.known = max(self.progress.known, slot)
         self.advance()
@@ -99,7 +97,7 @@ class Learner:
         self.advance()
 
     def advance(self) -> None:
-        """Apply the chosen slots that are available here, in order, with a limit per step."""
+        """Apply the chosen slots that are available here, in order, up to a limit per step."""
         progress = self.progress
         before = progress.applied
         stop = before + self.options.step_slots
@@ -158,7 +156,7 @@ class Learner:
     def _reconfigure(self, slot: int, item: Item) -> None:
         before, config = self.membership.config, decode_config(item.data)
         if not config.follows(before):
-            return  # this membership was proposed for an earlier one
+            return  # this membership was proposed as the successor of an earlier one
         self.membership.decided(slot, config)
         if self.started:
             if config.level > before.level:

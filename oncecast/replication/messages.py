@@ -2,7 +2,7 @@
 
 electing     Canvass → Consent                  then Prepare → Promise | Reject
 deciding     Accept → Accepted, to all | Reject
-leading      Beat → Heard                       Release: the leader steps down on its own
+leading      Beat → Heard                       Release: the leader steps down voluntarily
 catching up  Want → Chosen | Lacking | Ahead    WantPiece → Piece    Recall → Recalled | Lacking
 joining      Offer → Guide                      comparing  Sum
 two groups   Attest → Guide
@@ -105,7 +105,7 @@ class Accepted(Value, tag="Accepted"):
 
 
 class Beat(Value, tag="Beat"):
-    """A heartbeat of the leader at time `stamp` of its clock. All slots to `known` are chosen."""
+    """The leader's heartbeat, sent at `stamp` on its clock. All slots up to `known` are chosen."""
 
     ballot: Ballot
     known: int
@@ -114,14 +114,14 @@ class Beat(Value, tag="Beat"):
 
 
 class Heard(Value, tag="Heard"):
-    """Agree to promise nothing to other candidates for `bound` seconds of the sender's clock."""
+    """Agree to promise nothing to other candidates for `bound` seconds on the sender's clock."""
 
     ballot: Ballot
     stamp: float
     incarnation: int
     applied: int
     bound: float
-    level: int = 1  # the highest level of entries that the sender reads
+    level: int = 1  # the highest entry level that the sender can read
 
 
 class Release(Value, tag="Release"):
@@ -148,7 +148,7 @@ class Chosen(Value, tag="Chosen"):
 
 
 class Lacking(Value, tag="Lacking"):
-    """Answer that the sender cannot send this slot. `lost`: its disk has lost the slot."""
+    """Answer that the sender cannot send this slot. If `lost` is set, its disk has lost it."""
 
     slot: int
     lost: bool
@@ -200,7 +200,7 @@ class Offer(Value, tag="Offer"):
 
     incarnation: int
     applied: int
-    level: int = 1  # the highest level of entries that the sender reads
+    level: int = 1  # the highest entry level that the sender can read
 
 
 class Guide(Value, tag="Guide"):
@@ -228,7 +228,7 @@ class Sum(Value, tag="Sum"):
 
 
 class Stored(Value, tag="Stored"):
-    """A message of a node to itself: the records up to `record` are on disk."""
+    """A message from a node to itself: the records up to `record` are on disk."""
 
     record: int
 
@@ -297,7 +297,7 @@ class Promised(Value, tag="Promised"):
 
 
 class Entry(Value, tag="Entry"):
-    """A vote. At that time, all slots to `applied` were chosen with the last values in this log."""
+    """A vote. All slots up to `applied` had been chosen, with the last values in this log."""
 
     slot: int
     ballot: Ballot

@@ -14,18 +14,18 @@ PIECES = 64
 class GroupOptions:
     size: int = 3  # target number of replicas in a group
     heartbeat: float = 1.0
-    suspicion: float = 2.0  # silence of a leader that starts an election; also its lease
-    drift: float = 0.01  # fraction by which a clock may be fast or slow
+    suspicion: float = 2.0  # leader silence that triggers an election; also the lease
+    drift: float = 0.01  # maximum clock drift, as a fraction
     resend: float = 0.25  # seconds before an unanswered message is sent again
     replace_after: float = 30.0  # seconds of silence before a newcomer replaces a member
-    compare_every: float = 60.0  # seconds between comparisons of the states; 0 for never
+    compare_every: float = 60.0  # seconds between state comparisons; 0 for never
 
-    window_slots: int = 1024  # maximum slots that are proposed but not decided
+    window_slots: int = 1024  # maximum slots proposed but not yet decided
     window_bytes: int = 4 << 20
     accept_bytes: int = 1 << 20  # maximum bytes per Accept, unless one item is larger
-    piece_bytes: int = 1 << 20  # minimum bytes per piece of a snapshot
-    unclaimed_after: float = 10.0  # seconds before a snapshot that is not fetched is deleted
-    ahead_min: int = 4096  # lower limit of `ahead_slots`
+    piece_bytes: int = 1 << 20  # minimum bytes per snapshot piece
+    unclaimed_after: float = 10.0  # seconds before an unfetched snapshot is deleted
+    ahead_min: int = 4096  # lower bound for `ahead_slots`
 
     def __post_init__(self) -> None:
         sizes = ("window_slots", "window_bytes", "accept_bytes", "piece_bytes", "ahead_min")
@@ -44,7 +44,7 @@ class GroupOptions:
             raise ValueError(f"drift is {self.drift}; it must be 0 or more, and less than 1")
         if self.suspicion <= self.heartbeat:
             raise ValueError(
-                f"suspicion is {self.suspicion} s, and the heartbeat {self.heartbeat} s; suspicion "
+                f"suspicion is {self.suspicion} s and heartbeat is {self.heartbeat} s; suspicion "
                 "must be longer, or every leader would be suspected between two heartbeats"
             )
 
@@ -52,23 +52,22 @@ class GroupOptions:
     def ahead_slots(self) -> int:
         """Return how many slots beyond the last applied slot a replica accepts.
 
-        With this margin, a replica keeps up with a group that decides many slots while it fetches
-        one.
+        The margin lets a replica keep up with a group that decides many slots while it fetches one.
         """
         return max(self.ahead_min, 4 * self.window_slots)
 
     @property
     def give_bytes(self) -> int:
-        """Return how many bytes a replica sends at once to a replica that catches up.
+        """Return how many bytes to send at once to a replica that is catching up.
 
-        One answer must carry more than the group decides in one round trip. Otherwise the other
-        replica never catches up.
+        One answer must carry more than the group decides in a round trip. Otherwise the other
+        replica would never catch up.
         """
         return max(1 << 16, self.accept_bytes)
 
     @property
     def promise_bytes(self) -> int:
-        """Return the maximum size of the votes in a Promise, so that it fits into a frame."""
+        """Return the maximum size of the votes in a Promise, so that it fits in a frame."""
         return max(1 << 16, 4 * self.window_bytes)
 
     @property
@@ -79,7 +78,7 @@ class GroupOptions:
     def piece_size(self, state_bytes: int) -> int:
         """Return how many bytes of a snapshot a replica sends at once.
 
-        Each piece takes a round trip. So a small snapshot has at most `PIECES` pieces. With more,
+        Each piece takes a round trip, so a small snapshot has at most `PIECES` pieces. With more,
         the next snapshot could be taken before this one has arrived.
         """
         return max(self.piece_bytes, min(ceil(state_bytes / PIECES), 1 << 16))

@@ -1,6 +1,6 @@
-"""Detects that this node is also a member of another group, and stops the replica.
+"""Detect that this node is also a member of another group, and stop the replica.
 
-If a node has lost its disk and was not told to join, it founds another group. The leader of the old
+A node that has lost its disk and was not told to join founds a new group. The leader of the old
 group still sends Beats to it. A single message proves nothing, because any node can send one. The
 replica asks that leader (Attest), which asks the other members of its group. Each of them tells the
 replica which members it knows (Guide). If a majority of the old group names this node, it stops.
@@ -26,12 +26,12 @@ class OtherGroup:
     options: GroupOptions
     membership: Membership
     following: Following
-    leader: NodeId = NO_NODE  # the node that claims to lead a group with this node
+    leader: NodeId = NO_NODE  # the node that claims to lead a group including this node
     asked: float = 0.0
-    config: Config = NO_MEMBERS  # the members that this leader names
+    config: Config = NO_MEMBERS  # the members that the other leader names
     witnesses: dict[NodeId, None] = field(default_factory=dict)
 
-    # -- the replica that hears of another group --
+    # -- the replica that hears from another group --
 
     def on_beat(self, sender: NodeId) -> None:
         """Ask the leader of another group for its members, one leader at a time."""
@@ -46,7 +46,7 @@ class OtherGroup:
         return self.membership.config.group == self.membership.incarnation
 
     def _is_ours(self, node: NodeId) -> bool:
-        """Return whether a node is in this group. Its answer cannot prove another group."""
+        """Return whether a node is in this group, so that it cannot vouch for another one."""
         return node in self.membership.history.named
 
     def awaits(self) -> bool:

@@ -1,4 +1,4 @@
-"""A replica of a Multi-Paxos group (REP-1, REP-2): its parts and the inputs of each part.
+"""A replica of a Multi-Paxos group (REP-1, REP-2): its parts and their inputs.
 
     Acceptor           acceptor.py         promises, accepts, follows the leader
     Learner            learner.py          counts votes, applies slots in order
@@ -7,15 +7,15 @@
     Supplier           supply.py           saves snapshots, sends slots and snapshots to peers
     Transfer           supply.py           fetches a snapshot
     Reconfiguration    reconfiguration.py  changes the membership
-    Joining            reconfiguration.py  offers a node that is not a member
-    Retirement         retirement.py       hands over before a stop
+    Joining            reconfiguration.py  offers this node to a group
+    Retirement         retirement.py       hands over before a shutdown
     Comparison         comparing.py        compares the states of the replicas
-    Gate               gate.py             drops messages of nodes that are not members
-    OtherGroup         other_group.py      detects that another group has this node
+    Gate               gate.py             drops messages from nonmembers
+    OtherGroup         other_group.py      detects that another group includes this node
     Recovery           recovery.py         restores the log and starts
 
-The parts share the state in state.py, values.py, votes.py, quorum.py and roster.py. The constructor
-of a part lists the state and the other parts that it uses.
+The parts share the state in state.py, values.py, votes.py, quorum.py and roster.py. Each part's
+constructor lists the state and the other parts that it uses.
 
 Needs links to the other replicas, and a log. docs/protocols/multipaxos.md describes the differences
 from the papers.
@@ -57,7 +57,7 @@ from oncecast.replication.supply import Supplier, Transfer
 from oncecast.replication.values import Values
 from oncecast.replication.votes import Votes
 
-SENDERS_MAX = 256  # number of nodes whose last message time is kept
+SENDERS_MAX = 256  # nodes whose last message time is kept
 
 
 class ReplicaState:
@@ -90,10 +90,10 @@ class Paxos(Protocol):
         rng: Random,
         *,
         options: GroupOptions | None = None,
-        contacts: tuple[NodeId, ...] = (),  # replicas of a group to join; none: found a group
-        founders: Config = NO_MEMBERS,  # founders of a group that several replicas start together
+        contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; empty to found one
+        founders: Config = NO_MEMBERS,  # founders of a group that starts with several replicas
         incarnation: int = 0,
-        level: int = 1,  # the highest level of entries that the state machine reads
+        level: int = 1,  # the highest entry level that the state machine can read
     ) -> None:
         super().__init__(me, rng)
         self.options = options = options or GroupOptions()
@@ -197,12 +197,12 @@ class Paxos(Protocol):
             self._handlers[type(message)](sender, message)
 
     def _forget_sender(self) -> None:
-        """Drop the node that was silent for longest, preferably one that is not a replica."""
+        """Drop the node that has been silent longest, preferably one that is not a replica."""
         replicas, heard = self.nodes(), self.last_message
         del heard[min(heard, key=lambda node: (node in replicas, heard[node]))]
 
     def _if_asked(self, take: Callable[[NodeId, Any], None]) -> Callable[[NodeId, m.Message], None]:
-        """Return a handler that accepts only answers of nodes that were asked."""
+        """Return a handler that accepts answers only from nodes that were asked."""
 
         def take_if_asked(sender: NodeId, message: m.Message) -> None:
             if self.gate.asked_for(sender):

@@ -10,7 +10,7 @@ from oncecast.replication.votes import within
 class Promises:
     def __init__(self) -> None:
         self.members: dict[Member, Promise] = {}
-        self.known = 0  # a member reports that all slots up to here are chosen
+        self.known = 0  # a member has reported that all slots up to here are chosen
         self.horizon = 0  # the last slot that any member reported
         self._votes: dict[int, dict[Member, Vote]] = {}  # by slot
         self._agreed: Config | None = None  # a membership whose majority has promised
@@ -26,7 +26,7 @@ class Promises:
             self._votes.setdefault(vote.slot, {})[member] = vote
 
     def cover(self, slot: int, config: Config) -> bool:
-        """Return whether a majority has reported every vote that it ever gave for this slot."""
+        """Return whether a majority has reported every vote it ever cast for this slot."""
         if slot > self.horizon:
             if config is not self._agreed and config.agreed(self.members):
                 self._agreed = config
@@ -42,7 +42,7 @@ class Promises:
     def value(self, slot: int, config: Config) -> Item:
         """Return the value to propose: the vote with the highest ballot, or a no-op.
 
-        Only votes of members count, as in `cover`: another node may have seen a later ballot.
+        As in `cover`, only members' votes count: another node may have seen a later ballot.
         """
         votes = self._votes.get(slot, {})
         best = highest(votes[member] for member in config.members if member in votes)

@@ -29,8 +29,8 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
     """A membership. `size` is the target number of members. Each change increments `version`.
 
     `group` is the incarnation of the founder, which distinguishes groups; 0 means unknown. Each
-    member can read entries up to `level`. The level never falls, and no node that knows less can
-    become a member.
+    member can read entries up to `level`. The level never falls, and no node that supports less
+    can become a member.
     """
 
     version: int
@@ -61,7 +61,7 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
     def successor(self, *members: Member, size: int = 0, level: int = 0) -> Config:
         """Return the next membership. It must have at most one member more or less.
 
-        Then each majority of one membership has a member in common with each majority of the other.
+        Then each majority of one membership overlaps each majority of the other.
         """
         size, level = size or self.size, level or self.level
         return Config(self.version + 1, members, size, self.group, level)
@@ -86,7 +86,7 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
     def with_sound_size(self) -> Config:
         """Return this membership with a valid size: replace an invalid one with the member count.
 
-        Earlier versions decided every size that a client asked for.
+        Earlier versions accepted any size that a client asked for.
         """
         if 1 <= self.size <= SIZE_MAX or not self.members:
             return self
@@ -94,7 +94,7 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
         return Config(self.version, self.members, size, self.group, self.level)
 
     def without_secrets(self) -> Config:
-        """Return this membership with addresses and level, for a node that is not admitted."""
+        """Return a copy with only addresses and level, for a node that is not admitted."""
         members = tuple(Member(member.node, 0) for member in self.members)
         return Config(self.version, members, self.size, level=self.level)
 
@@ -143,7 +143,7 @@ class Memberships:
         self._set_last(config)
 
     def start(self, slot: int, config: Config) -> None:
-        """Start with this membership. Slots before `slot` are not needed any more."""
+        """Start with this membership. Slots before `slot` are no longer needed."""
         config = config.with_sound_size()
         self._slots, self._configs = [slot], [config]
         self._set_last(config)

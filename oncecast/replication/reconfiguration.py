@@ -1,19 +1,19 @@
-"""Membership changes, which the leader proposes one member at a time and the log decides.
+"""Membership changes: the leader proposes them one member at a time, and the log decides.
 
 A node that is not a member offers itself. The leader admits it if the group has too few members, or
 if a member has been silent for too long. The silent member stays until the new one has joined,
 because it may come back and its disk counts until then. If it is back by then, the member that
-joined last is removed again. There is one exception: if a node lost its disk, its old incarnation
+joined last is removed again. The one exception is a node that lost its disk: its old incarnation
 is removed first. That incarnation will never vote again, and a node cannot be a member twice.
 
-A member has a vote, so the leader first lets a newcomer catch up. Then it proposes the membership
-that names the newcomer. Each membership has at most one member more or less than the one before. So
-their majorities have a member in common, on which safety depends.
+A member has a vote, so the leader first lets a newcomer catch up. Then it proposes a membership
+that includes the newcomer. Consecutive memberships differ by at most one member. Safety depends on
+this, because their majorities then overlap.
 
-A membership also has a level: the entries that its members can read. Each node reports the highest
-level that it knows, with its offer and its answers to heartbeats. When all members are present and
-know a higher level, the leader proposes the same members with that level. So the level and the
-members change in one sequence, and no member ever has to read an entry that it does not know.
+A membership also has a level, which tells which entries its members can read. Each node reports the
+highest level that it supports, in its offers and its answers to heartbeats. When all members are
+present and support a higher level, the leader proposes the same members with that level. Levels and
+members change in one sequence, so no member ever has to read an entry that it does not support.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Reconfiguration:
         if config is None:
             return
         if term.proven == membership.config.version or not membership.others():
-            # Put the change first: a group that is behind with its commands needs it most.
+            # Put the change first: a group with a backlog of commands needs it most.
             term.queue.appendleft((-1, Item(CONFIG, encode_config(config))))
         elif not term.queue and not term.in_flight:
             term.queue.append((-1, Item(NOOP, b"")))  # this leader must decide a slot first
@@ -139,12 +139,12 @@ class Reconfiguration:
         return self._with_one(term) or self._raised()
 
     def _raised(self) -> Config | None:
-        """Return the present members with the highest level that all of them read, if higher."""
+        """Return the current members with the highest level they all support, if it is higher."""
         config, level = self.membership.config, self.roster.common_level()
         return config.successor(*config.members, level=level) if level > config.level else None
 
     def _towards(self, change: Change) -> Config | None:
-        """Return the next step of a change, or None while it waits for a node that catches up.
+        """Return the next step of a change, or None while it waits for a node to catch up.
 
         Return the current membership if the change is done or impossible.
         """
@@ -175,7 +175,7 @@ class Reconfiguration:
         """
         config, roster, others = self.membership.config, self.roster, self.membership.others()
         patience = self.options.suspicion
-        judged = self.io.now - term.since > patience  # enough time to know which are silent
+        judged = self.io.now - term.since > patience  # enough time to tell which members are silent
         if not judged or not roster.viable(config) or not self.leader.covered(term):
             return None  # the member that comes back first should stay
         longest = max(others, key=lambda node: self._silence(term, node))
@@ -208,7 +208,7 @@ class Reconfiguration:
         return term is not None and term.ends.get(member, 0.0) > self.io.now
 
     def _next_newcomer(self, waiting: list[NodeId]) -> NodeId:
-        """Return the next newcomer. Take turns, so that one that never catches up blocks none."""
+        """Return the next newcomer. They take turns, in case one never catches up."""
         newcomer, options = self.roster.newcomer, self.options
         if newcomer not in waiting:
             return waiting[0]
@@ -225,7 +225,7 @@ class Reconfiguration:
             roster.choose_newcomer(node)
             if node and term is not None:
                 roster.beats.append((self.io.now, self.progress.applied))
-                self.leader.beat_to(node, term)  # now, and not only at the next heartbeat
+                self.leader.beat_to(node, term)  # without waiting for the next heartbeat
 
     # -- after a change --
 
@@ -245,7 +245,7 @@ class Reconfiguration:
 
 @dataclass(eq=False)
 class Joining:
-    """Offers a node that is not a member to the leader until it is a member."""
+    """Offers this node to the leader until it becomes a member."""
 
     io: Protocol
     options: GroupOptions
@@ -254,7 +254,7 @@ class Joining:
     following: Following
     fetching: Fetching
     guide: NodeId = NO_NODE  # the node that a member named as the leader
-    needed_level: int = 0  # the level of the group, as last reported
+    needed_level: int = 0  # the group's level, as last reported
 
     def on_offer_due(self) -> None:
         if self.membership.is_member:
@@ -271,7 +271,7 @@ class Joining:
             membership = self.membership
             offer = Offer(membership.incarnation, self.progress.applied, membership.known_level)
             self.io.send(node, offer)
-        self.guide = NodeId("")  # if this node does not answer, ask others next time
+        self.guide = NodeId("")  # if this node does not answer, try other nodes next time
 
     def on_guide(self, sender: NodeId, message: Guide) -> None:
         membership = self.membership

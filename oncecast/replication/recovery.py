@@ -1,4 +1,4 @@
-"""Restores the log of an earlier run, handles damaged records and starts the replica."""
+"""Restore the log of an earlier run, handle damaged records, and start the replica."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Recovery:
     leader: Leader
     learner: Learner
     founders: Config
-    born: bool = False  # whether the log names the incarnation of this replica
+    born: bool = False  # whether the log names this replica's incarnation
 
     # -- the log --
 
@@ -76,7 +76,7 @@ class Recovery:
     def _restore_learned(self, record: m.Learned, item: Item) -> None:
         slot, number, votes = record.slot, self.io.last_record, self.votes
         self._note_config(item)
-        # The index of the snapshot may already refer to a later record.
+        # The snapshot's index may already refer to a later record.
         if slot > self.progress.applied or number > (self.values.index.get(slot) or 0):
             self.values.found(slot, number, item)
         if slot in votes.ballots:
@@ -148,7 +148,7 @@ class Recovery:
         return self.io.rng.getrandbits(62) + 1
 
     def _finish(self) -> None:
-        """Apply chosen slots that did not fit into memory. The log can be read now."""
+        """Apply chosen slots that did not fit in memory. The log can be read now."""
         self.learner.apply_known(self.values.readable)
 
     def _finish_alone(self) -> None:
@@ -167,8 +167,8 @@ class Recovery:
     def _bound(self) -> bool:
         """Return whether another node may still hold a lease from this replica.
 
-        If a leader removes itself from a group of two, the other node stays alone. The leader may
-        not know yet that it is removed.
+        If a leader removes itself from a group of two, the other node is left alone. The leader may
+        not know yet that it has been removed.
         """
         config, me = self.membership.config, self.membership.me
         if config.version == 1:

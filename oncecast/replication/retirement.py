@@ -1,8 +1,8 @@
-"""The orderly stop of a replica: a leader hands over before it stops.
+"""Orderly shutdown of a replica: a leader hands over before it stops.
 
 Otherwise its group would have no leader for the suspicion time. The leader hands over to the
-follower that has applied the most slots, and votes until the next leader sends a message. If the
-link to that follower breaks, it asks another follower.
+follower that has applied the most slots, and keeps voting until the next leader sends a message. If
+the link to that follower breaks, it asks another follower.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Retirement:
     following: Following
     roster: Roster
     leader: Leader
-    ballot: Ballot = BOTTOM  # the ballot with which this replica led
-    asked: dict[NodeId, None] = field(default_factory=dict)  # followers that were asked
+    ballot: Ballot = BOTTOM  # this replica's ballot as leader
+    asked: dict[NodeId, None] = field(default_factory=dict)  # followers asked to take over
 
     def begin(self) -> None:
         leader, term = self.leader, self.leader.term
@@ -45,7 +45,7 @@ class Retirement:
             self.io.emit(Retired(NodeId("")), after=0)  # this replica leads until it stops
 
     def _next(self) -> NodeId:
-        """Return the unasked follower that has applied the most slots, or "" if there is none."""
+        """Return the unasked follower that has applied the most slots, or "" if none is left."""
         membership, roster = self.membership, self.roster
         left = [
             member
@@ -61,7 +61,7 @@ class Retirement:
         return best
 
     def lost(self, node: NodeId) -> None:
-        """Ask another follower, because the link to this one is lost and it will not lead."""
+        """Ask another follower if the link to this one is lost before it leads."""
         if node not in self.asked or self.following.leader:
             return
         successor = self._next()
@@ -73,7 +73,7 @@ class Retirement:
             self.io.send(other, Release(self.ballot, successor), after=0)
 
     def followed(self) -> None:
-        """Finish the retirement, because another replica leads."""
+        """Finish the retirement once another replica leads."""
         if self.asked:
             for node in self.asked:
                 self.io.unwatch(node)

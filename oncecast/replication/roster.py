@@ -1,4 +1,4 @@
-"""The leader's view of other nodes: silent members, and newcomers that wait to join."""
+"""The leader's view of other nodes: silent members, and newcomers waiting to join."""
 
 from __future__ import annotations
 
@@ -13,32 +13,34 @@ from oncecast.replication.state import Membership
 
 
 class Offered(NamedTuple):
-    """A node that offers to become a member. It lacks `lag` of the slots that it knows of."""
+    """A node that offers to become a member. It is `lag` slots behind."""
 
     member: Member
     applied: int
     at: float
     lag: int = 0
-    level: int = 1  # the highest level of entries that it reads
+    level: int = 1  # the highest entry level that it can read
 
 
-TURNED_AWAY_MAX = 64  # nodes that are reported once each
+TURNED_AWAY_MAX = 64  # nodes to report only once
 
 
 class Roster:
     def __init__(self, io: Protocol, options: GroupOptions, membership: Membership) -> None:
         self.io, self.options, self.membership = io, options, membership
         self.offers: dict[NodeId, Offered] = {}
-        self.newcomer = NodeId("")  # the node that the leader lets catch up
+        self.newcomer = NodeId("")  # the node that the leader is bringing up to date
         self.newcomer_since = 0.0
         self.newcomer_live = False  # whether the newcomer also gets each proposal
         self.beats: deque[tuple[float, int]] = deque(maxlen=8)  # time and last applied slot
-        self.changes: list[Change] = []  # requested changes that are not done yet
+        self.changes: list[Change] = []  # requested changes that are still pending
         self.last_heard: dict[NodeId, float] = {}
         self.reported: dict[Member, int] = {}  # last slot that each member has applied and stored
         self.silent: dict[NodeId, None] = {}
-        self.levels: dict[Member, int] = {}  # the highest level that a member reads, in this term
-        self._turned_away: dict[NodeId, tuple[int, int]] = {}  # as reported: known, and needed
+        self.levels: dict[
+            Member, int
+        ] = {}  # the highest level that each member reported in this term
+        self._turned_away: dict[NodeId, tuple[int, int]] = {}  # known and needed level, as reported
 
     def note_offer(self, member: Member, applied: int, chosen: int, level: int = 1) -> None:
         """Record which slot a node had applied when it knew of the slots up to `chosen`."""
@@ -48,7 +50,7 @@ class Roster:
             self.newcomer_live = self._may_follow(offered)
 
     def turn_away(self, node: NodeId, known: int, level: int) -> None:
-        """Refuse a node that cannot read all entries of the group, and report it once."""
+        """Refuse a node that cannot read all of the group's entries, and report it once."""
         self.offers.pop(node, None)
         if self._turned_away.pop(node, None) != (known, level):
             self.io.emit(NotSeated(node, known, level), after=0)
@@ -57,22 +59,22 @@ class Roster:
             del self._turned_away[next(iter(self._turned_away))]
 
     def common_level(self) -> int:
-        """Return the highest level that all members read; 0 if one of them is away."""
+        """Return the highest level that all members can read, or 0 if one of them is absent."""
         config = self.membership.config
         return min(0 if self.absent(each.node) else self.level_of(each) for each in config.members)
 
     def level_of(self, member: Member) -> int:
-        """Return the highest level that a member reads; 0 if it has not reported it."""
+        """Return the highest level that a member can read, or 0 if it has not reported one."""
         own = member.node == self.membership.me
         return self.membership.known_level if own else self.levels.get(member, 0)
 
     def begin_term(self) -> None:
-        """Drop what members reported to an earlier term of this replica."""
+        """Drop members' reports from an earlier term of this replica."""
         self.reported.clear()
         self.levels.clear()
 
     def _may_follow(self, offered: Offered) -> bool:
-        """Return whether a node is close enough to accept the proposals that it gets."""
+        """Return whether a node is close enough to accept new proposals."""
         return offered.lag <= self.options.ahead_slots // 2
 
     def choose_newcomer(self, node: NodeId) -> None:
@@ -82,7 +84,7 @@ class Roster:
     def caught_up(self, node: NodeId) -> bool:
         """Return whether a node has applied nearly all slots that it knows of.
 
-        Under load, no newcomer ever has all decided slots.
+        Under load, a newcomer never has all decided slots.
         """
         return self.offers[node].lag <= self.options.ahead_slots // 64
 
@@ -97,8 +99,8 @@ class Roster:
     def followers(self) -> list[NodeId]:
         """Return the nodes that get each proposal.
 
-        A leader that is the only member may lose its ballot in a crash and reuse it for another
-        value. So it sends no proposals to a newcomer.
+        A sole member sends no proposals to a newcomer. It may lose its ballot in a crash and reuse
+        it for another value.
         """
         alone = len(self.membership.config.members) == 1
         return self._with_newcomer(
@@ -119,7 +121,7 @@ class Roster:
             del self.last_heard[node]
 
     def has_new_incarnation(self, node: NodeId) -> bool:
-        """Return whether a member's node offers itself in another incarnation."""
+        """Return whether a node that is a member offers itself in another incarnation."""
         offered, member = self.offers.get(node), self.membership.config.member(node)
         return offered is not None and member not in (None, offered.member)
 
@@ -160,7 +162,7 @@ class Roster:
         return left.agreed([*current, self.membership.self_as_member])
 
     def reconfigured(self) -> None:
-        """Forget nodes that are no longer members, and the offers of new members."""
+        """Forget nodes that are no longer members, and offers from new members."""
         config = self.membership.config
         for node in [node for node in self.silent if node not in config.nodes()]:
             del self.silent[node]

@@ -20,16 +20,16 @@ ANSWER_TIMES = 5  # how long to await an answer, in suspicion times
 
 
 class Membership:
-    """The identity of this replica, and the members of its group that it knows."""
+    """This replica's identity, and the group members that it knows."""
 
     def __init__(
         self, me: NodeId, incarnation: int, contacts: tuple[NodeId, ...], known_level: int = 1
     ) -> None:
         self.me, self.incarnation, self.contacts = me, incarnation, contacts
-        self.known_level = known_level  # the highest level of entries that this program reads
+        self.known_level = known_level  # the highest entry level that this program can read
         self.history = Memberships()
         self.latest_in_log = NO_MEMBERS  # the last membership in the log, applied or not
-        self.adopted = 0  # the group from which a node learns before it is a member
+        self.adopted = 0  # the group that a node learns from before it becomes a member
 
     @property
     def config(self) -> Config:
@@ -78,7 +78,7 @@ class Membership:
 
 
 class Progress:
-    """How many slots are chosen and applied here."""
+    """Which slots are chosen and applied here."""
 
     def __init__(self, options: GroupOptions) -> None:
         self.applied = 0
@@ -128,10 +128,10 @@ class Following:
         self.ballot = BOTTOM  # ballot of the last known leader
         self.leader = NodeId("")
         self.heard = 0.0
-        self.failed_ballots = 0  # ballots since the last leader that elected no leader
+        self.failed_ballots = 0  # failed elections since the last leader
 
     def leased(self, candidate: NodeId) -> bool:
-        """Return whether a leader other than `candidate` may still hold a lease from here."""
+        """Return whether a leader other than `candidate` may still hold this replica's lease."""
         return candidate != self.leader and self.io.now < self.heard + self.options.suspicion
 
     def release(self) -> None:
@@ -144,14 +144,14 @@ class Following:
             self.io.emit(LeaderChanged(self.leader), after=0)
 
     def patience(self) -> float:
-        """Return how long to wait for a leader. The time is random, so that replicas differ."""
+        """Return how long to wait for a leader, randomized so that replicas differ."""
         return self.options.suspicion * (1 + self.io.rng.random() / 4)
 
     def recess(self) -> float:
         """Return how long to wait for another candidate, and count its ballot.
 
         The time doubles with each ballot that elects no leader. An election takes a round trip and
-        two writes. Candidates that wait for less would end each other's elections.
+        two writes. Candidates that waited less would end each other's elections.
         """
         options = self.options
         self.failed_ballots += 1
@@ -177,7 +177,9 @@ class Fetching:
         self.applied_when_set = -1  # the last applied slot when the timer was set, or -1
         # Applied slots that are unreadable here, with the replicas that have also lost them.
         self.holes: dict[int, dict[NodeId, None]] = {}
-        self.recalled: dict[int, dict[Member, Vote | None]] = {}  # votes of others for the holes
+        self.recalled: dict[
+            int, dict[Member, Vote | None]
+        ] = {}  # other replicas' votes for the holes
 
     def sources(self) -> list[NodeId]:
         """Return the nodes that may have the missing slots."""
@@ -188,14 +190,14 @@ class Fetching:
         return [node for node in nodes if node and node != membership.me]
 
     def ask(self, node: NodeId) -> None:
-        """Accept answers of this node from now on."""
+        """Accept answers from this node from now on."""
         self.asked.pop(node, None)
         self.asked[node] = self.io.now
         if len(self.asked) > ASKED_MAX:
             del self.asked[next(iter(self.asked))]
 
     def awaits(self, node: NodeId) -> bool:
-        """Return whether an answer of this node may still be in flight.
+        """Return whether an answer from this node may still be in flight.
 
         A replica that waits for an answer asks again after `resend` seconds.
         """
@@ -211,7 +213,7 @@ class Fetching:
             self.io.send(node, Want(slot, slot, group), after=0)
 
     def want_from_next(self) -> None:
-        """Ask the next source for the missing slots, and set the timer for the source after it."""
+        """Ask the next source for the missing slots, and set a timer to try another."""
         sources = self.sources()
         untried = [node for node in sources if node not in self.tried]
         if not untried:
@@ -224,7 +226,7 @@ class Fetching:
         self.io.later(self.options.resend, Behind())
 
     def _choose(self, nodes: list[NodeId]) -> NodeId:
-        """Return the leader for a member. A newcomer fetches many slots and spares the leader."""
+        """Choose the leader. A newcomer, which fetches many slots, spares it if it can."""
         leader = self.following.leader
         if self.membership.is_member and leader in nodes:
             return leader
@@ -237,7 +239,7 @@ class Fetching:
             self.applied_when_set = self.progress.applied
 
     def progressed(self) -> None:
-        """Forget which replicas lacked the slot that is applied now."""
+        """Forget which replicas lacked the slot that has now been applied."""
         self.tried.clear()
         self.lost_by.clear()
 

@@ -26,7 +26,7 @@ def shown(path: str) -> Any:
 
 
 class LogStatus:
-    """The log of a replica: its slots, their values and its votes."""
+    """A replica's log: its slots, values and votes."""
 
     def __init__(self, state: ReplicaState) -> None:
         self._state = state
@@ -49,7 +49,7 @@ class LogStatus:
 
 
 class Status:
-    """The log of a replica, and the members and the leader that it knows."""
+    """A replica's log, and the members and leader that it knows."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Saves snapshots, sends them to other replicas, and fetches one for this replica.
+"""Save snapshots, send them to other replicas, and fetch one for this replica.
 
 A replica that asks for truncated slots is offered a snapshot instead. It fetches the pieces and
 then the entries that the snapshot refers to. When its log has all of them, it continues from the
@@ -26,7 +26,7 @@ from oncecast.replication.state import Fetching, Membership, Progress
 from oncecast.replication.values import Values
 from oncecast.replication.votes import FORGOT, Votes
 
-TRIES = 20  # minimum number of unanswered requests before the next source is asked
+TRIES = 20  # minimum unanswered requests before trying the next source
 
 
 class Giving:
@@ -136,7 +136,7 @@ class Supplier:
         pieces = in_pieces(state, self.options.piece_size(sum(map(len, state))))
         config = self.membership.history.of(slot + 1)
         if not config.members:
-            # A newcomer that got all slots from the log. The askers must ask another replica.
+            # This newcomer does not know the membership, so the askers must ask another replica.
             self.askers.clear()
             return
         chain = self.progress.chain_at(slot)
@@ -259,7 +259,7 @@ class Transfer:
 
     @property
     def _tries(self) -> int:
-        """Return how often to repeat a request, because `resend` may be less than a round trip."""
+        """Return how often to repeat a request. `resend` may be shorter than a round trip."""
         return max(TRIES, ceil(self.options.suspicion / self.options.resend))
 
     def _continue(self, taking: Taking) -> None:
@@ -294,7 +294,7 @@ class Transfer:
             self.io.emit(Installed(ahead.slot, state))
             self.supplier.save(ahead.slot, ahead.needed, state, ahead.chain)
             self.learner.tell_members(before)
-            self.leader.progressed()  # a candidate may have waited for these slots only
+            self.leader.progressed()  # a candidate may have been waiting only for these slots
         self.learner.advance()
 
     def _jump(self, ahead: m.Ahead) -> None:

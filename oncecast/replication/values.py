@@ -1,4 +1,4 @@
-"""The values of slots, which are in the log, and in memory until they are applied and on disk.
+"""Slot values: stored in the log, and held in memory until they are applied and on disk.
 
 A value is appended once, when it is accepted or learned. The index maps each slot to its record.
 """
@@ -21,7 +21,7 @@ class Values:
         self.io, self.options, self.progress = io, options, progress
         self.index = SlotIndex()
         self.kept = 1  # the first slot that is still in the log
-        self.items: dict[int, Item] = {}  # values that are not applied or not on disk yet
+        self.items: dict[int, Item] = {}  # values not yet applied or not yet on disk
         self.held_bytes = 0  # total size of `items`
         self.stored = 0  # the last record that is on disk
         self.storing: deque[tuple[int, int, Ballot]] = deque()  # record, slot, ballot
@@ -38,7 +38,8 @@ class Values:
     def append_again(self, slot: int, item: Item) -> None:
         """Write a membership a second time.
 
-        A replica that could read no copy of it would not know which nodes have the lost values.
+        If the only copy were unreadable, the replica would not know which nodes have the lost
+        values.
         """
         self.io.append(Learned(slot, item.kind, item.data))
 
@@ -47,7 +48,7 @@ class Values:
         self.io.send(self.io.me, Stored(self.io.last_record))
 
     def on_disk(self, record: int) -> list[tuple[int, Ballot]]:
-        """Return the slot and ballot of each vote that is now on disk."""
+        """Return the slot and ballot of each vote that has just reached the disk."""
         self.stored = max(self.stored, record)
         done: list[tuple[int, Ballot]] = []
         storing, progress = self.storing, self.progress
@@ -61,26 +62,26 @@ class Values:
         return done
 
     def settled(self, slot: int) -> bool:
-        """Return whether the record of this slot is on disk, so that it can be read."""
+        """Return whether this slot's record is on disk and can be read."""
         return not self.storing or self.storing[0][0] > (self.index.get(slot) or 0)
 
     @property
     def durable(self) -> int:
-        """Return the slot up to which all slots are applied and on disk."""
+        """Return the last slot up to which all slots are applied and on disk."""
         applied = self.progress.applied
         return min((slot - 1 for _, slot, _ in self.storing if slot <= applied), default=applied)
 
     # -- in memory --
 
     def found(self, slot: int, number: int, item: Item) -> None:
-        """Record that `number` of the restored log is the record with the value of `slot`."""
+        """Note that record `number` of the restored log holds the value of `slot`."""
         self.index.put(slot, number)
         self.let_go(slot)
         if self.progress.applied < slot and self._may_hold_more():
             self.hold(slot, item)
 
     def _may_hold_more(self) -> bool:
-        """Return whether more values fit into memory. Many values may wait behind a hole."""
+        """Return whether more values fit in memory. Many values may wait behind a hole."""
         return len(self.items) < 2 * self.options.window_slots and not self._holds_much()
 
     def _holds_much(self) -> bool:

@@ -1,9 +1,9 @@
 """The promises and votes of a replica, as stored on its disk.
 
-Ballots only grow. The kernel sends a message only when the records it depends on are on disk. If
-records of a damaged log cannot be read, the replica does not guess their contents. The votes for
-the affected slots count as `lost`. Each record of a promise or vote summarizes the earlier ones in
-a Vouch, which limits the uncertainty.
+Ballots only increase. The kernel sends a message only when the records it depends on are on disk.
+If records in a damaged log cannot be read, the replica does not guess their contents. The votes for
+the affected slots count as `lost`. Each promise or vote record summarizes the earlier ones in a
+Vouch, which limits the uncertainty.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.state import Membership, Progress
 from oncecast.replication.values import Values
 
-Range = tuple[int, int]  # the first and the last slot, both inclusive
+Range = tuple[int, int]  # first and last slot, inclusive
 
-FAR = 1 << 62  # a number above every slot
+FAR = 1 << 62  # above any slot
 UNLIMITED = float("inf")
 # A replica that discards votes on purpose adds this to its count of replaced votes. A single vote
-# adds 1. So a restart that finds more damage cannot mistake the sum for its own count.
+# adds 1, so a restart that finds more damage cannot mistake the sum for its own count.
 FORGOT = 2
 
 
@@ -39,8 +39,8 @@ class Votes:
         self.io, self.options = io, options
         self.membership, self.progress, self.values = membership, progress, values
         self.promised = BOTTOM
-        self.promised_in = 0  # the number of the record with that promise
-        self.ballots: dict[int, Ballot] = {}  # ballot of each accepted slot that is not applied
+        self.promised_in = 0  # the record number of that promise
+        self.ballots: dict[int, Ballot] = {}  # ballot of each accepted but unapplied slot
         self.top = 0  # the highest slot ever accepted
         self.replaced = 0  # number of votes that replaced other votes
         self.counted: int | None = None  # `replaced` as of the last restored record, if reliable
@@ -62,7 +62,7 @@ class Votes:
     def restore_promise(self, ballot: Ballot) -> None:
         """Restore a promise, unless its ballot is too high for a real election.
 
-        Earlier versions promised every ballot that they received, up to the highest possible one.
+        Earlier versions promised any ballot that they received, however high.
         """
         if ballot.round < ROUND_MAX:
             self.promised = max(self.promised, ballot)
@@ -70,7 +70,7 @@ class Votes:
     def report(self, ballot: Ballot, first: int, bytes_max: float = UNLIMITED) -> m.Promise:
         """Return a Promise with all votes from `first` on, or as many as `bytes_max` allows.
 
-        The other votes count as lost until the candidate has decided these slots and asks again.
+        The rest count as lost until the candidate has decided these slots and asks again.
         """
         progress, bytes_left = self.progress, bytes_max
         known = progress.known_to_be_chosen
@@ -111,7 +111,7 @@ class Votes:
             if known < slot <= reach and slot not in learned and ballots.get(slot) != ballot:
                 self._store(slot, ballot, item)
         if ballot > self.promised:
-            if io.last_record == before:  # no vote was stored that includes the ballot
+            if io.last_record == before:  # no stored vote includes the ballot
                 self.store_promise(ballot)
             self.promised, self.promised_in = ballot, before + 1
         return min(first + len(items) - 1, reach)
@@ -181,7 +181,7 @@ class Votes:
         return min((low for low, high in self.lost if high == FAR), default=FAR)
 
     def _doubt(self, first: int) -> None:
-        """Discard votes and values from slot `first` on, because lost records may differ."""
+        """Discard votes and values from slot `first` on. Lost records may contradict them."""
         self.values.cut(max(first, self.progress.applied + 1))
         self.ballots.clear()
         self.replaced += FORGOT

@@ -1,4 +1,4 @@
-"""The recent batches of one topic that a process keeps for its readers. There may be gaps."""
+"""A topic's recent batches, which a process keeps for its readers. There may be gaps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Channel:
         self._bytes = 0
 
     def reaches(self, topic_id: int, next_: int, fenced: int = 0) -> None:
-        """Store the end of the topic at the owner. A newer topic id clears the channel."""
+        """Store the end of the owner's topic. A newer topic id clears the channel."""
         if topic_id > self.topic_id:
             self.topic_id, self.first, self.next, self.fenced = topic_id, 0, next_, fenced
             self._offsets.clear()
@@ -47,7 +47,7 @@ class Channel:
             self._bytes += len(chunk.batch)
 
     def trim(self) -> None:
-        """Drop the oldest batches above the byte limit."""
+        """Drop the oldest batches that exceed the byte limit."""
         while self._bytes > self._bytes_max and len(self._offsets) > 1:
             self._bytes -= len(self._chunks.pop(self._offsets.pop(0)).batch)
 

@@ -1,4 +1,4 @@
-"""Messages between the ring stack of a process and its replicas, and events for the process.
+"""Messages between a process's ring stack and its replicas, and events for the process.
 
 replica → ring     GroupFacts, WhoseKey, WhereIs ring → replica    KeyOwner, GroupFacts, RetireGroup
 process → process  WhoOwns, Owner                ring ↓ ↑          Leave; Seat, Unseat, Left
@@ -18,7 +18,7 @@ class GroupFacts(Value, tag="GroupFacts"):
     leader: NodeId
     nodes: tuple[NodeId, ...]
     applied: int
-    retired: bool = False  # the group is gone as soon as it owns nothing
+    retired: bool = False  # the group is gone once it owns nothing
 
     @property
     def gone(self) -> bool:
@@ -44,13 +44,13 @@ class KeyOwner(Value, tag="KeyOwner"):
 
 
 class WhereIs(Value, tag="WhereIs"):
-    """Ask for the facts about a group, whose replicas may have changed or which may be gone."""
+    """Ask for facts about a group whose replicas may have changed, or that may be gone."""
 
     group: str
 
 
 class RetireGroup(Value, tag="GiveUp"):
-    """Ask a leader to retire its group, because its process leaves the ring."""
+    """Ask a leader to retire its group, because the process is leaving the ring."""
 
 
 class WhoOwns(Value, tag="WhoOwns"):
@@ -71,15 +71,15 @@ class Seat(Value):
 
 
 class Leave(Value):
-    """Request: leave the ring. The group of this process first exports everything it owns."""
+    """Request: leave the ring. This process's group first exports everything it owns."""
 
 
 class Left(Value):
-    """Event: the group of this process owns nothing any more, so the process may stop."""
+    """Event: this process's group no longer owns anything, so the process may stop."""
 
 
 class MoveWaits(Value):
-    """Event: this group can import topics of `exporter` only at the feature level `needed`."""
+    """Event: this group can import topics from `exporter` only at feature level `needed`."""
 
     exporter: str
     needed: int
@@ -89,8 +89,8 @@ class MoveWaits(Value):
 class Unseat(Value):
     """Event: stop the replica of `group`, because it is not needed or its group is `gone`.
 
-    A decision that has not arrived here yet may make the replica a voting member again. So its data
-    must stay on disk, unless the group is gone.
+    A decision that has not yet arrived may make the replica a voting member again. Its data must
+    stay on disk unless the group is gone.
     """
 
     group: str

@@ -1,4 +1,4 @@
-"""The exporter of a move. It answers from decided state, so any leader can continue the move."""
+"""The exporter in a move. It answers from decided state, so any leader can continue the move."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Exporter:
         self._reminded = 0.0
         self._turn = 0
         self._move = ""  # the move that froze the part
-        self._nodes: tuple[NodeId, ...] = ()  # last known replicas of the importer
+        self._nodes: tuple[NodeId, ...] = ()  # the importer's last known replicas
         self._redirected = False
 
     def receive(
@@ -97,7 +97,7 @@ class Exporter:
                     command = self._service.batch_at(entry.slot)
                 except (Missing, Corrupt):
                     if not batches:
-                        return  # another replica is asked for the batch, or the batch is lost
+                        return  # the batch is being fetched from another replica, or it is lost
                     break
                 facts = (entry.offset, entry.messages, entry.size, entry.time)
                 note = (entry.skip, entry.sequence)
@@ -127,7 +127,7 @@ class Exporter:
 
     def _export(self, sender: NodeId, holdings: Holdings, export: Export) -> None:
         if export.level < self._service.machine.registry.level:
-            return  # the importer asks again later, when it may have reached this level
+            return  # the importer asks again later, and may have reached this level by then
         frozen, importer = holdings.frozen, export.importer
         named = sender in importer.nodes and group_of(sender) == importer.group
         mine = may_ask_for(export.until, importer.group, holdings)
@@ -145,7 +145,7 @@ class Exporter:
             self._mover.execute_once(do.Freeze(export.move, export.until, export.importer), answer)
 
     def _tell(self, importer: NodeId, holdings: Holdings, frozen: Frozen) -> None:
-        """Send the metadata of the frozen part, or thaw the part if its metadata is too large."""
+        """Send the frozen part's metadata, or thaw the part if the metadata is too large."""
         thawing = self._mover.in_flight(do.Thaw)
         exported = None if thawing else self._exported(holdings, frozen)
         if exported is not None and len(exported.rows) <= ROWS_BYTES_MAX:
@@ -175,7 +175,7 @@ class Exporter:
     # -- an importer that does not answer --
 
     def remind(self, holdings: Holdings) -> None:
-        """Ask the replicas of the importer in turn whether it still wants the frozen part."""
+        """Ask the importer's replicas in turn whether it still wants the frozen part."""
         mover, frozen = self._mover, holdings.frozen
         if frozen is not None and mover.now >= self._reminded + REMIND_EVERY:
             self._reminded, self._redirected = mover.now, False
@@ -186,7 +186,7 @@ class Exporter:
             mover.send(mover.process, WhereIs(frozen.importer.group))
 
     def redirect(self, sender: NodeId, not_leader: NotLeader) -> None:
-        """Send the reminder to the leader that a replica names, at most once per reminder.
+        """Resend a reminder to the leader that a replica names, at most once.
 
         Without this limit, two replicas that name each other would redirect it forever.
         """
@@ -209,8 +209,8 @@ class Exporter:
 def may_ask_for(until: Key, importer: str, holdings: Holdings) -> bool:
     """Return whether a group may import the part up to `until`.
 
-    The part must end at the position of the importer. If the exporter retires, the next group on
-    the ring may import everything.
+    The part must end at the importer's position. If the exporter is retiring, the next group on the
+    ring may import everything.
     """
     if importer == holdings.group or not holdings.may_export(until):
         return False
@@ -218,7 +218,7 @@ def may_ask_for(until: Key, importer: str, holdings: Holdings) -> bool:
 
 
 def is_importer(sender: NodeId, holdings: Holdings | None, move: str) -> bool:
-    """Return whether the sender belongs to the group that the part is frozen for in this move."""
+    """Return whether the sender belongs to the group for which this move froze the part."""
     frozen = holdings.frozen if holdings is not None else None
     if frozen is None or frozen.move != move:
         return False

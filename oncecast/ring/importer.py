@@ -1,4 +1,4 @@
-"""The importer of a move. It asks for missing data until it can adopt the part."""
+"""The importer in a move. It asks for missing data until it can adopt the part."""
 
 from __future__ import annotations
 
@@ -40,26 +40,24 @@ UNREADABLE = (ValueError, TypeError, LookupError, OverflowError, AssertionError,
 
 
 class ImportProgress:
-    """The progress of a claim, which only the leader keeps in memory. A new leader starts again."""
+    """The progress of a claim, which only the leader keeps. A new leader starts over."""
 
     def __init__(self, claim: ActiveClaim) -> None:
         self.move, self.nodes = claim.move, claim.exporter.nodes
         self.contact = claim.exporter.nodes[0]
         self.rounds = self.copied = 0
-        self.behind: str | None = (
-            ""  # last topic surveyed so far, or None if the survey is complete
-        )
-        self.topics: dict[str, TopicEnds] = {}  # topics that may have messages not copied yet
+        self.behind: str | None = ""  # last topic surveyed, or None if the survey is complete
+        self.topics: dict[str, TopicEnds] = {}  # topics that may have uncopied messages
         self.parts: list[PartName] = []  # staged parts
         self.exported: Exported | None = None
         self.question: Value | None = None
         self.asked, self.redirects = 0.0, 0
         self.importing = 0  # imports in flight
-        self.deciding = False  # whether the last command of the move is in flight
+        self.deciding = False  # whether the move's last command is in flight
         self.waits = False  # whether the exporter has a higher feature level
 
     def asked_of(self, node: NodeId) -> bool:
-        """Return whether this node is a replica of the exporter, so that it may answer."""
+        """Return whether this node is a replica of the exporter and may answer."""
         return node in self.nodes or node == self.contact
 
 
@@ -69,7 +67,7 @@ class Importer:
         self._progress: ImportProgress | None = None
 
     def forget(self) -> None:
-        """Discard the progress, because the next leader starts from decided state."""
+        """Discard the progress. The next leader starts from decided state."""
         self._progress = None
 
     def take(self, holdings: Holdings, claim: ActiveClaim) -> None:
@@ -91,7 +89,7 @@ class Importer:
         self._mover.send(progress.contact, question)
 
     def located(self, holdings: Holdings, facts: GroupFacts) -> None:
-        """Store the replicas of the exporter, or end the move if the exporter is gone.
+        """Store the exporter's replicas, or end the move if the exporter is gone.
 
         A group that is gone has released all parts that other groups adopted, and owns nothing.
         """
@@ -113,7 +111,7 @@ class Importer:
         if not progress.asked_of(sender):
             return True
         progress.nodes = tuple(dict.fromkeys((*not_leader.nodes, *progress.nodes)))
-        # Two replicas may report each other as the leader, so limit the redirects.
+        # Two replicas may name each other as the leader, so limit the redirects.
         too_many = progress.redirects >= REDIRECTS_MAX or progress.question is None
         if not_leader.leader and not_leader.leader != progress.contact and not too_many:
             progress.contact = not_leader.leader
@@ -138,7 +136,7 @@ class Importer:
         if pull is not None:
             self._ask_exporter(progress, pull)
         elif progress.exported is not None:
-            # Wait while this group freezes a part itself: that part would extend into the adopted.
+            # Wait while this group freezes a part of its own, which borders on the adopted one.
             if holdings.frozen is None and not self._mover.in_flight(do.Freeze):
                 self._adopt(progress, progress.exported)
         elif progress.copied > self._mover.little_bytes and progress.rounds < ROUNDS_MAX:
@@ -151,7 +149,7 @@ class Importer:
             self._ask_exporter(progress, Export(move, until, importer, level))
 
     def _pull(self, holdings: Holdings, progress: ImportProgress) -> Pull | PullParts | None:
-        """Return the request for the next missing data, or None. Drop complete topics."""
+        """Return a request for the next missing data, or None. Drop complete topics."""
         while progress.topics:
             name, ends = next(iter(progress.topics.items()))
             copied = holdings.incoming.get(name)
@@ -205,7 +203,7 @@ class Importer:
         self._go_on(holdings, claim, progress)
 
     def _waits(self, progress: ImportProgress, claim: ActiveClaim, needed: int) -> bool:
-        """Return whether this group must first raise its feature level. Report that once."""
+        """Return whether this group must first raise its feature level. Report it once."""
         level = self._service.machine.registry.level
         if needed > level and not progress.waits:
             self._mover.emit(MoveWaits(claim.exporter.group, needed, level))
@@ -213,7 +211,7 @@ class Importer:
         return progress.waits
 
     def _note_metadata(self, progress: ImportProgress, exported: Exported) -> bool:
-        """Store the metadata of the part. Return False if the metadata is unreadable."""
+        """Store the part's metadata. Return False if it is unreadable."""
         try:
             moved = state.moved_in(exported.rows, LiveSlots())
         except UNREADABLE:
@@ -232,9 +230,8 @@ class Importer:
         def abandoned(done: bool) -> None:
             now = self._mover.holdings.claim if self._mover.holdings is not None else None
             if now is None or now.move != claim.move:
-                self._mover.send(
-                    contact, Abandoned(claim.move)
-                )  # otherwise the exporter would notice only at its next reminder
+                # Otherwise the exporter would notice only at its next reminder.
+                self._mover.send(contact, Abandoned(claim.move))
 
         self._decide()
         self._mover.execute_once(do.Abandon(claim.move), abandoned)
@@ -244,7 +241,7 @@ class Importer:
         self._mover.execute_once(do.Finish(claim.move), lambda _: self._mover.report())
 
     def _decide(self) -> None:
-        """Stop asking the exporter, because the last command of the move is proposed."""
+        """Stop asking the exporter. The move's last command has been proposed."""
         if self._progress is not None:
             self._progress.deciding = True
 
@@ -269,7 +266,7 @@ class Importer:
             progress.deciding = False
             claim = self._mover.holdings.claim if self._mover.holdings is not None else None
             if not done and claim is not None and claim.move == exported.move:
-                # The copies have a gap, or the part is no longer next to the arc of this group.
+                # The copies have a gap, or the part is no longer next to this group's arc.
                 self.abandon(claim)
             self._mover.report()
 

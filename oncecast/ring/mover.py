@@ -3,11 +3,11 @@
 A group that owns nothing looks up the owner of its position, and claims the part of the arc up to
 there. The importer copies batches in rounds while the exporter still serves them. When little is
 left, the exporter freezes the part. The importer copies the rest and adopts the part. Each step is
-decided and becomes part of the holdings of its group, so any later leader can continue the move. A
-move that cannot finish is abandoned, and the exporter thaws its part. A group that cannot reach the
-other group looks it up in the ring by name. If the other group is gone, the move ends.
+decided and becomes part of its group's holdings, so any later leader can continue the move. A move
+that cannot finish is abandoned, and the exporter thaws its part. A group that cannot reach the
+other one looks it up in the ring by name. If the other group is gone, the move ends.
 
-Needs the service of its group, links, and the ring stack of its process. Gives GroupFacts.
+Needs the group's service, links, and the process's ring stack. Sends GroupFacts.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from oncecast.ring.moves import (
 from oncecast.ring.neighbors import Neighbors, group_of
 from oncecast.wire.results import MoveStep
 
-TOKENS = 1 << 48  # the first token; large, so that tokens differ from those of other layers
+TOKENS = 1 << 48  # the first token; large, so that tokens do not clash with those of other layers
 
 
 class Pace(Value):
-    """Timer: report the group, and continue a move."""
+    """Timer: report the group's state, and continue a move."""
 
 
 class Mover(Protocol):
@@ -66,14 +66,14 @@ class Mover(Protocol):
         rng: Random,
         *,
         service: Service,
-        process: NodeId,  # the ring stack of its process
+        process: NodeId,  # the process's ring stack
         group: str,
         first: bool = False,  # whether the group starts a new ring
         replicas: int = 3,  # replicas per group
         every: float = 0.25,
         report_every: float = 1.0,
         pull_bytes: int = 1 << 20,  # bytes per answer, unless one batch is larger
-        little_bytes: int = 1 << 18,  # freeze the part after a round that copied at most this much
+        little_bytes: int = 1 << 18,  # freeze the part after a round that copies at most this much
     ) -> None:
         super().__init__(me, rng)
         self._service, self.process, self.group, self._first = service, process, group, first
@@ -83,7 +83,7 @@ class Mover(Protocol):
         self.pull_bytes, self.little_bytes = pull_bytes, little_bytes
         self._tokens = TOKENS
         self._pending: dict[int, Callable[[bool], None]] = {}
-        self._once: dict[str, None] = {}  # kinds of commands in flight
+        self._once: dict[str, None] = {}  # types of commands in flight
         self._exporter, self._importer = Exporter(self, service), Importer(self, service)
         self._neighbors = Neighbors(self, process)
 
@@ -157,14 +157,13 @@ class Mover(Protocol):
             self._exporter.remind(holdings)
 
     def report(self) -> None:
-        """Send the facts about the group to the ring stack of this process."""
+        """Send facts about the group to this process's ring stack."""
         self._reported = self.now
         holdings, group = self.holdings, self._service.group
         if holdings is not None:
             facts = (self._service.leader, group.nodes(), group.applied)
-            retired = (
-                holdings.retired and holdings.claim is None
-            )  # with a claim, the group may still adopt a part
+            # With a claim, the group may still adopt a part.
+            retired = holdings.retired and holdings.claim is None
             self.send(
                 self.process, GroupFacts(holdings.group, holdings.low, *facts, retired), after=0
             )
@@ -226,7 +225,7 @@ class Mover(Protocol):
                 assert_never(message)
 
     def _claim(self, holdings: Holdings, found: KeyOwner) -> None:
-        """Claim a part from the owner of the position, once this group has all its replicas."""
+        """Claim a part from the owner of this position, once this group has all its replicas."""
         owner, replicas = found.owner, len(self._service.group.nodes())
         whole = replicas >= min(self._replicas, found.processes)
         idle = holdings.claim is None and holdings.low is None and found.key == holdings.position

@@ -1,12 +1,12 @@
-"""Messages between the groups of a move. The importer sends requests, the exporter answers.
+"""Messages between the two groups of a move. The importer asks, and the exporter answers.
 
     importer → exporter    Survey, Pull, PullParts, Export, Adopted, Abandoned
     exporter → importer    Surveyed, Pulled, PulledParts, Exported, ExportRefused, Released,
                            StillWanted
     a replica that does not lead → either    NotLeader
 
-Only a leader with a lease speaks for its group. The exporter keeps no state besides decided state,
-so any leader of the importer may repeat any request.
+Only a leader with a lease speaks for its group. The exporter keeps only decided state, so any
+leader of the importer may repeat any request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOPICS_MAX = 1000  # topics per answer
 
 
 class Survey(Value, tag="Survey"):
-    """Ask for the topics of the part up to `until`, in order of their names, after `behind`."""
+    """Ask for the topics of the part up to `until`, sorted by name, after `behind`."""
 
     move: str
     until: Key
@@ -35,17 +35,17 @@ class TopicEnds(Value, tag=False):
 
 
 class Surveyed(Value, tag="Surveyed"):
-    """Topics in order of their names. `more` is True if others follow the last one."""
+    """Topics sorted by name. `more` is set if other topics follow."""
 
     move: str
     behind: str
     topics: tuple[TopicEnds, ...]
     more: bool
-    level: int = 1  # feature level of the exporter
+    level: int = 1  # the exporter's feature level
 
 
 class Pull(Value, tag="Pull"):
-    """Ask for the batches of a topic from `offset` on."""
+    """Ask for a topic's batches, starting at `offset`."""
 
     move: str
     topic: str
@@ -54,7 +54,7 @@ class Pull(Value, tag="Pull"):
 
 
 class Pulled(Value, tag="Pulled"):
-    """Batches of a topic. There are none if the topic ends at `offset` or has another id now."""
+    """A topic's batches. There are none if it ends at `offset` or now has another id."""
 
     move: str
     topic: str
@@ -75,7 +75,7 @@ class PulledParts(Value, tag="PulledParts"):
 
 
 class Export(Value, tag="Give"):
-    """Ask the exporter to freeze the part up to `until` and to send its metadata.
+    """Ask the exporter to freeze the part up to `until` and send its metadata.
 
     An exporter at a higher feature level than the importer does not answer.
     """
@@ -83,7 +83,7 @@ class Export(Value, tag="Give"):
     move: str
     until: Key
     importer: PeerGroup
-    level: int = 1  # feature level of the importer
+    level: int = 1  # the importer's feature level
 
 
 class Exported(Value, tag="Given"):
@@ -96,8 +96,8 @@ class Exported(Value, tag="Given"):
     last_topic_id: int
     last_epoch: int
     rows: bytes
-    newest: int = 0  # last stamp of the exporter; `clock` is its trusted time
-    level: int = 1  # feature level of the exporter
+    newest: int = 0  # the exporter's last stamp; `clock` is its trusted time
+    level: int = 1  # the exporter's feature level
 
 
 class ExportRefused(Value, tag="NotGiven"):
@@ -125,7 +125,7 @@ class StillWanted(Value, tag="Waiting"):
 
 
 class Abandoned(Value, tag="Dropped"):
-    """The importer has abandoned this move for good."""
+    """The importer has permanently abandoned this move."""
 
     move: str
 
@@ -137,7 +137,7 @@ class ImportAll(Value, tag="TakeAll"):
 
 
 class NotLeader(Value, tag="Follow"):
-    """The replica does not lead its group. `leader` is the leader that it knows, or empty."""
+    """The replica does not lead its group. `leader` is empty if it knows no leader."""
 
     move: str
     leader: NodeId

@@ -1,8 +1,8 @@
-"""Check that the messages of a move come from replicas of known groups.
+"""Check that move messages come from replicas of known groups.
 
-The directory of this process lists the replicas of each group. A node that is not in the directory
-cannot take part in a move. Its last request waits until the process has reported its group. If the
-process does not answer, the request is dropped, and the importer repeats it.
+The process's directory lists the replicas of each group. A node that is not in the directory cannot
+take part in a move. Its last request waits until the process has reported its group. If the process
+does not answer, the request is dropped, and the importer repeats it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.ring.events import GroupFacts, WhereIs
 
-GROUPS_MAX = 64  # groups that are remembered
-WAITING_MAX = 64  # requests that wait
+GROUPS_MAX = 64  # groups to remember
+WAITING_MAX = 64  # requests waiting for an answer from the process
 
 
 class Neighbors:
     def __init__(self, io: Protocol, process: NodeId) -> None:
         self._io, self._process = io, process
         self._nodes: dict[str, tuple[NodeId, ...]] = {}  # by group
-        self._waiting: dict[NodeId, Value] = {}  # the last request of each node
+        self._waiting: dict[NodeId, Value] = {}  # each node's last request
         self.refused = 0  # messages refused so far
 
     def knows(self, sender: NodeId, message: Value) -> bool:
@@ -33,7 +33,7 @@ class Neighbors:
         return False
 
     def located(self, facts: GroupFacts) -> list[tuple[NodeId, Value]]:
-        """Store the replicas of a group. Return the messages from them that have waited."""
+        """Store the replicas of a group. Return the waiting messages from them."""
         self._nodes.pop(facts.group, None)
         self._nodes[facts.group] = facts.nodes
         if len(self._nodes) > GROUPS_MAX:
@@ -47,5 +47,5 @@ class Neighbors:
 
 
 def group_of(node: NodeId) -> str:
-    """Return the group of a replica. The node id of a replica is PROCESS/GROUP."""
+    """Return a replica's group. Its node id is PROCESS/GROUP."""
     return node.partition("/")[2]

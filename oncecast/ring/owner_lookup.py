@@ -1,10 +1,10 @@
 """Find the owner of a topic for clients and replicas (REP-4).
 
 A client sends a request to any process, and receives the owner of its topic: the group, its leader
-and its replicas. A replica asks for the owner of a key in the same way. Chord finds the process
+and its replicas. A replica looks up the owner of a key in the same way. Chord finds the process
 responsible for the key. That process knows the groups around the key, because it backs them up.
 
-Needs FindRoot, and the roster of its process. Emits no events.
+Needs FindRoot and the process's roster. Emits no events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oncecast.ring.roster import Roster
 from oncecast.wire.errors import InvalidArgument
 from oncecast.wire.frames import Answer, Call, Fetch, Look, Owned, Scan
 
-ASKERS_MAX = 1000  # clients and replicas that wait for one key
+ASKERS_MAX = 1000  # clients and replicas waiting for one key
 SEARCHES_MAX = 10_000
 ANSWER_WITHIN = 1.0
 
@@ -29,14 +29,14 @@ Question = Call | Fetch | Look | Scan
 
 
 class Search(NamedTuple):
-    """The clients and replicas that wait for the owner of a key. Only clients have a topic."""
+    """The clients and replicas waiting for a key's owner. Only clients have a topic."""
 
     number: int
     askers: dict[tuple[NodeId, str], None]
 
 
 class Overdue(Value):
-    """Timer: the lookup of a key has not been answered."""
+    """Timer: a key lookup has not been answered."""
 
     key: Key
     number: int
@@ -56,7 +56,7 @@ class OwnerLookup(Protocol):
         self._searches: dict[Key, Search] = {}
         self._keys: dict[int, Key] = {}
         self._roots: dict[int, NodeId] = {}  # the process that was asked, by number
-        self.searched = self.hops = 0  # lookups so far, and the hops that they took
+        self.searched = self.hops = 0  # lookups so far, and their total hops
 
     def receive(self, sender: NodeId, message: Question | WhoseKey | WhoOwns | Owner) -> None:
         match message:
@@ -77,11 +77,11 @@ class OwnerLookup(Protocol):
 
     def _locate(self, client: NodeId, question: Question) -> None:
         asked = question.command if isinstance(question, Call) else question
-        topic: str = getattr(asked, "topic", "")  # commands about users have none
+        topic: str = getattr(asked, "topic", "")  # user commands have none
         if topic:
             self._search(key_of(topic), client, topic)
         elif not isinstance(question, Fetch):  # a client repeats a Fetch until it is served
-            fact = f"{self.me} is a process of a ring; name a topic, or ask each group"
+            fact = f"{self.me} is a ring process; name a topic, or ask each group"
             self.send(client, Answer(question.id, InvalidArgument(fact)))
 
     def _search(self, key: Key, asker: NodeId, topic: str) -> None:
@@ -114,7 +114,7 @@ class OwnerLookup(Protocol):
             self._found(timer.key, self._roster.owner(timer.key))
 
     def _found(self, key: Key, owner: GroupFacts | None) -> None:
-        """Answer all clients and replicas that wait. Without a known owner, they ask again."""
+        """Answer all waiting clients and replicas. Without a known owner, they ask again."""
         search = self._searches.pop(key)
         del self._keys[search.number]
         self._roots.pop(search.number, None)

@@ -1,4 +1,4 @@
-"""Messages of push delivery, between a leader, the root of a topic's tree and its readers.
+"""Push delivery messages between a leader, the root of a topic's tree, and its readers.
 
 client → its process          Tune                  process → client      Delivery, FlowEnded
 root's process → leader       PushWanted            leader → process      Push
@@ -15,7 +15,7 @@ from oncecast.wire.frames import Chunk, Scan, Scanned
 
 TOPICS_MAX = 1000  # topics per message
 READERS_MAX = 1000
-UNKNOWN = -1  # a leader of an earlier version does not report it
+UNKNOWN = -1  # not reported by leaders of earlier versions
 
 
 class PushWanted(Value, tag="Casting"):
@@ -25,13 +25,13 @@ class PushWanted(Value, tag="Casting"):
 
 
 class Push(Value, tag="Cast"):
-    """New messages of a topic. Without chunks, it only reports the end of the topic."""
+    """New messages of a topic. A push without chunks only reports the end of the topic."""
 
     topic: str
     topic_id: int
     next: int
     chunks: tuple[Chunk, ...]
-    gossip: bool = False  # whether to broadcast the messages instead of using a tree
+    gossip: bool = False  # broadcast the messages instead of using a tree
     fenced: int = 0  # the last epoch that may have fenced a reader
 
 
@@ -59,7 +59,7 @@ class CheckReaders(Value, tag="Vouch"):
 
 
 class ReadPermit(Value, tag=False):
-    """The state of a subscription, or the reason `why` the reader must stop."""
+    """The state of a subscription, or in `why` the reason that the reader must stop."""
 
     reader_id: ReaderId
     cursor: int
@@ -68,7 +68,7 @@ class ReadPermit(Value, tag=False):
     first: int
     next: int
     why: AnyRefusal | None = None
-    last_epoch: int = UNKNOWN  # last epoch of the group; a later epoch may fence the reader
+    last_epoch: int = UNKNOWN  # the group's last epoch; a later one may fence the reader
     may_ack: bool = True
 
 

@@ -2,9 +2,9 @@
 
 The leader pushes a topic while the root of its tree asks for it, or always if its policy is gossip.
 Processes request lost messages by offset, and the leader reads them from the log. This state is not
-durable. After a leader change, a process that misses messages requests them.
+durable: after a leader change, a process requests the messages that it misses.
 
-Needs the service of its group. Emits no events.
+Needs the group's service. Emits no events.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from oncecast.security.access import ACK, READ
 from oncecast.wire.errors import Denied, NotHere
 
 PUSH_BYTES = 1 << 20  # bytes per message, unless one batch is larger
-ASKED_FOR = 4.0  # seconds for which the request of a root is valid
-REMIND_EVERY = 0.5  # seconds between two reports of the end of an idle topic
+ASKED_FOR = 4.0  # seconds for which a root's request is valid
+REMIND_EVERY = 0.5  # seconds between reports of an idle topic's end
 ALL = 1 << 40
 
 
 class PushDue(Value, tag="CastDue"):
-    """Message to itself: push everything that was decided since the last push."""
+    """Message to itself: push everything decided since the last push."""
 
 
 class Remind(Value):
@@ -147,7 +147,7 @@ class Pusher(Protocol):
                 target.asked = self.now
 
     def _reach(self, topic: Topic) -> Push:
-        """Return a push without messages, with the end of the topic."""
+        """Return a push that only reports the end of the topic."""
         return Push(topic.name, topic.id, topic.index.next, (), fenced=topic.fenced)
 
     def _pump(self) -> None:
@@ -198,7 +198,7 @@ class Pusher(Protocol):
                 found = scanned(self._service, topic, fill.scan)
                 self.send(sender, Filled(topic.name, found, topic.fenced))
             except (Missing, Corrupt):
-                pass  # a replica is asked for the batch, or it is lost, which the gateway reports
+                pass  # the batch is being fetched, or it is lost, which the gateway reports
 
     def _permit(self, reader_id: ReaderId) -> ReadPermit:
         machine = self._service.machine

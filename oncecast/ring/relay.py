@@ -1,13 +1,13 @@
 """Push delivery: a process receives each message of a topic once for all its readers (NET-6).
 
-A client can read at any process. The process joins the tree of the topic, or listens to gossip. It
+A client can read from any process. The process joins the topic's tree, or listens to gossip. It
 keeps recent messages, and sends them to each reader in order and within its credit. Gaps in the
-offsets show lost messages. The process requests these from the owner, once for all readers. So push
-is a faster view of the same log, with the same guarantees.
+offsets reveal lost messages, which the process requests from the owner, once for all readers. Push
+is therefore a faster view of the same log, with the same guarantees.
 
-Only the owner knows the cursor of a reader, and whether the reader may continue. The process asks
-the owner from time to time. It also asks before it sends messages that were put after a reader was
-fenced. Acks go up the tree and are merged on the way.
+Only the owner knows a reader's cursor, and whether the reader may continue. The process asks the
+owner from time to time. It also asks before it sends messages that were put after a reader was
+fenced. Acks travel up the tree and are merged on the way.
 
 Needs Scribe, Plumtree and the roster. Sends Delivery and FlowEnded to clients.
 """
@@ -48,7 +48,7 @@ from oncecast.wire.errors import Denied, Fenced, NotHere
 from oncecast.wire.frames import Delivery, FlowEnded, Scan, Tune
 
 TURN = 0.25
-ACKS_AFTER = 0.02  # seconds to wait for more acks of the same topic
+ACKS_AFTER = 0.02  # seconds to wait for more acks for the same topic
 CHECK_EVERY = 2.0
 SILENT_AFTER = 1.5  # seconds of silence after which the tree may be broken; ask the owner
 ANSWER_WITHIN = 0.5
@@ -83,7 +83,7 @@ class Relay(Protocol):
         incarnation: str = "",  # distinguishes broadcasts before and after a restart
         flows_max: int = 10_000,
         window_bytes: int = 8 << 20,  # maximum bytes in flight to one client
-        channel_bytes: int = 8 << 20,  # maximum bytes kept for one topic
+        channel_bytes: int = 8 << 20,  # maximum bytes kept per topic
         principal_of: PrincipalOf | None = None,  # None if all clients are anonymous
     ) -> None:
         super().__init__(me, rng)
@@ -95,7 +95,7 @@ class Relay(Protocol):
         self.flows = Flows()
         self._windows: dict[NodeId, Window] = {}
         self._permits: dict[Flow, ReadPermit] = {}
-        self._acks: dict[Flow, Ack] = {}  # the last ack of each flow
+        self._acks: dict[Flow, Ack] = {}  # each flow's last ack
         self.channels: dict[str, Channel] = {}
         self._up: dict[str, dict[tuple[str, int], Ack]] = {}  # acks to send to the parent
         self.filled = 0  # gaps filled so far
@@ -203,7 +203,7 @@ class Relay(Protocol):
         if fetch.ack > 0 and self._acks.get(flow) != ack:
             self._acks[flow] = ack
             permit = self._permits.get(flow)
-            if permit is not None and permit.may_ack:  # otherwise wait for a permit of the owner
+            if permit is not None and permit.may_ack:  # otherwise wait for a permit from the owner
                 self._gather(fetch.topic, ack)
         for waiting in (flow, *flow.window.starved):
             self._serve(waiting)
@@ -249,10 +249,10 @@ class Relay(Protocol):
             self._check_readers(self._leader(channel.topic), list(map(self._reader_id, flows)))
 
     def _may_read(self, flow: Flow, channel: Channel) -> bool:
-        """Return whether the permit of the reader is still valid.
+        """Return whether the reader's permit is still valid.
 
         A permit ends when a reader of the topic is fenced. It also ends when the owner drops
-        messages that this reader waits for, because the reader may have unsubscribed.
+        messages that this reader is waiting for, because the reader may have unsubscribed.
         """
         permit = self._permits.get(flow)
         if permit is None or permit.topic_id != channel.topic_id:
@@ -280,9 +280,9 @@ class Relay(Protocol):
         if known is None or permit.last_epoch == UNKNOWN or permit.last_epoch >= known.last_epoch:
             self._permits[flow] = permit
         if known is None or permit.last_epoch > known.last_epoch or self._may_read(flow, channel):
-            channel.checking = False  # in other cases the same check would repeat at once
+            channel.checking = False  # in other cases, the same check would repeat immediately
         if ack is not None and acked:
-            self._gather(flow.topic, ack)  # send the ack again, because it may have been lost
+            self._gather(flow.topic, ack)  # resend the ack, because it may have been lost
         channel.reaches(permit.topic_id, permit.next)
 
     def _serve_all(self, channel: Channel) -> None:
@@ -319,7 +319,7 @@ class Relay(Protocol):
     # -- new messages --
 
     def _push(self, push: Push) -> None:
-        """Forward a push of a leader to the tree, or broadcast it if the topic uses gossip."""
+        """Forward a leader's push to the tree, or broadcast it if the topic uses gossip."""
         payload = _encode(push)
         if push.gossip:
             self._broadcasts += 1
@@ -339,7 +339,7 @@ class Relay(Protocol):
     # -- gaps --
 
     def _ask_for_gaps(self, channel: Channel) -> None:
-        """Ask the owner for the first missing message that a reader waits for."""
+        """Ask the owner for the first missing message that a reader is waiting for."""
         if self.now < channel.asked + ANSWER_WITHIN and channel.asking:
             return
         wanted = [
@@ -373,7 +373,7 @@ class Relay(Protocol):
     # -- the root --
 
     def _ask_for_pushes(self) -> None:
-        """Ask leaders to push the topics of the trees that have this process as their root."""
+        """Ask leaders to push the topics whose trees have this process as root."""
         topics: dict[NodeId, list[str]] = {}
         for tree in self._scribe.trees.values():
             if tree.root and tree.needed:

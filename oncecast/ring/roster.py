@@ -1,18 +1,18 @@
-"""The directory of the ring: processes and groups, spread by gossip, and the seats of replicas.
+"""The ring's directory: processes and groups, spread by gossip, and the seats of replicas.
 
-Every process publishes a card. It renews the card regularly, and when the content changes. A
-process sends a new card to all neighbours at once, and regularly compares its cards with one random
-neighbour. A card that is not renewed is dropped, and its process counts as gone. Only a newer card
-brings the process back. For each group, the roster keeps the facts with the highest `applied`,
-while any process has a seat in it. The roster keeps groups that are gone, because a replica may
-return with an old disk.
+Every process publishes a card. It renews the card regularly, and whenever the content changes. A
+process sends a new card to all neighbours immediately, and regularly compares its cards with those
+of one random neighbour. A card that is not renewed is dropped, and its process counts as gone. Only
+a newer card brings the process back. For each group in which any process has a seat, the roster
+keeps the facts with the highest `applied`. It also keeps groups that are gone, because a replica
+may return with an old disk.
 
-The first processes at or after the position of a group back up the group. These processes, and
-processes with a vote, take a seat. Other processes give up their seat. Seats are only suggestions:
-the group decides its members, and the decision may arrive here later.
+The first processes at or after a group's position back up the group. These processes, and those
+with a vote, take a seat. Other processes give up their seats. Seats are only suggestions: the group
+decides its members, and the decision may arrive here later.
 
-Needs NeighborUp and NeighborDown, and the GroupFacts of its replicas. Serves Leave, and answers
-WhereIs. Emits Seat, Unseat and Left.
+Needs NeighborUp, NeighborDown, and GroupFacts from its replicas. Serves Leave, and answers WhereIs.
+Emits Seat, Unseat and Left.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.ring.events import GroupFacts, Leave, Left, RetireGroup, Seat, Unseat, WhereIs
 
-NODES_MAX = 64  # maximum nodes of one group
+NODES_MAX = 64  # maximum nodes per group
 CARDS_MAX = 200  # cards per message
 STAMP_MAX = 1 << 62
-GONE = 1 << 62  # above every real `applied`, so that no other facts replace it
-ASKED_MAX = 1000  # groups to look up for replicas of this process
+GONE = 1 << 62  # above any real `applied`, so that no other facts replace it
+ASKED_MAX = 1000  # groups to look up for this process's replicas
 RENEWALS = 3  # renewals of an unchanged card within `gone_after`
 
 
 class Card(Value, tag=False):
-    """The facts that a process publishes about itself. A card with a larger stamp is newer."""
+    """Facts that a process publishes about itself. The card with the highest stamp is newest."""
 
     process: NodeId
     stamp: int
     version: str  # program version
-    group: str  # group of the process
+    group: str  # the process's group
     facts: tuple[GroupFacts, ...]  # about groups that the process leads, or that have no leader
     seats: tuple[str, ...]
-    gone: tuple[str, ...] = ()  # gone groups in which a process has a seat or which it looks up
+    gone: tuple[str, ...] = ()  # gone groups that a process has a seat in or looks up
     asks: tuple[str, ...] = ()  # groups that the process cannot reach
 
 
@@ -88,18 +88,20 @@ class Roster(Protocol):
         self._cards_max = cards_max
         self.cards: dict[NodeId, Card] = {}
         self.heard: dict[NodeId, float] = {}  # time of the last renewal
-        self._dropped: dict[NodeId, tuple[int, float]] = {}  # stamp of the dropped card, and time
+        self._dropped: dict[
+            NodeId, tuple[int, float]
+        ] = {}  # the card's stamp, and when it was dropped
         self.groups: dict[str, GroupFacts] = {}
         self.here: dict[str, GroupFacts] = {}  # reported by the replicas of this process
-        self._seated: dict[str, None] = {}  # groups with a replica that runs or starts here
-        self._asked: dict[str, None] = {}  # groups asked for since the last card
+        self._seated: dict[str, None] = {}  # groups with a replica running or starting here
+        self._asked: dict[str, None] = {}  # groups requested since the last card
         self._neighbors: dict[NodeId, None] = {}
         self._stamp = 0
         self._renewed = 0.0
         self._leaving = False
 
     def seated(self, groups: tuple[str, ...]) -> None:
-        """Register the replicas that already run in this process."""
+        """Register the replicas that are already running in this process."""
         self._seated.update(dict.fromkeys(groups))
 
     def start(self) -> None:
@@ -109,11 +111,11 @@ class Roster(Protocol):
     # -- processes and owners --
 
     def positions(self) -> list[tuple[Key, NodeId]]:
-        """Return the processes, sorted by their position on the ring."""
+        """Return the processes, sorted by position on the ring."""
         return sorted((key_of(card.group), card.process) for card in self.cards.values())
 
     def backups(self, group: str, ring: list[tuple[Key, NodeId]] | None = None) -> list[NodeId]:
-        """Return the first processes at or after the position of the group."""
+        """Return the first processes at or after the group's position."""
         ring = self.positions() if ring is None else ring
         at = bisect_left(ring, (key_of(group), NodeId("")))
         return [process for _, process in (ring[at:] + ring[:at])[: self.replicas]]
@@ -121,7 +123,7 @@ class Roster(Protocol):
     def owner(self, key: Key) -> GroupFacts | None:
         """Return the known owner of a key, or None.
 
-        During a move two groups may claim the key. The nearer group has imported it later.
+        During a move, two groups may claim the key. The nearer group imported it last.
         """
         owners = [
             facts
@@ -172,9 +174,9 @@ class Roster(Protocol):
         self._spread(NewCards((self.cards[self.me],)), NodeId(""))
 
     def _renew_if_due(self) -> None:
-        """Renew the card if its content changed or other processes would soon drop it.
+        """Renew the card if its content has changed or other processes would soon drop it.
 
-        Renewals are rare, because each sends a message to every process.
+        Renewals are rare, because each one sends a message to every process.
         """
         last, now = self.cards[self.me], self._card()
         due = self.now + self._every > self._renewed + self._gone_after / RENEWALS
@@ -196,7 +198,7 @@ class Roster(Protocol):
             if self.now > at + self._gone_after:
                 self._dropped[process] = self.cards.pop(process).stamp, self.now
                 del self.heard[process]
-        # After this time every process has dropped the card.
+        # By then, every process has dropped the card.
         forget = self.now - 3 * self._gone_after
         self._dropped = {each: was for each, was in self._dropped.items() if was[1] > forget}
         seats = {group for card in self.cards.values() for group in card.seats}
@@ -215,9 +217,8 @@ class Roster(Protocol):
             if not self._is_new(card):
                 continue
             if card.process == self.me:
-                self._stamp = max(
-                    self._stamp, card.stamp
-                )  # from before a restart; the next stamp is newer
+                # A card from before a restart. The next stamp must be newer.
+                self._stamp = max(self._stamp, card.stamp)
             else:
                 self._take(card)
                 new.append(card)
@@ -239,10 +240,10 @@ class Roster(Protocol):
                 self._keep(facts)
 
     def _contradicted(self, facts: GroupFacts) -> bool:
-        """Return whether a local replica knows better, because it follows a leader of the group.
+        """Return whether a local replica knows better, because it follows the group's leader.
 
-        While the members of a group decide, no card can declare the group gone or report another
-        leader. Once the local replica knows no leader, it accepts such a card.
+        While the group's members decide, no card can declare the group gone or report another
+        leader. Once the local replica knows no leader, the card is accepted.
         """
         mine = self.here.get(facts.group)
         if mine is None or not mine.leader or mine.gone:
@@ -250,10 +251,10 @@ class Roster(Protocol):
         return facts.leader not in mine.nodes if facts.leader else facts.gone
 
     def _keep(self, facts: GroupFacts) -> None:
-        """Store facts that are newer. If both are equally new, prefer those with a leader.
+        """Store the facts if they are newer. If both are equally new, prefer those with a leader.
 
-        Ignore an unknown group that owns everything while other groups own a part, because it
-        belongs to another ring. A known group in this state has not released an exported part yet.
+        Ignore an unknown group that owns everything while other groups own parts, because it
+        belongs to another ring. A known group in this state has not yet released an exported part.
         """
         known = self.groups.get(facts.group)
         if known is None and facts.owns_all and self._others_own(facts.group):
@@ -265,7 +266,7 @@ class Roster(Protocol):
             self.groups[facts.group] = facts
 
     def _others_own(self, group: str) -> bool:
-        """Return whether groups other than `group` and the group of this process own a part."""
+        """Return whether any group other than `group` and this process's own owns a part."""
         owners = [facts.group for facts in self.groups.values() if facts.low is not None]
         return any(owner not in (group, self._group) for owner in owners)
 
@@ -295,7 +296,7 @@ class Roster(Protocol):
     def _hear_replica(self, replica: NodeId, facts: GroupFacts) -> None:
         self._keep(facts)
         if facts.group not in self._seated:
-            return  # the last report of a replica that was stopped meanwhile
+            return  # the last report of a replica that has since been stopped
         before = self.here.get(facts.group)
         self.here[facts.group] = facts
         leads = facts.leader == replica
@@ -303,7 +304,7 @@ class Roster(Protocol):
             self._renew()
 
     def _tell(self, replica: NodeId, group: str) -> None:
-        """Answer a replica that cannot reach a group, and ask other processes through the card."""
+        """Answer a replica that cannot reach a group, and ask other processes via the card."""
         facts = self.groups.get(group)
         if facts is not None:
             self.send(replica, facts)
@@ -314,7 +315,7 @@ class Roster(Protocol):
         ring = self.positions()
         for group, facts in list(self.groups.items()):
             if facts.gone:
-                # Only the log of the local replica proves that its data is no longer needed.
+                # Only the local replica's log proves that its data is no longer needed.
                 mine = self.here.get(group)
                 self._give_up(group, gone=mine is not None and mine.gone)
                 continue
@@ -355,7 +356,7 @@ class Roster(Protocol):
 def may_tell(card: Card, facts: GroupFacts) -> bool:
     """Return whether a card may contain these facts.
 
-    The process of the card must lead the group, or the group must have no leader.
+    The card's process must lead the group, or the group must have no leader.
     """
     sound = 0 <= facts.applied < GONE and len(facts.nodes) <= NODES_MAX
     sound = sound and (facts.low is None or len(facts.low) == BYTES)
@@ -363,11 +364,11 @@ def may_tell(card: Card, facts: GroupFacts) -> bool:
 
 
 def news_of(facts: GroupFacts) -> tuple[object, ...]:
-    """Return the facts that are published at once when they change."""
+    """Return the facts that are published immediately when they change."""
     return facts.low, facts.leader, facts.nodes
 
 
 def says(card: Card) -> tuple[object, ...]:
-    """Return the content of a card without its stamp and the `applied` of its groups."""
+    """Return a card's content without its stamp and its groups' `applied`."""
     groups = tuple((facts.group, facts.retired, *news_of(facts)) for facts in card.facts)
     return groups, card.seats, card.gone, card.asks

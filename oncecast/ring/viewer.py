@@ -37,7 +37,7 @@ class Viewer(Protocol):
 
     def receive(self, sender: NodeId, look: LookRing | LeaveRing | LookGroup | Govern) -> None:
         if isinstance(look, LookGroup | Govern):
-            fact = f"{self.me} is a process of a ring, not a replica of one group"
+            fact = f"{self.me} is a ring process, not a replica of one group"
             self.send(sender, Answer(look.id, InvalidArgument(f"{fact}; ask one of its replicas")))
             return
         tree = None

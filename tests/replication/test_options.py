@@ -24,7 +24,7 @@ from oncecast.replication.options import GroupOptions
         ({"compare_every": -1.0}, "compare_every is -1.0 s; it must not be negative"),
         ({"drift": -0.5}, "drift is -0.5; it must be 0 or more, and less than 1"),
         ({"drift": 1.0}, "drift is 1.0; it must be 0 or more, and less than 1"),
-        ({"heartbeat": 2.0}, "suspicion is 2.0 s, and the heartbeat 2.0 s"),
+        ({"heartbeat": 2.0}, "suspicion is 2.0 s and heartbeat is 2.0 s"),
     ],
 )
 def test_invalid_group_option_is_rejected(options: dict[str, float], message: str) -> None:

@@ -131,7 +131,7 @@ def test_request_without_a_topic_is_refused(question: Any) -> None:
     """SVC-7"""
     owner_lookup = make()
     owner_lookup.receive(ANN, question)
-    fact = "me:1 is a process of a ring; name a topic, or ask each group"
+    fact = "me:1 is a ring process; name a topic, or ask each group"
     assert owner_lookup.drain() == [Send(ANN, Answer(1, InvalidArgument(fact)))]
     owner_lookup.receive(ANN, Fetch("", "s", 1, 0, 0, 1, 1))
     assert owner_lookup.drain() == []

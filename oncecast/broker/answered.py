@@ -17,7 +17,7 @@ import msgspec
 
 from oncecast.wire.results import Result
 
-# A client stops repeating a call when it gets the answer, so copies arrive within seconds. Clients
+# A client stops repeating a call once it gets an answer, so copies arrive within seconds. Clients
 # make these calls about once per topic or subscription, so 1,000 results cover a much longer time.
 # They take less than 1 MB in memory and in a snapshot.
 ANSWERED_MAX = 1000

@@ -1,4 +1,4 @@
-"""The place of consecutive messages in the log."""
+"""The location of consecutive messages in the log."""
 
 from __future__ import annotations
 

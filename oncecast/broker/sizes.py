@@ -37,7 +37,7 @@ def too_long(name: str) -> bool:
 def size_fault(
     command: ClientCommand,
 ) -> InvalidTopic | InvalidName | InvalidArgument | TooMany | None:
-    """Return a refusal if the command or its names are too large, or None."""
+    """Return a refusal if the command is too large or a name is too long, or None."""
     if type(command) is Put:  # the most frequent command
         short = len(command.topic) <= ALWAYS_SHORT and len(command.producer) <= ALWAYS_SHORT
         if short:

@@ -92,7 +92,7 @@ class Timekeeper:
         return min(middle, key=lambda each: abs(each - clock.trusted))
 
     def _confirmed(self) -> bool:
-        """Return whether a majority of clocks, including this node's, is known and recent."""
+        """Return whether a majority of replicas, including this one, has reported recently."""
         return 2 * (len(self._fresh()) + 1) > len(self._others()) + 1
 
     def _fresh(self) -> list[int]:

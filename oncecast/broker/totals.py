@@ -1,4 +1,4 @@
-"""Keep exact totals over all topics while each topic adds and removes its own items."""
+"""Keep exact totals across all topics while each topic adds and removes its own items."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class Call(NamedTuple):
 
 
 class Counters:
-    """The number of requests and messages that Chord did not serve."""
+    """Counts of requests and messages that Chord did not serve."""
 
     def __init__(self) -> None:
         self.dropped = 0  # invalid messages and late answers
@@ -22,7 +22,7 @@ class Counters:
 
 
 class Calls:
-    """The calls of this node that wait for an answer. Each call ends exactly once."""
+    """This node's calls that await an answer. Each call ends exactly once."""
 
     def __init__(self, protocol: Protocol, counters: Counters, answer_within: float) -> None:
         self._protocol, self._counters = protocol, counters

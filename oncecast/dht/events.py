@@ -23,9 +23,9 @@ class RootFound(Value):
     key: Key
     root: NodeId
     hops: int  # hops to the member before the root, or to the root if a list skips that member
-    timeouts: int  # number of nodes that did not answer
-    doubts: int = 0  # number of nodes asked after an owner was not sure
-    certain: bool = True  # False: a hint; the root is not sure that it owns the key
+    timeouts: int  # nodes that did not answer
+    doubts: int = 0  # nodes asked after an owner was not sure
+    certain: bool = True  # if False, the root is not sure that it owns the key
 
 
 class Route(Value):
@@ -42,8 +42,8 @@ class Route(Value):
 class Routed(Value):
     """A payload on its way to the owner of `key` has arrived at this node.
 
-    `root`: this node is certain to be the owner. `hint`: this node may be the owner and knows no
-    better candidate.
+    If `root` is set, this node is certain to be the owner. If `hint` is set, it may be the owner
+    and knows no better candidate.
     """
 
     key: Key

@@ -1,4 +1,4 @@
-"""Getting a position onto a ring: it joins a ring, starts one, or finds a lost ring again."""
+"""Get a position onto a ring: join one, start one, or find a lost one again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oncecast.dht.stabilization import Stabilization
 from oncecast.kernel.protocol import NodeId, Protocol
 
 LOST_CHANCE = 0.1  # probability per stabilize period of looking for a lost node
-LOST_MAX = 16  # maximum number of lost nodes to remember
+LOST_MAX = 16  # maximum lost nodes to remember
 
 
 class Joining:
@@ -90,7 +90,7 @@ class Reunion:
     def _found(
         self, member: Member, node: NodeId, before: Position, successors: tuple[Position, ...]
     ) -> None:
-        """Handle the answer of a lost node: on its ring, `successors` follow our position."""
+        """Handle a lost node's answer: on its ring, `successors` follow our position."""
         after = successors[0]
         if member.successors and member.successors[0] == after:
             self.lost.pop(node, None)  # the node is on our ring

@@ -1,7 +1,7 @@
 """The state of one lookup: which nodes to ask next, which to avoid, and which may own the key.
 
 A lookup is iterative, as in the simulations of the Chord paper: this node asks one node after
-another. So a dead node costs a timeout, but the lookup continues.
+another. A dead node costs a timeout, but the lookup continues.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Lookup:
         self.contacts_left = list(contacts)
         self.itself = itself  # only the member before the key may answer with its successors
         self.retry = retry  # try again until there is an answer
-        self.on_found = on_found  # None: let the owner confirm, then notify the layer above
-        self.pool: dict[Key, Position] = {}  # known positions that were not asked yet
+        self.on_found = on_found  # if None, let the owner confirm, then notify the layer above
+        self.pool: dict[Key, Position] = {}  # known positions that have not been asked yet
         self.asked: dict[Key, None] = {}
         self.avoid: dict[NodeId, None] = {}  # nodes that did not answer
         self.unavoided = True  # all nodes have answered since the last start
@@ -104,7 +104,7 @@ class Lookup:
         return self.owners[0] if self.owners else None
 
     def put_owner_first(self, nearer: Position) -> None:
-        """Ask `nearer` next, even if its node did not answer before."""
+        """Ask `nearer` next, even if its node has failed to answer."""
         self.avoid.pop(nearer.node, None)
         self.owners.insert(0, nearer)
 

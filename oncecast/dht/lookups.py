@@ -1,8 +1,8 @@
-"""The lookups of this node that are in flight.
+"""This node's lookups in flight.
 
 A lookup finds the member before the key, which names the owner. For a lookup of the layer above,
 the owner then confirms that it owns the key. If the owner names a nearer member, the lookup asks
-that member. If that member did not answer this lookup before, the owner first checks whether it is
+that member. If that member has failed to answer this lookup, the owner first checks whether it is
 alive.
 """
 
@@ -20,7 +20,7 @@ from oncecast.dht.responder import Responder
 from oncecast.dht.stabilization import HASTE
 from oncecast.kernel.protocol import NodeId, Protocol
 
-STEPS_MAX = 600  # more than an id has bits; after that, the ring has changed and we start again
+STEPS_MAX = 600  # more than the bits in an id; after that, the ring has changed and we start over
 DOUBLINGS = 4  # how often the pause after Unsure doubles
 
 

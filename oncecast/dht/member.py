@@ -127,7 +127,7 @@ class Member:
 
     @property
     def low(self) -> Key | None:
-        """Return the identifier after which the keys of this member begin, or None if unknown.
+        """Return the identifier after which this member's keys begin, or None if unknown.
 
         Both neighbours must agree: the predecessor has notified this member recently, and the
         successor names this member as its predecessor. While links are cut, two members may still

@@ -10,8 +10,8 @@ from oncecast.kernel.protocol import NodeId, Value
 POSITIONS_MAX = 64  # maximum positions per message; successor lists are shorter
 AVOID_MAX = 64
 NUMBER_MAX = 2**62
-# Calls are numbered from a random start. So an answer to a call from before a restart does not
-# match any call made after it.
+# Calls are numbered from a random start, so that answers to calls from before a restart do not
+# match later calls.
 FIRST_NUMBER_BITS = 60
 
 
@@ -23,7 +23,7 @@ class Probe(Value, tag="Probe"):
 
 
 class Report(Value, tag="Report"):
-    """Answer Probe with the neighbours of the sender."""
+    """Answer a Probe with the sender's neighbours."""
 
     number: int
     predecessor: Position | None
@@ -46,8 +46,8 @@ class Hurry(Value, tag="Hurry"):
 class Locate(Value, tag="Locate"):
     """Ask for the member before `key`. The nodes in `avoid` did not answer the sender.
 
-    `itself`: only that member may answer, not a member that has it in its successor list. That
-    member also stabilizes, because the sender depends on its list.
+    With `itself`, only that member may answer, not a member that has it in its successor list. It
+    also stabilizes, because the sender depends on its list.
     """
 
     key: Key

@@ -1,7 +1,7 @@
-"""Answers the questions that other members ask during a lookup.
+"""Answer the questions that other members ask during a lookup.
 
 An answer is certain only if `Member.owns` says so. A member that may own the key and knows no
-nearer member answers with a hint. So a lookup ends even while links are cut.
+nearer member answers with a hint. Lookups therefore end even while links are cut.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from oncecast.dht.ranges import Ranges
 from oncecast.dht.stabilization import Stabilization
 from oncecast.kernel.protocol import NodeId, Protocol
 
-NEARER_MAX = 16  # maximum positions in an answer; the farther ones serve if the nearest are dead
+NEARER_MAX = 16  # maximum positions per answer; farther ones are used if the nearest are dead
 
 
 class Responder:

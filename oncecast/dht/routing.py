@@ -1,4 +1,4 @@
-"""Routes payloads to the owner of a key, one hop at a time."""
+"""Route payloads to the owner of a key, one hop at a time."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Routing:
         return hopping
 
     def _pass_on(self, hopping: Hopping) -> None:
-        """Send a payload to the owner if our list has it, else to the nearest node before it."""
+        """Send a payload to the owner if our list names it, else to the nearest node before it."""
         key, me = hopping.key, self._protocol.me
         owns = self._members.own(key)
         if owns is not Ownership.NO:

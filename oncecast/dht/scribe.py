@@ -4,7 +4,7 @@ Castro, Druschel, Kermarrec and Rowstron, "Scribe: A large-scale and decentraliz
 multicast infrastructure", JSAC 2002. The root is the owner of the topic's key. A joining node sends
 Enlist towards the root. The first node on the route adopts the joining node and forwards to it.
 
-Needs Route, Routed and RangeChanged of Chord, and links. Serves JoinTree, LeaveTree and Multicast.
+Needs Chord's Route, Routed and RangeChanged, and links. Serves JoinTree, LeaveTree and Multicast.
 Emits Multicasted at nodes that have joined.
 
 Best effort, as in the paper: while a tree is being repaired, a message may not reach all members.
@@ -73,7 +73,7 @@ class Scribe(Protocol):
         self.seen: dict[tuple[NodeId, int], None] = {}  # recent copies, by origin and number
         # A restarted node must not reuse numbers that other nodes may have seen.
         self.published = rng.getrandbits(FIRST_NUMBER_BITS)
-        self.dropped = 0  # number of invalid messages, and of messages beyond the limits
+        self.dropped = 0  # messages that were invalid or beyond the limits
 
     @property
     def trees(self) -> Mapping[str, TreeStatus]:

@@ -1,4 +1,4 @@
-"""Stabilize and rectify: the rules that change the neighbours of a position.
+"""Stabilize and rectify: the rules that change a position's neighbours.
 
 The rules are Zave's (see `member`). Each rule reads one other member at a time, and a position runs
 one rule at a time. While a rule runs, the position answers probes and defers a Notify to the end.

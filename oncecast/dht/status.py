@@ -34,7 +34,7 @@ class MemberStatus(Protocol):
 
 
 class TreeStatus(Protocol):
-    """The role of a node in one tree. See `Tree` for the meaning of each attribute."""
+    """A node's role in one tree. See `Tree` for the meaning of each attribute."""
 
     @property
     def topic(self) -> str: ...

@@ -1,4 +1,4 @@
-"""The role of a node in the tree of one topic, and the messages between the nodes of a tree."""
+"""A node's role in the tree of one topic, and the messages between the nodes of a tree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from oncecast.kernel.protocol import NodeId
 
 
 class Tree:
-    """The parent and the children of this node in one tree.
+    """This node's parent and children in one tree.
 
     Each edge leads nearer to the key, so the tree has no cycle. Only the root, which lies after the
     key, may have children that are nearer to the key than itself.

@@ -1,4 +1,4 @@
-"""Requests, events, messages and timers of the trees, one tree for each topic."""
+"""Requests, events, messages and timers of the topic trees."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOPICS_MAX = 10_000  # maximum topics per message
 
 
 class JoinTree(Value):
-    """Request: receive the messages that are multicast on `topic`."""
+    """Request: receive messages multicast on `topic`."""
 
     topic: str
 
@@ -62,13 +62,13 @@ class Adopted(Value, tag="Adopted"):
 
 
 class Orphaned(Value, tag="Orphaned"):
-    """Tell a node that it is not a child of the sender and must find another parent."""
+    """Tell a node that it is not the sender's child and must find another parent."""
 
     topic: str
 
 
 class Quit(Value, tag="Quit"):
-    """Tell a node that it is not the parent of the sender."""
+    """Tell a node that it is not the sender's parent."""
 
     topic: str
 
@@ -138,4 +138,4 @@ class Unadopted(Value):
 
 
 class PulseDue(Value):
-    """Timer: send heartbeats and drop the neighbours that are silent."""
+    """Timer: send heartbeats and drop silent neighbours."""

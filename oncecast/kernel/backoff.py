@@ -6,7 +6,7 @@ DOUBLINGS_MAX = 30  # keeps the power finite; the wait reaches `longest` long be
 
 
 def backoff(attempt: int, first: float, longest: float) -> float:
-    """Return the longest wait before attempt number `attempt`, counted from 0.
+    """Return the longest wait before retry `attempt`, counted from 0.
 
     The bound starts at `first`, doubles with each attempt and never exceeds `longest`. The caller
     draws its wait at random below the bound, so that clients do not all retry at the same time.

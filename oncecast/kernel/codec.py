@@ -52,7 +52,7 @@ class Nothing(Value):
 
 @lru_cache(maxsize=DECODERS_MAX)
 def _decoder(kinds: tuple[type[Value], ...]) -> msgspec.msgpack.Decoder[Any]:
-    """Check the types and return a cached decoder; simulated nodes restart often and need it."""
+    """Check the types and return a decoder, cached because simulated nodes restart often."""
     _refuse_equal_tags(kinds)
     union: Any = Union[kinds] if kinds else Nothing  # noqa: UP007  # `|` cannot join a tuple
     return msgspec.msgpack.Decoder(union)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 else:
 
     def mypyc_attr(**attributes):
-        """Return a decorator that returns its class unchanged. Only the compiler reads it."""
+        """Return a decorator that leaves its class unchanged. Only the compiler uses it."""
         return lambda kind: kind
 
 

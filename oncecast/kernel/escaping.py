@@ -1,4 +1,4 @@
-"""Escapes control characters, which a terminal might execute, and characters that hide text."""
+"""Escape control characters, which a terminal might execute, and characters that hide text."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Protocol:
     name: ClassVar[str]
     Request: ClassVar[Any] = None  # requests from layers above
     Message: ClassVar[Any] = None  # messages from peers
-    Observed: ClassVar[Any] = None  # events of other layers
+    Observed: ClassVar[Any] = None  # events from other layers
     Timer: ClassVar[Any] = None
     Record: ClassVar[Any] = None  # the types that it appends
     State: ClassVar[Any] = None  # the types of its snapshots
@@ -174,7 +174,7 @@ class Protocol:
         return number
 
     def recall(self, number: int) -> Value:
-        """Read and return a record of this protocol, which need not stay in memory."""
+        """Read and return a record of this protocol, so that it need not stay in memory."""
         return self._records.read(number)
 
     def snapshot(self, state: Value, number: int = -1) -> None:
@@ -222,5 +222,5 @@ class Protocol:
     def share(
         self, clock: Moment, records: Tally, effects: list[Effect], port: Port | None
     ) -> None:
-        """Join a stack, whose protocols share a clock, the record numbers and a list of effects."""
+        """Join a stack, whose protocols share a clock, record numbers and a list of effects."""
         self._clock, self._records, self._effects, self._port = clock, records, effects, port

@@ -12,20 +12,20 @@ SKIMMED_FROM = 64 * 1024  # smaller buffers need no check; they hold at most 65,
 ITEMS_MAX = 20_000  # maximum items in one buffer
 TEXT_BYTES_MAX = 64 * 1024  # maximum size of one string; only byte strings may be longer
 
-FIXED = {  # number of bytes after the first byte of an item
+FIXED = {  # bytes after an item's first byte
     **dict.fromkeys((0xC0, 0xC2, 0xC3), 0),
     **dict.fromkeys((0xCC, 0xD0), 1),
     **dict.fromkeys((0xCD, 0xD1), 2),
     **dict.fromkeys((0xCE, 0xD2, 0xCA), 4),
     **dict.fromkeys((0xCF, 0xD3, 0xCB), 8),
 }
-TEXTS = {0xD9: 1, 0xDA: 2, 0xDB: 4}  # number of bytes that hold the length
+TEXTS = {0xD9: 1, 0xDA: 2, 0xDB: 4}  # bytes that hold the length
 BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 ARRAYS = {0xDC: 2, 0xDD: 4}
 
 
 def skim(buffer: bytes | bytearray | memoryview) -> None:
-    """Raise Malformed if the buffer has too many items, a long text or an unknown type of item."""
+    """Raise Malformed if the buffer has too many items, an overlong string or an unknown type."""
     at, left, items, size = 0, 1, 0, len(buffer)
     while left:
         if at >= size:

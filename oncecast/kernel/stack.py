@@ -80,7 +80,7 @@ class Wiring:
 
     @classmethod
     def of(cls, layers: tuple[type[Protocol], ...]) -> Wiring:
-        """Return the wiring of these layers; build it on first use."""
+        """Return the wiring of these layers, building it on first use."""
         if layers not in cls._made:
             cls._made[layers] = cls(layers)
         return cls._made[layers]
@@ -144,7 +144,7 @@ class Stack:
         self._share(Moment(self.clock.now), [], None)
 
     def restore(self, number: int, record: Value) -> None:
-        """Restore a record of an earlier run, or a snapshot that was taken at record `number`."""
+        """Restore a record of an earlier run, or a snapshot taken at record `number`."""
         protocol = self.protocols[self.wiring.restorer[type(record)]]
         self.records.last = max(self.records.last, number)
         protocol.restore(record)
@@ -156,7 +156,7 @@ class Stack:
 
     @property
     def heals(self) -> bool:
-        """Return whether every protocol with records can start although some are damaged."""
+        """Return whether every protocol with records can start even if some are damaged."""
         return all(each.heals for each in self.protocols if each.Record is not None)
 
     def damaged(self, first: int, last: int) -> None:
@@ -201,7 +201,7 @@ class Stack:
         return self._run(now)
 
     def wake(self, now: float, wake: Wake) -> list[Output]:
-        """Fire the timer of `wake`, unless it was moved or cancelled in the meantime."""
+        """Fire the timer of `wake`, unless it has been moved or cancelled."""
         self.effects.clear()
         timer = wake.timer
         alarm = self._alarms.get(timer)

@@ -15,7 +15,7 @@ NodeId = NewType("NodeId", str)
 
 @dataclass_transform(frozen_default=True)
 class Value(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
-    """Base class of messages, records, requests, events and timers.
+    """Base class for messages, records, requests, events and timers.
 
     Values are immutable and never part of a cycle, so the garbage collector does not track them.
     """
@@ -61,7 +61,7 @@ class Snapshot(Value):
 
 
 class Chunked(Value):
-    """Base class of a large state, which is saved and restored in chunks."""
+    """Base class for a large state, which is saved and restored in chunks."""
 
     chunks: tuple[bytes, ...]
 

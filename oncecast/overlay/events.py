@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from oncecast.kernel.protocol import NodeId, Value
 
-NUMBER_MAX = 2**62  # small enough that sums of a few numbers still fit in 64 bits
+NUMBER_MAX = 2**62  # small enough that the sum of a few still fits in 64 bits
 ORIGIN_LENGTH_MAX = 255
 
 
 class MessageId(Value, tag=False, order=True):
-    """The origin of a message and its number at that origin, counted from 1 without gaps.
+    """A message's origin, and its number at that origin, counted from 1 without gaps.
 
     So a node can store the numbers that it has seen as the highest number and the gaps below it.
     """
@@ -38,7 +38,7 @@ class NeighborDown(Value):
 
 
 class Broadcast(Value):
-    """Request: send a message of this node to all other nodes."""
+    """Request: send a message from this node to all other nodes."""
 
     id: MessageId
     payload: bytes
@@ -58,7 +58,7 @@ class Publish(Value):
 
 
 class Discard(Value):
-    """Request: delete a message that no node needs any more, or stop fetching it."""
+    """Request: delete a message that no node needs any longer, or stop fetching it."""
 
     id: MessageId
 
@@ -79,7 +79,7 @@ class Delivered(Value):
 
 
 class Lost(Value):
-    """No node keeps these messages any more, so this node will never deliver them."""
+    """No node has these messages any longer, so this node will never deliver them."""
 
     origin: NodeId
     first: int

@@ -10,8 +10,8 @@ NeighborDown alternately for each peer.
 
 The network may lose, repeat or delay messages, and nodes may restart. So we add to the paper:
 
-- A walk uses only links of the active view. If a walk comes from a node that is not a neighbour,
-  the receiver answers Disconnect. So the sender learns that the link exists only on its side.
+- A walk uses only links in the active view. If a walk comes from a node that is not a neighbour,
+  the receiver answers Disconnect. This tells the sender that the link is one-sided.
 - A node draws an incarnation when it starts. A neighbour with a new incarnation has restarted, so
   the node emits NeighborDown and NeighborUp for it. A repeated request changes nothing.
 - A node asks a neighbour again after their link broke. If only the network failed, nothing else
@@ -45,8 +45,8 @@ from oncecast.overlay.messages import (
     Walk,
 )
 
-WALK_MAX = 64  # maximum number of steps that a peer may request for a walk
-SAMPLE_MAX = 256  # maximum number of names in one message
+WALK_MAX = 64  # maximum steps that a peer may request for a walk
+SAMPLE_MAX = 256  # maximum names per message
 
 
 class HyParView(Protocol):
@@ -87,10 +87,10 @@ class HyParView(Protocol):
         self.passive: dict[NodeId, None] = {}
         self.asked: dict[NodeId, bool] = {}  # pending neighbour requests; True for high priority
         self.tried: dict[NodeId, None] = {}  # peers that had a full view in this cycle
-        self.lost: dict[NodeId, None] = {}  # the last peers that did not answer or lost their link
+        self.lost: dict[NodeId, None] = {}  # the last peers that did not answer or whose link broke
         self.lacking = False  # a neighbour was lost, and no candidate is left
         self.offered: tuple[NodeId, ...] = ()  # names sent in the last shuffle
-        self.dropped = 0  # number of invalid messages
+        self.dropped = 0  # invalid messages
 
     def start(self) -> None:
         self.incarnation = self.rng.getrandbits(62)
@@ -209,7 +209,7 @@ class HyParView(Protocol):
             self._fill()
 
     def _fill(self) -> None:
-        """Ask peers of the passive view to fill the vacancies of the active view."""
+        """Ask peers from the passive view to fill vacancies in the active view."""
         self.lacking = False
         vacancies = self.active_max - len(self.active) - len(self.asked)
         if vacancies > 0:
@@ -231,7 +231,7 @@ class HyParView(Protocol):
                 self._ask(peer, Neighbor(self.incarnation, urgent=True), reserved=True)
 
     def _trade(self) -> None:
-        """Occasionally replace a neighbour with a peer of the passive view.
+        """Occasionally replace a neighbour with a peer from the passive view.
 
         Evictions can cut the last link between two parts of the overlay. If all views in both parts
         are full, nothing else would connect them again.
@@ -263,7 +263,7 @@ class HyParView(Protocol):
     def _receive_reply(self, sample: tuple[NodeId, ...]) -> None:
         offered, self.offered = self.offered, ()
         if not offered:
-            self.dropped += 1  # this reply answers no shuffle of ours
+            self.dropped += 1  # we sent no shuffle that this could answer
             return
         self._integrate(sample, offered)
         if self.lacking:
@@ -314,7 +314,7 @@ class HyParView(Protocol):
         self._remember(peer)
 
     def _lose(self, peer: NodeId) -> None:
-        """Drop a peer that did not answer or lost its link."""
+        """Drop a peer that did not answer or whose link broke."""
         missed = peer in self.active or peer in self.passive
         self._answered(peer)
         self._make_inactive(peer)

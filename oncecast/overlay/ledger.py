@@ -31,7 +31,7 @@ NOTHING = Stock()  # the stock of an unknown origin; never modified
 
 
 class Inventory:
-    """The stocks of a node, with limits on the number of origins and of gaps per origin."""
+    """A node's stocks, with limits on the number of origins and on the gaps per origin."""
 
     def __init__(self, me: NodeId, *, origins_max: int, gaps_max: int) -> None:
         self.origins_max, self.gaps_max = origins_max, gaps_max
@@ -44,7 +44,7 @@ class Inventory:
         return self._stocks.get(origin, NOTHING)
 
     def open(self, origin: NodeId) -> Stock:
-        """Return the stock of an origin, which the caller may change. Create it if needed."""
+        """Return an origin's stock, which the caller may change, creating it if needed."""
         return self._stocks.setdefault(origin, Stock())
 
     def can_add_origin(self, origin: NodeId) -> bool:
@@ -72,7 +72,7 @@ class Inventory:
         return Ledger(low, high, tuple(self._holding(origin, gaps_max) for origin in kept))
 
     def read(self, ledger: Ledger) -> dict[NodeId, Stock] | None:
-        """Return a peer's stock of each origin that it or this node knows, or None if invalid."""
+        """Return the peer's stock for each origin that either node knows, or None if invalid."""
         stocks = {origin: NOTHING for origin in self._stocks if ledger.covers(origin)}
         for each in ledger.holdings:
             stock = Stock(each.top, each.gaps, each.floor)

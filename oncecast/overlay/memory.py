@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 from oncecast.overlay.events import NUMBER_MAX, MessageId
 
-Range = tuple[int, int]  # first and last number, both inclusive
+Range = tuple[int, int]  # first and last number, inclusive
 
 
 class Numbers:
     """The known message numbers of one origin: 1 to `top`, except the `gaps`.
 
-    The memory it needs depends only on the number of gaps.
+    Its size depends only on the number of gaps.
     """
 
     __slots__ = ("gaps", "top")

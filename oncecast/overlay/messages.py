@@ -8,7 +8,7 @@ from oncecast.overlay.memory import Range
 
 
 class Join(Value, tag="Join"):
-    """Ask a contact to become a neighbour and to start walks that find more neighbours."""
+    """Ask a contact to become a neighbour and start walks that find more neighbours."""
 
     incarnation: int
 
@@ -42,7 +42,7 @@ class Disconnect(Value, tag="Disconnect"):
 
 
 class Shuffle(Value, tag="Shuffle"):
-    """A random walk. The node at its end exchanges part of its passive view for this sample."""
+    """A random walk. The node at its end replies with part of its own passive view."""
 
     origin: NodeId
     steps: int
@@ -77,7 +77,7 @@ HyParViewMessage = (
 
 class Gossip(Value, tag="Gossip"):
     id: MessageId
-    round: int  # number of hops from the origin
+    round: int  # hops from the origin
     payload: bytes
 
 
@@ -172,7 +172,7 @@ class Compared(Value, tag="Compared"):
 
 
 class Repair(Value, tag="Repair"):
-    """Send messages that the receiver lacks, lowest numbers first. `more`: others remain."""
+    """Send messages that the receiver lacks, lowest first. `more` is set if others remain."""
 
     messages: tuple[Stored, ...]
     more: bool

@@ -3,7 +3,7 @@
 Leitao, Pereira and Rodrigues, "Epidemic Broadcast Trees", SRDS 2007; names follow the paper.
 Payloads travel on eager links, which form a tree: a node that gets a payload twice prunes the later
 link. Lazy links carry only announcements. If an announced payload does not arrive, the node grafts
-the link of the announcer.
+the announcer's link.
 
 Needs NeighborUp and NeighborDown. Emits Received for the broadcasts of other nodes.
 
@@ -62,7 +62,7 @@ class Plumtree(Protocol):
         self.cache = Payloads(cache_max, cache_bytes_max)
         self.missing: dict[MessageId, dict[NodeId, int]] = {}  # round of each announcer
         self.unannounced: list[tuple[Announcement, NodeId]] = []  # with the sender of the payload
-        self.dropped = 0  # number of invalid messages
+        self.dropped = 0  # invalid messages
 
     def request(self, request: Broadcast) -> None:
         self._note_seen(request.id)
@@ -192,7 +192,7 @@ class Plumtree(Protocol):
         return numbers is not None and key.number in numbers
 
     def _note_seen(self, key: MessageId) -> bool:
-        """Record an id. Return False if it was already recorded or its gap was dropped."""
+        """Record an id. Return False if it was already recorded or is too old to track."""
         numbers = self.seen.get(key.origin)
         if numbers is None:
             if len(self.seen) >= self.origins_max:

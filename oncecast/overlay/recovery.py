@@ -15,7 +15,7 @@ For applications:
 - Messages are delivered as they arrive, in any order.
 - A node keeps its last `kept_max` payloads. A node that is new, or was offline for longer, gets the
   messages that other nodes still keep. For all other messages it emits Lost once.
-- An application that knows that no node needs a message any more sends Discard, or Disregard for
+- An application that knows that no node needs a message any longer sends Discard, or Disregard for
   many messages. The message then counts as delivered. Send the request to all nodes.
 - The name of a node identifies its disk. A node that lost its disk must come back under another
   name, or it would reuse its numbers. A node without a disk gets a new `incarnation` at each start.
@@ -93,11 +93,11 @@ class Recovery(Protocol):
         self.origin = NodeId(f"{me}#{incarnation}") if incarnation else me
         self.inventory = Inventory(self.origin, origins_max=origins_max, gaps_max=gaps_max)
         self.kept = Payloads(kept_max, kept_bytes_max)
-        self.doubts: dict[NodeId, int] = {}  # a neighbour's floor that is above a missing message
+        self.doubts: dict[NodeId, int] = {}  # a neighbour's floor above a message that we lack
         self.next_low = ANY  # the origin at which the next comparison starts
         self.unsaved = self.unsaved_bytes = 0  # records and bytes since the last snapshot
         self.fresh = self.fresh_before = 0  # messages stored in this and in the previous round
-        self.dropped = 0  # number of invalid messages, and of messages beyond the limits
+        self.dropped = 0  # messages that were invalid or beyond the limits
 
     @property
     def held(self) -> Mapping[MessageId, bytes]:
@@ -183,7 +183,7 @@ class Recovery(Protocol):
         self.later(self.compare_every * self.rng.uniform(0.75, 1.25), Round())
 
     def _take(self, key: MessageId, payload: bytes) -> bool:
-        """Store a message of another node. Return False if it is known or exceeds the limits."""
+        """Store a message from another node. Return False if it is known or exceeds the limits."""
         if key in self.inventory:
             return False
         # We have all our own messages. Any other is forged and would raise our numbers.

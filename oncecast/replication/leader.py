@@ -97,7 +97,7 @@ class Leader:
         """Ask the other members for a leader, and become a candidate if a majority has none.
 
         A new ballot ends every lower term. Without this question, a replica that was offline or
-        partly cut off would end a term that works for all other members.
+        partly cut off would end a term that is fine for all other members.
         """
         membership = self.membership
         self.following.lose_leader()
@@ -261,7 +261,7 @@ class Leader:
             self.proceed()
 
     def proves(self, slot: int, item: Item) -> Term | None:
-        """Return the term if it decided this slot and still has to prove its membership."""
+        """Return the term if it won this slot, its first under the current membership."""
         term, config = self.term, self.membership.config
         if term is None or not (term.proven < config.version or item.kind == CONFIG):
             return None

@@ -59,9 +59,9 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
         return left <= 0
 
     def successor(self, *members: Member, size: int = 0, level: int = 0) -> Config:
-        """Return the next membership. It must have at most one member more or less.
+        """Return the next membership, which may differ by at most one member.
 
-        Then each majority of one membership overlaps each majority of the other.
+        Each majority of one membership then overlaps each majority of the other.
         """
         size, level = size or self.size, level or self.level
         return Config(self.version + 1, members, size, self.group, level)

@@ -208,7 +208,7 @@ class Reconfiguration:
         return term is not None and term.ends.get(member, 0.0) > self.io.now
 
     def _next_newcomer(self, waiting: list[NodeId]) -> NodeId:
-        """Return the next newcomer. They take turns, in case one never catches up."""
+        """Return the next newcomer. Newcomers take turns, in case one never catches up."""
         newcomer, options = self.roster.newcomer, self.options
         if newcomer not in waiting:
             return waiting[0]

@@ -22,7 +22,7 @@ Range = tuple[int, int]  # first and last slot, inclusive
 
 FAR = 1 << 62  # above any slot
 UNLIMITED = float("inf")
-# A replica that discards votes on purpose adds this to its count of replaced votes. A single vote
+# A replica that deliberately discards votes adds this to its count of replaced votes. A single vote
 # adds 1, so a restart that finds more damage cannot mistake the sum for its own count.
 FORGOT = 2
 

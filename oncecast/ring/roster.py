@@ -266,7 +266,7 @@ class Roster(Protocol):
             self.groups[facts.group] = facts
 
     def _others_own(self, group: str) -> bool:
-        """Return whether any group other than `group` and this process's own owns a part."""
+        """Return whether a group owns a part, not counting `group` and this process's group."""
         owners = [facts.group for facts in self.groups.values() if facts.low is not None]
         return any(owner not in (group, self._group) for owner in owners)
 

@@ -1,4 +1,4 @@
-"""Users, tokens and rules, and the check whether a principal may do something.
+"""Users, tokens and rules, and the permission check.
 
 A rule allows a principal certain verbs on all topics that match a pattern, or the use of all names
 that match a pattern. The principal `*` stands for every client, even without a login.
@@ -31,22 +31,22 @@ from oncecast.security.scram import Credentials
 
 PUT, READ, ACK, MANAGE, ADMIN = VERBS = ("put", "read", "ack", "manage", "admin")
 # Some requests need one of these permissions instead of a verb.
-SEE = "see"  # read or manage, so that a list of topics shows the topic
-KNOWN = "known"  # be a principal that the cluster knows
+SEE = "see"  # read or manage, so that the topic appears in lists
+KNOWN = "known"  # be known to the cluster
 PUTS = "puts"  # put on any topic, for requests that name no topic
 EVERYONE = "*"  # the principal of a rule for all clients
-EVERYTHING = "*"  # the pattern of all topics, and of all names
-NAMELESS = "anonymous"  # the start of the names of clients without a login
+EVERYTHING = "*"  # the pattern that matches all topics and all names
+NAMELESS = "anonymous"  # prefix of the names of clients without a login
 SEPARATORS = "./"
 ASSIGNED_CHARACTERS = 16
 HEXADECIMAL = frozenset("0123456789abcdef")
-DECISIONS_MAX = 50_000  # maximum number of cached decisions
+DECISIONS_MAX = 50_000  # maximum cached decisions
 
-RuleKey = tuple[str, str, str]  # principal, pattern of topics, pattern of names
+RuleKey = tuple[str, str, str]  # principal, topic pattern, name pattern
 
 
 class User(Value, tag=False):
-    """A user. `credentials` is None if the user logs in with a certificate or a token only."""
+    """A user. `credentials` is None if the user logs in only with a certificate or a token."""
 
     name: str
     credentials: Credentials | None = None
@@ -113,7 +113,7 @@ class Access:
         return self.permits(principal, "", "", name)
 
     def permits(self, principal: str, verb: str, topic: str, name: str) -> bool:
-        """Return whether the verb, topic and name are allowed. An empty part is not checked."""
+        """Return whether the verb, topic and name are allowed. Empty parts are not checked."""
         if self.open:
             return True
         key = (principal, verb, topic, name)
@@ -192,7 +192,7 @@ class Access:
         return known
 
     def _owns(self, principal: str, name: str) -> bool:
-        """Return whether the name belongs to this principal, and not to one with a longer name."""
+        """Return whether the name belongs to this principal and not to one with a longer name."""
         if principal == ANONYMOUS and is_assigned(name):
             return name not in self._principals
         own = principal or NAMELESS
@@ -210,7 +210,7 @@ class Access:
 
     @property
     def rules_of_largest(self) -> int:
-        """Return the number of rules of the principal that has the most."""
+        """Return the largest number of rules that any principal has."""
         return max(map(len, self._by_principal.values()), default=0)
 
     @cached_property
@@ -233,7 +233,7 @@ class Access:
         return token.principal if self.holds(id, token.principal, now_us) else None
 
     def holds(self, id: str, principal: str, now_us: int) -> bool:
-        """Return whether `id` is a token of this principal that has not expired."""
+        """Return whether `id` is an unexpired token of this principal."""
         token = self.tokens.get(id)
         if token is None or token.principal != principal:
             return False
@@ -241,7 +241,7 @@ class Access:
 
     @property
     def locked(self) -> bool:
-        """Return True if every administrator has lost its password and its lasting tokens."""
+        """Return whether no administrator has a password or a permanent token left."""
         if self.open:
             return False
         lasting = {each.principal for each in self.tokens.values() if not each.expires_us}
@@ -254,7 +254,7 @@ class Access:
         return self._changed(users={**self.users, user.name: user})
 
     def without_user(self, name: str) -> Self:
-        """Remove a user and its tokens and rules, so that a later user with this name has none."""
+        """Remove a user with its tokens and rules, so that a later user of that name gets none."""
         if name not in self.users:
             return self
         return self._changed(
@@ -270,7 +270,7 @@ class Access:
         return self._changed(tokens={key: each for key, each in self.tokens.items() if key != id})
 
     def with_rule(self, rule: Rule) -> Self:
-        """Add the verbs to the verbs that the principal already has on the same pattern."""
+        """Add the verbs to those that the principal already has on the same pattern."""
         known = self.rules.get(rule.key, rule)
         both = Rule(rule.principal, in_order({*known.verbs, *rule.verbs}), rule.topic, rule.name)
         return self._changed(rules={**self.rules, rule.key: both})

@@ -1,8 +1,8 @@
-"""The events of the audit log, and a limit on how many are recorded. Uses no files and no clock.
+"""Audit log events, and a limit on how many are recorded. Uses no files and no clock.
 
 Each login, refused login, denied request and administrative act is one event. Unknown clients can
-cause events at any rate. So each source of events has a budget, and all sources together have one
-too. An event above a budget is only counted. The next recorded event includes the count.
+cause events at any rate, so each source of events has a budget, and so do all sources together. An
+event over budget is only counted. The next recorded event includes the count.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import NamedTuple
 LOGIN, REQUEST = "login", "request"
 OK, DENIED, FAILED = "ok", "denied", "failed"
 
-TEXT_MAX = 256  # maximum characters of each field
-SOURCES_MAX = 1000  # maximum number of sources with a separate budget
+TEXT_MAX = 256  # maximum characters per field
+SOURCES_MAX = 1000  # maximum sources with a separate budget
 
 
 class Event(NamedTuple):
-    """One line of the audit log. A client may have chosen the text of its fields."""
+    """One line of the audit log. Its fields may contain text chosen by a client."""
 
     kind: str  # LOGIN or REQUEST
     principal: str  # empty for a client without a login
-    verb: str  # how the client logs in, or the verb that the request needs
+    verb: str  # how the client logged in, or the verb that the request needs
     object: str  # topic, name or client
     result: str  # OK, DENIED or FAILED
-    address: str  # address of the client, or empty if it has disconnected
+    address: str  # the client's address, or empty if it has disconnected
     request: str = ""  # type of the command or frame
     reason: str = ""  # why a login failed
 
@@ -64,7 +64,7 @@ class Limit:
         self,
         now: float,
         *,
-        burst: int = 20,  # maximum events of one source at once
+        burst: int = 20,  # maximum events from one source at once
         every: float = 10.0,  # seconds until one more event is allowed
         total_burst: int = 1000,
         total_every: float = 1.0,
@@ -72,7 +72,7 @@ class Limit:
         self._burst, self._every = burst, every
         self._total = Budget(total_burst, total_every, now)
         self._sources: dict[tuple[str, str, str], Budget] = {}
-        self.suppressed = 0  # number of events since the last recorded one
+        self.suppressed = 0  # events suppressed since the last recorded one
 
     def admit(self, event: Event, now: float) -> int | None:
         """Return how many events were suppressed before this one, or None to suppress this one.

@@ -46,7 +46,7 @@ class Certificate(NamedTuple):
 
     @property
     def is_node(self) -> bool:
-        """Return whether the certificate is for a node. It must not name a client too."""
+        """Return whether the certificate is for a node. It must not also name a client."""
         nodes = [uri for uri in self.uris if uri == NODE or uri.startswith(f"{NODE}:")]
         return bool(nodes) and not any(uri.startswith(CLIENT) for uri in self.uris)
 
@@ -59,7 +59,7 @@ class Certificate(NamedTuple):
 
     @property
     def client(self) -> str:
-        """Return the principal of a client's certificate, or an empty name."""
+        """Return the principal of a client certificate, or an empty string."""
         names = [uri.removeprefix(CLIENT) for uri in self.uris if uri.startswith("oncecast:")]
         return names[0] if len(names) == 1 and is_principal(names[0]) else ""
 
@@ -115,7 +115,7 @@ def canonical(host: str) -> str:
 
 
 def parse(der: bytes) -> Certificate:
-    """Return the identity and the validity period of a certificate, or raise Malformed."""
+    """Return the identity and validity period of a certificate, or raise Malformed."""
     try:
         return _parse(der)
     except (IndexError, ValueError) as error:
@@ -154,7 +154,7 @@ def _only(data: bytes) -> bytes:
 
 
 def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the kind and the content of each value in `data`."""
+    """Yield the kind and content of each value in `data`."""
     at = 0
     while at < len(data):
         kind, size, at = data[at], data[at + 1], at + 2
@@ -168,7 +168,7 @@ def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _time(kind: int, content: bytes) -> int:
-    """Return a time in seconds since 1970. A year of two digits lies between 1950 and 2049."""
+    """Return a time in seconds since 1970. Two-digit years lie between 1950 and 2049."""
     from calendar import timegm
 
     text = content.decode("ascii")

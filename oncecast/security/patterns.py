@@ -1,4 +1,4 @@
-"""Patterns of topics and names: `*` is any run of characters, `?` is one character.
+"""Patterns for topics and names: `*` matches any run of characters, `?` matches one character.
 
 A pattern is compiled once, and a match takes time linear in the text. Each bit of an integer is a
 position in the pattern. Each character of the text advances all positions at once (Baeza-Yates and
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-LENGTH_MAX = 255  # maximum bytes of a pattern, a topic or a name
+LENGTH_MAX = 255  # maximum bytes in a pattern, topic or name
 
 
 class Pattern:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-ANONYMOUS = ""  # a client that gave no credentials
+ANONYMOUS = ""  # a client without credentials
 NODE = "oncecast:node"  # a node that connects as a client before it joins
 
 NAME_BYTES_MAX = 128

@@ -55,7 +55,7 @@ class Credentials(Value, tag="Credentials"):
 
 
 def derive(password: str, salt: bytes, iterations: int = ITERATIONS) -> Credentials:
-    """Return the credentials of a password. This takes some milliseconds on purpose."""
+    """Derive credentials from a password. This deliberately takes several milliseconds."""
     return _credentials(_salted(password, salt, iterations), salt, iterations)
 
 
@@ -72,7 +72,7 @@ class ClientExchange:
     def final(self, server_first: str) -> str:
         """Return the client's proof. Raise NotAuthenticated if the challenge is invalid.
 
-        The computation takes some milliseconds.
+        The computation takes several milliseconds.
         """
         fields = _fields(server_first, "rsi")
         nonce, salt, count = fields["r"], _bytes(fields["s"]), fields["i"]
@@ -94,7 +94,7 @@ class ClientExchange:
         return f"{bare},p={b64encode(proof).decode()}"
 
     def verify(self, server_final: str) -> None:
-        """Raise NotAuthenticated unless the node also knows the credentials of the user."""
+        """Raise NotAuthenticated unless the node knows the user's credentials too."""
         expected = self._server_signature
         signature = _bytes(_fields(server_final, "v")["v"])
         if not expected or not hmac.compare_digest(signature, expected):
@@ -208,7 +208,7 @@ def _xor(one: bytes, other: bytes) -> bytes:
 
 
 def _fields(message: str, names: str) -> dict[str, str]:
-    """Return the values of the attributes `names`, in this order. Ignore later extensions."""
+    """Return the values of the attributes `names`, in order. Ignore any extensions after them."""
     parts = message.split(",")[: len(names)]
     if [part[:2] for part in parts] != [f"{name}=" for name in names]:
         raise NotAuthenticated("the login contains an invalid message")

@@ -34,7 +34,7 @@ class ClusterSecret:
         self._key = hmac.digest(secret, LABEL, "sha256")
 
     def proof(self, side: str, meeting: Meeting) -> bytes:
-        """Return the proof of the dialler or of the acceptor."""
+        """Return the dialler's or the acceptor's proof."""
         parts = [each if isinstance(each, bytes) else each.encode() for each in (side, *meeting)]
         # Each part is preceded by its length, so that different parts never give the same message.
         message = b"".join(len(part).to_bytes(4) + part for part in parts)

@@ -1,1 +1,1 @@
-"""Runs thousands of stacks deterministically in one thread."""
+"""Run thousands of stacks deterministically in one thread."""

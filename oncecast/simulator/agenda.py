@@ -21,7 +21,7 @@ BY_TIME = itemgetter(0)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Agenda(Moment):
-    """The clock and the events of a simulation."""
+    """The clock and event queue of a simulation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Agenda(Moment):
         del self._current[:done]
 
     def settle(self, action: Action) -> None:
-        """Handle the effects that `action` has left. The simulation overrides this method."""
+        """Handle the effects that `action` left behind. The simulation overrides this method."""
         self.left.clear()
 
     def revise_all(self) -> None:

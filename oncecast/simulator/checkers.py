@@ -23,7 +23,7 @@ class Checker:
         """Check the state that this step can have changed."""
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
-        """Check an event for a node's application. The records it depends on are on disk."""
+        """Check an event for a node's application, whose records are already on disk."""
 
     def finish(self, sim: Simulation) -> None:
-        """Check the final state of the run, in which nothing is pending."""
+        """Check the final state of the run, when nothing is pending."""

@@ -1,8 +1,8 @@
-"""A disk in memory with faults, for the simulator and for tests.
+"""An in-memory disk with faults, for the simulator and for tests.
 
-Each file has two states: the state that processes see, and the state that survives a power loss. A
-sync of the file makes its writes durable. A sync of the directory makes a creation, rename or
-removal durable. Faults are methods: crash, kill, fill, free, fail_sync, flip, lose, cut, wipe. All
+Each file has two states: the one that processes see, and the one that survives a power loss.
+Syncing the file makes its writes durable. Syncing the directory makes creations, renames and
+removals durable. Faults are methods: crash, kill, fill, free, fail_sync, flip, lose, cut, wipe. All
 random numbers come from `rng`, so that a seed replays a run exactly. The disk calls `before` before
 each change. Tests raise an exception there to stop at that step.
 """
@@ -20,7 +20,7 @@ SECTOR = 512
 
 
 class Content:
-    """The bytes and the size of a file. Trailing zeros take no memory."""
+    """The bytes and size of a file. Trailing zeros take no memory."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -179,7 +179,7 @@ class SimulatedFile:
 class SimulatedDisk:
     def __init__(self, rng: Random) -> None:
         self.rng = rng
-        self.generation = 0  # number of crashes; files opened before the last one are unusable
+        self.generation = 0  # crashes so far; files opened before the last one are unusable
         self.before: Callable[[str, str], None] | None = None
         self._live: dict[str, Inode] = {}
         self._durable: dict[str, Inode] = {}

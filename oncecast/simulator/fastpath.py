@@ -1,8 +1,8 @@
-"""The fast path for messages and timers of nodes that no fault disturbs and no checker observes.
+"""A fast path for nodes that no fault disturbs and no checker observes.
 
 Most nodes are in this state most of the time: no fault delays their messages, no journal holds them
-back and no checker looks at their steps. Their messages go from protocol to protocol through the
-agenda alone. The result is the same as on the normal path, through `SimulatedNode`.
+back, and no checker looks at their steps. Their messages and timers pass only through the agenda.
+The result is the same as on the normal path through `SimulatedNode`.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ class Storm:
         self.sim, self.nodes = sim, list(nodes)
         self.away_max, self.every, self.lasting = away_max, every, lasting
         self.rng = Random(f"{sim.seed}/storm")
-        self.away: dict[NodeId, Callable[[], None]] = {}  # the function that restores each node
+        self.away: dict[NodeId, Callable[[], None]] = {}  # a function that restores each node
         self.strikes: dict[str, int] = {}
-        self.loss = self.duplication = 0.0  # the values outside of faults
+        self.loss = self.duplication = 0.0  # the values without faults
         self._over = False
         self._kinds: tuple[Callable[[NodeId], bool], ...] = (
             self._crash,
@@ -51,7 +51,7 @@ class Storm:
         )
 
     def leave_out(self, part: float) -> None:
-        """Disable a random fraction of the fault kinds, because some bugs need calm in one area."""
+        """Disable a random subset of the fault kinds, because some bugs need calm in one area."""
         kinds = list(dict.fromkeys(self._kinds))
         left_out = self.rng.sample(kinds, round(part * len(kinds)))
         self._kinds = tuple(kind for kind in self._kinds if kind not in left_out)
@@ -70,7 +70,7 @@ class Storm:
             self._restart(node)
 
     def resume(self) -> None:
-        """Cause faults again after a calm."""
+        """Resume causing faults after `calm`."""
         self._over = False
         self.begin()
 
@@ -97,7 +97,7 @@ class Storm:
         self.sim.call(self._some(self.lasting), lambda: self._return(back))
 
     def _return(self, back: Callable[[], None]) -> None:
-        """Repair the nodes of one fault together, unless `calm` has already repaired them."""
+        """Repair all nodes that one fault hit, unless `calm` has already repaired them."""
         nodes = [node for node, way in self.away.items() if way is back]
         for node in nodes:
             del self.away[node]
@@ -105,7 +105,7 @@ class Storm:
             back()
 
     def _spare(self, node: NodeId) -> bool:
-        """Return whether the budget allows a fault of this node."""
+        """Return whether the budget allows a fault on this node."""
         state = self.sim.nodes[node]
         return node not in self.away and len(self.away) < self.away_max and state.halted is None
 
@@ -163,7 +163,7 @@ class Storm:
         self._leave([node], lambda: self.sim.repair(fronts))
         return True
 
-    # -- faults of the network --
+    # -- network faults --
 
     def _split(self, node: NodeId) -> bool:
         """Partition the nodes. The nodes on the smaller side count as away."""

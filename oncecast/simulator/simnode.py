@@ -1,4 +1,4 @@
-"""A node of a simulation, which drives its stack, disk and clock."""
+"""A simulated node, which drives its stack, disk and clock."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from oncecast.simulator.simulated import Build, Simulation
 
 SEGMENT_BYTES = 16 * 1024  # small, so that short runs roll, trim and recover many segments
-IDLE_AFTER = 0.05  # seconds without new records until the log gets a marker
+IDLE_AFTER = 0.05  # seconds without new records before the log gets a marker
 
 
 class Clock:
-    """The clock of a node. It may run fast, slow or ahead, but never backwards."""
+    """A node's clock. It may run fast, slow or ahead, but never backwards."""
 
     __slots__ = ("_local", "_true", "rate", "right")
 
@@ -61,7 +61,7 @@ class Clock:
         return true
 
 
-RIGHT = Clock()  # shared by the nodes whose clock is correct
+RIGHT = Clock()  # shared by all nodes with a correct clock
 
 
 class SimulatedNode:
@@ -90,7 +90,7 @@ class SimulatedNode:
         self.fast: Stack | None = None  # the same stack, while it is on the fast path
         self.starts = 0
         self.clock = RIGHT
-        self.wall_ahead = 0.0  # seconds by which the wall clock is ahead
+        self.wall_ahead = 0.0  # how far the wall clock is ahead, in seconds
         self.disk = SimulatedDisk(Random(f"{sim.seed}/disk/{me}")) if durable else None
         self.journal: Journal | None = None
         self.halted: StorageError | None = None  # the error that stopped the node
@@ -181,7 +181,7 @@ class SimulatedNode:
         self._act_on(self.fast.finish(self.sim.now))
 
     def hear_itself(self, message: Value, starts: int) -> None:
-        """Receive a message of the node to itself, unless the node has restarted since."""
+        """Receive a message that the node sent to itself, unless it has restarted since."""
         if starts == self.starts and not self._miss(self.hear_itself, message, starts):
             self.receive(self.me, message)
 

@@ -36,7 +36,7 @@ SSD = Uniform(0.0002, 0.002)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Simulation(Agenda):
-    """A simulated cluster. `listener` gets the events for the applications of the nodes."""
+    """A simulated cluster. `listener` receives the events for the nodes' applications."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Simulation(Agenda):
         self.rng = Random(f"{seed}/world")  # random numbers for scenarios
         # The nodes share one generator: thousands would not fit into the processor's cache.
         self.dice = Random(f"{seed}/nodes")
-        self.handlers: Handlers = {}  # handlers of the nodes on the fast path
+        self.handlers: Handlers = {}  # handlers for nodes on the fast path
         self.weather = Weather(
             Random(f"{seed}/weather"),
             self.handlers,
@@ -71,7 +71,7 @@ class Simulation(Agenda):
         self.checkers: list[Checker] = []
         self.observed = trace is not None
         self.nodes: dict[NodeId, SimulatedNode] = {}
-        # The watchers of each node, with the number of their starts.
+        # Each node's watchers, with the watcher's start count at that time.
         self._watchers: dict[NodeId, dict[NodeId, int]] = {}
 
     # -- nodes --
@@ -92,14 +92,14 @@ class Simulation(Agenda):
         return made
 
     def ask(self, node: NodeId, request: Value) -> None:
-        """Make a request to `node` now, but after the current step."""
+        """Make a request to `node` right after the current step."""
         self.at(self.now, self.nodes[node].request, request, None)
 
     def alive(self) -> list[NodeId]:
         return [node.me for node in self.nodes.values() if node.stack is not None]
 
     def protocol(self, node: NodeId, kind: type[P]) -> P:
-        """Return the protocol of type `kind` of a running node."""
+        """Return a running node's protocol of type `kind`."""
         stack = self.nodes[node].stack
         assert stack is not None, f"{node} is down"
         return next(each for each in stack.protocols if isinstance(each, kind))
@@ -109,7 +109,7 @@ class Simulation(Agenda):
         self.at(self.now + delay, _call, action, None)
 
     def run(self, until: float) -> None:
-        # The objects of the nodes are long-lived and free of cycles, so collection is useless.
+        # Node objects are long-lived and free of cycles, so garbage collection is useless.
         enabled = gc.isenabled()
         gc.disable()
         try:
@@ -228,7 +228,7 @@ class Simulation(Agenda):
                 if suspects(watcher, peer):
                     self.at(self.now + self.keepalive, self._check_link, watcher, peer)
 
-    # -- faults of nodes --
+    # -- node faults --
 
     def crash(self, node: NodeId) -> None:
         """Simulate a power loss: memory and unsynced writes are lost."""
@@ -267,11 +267,11 @@ class Simulation(Agenda):
         self.nodes[node].wall_ahead = ahead
 
     def wall_us(self, node: NodeId | None = None) -> int:
-        """Return the wall clock of a node, or the correct time, in microseconds since 1970."""
+        """Return a node's wall clock, or the correct time, in microseconds since 1970."""
         ahead = 0.0 if node is None else self.nodes[node].wall_ahead
         return int((BEGIN + self.now + ahead) * 1e6)
 
-    # -- faults of the network --
+    # -- network faults --
 
     def partition(
         self, one: Iterable[NodeId], other: Iterable[NodeId] = (), *, one_way: bool = False

@@ -1,4 +1,4 @@
-"""Prints a trace with one line per step and the effects of the step below it."""
+"""Print a trace with one line per step, followed by the step's effects."""
 
 from __future__ import annotations
 

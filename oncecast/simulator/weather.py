@@ -1,7 +1,7 @@
 """The simulated network: latency, loss, duplication and faults between nodes.
 
-In fair weather, messages only have a latency, and a fast code path handles them. In other weather
-there are fronts, each between some senders and some receivers:
+In fair weather, messages have only latency, and a fast code path handles them. In other weather,
+there are fronts between some senders and some receivers:
 
     partition   messages are lost
     hold        messages wait until the front is lifted
@@ -20,7 +20,7 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.simulator.buckets import Action
 from oncecast.simulator.latency import Draw, Fixed, Latency, Uniform
 
-# Functions that deliver a message of a type directly to a node.
+# Functions that deliver a message directly to a node, by message type.
 Handlers = dict[type[Value], dict[NodeId, Action]]
 LAN = Uniform(0.001, 0.05)
 

@@ -1,4 +1,4 @@
-"""Tracks files with unsynced changes, and whether the disk can still be trusted."""
+"""Track files with unsynced changes, and whether the disk can still be trusted."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Unsynced:
 
 
 class Dirty:
-    """Files and directories that changed since their last sync, each with the number of the change.
+    """Files and directories with unsynced changes, each with the number of its last change.
 
-    A file stays dirty until the caller reports a sync that started after the change. So each
-    `Unsynced` includes every file that it depends on, even if an earlier `Unsynced` was never run.
+    A file stays dirty until the caller reports a sync that started after the change. Each
+    `Unsynced` therefore includes every file that it depends on, even if an earlier one never ran.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Dirty:
     def fail(self, doing: str, error: OSError) -> SyncFailed:
         """Record the failure and return the error that `check` raises from now on."""
         self._failed = SyncFailed(
-            f"{doing} failed ({error.strerror or error}), so the contents of the disk are unknown",
+            f"{doing} failed ({error.strerror or error}), so the disk contents are unknown",
             "stop the node, check the disk, then start the node again",
         )
         return self._failed

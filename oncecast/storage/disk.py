@@ -1,8 +1,7 @@
-"""The file system interface of a log, for a real or a simulated disk.
+"""The file system interface that a log uses, for a real or a simulated disk.
 
-Disks raise `OSError`, which the log translates. The log sets the size of a file once, with
-`allocate`. Then fdatasync need not write metadata, and a full disk is noticed before the log writes
-records.
+Disks raise `OSError`, which the log translates. The log sets a file's size once, with `allocate`.
+So fdatasync need not write metadata, and the log notices a full disk before it writes records.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from oncecast.errors import InUse, WrongFormat
 Buffer = bytes | bytearray | memoryview
 
 LOCK = "LOCK"
-# Only the owner may read messages and secrets. A umask can only remove rights from these modes.
+# Only the owner may read messages and secrets. A umask can only restrict these modes further.
 PRIVATE_DIRECTORY, PRIVATE_FILE = 0o700, 0o600
-OTHERS = 0o077  # the permission bits of the group and of all other users
+OTHERS = 0o077  # permission bits for the group and all other users
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 
@@ -134,7 +133,7 @@ class OsFile:
 
 
 class OsDisk:
-    """A directory of the real file system, locked by one process at a time.
+    """A directory in the real file system, locked by one process at a time.
 
     Closing the disk also closes its open files, because a node that fails to start may not know all
     of them. With `read_only`, it takes no lock and creates no files, so that tools can inspect the
@@ -175,7 +174,7 @@ class OsDisk:
 
     @property
     def exposed(self) -> bool:
-        """Return whether users other than the owner have access to the directory."""
+        """Return whether users other than the owner can access the directory."""
         return bool(os.fstat(self._fd).st_mode & OTHERS)
 
     def names(self) -> list[str]:

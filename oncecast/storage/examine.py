@@ -1,7 +1,7 @@
-"""Reads the files of a log after a crash and tells a torn tail from corruption.
+"""Read the files of a log after a crash, and tell a torn tail from corruption.
 
 Unsynced blocks may reach the disk in any order, so an intact block after a bad one proves nothing.
-But each block contains the number of the last record that was synced when the block was built:
+However, each block contains the number of the last synced record when the block was built:
 
     bad bytes where record n should be           verdict
     -------------------------------------------  -----------------------------------------
@@ -55,7 +55,7 @@ class Damage:
 
 @dataclass
 class Suspect:
-    """Bad bytes that are not classified yet. `certain`: a crash cannot have caused them."""
+    """Bad bytes that are not yet classified. If `certain`, a crash cannot have caused them."""
 
     segment: Segment
     offset: int
@@ -138,7 +138,7 @@ class Examination:
         self.findings = findings
         self.scan_from = scan_from
         self.suspects: list[Suspect] = []
-        self.open: list[Suspect] = []  # suspects whose last record is not known yet
+        self.open: list[Suspect] = []  # suspects whose last record is not yet known
         self.expected = 0  # the number of the next record; 0 if unknown
 
     def run(self) -> None:

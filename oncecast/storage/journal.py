@@ -1,4 +1,4 @@
-"""The journal of a stack: it writes the records of the protocols and restores them.
+"""A stack's journal: it writes the protocols' records and restores them.
 
 Each record belongs to one protocol. A snapshot replaces all records of its protocol up to a number.
 After a restart, the journal restores each protocol's snapshot and then the later records, in order.
@@ -98,7 +98,7 @@ class Journal:
 
     @property
     def waiting_bytes(self) -> int:
-        """Return the size of the records and snapshots that no flush includes yet."""
+        """Return the size of the records and snapshots that are not yet part of a flush."""
         waiting = self.log.pending_bytes
         if self._taken:
             waiting += sum(len(chunk) for saved in self._taken for chunk in saved.chunks)
@@ -106,11 +106,11 @@ class Journal:
 
     @property
     def waiting(self) -> bool:
-        """Return whether there are records or snapshots that no flush includes yet."""
+        """Return whether any records or snapshots are not yet part of a flush."""
         return bool(self.log.pending_bytes or self._taken)
 
     def take(self, effect: Append | Snapshot | Trim) -> None:
-        """Add an effect of the stack to the next flush."""
+        """Add one of the stack's effects to the next flush."""
         if isinstance(effect, Append):
             here = self.log.append(self._encode(effect.record))
             assert here == effect.number, f"the log gave record {effect.number} the number {here}"
@@ -142,7 +142,7 @@ class Journal:
             self.log.truncate(self._needed())
 
     def _needed(self) -> int:
-        """Return the number of the first record that a protocol needs, now or after a restart."""
+        """Return the first record number that a protocol needs, now or after a restart."""
         return min(
             (
                 min(trimmed, self._snapshots.get(protocol, 0) + 1)
@@ -152,7 +152,7 @@ class Journal:
         )
 
     def mark(self) -> None:
-        """Write a marker that says that all records are synced. Call this when the node is idle."""
+        """Write a marker that all records are synced. Call this when the node is idle."""
         if not self.waiting and self.log.mark():
             self.sync()
 

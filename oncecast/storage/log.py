@@ -5,11 +5,11 @@
 Rules
 - Records are numbered 1, 2, 3, ... without gaps. `last` is the last record appended, `written` the
   last record that can be read, `synced` the last record on disk.
-- After a failed write or fsync the log is unusable: the contents of the disk are unknown, and a
-  second fsync may report success (Rebello et al., "Can Applications Recover from fsync Failures?",
+- After a failed write or fsync, the log is unusable: the disk contents are unknown, and a second
+  fsync may report success (Rebello et al., "Can Applications Recover from fsync Failures?",
   ATC 2020). Stop the node.
-- The log allocates the next segment when the current one is half full. So it notices a full disk
-  early (see `free_bytes`), and `append` fails before anything is written.
+- The log allocates the next segment when the current one is half full. It therefore notices a full
+  disk early (see `free_bytes`), and `append` fails before anything is written.
 - One thread owns the log. Only `Unsynced.sync` may run in another thread.
 """
 
@@ -35,8 +35,8 @@ RECORD_BYTES_MAX = 1024 * 1024 * 1024
 
 _OWN_BLOCK = 16 * 1024  # records of this size or larger get their own block, without a copy
 _SLACK = 3 * store.HEADER_BYTES + 4  # headers of the open group, of the record and of a marker
-_OPENED = 8  # number of cached blocks of small records
-_WARM = 16  # number of sealed segments whose file and index stay open for reading
+_OPENED = 8  # cached blocks of small records
+_WARM = 16  # sealed segments whose file and index stay open for reading
 
 
 class Log:
@@ -95,7 +95,7 @@ class Log:
     # Appending
 
     def append(self, *parts: Buffer) -> int:
-        """Buffer a record, given in parts, and return its number. DiskFull leaves the log as is."""
+        """Buffer a record, given in parts, and return its number. On DiskFull, nothing changes."""
         self._dirty.check()
         # The caller may change a mutable part before it is written.
         whole = [part if type(part) is bytes else bytes(part) for part in parts]
@@ -129,7 +129,7 @@ class Log:
             self._group, self._group_bytes = [], 0
 
     def mark(self) -> bool:
-        """Add a marker that says that all records are synced, and return True.
+        """Add a marker that all records are synced, and return True.
 
         Return False without a marker if some records are not synced or the last block is a marker.
         Without a marker, damage in the last group looks like a torn tail. Call this when idle. The
@@ -210,7 +210,7 @@ class Log:
     # Writing and syncing
 
     def write(self) -> Unsynced | None:
-        """Pass all records to the operating system; return the files to sync, or None if none."""
+        """Pass all records to the operating system. Return the files to sync, or None."""
         self._write_out()
         return self._dirty.unsynced(self.written) if self._dirty.changed else None
 
@@ -236,7 +236,7 @@ class Log:
                 raise self._dirty.fail("write", error) from error
 
     def synced_to(self, done: Unsynced) -> None:
-        """Record that a sync succeeded. Call this in the order of the writes."""
+        """Record that a sync succeeded. Call this in write order."""
         self._dirty.check()
         self._dirty.settle(done)
         self.synced = max(self.synced, done.number)
@@ -278,7 +278,7 @@ class Log:
         return records[number - first]
 
     def scan(self, start: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """Yield the number and the bytes of each written record from `start` on.
+        """Yield the number and bytes of each written record from `start` on.
 
         Raise Corrupt at a damaged record. To skip it, start again after the error's `last`.
         """
@@ -318,7 +318,7 @@ class Log:
     # Truncating and closing
 
     def truncate(self, before: int) -> None:
-        """Remove the segments whose records are all synced and lower than `before`.
+        """Remove the segments whose records are all synced and numbered below `before`.
 
         The log removes them one by one, oldest first, so that a crash leaves no gap.
         """

@@ -1,4 +1,4 @@
-"""Prepares the directory of a log for writing, using the findings of `examine`.
+"""Prepare a log directory for writing, using the findings of `examine`.
 
 A crash may interrupt any step; the next start repeats it. Recovery drops only unsynced records,
 newest first. Damaged bytes stay in place, so that the next start reports them again.
@@ -29,7 +29,7 @@ class Recovered:
     """The state from which the log continues."""
 
     report: Recovery
-    marked: int  # the last record that some block proves to be synced
+    marked: int  # the last record that a block proves to be synced
     segments: list[Segment]
     spare: Segment | None
 
@@ -42,7 +42,7 @@ def recover(disk: Disk, scan_from: int) -> Recovered:
         spare = _take_spare(findings)
         _make_durable(disk, findings)
     except OSError as error:
-        raise SyncFailed(f"recovery of the log failed: {error.strerror or error}") from error
+        raise SyncFailed(f"log recovery failed: {error.strerror or error}") from error
     _settle(disk, findings)
     report = Recovery(
         findings.first, findings.next - 1, findings.torn_bytes, tuple(findings.damage)
@@ -87,7 +87,7 @@ def _take_spare(findings: Findings) -> Segment | None:
 
 
 def _make_durable(disk: Disk, findings: Findings) -> None:
-    """Sync the last records, because a killed process may have left them only in the page cache."""
+    """Sync the last records. A killed process may have left them only in the page cache."""
     for segment in reversed(findings.segments):
         segment.file.sync()
         if segment.first <= findings.proven:

@@ -1,8 +1,8 @@
 """A segment: a preallocated file of blocks with a sparse index.
 
 A segment is created as `00000042.new`, gets its full size, is synced and then renamed to
-`00000042.log`. So a crash never leaves a `.log` that is shorter than its opening block says. The
-index maps record numbers to nearby offsets. It is written without a sync when the segment is
+`00000042.log`. A crash therefore never leaves a `.log` that is shorter than its opening block says.
+The index maps record numbers to nearby offsets. It is written without a sync when the segment is
 sealed, and rebuilt if it is missing or damaged.
 """
 
@@ -68,7 +68,7 @@ class Index:
         return (self._numbers[at], self._offsets[at]) if at >= 0 else (0, 0)
 
     def cut(self, number: int) -> None:
-        """Remove the entries of record `number` and all later records."""
+        """Remove the entries for record `number` and all later records."""
         at = bisect_right(self._numbers, number - 1)
         del self._numbers[at:], self._offsets[at:]
         self._look()
@@ -167,7 +167,7 @@ class Segment:
     # Reading
 
     def look(self) -> None:
-        """Read the head of the file and set `blank`, `first`, `allocated` and `whole`."""
+        """Read the start of the file, and set `blank`, `first`, `allocated` and `whole`."""
         size = self.allocated = self.file.size()
         self.blank = size >= OPENING_BYTES
         for found in self.walk(ahead=OPENING_BYTES):
@@ -232,7 +232,7 @@ class Segment:
                 file.close()
 
     def load_index(self) -> Index:
-        """Return the index from its file; rebuild it if the file is missing or damaged."""
+        """Return the index from its file, rebuilding it if the file is missing or damaged."""
         self.index = self.stored_index()
         if self.index is None:
             self.index = self._rebuilt_index()
@@ -262,7 +262,7 @@ class Segment:
     # Removing and closing
 
     def wipe(self, start: int) -> None:
-        """Overwrite the torn tail with zeros, so that no old block can follow new blocks.
+        """Overwrite the torn tail with zeros, so that no old block can follow a new one.
 
         The file keeps its size, because a shortened file counts as corruption.
         """

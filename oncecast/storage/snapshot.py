@@ -1,9 +1,9 @@
 """Snapshots: the state of a protocol at a record number, saved atomically.
 
 A snapshot is written to a temporary file of checksummed blocks, synced and renamed to
-`<name>-<number>.snap`. Older snapshots are removed after the directory is synced. So a complete
-snapshot exists after a crash at any step. Snapshots with different names can share a directory with
-a log.
+`<name>-<number>.snap`. Older snapshots are removed only after the directory is synced, so a
+complete snapshot survives a crash at any step. Snapshots with different names can share a directory
+with a log.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def save(
 
 
 def load(disk: Disk, *, name: str = NAME) -> tuple[int, Iterator[bytes]] | None:
-    """Return the record number and the chunks of the newest intact snapshot.
+    """Return the record number and chunks of the newest intact snapshot.
 
     Return None if no snapshot exists. Raise Corrupt if there are snapshots but none is intact.
     All checksums are verified before the first chunk is returned, so the file is read twice.

@@ -29,7 +29,7 @@ from oncecast.storage.disk import File
 MAGIC = b"\x8aocL"
 HEADER = struct.Struct("<4sIIIIIQQ")
 HEADER_BYTES = HEADER.size
-BLOCK_BYTES = 128 * 1024  # limit for a block of small records; a flipped bit loses only one block
+BLOCK_BYTES = 128 * 1024  # maximum block of small records; a flipped bit loses only one block
 
 RECORDS, OPENING, MARKER, INDEX, END = range(5)
 
@@ -68,14 +68,14 @@ class Gap(NamedTuple):
 
 
 def seed_of(serial: int) -> int:
-    """Return a checksum seed that differs for each file; `serial` is the number of the file."""
+    """Return a checksum seed that differs for each file; `serial` is the file number."""
     return serial * 0x9E3779B1 & _MASK
 
 
 def header(
     position: int, kind: int, first: int, count: int, synced: int, parts: Sequence[bytes]
 ) -> bytes:
-    """Return the header of a block; `position` is the seed of the file plus the block's offset."""
+    """Return a block header; `position` is the file's seed plus the block's offset."""
     crc = size = 0
     for part in parts:
         crc = extend(crc, part)
@@ -107,8 +107,8 @@ def read_block(file: File, seed: int, offset: int) -> Block | None:
 def read(file: File, offset: int, size: int) -> bytes:
     """Return `size` bytes, or fewer at the end of the file.
 
-    Replace each unreadable sector with filler bytes. Then the checksum finds the damaged block, and
-    the blocks around it can still be read.
+    Replace each unreadable sector with filler bytes, so that the checksum reveals the damaged block
+    and the blocks around it can still be read.
     """
     try:
         return file.read(offset, size)
@@ -149,8 +149,8 @@ def is_readable(file: File, start: int, end: int) -> bool:
 def walk(file: File, seed: int, start: int = 0, *, ahead: int = CHUNK) -> Iterator[Block | Gap]:
     """Yield the blocks and gaps of the file from `start` on, and verify all checksums.
 
-    The header has its own checksum. So the position of the next block is known even if the body is
-    damaged. After a damaged header, search for the next magic.
+    The header has its own checksum, so the position of the next block is known even if the body is
+    damaged. After a damaged header, search for the next magic number.
     """
     limit = file.size()
     at = base = start
@@ -206,7 +206,7 @@ def _gap(file: File, seed: int, start: int, limit: int) -> Gap:
 
 
 def _data(file: File, start: int, limit: int) -> list[tuple[int, int]]:
-    """Return the ranges that may hold non-zero bytes. Call this before reads fill the holes."""
+    """Return the ranges that may hold nonzero bytes. Call this before reads fill the holes."""
     stretches = []
     at, stop = file.data(start)
     while at < limit:

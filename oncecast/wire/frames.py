@@ -103,7 +103,7 @@ class Delivery(Value, tag="Delivery"):
 
 
 class FlowEnded(Value, tag="FlowEnded"):
-    """The node sends no more messages for this epoch, for the reason in `why`."""
+    """The node has stopped sending messages for this epoch; `why` gives the reason."""
 
     topic: str
     subscription: str

@@ -28,7 +28,7 @@ class Ticked(Value, tag="Ticked"):
 
 
 class Opened(Value, tag="Opened"):
-    """The producer is open. `mine` is the last sequence range that this state directory put.
+    """The producer is open. `mine` is the last range of sequence numbers from this state directory.
 
     If `record` has changed, the producer's record was deleted in the meantime.
     """

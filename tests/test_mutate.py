@@ -168,7 +168,7 @@ def test_removing_a_mutant_barely_changes_the_choice_for_a_seed(tmp_path: Path) 
 
 
 def imported(folder: Path, text: str, name: str) -> tuple[sources.Source, dict[str, object]]:
-    """Return a source whose functions are imported here, and their names."""
+    """Return a source whose functions are imported, and its namespace."""
     source = read(folder, text, f"{name}.py")
     names: dict[str, object] = {"__name__": name}
     exec(compile(text, str(source.path), "exec"), names)
@@ -184,14 +184,14 @@ def the(source: sources.Source, operator: str, after: str) -> Mutant:
     return found
 
 
-def test_planted_mutant_is_seen_by_earlier_references(tmp_path: Path) -> None:
+def test_applied_mutant_is_visible_through_existing_references(tmp_path: Path) -> None:
     source, names = imported(tmp_path, "def more(a):\n    return a + 1\n", "more")
     reference = names["more"]
     plant(the(source, "arithmetic", "a - 1"), source, functions())
     assert reference(5) == 4  # type: ignore[operator]
 
 
-def test_planted_mutant_may_lose_its_last_use_of_super(tmp_path: Path) -> None:
+def test_mutant_may_remove_the_last_use_of_super(tmp_path: Path) -> None:
     text = (
         "class A:\n    def f(self, seen):\n        seen.append('A')\n"
         "class B(A):\n    def f(self, seen):\n        super().f(seen)\n        seen.append('B')\n"
@@ -204,13 +204,13 @@ def test_planted_mutant_may_lose_its_last_use_of_super(tmp_path: Path) -> None:
     assert seen == ["B"]
 
 
-def test_planted_default_value_takes_effect(tmp_path: Path) -> None:
+def test_mutated_default_value_takes_effect(tmp_path: Path) -> None:
     source, names = imported(tmp_path, "def f(a=1, *, b=5):\n    return a, b\n", "defaults")
     plant(the(source, "constant", "6"), source, functions())
     assert names["f"]() == (1, 6)  # type: ignore[operator]
 
 
-def test_function_that_was_not_imported_cannot_be_planted(tmp_path: Path) -> None:
+def test_mutant_cannot_be_applied_to_a_function_that_is_not_imported(tmp_path: Path) -> None:
     source = read(tmp_path, "def f(a):\n    return a\n")
     with pytest.raises(Unplantable, match="no function f was imported"):
         plant(the(source, "return", "return None"), source, functions())
@@ -306,7 +306,7 @@ def run_lamp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.long
-def test_strong_tests_kill_every_mutant_that_is_not_listed(tmp_path: Path) -> None:
+def test_strong_tests_kill_every_unlisted_mutant(tmp_path: Path) -> None:
     lamp_project(tmp_path, STRONG)
     source = sources.read(tmp_path / "lamp/core/lamp.py", tmp_path / "lamp")
     lasting = the(source, "loop", "continue").id

@@ -36,7 +36,7 @@ def test_message_without_all_marks_is_not_counted() -> None:
     assert len(path.paths(noted)) == 1
 
 
-def test_summary_names_the_process_of_each_hop_and_the_conditions() -> None:
+def test_summary_names_the_process_for_each_hop_and_the_conditions() -> None:
     found = path.summary(path.paths(times(10.0)), {"pause us": 1000.0})
     assert json.loads(json.dumps(found))["conditions"] == {"pause us": 1000.0}
     assert found["total"]["p99.9"] == pytest.approx(len(path.MARKS) - 1, rel=1e-3)

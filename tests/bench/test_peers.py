@@ -182,7 +182,7 @@ def test_publisher_and_subscriber_can_be_separate_processes(tmp_path: Path) -> N
     assert min(times) > 0
 
 
-def test_systems_that_are_not_installed_are_named_and_skipped(
+def test_uninstalled_systems_are_named_and_skipped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Lacking(Fake):

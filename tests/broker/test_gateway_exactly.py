@@ -108,7 +108,7 @@ def test_total_bytes_of_concurrent_calls_are_limited() -> None:
 
 
 def test_disk_counts_as_full_below_the_reserved_space() -> None:
-    """SVC-7: a repeated stage of a staged part is still answered."""
+    """SVC-7: staging the same part again is still answered."""
     gateway = bare(free_disk_bytes_min=100)
     for space, full in ((100, False), (99, True)):
         gateway.free_disk_bytes = lambda space=space: space
@@ -272,7 +272,7 @@ def test_window_with_one_free_byte_accepts_one_batch() -> None:
         assert found + offsets(gateway.drain()) == delivered
 
 
-def test_fenced_reader_offset_is_not_checked() -> None:
+def test_offset_is_not_checked_for_a_fenced_reader() -> None:
     """SVC-7"""
     gateway, epoch = flowing()
     gateway.receive(ANN, fetch(epoch + 1, 99))
@@ -280,7 +280,7 @@ def test_fenced_reader_offset_is_not_checked() -> None:
     assert gateway.drain() == [Send(ANN, FlowEnded("topic", "sub", epoch + 1, fenced))]
 
 
-def test_fenced_reader_flow_ends_before_its_last_message() -> None:
+def test_flow_to_a_fenced_reader_ends_before_the_last_message() -> None:
     """SVC-8"""
     gateway, epoch = flowing()
     gateway.receive(ANN, fetch(epoch, 3))

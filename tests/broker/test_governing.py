@@ -311,7 +311,7 @@ def test_group_outside_a_ring_shows_an_empty_ring() -> None:
     assert made.drain() == [Send(ANN, RingView(3, A, (), (), None))]
 
 
-def test_replica_with_a_damaged_disk_reports_that_it_is_refilled() -> None:
+def test_replica_with_a_damaged_disk_reports_its_recovery() -> None:
     """REP-1"""
     made = governor()
     made.start()

@@ -111,7 +111,7 @@ def test_refused_call_is_not_replicated(desk: GuardedDesk) -> None:
     assert desk.service.machine.registry.last_slot == before
 
 
-def test_names_of_other_users_are_denied(desk: GuardedDesk) -> None:
+def test_client_cannot_use_another_users_name(desk: GuardedDesk) -> None:
     """SEC-2: a user cannot fence the producer or take over the subscription of another user."""
     epoch = opened(desk)
     desk.allow("ann", "put", topic="t")

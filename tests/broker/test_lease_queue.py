@@ -31,7 +31,7 @@ def test_lease_timer_is_set_once_for_all_waiting_reads() -> None:
         assert lease_queue.take() == []
 
 
-def test_reads_of_a_disconnected_client_are_dropped() -> None:
+def test_reads_from_a_disconnected_client_are_dropped() -> None:
     lease_queue: LeaseQueue[Question] = LeaseQueue(StandIn(), Due())
     for client in (ANN, BOB):
         lease_queue.add(client, Question(1))

@@ -246,9 +246,7 @@ def test_closing_a_source_advances_the_clock() -> None:
         (do.Put("t", "q", 1, 0, 2, 0, 0, b""), None),
     ],
 )
-def test_only_fully_stored_puts_are_answered_with_already(
-    put: do.Put, answer: done.Already | None
-) -> None:
+def test_only_completely_stored_puts_get_already(put: do.Put, answer: done.Already | None) -> None:
     """SVC-2"""
     steps = Steps()
     assert steps.open() == 1

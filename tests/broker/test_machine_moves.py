@@ -124,7 +124,7 @@ def test_disputed_exporter_time_stays_disputed_in_a_new_group() -> None:
     assert importer.clock.dispute is Dispute.AHEAD
 
 
-def test_only_the_owner_of_a_topic_accepts_puts() -> None:
+def test_only_the_topic_owner_accepts_puts() -> None:
     """REP-6: at no time do both groups accept a put."""
     move = Move()
     assert move.importer.put(move.epoch, 10) == NotHere("t")
@@ -521,7 +521,7 @@ def test_snapshot_during_a_move_is_restored(until: int) -> None:
     assert move.importer.kept() == list(range(3, 10))
 
 
-def test_no_part_is_adopted_while_a_part_of_the_arc_is_frozen() -> None:
+def test_no_part_is_adopted_while_part_of_the_arc_is_frozen() -> None:
     """REP-6: otherwise the parts would not be adjacent."""
     move = Move()
     move.whole()

@@ -63,7 +63,7 @@ def test_start_before_the_first_kept_message_begins_at_that_message() -> None:
     assert steps.subscribe("time", do.FromTime(0)) == Subscribed(6, 1, already=False)
 
 
-def test_unsubscribe_drops_unread_messages_and_a_copy_gets_already() -> None:
+def test_unsubscribe_drops_unread_messages_and_its_duplicate_gets_already() -> None:
     """SVC-6"""
     steps = subscribed()
     steps.subscribe("other")

@@ -33,7 +33,7 @@ def filled(policy: Policy, messages: int = 10) -> Steps:
     return steps
 
 
-def test_repeated_create_gets_already_and_another_policy_is_refused() -> None:
+def test_repeated_create_gets_already_unless_its_policy_differs() -> None:
     steps = Steps()
     assert steps.create() == TopicCreated(1, already=False)
     assert steps.create() == TopicCreated(1, already=True)
@@ -101,7 +101,7 @@ def test_unused_topic_is_deleted() -> None:
     assert "t" not in steps.machine.registry.topics
 
 
-def test_declared_topic_stays_until_it_is_deleted() -> None:
+def test_declared_topic_is_kept_until_it_is_deleted() -> None:
     steps = Steps()
     steps.create()
     steps.subscribe()
@@ -109,7 +109,7 @@ def test_declared_topic_stays_until_it_is_deleted() -> None:
     assert "t" in steps.machine.registry.topics
 
 
-def test_topic_with_retention_stays_until_its_policy_changes() -> None:
+def test_topic_with_retention_is_kept_until_its_policy_changes() -> None:
     """SVC-9"""
     steps = Steps()
     steps.subscribe()

@@ -83,7 +83,7 @@ def test_scan_of_missing_messages_or_another_topic_id_is_empty() -> None:
         assert answer(scanner(desk), scan) == Scanned(1, topic_id, 2, 3, offset, ())
 
 
-def test_scan_of_a_missing_topic_is_refused() -> None:
+def test_scanning_a_missing_topic_is_refused() -> None:
     found = answer(scanner(Desk()), Scan(7, "topic", FromEarliest()))
     assert found == Answer(7, NoSuchTopic("topic"))
 

@@ -453,7 +453,7 @@ def test_staged_parts_count_as_needed() -> None:
 
 
 @pytest.mark.parametrize(("snapshot_bytes", "carried"), [(4000, 6), (5000, 8), (8000, 12)])
-def test_about_half_of_the_snapshot_size_is_carried_at_once(
+def test_carry_moves_about_half_the_snapshot_size_at_once(
     snapshot_bytes: int, carried: int
 ) -> None:
     """SVC-9: the amount is rounded up to the next mark."""
@@ -610,7 +610,7 @@ def test_snapshot_drops_unneeded_marks() -> None:
 
 
 @pytest.mark.parametrize("needed", [1, 2])
-def test_first_mark_stays_while_it_is_needed(needed: int) -> None:
+def test_first_mark_is_kept_while_it_is_needed(needed: int) -> None:
     log_usage = written()
     log_usage.snapshot_taken(needed, 0)
     assert log_usage._slots[0] == 1

@@ -54,7 +54,7 @@ ABOUT_ACCESS: list[Any] = [
 ]
 
 
-def test_every_string_field_of_every_command_is_checked() -> None:
+def test_every_string_field_in_every_command_is_checked() -> None:
     """SEC-3: a new command or field must not escape the check."""
     every = [type(each) for each in (*COMMANDS, *ABOUT_ACCESS)]
     assert every == list(get_args(ClientCommand))

@@ -46,7 +46,7 @@ def test_leader_with_a_full_disk_hands_over_to_a_member_with_space() -> None:
     assert made.drain() == []  # one handover at a time
 
 
-def test_leader_stays_and_asks_again_if_all_members_have_full_disks() -> None:
+def test_leader_keeps_leading_and_asks_again_if_all_members_have_full_disks() -> None:
     made = keeper()
     for _ in range(3):
         made.timeout(SpaceDue())

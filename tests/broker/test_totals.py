@@ -72,7 +72,7 @@ def test_total_number_of_producers_is_limited() -> None:
 
 
 @pytest.mark.parametrize(("limit", "published"), [(2, True), (1, False)])
-def test_publish_counts_the_producers_that_it_creates(limit: int, published: bool) -> None:
+def test_publish_counts_the_producers_it_creates(limit: int, published: bool) -> None:
     """SEC-3: the publish creates all of them or none."""
     group = Group(producers_total_max=limit)
     for topic in ("a", "b"):

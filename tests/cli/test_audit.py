@@ -51,7 +51,7 @@ def test_message_stored_twice_is_detected() -> None:
     assert faults(message(0), message(1, 0), total=1) == (0, 1, 1)
 
 
-def test_swapped_messages_of_a_producer_count_as_out_of_order() -> None:
+def test_swapped_messages_from_a_producer_count_as_out_of_order() -> None:
     assert faults(message(0, 1), message(1, 0), total=2)[2] == 1
 
 

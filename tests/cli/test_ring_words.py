@@ -231,7 +231,7 @@ def test_tree_with_a_cycle_is_drawn_without_repetition() -> None:
     )
 
 
-def test_root_of_a_tree_is_found_from_the_process_at_its_key() -> None:
+def test_tree_root_is_found_from_the_process_at_its_key() -> None:
     """NET-4"""
     key = key_of("news").hex()
     before, at = f"{int(key, 16) - 1:064x}", key
@@ -314,7 +314,7 @@ def test_group_without_replicas_is_not_queried() -> None:
 
 
 @pytest.mark.parametrize("server", [(), ("--server", "h:1,h:2"), ("--server", "h:1/g-a")])
-def test_leave_requires_the_address_of_one_process(
+def test_leave_requires_a_single_process_address(
     server: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(("cluster", "leave", *server)) == ExitStatus.USAGE

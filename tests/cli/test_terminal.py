@@ -71,7 +71,7 @@ def test_prompt_returns_lines_and_keeps_a_history(keys: PipeInput, tmp_path: Pat
 
 
 @pytest.mark.long
-def test_no_message_is_lost_when_the_prompt_ends(
+def test_no_messages_are_lost_when_the_prompt_ends(
     keys: PipeInput, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     terminal = PromptTerminal("> ", tmp_path / "history", nothing)

@@ -46,7 +46,7 @@ def test_client_options_are_documented() -> None:
     assert re.findall(r"^\| `(\w+)` \| (?:none|`|\d)", head, re.MULTILINE) == options
 
 
-def test_public_names_exist() -> None:
+def test_all_public_names_exist() -> None:
     for name in oncecast.__all__:
         assert getattr(oncecast, name) is not None
     for name in blocking.__all__:

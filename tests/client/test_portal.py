@@ -138,7 +138,9 @@ class Interrupt:
         await asyncio.Event().wait()
 
 
-def test_interrupted_get_takes_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_get_does_not_consume_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SVC-3 SVC-7"""
     with blocking.embedded(tmp_path) as client:
         topic = client.subscribe("t")

@@ -110,7 +110,7 @@ def test_concurrent_puts_share_a_batch_while_another_is_in_flight() -> None:
     run(story())
 
 
-def test_put_many_returns_the_receipt_of_its_last_message() -> None:
+def test_put_many_returns_the_receipt_for_its_last_message() -> None:
     """SVC-2"""
 
     async def story() -> None:
@@ -143,7 +143,7 @@ def test_put_many_raises_if_any_of_its_batches_is_refused() -> None:
 
 
 @pytest.mark.parametrize("wrong", [b"abc", ["text"], [b"fine", None]])
-def test_put_many_stores_no_message_if_one_value_is_invalid(wrong: list[bytes]) -> None:
+def test_put_many_stores_nothing_if_one_value_is_invalid(wrong: list[bytes]) -> None:
     """SVC-7"""
 
     async def story() -> None:

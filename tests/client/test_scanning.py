@@ -103,7 +103,7 @@ async def test_locate_finds_offsets_by_time_and_at_both_ends(client: oncecast.Cl
 
 
 @embedded
-async def test_scan_of_a_missing_topic_or_offset_raises(
+async def test_scanning_a_missing_topic_or_offset_raises(
     client: oncecast.Client,
 ) -> None:
     """SVC-7"""

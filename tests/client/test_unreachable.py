@@ -26,7 +26,7 @@ def test_command_remedy_names_command_line_options() -> None:
     assert error.in_cli().endswith("; if the node uses TLS, give its CA, with --tls or --tls-ca")
 
 
-def test_error_for_a_peer_that_is_not_oncecast_does_not_suggest_tls() -> None:
+def test_error_for_a_foreign_peer_does_not_suggest_tls() -> None:
     """CLI-3"""
     problem = problem_of(NetworkError(str(NotOncecast("starts with HTTP"))), tls=False)
     assert not problem.remedy

@@ -216,7 +216,7 @@ def test_deposit_without_a_leader_fails() -> None:
     assert made.drain() == [Emit(Deposited(JOBS, 7, False))]
 
 
-def test_repeated_deposit_is_added_once_in_bounded_memory() -> None:
+def test_deposits_are_deduplicated_in_bounded_memory() -> None:
     made = queue()
     for _ in range(2):
         made.receive(B, Entrusted("b~1", 7, JOBS, b"job"))

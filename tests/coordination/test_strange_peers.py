@@ -116,7 +116,7 @@ def play(stack: Stack, steps: list[Step]) -> None:
 @pytest.mark.long
 @settings(max_examples=120)
 @given(story(tolerant, requests | deposits))
-def test_no_message_makes_fault_tolerant_protocols_raise(steps: list[Step]) -> None:
+def test_no_message_makes_fault_tolerant_protocols_raise_an_exception(steps: list[Step]) -> None:
     """DDS-4 DDS-5"""
     options: dict[str, Any] = {"heartbeat": 0.5, "suspect_after": 2.0, "lease": 5.0, "grace": 1.0}
     play(assemble(A, Random(1), peers=[B, C], acceptors=[A, B, C], **options).stack, steps)
@@ -125,7 +125,7 @@ def test_no_message_makes_fault_tolerant_protocols_raise(steps: list[Step]) -> N
 @pytest.mark.long
 @settings(max_examples=60)
 @given(story(simple, requests))
-def test_no_message_makes_simple_protocols_raise(steps: list[Step]) -> None:
+def test_no_message_makes_simple_protocols_raise_an_exception(steps: list[Step]) -> None:
     """DDS-4 DDS-5"""
     members = [A, B, C]
     layers = [LamportMutex(A, Random(1), members=members), FifoQueue(A, Random(1), members=members)]

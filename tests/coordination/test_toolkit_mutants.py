@@ -214,7 +214,7 @@ MUTANTS = [
         "self.longest",
     ),
     Mutant(
-        "a process waits for the grace of the holder",
+        "a process waits for the holder's grace period",
         constructed(LeaseMutex, lambda mutex: vars(mutex).update(identity=f"holder {mutex.lease}")),
         checked(test_mutex.test_lock_is_vacant_after_the_holder_lease_and_grace_period),
         1,

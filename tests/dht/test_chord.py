@@ -382,7 +382,7 @@ def test_member_stabilizes_if_a_lookup_found_all_its_successors_dead() -> None:
     ]
 
 
-def test_member_names_an_owner_in_its_successor_list_except_to_a_joining_node() -> None:
+def test_member_names_an_owner_from_its_successor_list_except_to_a_joining_node() -> None:
     chord = chord_at(0x10, (0x20, 0x30, 0x40), 0x08)
     chord.receive(NodeId("x"), Locate(k(0x35), 1, (), itself=False))
     chord.receive(NodeId("x"), Locate(k(0x35), 2, (), itself=True))
@@ -401,7 +401,7 @@ def test_looking_up_an_own_key_sends_no_messages() -> None:
 # -- payloads --
 
 
-def test_payload_goes_one_hop_and_is_emitted_there() -> None:
+def test_payload_is_sent_over_one_hop_and_emitted_there() -> None:
     chord = chord_at(0x10, (0x20, 0x30), 0x08)
     chord.request(Route(k(0x25), b"x"))
     assert chord.drain() == [
@@ -631,7 +631,7 @@ def test_invalid_messages_are_dropped_and_counted(message: ChordMessage) -> None
     assert (chord.drain(), chord.status.dropped) == ([], 1)
 
 
-def test_answer_of_the_wrong_type_counts_as_silence() -> None:
+def test_answer_with_the_wrong_type_counts_as_silence() -> None:
     chord = chord_at(0x10, (0x20, 0x30), 0x08)
     chord.stabilization.stabilize(only(chord))
     chord.drain()

@@ -119,7 +119,7 @@ def test_copies_go_down_the_tree_and_are_emitted_only_at_members() -> None:
     assert scribe.drain() == []
 
 
-def test_copy_from_a_node_that_is_not_the_parent_is_answered_with_quit() -> None:
+def test_copy_from_a_node_other_than_the_parent_is_answered_with_quit() -> None:
     scribe = forwarder()
     scribe.receive(C, Copy(T, C, 1, b"x"))
     scribe.receive(C, Copy("other", C, 1, b"x"))
@@ -235,7 +235,7 @@ def test_orphan_enlists_again() -> None:
     assert scribe.drain() == [MINE, Later(2.0, Unadopted(T))]
 
 
-def test_heartbeats_repair_edges_that_only_one_side_knows() -> None:
+def test_heartbeats_repair_one_sided_edges() -> None:
     scribe = forwarder()
     scribe.timeout(PulseDue())
     assert [each for each in scribe.drain() if isinstance(each, Send)] == [

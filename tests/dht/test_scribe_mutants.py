@@ -49,7 +49,7 @@ MUTANTS = [
         replaced(Scribe, "_spread", "for child in tree.children:", "for child in ():"),
     ),
     mutant(
-        "a restarted node does not reuse numbers of publications",
+        "a restarted node does not reuse publication numbers",
         lambda patch: patch.setattr(scribe, "FIRST_NUMBER_BITS", 0),
     ),
     mutant(

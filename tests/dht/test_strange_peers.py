@@ -84,7 +84,7 @@ def check_bounds(chord: Chord, scribe: Scribe) -> None:
 @pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from([[], [B]]), inputs)
-def test_no_message_raises_or_makes_memory_grow(
+def test_no_message_raises_an_exception_or_makes_memory_grow(
     contacts: list[NodeId], steps: list[tuple[NodeId, Value] | Value | None]
 ) -> None:
     """NET-4 NET-5"""

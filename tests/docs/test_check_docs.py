@@ -142,7 +142,7 @@ def test_invalid_console_command_is_found(tmp_path: Path, line: str, count: int)
     assert len(list(untypable(parser(), {"test"}, console))) == count
 
 
-def test_page_outside_of_the_navigation_is_reported() -> None:
+def test_page_missing_from_the_navigation_is_reported() -> None:
     pages = [Path("docs/api.md"), Path("docs/protocols/chord.md"), Path("README.md")]
     found = list(missing_from_site("nav:\n  - API: api.md\n", pages))
     assert found == ["docs/protocols/chord.md: not in the navigation of mkdocs.yml; add it"]

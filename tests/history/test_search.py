@@ -211,7 +211,7 @@ class Bag:
         return hash((len(state), frozenset(small))), state - small
 
 
-def test_read_is_ordered_after_an_optional_item_that_was_due_earlier() -> None:
+def test_read_comes_after_an_optional_item_that_was_due_earlier() -> None:
     """The add was due before the read was called, so it could not happen afterwards."""
     add = Item(("add", 1), 0.0, 2.0, must=False)
     read, need = Item(("lack", 9), 3.0, 10.0, reads=True), Item(("need", 1), 0.0, 10.0)

@@ -90,7 +90,7 @@ def test_codec_rejects_two_types_with_the_same_tag() -> None:
         Codec((Ping, other))
 
 
-def test_codec_accepts_a_type_that_is_listed_twice() -> None:
+def test_codec_accepts_a_type_listed_twice() -> None:
     assert Codec((Ping, Ping)).decode(b"\x92\xa4Ping\x01") == Ping(1)
 
 

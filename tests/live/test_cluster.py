@@ -277,13 +277,13 @@ def test_no_messages_are_lost_or_duplicated_while_nodes_crash_and_stall(
             acks.wait_for(200)
             killed = victim()
             killed.end(signal.SIGKILL)
-            acks.wait_for(600)  # without it
+            acks.wait_for(600)  # the group continues without the killed node
             killed.start(*group.addresses)
             acks.wait_for(200)
         stopped = group.settled()
         acks.wait_for(200)
         stopped.send(signal.SIGSTOP)
-        acks.wait_for(400)  # without it
+        acks.wait_for(400)  # the group continues without the stopped node
         stopped.send(signal.SIGCONT)
         for _ in rows:
             pass

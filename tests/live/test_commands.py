@@ -77,7 +77,7 @@ def test_get_waits_until_its_timeout(oncecast: Command, topic: str) -> None:
     assert oncecast("get", topic, "--timeout", "0.05")[0] == ExitStatus.EMPTY
 
 
-def test_value_that_is_not_utf8_is_base64_in_json(
+def test_non_utf8_value_is_shown_as_base64_in_json(
     oncecast: Command, node: Process, topic: str
 ) -> None:
     oncecast("sub", topic)

@@ -21,7 +21,7 @@ PATIENCE = 20.0
 
 
 class Forge(Value):
-    """Request: send these messages to a node, and an Offer, which it answers."""
+    """Request: send these messages to a node, followed by an Offer that it answers."""
 
     to: NodeId
     messages: tuple[m.Message, ...]

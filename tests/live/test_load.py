@@ -126,7 +126,7 @@ def test_interrupted_load_deletes_its_topics(oncecast: Command, tmp_path: Path) 
     assert "load-" not in oncecast("topic", "list")[1]
 
 
-def test_node_killed_under_load_loses_and_duplicates_nothing(tmp_path: Path) -> None:
+def test_node_killed_under_load_neither_loses_nor_duplicates_messages(tmp_path: Path) -> None:
     """SVC-2, SVC-3, SVC-10: it is killed with puts in flight and restarted."""
     trace = tmp_path / "trace"
     os.mkfifo(trace)

@@ -90,7 +90,7 @@ def test_frames_sent_in_one_loop_turn_share_a_write() -> None:
     drive(test())
 
 
-def test_large_batch_of_frames_is_written_before_the_end_of_the_turn() -> None:
+def test_large_batch_of_frames_is_written_before_the_turn_ends() -> None:
     async def test() -> None:
         desk = Desk()
         for _ in range(5):
@@ -246,7 +246,7 @@ def test_frames_after_an_invalid_frame_are_ignored() -> None:
     drive(test())
 
 
-def test_end_of_a_connection_is_reported_once() -> None:
+def test_closed_connection_is_reported_once() -> None:
     async def test() -> None:
         desk = Desk()
         desk.connection.fail("hostile", "first")

@@ -123,7 +123,7 @@ def test_other_protocol_is_recognized_by_its_first_bytes(greeting: bytes, report
         feed(framer(), [greeting])
 
 
-def test_first_wrong_byte_of_a_preamble_is_an_error() -> None:
+def test_first_wrong_byte_in_a_preamble_is_an_error() -> None:
     made = framer()
     assert feed(made, [PREAMBLE[:3]]) == []
     with pytest.raises(NotOncecast):

@@ -60,7 +60,7 @@ class Secondary(Runtime):
 
 
 @pytest.mark.parametrize("node", ["a.example:1/g-3f2a", "[::1]:7400/x", "h:1/" + "a" * 64])
-def test_named_node_has_the_address_of_its_process(node: str) -> None:
+def test_named_node_has_its_process_address(node: str) -> None:
     address, _, name = node.partition("/")
     assert (process_of(NodeId(node)), name_of(node)) == (address, name)
     assert split(node) == split(address)

@@ -73,7 +73,7 @@ def test_logins_are_recorded_with_their_reason(tmp_path: Path) -> None:
     assert "\x1b" not in file.read_text()
 
 
-def test_rotated_audit_file_is_opened_again(tmp_path: Path) -> None:
+def test_rotated_audit_file_is_reopened(tmp_path: Path) -> None:
     file = tmp_path / "audit"
     audit = Audit(str(file))
     audit.request(DENIED, "")

@@ -237,7 +237,7 @@ def test_client_retries_until_the_replica_is_running(tmp_path: Path) -> None:
     drive(live)
 
 
-def test_members_of_a_joined_group_are_saved_before_its_journal_is_opened(
+def test_joined_group_members_are_saved_before_its_journal_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a killed process would create the group at its next start."""

@@ -202,7 +202,7 @@ def test_walk_that_returns_to_its_origin_ends() -> None:
     assert received(view, A, ForwardJoin(B, 0)) == []
 
 
-def test_walk_from_a_stranger_is_answered_with_disconnect() -> None:
+def test_walk_from_an_unknown_node_is_answered_with_disconnect() -> None:
     view = started(active=[A, B])
     assert received(view, C, ForwardJoin(D, 2)) == [Send(C, Disconnect())]
     assert received(view, C, Shuffle(C, 2, (C,))) == [Send(C, Disconnect())]
@@ -214,12 +214,12 @@ def test_walk_from_a_peer_with_an_open_request_is_accepted() -> None:
     assert received(view, C, Shuffle(C, 2, (C,))) == [Send(A, Shuffle(C, 1, (C,)))]
 
 
-def test_request_that_is_not_urgent_is_refused_by_a_full_view() -> None:
+def test_full_view_refuses_nonurgent_requests() -> None:
     view = started(active=[A, B, C])
     assert received(view, D, Neighbor(THEIRS, urgent=False)) == [Send(D, Refused())]
 
 
-def test_urgent_request_is_accepted_by_a_full_view() -> None:
+def test_full_view_accepts_urgent_requests() -> None:
     view = started(active=[A, B, C])
     received(view, D, Neighbor(THEIRS, urgent=True))
     assert list(view.active) == [B, C, D]

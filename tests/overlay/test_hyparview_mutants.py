@@ -73,7 +73,7 @@ MUTANTS = [
         effects.test_flood_of_newcomers_does_not_exceed_the_limits,
     ),
     telling(
-        "a restart of a neighbour is detected",
+        "a restarted neighbour is detected",
         "_make_active",
         "self.active[peer] == incarnation",
         "True",
@@ -98,7 +98,7 @@ MUTANTS = [
         "receive",
         "urgent or sender in self.active or self._has_vacancy()",
         "True",
-        effects.test_request_that_is_not_urgent_is_refused_by_a_full_view,
+        effects.test_full_view_refuses_nonurgent_requests,
     ),
     telling(
         "urgent requests go to peers that refused",
@@ -108,7 +108,7 @@ MUTANTS = [
         effects.test_peers_that_refused_are_asked_again_when_no_other_peer_is_left,
     ),
     telling(
-        "a shuffle sample first replaces the peers that were sent for it",
+        "a shuffle sample first replaces the peers sent in exchange",
         "_remember",
         "spare.pop() if spare else self._any(list(self.passive))",
         "list(self.passive)[-1]",

@@ -49,7 +49,7 @@ inputs = st.lists(st.tuples(senders, messages) | link_gone | wake, max_size=60)
 @pytest.mark.long
 @given(inputs)
 @settings(max_examples=300, deadline=None)
-def test_no_message_raises_or_exceeds_the_bounds(
+def test_no_message_raises_an_exception_or_exceeds_the_bounds(
     inputs: list[tuple[NodeId, Value] | NodeId | None],
 ) -> None:
     view = HyParView(

@@ -68,7 +68,7 @@ def test_second_hello_is_welcomed_again_without_a_second_event() -> None:
     assert mesh.drain() == [Send(B, Welcome())]
 
 
-def test_neighbour_goes_down_with_its_link_and_is_greeted_again() -> None:
+def test_neighbour_with_a_broken_link_is_reported_down_and_greeted_again() -> None:
     mesh = started()
     mesh.receive(B, Hello())
     mesh.drain()

@@ -234,7 +234,7 @@ def test_lost_neighbour_gets_no_payloads_and_no_grafts() -> None:
     assert (list(tree.eager), list(tree.lazy)) == ([D], [])
 
 
-def test_messages_from_strangers_add_neither_links_nor_announcements() -> None:
+def test_messages_from_unknown_nodes_add_neither_links_nor_announcements() -> None:
     tree = make(eager=(B,))
     tree.receive(FAR, ihave(M1))
     tree.receive(FAR, Graft(None, 1))

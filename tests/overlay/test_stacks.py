@@ -212,7 +212,7 @@ def test_node_offline_for_too_long_reports_its_losses() -> None:
     assert world.events[C][-1:] == messages(A, b"6", first=6)
 
 
-def test_log_stays_bounded() -> None:
+def test_log_size_stays_bounded() -> None:
     world = started(kept_max=2)
     for _ in range(100):
         world.publish(A, b"x" * 100)

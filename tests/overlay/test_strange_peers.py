@@ -87,7 +87,7 @@ def check_bounds(plumtree: Plumtree, recovery: Recovery) -> None:
 @pytest.mark.long
 @settings(max_examples=300)
 @given(inputs)
-def test_no_message_raises_or_makes_memory_grow(
+def test_no_message_raises_an_exception_or_makes_memory_grow(
     steps: list[tuple[NodeId, Value] | Publish | None],
 ) -> None:
     plumtree, recovery, stack = make()

@@ -321,7 +321,7 @@ def test_accept_with_a_higher_ballot_is_a_promise_even_if_no_value_is_stored() -
     assert sends(hear(group, C, Prepare(ballot(3, C), 1))) == [(C, Reject(ballot(4)))]
 
 
-def test_vote_is_sent_even_to_a_leader_that_is_not_a_known_member() -> None:
+def test_vote_is_sent_even_to_a_leader_outside_the_known_membership() -> None:
     group = started()
     effects = hear(group, D, Accept(ballot(1, D), 1, (X,), 0))
     assert [to for to, each in sends(effects) if isinstance(each, Accepted)] == [A, C, D]
@@ -343,7 +343,7 @@ def test_promise_reports_no_votes_for_chosen_slots() -> None:
     assert answer == Promise(ballot(2, C), 1, 1, 1, (Vote(2, ballot(1), Y),), ())
 
 
-def test_replica_follows_only_a_live_leader_whose_chosen_slots_it_has_applied() -> None:
+def test_replica_follows_a_leader_only_if_it_is_live_and_caught_up() -> None:
     """REP-5"""
     group = started()
     assert not group.follows(group.now)

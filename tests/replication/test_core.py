@@ -40,7 +40,7 @@ def test_memory_use_counts_only_the_newest_value_in_a_slot() -> None:
     assert (group.state.values.held_bytes, list(group.state.values.items)) == (3, [6])
 
 
-def test_durable_slots_end_before_the_first_value_that_is_not_on_disk() -> None:
+def test_durable_slots_end_before_the_first_unsynced_value() -> None:
     """REP-1"""
     group = started()
     items = tuple(command(b"%d" % slot) for slot in range(1, 5))

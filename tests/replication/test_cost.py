@@ -40,7 +40,7 @@ class MessageCounter(Checker):
                 self.counts[type(effect.message).__name__] += 1
 
 
-def test_commit_in_a_group_of_three_takes_two_accept_and_six_accepted_messages() -> None:
+def test_commit_among_three_replicas_takes_two_accept_and_six_accepted_messages() -> None:
     quiet = Quiet(options=STEADY)
     quiet.put(b"warm-up")
     sent = MessageCounter()

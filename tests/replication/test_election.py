@@ -125,7 +125,7 @@ def test_non_member_does_not_become_a_candidate() -> None:
     assert outside.leader.term is None
 
 
-def test_named_successor_reports_no_leader_when_it_becomes_a_candidate() -> None:
+def test_successor_reports_no_leader_when_it_becomes_a_candidate() -> None:
     group = started()
     hear(group, A, Beat(ballot(3), 0, 7.5))
     assert events(hear(group, A, Release(ballot(3), B))) == [LeaderChanged(NO_NODE)]

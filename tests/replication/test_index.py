@@ -69,7 +69,7 @@ def test_lowest_record_is_not_above_any_needed_record(steps: list[Step], slot: i
 
 
 @given(steps)
-def test_end_of_the_index_is_above_every_slot_in_its_runs(steps: list[Step]) -> None:
+def test_index_end_is_above_every_slot_in_its_runs(steps: list[Step]) -> None:
     index, table = play(SlotIndex(), steps)
     assert index.end > max((slot for slot in table if slot not in index._apart), default=-1)
 

@@ -141,7 +141,7 @@ def test_leader_that_steps_down_sets_no_timer_for_answers() -> None:
     assert [type(each.timer) for each in group.drain() if isinstance(each, Later)] == [Silence]
 
 
-def test_promise_whose_lost_slots_are_all_applied_is_complete() -> None:
+def test_promise_is_complete_if_all_its_lost_slots_are_applied() -> None:
     """REP-1"""
     group = leading()
     assert group.leader.term is not None
@@ -257,7 +257,7 @@ def test_window_limits_the_values_in_flight(options: GroupOptions) -> None:
     assert accepted_slots(hear(group, B, Accepted(ballot(1), 1, 2, 1))) == [4, 5]
 
 
-def test_accept_takes_items_until_its_byte_limit_is_reached() -> None:
+def test_accept_is_filled_up_to_its_byte_limit() -> None:
     options = GroupOptions(compare_every=0.0, accept_bytes=200)
     group = leading(options=options)
     for size in (500, 100, 100, 100, 500):

@@ -97,13 +97,13 @@ def test_slots_are_applied_in_order() -> None:
     assert events(sync(group)) == [Decided(1, b"one"), Decided(2, b"two")]
 
 
-def test_beat_decides_slots_that_were_accepted_with_its_ballot() -> None:
+def test_beat_decides_slots_accepted_with_its_ballot() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     assert events(hear(group, A, Beat(ballot(1), 1, 5.0)))[-1] == Decided(1, b"x")
 
 
-def test_beat_does_not_decide_slots_that_were_accepted_with_another_ballot() -> None:
+def test_beat_does_not_decide_slots_accepted_with_another_ballot() -> None:
     """Leaders with other ballots, lower or higher, may have proposed another value."""
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
@@ -155,7 +155,7 @@ def test_fetched_slots_are_stored_and_applied() -> None:
     assert events(effects) == [Decided(1, b"one"), Decided(2, b"two")]
 
 
-def test_fetched_value_that_is_already_stored_is_not_stored_again() -> None:
+def test_already_stored_value_is_not_stored_again_when_fetched() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (command(b"one"),), 0))
     effects = hear(group, C, Chosen(1, (command(b"one"),)))

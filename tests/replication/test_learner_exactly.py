@@ -59,7 +59,7 @@ def behind(group: Paxos) -> list[object]:
 # -- votes --
 
 
-def test_votes_count_only_for_open_slots_that_are_not_too_far_ahead() -> None:
+def test_votes_count_only_for_open_slots_within_reach() -> None:
     group = started(options=TWO_SLOTS)
     hear(group, A, Chosen(1, (X,)))
     hear(group, A, Accepted(ballot(1), 1, 9999, 1))
@@ -114,7 +114,7 @@ def test_chosen_slot_is_not_applied_with_a_value_from_a_lower_ballot() -> None:
     assert events(hear(group, C, Accepted(ballot(2), 1, 1, 1))) == [Decided(1, b"x")]
 
 
-def test_beat_decides_slots_up_to_the_slot_that_it_names() -> None:
+def test_beat_decides_slots_up_to_the_one_it_names() -> None:
     group = started()
     hear(group, A, Accept(ballot(1), 1, (X, Y), 0))
     assert events(hear(group, A, Beat(ballot(1), 1, 5.0))) == [Decided(1, b"x")]
@@ -259,7 +259,7 @@ def test_peer_without_a_slot_is_not_asked_again_at_once() -> None:
     assert sends(behind(group)) == [(A, Want(1, 3))]  # type: ignore[arg-type]
 
 
-def test_lost_slot_that_is_not_the_next_one_does_not_stop_the_replica() -> None:
+def test_lost_slot_beyond_the_next_one_does_not_stop_the_replica() -> None:
     group = started()
     group.state.votes.damage = "records 3 to 3 of its log cannot be read"
     hear(group, A, Lacking(2, True))

@@ -70,7 +70,7 @@ def test_value_from_an_earlier_incarnation_does_not_replace_a_lost_chosen_value(
     assert group.state.values.index.get(2) is None
 
 
-def test_new_incarnation_drops_values_that_are_not_known_to_be_chosen() -> None:
+def test_new_incarnation_drops_values_not_known_to_be_chosen() -> None:
     group = damage(restored(entry(1), entry(2, data=b"old", applied=1)))
     group.start()
     assert (group.applied, group.state.values.index.get(1), group.state.values.index.get(2)) == (

@@ -89,7 +89,7 @@ def test_non_member_offers_itself_with_each_heartbeat() -> None:
     ]
 
 
-def test_non_member_offers_itself_only_to_the_leader_that_it_hears() -> None:
+def test_non_member_that_hears_a_leader_offers_itself_only_to_it() -> None:
     group = outsider()
     group.state.fetching.ask(C)
     hear(group, C, Beat(ballot(1, C), 0, 1.0))
@@ -435,7 +435,7 @@ def test_newcomer_sends_its_vote_to_the_leader_only() -> None:
     assert [to for to, each in sends(effects) if isinstance(each, Accepted)] == [A]
 
 
-def test_change_that_is_already_made_is_dropped() -> None:
+def test_change_that_already_took_effect_is_dropped() -> None:
     group = leading()
     alive(group, B, C)
     group.request(Change(add=B))
@@ -594,7 +594,7 @@ def test_member_that_offers_a_new_incarnation_stays_while_the_old_one_is_active(
     assert group.state.roster.lost_disk() == NO_NODE
 
 
-def test_surplus_member_is_removed_only_when_the_leader_knows_which_members_are_up() -> None:
+def test_surplus_member_is_removed_only_once_the_leader_knows_which_members_are_up() -> None:
     group = replacing()
     assert group.leader.term is not None
     group.state.roster.last_heard.update({B: group.now, C: group.now - 50.0, D: group.now})

@@ -131,7 +131,7 @@ def test_learned_record_is_indexed_if_the_snapshot_omits_its_slot() -> None:
 # -- counts --
 
 
-def test_vote_restores_the_promise_and_the_counts_that_it_records() -> None:
+def test_vote_restores_its_promise_and_counts() -> None:
     group = restored(entry(4, round=3, top=6, replaced=2), entry(2, round=2, top=5, replaced=1))
     assert (group.state.votes.promised, group.state.votes.top, group.state.votes.replaced) == (
         ballot(3),
@@ -186,7 +186,7 @@ def test_replica_remembers_that_a_new_incarnation_record_is_lost() -> None:
 # -- damage --
 
 
-def test_damage_loses_all_slots_that_are_not_known_to_be_chosen() -> None:
+def test_damage_loses_all_slots_not_known_to_be_chosen() -> None:
     group = damage(restored(entry(4, applied=2)))
     assert group.state.votes.lost == [(3, FAR)]
     assert group.state.votes.damage == "records 3 to 3 of its log cannot be read"
@@ -511,7 +511,7 @@ def test_error_for_an_unreadable_slot_names_the_slot() -> None:
         started().entry(4)
 
 
-def test_known_nodes_are_the_members_or_else_the_contacts() -> None:
+def test_known_nodes_are_the_members_or_the_contacts_if_there_are_none() -> None:
     assert started().nodes() == (A, B, C)
     outside = started(D, NO_MEMBERS)
     outside.state.membership.history.start(0, NO_MEMBERS)

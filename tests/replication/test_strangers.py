@@ -235,7 +235,7 @@ def test_replica_never_uses_a_ballot_above_the_maximum() -> None:
 
 
 @pytest.mark.parametrize("stamp", [float("inf"), float("nan"), 101.0, -1.0])
-def test_answer_to_a_beat_that_was_never_sent_does_not_extend_the_lease(stamp: float) -> None:
+def test_answer_to_an_unsent_beat_does_not_extend_the_lease(stamp: float) -> None:
     group = leading(A, NUMBERED)
     hear(group, B, Heard(ballot(1), stamp, 1, 0, 2.0))
     hear(group, B, Heard(ballot(1), 100.0, 1, 0, float("nan")))

@@ -270,7 +270,7 @@ def test_newer_snapshot_from_the_same_source_restarts_the_transfer() -> None:
     assert sends(hear(group, C, newer)) == [(C, WantPiece(9, 0))]
 
 
-def test_checksum_of_a_snapshot_is_never_0() -> None:
+def test_snapshot_checksum_is_never_0() -> None:
     """REP-1: 0 means that an older version sent no checksum."""
     assert checksum(()) == 1
     assert checksum((b"ab", b"c")) != checksum((b"a", b"bc"))

@@ -290,7 +290,7 @@ def test_snapshot_offer_from_another_source_is_ignored_during_a_transfer() -> No
     assert (group.transfer.taking.source, group.transfer.taking.ahead.slot) == (C, 5)
 
 
-def test_repeated_offer_of_a_snapshot_continues_the_transfer() -> None:
+def test_repeated_snapshot_offer_continues_the_transfer() -> None:
     group = started(B, options=SMALL)
     hear(group, C, AHEAD)
     hear(group, C, PIECES[0])

@@ -93,7 +93,7 @@ def test_witness_outside_the_other_group_does_not_count() -> None:
     group.receive(C, shown(A, C))
 
 
-def test_members_of_its_own_group_cannot_prove_another_group() -> None:
+def test_own_group_members_cannot_prove_another_group() -> None:
     """SEC-1: otherwise one forged message would make the member's own group attest."""
     ours = Config(2, (Member(A, 9), Member(B, 1), Member(C, 9)), 3, group=1)
     group = started(B, ours)

@@ -219,7 +219,7 @@ def test_uninvolved_group_cannot_end_a_move(kind: type[Adopted | Abandoned]) -> 
     assert world.kept(MINE) == ALL
 
 
-def test_answers_from_nodes_that_were_not_asked_are_ignored() -> None:
+def test_unsolicited_answers_from_nodes_are_ignored() -> None:
     """SEC-1"""
     world = begin()
     until(world, Survey)
@@ -370,7 +370,7 @@ def test_unanswered_importer_asks_the_next_replica_and_the_directory() -> None:
     assert world.owners(MINE) == [TAKER]
 
 
-def test_move_ends_when_the_exporter_is_gone() -> None:
+def test_move_ends_when_the_exporter_disappears() -> None:
     """REP-6: the exporter has released everything. A claim that is not adopted is abandoned."""
     vanished = GroupFacts(GIVER, None, NodeId(""), (), 1 << 62, retired=True)
     for kind, end in ((Survey, "Abandon"), (Adopted, "Finish")):
@@ -463,7 +463,7 @@ def test_copies_with_a_gap_are_discarded_and_copied_again() -> None:
     assert world.kept(MINE) == ALL
 
 
-def test_copies_of_another_topic_id_are_not_adopted() -> None:
+def test_copies_with_another_topic_id_are_not_adopted() -> None:
     """REP-6: the topic was deleted and created again during the copy."""
     world = begin()
     until(world, Export)
@@ -563,7 +563,7 @@ def test_retiring_group_abandons_its_claim_before_it_disappears() -> None:
     assert world.known_facts[TAKER].gone == (importer.holdings.low is None)
 
 
-def test_claim_is_abandoned_if_a_new_group_owns_the_arc_in_between() -> None:
+def test_claim_is_abandoned_if_a_new_group_takes_over_the_arc() -> None:
     """REP-6: a new group is between the leaving group and its importer."""
     world = retiring()
     until(world, Export)

@@ -361,7 +361,7 @@ def test_reminders_go_to_new_importer_replicas() -> None:
     assert replica.pace(2.0) == waiting(z)
 
 
-def test_part_is_thawed_when_its_importer_is_gone() -> None:
+def test_part_is_thawed_when_its_importer_disappears() -> None:
     """REP-6"""
     replica = Replica(holdings(frozen=FROZEN))
     gone = GroupFacts("h", None, NodeId(""), (), 9, retired=True)
@@ -585,7 +585,7 @@ def test_importer_copies_in_rounds_until_few_bytes_are_new(sizes: list[int], rou
 
 
 @pytest.mark.parametrize(("topic_id", "offset"), [(2, 5), (9, 3)])
-def test_copies_of_another_topic_id_are_pulled_again(topic_id: int, offset: int) -> None:
+def test_copies_with_another_topic_id_are_pulled_again(topic_id: int, offset: int) -> None:
     """REP-6"""
     replica = Replica(holdings(claim=CLAIM))
     replica.registry.holdings.incoming["b"] = SimpleNamespace(

@@ -151,7 +151,7 @@ def test_waiting_clients_and_searches_are_bounded() -> None:
     assert len([each for each in owner_lookup.drain() if isinstance(each, Ask)]) == 10_000
 
 
-def test_owner_is_accepted_only_from_the_process_that_was_asked() -> None:
+def test_owner_answer_is_accepted_only_from_the_queried_process() -> None:
     """SEC-1: another process could redirect all clients to its own node."""
     owner_lookup = make()
     owner_lookup.receive(ANN, PUT)

@@ -346,7 +346,7 @@ def test_gaps_are_filled_from_the_log() -> None:
     assert (found.topic_id, found.first, found.next, found.chunks) == (1, 0, 3, (chunk(1),))
 
 
-def test_checked_readers_get_a_permit_or_an_error() -> None:
+def test_owner_answers_a_reader_check_with_a_permit_or_an_error() -> None:
     """SVC-3"""
     leader = Leader()
     leader.apply(do.Attach("t", "s", "inc-1"))

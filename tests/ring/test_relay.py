@@ -235,7 +235,7 @@ def test_relay_timer_fires_four_times_a_second() -> None:
     assert relay.drain() == [Later(0.25, Turn()), Send(LEADER, PushWanted((T,)))]
 
 
-def test_relay_asks_an_owner_that_was_silent_for_more_than_1_5_seconds() -> None:
+def test_relay_asks_an_owner_after_more_than_1_5_seconds_of_silence() -> None:
     """NET-6: the tree may be broken."""
     relay, _ = make()
     reader_id(relay)
@@ -511,7 +511,7 @@ def test_reader_with_a_later_epoch_fences_the_earlier_reader() -> None:
     assert relay.flows.of_client(ANN) == []
 
 
-def test_later_connection_with_the_same_epoch_takes_over() -> None:
+def test_newer_connection_with_the_same_epoch_takes_over() -> None:
     """SVC-3: the client has reconnected."""
     relay, _ = make()
     reader_id(relay)
@@ -563,7 +563,7 @@ def test_fenced_reader_gets_no_later_messages() -> None:
     assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, Fenced(8)))]
 
 
-def test_reader_that_was_not_fenced_continues_with_a_new_permit() -> None:
+def test_unfenced_reader_continues_with_a_new_permit() -> None:
     """NET-6"""
     relay, _ = make()
     reader_id(relay)
@@ -796,7 +796,7 @@ def slot(key: Key, steps: int) -> Key:
     return Key(((int.from_bytes(key) - steps) % 2**BITS).to_bytes(BYTES))
 
 
-def test_readers_get_messages_only_from_the_owner_of_the_topic() -> None:
+def test_readers_get_messages_only_from_the_topic_owner() -> None:
     """SEC-1: otherwise any node could insert messages into every flow."""
     relay, _ = make()
     relay.receive(ANN, tune())

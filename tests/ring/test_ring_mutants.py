@@ -71,12 +71,12 @@ mutant(
     of(test_mover.test_copies_with_a_gap_are_discarded_and_copied_again),
 )
 mutant(
-    "copies of another topic id do not count",
+    "copies with another topic id do not count",
     Moving,
     "_has_all",
     "if copied is None or copied.id != topic.id:",
     "if copied is None:",
-    of(test_mover.test_copies_of_another_topic_id_are_not_adopted),
+    of(test_mover.test_copies_with_another_topic_id_are_not_adopted),
 )
 mutant(
     "a frozen part is not served",
@@ -193,7 +193,7 @@ mutant(
 )
 
 mutant(
-    "a disputed time of the exporter is not trusted",
+    "a disputed exporter time is not trusted",
     Exporter,
     "_exported",
     "(clock.trusted, registry.last_topic_id",
@@ -201,7 +201,7 @@ mutant(
     of(test_mover.test_exporter_sends_its_trusted_time_and_its_last_timestamp),
 )
 mutant(
-    "a disputed time of the exporter stays disputed",
+    "a disputed exporter time stays disputed",
     Moving,
     "adopt",
     "if command.newest > registry.clock.now:",
@@ -249,7 +249,7 @@ mutant(
     of(test_mover.test_copies_with_a_gap_are_discarded_and_copied_again),
 )
 mutant(
-    "a group with a claim is not reported as gone",
+    "a group with a claim is not reported as retired",
     Mover,
     "report",
     "holdings.retired and holdings.claim is None",
@@ -407,7 +407,7 @@ def losses_unvouched(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS.append(
     Mutant(
-        "a reader gets a report of a loss only with a permit of the owner",
+        "a reader learns of a loss only with a permit from the owner",
         losses_unvouched,
         of(test_relay.test_reader_without_a_subscription_is_not_told_about_lost_messages),
         1,
@@ -430,7 +430,7 @@ mutant(
     storm,
 )
 mutant(
-    "a group that claims to own all of a shared ring is ignored",
+    "a group that claims all of a shared ring is ignored",
     Roster,
     "_keep",
     "if known is None and facts.owns_all and self._others_own(facts.group):",
@@ -443,7 +443,7 @@ mutant(
     "_keep",
     "if known is None and facts.owns_all",
     "if facts.owns_all",
-    of(test_roster.test_known_group_that_owned_the_whole_ring_is_kept_during_its_export),
+    of(test_roster.test_group_that_owned_the_whole_ring_is_kept_during_its_export),
 )
 
 

@@ -346,7 +346,7 @@ def test_group_that_claims_all_of_a_shared_ring_is_ignored(low: str) -> None:
     assert roster.groups["g-a:1"] == stranger  # the only remaining group
 
 
-def test_known_group_that_owned_the_whole_ring_is_kept_during_its_export() -> None:
+def test_group_that_owned_the_whole_ring_is_kept_during_its_export() -> None:
     """REP-5 REP-6: otherwise a process could leave a group that needs its vote."""
     roster = make("g-a:1", replicas=1)
     first = facts("g-a:1", A, low=key_of("g-a:1"))
@@ -382,7 +382,7 @@ def test_only_the_leader_publishes_facts_at_once() -> None:
     assert roster.drain() == []
 
 
-def test_facts_from_replicas_of_other_processes_are_ignored() -> None:
+def test_facts_from_replicas_in_other_processes_are_ignored() -> None:
     roster = make()
     roster.receive(NodeId("a:1/g"), facts("g", A))
     assert roster.groups == {}
@@ -447,7 +447,7 @@ def ring_of(*processes: NodeId) -> list[NodeId]:
     return sorted(processes, key=lambda each: key_of(f"g-{each}"))
 
 
-def test_process_that_follows_a_group_takes_a_seat_in_it_once() -> None:
+def test_backup_process_takes_a_seat_in_its_group_once() -> None:
     """REP-5"""
     roster = make(replicas=3)
     roster.receive(A, NewCards((card(A, 1, facts("g-a:1", A)), card(B))))
@@ -456,7 +456,7 @@ def test_process_that_follows_a_group_takes_a_seat_in_it_once() -> None:
     assert "g-a:1" in roster.cards[ME].seats
 
 
-def test_process_that_is_no_longer_a_backup_gives_up_its_seat_once_it_has_no_vote() -> None:
+def test_former_backup_gives_up_its_seat_once_it_has_no_vote() -> None:
     """REP-5"""
     others = [NodeId(each) for each in names(8)]
     ring = ring_of(ME, *others)

@@ -19,7 +19,7 @@ def denied(principal: str = "bob", address: str = "10.0.0.1:5000") -> Event:
     return Event(REQUEST, principal, "put", "news", DENIED, address, "Put")
 
 
-def test_event_omits_optional_fields_that_are_empty() -> None:
+def test_event_omits_empty_optional_fields() -> None:
     assert denied("").fields() == {
         "kind": "request",
         "principal": "",

@@ -106,7 +106,7 @@ def test_isolated_node_cannot_reach_other_nodes() -> None:
     assert {event for _, _, event in world.run(1.0)} == {Heard("ab")}
 
 
-def test_hold_delays_messages_until_it_is_released() -> None:
+def test_held_messages_are_delayed_until_release() -> None:
     world = World()
     fronts = world.sim.hold([A], [B])
     world.shout(A, B, "first")
@@ -188,7 +188,7 @@ def test_crash_keeps_exactly_the_synced_records() -> None:
         assert (A, Heard("unsynced")) not in [(node, event) for _, node, event in world.heard]
 
 
-def test_paused_node_does_nothing_and_loses_no_input() -> None:
+def test_paused_node_does_nothing_but_loses_no_input() -> None:
     world = World()
     world.sim.ask(B, AlarmIn(0.5))
     world.run(0.0)

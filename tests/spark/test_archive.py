@@ -93,7 +93,7 @@ def test_slower_of_two_concurrent_runs_plans_again(tmp_path: Path) -> None:
     assert held(list(tmp_path.glob("**/*.parquet"))) == every(Topics(a=12))
 
 
-def test_backfill_adds_earlier_messages_that_are_missing(tmp_path: Path) -> None:
+def test_backfill_adds_missing_earlier_messages(tmp_path: Path) -> None:
     table, topics = open_table(tmp_path), Topics(a=10)
     assert run(table, topics, start=from_offset(7)) == 3
     assert run(table, topics, start=from_offset(2)) == 5

@@ -182,7 +182,7 @@ def test_invalid_sink_option_is_rejected(given: dict[str, str], streaming: bool,
         SinkOptions.of({"topic": "a", **given}, streaming=streaming)
 
 
-def test_topic_policy_option_is_all_or_an_age() -> None:
+def test_topic_policy_option_accepts_all_or_an_age() -> None:
     assert SinkOptions.of({"topic": "a"}, streaming=False).policy == Policy(keep_all=True)
     aged = SinkOptions.of({"topic": "a", "topicpolicy": "2h"}, streaming=False)
     assert aged.policy == Policy(age_us=7_200_000_000)

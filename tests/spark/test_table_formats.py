@@ -68,7 +68,7 @@ def test_iceberg_reader_sees_all_columns_and_skips_files_by_day(tmp_path: Path) 
 
 
 @formats
-def test_backfill_adds_earlier_messages_that_are_missing(tmp_path: Path, kind: str) -> None:
+def test_backfill_adds_missing_earlier_messages(tmp_path: Path, kind: str) -> None:
     table, topics = open_table(tmp_path, kind), Topics(a=10)
     assert run(table, topics, start=from_offset(7)) == 3
     assert run(table, topics, start=EARLIEST) == 7

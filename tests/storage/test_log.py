@@ -151,7 +151,7 @@ def test_file_stays_open_while_another_thread_syncs_it() -> None:
     assert dict(open_log(disk).scan()) == {n: a_record(n) for n in range(1, last + 1)}
 
 
-def test_scan_includes_records_that_are_written_during_the_scan() -> None:
+def test_scan_includes_records_written_while_it_runs() -> None:
     log = a_log_with(100, a_disk())
     scan = log.scan(99)
     assert next(scan)[0] == 99

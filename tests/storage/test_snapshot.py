@@ -71,7 +71,7 @@ def test_power_loss_at_any_step_leaves_the_old_or_the_new_snapshot() -> None:
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut"])
-def test_damage_to_any_byte_is_reported_or_triggers_the_older_snapshot(harm: str) -> None:
+def test_damaged_snapshot_is_reported_or_replaced_by_the_older_one(harm: str) -> None:
     for keep in (1, 2):
         disk = a_disk()
         snapshot.save(disk, 7, [b"old"])

@@ -68,7 +68,7 @@ messages: st.SearchStrategy[Value] = st.one_of(
 @given(st.lists(messages, max_size=12), qualities)
 @settings(deadline=None, max_examples=30)
 @pytest.mark.long
-def test_no_message_from_a_peer_raises(
+def test_no_message_from_a_peer_raises_an_exception(
     reliability: Reliability, received: list[StreamMessage], peer_qos: QoS
 ) -> None:
     """DDS-1"""

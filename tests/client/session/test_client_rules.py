@@ -71,7 +71,7 @@ def test_producer_awaits_an_answer_while_a_put_is_in_flight() -> None:
     assert (session.owing(), session.topics_in_use()) == (set(), set())
 
 
-def test_no_answer_is_awaited_during_the_pause_after_a_refused_open() -> None:
+def test_producer_awaits_no_answer_during_backoff_after_a_failed_open() -> None:
     lone = next_life(Queued("t", 0, 1, 0, A))
     session = lone.session
     assert session.owing() == {session.entry}

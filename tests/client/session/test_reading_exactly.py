@@ -608,7 +608,7 @@ def test_unattached_reader_leaves_without_a_detach(
     assert lone.session.readers == {}
 
 
-def test_each_call_of_a_leaving_reader_has_its_own_timeout() -> None:
+def test_each_call_by_a_leaving_reader_has_its_own_timeout() -> None:
     """SVC-7"""
     lone = at_five().ask(Leave(9, "t", "s", 5, 5, 0.3))
     assert commands(lone) == [do.Ack("t", "s", 3, 5)]

@@ -122,7 +122,7 @@ def test_client_leaves_a_node_that_does_not_name_a_leader_in_time() -> None:
     assert seeker.session.entry.node == B
 
 
-def test_busy_client_leaves_a_node_that_knows_no_leader() -> None:
+def test_busy_client_leaves_a_node_without_a_known_leader() -> None:
     """REP-3: each repeated call gets the same answer without a leader."""
     seeker = Seeker()
     for _ in range(10):
@@ -132,7 +132,7 @@ def test_busy_client_leaves_a_node_that_knows_no_leader() -> None:
     assert seeker.session.entry.node == B
 
 
-def test_client_tries_a_third_node_if_two_nodes_know_no_leader() -> None:
+def test_client_tries_a_third_node_if_two_nodes_do_not_know_a_leader() -> None:
     """REP-3: former members know an old membership and cannot lead."""
     seeker = Seeker()
     seeker.hear(A, Elsewhere("", ("b", "c")))

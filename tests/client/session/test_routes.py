@@ -111,7 +111,7 @@ def test_topics_in_the_same_group_share_a_link() -> None:
     assert asked(lone, Call) == [A]
 
 
-def test_any_node_of_the_group_is_asked_if_its_leader_is_unknown() -> None:
+def test_any_node_in_the_group_is_asked_if_its_leader_is_unknown() -> None:
     lone = Lone().start().ask(create("t"))
     call = lone.call
     assert shown(lone, of_g(leader="")).addressed == [(A, call)]
@@ -174,7 +174,7 @@ def test_bound_topics_work_while_the_entry_is_down() -> None:
     assert lone.answer(call, DONE, sender=A).events == [Finished(9, DONE)]
 
 
-def test_only_nodes_of_a_silent_group_are_asked() -> None:
+def test_only_nodes_in_a_silent_group_are_asked() -> None:
     lone = bound(of_g("t"), Owned("u", "h", C, (C, "d:1/h"))).ask(create("t"))
     assert set(asked(lone.wait(1.0), LookGroup)) == {B}
 
@@ -232,7 +232,7 @@ def test_entry_and_a_group_may_use_the_same_node() -> None:
 # The processes of a ring
 
 
-def test_any_process_of_the_ring_can_be_the_entry() -> None:
+def test_any_ring_process_can_be_the_entry() -> None:
     """SVC-13"""
     lone = bound(of_g())
     assert lone.session.entry.nodes == (NODE, "a:1", "b:1")

@@ -46,7 +46,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         ClientSession, "receive", "elif route is self.entry:", "else:",
     ),
     "answers expected from all groups": (
-        routes.test_only_nodes_of_a_silent_group_are_asked,
+        routes.test_only_nodes_in_a_silent_group_are_asked,
         ClientSession, "owing", "return {", "return set(self.routes) | {",
     ),
     "unreachable group never given up": (
@@ -54,7 +54,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Route, "gone", "self._failures > ROUNDS * len(self.nodes)", "False",
     ),
     "wait for a leader restarted by every answer": (
-        route.test_busy_client_leaves_a_node_that_knows_no_leader,
+        route.test_busy_client_leaves_a_node_without_a_known_leader,
         Route, "_wait_here", "if not self._waiting:", "if True:",
     ),
     "shared link dropped": (
@@ -66,7 +66,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Route, "_leave_silent", "self._move_to(self._next_node())", "pass",
     ),
     "other processes not learned": (
-        routes.test_any_process_of_the_ring_can_be_the_entry,
+        routes.test_any_ring_process_can_be_the_entry,
         Routes, "owned", "self._meet(nodes)", "pass",
     ),
     "unused bindings never deleted": (

@@ -90,7 +90,7 @@ def test_new_processes_are_added_to_the_entry() -> None:
 
 
 @pytest.mark.parametrize("group", ["g", "h"])
-def test_lost_route_takes_new_nodes_of_its_group_from_the_entry(group: str) -> None:
+def test_lost_route_learns_new_group_nodes_from_the_entry(group: str) -> None:
     """REP-5: nodes of another group are ignored."""
     made, session = bound("t")
     route = made.of("t")

@@ -47,7 +47,7 @@ def test_undecided_history_fails_the_run() -> None:
         histories.finish(Simulation(0))
 
 
-def test_some_storms_draw_the_minimum_of_every_limit() -> None:
+def test_some_storms_set_every_limit_to_its_minimum() -> None:
     """REP-1 REP-3"""
     least = [each for each in DRAWN for options in each.options if options.resend == 0.001]
     assert least

@@ -308,14 +308,14 @@ mutant(
 # -- ballots only grow --
 
 mutant(
-    "a replica promises no ballot below its promise",
+    "a replica does not promise a ballot below its promise",
     Acceptor,
     "on_prepare",
     "if ballot < votes.promised:",
     "if False:",
 )
 mutant(
-    "a replica accepts no ballot below its promise",
+    "a replica does not accept a ballot below its promise",
     Acceptor,
     "on_accept",
     "if ballot < votes.promised:",
@@ -389,14 +389,14 @@ mutant(
 # -- values that may be chosen are kept --
 
 mutant(
-    "the value of the highest ballot is proposed",
+    "the value with the highest ballot is proposed",
     Promises,
     "value",
     "highest(votes[member] for member in config.members if member in votes)",
     "next((votes[member] for member in config.members if member in votes), None)",
 )
 mutant(
-    "votes of nodes outside the membership do not count",
+    "votes from nodes outside the membership do not count",
     Promises,
     "value",
     "votes[member] for member in config.members if member in votes",
@@ -450,7 +450,7 @@ mutant(
     "first, 0, tuple(votes)",
 )
 mutant(
-    "a replica that has cut its log does not cover slots that it does not report",
+    "a replica with a trimmed log does not cover slots that it does not report",
     Promises,
     "cover",
     "promise.known < slot and",
@@ -488,7 +488,7 @@ mutant(
 # -- choices --
 
 mutant(
-    "votes of different ballots are not added up",
+    "votes with different ballots are not added up",
     Tallies,
     "count",
     "if ballot == tally.ballot:",
@@ -509,7 +509,7 @@ mutant(
     "return mine > BOTTOM",
 )
 mutant(
-    "a leader reports choices of its own ballot only",
+    "a leader reports only choices made with its own ballot",
     Learner,
     "_is_chosen",
     "mine == ballot",
@@ -525,7 +525,7 @@ MUTANTS.append(
 )
 MUTANTS.append(
     Mutant(
-        "requests of another group are not answered",
+        "requests from another group are not answered",
         lambda patch: patch.setattr(Membership, "group", 0),
         founder_loses_its_disk,
         1,
@@ -627,7 +627,7 @@ mutant(
     newcomer_has_nearly_caught_up,
 )
 mutant(
-    "the leader of a group of one sends no proposals to a newcomer",
+    "a lone leader sends no proposals to a newcomer",
     Roster,
     "followers",
     "and not alone",
@@ -699,7 +699,7 @@ mutant(
     exact(test_membership.test_surplus_member_stays_while_another_member_has_lost_its_disk),
 )
 mutant(
-    "a replica reports slots on disk only",
+    "a replica reports only slots on disk",
     Acceptor,
     "on_beat",
     "incarnation, durable = membership.incarnation, self.values.durable",
@@ -778,7 +778,7 @@ mutant(
     "(low, low if high == FAR else high)",
 )
 mutant(
-    "votes that may have been replaced are doubted",
+    "votes that may have been replaced are doubtful",
     Votes,
     "vouched",
     "self._doubt(first)",
@@ -794,7 +794,7 @@ damage_mutant(
     "self.ballots.clear()",
 )
 mutant(
-    "a lost change of incarnation raises doubt about all earlier votes",
+    "a lost incarnation change makes all earlier votes doubtful",
     Votes,
     "vouched",
     "if renewed or counted is None",
@@ -802,7 +802,7 @@ mutant(
     new_incarnation_record_is_lost,
 )
 mutant(
-    "votes that were doubted once are doubted again",
+    "doubtful votes stay doubtful after another restart",
     Votes,
     "_doubt",
     "self.replaced += FORGOT",
@@ -976,7 +976,7 @@ mutant(
     "ends[-1]",
 )
 mutant(
-    "an old release does not end the lease of a newer leader",
+    "an old release does not end a newer lease",
     Acceptor,
     "on_release",
     "or ballot < self.votes.promised",
@@ -1011,7 +1011,7 @@ mutant(
     exact(test_acceptor.test_wait_after_a_promise_grows_with_each_failed_election),
 )
 mutant(
-    "an elected candidate that was rejected is free to promise",
+    "a rejected leader may make promises at once",
     Leader,
     "on_reject",
     "if self.term.elected:",
@@ -1030,7 +1030,7 @@ mutant(
     leader_retires,
 )
 mutant(
-    "the follower that has applied most leads next",
+    "the most advanced follower leads next",
     Retirement,
     "_next",
     "max(left, key=lambda member: roster.reported.get(member, 0)).node",
@@ -1086,7 +1086,7 @@ MUTANTS.append(
     )
 )
 mutant(
-    "pieces of two snapshots are not mixed",
+    "pieces from two snapshots are not mixed",
     Transfer,
     "on_piece",
     "and not taking.whole",
@@ -1103,7 +1103,7 @@ mutant(
 )
 MUTANTS.append(
     Mutant(
-        "the source of a snapshot has the suspicion time to answer",
+        "a snapshot source has the suspicion time to answer",
         lambda patch: patch.setattr(Transfer, "_tries", TRIES),
         exact(test_supply_exactly.test_replica_waits_for_a_silent_source_for_the_suspicion_time),
         1,
@@ -1126,14 +1126,14 @@ def service_mutant(rule: str, name: str, text: str, instead: str) -> None:
 
 
 service_mutant(
-    "a snapshot of the service includes the producers",
+    "a service snapshot includes the producers",
     "install",
     "self._log_usage.restore",
     "[each.producers.clear() for each in self.machine.registry.topics.values()]\n"
     "    self._log_usage.restore",
 )
 service_mutant(
-    "a snapshot of the service includes the delivered offsets",
+    "a service snapshot includes the delivered offsets",
     "install",
     "self._log_usage.restore",
     "[setattr(sub, 'suspect_below', 0) for each in self.machine.registry.topics.values()"

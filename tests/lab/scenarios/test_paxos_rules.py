@@ -61,7 +61,7 @@ def test_checker_rejects_a_restart_with_an_older_value_for_a_vote() -> None:
         judge(kept(list(LOG)), group)
 
 
-def test_checker_rejects_a_promise_with_a_value_that_was_not_proposed() -> None:
+def test_checker_rejects_a_promise_with_an_unproposed_value() -> None:
     """REP-1: this includes a vote that is not yet on disk."""
     group, history = restored(*LOG, options=SMALL), kept(list(LOG))
     reports = Reports(history)
@@ -76,7 +76,7 @@ def test_checker_rejects_a_promise_with_a_value_that_was_not_proposed() -> None:
             reports.effects()[Promise](Send(C, sent, 0), group.status)
 
 
-def test_checker_rejects_a_recalled_vote_with_a_value_that_was_not_proposed() -> None:
+def test_checker_rejects_a_recalled_vote_with_an_unproposed_value() -> None:
     """REP-1"""
     group, history = restored(*LOG, options=SMALL), kept(list(LOG))
     recalled = Recalled(2, 1, Vote(2, ballot(5), command(b"2")))

@@ -51,7 +51,7 @@ def of_stage(asked: do.Stage) -> Need:
 
 
 def of_source(asked: do.PublishStaged | do.DropStaged | do.CloseSource) -> Need:
-    """Return the permission to handle staged parts. The guard also checks their topics."""
+    """Return the permission needed for staged parts. The guard also checks their topics."""
     return PUT if asked.topic else PUTS, asked.topic, asked.source
 
 
@@ -98,7 +98,7 @@ def of_tune(tune: Tune) -> Need:
 
 
 def of_look(look: Look) -> Need:
-    """Return the permission to Look. The gateway hides topics that the principal may not see."""
+    """Return the permission needed for a Look. The gateway hides topics the client may not see."""
     return (SEE, look.topic, "") if look.topic else (KNOWN, "", "")
 
 

@@ -59,7 +59,7 @@ class Source:
         self.used = 0  # time of the last stage or publish; 0 if the record never expires
         self.published = -1
         self.ranges: tuple[PublishedRange, ...] = ()
-        self.digest = b""  # of the published number; empty if unknown
+        self.digest = b""  # digest of the last published content; empty if unknown
         self.runs: tuple[str, ...] = ()  # runs in order; the last one is current
         self.staged: dict[int, dict[str, Part]] = {}  # by number, then by part name
 

@@ -44,7 +44,7 @@ class Timekeeper:
         return 0 if self._watched is None else int((self._protocol.now - self._watched) * 1e6)
 
     def stamp(self, clock: Clock, step: int) -> int:
-        """Return the time to stamp, in microseconds since 1970."""
+        """Return the time for the next stamp, in microseconds since 1970."""
         wall = self._wall()
         return wall if self._near(wall, clock, step) else self._median(wall, clock)
 

@@ -10,7 +10,7 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 
 class Call(NamedTuple):
     peer: NodeId
-    purpose: object  # a value that tells the caller's code why it made the call
+    purpose: object  # tells the caller why it made the call
 
 
 class Counters:

@@ -40,7 +40,7 @@ class Ranges:
 
 
 class Links:
-    """Keeps links to the nodes that the tables of this node name, and to no other nodes."""
+    """Keeps links to exactly the nodes named in this node's tables."""
 
     def __init__(self, protocol: Protocol, members: Members, enabled: bool) -> None:
         self._protocol, self._members, self._enabled = protocol, members, enabled

@@ -61,7 +61,7 @@ class Plumtree(Protocol):
         self.seen: dict[NodeId, Numbers] = {}
         self.cache = Payloads(cache_max, cache_bytes_max)
         self.missing: dict[MessageId, dict[NodeId, int]] = {}  # round of each announcer
-        self.unannounced: list[tuple[Announcement, NodeId]] = []  # with the sender of the payload
+        self.unannounced: list[tuple[Announcement, NodeId]] = []  # each with its payload's sender
         self.dropped = 0  # invalid messages
 
     def request(self, request: Broadcast) -> None:

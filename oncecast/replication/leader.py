@@ -91,7 +91,7 @@ class Leader:
         elif self.membership.others():
             self._canvass()
         elif all(last <= self.progress.applied for _, last in self.votes.lost):
-            self.stand()  # this is the only member, and no lost vote can matter
+            self.stand()  # the only member, with no lost vote that could matter
 
     def _canvass(self) -> None:
         """Ask the other members for a leader, and become a candidate if a majority has none.

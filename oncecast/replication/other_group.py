@@ -46,7 +46,7 @@ class OtherGroup:
         return self.membership.config.group == self.membership.incarnation
 
     def _is_ours(self, node: NodeId) -> bool:
-        """Return whether a node is in this group, so that it cannot vouch for another one."""
+        """Return whether a node is in this group and so cannot vouch for another one."""
         return node in self.membership.history.named
 
     def awaits(self) -> bool:
@@ -65,7 +65,7 @@ class OtherGroup:
         others = [node for node in self.config.nodes() if node != me and node in self.witnesses]
         if others and len(others) >= self.config.majority:
             raise Diverged(
-                f"replica {me}: {self.leader} leads another group that has this node as a member",
+                f"replica {me}: {self.leader} leads another group that includes this node",
                 f"move its data directory away and let it join again, with --join {self.leader}",
             )
 

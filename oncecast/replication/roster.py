@@ -37,9 +37,7 @@ class Roster:
         self.last_heard: dict[NodeId, float] = {}
         self.reported: dict[Member, int] = {}  # last slot that each member has applied and stored
         self.silent: dict[NodeId, None] = {}
-        self.levels: dict[
-            Member, int
-        ] = {}  # the highest level that each member reported in this term
+        self.levels: dict[Member, int] = {}  # highest level that each member reported this term
         self._turned_away: dict[NodeId, tuple[int, int]] = {}  # known and needed level, as reported
 
     def note_offer(self, member: Member, applied: int, chosen: int, level: int = 1) -> None:

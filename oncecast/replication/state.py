@@ -177,9 +177,8 @@ class Fetching:
         self.applied_when_set = -1  # the last applied slot when the timer was set, or -1
         # Applied slots that are unreadable here, with the replicas that have also lost them.
         self.holes: dict[int, dict[NodeId, None]] = {}
-        self.recalled: dict[
-            int, dict[Member, Vote | None]
-        ] = {}  # other replicas' votes for the holes
+        # Other replicas' votes for the holes.
+        self.recalled: dict[int, dict[Member, Vote | None]] = {}
 
     def sources(self) -> list[NodeId]:
         """Return the nodes that may have the missing slots."""

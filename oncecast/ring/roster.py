@@ -88,9 +88,7 @@ class Roster(Protocol):
         self._cards_max = cards_max
         self.cards: dict[NodeId, Card] = {}
         self.heard: dict[NodeId, float] = {}  # time of the last renewal
-        self._dropped: dict[
-            NodeId, tuple[int, float]
-        ] = {}  # the card's stamp, and when it was dropped
+        self._dropped: dict[NodeId, tuple[int, float]] = {}  # card stamp, and time of the drop
         self.groups: dict[str, GroupFacts] = {}
         self.here: dict[str, GroupFacts] = {}  # reported by the replicas of this process
         self._seated: dict[str, None] = {}  # groups with a replica running or starting here

@@ -344,7 +344,7 @@ def in_order(verbs: Iterable[str]) -> tuple[str, ...]:
 
 
 def token_id(text: str) -> str:
-    """Return the id of a token, which is not secret."""
+    """Return a token's id, which is not secret."""
     return text.partition(".")[0]
 
 

@@ -183,7 +183,7 @@ class SimulatedDisk:
         self.before: Callable[[str, str], None] | None = None
         self._live: dict[str, Inode] = {}
         self._durable: dict[str, Inode] = {}
-        self._changes: list[tuple[str, str, Inode]] = []  # old name, new name; "" if none
+        self._changes: list[tuple[str, str, Inode]] = []  # old and new name; "" if there is none
         self._capacity: int | None = None
         self._failing_syncs = 0
 

@@ -33,7 +33,7 @@ class Storm:
         self.rng = Random(f"{sim.seed}/storm")
         self.away: dict[NodeId, Callable[[], None]] = {}  # a function that restores each node
         self.strikes: dict[str, int] = {}
-        self.loss = self.duplication = 0.0  # the values without faults
+        self.loss = self.duplication = 0.0  # the values while no fault changes them
         self._over = False
         self._kinds: tuple[Callable[[NodeId], bool], ...] = (
             self._crash,

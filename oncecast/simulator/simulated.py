@@ -276,7 +276,7 @@ class Simulation(Agenda):
     def partition(
         self, one: Iterable[NodeId], other: Iterable[NodeId] = (), *, one_way: bool = False
     ) -> list[Front]:
-        """Drop messages between two sides. By default, the other side is all other nodes."""
+        """Drop messages between two sides. The other side defaults to all other nodes."""
         fronts = self._front(Kind.PARTITION, one, other, one_way)
         self._check_links(self._parted)
         return fronts

@@ -152,7 +152,7 @@ class Journal:
         )
 
     def mark(self) -> None:
-        """Write a marker that all records are synced. Call this when the node is idle."""
+        """Write a marker stating that all records are synced. Call this when the node is idle."""
         if not self.waiting and self.log.mark():
             self.sync()
 

@@ -129,7 +129,7 @@ class Log:
             self._group, self._group_bytes = [], 0
 
     def mark(self) -> bool:
-        """Add a marker that all records are synced, and return True.
+        """Add a marker stating that all records are synced, and return True.
 
         Return False without a marker if some records are not synced or the last block is a marker.
         Without a marker, damage in the last group looks like a torn tail. Call this when idle. The

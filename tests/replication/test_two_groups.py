@@ -67,7 +67,7 @@ def test_founder_stops_if_a_majority_of_another_group_names_it_as_a_member() -> 
     group = claimed()
     group.receive(A, shown(A, B, C))
     with pytest.raises(
-        Diverged, match=r"a leads another group that has this node as a member; .* --join a"
+        Diverged, match=r"a leads another group that includes this node; .* --join a"
     ):
         group.receive(C, shown(A, B, C))
 

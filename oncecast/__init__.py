@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from oncecast.wire.message import Message
     from oncecast.wire.retention import Policy
 
-# These names are loaded when first used, so that `import oncecast` and `oncecast --help` are fast.
+# Load these names on first use, so that `import oncecast` and `oncecast --help` are fast.
 _DEFINED_IN = {
     "Durability": "oncecast.streams.protocols.policies",
     "EARLIEST": "oncecast.client.client",

@@ -6,15 +6,15 @@ import gc
 import signal
 import sys
 
-# Number of new objects before the garbage collector runs. A short command ends before that.
-# Otherwise it would spend a sixth of its time on garbage collection of its modules.
+# New objects before the garbage collector runs. Short commands finish earlier; otherwise they would
+# spend a sixth of their time collecting garbage while modules load.
 OBJECTS = 50_000
 
 
 def run() -> None:
     gc.set_threshold(OBJECTS)
     interrupted = signal.getsignal(signal.SIGINT)
-    if interrupted is signal.default_int_handler:  # avoid a traceback while the command loads
+    if interrupted is signal.default_int_handler:  # avoid a traceback while modules load
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from oncecast.cli.main import main
 
@@ -22,7 +22,7 @@ def run() -> None:
     try:
         sys.exit(main())
     finally:
-        gc.freeze()  # so that the interpreter does not collect garbage once more at exit
+        gc.freeze()  # so that the interpreter does not collect garbage at exit
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ __all__ = ["Client", "Node", "Subscription", "connect", "embedded", "join"]
 
 
 def __getattr__(name: str) -> object:
-    """Load the module for groups, locks and queues when it is first used."""
+    """Load groups, locks and queues on first use."""
     if name not in ("Node", "join"):
         raise AttributeError(f"module 'oncecast.blocking' has no attribute {name!r}")
     from oncecast.coordination import blocking

@@ -1,4 +1,4 @@
-"""All errors that oncecast raises, each with code, fields, message, remedy and exit status.
+"""Every error that oncecast raises, with its code, fields, message, remedy and exit status.
 
 OncecastError
 ├── InvalidTopic · InvalidName · InvalidArgument     the request is wrong
@@ -6,8 +6,8 @@ OncecastError
 ├── NoSuchTopic · TopicExists · TopicReplaced · NotSubscribed
 ├── NameInUse · Fenced                               another process uses the name
 ├── Denied                                           the principal has no permission
-├── OutOfRange · MessagesLost                        the topic does not have the offset
-├── NotStaged · OldNumber · OtherContent · TakenOver  a source of staged puts
+├── OutOfRange · MessagesLost                        the topic has no message at this offset
+├── NotStaged · OldNumber · OtherContent · TakenOver  staged puts
 ├── NotKept · BadBatch
 ├── Forgotten                                        the outcome of a put is unknown
 ├── Overloaded · TimedOut ── NoQuorum                try again later
@@ -33,8 +33,8 @@ OncecastError
 │   └── BadSetting · NotAllowed · BadOption
 └── BadHistory · BadRows · NoSpark · DataLost · BadArchive
 
-The refusals that a node sends (wire/errors.py) and the exit status of a command are derived from
-these classes. docs/errors.md is generated from them.
+These classes define the refusals that nodes send (wire/errors.py) and the exit status of each
+command. docs/errors.md is generated from them.
 """
 
 from __future__ import annotations
@@ -55,41 +55,41 @@ class ExitStatus(IntEnum):
     EMPTY = 4  # nothing arrived in time
     NOT_ALLOWED = 5
     NO_QUORUM = 6
-    INTERRUPTED = 130  # as a shell reports a command that SIGINT ended
-    BROKEN_PIPE = 141  # as a shell reports a command that SIGPIPE ended
+    INTERRUPTED = 130  # what shells report for a command killed by SIGINT
+    BROKEN_PIPE = 141  # what shells report for a command killed by SIGPIPE
 
 
 class OncecastError(Exception):
-    """The root of all errors."""
+    """Base class for all oncecast errors."""
 
-    # On a class, `message` and `remedy` are templates with the names of its fields. On an instance
-    # they are text. The constructor of a class without fields accepts another message and remedy.
+    # On a class, `message` and `remedy` are format strings that refer to its fields. On an
+    # instance, they are the formatted text. Classes without fields take both as arguments.
     code: ClassVar[str] = "error"
     message: str = "the operation failed"
     remedy: str = ""
-    cli_remedy: str = ""  # the remedy that the command line shows instead
+    cli_remedy: str = ""  # shown by the command line in place of `remedy`
     exit_status: ExitStatus = ExitStatus.FAILURE
     in_flight: bool = False  # True for TimedOut and Overloaded if the put is still in flight
-    __match_args__: ClassVar[tuple[str, ...]] = ()  # the names of the fields
+    __match_args__: ClassVar[tuple[str, ...]] = ()  # field names
 
     def __init__(self, message: str = "", remedy: str = "") -> None:
         self.message = message or type(self).message
         self.remedy = remedy or type(self).remedy
 
     def __post_init__(self) -> None:
-        """Fill in the templates of message and remedy, in a class with fields."""
+        """Format the message and the remedy. Only classes with fields call this."""
         fields = _Fields(self)
         self.message = type(self).message.format_map(fields)
         self.remedy = type(self).remedy.format_map(fields)
 
     def reworded(self, message: str = "", remedy: str = "") -> Self:
-        """Return a copy with another message, another remedy or both."""
+        """Return a copy with a different message, remedy or both."""
         error = copy(self)
         error.message, error.remedy = message or self.message, remedy or self.remedy
         return error
 
     def within(self, context: str) -> Self:
-        """Return a copy whose message starts with `context`, such as the topic."""
+        """Return a copy whose message is prefixed with `context`, such as the topic."""
         return self.reworded(f"{context}: {self.message}")
 
     def in_cli(self) -> str:
@@ -107,7 +107,7 @@ class OncecastError(Exception):
 
 
 class _Fields(dict[str, Any]):
-    """The attributes and properties of an error, for its templates."""
+    """Looks up an error's attributes and properties to fill in its templates."""
 
     def __init__(self, error: OncecastError) -> None:
         self._error = error
@@ -127,10 +127,10 @@ Error = TypeVar("Error", bound=OncecastError)
 
 @dataclass_transform(eq_default=False)
 def with_fields(kind: type[Error]) -> type[Error]:
-    """Give an error class a constructor that takes its fields, and return the class.
+    """Class decorator that adds a constructor with one parameter per field.
 
-    A dataclass would do the same, but takes twenty times as long to define, and every command loads
-    all errors.
+    A dataclass would do the same but takes twenty times as long to define, and every command
+    imports all errors.
     """
     own = [name for name in kind.__annotations__ if name not in kind.__match_args__]
     kind.__match_args__ = (*kind.__match_args__, *own)  # type: ignore[misc]
@@ -152,37 +152,37 @@ def _take_fields(error: OncecastError, *values: object, **named: object) -> None
 
 
 class InvalidTopic(OncecastError, ValueError):
-    """The name of a topic is not valid."""
+    """The topic name is invalid."""
 
     code = "invalid-topic"
-    message = "the topic name is empty, longer than 255 bytes or not valid Unicode"
+    message = "the topic name is empty, longer than 255 bytes, or not valid Unicode"
     remedy = "use 1 to 255 bytes of UTF-8"
     exit_status = ExitStatus.USAGE
 
 
 @with_fields
 class InvalidName(OncecastError, ValueError):
-    """The name of a client, producer or subscription is not valid."""
+    """The name of a client, producer or subscription is invalid."""
 
     what: str
 
     code = "invalid-name"
-    message = "the name of the {what} is empty, longer than 255 bytes or not valid Unicode"
+    message = "the {what} name is empty, longer than 255 bytes, or not valid Unicode"
     remedy = "use 1 to 255 bytes of UTF-8"
     exit_status = ExitStatus.USAGE
 
 
 class InvalidArgument(OncecastError, ValueError):
-    """An argument is not valid, such as a policy that contradicts itself."""
+    """An argument is invalid, such as a policy that contradicts itself."""
 
     code = "invalid-argument"
-    message = "an argument is not valid"
+    message = "an argument is invalid"
     exit_status = ExitStatus.USAGE
 
 
 @with_fields
 class PayloadTooLarge(OncecastError, ValueError):
-    """A message or batch exceeds a limit of the node. It was not stored."""
+    """A message or batch exceeds one of the node's limits. It was not stored."""
 
     what: str
     max: int
@@ -195,13 +195,13 @@ class PayloadTooLarge(OncecastError, ValueError):
 
 @with_fields
 class TooMany(OncecastError):
-    """A limit of the node is reached."""
+    """The request would exceed a limit of the node."""
 
     what: str
     max: int
 
     code = "too-many"
-    message = "the limit of {max:,} {what} is reached"
+    message = "too many {what} (limit {max:,})"
     remedy = "remove some, or raise the limit"
 
 
@@ -223,30 +223,30 @@ class NoSuchTopic(OncecastError, LookupError):
 
 @with_fields
 class TopicExists(OncecastError):
-    """The topic to create already exists with another policy."""
+    """The topic already exists with a different policy."""
 
     topic: str
 
     code = "topic-exists"
-    message = "topic {topic!r} already exists with another policy"
+    message = "topic {topic!r} already exists with a different policy"
     remedy = "change the policy of the existing topic, or delete it first"
     cli_remedy = "change its policy with `oncecast topic set`"
 
 
 @with_fields
 class TopicReplaced(OncecastError, LookupError):
-    """The topic was deleted and created again during a scan."""
+    """The topic was deleted and recreated during a scan."""
 
     topic: str
 
     code = "topic-replaced"
-    message = "topic {topic!r} was deleted and created again"
+    message = "topic {topic!r} was deleted and recreated"
     remedy = "start again from the beginning of the new topic"
 
 
 @with_fields
 class NotSubscribed(OncecastError, LookupError):
-    """The subscription does not exist, or was removed."""
+    """The subscription does not exist or was removed."""
 
     topic: str
     subscription: str
@@ -260,25 +260,25 @@ class NotSubscribed(OncecastError, LookupError):
 
 @with_fields
 class NameInUse(OncecastError):
-    """A producer and a source of staged puts have the same name."""
+    """A producer and a source of staged puts cannot share a name within a topic."""
 
     topic: str
     name: str
 
     code = "name-in-use"
-    message = "in topic {topic!r} a producer and a source would both be called {name!r}"
+    message = "topic {topic!r} cannot have both a producer and a source named {name!r}"
     remedy = "choose another name"
     exit_status = ExitStatus.NOT_ALLOWED
 
 
 @with_fields
 class Fenced(OncecastError):
-    """Another process has taken over this client name or this subscription.
+    """Another process has taken over this client name or subscription.
 
-    Calls that were acknowledged took effect. The outcome of calls in flight is unknown.
+    Acknowledged calls took effect. The outcome of calls in flight is unknown.
     """
 
-    epoch: int = 0  # epoch of the process that took over
+    epoch: int = 0  # the epoch of the process that took over
 
     code = "fenced"
     message = "another process has taken over this name"
@@ -287,34 +287,34 @@ class Fenced(OncecastError):
 
 
 class Denied(OncecastError, PermissionError):
-    """No rule allows this request to the user of the client.
+    """No rule permits this request for the client's user.
 
     The error is the same whether or not the topic or the name exists.
     """
 
     code = "denied"
     message = "permission denied"
-    remedy = "ask an administrator for a rule that allows it, or log in as another user"
+    remedy = "ask an administrator for a rule that permits it, or log in as another user"
     exit_status = ExitStatus.NOT_ALLOWED
 
 
 @with_fields
 class OutOfRange(OncecastError, ValueError):
-    """An offset is beyond the end of the topic."""
+    """The offset is beyond the end of the topic."""
 
     next: int
 
     code = "out-of-range"
     message = "the offset is beyond the end of the topic (next offset {next})"
-    remedy = "use an offset that the topic has; check whether it was deleted and created again"
+    remedy = "use a smaller offset; check whether the topic was deleted and recreated"
     exit_status = ExitStatus.USAGE
 
 
 @with_fields
 class MessagesLost(OncecastError):
-    """The policy of the topic has dropped unread messages, from `first` to before `next`.
+    """The topic's policy dropped unread messages, from `first` to `next` (exclusive).
 
-    A reader raises this error once. The next read returns the messages after the lost ones.
+    A reader raises this error once. The next read continues after the lost messages.
     """
 
     topic: str
@@ -323,7 +323,7 @@ class MessagesLost(OncecastError):
 
     code = "messages-lost"
     message = "offsets {first} to {last} of topic {topic!r} were dropped unread"
-    remedy = "read sooner, or give the topic a policy without drop_unread"
+    remedy = "read sooner, or turn off drop_unread in the topic's policy"
 
     @property
     def last(self) -> int:
@@ -332,7 +332,7 @@ class MessagesLost(OncecastError):
 
 @with_fields
 class NotStaged(OncecastError):
-    """A part to publish was not staged."""
+    """A part to be published was never staged."""
 
     source: str
     number: int
@@ -340,12 +340,12 @@ class NotStaged(OncecastError):
 
     code = "not-staged"
     message = "part {part!r} of {source!r} number {number} is not staged"
-    remedy = "stage all parts of the number again, then publish"
+    remedy = "stage all parts of this number again, then publish"
 
 
 @with_fields
 class OldNumber(OncecastError):
-    """A source continues below its last published number."""
+    """A source used a number below the last one that it published."""
 
     source: str
     number: int
@@ -358,13 +358,13 @@ class OldNumber(OncecastError):
 
 @with_fields
 class OtherContent(OncecastError):
-    """The last number of a source was already published with other content."""
+    """The source has already published this number with different content."""
 
     source: str
     number: int
 
     code = "other-content"
-    message = "number {number} of {source!r} was already published with other content"
+    message = "number {number} of {source!r} was already published with different content"
     remedy = "publish new content under a higher number, or use another source"
 
 
@@ -375,41 +375,41 @@ class TakenOver(OncecastError):
     source: str
 
     code = "taken-over"
-    message = "another run of source {source!r} has taken over"
+    message = "a newer run has taken over source {source!r}"
     remedy = "stop this run, or use another source"
     exit_status = ExitStatus.NOT_ALLOWED
 
 
 @with_fields
 class NotKept(OncecastError):
-    """The topic would drop messages at once, although the caller asked to keep them."""
+    """The caller asked to keep the messages, but the topic would drop them immediately."""
 
     topic: str
 
     code = "not-kept"
     message = "topic {topic!r} would drop the messages: it has no retention and no subscription"
-    remedy = "give it a policy that keeps messages, or subscribe to it first"
+    remedy = "set a policy that retains messages, or subscribe to it first"
     cli_remedy = "set its policy with `oncecast topic set`, or subscribe with `oncecast sub`"
 
 
 class BadBatch(OncecastError):
-    """A batch is damaged, or has a format that this version cannot read.
+    """A batch is damaged or has a format that this version cannot read.
 
-    A read first returns all messages before the batch, then raises this error.
+    Reads return all messages before the batch, then raise this error.
     """
 
     code = "bad-batch"
-    message = "the batch is damaged, or its format is unknown"
-    remedy = "if you were putting, put the messages again; if you were reading, seek past them"
+    message = "the batch is damaged or has an unknown format"
+    remedy = "if this was a put, put the messages again; if it was a read, seek past the batch"
     cli_remedy = "skip it with `oncecast subs seek`"
 
 
 @with_fields
 class Forgotten(OncecastError):
-    """The topic has no record of this producer any more, so the outcome of its puts is unknown.
+    """The topic no longer has a record of this producer, so the outcome of its puts is unknown.
 
-    The producer was idle for longer than `producer_idle`, or the topic was deleted and created
-    again. The client does not put the messages again.
+    The producer was idle for longer than `producer_idle`, or the topic was deleted and recreated.
+    The client does not resend the messages.
     """
 
     topic: str
@@ -426,13 +426,14 @@ class Forgotten(OncecastError):
 # Calls and connections
 
 
+# Nodes send these two strings as `what`, so they must not change.
 DISK = "data on the node's disk"
 RULES = "administrative requests to a process that does not know the rules of its ring yet"
 
 
 @with_fields
 class Overloaded(OncecastError):
-    """The node or the client's buffer cannot accept more requests now."""
+    """The node, or the client's buffer, cannot accept more requests at the moment."""
 
     what: str
 
@@ -445,13 +446,13 @@ class Overloaded(OncecastError):
         if self.what == DISK:
             self.message = "the node's disk is full"
         elif self.what == RULES:
-            self.message = "the process has just joined and does not know the rules of its ring yet"
+            self.message = "the process has just joined its ring and does not know the rules yet"
 
 
 class TimedOut(OncecastError, TimeoutError):
     """No answer arrived in time, so the outcome is unknown.
 
-    Repeat the call, unless it is a put, whose messages are still in flight.
+    It is safe to repeat the call unless it is a put: the messages of a put are still in flight.
     """
 
     code = "timed-out"
@@ -461,19 +462,19 @@ class TimedOut(OncecastError, TimeoutError):
 
 
 class NoQuorum(TimedOut):
-    """No answer arrived in time, because the group has no leader. Too few of its nodes are up."""
+    """No answer arrived in time because too few nodes are up to elect a leader."""
 
     code = "no-quorum"
-    message = "no answer in time, and no node leads the group"
+    message = "no answer in time, and the group has no leader"
     remedy = "start more nodes of the group; a majority must be up"
     exit_status = ExitStatus.NO_QUORUM
 
 
 class NotConnected(OncecastError, ConnectionError):
-    """The client could not reach a node, or the node refused it (`refused` is true)."""
+    """The client could not reach any node, or a node refused it (`refused` is true)."""
 
     code = "not-connected"
-    message = "no node was reached"
+    message = "could not reach any node"
     cli_remedy = "start a node with `oncecast serve`, or set --server or ONCECAST_SERVER"
 
     def __init__(
@@ -490,11 +491,11 @@ class Closed(OncecastError):
 
     code = "closed"
     message = "the client is closed"
-    remedy = "open another one"
+    remedy = "open a new one"
 
 
 class StateUnusable(OncecastError):
-    """A state directory is in use, damaged or full, or belongs to another client."""
+    """The state directory is in use, damaged or full, or belongs to another client."""
 
     code = "state-unusable"
     message = "the state directory cannot be used"
@@ -504,7 +505,7 @@ class StateUnusable(OncecastError):
 
 
 class SessionError(OncecastError):
-    """A refusal that the client session handles itself. Applications do not see it."""
+    """A refusal that the client session handles itself. Applications never see it."""
 
     code = "session"
     message = "the session handles this refusal"
@@ -512,30 +513,30 @@ class SessionError(OncecastError):
 
 @with_fields
 class Unopened(SessionError):
-    """The session must open its producer first."""
+    """The session must open the producer first."""
 
     topic: str
     producer: str
 
     code = "unopened"
-    message = "topic {topic!r} does not know the producer {producer!r}"
+    message = "producer {producer!r} is not open in topic {topic!r}"
     remedy = "open the producer first"
 
 
 @with_fields
 class Gap(SessionError):
-    """The session must resend from `expected` on."""
+    """The session must resend all messages from sequence `expected` on."""
 
     expected: int
 
     code = "gap"
-    message = "messages from sequence {expected} on are missing"
+    message = "messages are missing from sequence {expected} on"
     remedy = "resend them"
 
 
 @with_fields
 class Repositioned(SessionError):
-    """Another client moved the subscription. The reader continues at `cursor`, with `epoch`."""
+    """Another client moved the subscription. Reading continues at `cursor`, in epoch `epoch`."""
 
     epoch: int
     cursor: int
@@ -560,7 +561,7 @@ class NotHere(SessionError):
 
 
 class CoordinationError(OncecastError):
-    """The root of coordination errors."""
+    """Base class for coordination errors."""
 
     code = "coordination"
     message = "coordination failed"
@@ -575,7 +576,7 @@ class NotReached(CoordinationError):
 
     code = "not-reached"
     message = "the group has {count} of {size} members: {members}"
-    remedy = "start more processes, use a peer that is up, or wait for fewer"
+    remedy = "start more processes, use a peer that is up, or wait for fewer members"
 
     @property
     def count(self) -> int:
@@ -588,23 +589,23 @@ class NotReached(CoordinationError):
 
 @with_fields
 class NotDeposited(CoordinationError):
-    """An element was not added to the queue. If `perhaps` is true, it may have been added."""
+    """An element was not added to the queue, or may not have been added if `perhaps` is true."""
 
     queue: str
     perhaps: bool
 
     code = "not-deposited"
     message = "queue {queue!r}: {cause}"
-    remedy = "check that a majority of the acceptors is up, and try again"
+    remedy = "check that a majority of the acceptors are up, then try again"
 
     @property
     def cause(self) -> str:
-        return "no answer, so the element may be queued" if self.perhaps else "no acceptor is up"
+        return "no answer; the element may be queued" if self.perhaps else "no acceptor is up"
 
 
 @with_fields
 class Lapse(CoordinationError):
-    """The lease of a lock expired while the lock was held."""
+    """The lock's lease expired while the lock was held."""
 
     lock: str
     token: int
@@ -622,13 +623,13 @@ class Stale(CoordinationError):
     highest: int
 
     code = "stale"
-    message = "token {token} is stale: token {highest} has been used since"
+    message = "token {token} is stale: token {highest} has been used since then"
     remedy = "acquire the lock again"
 
 
 @with_fields
 class BadName(CoordinationError):
-    """The name of a stream, lock or queue is not valid."""
+    """The name of a stream, lock or queue is invalid."""
 
     name: str
 
@@ -646,7 +647,7 @@ class Stopped(CoordinationError):
 
 
 class StreamError(CoordinationError):
-    """The root of stream errors."""
+    """Base class for stream errors."""
 
     code = "stream"
     message = "the stream failed"
@@ -659,10 +660,10 @@ class StreamError(CoordinationError):
 
 
 class BadQoS(StreamError, ValueError):
-    """A quality of service is not valid, or contradicts another one."""
+    """A QoS setting is invalid or conflicts with another."""
 
     code = "bad-qos"
-    message = "the qualities of service contradict each other"
+    message = "the QoS settings conflict with each other"
     exit_status = ExitStatus.USAGE
 
     def __init__(self, message: str = "", remedy: str = "") -> None:
@@ -670,14 +671,14 @@ class BadQoS(StreamError, ValueError):
 
 
 class CacheFull(StreamError):
-    """The cache of a writer is full, and no space became free in time."""
+    """The writer's cache is full, and no space was freed in time."""
 
     code = "no-room"
-    message = "no space in the cache became free in time"
+    message = "the cache is full, and no space was freed in time"
 
 
 class NotMatched(StreamError):
-    """Too few writers or readers appeared, or their qualities of service do not match."""
+    """Too few writers or readers appeared, or their QoS settings do not match."""
 
     code = "not-matched"
     message = "too few matching writers or readers"
@@ -701,22 +702,22 @@ class NotMatched(StreamError):
             message += f"; other processes have opened {', '.join(known)}"
             remedy = "open one of these, or wait longer"
         else:
-            message += "; no other process has a stream"
+            message += "; no other process has opened a stream"
             remedy = "start the other processes, or use a peer that is up"
         super().__init__(stream, message, remedy)
         self.there, self.mismatched = there, dict(mismatched)
 
 
 class NotReceived(StreamError):
-    """Readers have not acknowledged all values in time."""
+    """Readers did not acknowledge all values in time."""
 
     code = "not-received"
-    message = "readers have not acknowledged all values in time"
+    message = "readers did not acknowledge all values in time"
     remedy = "wait longer"
 
 
 class NotOpen(StreamError):
-    """A writer or reader of the stream is closed, or cannot be opened."""
+    """A writer or reader is closed, or the stream cannot be opened."""
 
     code = "not-open"
     message = "the stream is not open"
@@ -734,14 +735,14 @@ class NoCluster(StreamError):
 
 
 class StorageError(OncecastError):
-    """The root of storage errors."""
+    """Base class for storage errors."""
 
     code = "storage"
-    message = "the disk failed"
+    message = "storage failed"
 
 
 class DiskFull(StorageError):
-    """The disk is full. Nothing was written, and the log stays usable."""
+    """The disk is full. Nothing was written, and the log is still usable."""
 
     code = "disk-full"
     message = "the disk is full"
@@ -749,16 +750,16 @@ class DiskFull(StorageError):
 
 
 class SyncFailed(StorageError):
-    """A write or an fsync failed. The contents of the disk are unknown, and the node must stop."""
+    """A write or fsync failed. The state of the disk is unknown, so the node must stop."""
 
     code = "sync-failed"
-    message = "the disk could not be written"
-    remedy = "check the disk and start the node again"
+    message = "could not write to the disk"
+    remedy = "check the disk and restart the node"
 
 
 @with_fields
 class Corrupt(StorageError):
-    """The disk no longer holds the bytes that were written. Records `first` to `last` are lost.
+    """The data on disk is not what was written. Records `first` to `last` are lost.
 
     `first` is 0 if the numbers of the lost records are unknown.
     """
@@ -787,22 +788,22 @@ class Corrupt(StorageError):
 
 
 class Crippled(StorageError):
-    """The disk has lost records that this replica needs and cannot get from other replicas."""
+    """The disk has lost records that this replica needs and cannot get from its peers."""
 
     code = "crippled"
     message = "the replica has lost records"
 
 
 class NoSuchRecord(StorageError, LookupError):
-    """The record was never written, or was truncated."""
+    """The record was never written or has been truncated."""
 
     code = "no-such-record"
-    message = "the log does not have the record"
+    message = "the record is not in the log"
 
 
 @with_fields
 class RecordTooLarge(StorageError, ValueError):
-    """A record does not fit into a segment."""
+    """The record does not fit into a segment."""
 
     size: int
     max: int
@@ -813,7 +814,7 @@ class RecordTooLarge(StorageError, ValueError):
 
 
 class WrongFormat(StorageError):
-    """The directory has a format that this version of oncecast cannot use."""
+    """This version of oncecast does not support the format of the directory."""
 
     code = "wrong-format"
     message = "the directory has an unknown format"
@@ -835,31 +836,31 @@ class InUse(StorageError):
 
 
 class NetworkError(OncecastError):
-    """The root of network errors."""
+    """Base class for network errors."""
 
     code = "network"
     message = "the network failed"
 
 
 class CannotListen(NetworkError):
-    """The node cannot listen on the address, for example because it is in use."""
+    """The node cannot listen on the address, for example because the port is in use."""
 
     code = "cannot-listen"
     message = "cannot listen on the address"
-    remedy = "free the port or choose another"
+    remedy = "free the port or choose another one"
 
 
 class BadAddress(NetworkError, ValueError):
-    """An address is not "host:port"."""
+    """An address does not have the form "host:port"."""
 
     code = "bad-address"
-    message = "the address is not valid"
+    message = "the address is invalid"
     remedy = 'write "host:port", such as 127.0.0.1:7400'
     exit_status = ExitStatus.USAGE
 
 
 class TlsUnusable(NetworkError):
-    """The certificate, the key or the CA cannot be used."""
+    """The certificate, key or CA cannot be used."""
 
     code = "tls-unusable"
     message = "the TLS files cannot be used"
@@ -867,33 +868,33 @@ class TlsUnusable(NetworkError):
 
 
 class Refused(NetworkError):
-    """The peer refused the connection. The message contains the reason."""
+    """The peer refused the connection. The message says why."""
 
     code = "refused"
     message = "the peer refused the connection"
 
 
 class NotAuthenticated(Refused):
-    """The node did not accept the login, or could not prove that it knows the user.
+    """The node rejected the login, or could not prove that it knows the user.
 
-    An unknown user and a wrong password get the same message.
+    An unknown user and a wrong password produce the same message.
     """
 
     code = "not-authenticated"
     message = "the login failed: unknown user, wrong password, or invalid token"
-    remedy = "check the user name and the password, or the token"
+    remedy = "check the user name and password, or the token"
     exit_status = ExitStatus.NOT_ALLOWED
 
 
 class Absent(NetworkError):
-    """The process does not host this node at the moment. Dial it again later."""
+    """The process does not currently host this node. Dial it again later."""
 
     code = "absent"
     message = "the process does not host this node"
 
 
 class ProtocolError(NetworkError):
-    """The peer violated the wire protocol, and its connection is closed."""
+    """The peer violated the wire protocol. Its connection is closed."""
 
     code = "protocol"
     message = "the peer violated the wire protocol"
@@ -901,15 +902,15 @@ class ProtocolError(NetworkError):
 
 
 class NotOncecast(ProtocolError):
-    """The first bytes are not those of oncecast. The peer may use HTTP or TLS, or scan ports."""
+    """The peer does not speak the oncecast protocol. It may be a web browser or a port scanner."""
 
     code = "not-oncecast"
-    message = "the peer does not speak the protocol of oncecast"
+    message = "the peer does not speak the oncecast protocol"
 
 
 @with_fields
 class WrongWireFormat(ProtocolError):
-    """The peer uses another wire format."""
+    """The peer uses a different wire format."""
 
     theirs: int
     ours: int
@@ -921,14 +922,14 @@ class WrongWireFormat(ProtocolError):
 
 @with_fields
 class FrameTooLong(ProtocolError):
-    """A frame is longer than the limit."""
+    """A frame exceeds the maximum length."""
 
     kind: int
     length: int
     limit: int
 
     code = "frame-too-long"
-    message = "frame of kind {kind} is {length:,} bytes long (limit {limit:,})"
+    message = "a frame of kind {kind} is {length:,} bytes long (limit {limit:,})"
     remedy = "raise frame_bytes_max on all nodes, or send smaller messages"
 
 
@@ -940,7 +941,7 @@ class Malformed(ProtocolError):
 
 
 class OutOfPlace(ProtocolError):
-    """A frame is not allowed at this point of the connection."""
+    """The frame is not allowed at this point in the connection."""
 
     code = "out-of-place"
     message = "the frame is not allowed here"
@@ -950,70 +951,70 @@ class OutOfPlace(ProtocolError):
 
 
 class Diverged(OncecastError):
-    """The state of this replica differs from that of a majority. The replica must stop."""
+    """This replica's state differs from the majority's, so the replica must stop."""
 
     code = "diverged"
-    message = "the state of the replica differs from that of a majority"
+    message = "the state of this replica differs from the majority"
     remedy = "move its data directory away and let it join again"
 
 
 @with_fields
 class Outdated(OncecastError):
-    """The group uses commands or rules that this version of oncecast does not know."""
+    """The group uses commands or rules that this version of oncecast does not support."""
 
     level: int
     known: int
 
     code = "outdated"
-    message = "the group is at feature level {level}, and this program knows levels up to {known}"
-    remedy = "upgrade oncecast on this node, and start it with the same data"
+    message = "the group is at feature level {level}; this program supports levels up to {known}"
+    remedy = "upgrade oncecast on this node and restart it with the same data"
 
 
 @with_fields
 class LevelTooLow(OncecastError):
-    """The group cannot execute the command until all of its nodes are upgraded."""
+    """The group cannot run the command until all of its nodes have been upgraded."""
 
     needed: int
     level: int
 
     code = "level-too-low"
-    message = "the command needs feature level {needed}, and the group is at level {level}"
+    message = "the command needs feature level {needed}, but the group is at level {level}"
     remedy = "upgrade and start all nodes of the group, or remove nodes that stay down"
     cli_remedy = "upgrade and start all nodes; `oncecast cluster status` shows their levels"
 
 
 class SettingsError(OncecastError):
-    """The root of errors in settings."""
+    """Base class for settings errors."""
 
     code = "settings"
-    message = "the settings are not valid"
+    message = "the settings are invalid"
     exit_status = ExitStatus.USAGE
 
 
 class BadSetting(SettingsError, ValueError):
-    """A setting is unknown, or its value is not valid."""
+    """A setting is unknown or has an invalid value."""
 
     code = "bad-setting"
-    message = "a setting is not valid"
+    message = "a setting is invalid"
 
 
 class NotAllowed(SettingsError):
     """Other machines could reach the node without TLS, and `insecure` is not set."""
 
     code = "not-allowed"
-    message = "the address can be reached from other machines and TLS is off"
+    message = "the address is reachable from other machines, and TLS is off"
     exit_status = ExitStatus.NOT_ALLOWED
 
 
 class BadOption(SettingsError, ValueError):
-    """An option of the Spark source or sink is not valid."""
+    """An option of the Spark source or sink is invalid."""
 
     code = "bad-option"
-    message = "an option is not valid"
+    message = "an option is invalid"
 
 
 class BadHistory(OncecastError, ValueError):
-    """A file is not a history of operations."""
+    """The file is not a history of operations."""
 
     code = "bad-history"
     message = "the file is not a history"
@@ -1027,25 +1028,25 @@ class BadRows(OncecastError, ValueError):
 
 
 class NoSpark(OncecastError):
-    """Spark is not installed, or does not start."""
+    """Spark is not installed or cannot be started."""
 
     code = "no-spark"
-    message = "Spark does not start"
+    message = "Spark cannot be started"
 
 
 class DataLost(OncecastError):
-    """Messages that a Spark query has not read yet are gone, and `failOnDataLoss` is true."""
+    """Messages were deleted before a Spark query read them, and `failOnDataLoss` is true."""
 
     code = "data-lost"
-    message = "messages that the query has not read yet are gone"
+    message = "messages were deleted before the query read them"
     remedy = (
-        "set the option subscription, or give the topic a longer retention; to skip them, set the "
-        "option failOnDataLoss to false"
+        "set the subscription option or a longer retention; to skip the messages, set "
+        "failOnDataLoss to false"
     )
 
 
 class BadArchive(OncecastError):
-    """A directory is not an archive, is damaged, or has another format."""
+    """The directory is not an archive, or the archive is damaged or has a different format."""
 
     code = "bad-archive"
     message = "the directory is not an archive"

@@ -1,1 +1,1 @@
-"""The `oncecast` command. Each command is a module, and `main` joins them."""
+"""The `oncecast` command. Each command is a module; `main` combines them."""

@@ -8,11 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-GENTLY = 10.0  # seconds that a process gets to exit after SIGINT
+GENTLY = 10.0  # seconds to wait for a process to exit after SIGINT
 
 
 class Command:
-    """A running command. Its output goes to files, so that it never blocks on a full pipe."""
+    """A running command. Its output goes to files, so it never blocks on a full pipe."""
 
     def __init__(self, directory: Path, number: int, words: tuple[str, ...]) -> None:
         self._out, self._err = directory / f"{number}.out", directory / f"{number}.err"

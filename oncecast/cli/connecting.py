@@ -1,4 +1,4 @@
-"""The options, connection and output of commands that connect to a node."""
+"""Options, connection and output shared by all commands that connect to a node."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     Work = Callable[[Client, argparse.Namespace], Awaitable[int]]
 
 SERVER = "127.0.0.1:7400"
-SUBSCRIPTION = "default"  # the same for all commands, so that each continues after the last one
+SUBSCRIPTION = "default"  # shared by all commands, so each continues where the last one ended
 ANSWER_TIMEOUT = 30.0
-STOP_WITHIN = 3.0  # seconds to wait for an answer of the node after SIGTERM or SIGINT
+STOP_WITHIN = 3.0  # seconds to wait for an answer after SIGTERM or SIGINT
 PARTING = 0.5  # seconds to close the connection to a node that did not answer in time
-CONNECT_TIMEOUT = 3.0  # seconds; long enough for a node that has just been started
+CONNECT_TIMEOUT = 3.0  # seconds; enough for a node that has just been started
 
 OFFSETS = 2**63
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -48,7 +48,7 @@ def add_option(
     default: object = None,
     kind: Callable[[str], object] = str,
 ) -> None:
-    """Add an option that has a value. Its help ends with the default, unless that is None."""
+    """Add an option that takes a value. Its help ends with the default, unless that is None."""
     if default is not None:
         about += " (default: %(default)g)" if type(default) is float else " (default: %(default)s)"
     parser.add_argument(name, metavar=unit, type=kind, default=default, help=about)
@@ -63,12 +63,12 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--server",
         metavar="HOST:PORT",
-        help="address of a node, or of several nodes separated by commas "
+        help="address of a node, or several separated by commas "
         f"(default: ONCECAST_SERVER, or {SERVER})",
     )
-    add_option(parser, "--cluster", "NAME", "name of the cluster", "oncecast", unicode)
+    add_option(parser, "--cluster", "NAME", "cluster name", "oncecast", unicode)
     parser.add_argument(
-        "--tls", nargs=3, metavar=("CERT", "KEY", "CA"), help="PEM files of the client; enables TLS"
+        "--tls", nargs=3, metavar=("CERT", "KEY", "CA"), help="the client's PEM files; enables TLS"
     )
     parser.add_argument(
         "--tls-ca", metavar="FILE", help="PEM file of the nodes' CA; enables TLS without --tls"
@@ -79,7 +79,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
 def add_identity(parser: argparse.ArgumentParser) -> None:
     """Add the options that identify a producer."""
     parser.add_argument(
-        "--name", type=unicode, help="name of the producer (default: chosen by the node)"
+        "--name", type=unicode, help="producer name (default: assigned by the node)"
     )
     parser.add_argument(
         "--state",
@@ -104,7 +104,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_work(parser: argparse.ArgumentParser, work: Work, *, in_shell: bool) -> None:
     """Set the function that a command runs with a client.
 
-    Outside of a shell, add the options for the connection and the timeout.
+    Outside a shell, also add the connection and timeout options.
     """
     add_json(parser)
     if not in_shell:
@@ -115,11 +115,11 @@ def add_work(parser: argparse.ArgumentParser, work: Work, *, in_shell: bool) -> 
 
 
 def add_topic(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC", help="name of the topic")
+    parser.add_argument("topic", metavar="TOPIC", help="topic name")
 
 
 def add_subscription(parser: argparse.ArgumentParser) -> None:
-    add_option(parser, "--subscription", "NAME", "name of the subscription", SUBSCRIPTION)
+    add_option(parser, "--subscription", "NAME", "subscription name", SUBSCRIPTION)
 
 
 def unicode(word: str) -> str:
@@ -179,7 +179,7 @@ def start(word: str) -> Start:
 
 
 def moved(asked: Start, cursor: int) -> str:
-    """Return a note if the subscription is not at the requested offset, else an empty string."""
+    """Return a note if the subscription is not at the requested offset, otherwise ""."""
     from oncecast.wire.commands import FromOffset
 
     if not isinstance(asked, FromOffset) or asked.offset == cursor:
@@ -192,7 +192,7 @@ def moved(asked: Start, cursor: int) -> str:
 
 
 def talk(arguments: argparse.Namespace, work: Work) -> int:
-    """Run `work` with a connected client. Return its exit status. Print an error in one line."""
+    """Run `work` with a connected client and return its exit status. Print errors on one line."""
     import logging
 
     from oncecast.cli.signals import ended_by_signals
@@ -207,7 +207,7 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
             async with client:
                 try:
                     return await work(client, arguments)
-                except (TimedOut, Overloaded) as late:  # close at once, the timeout has passed
+                except (TimedOut, Overloaded) as late:  # close at once: the timeout has passed
                     with suppress(OncecastError):
                         await client.close(ack=False, timeout=PARTING)
                     raise parted(late, arguments) from None
@@ -216,7 +216,7 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
                 raise
             raise leaderless(late) from late
 
-    logging.getLogger("oncecast").addHandler(logging.NullHandler())  # the error message is enough
+    logging.getLogger("oncecast").addHandler(logging.NullHandler())  # the error message suffices
     try:
         return run(connected())
     except OncecastError as error:
@@ -224,7 +224,7 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
 
 
 def parted(late: OncecastError, arguments: argparse.Namespace) -> OncecastError:
-    """Return the error of a put with a remedy for a closed client, which has no put in flight."""
+    """Return a put's error with a remedy that fits a closed client, which has no puts in flight."""
     if not late.in_flight:
         return late
     kept = getattr(arguments, "state", None) is not None
@@ -232,7 +232,7 @@ def parted(late: OncecastError, arguments: argparse.Namespace) -> OncecastError:
 
 
 def leaderless(late: OncecastError) -> NoQuorum:
-    """Return the error of a call that timed out without a leader. Include the remedy of a put."""
+    """Return the error for a call that timed out without a leader. Keep the remedy of a put."""
     return NoQuorum(remedy=f"{NoQuorum.remedy}; {late.remedy}" if late.in_flight else "")
 
 
@@ -269,7 +269,7 @@ def named_client(arguments: argparse.Namespace, name: str | None) -> Client:
 
 
 def report_error(error: OncecastError) -> int:
-    """Print the error, with its remedy for the command line, and return its exit status."""
+    """Print the error with its command-line remedy, and return its exit status."""
     return complain(error.in_cli(), error.exit_status)
 
 
@@ -279,14 +279,14 @@ def counted(count: int, singular: str, plural: str = "") -> str:
 
 
 def is_of_output(error: OSError) -> bool:
-    """Return whether only the output could not be written."""
+    """Return whether the error comes from writing the output."""
     return isinstance(error, BrokenPipeError) or (error.errno in FULL and error.filename is None)
 
 
 def complain(what: object, status: int = ExitStatus.FAILURE) -> int:
-    """Print an error in one line, and return the exit status.
+    """Print an error on one line and return the exit status.
 
-    The text is always escaped, because it may contain text from a server.
+    The text is always escaped, because parts of it may come from a server.
     """
     print(f"oncecast: {escaped(str(what))}", file=sys.stderr, flush=True)
     return status
@@ -301,7 +301,7 @@ def show(arguments: argparse.Namespace, fields: dict[str, Any], text: str | None
 
 
 def table(head: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
-    """Print a table with text aligned left and numbers aligned right."""
+    """Print a table with text left-aligned and numbers right-aligned."""
     cells = [head, *(tuple(escaped(str(cell)) for cell in row) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     left = [isinstance(each, str) for each in rows[0]] if rows else [True] * len(head)

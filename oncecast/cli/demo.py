@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from oncecast.spark.audit.trace import Trace
 
 PUBLISHES, RATE = 20_000, 2_000
-KILL, START = 1 / 3, 2 / 3  # shares of the messages that are stored before each step
+KILL, START = 1 / 3, 2 / 3  # share of messages stored before each step
 LOOK_EVERY = 0.1  # seconds
 PATIENCE = 180.0  # maximum seconds to wait for a step; the load has its own timeout
 FAULTS = ("lost", "duplicated", "out of order")
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Interrupted(Exception):
-    """The user has stopped the demo."""
+    """The user interrupted the demo."""
 
 
 class Story:
@@ -161,7 +161,7 @@ class Story:
     # -- the clients --
 
     def _load(self) -> dict[str, Any]:
-        """Run the clients, and return their report."""
+        """Run the clients and return their report."""
         from oncecast.cli.cluster.local import Ended
         from oncecast.spark.audit.trace import Trace
 
@@ -171,7 +171,7 @@ class Story:
         words += ["--server", server, "--trace", str(self._trace.path), "--json"]
         load = self._commands.start("load", *words)
         self._say(f"Clients put {self._publishes:,} messages in 3 topics, {RATE:,} per second.")
-        self._say("Six subscribers read them, request some again, disconnect and return.")
+        self._say("Six subscribers read them, request some again, disconnect and reconnect.")
         with (self._out / NODES_TRACE).open("w") as file:
             self._node_log = Trace(file, "demo", "demo")
             self._watch(load)
@@ -186,7 +186,7 @@ class Story:
         return report
 
     def _watch(self, load: Command) -> None:
-        """Watch the clients. Kill and restart a node when enough messages are stored."""
+        """Watch the clients. Kill and restart a node once enough messages are stored."""
         from oncecast.cli.progress import Progress
 
         acts = [(KILL, self._kill), (START, self._restart)]
@@ -210,7 +210,7 @@ class Story:
     # -- the verdict --
 
     def _audit(self) -> dict[str, int]:
-        """Audit and draw the trace on Spark. Return the number of faults by kind.
+        """Audit and plot the trace with Spark. Return the number of faults by kind.
 
         Return {} if Spark is not installed or the audit failed.
         """
@@ -219,14 +219,14 @@ class Story:
             return {}
         lines = sum(self._trace.counts.values())
         paths = (str(self._trace.path), str(self._out / NODES_TRACE))
-        self._say(f"Spark audits {lines:,} lines of trace.")
+        self._say(f"Spark is auditing {lines:,} trace lines.")
         audit = self._commands.start("pipeline", "run", "audit", "--json", *paths)
         draw = self._commands.start("pipeline", "run", "metrics", *paths, "--out", str(self._out))
-        self._wait(lambda: audit.status is not None, "the audit has not ended")
+        self._wait(lambda: audit.status is not None, "the audit did not finish")
         if not audit.output:
             self._say(f"The audit failed: {audit.complaint}")
             return {}
-        self._wait(lambda: draw.status is not None, "the figure is not ready")
+        self._wait(lambda: draw.status is not None, "the figure was not finished")
         figure = str(self._out / "figures" / "metrics.png")
         self._say(f"Figure: {figure}" if not draw.status else f"No figure: {draw.complaint}")
         found: dict[str, Any] = json.loads(audit.output)

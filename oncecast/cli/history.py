@@ -19,7 +19,7 @@ STEPS_MAX = 5_000_000
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    history = commands.add_parser("history", help="check histories that clients recorded")
+    history = commands.add_parser("history", help="check histories recorded by clients")
     verbs = history.add_subparsers(title="commands", metavar="COMMAND", required=True)
     verb = verbs.add_parser(
         "check", help="check that histories are linearizable; exit status 1 if they are not"
@@ -51,7 +51,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     files = [path.resolve() for path in arguments.files]
     for path, file in zip(arguments.files, files, strict=True):
         if files.count(file) > 1:
-            return complain(f"{path}: given twice; give each file once", ExitStatus.USAGE)
+            return complain(f"{path}: listed twice; list each file once", ExitStatus.USAGE)
     try:
         history = merged([read_file(path) for path in arguments.files])
     except BadHistory as error:
@@ -59,7 +59,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     except FileNotFoundError as error:
         return complain(f"{error.filename}: {error.strerror}", ExitStatus.NOT_FOUND)
     except OSError as error:
-        return complain(f"{error.filename}: {error.strerror}; give a file that can be read")
+        return complain(f"{error.filename}: {error.strerror}; use a readable file")
     verdict = check(history, steps_max=arguments.steps)
     if arguments.json:
         print(as_json(as_dict(verdict)))

@@ -1,6 +1,6 @@
-"""`oncecast log verify DIR` and `oncecast log dump DIR`: check and print the log of a node.
+"""`oncecast log verify DIR` and `oncecast log dump DIR`: check and print a node's log.
 
-Both commands only read. They take no lock, so they can run while the node writes.
+Both commands only read. They take no lock, so they can run while the node is writing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RETRIES = 5
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    log = commands.add_parser("log", help="check and print the log of a node", description=__doc__)
+    log = commands.add_parser("log", help="check and print a node's log", description=__doc__)
     verbs = log.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     verify = verbs.add_parser("verify", help="verify all checksums; exit with status 1 on damage")
@@ -47,7 +47,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="N",
         dest="stop",
         type=int,
-        help="last record to print (default: the last of the log)",
+        help="last record to print (default: the last in the log)",
     )
     dump.add_argument("--json", action="store_true", help="print one JSON object per record")
     dump.set_defaults(run=partial(_examined, show=_dump))
@@ -65,7 +65,7 @@ def _examined(arguments: argparse.Namespace, show: Show) -> int:
         try:
             findings = _look(disk)
             if not findings.segments and not findings.blank:
-                what = f"{arguments.directory}: has no log; use the data directory of a node"
+                what = f"{arguments.directory}: no log found; use a node's data directory"
                 return complain(what, ExitStatus.NOT_FOUND)
             show(arguments, findings)
         finally:
@@ -84,9 +84,9 @@ def _examined(arguments: argparse.Namespace, show: Show) -> int:
 
 
 def _look(disk: Disk) -> Findings:
-    """Return the findings of the log. Report only damage that is found twice.
+    """Inspect the log. Report only damage that is found twice.
 
-    The log of a running node can look damaged once, while the node writes.
+    A running node's log can look damaged for a moment, while the node is writing.
     """
     from oncecast.storage.examine import examine
 
@@ -121,7 +121,7 @@ def _verify(arguments: argparse.Namespace, findings: Findings) -> None:
         print(
             f"{findings.torn_bytes} unsynced bytes at the end; the node drops them when it starts"
         )
-    print(f"damaged at {len(findings.damage)} positions" if findings.damage else "no damage")
+    print(f"damaged in {len(findings.damage)} places" if findings.damage else "no damage")
 
 
 def _report(directory: Path, findings: Findings) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _json(number: int, record: bytes) -> str:
         value = _decoded(record)
         if value is not None:
             return as_json({**line, "value": value})
-    except TypeError:  # JSON does not allow a key of this type
+    except TypeError:  # JSON does not allow keys of this type
         pass
     return as_json({**line, "hex": record.hex()})
 
@@ -200,7 +200,7 @@ def _json(number: int, record: bytes) -> str:
 def _decoded(record: bytes) -> Any:
     """Return the dict or list in a msgpack record, or None for other records.
 
-    A scalar does not prove msgpack, because any byte is a valid scalar.
+    A scalar proves nothing, because any byte is a valid msgpack scalar.
     """
     import msgspec
 

@@ -1,4 +1,4 @@
-"""The options with which a command logs in to a node."""
+"""The options that a command uses to log in to a node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_login(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--password-file",
         metavar="FILE",
-        help="file with the password of the user (default: the password in ONCECAST_PASSWORD)",
+        help="file with the user's password (default: the password in ONCECAST_PASSWORD)",
     )
     parser.add_argument(
         "--token-file",
@@ -30,12 +30,14 @@ def add_login(parser: argparse.ArgumentParser) -> None:
 
 
 def login_of(arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> Login:
-    """Return the login of a command. Options take precedence over the environment."""
+    """Return the command's login. Options take precedence over the environment."""
     from oncecast.client.login import Login
 
     if arguments.token_file is not None:
         if arguments.user is not None or arguments.password_file is not None:
-            raise InvalidArgument("--token-file replaces --user and --password-file", "use one")
+            raise InvalidArgument(
+                "--token-file cannot be combined with --user or --password-file", "use one"
+            )
         return Login(token=read_secret(arguments.token_file))
     user = arguments.user or environment.get("ONCECAST_USER")
     password = environment.get("ONCECAST_PASSWORD")
@@ -60,7 +62,7 @@ def read_secret(path: str) -> str:
         lines = Path(path).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         cause = getattr(error, "strerror", None) or error
-        raise InvalidArgument(f"{path}: {cause}", "give a readable text file") from None
+        raise InvalidArgument(f"{path}: {cause}", "use a readable text file") from None
     if not lines or not lines[0]:
         raise InvalidArgument(f"{path} is empty", "write the secret into its first line")
     return lines[0]
@@ -70,6 +72,6 @@ def tls_of(arguments: argparse.Namespace) -> Tls | None:
     certificate, key, ca = arguments.tls or (None, None, arguments.tls_ca)
     if ca is None:
         return None
-    from oncecast.network.tls import Tls  # imported here, because only TLS needs it
+    from oncecast.network.tls import Tls  # imported here because only TLS needs it
 
     return Tls.from_files(certificate=certificate, key=key, ca=ca)

@@ -1,8 +1,8 @@
 """The `oncecast` command: parse the arguments, run one command, return its exit status.
 
-A command is a module with `configure(commands)`, which adds its parser and sets `run`: a function
-that takes the parsed arguments and returns an exit status. Heavy imports are inside `run`, so that
-`oncecast --help` is fast. Each call loads only the module of its command.
+Each command is a module with `configure(commands)`, which adds its parser and sets `run`: a
+function that takes the parsed arguments and returns an exit status. Heavy imports belong inside
+`run`, so that `oncecast --help` is fast. Each call loads only the module of its command.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oncecast.errors import ExitStatus
 
 STDIN, STDOUT, STDERR = range(3)
 
-# Each module, and the commands that it adds.
+# Each module and the commands that it adds.
 COMMANDS = {
     "serve.command": ("serve",),
     "cluster.command": ("cluster",),
@@ -48,7 +48,7 @@ COMMANDS = {
 
 
 def modules_for(words: Sequence[str]) -> list[str]:
-    """Return the modules to load: only that of the given command, or all for an unknown command."""
+    """Return the modules to load: the one with the given command, or all if it is unknown."""
     first = words[0] if words else ""
     if first == "--version":
         return []
@@ -56,7 +56,7 @@ def modules_for(words: Sequence[str]) -> list[str]:
 
 
 def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Return the parser of all commands, or of the command that `words` start with."""
+    """Return the parser for all commands, or only for the command at the start of `words`."""
     parser = Parser(prog="oncecast", description=oncecast.__doc__)
     parser.add_argument("--version", action="version", version=f"oncecast {oncecast.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -88,8 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _fill_streams() -> None:
     """Open the standard streams that the parent process has closed.
 
-    Otherwise a socket or a log file would get the descriptor of a stream. Error messages would go
-    there, and uvloop would not close it.
+    Otherwise a socket or log file would get a stream's descriptor. Error messages would go there,
+    and uvloop would not close it.
     """
     while (opened := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass
@@ -100,5 +100,5 @@ def _fill_streams() -> None:
 
 
 def _discard_output() -> None:
-    # The interpreter flushes stdout when it exits, which would fail again.
+    # The interpreter flushes stdout at exit, which would fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,8 +1,8 @@
-"""Print text from other users and nodes without executing its escape sequences.
+"""Print text from other users and nodes without letting a terminal execute escape sequences.
 
-Names, payloads and error messages come from the network. Escape sequences in them could change the
-title, the clipboard or earlier output of a terminal. On a terminal they are printed in escaped
-form. Output to a file or a pipe is unchanged.
+Names, payloads and error messages come from the network. Escape sequences in them could change a
+terminal's title, clipboard or earlier output, so they are escaped on a terminal. Output to a file
+or pipe is unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from oncecast.kernel.escaping import escaped
 if TYPE_CHECKING:
     import argparse
 
-LAYOUT = "\n\t"  # line breaks and tabs are harmless in a payload
+LAYOUT = "\n\t"  # harmless in a payload
 
 
 def on_terminal(text: str, out: TextIO | None = None, keep: str = "\n") -> str:
@@ -25,7 +25,7 @@ def on_terminal(text: str, out: TextIO | None = None, keep: str = "\n") -> str:
 
 
 def as_json(fields: Any) -> str:
-    """Return one line of JSON. Also escape control characters that JSON allows unescaped."""
+    """Return one line of JSON. Also escape control characters that JSON leaves as they are."""
     import msgspec
 
     text = msgspec.json.encode(fields).decode()
@@ -45,8 +45,8 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
 
 
 def print_values(values: Iterable[bytes], *, raw: bool = False) -> None:
-    """Print payloads, one per line. Escape control characters on a terminal, unless `raw`."""
-    sys.stdout.flush()  # write earlier output first
+    """Print payloads, one per line. On a terminal, escape control characters unless `raw`."""
+    sys.stdout.flush()  # earlier output goes first
     out = sys.stdout.buffer
     if raw or not sys.stdout.isatty():
         out.write(b"".join(value + b"\n" for value in values))

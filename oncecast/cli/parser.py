@@ -1,4 +1,4 @@
-"""The argument parser of `oncecast` and of its shell, with errors in one line."""
+"""The argument parser for `oncecast` and its shell. It prints errors on one line."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 
 from oncecast.errors import ExitStatus
 
-MISSING = "the following arguments are required: COMMAND"  # the words of argparse
+MISSING = "the following arguments are required: COMMAND"  # argparse's wording
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that removes the name of the command from its description."""
+    """A parser that removes the command name from its description."""
 
     def __init__(self, *, description: str | None = None, **options: Any) -> None:
         if description:
@@ -21,7 +21,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(description=description, **options)
 
     def error(self, message: str) -> NoReturn:
-        """Print the error in one line, with a pointer to --help if it has no remedy, and exit."""
+        """Print the error on one line and exit. Point to --help if the error has no remedy."""
         if message == MISSING and self._subparsers is not None:
             message = f"give a command: {', '.join(self.commands)}"
         if "; " not in message:
@@ -37,11 +37,11 @@ class Parser(argparse.ArgumentParser):
             for name in action.choices
         ]
 
-    # The overloads of the inherited signature add nothing to this signature.
+    # The inherited overloads add nothing here.
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse the arguments. Reject unknown arguments here, where similar options are known."""
+        """Parse the arguments. Reject unknown ones here, where similar options are known."""
         known, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(f"unknown argument {rest[0]!r}{near(rest[0], self._option_string_actions)}")
@@ -54,8 +54,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """Return the question whether the most similar known word was meant, or an empty string."""
-    import difflib  # here, because only errors need it
+    """Return "did you mean ...?" for the most similar known word, or "" if there is none."""
+    import difflib  # imported here because only errors need it
 
     found = difflib.get_close_matches(word.partition("=")[0], known, 1)
     return f"; did you mean {found[0]}?" if found else ""

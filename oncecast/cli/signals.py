@@ -12,7 +12,7 @@ from types import FrameType
 async def ended_by_signals(
     work: Awaitable[int], ended: int | None = None, caught: Callable[[], None] = lambda: None
 ) -> int:
-    """Return the status of `work`. SIGTERM and SIGINT cancel the work.
+    """Return the status of `work`. SIGTERM and SIGINT cancel it.
 
     The status after a signal is `ended`, or 128 plus the signal number, as in a shell. `caught` is
     called before the work is cancelled.

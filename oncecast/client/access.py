@@ -1,10 +1,11 @@
-"""Manage the users, tokens and rules of the cluster. Only administrators may do this.
+"""Manage the cluster's users, tokens and rules. This requires admin permission.
 
     await client.access.add_user("ann", "secret", admin=True)
     await client.access.allow("bob", "read", "ack", topic="news.*")
 
-Passwords and token secrets do not leave this process: nodes receive and store only salted hashes.
-On a ring each group has its own copy of users, tokens and rules. A change goes to all groups.
+Passwords and token secrets never leave this process: nodes receive and store only salted hashes. On
+a ring, each group has its own copy of the users, tokens and rules, and every change goes to all
+groups.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from oncecast.wire.frames import AccessView, ArcView, TokenView
 
 ID_BYTES = 8
 SECRET_BYTES = 32
-TOGETHER = 16  # groups of a ring that are asked concurrently
-ROUNDS = 5  # attempts to read all pages at the same version
-PAUSE = 0.05  # seconds before a new ring without owners is asked again
+TOGETHER = 16  # groups of a ring queried concurrently
+ROUNDS = 5  # attempts to read all pages at one version
+PAUSE = 0.05  # seconds between queries while a new ring has no owners
 
 T = TypeVar("T")
 
 
 class TokenInfo(msgspec.Struct, frozen=True):
-    """A token without its secret. `expires` is in seconds since 1970; None if it never expires."""
+    """A token without its secret. `expires` is in seconds since 1970, or None for no expiry."""
 
     id: str
     principal: str
@@ -46,7 +47,7 @@ class TokenInfo(msgspec.Struct, frozen=True):
 
 
 class AccessControl:
-    """The users, tokens and rules of the cluster, as `client.access`."""
+    """The cluster's users, tokens and rules, available as `client.access`."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class AccessControl:
         cluster: Cluster,
         at: Callable[
             [str], AbstractAsyncContextManager[AccessControl]
-        ],  # the same access control, at another address
+        ],  # connects to another address
     ) -> None:
         self._requests, self._cluster, self._at = requests, cluster, at
 
@@ -63,10 +64,10 @@ class AccessControl:
     async def add_user(
         self, name: str, password: str | None = None, *, admin: bool = False
     ) -> None:
-        """Add a user, or change the password of an existing user.
+        """Add a user, or change an existing user's password.
 
         Without a password, the user logs in with a certificate or a token. The first user must be
-        an administrator. From then on, every request needs a rule that allows it.
+        an administrator. From then on, every request needs a rule that permits it.
         """
         credentials = None
         if password is not None:
@@ -88,7 +89,7 @@ class AccessControl:
     # -- tokens --
 
     async def create_token(self, principal: str, expires_after: float | None = None) -> str:
-        """Return a new token for clients that log in as `principal`.
+        """Create and return a token for clients that log in as `principal`.
 
         The token is valid for `expires_after` seconds, or until it is revoked. Nodes store only a
         hash of its secret, so the token cannot be shown again.
@@ -112,10 +113,10 @@ class AccessControl:
     # -- rules --
 
     async def allow(self, principal: str, *verbs: str, topic: str = "", name: str = "") -> bool:
-        """Allow these verbs on topics that match a pattern, or the use of matching names.
+        """Allow these verbs on matching topics, or the use of matching names.
 
-        The verbs are put, read, ack, manage and admin. A pattern may contain `*` and `?`. The
-        principal `*` stands for every client. Return whether the rule is new.
+        The verbs are put, read, ack, manage and admin. Patterns may contain `*` and `?`. The
+        principal `*` matches every client. Return whether the rule is new.
         """
         return await self._change(do.Allow(rule_of(principal, verbs, topic, name)))
 
@@ -129,18 +130,18 @@ class AccessControl:
     # -- one group --
 
     async def change_here(self, command: do.AccessCommand) -> bool:
-        """Execute the command in the connected group only. Return whether it changed anything."""
+        """Run the command in the connected group only. Return whether it changed anything."""
         return await self._requests.changes(command)
 
     async def views_here(self) -> list[AccessView]:
-        """Return all pages of the connected group. Raise TimedOut if they keep changing."""
+        """Return all pages from the connected group. Raise TimedOut if they keep changing."""
         for _ in range(ROUNDS):
             views = [await self._page(0)]
             while views[-1].next and views[-1].version == views[0].version:
                 views.append(await self._page(views[-1].next))
             if views[-1].version == views[0].version:
                 return views
-        raise TimedOut("users and rules change too fast to be listed", "try again")
+        raise TimedOut("users and rules are changing too fast to list", "try again")
 
     async def _page(self, first: int) -> AccessView:
         seconds = self._requests.timeout
@@ -152,7 +153,7 @@ class AccessControl:
     # -- all groups --
 
     async def _groups(self) -> list[ArcView]:
-        """Return the groups of a ring that own topics, or an empty list outside of a ring."""
+        """Return the groups of a ring that own topics, or an empty list outside a ring."""
         try:
             async with asyncio.timeout(self._requests.timeout):
                 while True:
@@ -160,7 +161,7 @@ class AccessControl:
                     owners = [arc for arc in ring.groups if arc.low and arc.nodes]
                     if owners or not ring.processes:
                         return owners
-                    await asyncio.sleep(PAUSE)  # a new ring has no owner for a moment
+                    await asyncio.sleep(PAUSE)  # A new ring has no owners for a moment.
         except OncecastError:
             raise
         except TimeoutError:
@@ -173,7 +174,7 @@ class AccessControl:
         groups = await self._groups()
         if not groups:
             return await self.change_here(command)
-        # Ask one group first. If it refuses the change, the other groups do not receive it.
+        # Try one group first. If it refuses the change, the other groups never see it.
         changed, late = await self._of_each(groups[:1], lambda one: one.change_here(command))
         others, more = await self._of_each(groups[1:], lambda one: one.change_here(command))
         late.update(more)
@@ -182,7 +183,7 @@ class AccessControl:
         return any((*changed, *others))
 
     async def _newest(self) -> list[AccessView]:
-        """Return the pages of the group with the newest version."""
+        """Return the pages from the group with the newest version."""
         groups = await self._groups()
         if not groups:
             return await self.views_here()
@@ -231,7 +232,7 @@ def shown(token: TokenView) -> TokenInfo:
 
 
 def unreached(late: dict[str, OncecastError], total: int) -> OncecastError:
-    """Return the error for groups that did not answer."""
+    """Return the error to raise for groups that did not answer."""
     first = next(iter(late.values()))
     fact = f"{len(late)} of {total} groups cannot be reached ({', '.join(late)}): {first.message}"
-    return first.reworded(fact, "the other groups have answered; repeat the call later")
+    return first.reworded(fact, "the other groups answered; repeat the call later")

@@ -1,4 +1,4 @@
-"""Check arguments before a request is sent, because an invalid frame would end the session."""
+"""Check arguments before a request is sent. An invalid frame would end the session."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from oncecast.wire.frames import ClientCommand
 from oncecast.wire.limits import NAME_BYTES_MAX, is_name
 from oncecast.wire.retention import DEFAULT, Policy
 
-OF_SOURCES = do.PublishStaged | do.DropStaged | do.CloseSource  # topic may be empty
+OF_SOURCES = do.PublishStaged | do.DropStaged | do.CloseSource  # the topic may be empty
 
 
 def check_names(command: ClientCommand) -> None:
-    """Raise if a name, the start or the policy of a command is not valid."""
+    """Raise an error if a name, the start or the policy of a command is invalid."""
     topic = getattr(command, "topic", " ")
     if not is_name(topic) and not (topic == "" and isinstance(command, OF_SOURCES)):
         raise InvalidTopic(fault_of("topic name", topic))
@@ -41,14 +41,14 @@ def check_name(what: str, name: object) -> None:
 
 
 def fault_of(what: str, name: object) -> str:
-    """Return the reason why an invalid name is invalid."""
+    """Return why a name is invalid."""
     if not isinstance(name, str):
         return f"{what} is {name!r:.80}, not a str"
     if not name:
         return f"{what} is empty"
     try:
         return f"{what} is {len(name.encode())} bytes long (limit {NAME_BYTES_MAX})"
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         return f"{what} {name!r:.80} is not valid Unicode"
 
 
@@ -59,7 +59,7 @@ def check_start(start: object) -> None:
 
 
 def check_compression(level: int) -> None:
-    """Raise if the level is invalid or zstandard is missing, before a batch is packed."""
+    """Raise an error if the level is invalid or zstandard is not installed."""
     try:
         check_level(level)
     except ValueError as error:
@@ -67,7 +67,7 @@ def check_compression(level: int) -> None:
 
 
 def check_sendable(value: Value) -> None:
-    """Raise if a field has the wrong type, or a value that cannot be encoded in a frame."""
+    """Raise an error if a field has the wrong type or cannot be encoded in a frame."""
     try:
         msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=type(value))
     except msgspec.ValidationError as error:
@@ -78,7 +78,7 @@ def check_sendable(value: Value) -> None:
 
 
 def field_at(value: Any, path: str) -> str:
-    """Return the name of the field at a path such as `[2][1]`. The tag of a struct is item 0."""
+    """Return the name of the field at a path such as `[2][1]`. Item 0 is a struct's tag."""
     name = "invalid argument"
     for index in map(int, re.findall(r"\[(\d+)\]", path)):
         if not isinstance(value, msgspec.Struct):
@@ -91,11 +91,11 @@ def field_at(value: Any, path: str) -> str:
 
 def check_password(password: object) -> None:
     if not isinstance(password, str) or not password:
-        raise InvalidArgument("the password is not a str, or is empty", "choose a password")
+        raise InvalidArgument("the password is empty or not a str", "choose a password")
 
 
 def check_tls(tls: object) -> None:
-    from oncecast.network.tls import Tls  # here, because most clients do not need it
+    from oncecast.network.tls import Tls  # imported here because most clients do not use TLS
 
     if not isinstance(tls, Tls):
         raise InvalidArgument(f"tls is {tls!r:.80}", "use oncecast.Tls.from_files(...)")
@@ -107,7 +107,7 @@ def check_count(count: object) -> None:
 
 
 def check_wait(timeout: object) -> None:
-    """Raise unless `timeout` is a number. A negative number is the same as 0."""
+    """Raise an error unless `timeout` is a number. A negative timeout means 0."""
     if not isinstance(timeout, int | float) or timeout != timeout:
         raise InvalidArgument(f"timeout is {timeout!r:.80}", "use seconds, or None for no limit")
 

@@ -1,4 +1,4 @@
-"""Read a topic as a stream of Arrow batches, for Polars, DuckDB, pandas and other programs."""
+"""Read a topic as a stream of Arrow batches, for Polars, DuckDB, pandas and other tools."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ BATCH_ROWS = 65_536
 
 def read_arrow(
     topic: str,
-    node: str | blocking.Client = DEFAULT_ADDRESS,  # address of a node, or an open client
+    node: str | blocking.Client = DEFAULT_ADDRESS,  # the address of a node, or an open client
     *,
     start: Start = EARLIEST,
     until: int | None = None,  # default: the end of the topic now
     columns: Sequence[str] | None = None,  # default: all
-    rows: int = BATCH_ROWS,  # maximum messages of a batch
-    follow: float | None = None,  # look for new messages at this interval, in seconds
+    rows: int = BATCH_ROWS,  # maximum messages per batch
+    follow: float | None = None,  # seconds between checks for new messages
 ) -> pa.RecordBatchReader:
-    """Return the messages from `start` to before `until` as Arrow batches, in order.
+    """Return the messages from `start` to `until` (exclusive) as Arrow batches, in order.
 
-    With `follow` the stream waits for new messages, and ends only at `until`. Reading does not move
-    a cursor, and does not keep messages from being deleted. It raises the errors of `scan`.
+    With `follow`, the stream waits for new messages and ends only at `until`. Reading does not move
+    any cursor and does not keep messages from being deleted. It raises the same errors as `scan`.
     """
     import_arrow()
     import pyarrow as pa
@@ -46,7 +46,7 @@ def read_arrow(
             remedy = f"choose from {', '.join(SCHEMA.names)}"
             raise InvalidArgument(f"column {name!r:.80} does not exist", remedy)
     if rows < 1:
-        raise InvalidArgument(f"rows is {rows}", "ask for at least one message in a batch")
+        raise InvalidArgument(f"rows is {rows}", "allow at least one message per batch")
     with ExitStack() as opened:
         client = opened.enter_context(blocking.connect(node)) if isinstance(node, str) else node
         reading = Reading(client, topic, start, until, follow)
@@ -56,12 +56,12 @@ def read_arrow(
 
 
 def import_arrow() -> None:
-    """Raise an ImportError that names the package to install if pyarrow is missing."""
+    """Raise an ImportError that names the missing package if pyarrow is not installed."""
     import oncecast.wire.batch_arrow  # noqa: F401
 
 
 class Reading:
-    """One read of a topic. It fails if the topic is deleted and created again meanwhile."""
+    """One read of a topic. It fails if the topic is deleted and recreated meanwhile."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Reading:
         self._end = self._reachable(found)
 
     def _reachable(self, found: Located) -> int:
-        """Return the end of the messages to read now."""
+        """Return the offset up to which messages can be read now."""
         if self._until is None:
             return found.next
         return self._until if self._follow is None else min(self._until, found.next)
@@ -100,7 +100,7 @@ class Reading:
                 self._wait(self._follow)
 
     def _wait(self, interval: float) -> None:
-        """Wait until the topic has messages after the last one that was read."""
+        """Wait until the topic has new messages."""
         self._at = self._end
         while self._end == self._at:
             time.sleep(interval)

@@ -6,8 +6,8 @@
         for message in news: ...
 
 A background thread runs the asynchronous client. Each call runs a coroutine in that thread and
-waits for it. Two methods avoid this: `put_nowait` only queues the message, and `get` takes a
-message directly if one has arrived. Threads may share a client, but not a subscription.
+waits for the result. There are two exceptions: `put_nowait` only queues the message, and `get`
+returns a message that has already arrived. Threads may share a client, but not a subscription.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ T = TypeVar("T")
 
 
 class Client:
-    """A client for programs without an event loop. Create it with `connect` or `embedded`.
+    """A client for programs without an event loop. Create one with `connect` or `embedded`.
 
-    `oncecast.Client` documents the methods.
+    See `oncecast.Client` for the documentation of each method.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Client:
         self._context: AbstractAsyncContextManager[asynchronous.Client]
         self._inner: asynchronous.Client
         self._gathering: Gathering
-        # The users, tokens and rules of the cluster, for administrators.
+        # The cluster's users, tokens and rules, for administrators.
         self.access = Access(self._call, lambda: self._client.access)
 
     # -- open and close --
@@ -116,7 +116,7 @@ class Client:
         work: Callable[[asynchronous.Client, float | None], Coroutine[Any, Any, T]],
         timeout: float | None,
     ) -> T:
-        """Put the messages of `put_nowait`, then run `work` with the rest of `timeout`."""
+        """Put the messages queued by `put_nowait`, then run `work` with the remaining timeout."""
 
         async def put() -> T:
             left = await self._gathering.all_put(timeout)
@@ -141,7 +141,7 @@ class Client:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Queue a message without waiting for the node; `flush` raises its error.
+        """Queue a message without waiting. If it fails, the next `flush` raises the error.
 
         Block only while more than 8 MiB are queued.
         """
@@ -309,7 +309,7 @@ class Client:
 
 
 class Access:
-    """Users, tokens and rules. `oncecast.client.access.AccessControl` documents the methods."""
+    """Users, tokens and rules. See `oncecast.client.access.AccessControl` for each method."""
 
     def __init__(
         self, call: Callable[[Coroutine[Any, Any, Any]], Any], inner: Callable[[], AccessControl]
@@ -428,7 +428,7 @@ def connect(
     token: str | None = None,
     any_replica: bool = False,
 ) -> Client:
-    """Return a blocking client, with the options of `oncecast.connect`."""
+    """Return a blocking client. Takes the same options as `oncecast.connect`."""
     make = partial(
         asynchronous.Client,
         address,
@@ -444,7 +444,7 @@ def connect(
         token=token,
         any_replica=any_replica,
     )
-    make()  # Raises now if an option is invalid, and not at the start of `with`.
+    make()  # Raise an error for an invalid option now, not on entering `with`.
     return Client(make)
 
 
@@ -462,7 +462,7 @@ def embedded(
     password: str | None = None,
     token: str | None = None,
 ) -> Client:
-    """Return a blocking client of a node in this process. See `oncecast.embedded`."""
+    """Return a blocking client for a node in this process. See `oncecast.embedded`."""
     from oncecast.client.embedded import Embedded
 
     make = partial(

@@ -6,8 +6,8 @@
         async for message in news: ...
 
 The client batches, pipelines, resends and reconnects automatically. A call that gets no answer
-within `timeout` seconds raises TimedOut. By default `put` and `get` wait without a limit. While the
-disk of the node is full, a put waits at most `timeout` seconds.
+within `timeout` seconds raises TimedOut. By default, `put` and `get` wait indefinitely, but a put
+waits at most `timeout` seconds while the node's disk is full.
 """
 
 # ruff: noqa: ASYNC109  # timeouts are part of the interface
@@ -47,23 +47,23 @@ __all__ = ["DEFAULT_ADDRESS", "EARLIEST", "NEW", "Client", "connect", "from_offs
 
 
 class Client:
-    """A client with one name and any number of topics and subscriptions, created by `connect`."""
+    """A client with one name and any number of topics and subscriptions. Created by `connect`."""
 
     def __init__(
         self,
-        address: str = DEFAULT_ADDRESS,  # address of a node, or of several, separated by commas
+        address: str = DEFAULT_ADDRESS,  # one or more node addresses, separated by commas
         *,
-        name: str | None = None,  # durable; by default the node chooses a temporary name
-        state: str | os.PathLike[str] | None = None,  # directory for puts that outlive the process
+        name: str | None = None,  # durable; by default, the node assigns a temporary name
+        state: str | os.PathLike[str] | None = None,  # directory that keeps puts across restarts
         timeout: float = 30.0,
         connect_timeout: float = 5.0,
         tls: Tls | None = None,
         cluster: str = "oncecast",
-        zstd: int | None = None,  # compression level of batches
+        zstd: int | None = None,  # compression level for batches
         user: str | None = None,  # log in as this user, with `password`
         password: str | None = None,
-        token: str | None = None,  # or log in with this token
-        any_replica: bool = False,  # scan at any replica of a group, not only at its leader
+        token: str | None = None,  # log in with this token instead
+        any_replica: bool = False,  # send scans to any replica, not only to the leader
     ) -> None:
         self._options = ClientOptions(
             address=address,
@@ -79,9 +79,9 @@ class Client:
             token=token,
             any_replica=any_replica,
         )
-        self.parts = cast("Running", NotOpen())  # for this package and its tests
+        self.parts = cast("Running", NotOpen())  # internal: for this package and its tests
         self._putting = cast("Putting", NotOpen())
-        # The users, tokens and rules of the cluster, for administrators.
+        # The cluster's users, tokens and rules, for administrators.
         self.access = cast("AccessControl", NotOpen())
         self._batches: dict[str, Parcel] = {}  # the open batches of `_putting`
         self._entered = False
@@ -91,11 +91,11 @@ class Client:
 
     @property
     def name(self) -> str:
-        """Return the configured name, or the name that the node chose (SVC-8)."""
+        """Return the configured name, or the name assigned by the node (SVC-8)."""
         return self.parts.session.producer
 
     def __await__(self) -> Generator[Any, None, Self]:
-        """Open the client as `async with` does. The caller must close it."""
+        """Open the client like `async with`, but leave it to the caller to close it."""
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
@@ -111,10 +111,10 @@ class Client:
         await self.close(ack=kind is None)
 
     async def close(self, *, ack: bool = True, timeout: float | None = None) -> None:
-        """Wait until all puts are stored, close the subscriptions and disconnect.
+        """Wait until all puts are stored, then close the subscriptions and disconnect.
 
-        `ack` is as in `Subscription.close`. Raise an error if closing takes longer than `timeout`
-        seconds (default: the client's timeout).
+        `ack` has the same meaning as in `Subscription.close`. Raise an error if closing takes
+        longer than `timeout` seconds (default: the client's timeout).
         """
         if self._entered:
             self._entered = False
@@ -122,7 +122,7 @@ class Client:
 
     # -- put --
 
-    # Not `async`, so that each put needs one coroutine (that of `Putting`) instead of two.
+    # Not `async`: a put then needs only one coroutine, the one that `Putting.put` creates.
     def put(
         self,
         topic: str,
@@ -131,7 +131,7 @@ class Client:
         headers: Mapping[str, bytes] | None = None,
         timeout: float | None = None,
     ) -> Coroutine[Any, Any, Receipt]:
-        """Put a message. Return its receipt when it is on disk. Concurrent puts share a batch."""
+        """Put a message and return its receipt once it is on disk. Concurrent puts are batched."""
         return self._putting.put(topic, value, key, headers, timeout)
 
     def put_nowait(
@@ -141,11 +141,11 @@ class Client:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Put a message without waiting; `flush` raises its error.
+        """Put a message without waiting. If it fails, the next `flush` raises the error.
 
-        Raise Overloaded if 64 MiB are not stored yet.
+        Raise Overloaded while 64 MiB or more are not stored yet.
         """
-        # This is Parcel.take, inlined: a method call per message would take a third longer.
+        # Parcel.take, inlined. A method call per message would make this a third slower.
         try:
             batch = self._batches[topic]
         except KeyError:
@@ -162,15 +162,15 @@ class Client:
     async def put_many(
         self, topic: str, values: Iterable[bytes], timeout: float | None = None
     ) -> Receipt | None:
-        """Put all values in order. Return the receipt of the last value when all are on disk."""
+        """Put all values in order. Return the receipt of the last one once all are on disk."""
         return await self.parts.usable.putting.put_many(topic, values, timeout)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until all puts are on disk. Raise the first failure since the last flush."""
+        """Wait until all puts are on disk. Raise the first error since the last flush."""
         await self.parts.usable.putting.flush(timeout)
 
     async def wait_for_space(self) -> None:
-        """Wait until there is buffer space for `put_nowait`."""
+        """Wait until `put_nowait` has buffer space."""
         await self.parts.usable.putting.wait_for_space()
 
     # -- subscribe and get --
@@ -178,16 +178,16 @@ class Client:
     async def subscribe(
         self,
         topic: str,
-        subscription: str | None = None,  # default: the name of the client
+        subscription: str | None = None,  # default: the client's name
         *,
         start: Start = NEW,  # where a new subscription starts
         start_at: int | None = None,  # read from this offset, regardless of acknowledgements (E3)
         auto_ack: bool = True,
-        push: bool = False,  # on a ring: read through the process that this client is connected to
+        push: bool = False,  # on a ring, read through the process that this client is connected to
     ) -> Subscription:
-        """Create the subscription and the topic if they do not exist, and start to read.
+        """Create the subscription and its topic if they do not exist, and start reading.
 
-        A client returns the same object each time for the same subscription.
+        Repeated calls for the same subscription return the same object.
         """
         parts, name = self.parts.usable, self.parts.subscription_name(subscription)
         if parts.subscriptions.get(topic, name) is None:
@@ -214,9 +214,9 @@ class Client:
     async def create_subscription(
         self, topic: str, subscription: str | None = None, *, start: Start = NEW
     ) -> Subscribed:
-        """Create the subscription and the topic if they do not exist, without reading.
+        """Create the subscription and its topic if they do not exist, without reading.
 
-        Return the next offset of the subscription, and whether the subscription is new.
+        Return the subscription's next offset, and whether it is new.
         """
         name = self.parts.subscription_name(subscription)
         return await self.parts.usable.subscriptions.create(topic, name, start)
@@ -227,19 +227,19 @@ class Client:
         return await self.parts.usable.subscriptions.remove(topic, name)
 
     async def seek(self, topic: str, subscription: str, start: Start) -> int:
-        """Move a subscription, even if another client reads it. Return its next offset."""
+        """Move a subscription, even while another client reads it. Return its next offset."""
         return await self.parts.usable.subscriptions.seek(topic, subscription, start)
 
     async def hold(self, topic: str, subscription: str, start: Start) -> int:
         """Create or move a subscription without reading, and return its next offset.
 
-        The topic then keeps the messages from `start` on.
+        The topic then retains all messages from `start` on.
         """
         await self.parts.usable.subscriptions.create(topic, subscription, start)
         return await self.seek(topic, subscription, start)
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
-        """Return the next message of the subscription with the client's name.
+        """Return the next message of the subscription that has the client's name.
 
         Return None if no message arrives within `timeout`, as in `Subscription.get`.
         """
@@ -251,23 +251,23 @@ class Client:
     # -- scan --
 
     async def locate(self, topic: str, start: Start) -> Located:
-        """Return the kept offset nearest to `start`, or the next one to be assigned."""
+        """Return the nearest retained offset to `start`, or the next offset to be assigned."""
         return await self.parts.usable.scans.locate(topic, start)
 
     async def scan(
         self,
         topic: str,
         start: Start = EARLIEST,
-        until: int | None = None,  # default: the end of the topic when the scan begins
+        until: int | None = None,  # default: the end of the topic when the scan starts
         *,
-        topic_id: int = 0,  # topic id as returned by `locate`, or 0 for the current topic
+        topic_id: int = 0,  # the id returned by `locate`, or 0 for the current topic
         size: int = SCAN_BYTES,
     ) -> AsyncIterator[Slice]:
-        """Yield the messages from `start` to before `until`, in order and without gaps.
+        """Yield the messages from `start` to `until` (exclusive), in order and without gaps.
 
-        A scan does not move a cursor, and does not keep messages from being deleted. Raise
+        A scan does not move any cursor and does not keep messages from being deleted. Raise
         MessagesLost if the topic has deleted some of the messages. Raise TopicReplaced if the topic
-        is deleted and created again meanwhile.
+        is deleted and recreated during the scan.
         """
         async for page in self.parts.usable.scans.pages(
             topic, start, until, topic_id=topic_id, size=size
@@ -288,14 +288,14 @@ class Client:
         *,
         run: str = "",
     ) -> bool:
-        """Store a packed batch of `count` messages as a part that readers do not see yet.
+        """Store a packed batch of `count` messages as a part that readers cannot see yet.
 
         Return whether the part is new. A source numbers its publications in ascending order. Any
-        client may stage and publish parts of a source, and repeated calls have no effect. On a ring
-        each topic has its own sources, so `publish_staged` needs the topic.
+        client may stage and publish parts of a source, and repeated calls have no effect. On a
+        ring, each topic has its own sources, so `publish_staged` needs the topic.
 
-        `run` identifies a run of the program. A new run takes over the source, and calls of earlier
-        runs raise TakenOver. A `number` below the last published one raises OldNumber.
+        `run` identifies one run of the program. A new run takes over the source, and calls from
+        earlier runs raise TakenOver. A `number` below the last published one raises OldNumber.
         """
         command = do.Stage(source, number, part, topic, count, len(batch), 0, batch, run)
         return await self.parts.usable.requests.changes(command)
@@ -311,11 +311,12 @@ class Client:
         digest: bytes = b"",
         keep: bool = False,
     ) -> tuple[PublishedRange, ...]:
-        """Append these parts to their topics in this order. Drop the other parts up to `number`.
+        """Append these parts to their topics, in this order. Drop all other parts up to `number`.
 
         Return the offsets of the parts, even if an earlier call published them. With a `digest` of
         the content, raise OtherContent if the earlier call had a different digest. With `keep`,
-        raise NotKept if a topic has neither retention nor a subscription. `run` is as in `stage`.
+        raise NotKept if a topic has neither retention nor a subscription. `run` has the same
+        meaning as in `stage`.
         """
         names = tuple(parts)
         if len(names) > PARTS_MAX:
@@ -327,7 +328,7 @@ class Client:
         return ranges
 
     async def drop_staged(self, source: str, number: int, topic: str = "", *, run: str = "") -> int:
-        """Delete the parts staged under this number. Return how many there were.
+        """Delete the parts staged under this number. Return how many were deleted.
 
         If another run has taken over from `run`, delete nothing and return 0.
         """
@@ -335,14 +336,14 @@ class Client:
         return int((await self.parts.usable.requests.call(command)).parts)
 
     async def close_source(self, source: str, topic: str = "") -> bool:
-        """Delete a source that will not be used again. Return whether it existed."""
+        """Delete a source that is no longer needed. Return whether it existed."""
         command = do.CloseSource(source, 0, topic, renew=True)
         return await self.parts.usable.requests.changes(command)
 
     # -- topics --
 
     async def create_topic(self, topic: str, policy: Policy = DEFAULT) -> bool:
-        """Create a topic that stays until it is deleted. Return whether it is new."""
+        """Create a topic that exists until it is deleted. Return whether it is new."""
         return await self.parts.usable.requests.changes(do.CreateTopic(topic, 0, policy))
 
     async def set_policy(self, topic: str, policy: Policy) -> None:
@@ -367,53 +368,53 @@ class Client:
         return await self.parts.usable.cluster.group()
 
     async def add_replica(self, node: str) -> GroupView:
-        """Add a node that waits to join. Return the group when the node is a member."""
+        """Add a node that is waiting to join. Return the group once the node is a member."""
         return await self.parts.usable.cluster.group(Change(add=NodeId(node)))
 
     async def remove_replica(self, node: str) -> GroupView:
-        """Remove a node. Return the group when the node is no longer a member."""
+        """Remove a node. Return the group once the node is no longer a member."""
         return await self.parts.usable.cluster.group(Change(remove=NodeId(node)))
 
     async def transfer_leader(self, node: str) -> GroupView:
-        """Make this node the leader. Return the group when the node leads."""
+        """Make this node the leader. Return the group once the node leads it."""
         return await self.parts.usable.cluster.group(HandOver(NodeId(node)))
 
     async def ring(self, tree: str = "") -> RingView:
         """Return the ring as seen by the connected process.
 
-        If `tree` is a topic, the view shows the part of the process in the tree of that topic. If
-        the nodes are not a ring, the view has no processes.
+        If `tree` is a topic, include the role of this process in the topic's multicast tree.
+        Outside a ring, the view has no processes.
         """
         return await self.parts.usable.cluster.ring(tree)
 
     async def leave_ring(self) -> RingView:
-        """Move the topics of the connected process to other processes, then stop the process."""
+        """Move the connected process's topics to other processes, then stop it."""
         return await self.parts.usable.cluster.ring(leave=True)
 
     async def ping(self) -> View:
-        """Return the address and version of the node. In a group only the leader answers."""
+        """Return the node's address and version. In a group, only the leader answers."""
         return await self.parts.usable.cluster.ping()
 
     @property
     def led(self) -> bool:
-        """Return whether the nodes have a leader, as far as this client knows."""
+        """Return whether the group has a leader, as far as this client knows."""
         return self.parts.session.led
 
     def node_of(self, topic: str) -> str:
-        """Return the node to which this client sends requests about the topic."""
+        """Return the node that this client sends requests about the topic to."""
         return self.parts.session.node_of(topic)
 
     # -- for the command line --
 
     def hurry(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds for answers from now on, because the process is ending."""
+        """Limit all waits for answers to `timeout` seconds, because the process is exiting."""
         self._options = replace(self._options, timeout=min(self._options.timeout, timeout))
         if isinstance(self.parts, Running):
             self.parts.requests.limit_timeout(timeout)
 
 
 class NotOpen:
-    """A placeholder for the parts of a client that is not open. Every access raises Closed."""
+    """Placeholder for the parts of a client that is not open. Every access raises Closed."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise Closed("the client is not open", "use it in `async with`, or await it")

@@ -1,4 +1,4 @@
-"""Query and change the cluster of a client: its replica group, or its ring of groups."""
+"""Query and change the client's cluster: its replica group, or its ring of groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convert slices of a topic to Arrow batches, for Spark and for other programs.
+"""Convert slices of a topic to Arrow batches, for Spark and other tools.
 
 Columns that are constant or count up within a slice are built without reading messages. Values,
 keys, headers and individual timestamps are built slice by slice, with `batch_arrow`.
@@ -25,14 +25,14 @@ from oncecast.wire.batch_arrow import (
 )
 from oncecast.wire.batch_layout import KEYS, TIMES, Columns, open_columns
 
-ROWS = 65_536  # messages per Arrow batch, approximately
-BYTES = 8 << 20  # bytes per Arrow batch, approximately
+ROWS = 65_536  # approximate number of messages per Arrow batch
+BYTES = 8 << 20  # approximate size of an Arrow batch
 
 Make = Callable[[Columns, pa.Buffer], pa.Array]
 
 
 class Opened:
-    """Slices with opened batches, from which columns are built."""
+    """Slices whose batches are open, ready to be converted to columns."""
 
     def __init__(self, slices: Sequence[Slice]) -> None:
         self.chunks = [each.chunk for each in slices]
@@ -45,19 +45,19 @@ class Opened:
         return any(each.header.flags & flag for each in self.columns)
 
     def each(self, make: Make) -> pa.Array:
-        """Return a column that `make` builds batch by batch, with the selected messages of each."""
+        """Return a column built batch by batch by `make`, with only the selected messages."""
         parts = zip(self.columns, self.buffers, self.chunks, strict=True)
         found = [make(each, data).slice(chunk.skip, chunk.count) for each, data, chunk in parts]
         return pa.concat_arrays(found)
 
     def runs(self, values: Iterable[Any], kind: pa.DataType) -> pa.Array:
-        """Return a column that repeats one value per slice for all messages of the slice."""
+        """Return a column that repeats one value for all messages of a slice."""
         ends = pa.array(accumulate(each.count for each in self.chunks), pa.int32())
         runs = pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind))
         return pc.run_end_decode(runs)
 
     def upwards(self, firsts: Iterable[int]) -> pa.Array:
-        """Return a column that counts up within each slice, starting at its item of `firsts`."""
+        """Return a column that counts up from the slice's item in `firsts`."""
         each = zip(firsts, self.chunks, strict=True)
         return pa.concat_arrays([pa.arange(first, first + chunk.count) for first, chunk in each])
 
@@ -79,7 +79,7 @@ def batches(
 
 
 def readable(slices: Sequence[Slice], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield all messages. At a damaged batch, yield the messages before it and raise BadBatch."""
+    """Yield all messages. If a batch is damaged, yield those before it, then raise BadBatch."""
     try:
         together = joined(slices, names)
     except BadBatch:
@@ -90,7 +90,7 @@ def readable(slices: Sequence[Slice], names: Sequence[str]) -> Iterator[pa.Recor
 
 
 def joined(slices: Sequence[Slice], names: Sequence[str]) -> pa.RecordBatch:
-    """Return all messages of these slices as one Arrow batch, with these columns."""
+    """Return all messages of these slices as one Arrow batch with these columns."""
     opened = Opened(slices)
     chunks, columns = opened.chunks, opened.columns
     made: dict[str, Callable[[], pa.Array]] = {

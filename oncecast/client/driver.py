@@ -1,4 +1,4 @@
-"""The runtime of a client session on a real network.
+"""Run a client session on a real network.
 
 Connections carry frames both ways. When a connection is lost, the session dials again. Two events
 end the session for good: a node that the application named refuses the client, or a node reports
@@ -61,15 +61,15 @@ if TYPE_CHECKING:
     from oncecast.network.tls import Tls
     from oncecast.storage.journal import Journal
 
-NOWHERE = NodeId("localhost:0")  # A client has no address of its own.
+NOWHERE = NodeId("localhost:0")  # a client has no address of its own
 
-# The session has lower limits on the bytes in flight, so it does not reach these limits.
+# The session limits its bytes in flight further, so it never reaches these limits.
 OPTIONS = Options(frame_bytes_max=65 * MiB, queue_bytes_max=128 * MiB, waiting_bytes_max=128 * MiB)
 
 DIAL_PAUSE = 0.05
 
 Ended = Callable[[OncecastError], None]  # called when the session has ended
-Limited = Callable[[int], None]  # called with the maximum batch size that the nodes accept
+Limited = Callable[[int], None]  # called with the maximum batch size of the nodes
 
 
 class ClientLink(Link):
@@ -89,7 +89,7 @@ class ClientLink(Link):
         self._transport = transport
         self.problem = Problem()  # why the last connection failed
         self.refused: Refused | None = None
-        self.batch_bytes_max = 0  # maximum batch size that the node accepts
+        self.batch_bytes_max = 0  # largest batch that the node accepts
         self._message_bytes = 0  # bytes of messages sent and received
         self.linked: asyncio.Future[None] = wires.loop.create_future()
 
@@ -133,7 +133,7 @@ class ClientLink(Link):
                 raise turned_down(answer)
             case _:
                 raise Refused(
-                    f"{self.peer} answers a Hello with a {type(answer).__name__}; it is not a node"
+                    f"{self.peer} answered a Hello with a {type(answer).__name__}; it is not a node"
                 )
 
     def send(self, message: bytes) -> None:
@@ -142,7 +142,7 @@ class ClientLink(Link):
 
     @property
     def moved(self) -> int:
-        """Return the bytes of messages that have crossed the link, both ways, without pings."""
+        """Return the message bytes that crossed the link in both directions, without pings."""
         connection, moved = self._connection, self._message_bytes - self.unsent_bytes
         if connection is None:
             return moved
@@ -175,16 +175,16 @@ class ClientLink(Link):
             self._wires.stats.messages_in += 1
             self._transport.deliver(self.peer, message)
         elif kind == GREETING:
-            GREETINGS.decode(body)  # the node reports that another client has taken over the name
+            GREETINGS.decode(body)  # another client has taken over the name
             self._transport.end(Fenced().within(f"client {self._transport.name!r}"))
         elif kind == BYE and self._connection is not None:
-            self._connection.close("the node stops")
+            self._connection.close("the node is stopping")
         elif kind != PONG:
-            raise OutOfPlace(f"frame of kind {kind} is not allowed from a node")
+            raise OutOfPlace(f"a node must not send a frame of kind {kind}")
 
 
 class ClientTransport(Transport):
-    """Dials the nodes that its session watches, and accepts no connections."""
+    """Dials the nodes that the session watches. Accepts no connections."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class ClientTransport(Transport):
         super().__init__(
             NOWHERE, codec, deliver=deliver, down=down, options=options, stats=stats, trust=trust
         )
-        self.name = name  # name of the client; if empty, the node chooses one (SVC-8)
+        self.name = name  # if empty, the node assigns one (SVC-8)
         self.named = named  # nodes that the application named
         self.login = login
         self.codec, self.deliver, self._limited = codec, deliver, limited
@@ -212,19 +212,19 @@ class ClientTransport(Transport):
         self._looking = asyncio.create_task(self._look())
 
     def end(self, why: OncecastError) -> None:
-        """End the session and stop dialing, because dialing again would take the name back."""
+        """End the session and stop dialing. Dialing again would take the name back."""
         self.over = True
         self._ended(why)
 
     def limit(self) -> None:
-        """Report the smallest limit of all known nodes, because a batch may go to any of them."""
+        """Report the lowest batch limit of all known nodes. A batch may go to any of them."""
         links = [link for link in self._links.values() if isinstance(link, ClientLink)]
         limits = [link.batch_bytes_max for link in links if link.batch_bytes_max]
         if limits:
             self._limited(min(limits))
 
     def moved(self, peer: NodeId) -> int:
-        """Return the bytes that have crossed the link to `peer`, both ways."""
+        """Return the bytes that crossed the link to `peer` in both directions."""
         return self.link(peer).moved
 
     def _link(self, peer: NodeId) -> Link:
@@ -241,7 +241,7 @@ class ClientTransport(Transport):
 
 
 class ClientRuntime(Runtime):
-    """The runtime that drives one client session."""
+    """Drives one client session."""
 
     def __init__(
         self,
@@ -272,7 +272,7 @@ class ClientRuntime(Runtime):
         self._connect_timeout, self._login = connect_timeout, login
 
     async def __aenter__(self) -> Self:
-        """Connect, then start the session with the name that the node has confirmed."""
+        """Connect, then start the session under the name that the node confirmed."""
         self._prepare()
         transport = ClientTransport(
             self._session.producer,
@@ -301,7 +301,7 @@ class ClientRuntime(Runtime):
     async def _dial(self, transport: ClientTransport) -> NodeId:
         """Return the first node that accepts a connection.
 
-        Raise if a node refuses the client, or if no node answers in time.
+        Raise an error if a node refuses the client, or if no node answers in time.
         """
         give_up = self._loop.time() + self._connect_timeout
         links = [transport.link(node) for node in self._session.entry.nodes]
@@ -331,7 +331,7 @@ class ClientRuntime(Runtime):
         return transport.moved(node)
 
     def send_now(self) -> None:
-        """Write queued frames now, instead of at the end of this turn of the event loop."""
+        """Write queued frames now instead of at the end of this event loop iteration."""
         self._transport.flush()
 
     def _broke(self, error: BaseException | None) -> None:
@@ -340,14 +340,14 @@ class ClientRuntime(Runtime):
 
 
 def told(refused: Refused, node: NodeId) -> OncecastError:
-    """Return the error to raise when this node has refused the client."""
+    """Return the error to raise after this node refused the client."""
     if isinstance(refused, NotAuthenticated):
         return refused.within(node)
     return NotConnected(f"{node}: {refused}")
 
 
 def broken(what: str, error: BaseException) -> OncecastError:
-    """Return the error to raise from all calls after a disk failure or a bug."""
+    """Return the error that every call raises after a disk failure or a bug."""
     if isinstance(error, StorageError):
         return StateUnusable(error.message, error.remedy)
     return OncecastError(f"the {what} failed: {error!r}")

@@ -1,4 +1,4 @@
-"""Run a node and its client in one process, with the files and guarantees of a separate node."""
+"""Run a node and its client in one process. Files and guarantees are those of a separate node."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from oncecast.node.server import Server
 
 
 class Embedded:
-    """A node in this process. `async with` starts it and returns a client; its end stops the node.
+    """A node in this process. `async with` starts it, returns a client and finally stops it.
 
-    `path` is the data directory of the node. Only one process at a time can use it.
+    `path` is the node's data directory. Only one process at a time can use it.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Embedded:
             password=password,
             token=token,
         )
-        self._make()  # Checks the options now, before the node starts.
+        self._make()  # Check the options before the node starts.
 
     def __await__(self) -> NoReturn:
         raise TypeError("oncecast.embedded(...) cannot be awaited; use it in `async with`")
@@ -58,7 +58,7 @@ class Embedded:
         try:
             self._server = Server(Settings(data=os.fspath(self._path), listen="127.0.0.1:0"))
             await self._server.__aenter__()
-            if self._server.runtime.stopping:  # The exit of the server raises the reason.
+            if self._server.runtime.stopping:  # __aexit__ raises the reason.
                 await self._server.__aexit__(None, None, None)
         except StorageError as error:
             raise StateUnusable(error.message, error.remedy) from error

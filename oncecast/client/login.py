@@ -1,4 +1,4 @@
-"""The credentials with which a client logs in."""
+"""The credentials that a client logs in with."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from oncecast.errors import InvalidArgument, NotAuthenticated
 from oncecast.network.addresses import is_loopback, split
 from oncecast.security.scram import ClientExchange, prepared
 
-NONCE_BYTES = 18  # a multiple of 3, so that its base64 has no padding
+NONCE_BYTES = 18  # a multiple of 3, so its base64 needs no padding
 
 
 class Login(msgspec.Struct, frozen=True):
-    """A user with a password, or a token. An anonymous client has neither.
+    """A user with a password, or a token. Anonymous clients have neither.
 
-    `node` is set if the client is a node that asks other nodes before it joins them. It is the
-    address of that node.
+    `node` is the address of a node that queries other nodes before it joins them. Other clients
+    leave it empty.
     """
 
     user: str | None = None
@@ -27,15 +27,15 @@ class Login(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if (self.user is None) != (self.password is None):
-            raise InvalidArgument("user and password belong together", "give both, or none")
+            raise InvalidArgument("user and password must be set together", "set both or neither")
         if self.user is not None and self.token is not None:
-            raise InvalidArgument("a login has both a password and a token", "give one of them")
+            raise InvalidArgument("both a password and a token are set", "set only one of them")
         for text in (self.user, self.password, self.token):
             if text is not None and not prepared(text):
-                raise InvalidArgument("a user name, password or token is empty", "give a text")
+                raise InvalidArgument("user, password or token is empty", "set a non-empty value")
 
     def __repr__(self) -> str:
-        """Return a text without secrets, because a traceback or a log may show it."""
+        """Leave out the secrets, because tracebacks and logs may show the result."""
         return f"Login(user={self.user!r}, node={self.node!r})"
 
     def exchange(self) -> ClientExchange | None:
@@ -47,11 +47,11 @@ class Login(msgspec.Struct, frozen=True):
     def check_exposure(self, address: str, *, tls: bool) -> None:
         """Raise NotAuthenticated if a token would cross a network in clear text.
 
-        A password is never sent, so it does not need this check.
+        Passwords are never sent, so they do not need this check.
         """
         host, _ = split(address)
         if self.token is not None and not tls and not is_loopback(host):
             raise NotAuthenticated(
                 f"the token would be sent to {address} without encryption",
-                "use TLS, or a user and password",
+                "use TLS, or log in with a user and password",
             )

@@ -1,4 +1,4 @@
-"""The options of a client, which are checked before it connects."""
+"""Client options, checked before the client connects."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     password: str | None = None
     token: str | None = None
-    secret: ClusterSecret | None = None  # the secret of a node that connects as a client
-    node: str = ""  # the address of a node that asks other nodes before it joins them
-    any_replica: bool = False  # scan at any replica of a group, not only at its leader
+    secret: ClusterSecret | None = None  # set if a node connects as a client
+    node: str = ""  # the address of a node that queries other nodes before it joins them
+    any_replica: bool = False  # send scans to any replica, not only to the leader
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -74,9 +74,9 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def durable_name(self) -> bool:
-        """Return whether the client keeps its name when its process restarts."""
+        """Return whether the client keeps its name across restarts."""
         return self.name is not None or self.state is not None
 
     def anonymous_at(self, address: str) -> ClientOptions:
-        """Return the options for a second client without a name, at another address."""
+        """Return the options for a second, unnamed client at another address."""
         return msgspec.structs.replace(self, address=address, name=None, state=None, zstd=None)

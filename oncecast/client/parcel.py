@@ -12,11 +12,11 @@ from oncecast.wire.batch_builder import of_values
 from oncecast.wire.batch_layout import FRAME_BYTES
 
 MESSAGE_BYTES = 20  # assumed overhead of each message
-CHUNK = 1024  # values of `put_many` that are measured together
+CHUNK = 1024  # number of values that `put_many` measures at once
 
 
 class Receipt(NamedTuple):
-    """The offset of a stored message, and whether the topic keeps the message.
+    """The offset of a stored message, and whether the topic keeps it.
 
     If the node no longer knows the offset, `offset` is -1 and `kept` is None. A message is not kept
     if the topic has no subscription and its policy retains nothing.
@@ -27,7 +27,7 @@ class Receipt(NamedTuple):
 
 
 class Parcel:
-    """The messages of one topic that are collected for a batch."""
+    """A batch of messages to one topic that is still being filled."""
 
     __slots__ = (
         "builder",
@@ -44,25 +44,25 @@ class Parcel:
 
     def __init__(self, topic: str, most: int, cut: int) -> None:
         self.topic = topic
-        self.most, self.cut = most, cut  # maximum bytes, and size at which the batch is sent
-        self.values: list[bytes] = []  # messages without key and headers, not in the builder yet
+        self.most, self.cut = most, cut  # maximum size, and size at which the batch is sent
+        self.values: list[bytes] = []  # plain values that are not in the builder yet
         self.builder: Builder | None = None
         self.bytes = 0
         self.time = time.time_ns() // 1000
         self.waiters: list[tuple[asyncio.Future[Receipt], int]] = []
-        self.waited = 0  # messages that have a waiter
-        self.count = 0  # messages; 0 until the batch is built
+        self.waited = 0  # number of messages with a waiter
+        self.count = 0  # number of messages, or 0 until the batch is built
 
     def __len__(self) -> int:
         return len(self.values) + (len(self.builder) if self.builder is not None else 0)
 
     @property
     def silent(self) -> bool:
-        """Return whether a message of the batch has no waiter."""
+        """Return whether any message of the batch has no waiter."""
         return (self.count or len(self)) > self.waited
 
     def take(self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> bool:
-        """Add a plain value if it fits in the batch. Return whether it was added."""
+        """Add a plain value if it fits into the batch. Return whether it was added."""
         if key is None and headers is None and type(value) is bytes:
             size = self.bytes + MESSAGE_BYTES + len(value)
             if size <= self.cut:
@@ -72,14 +72,14 @@ class Parcel:
         return False
 
     def add(self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> None:
-        """Add a message with a key or headers. Raise if it is invalid or does not fit."""
+        """Add a message with a key or headers. Raise an error if it is invalid or does not fit."""
         builder = self._gathered()
         before = builder.bytes
         builder.add(value, key, headers, self.time)
         self.bytes += builder.bytes - before
 
     def build(self, zstd: int | None) -> bytes:
-        """Return the packed batch, and release the messages."""
+        """Return the packed batch and release the messages."""
         self.count = len(self)
         if self.builder is None:
             batch = of_values(self.values, self.time, zstd=zstd)
@@ -101,7 +101,7 @@ class Parcel:
 
 
 def slices(values: list[bytes], most: int) -> Iterator[tuple[list[bytes], int]]:
-    """Yield pieces of up to `most` bytes, with their sizes. A larger value is its own piece."""
+    """Yield chunks of up to `most` bytes, with their sizes. A larger value gets its own chunk."""
     for start in range(0, len(values), CHUNK):
         some = values[start : start + CHUNK]
         size = sum(map(len, some)) + MESSAGE_BYTES * len(some)

@@ -1,4 +1,4 @@
-"""A thread with an event loop, which runs the calls and queued puts of a blocking client."""
+"""A thread with an event loop that runs the calls and queued puts of a blocking client."""
 
 # ruff: noqa: ASYNC109  # timeouts are part of the interface
 
@@ -18,11 +18,11 @@ from oncecast.client.putting import Putting
 from oncecast.errors import Closed
 
 T = TypeVar("T")
-GATHERED_BYTES = 8 * 1024 * 1024  # `put_nowait` blocks if more bytes are queued
+GATHERED_BYTES = 8 * 1024 * 1024  # `put_nowait` blocks while more bytes are queued
 
 
 class Portal:
-    """A thread with an event loop. It does not survive a fork, so a child process cannot use it."""
+    """A thread with an event loop. Threads do not survive a fork, so a child cannot use it."""
 
     def __init__(self) -> None:
         self.alive = True
@@ -46,14 +46,14 @@ class Portal:
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
-        except BaseException:  # If the caller is interrupted, cancel the work too.
+        except BaseException:  # For example, Ctrl-C in the caller cancels the work.
             future.cancel()
             raise
 
     def leave(self, work: Coroutine[Any, Any, object]) -> None:
         """Run `work` without waiting for it.
 
-        The garbage collector may call this in any thread, including the thread of the loop.
+        The garbage collector may call this in any thread, including the loop's own.
         """
         if self.alive:
             asyncio.run_coroutine_threadsafe(work, self.loop)
@@ -90,29 +90,29 @@ def check_open(portal: Portal | None) -> Portal:
         return portal
     if portal is not None and portal.forked:
         raise Closed("the client belongs to the parent process")
-    raise Closed("the client is not open", "use it in `with`, or open another one")
+    raise Closed("the client is not open", "use it in `with`, or open a new one")
 
 
 def call(portal: Portal | None, work: Coroutine[Any, Any, T]) -> T:
     try:
         portal = check_open(portal)
     except Closed:
-        work.close()  # Avoids a warning that the coroutine was never awaited.
+        work.close()  # Avoid a warning that the coroutine was never awaited.
         raise
     return portal.call(work)
 
 
 class Gathering:
-    """Queue the puts of all threads for the loop, in order and without loss.
+    """A queue that passes puts from all threads to the event loop, in order and without loss.
 
     A put that finds `_woken` unset wakes the loop. The loop unsets it before it empties the queue,
-    so it does not miss a put. Without buffer space, the loop waits for space and then continues.
+    so it never misses a put. If the buffer is full, the loop waits for space and then continues.
     """
 
     def __init__(self, portal: Portal, putting: Putting) -> None:
         self._portal, self._putting = portal, putting
         self._queue: deque[tuple[Any, ...]] = deque()
-        self._bytes = 0  # queued bytes; approximate, because threads count concurrently
+        self._bytes = 0  # queued bytes; approximate, because threads update it concurrently
         self._woken = False
         self._continuing: asyncio.Task[None] | None = None  # waits for buffer space
         self._closed = False
@@ -135,7 +135,7 @@ class Gathering:
             self._woken = True
             self._portal.loop.call_soon_threadsafe(self._wake)
 
-    # -- in the thread of the loop --
+    # -- in the event loop's thread --
 
     def _wake(self) -> None:
         self._woken = False
@@ -157,12 +157,12 @@ class Gathering:
             self._continuing = None
 
     async def close(self, timeout: float) -> None:
-        """Put all queued messages. Later puts of other threads raise Closed."""
+        """Put all queued messages. Later puts from other threads raise Closed."""
         self._closed = True
         await self.all_put(timeout)
 
     async def all_put(self, timeout: float | None) -> float | None:
-        """Put all queued messages. Return the rest of the timeout, or raise if it is too short."""
+        """Put all queued messages. Return the remaining timeout, or raise an error on expiry."""
         loop = self._portal.loop
         end = None if timeout is None else loop.time() + timeout
         self._wake()
@@ -171,7 +171,7 @@ class Gathering:
                 async with asyncio.timeout_at(end):
                     await asyncio.shield(self._continuing)
             except TimeoutError:
-                fact = f"no buffer space within {timeout:g} s for earlier messages of put_nowait()"
-                remedy = "these are put later; the messages of this call were not put"
+                fact = f"no buffer space within {timeout:g} s for messages queued by put_nowait()"
+                remedy = "they will be put later; the messages of this call were not put"
                 raise self._putting.late(fact, remedy) from None
         return None if end is None else max(0.0, end - loop.time())

@@ -1,8 +1,8 @@
-"""Buffer puts until they are stored. Puts to one topic in one turn of the loop share a batch.
+"""Buffer puts until they are stored. Puts to one topic in one event loop iteration share a batch.
 
-While many batches are in flight, new messages wait for an answer. So batches grow when the node is
+While many batches are in flight, new messages wait for an answer, so batches grow when the node is
 busy. An awaited put is sent at once if no batch is in flight and the last batches had one message
-each. The publisher then awaits each put, so waiting for more messages would only cost time.
+each: the publisher then awaits every put, so waiting for more messages would only add latency.
 `Client.put_nowait` adds plain values to an open batch directly, because that is the hottest path.
 """
 
@@ -29,22 +29,22 @@ from oncecast.wire.errors import DISK, Refusal
 from oncecast.wire.errors import Overloaded as Busy
 from oncecast.wire.limits import Limits
 
-CUT_BYTES = 256 * 1024  # a batch of this size is sent at once
-BUFFER_BYTES = 64 * 1024 * 1024  # maximum bytes of messages that are put and not yet stored
-IN_FLIGHT = 16  # number of batches in flight from which messages wait for an answer
-# A put is sent at once after this many consecutive batches of one message. With a smaller number,
-# the first of many concurrent tasks would send its puts alone, and double the number of batches.
+CUT_BYTES = 256 * 1024  # send a batch as soon as it reaches this size
+BUFFER_BYTES = 64 * 1024 * 1024  # maximum bytes put and not yet stored
+IN_FLIGHT = 16  # with this many batches in flight, new messages wait for an answer
+# Send a put at once after this many consecutive batches of one message. With a smaller number, the
+# first of many concurrent tasks would send its puts alone, which doubles the number of batches.
 SINGLES = 8
-MANY = 256  # the size of all open batches is checked each time this many more topics are open
+MANY = 256  # check the total size of open batches each time this many more topics are open
 PAYLOAD_BYTES_MAX = 60 * 1024 * 1024
-SPLIT = "split it, or store it elsewhere and put its address"
+SPLIT = "split it, or store it elsewhere and put a reference to it"
 
 STILL_IN_FLIGHT = "the message is still in flight; don't resend it, call flush() to wait for it"
 NOT_TAKEN = "nothing was put; try again later"
 
 
 class Putting:
-    """Collect messages into batches. `request` accepts a batch, `send` writes it to the network."""
+    """Collects messages into batches. `request` accepts a batch, and `send` transmits it."""
 
     def __init__(
         self,
@@ -53,27 +53,27 @@ class Putting:
         *,
         busy: Callable[[], Refusal | None] = lambda: None,
         zstd: int | None = None,
-        left: int = 0,  # unsettled batches that an earlier process left in the state directory
-        patience: float = inf,  # seconds that a put without a timeout waits for a full disk
+        left: int = 0,  # unsettled batches left in the state directory by an earlier process
+        patience: float = inf,  # seconds that a put without a timeout waits while the disk is full
     ) -> None:
         self._request, self._send, self._busy, self._zstd = request, send, busy, zstd
         self._loop = asyncio.get_running_loop()
-        self.open: dict[str, Parcel] = {}  # by topic: batches that accept more messages
-        self._flying: dict[int, Parcel] = {}  # by ticket: batches passed to the session
+        self.open: dict[str, Parcel] = {}  # batches that accept more messages, by topic
+        self._flying: dict[int, Parcel] = {}  # batches passed to the session, by ticket
         self._tickets = 0
         self._bytes = 0  # bytes of all batches in flight
         self._due = False
         self._singles = 0  # consecutive batches of one message
         self._left = left
-        # Each flush with the last ticket that it waits for.
+        # Each flush, with the last ticket that it waits for.
         self._flushing: list[tuple[int, asyncio.Future[None]]] = []
         self._waiting_for_space: list[asyncio.Future[None]] = []
-        self._failure: Exception | None = None  # failure of puts without a waiter
+        self._failure: Exception | None = None  # first error of a put without a waiter
         self._patience = patience
         self._watching: asyncio.TimerHandle | None = None
         self._limited: set[asyncio.Future[Receipt]] = set()  # waiters with their own timeout
         self.broken: OncecastError | None = None  # raised by every later put
-        self._most = self._cut_bytes = 0  # maximum bytes of a batch, and size at which it is sent
+        self._most = self._cut_bytes = 0  # maximum size of a batch, and size at which it is sent
         self.limit(Limits().batch_bytes_max)
 
     def limit(self, batch_bytes_max: int) -> None:
@@ -128,7 +128,7 @@ class Putting:
     async def put_many(
         self, topic: str, values: Iterable[bytes], timeout: float | None
     ) -> Receipt | None:
-        """Put all values in order. Return the receipt of the last value when all are stored."""
+        """Put all values in order. Return the receipt of the last one once all are stored."""
         if timeout is not None:
             check_wait(timeout)
         pieces = self._pieces(values)
@@ -160,7 +160,7 @@ class Putting:
             abandon(waiters)
 
     def _pieces(self, values: Iterable[bytes]) -> list[tuple[list[bytes], int]]:
-        """Return the values in pieces, with their sizes. Raise if a value cannot be put."""
+        """Split the values into chunks with their sizes. Raise an error if a value is too large."""
         values = list(values)
         if not set(map(type, values)) <= {bytes}:
             values = [to_bytes("value", value) for value in values]
@@ -216,7 +216,7 @@ class Putting:
     def _fresh(self, topic: str) -> Parcel:
         many = len(self.open) % MANY == MANY - 1
         if many and sum(each.bytes for each in self.open.values()) > BUFFER_BYTES // 2:
-            self._cut_all()  # The buffer limit does not include open batches.
+            self._cut_all()  # The buffer limit does not cover open batches.
         parcel = self.open[topic] = Parcel(topic, self._most, self._cut_bytes)
         if not self._due:
             self._due = True
@@ -262,7 +262,7 @@ class Putting:
     # -- out --
 
     def _another(self, parcel: Parcel, size: int) -> Parcel:
-        """Send a full batch and return a new one. Raise if `size` bytes do not fit in any batch."""
+        """Send a full batch and return a new one. Raise an error if `size` exceeds any batch."""
         if size > self._most:
             raise self._too_large(size - MESSAGE_BYTES)
         self._cut(parcel)
@@ -311,9 +311,9 @@ class Putting:
         return isinstance(busy, Busy) and busy.what == DISK
 
     def _watch(self) -> None:
-        """Fail puts without a timeout that have waited too long while the disk is full.
+        """Fail puts without a timeout that have waited too long for space on a full disk.
 
-        Other failures are temporary, but a disk may stay full until an operator acts.
+        Other failures are temporary, but a disk may stay full until an operator intervenes.
         """
         self._watching = None
         if not self._flying:
@@ -328,7 +328,7 @@ class Putting:
     def _give_up(self, parcel: Parcel) -> None:
         waiters = [each for each, _ in parcel.waiters if each not in self._limited]
         if any(not each.done() for each in waiters):
-            parcel.waited = -1  # so that `flush` raises a later refusal of the batch
+            parcel.waited = -1  # so that `flush` raises an error if the batch is refused later
             fail(waiters, self._not_stored_within(parcel.topic, self._patience))
 
     def _not_stored_within(self, topic: str, timeout: float) -> OncecastError:
@@ -350,7 +350,7 @@ class Putting:
         self._refused(self._landed(event.ticket), event.why.raised())
 
     def _refused(self, parcel: Parcel | None, error: OncecastError) -> None:
-        """Raise `error` from the waiters of the batch, and from `flush` if a message has none."""
+        """Raise `error` in the batch's waiters, and in `flush` if a message has no waiter."""
         waiters = [] if parcel is None else [waiter for waiter, _ in parcel.waiters]
         if parcel is None or parcel.silent or any(waiter.cancelled() for waiter in waiters):
             self._failure = self._failure or error
@@ -358,7 +358,7 @@ class Putting:
 
     def _landed(self, ticket: int) -> Parcel | None:
         parcel = self._flying.pop(ticket, None)
-        if parcel is None:  # The batch is from an earlier process, so only `flush` waits for it.
+        if parcel is None:  # From an earlier process: only `flush` waits for it.
             self._left -= 1
             self._tell_flushed()
             return None
@@ -380,11 +380,11 @@ class Putting:
 
     @property
     def left(self) -> bool:
-        """Return whether a message is not stored yet."""
+        """Return whether any message is not stored yet."""
         return bool(self.open or self._flying or self._left > 0)
 
     async def flush(self, timeout: float | None) -> None:
-        """Wait until all puts are stored. Raise the first failure of a put without a waiter."""
+        """Wait until all puts are stored. Raise the first error of a put without a waiter."""
         self._cut_all()
         if self.left and self.broken is None:
             waiter = self._loop.create_future()
@@ -396,13 +396,13 @@ class Putting:
             raise self.broken
 
     def raise_failure(self) -> None:
-        """Raise the first failure of a put without a waiter, once."""
+        """Raise the first error of a put without a waiter, once."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
     async def wait_for_space(self, timeout: float | None = None) -> float | None:
-        """Wait for buffer space. Return the rest of the timeout, or raise if it is too short."""
+        """Wait for buffer space. Return the remaining timeout, or raise an error if it expires."""
         end = None if timeout is None else self._loop.time() + timeout
         while self._bytes >= BUFFER_BYTES and self.broken is None:
             waiter = self._loop.create_future()
@@ -433,7 +433,7 @@ class Putting:
         return error
 
     def fail(self, error: OncecastError) -> None:
-        """Raise `error` from all waiting and all later puts."""
+        """Raise `error` in all waiting and all later puts."""
         self.broken = error
         parcels = [*self.open.values(), *self._flying.values()]
         self.open.clear()
@@ -445,7 +445,7 @@ class Putting:
 
 
 def only_the_rest(taken: int) -> str:
-    return f"the first {taken} are in flight, call flush() for them; put only the rest"
+    return f"the first {taken} are still in flight; call flush() for them, and put only the rest"
 
 
 def fail(waiters: list[asyncio.Future[Any]], error: OncecastError) -> None:
@@ -455,7 +455,7 @@ def fail(waiters: list[asyncio.Future[Any]], error: OncecastError) -> None:
 
 
 def abandon(waiters: list[asyncio.Future[Any]]) -> None:
-    """Cancel the futures, and avoid warnings about errors that are never retrieved."""
+    """Cancel the futures without warnings about unretrieved errors."""
     for waiter in waiters:
         if not waiter.cancel() and not waiter.cancelled():
             waiter.exception()

@@ -1,4 +1,4 @@
-"""Send requests to a client's session, and wait for the answers."""
+"""Send requests to the client's session and wait for the answers."""
 
 # ruff: noqa: ASYNC109  # timeouts are part of the interface
 
@@ -17,11 +17,11 @@ from oncecast.wire.frames import ClientCommand
 
 
 class Requests:
-    """The open requests of a client. Each has a ticket: a number that its answer repeats."""
+    """The pending requests of a client. Each has a ticket: a number that its answer repeats."""
 
     def __init__(
         self,
-        ask: Callable[[Value], None],  # hands a request to the session
+        ask: Callable[[Value], None],  # passes a request to the session
         timeout: float,
         led: Callable[[], bool],  # whether the group has a leader, as far as the session knows
     ) -> None:
@@ -43,7 +43,7 @@ class Requests:
         self.timeout = min(self.timeout, seconds)
 
     def seconds(self, timeout: float | None) -> float:
-        """Return `timeout`, or the timeout of the client if it is None."""
+        """Return `timeout`, or the client's timeout if it is None."""
         if timeout is None:
             return self.timeout
         check_wait(timeout)
@@ -52,7 +52,7 @@ class Requests:
     # -- asking --
 
     async def call(self, command: ClientCommand, timeout: float | None = None) -> Any:
-        """Have the node execute `command` once. Return its result, or raise its refusal."""
+        """Have the node execute `command` once. Return its result or raise its refusal."""
         check_names(command)
         return await self.answer(lambda ticket: local.Do(ticket, command, self.seconds(timeout)))
 
@@ -101,7 +101,7 @@ class Requests:
             waiter.set_result(outcome)
 
     def fail(self, error: OncecastError) -> None:
-        """Raise `error` from all waiting and all later requests."""
+        """Raise `error` in all waiting and all later requests."""
         self.closed = error
         for waiter in self._waiting.values():
             if not waiter.done():

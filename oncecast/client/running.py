@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """An observer of all requests to a session and all its events."""
+    """Observes all requests to a session and all events from it."""
 
     def asked(self, request: Value) -> None: ...
     def heard(self, event: Value) -> None: ...
@@ -43,7 +43,7 @@ class Observer(Protocol):
 class Running:
     """The parts of one open client, wired together. Use it in `async with`."""
 
-    # Long, because all wiring is in one place.
+    # Long because all the wiring is in one place.
     def __init__(
         self,
         options: ClientOptions,
@@ -96,7 +96,7 @@ class Running:
         self.topics = Topics(self.cluster, partial(topics_at, options))
         self.access = AccessControl(self.requests, self.cluster, partial(access_at, options))
         self.scans = Scans(self.requests)
-        self.temporary: dict[str, None] = {}  # topics of subscriptions that end with this client
+        self.temporary: dict[str, None] = {}  # topics whose subscriptions end with this client
         self._handlers: dict[type[Value], Callable[[Any], None]] = {
             local.Stored: self.putting.stored,
             local.NotStored: self.putting.not_stored,
@@ -111,11 +111,11 @@ class Running:
         return self
 
     def subscription_name(self, name: str | None) -> str:
-        """Return `name`, or the name of the client if it is None."""
+        """Return `name`, or the client's name if it is None."""
         return self.session.producer if name is None else name
 
     async def own_subscription(self, topic: str) -> Subscription:
-        """Return the subscription with the client's name. Start to read it if necessary."""
+        """Return the subscription that has the client's name. Start reading it if necessary."""
         self.requests.check_open()
         name, subscriptions = self.session.producer, self.subscriptions
         if found := subscriptions.get(topic, name):
@@ -138,7 +138,7 @@ class Running:
         return self.runtime.moved(node)
 
     def fail(self, error: OncecastError) -> None:
-        """Raise `error` from all waiting and all later calls."""
+        """Raise `error` in all waiting and all later calls."""
         self.putting.fail(error)
         self.requests.fail(error)
         self.subscriptions.fail(error)
@@ -180,21 +180,21 @@ class Running:
         except OncecastError:
             raise
         except TimeoutError:
-            fact = f"the client is closed, but some work was not finished within {timeout:g} s"
-            remedy = "the node does not answer"
+            fact = f"the client is closed, but some work did not finish within {timeout:g} s"
+            remedy = "the node is not responding"
             if self.putting.left:
                 kept = "lost" if self.options.state is None else "kept in the state directory"
-                remedy = f"messages that were put and not stored are {kept}"
+                remedy = f"messages that are not stored yet are {kept}"
             raise self.putting.late(fact, remedy) from None
 
     async def _leave(self, ack: bool) -> None:
-        """Run every step, even after a failure. Then raise the first failure."""
+        """Run every step, even if an earlier one failed, then raise the first error."""
         failures: list[BaseException] = []
         try:
             await self.putting.flush(None)
-        except Exception as error:  # noqa: BLE001  # it is raised at the end
+        except Exception as error:  # noqa: BLE001  # raised at the end
             failures.append(error)
-            ack = False  # Puts that depend on the last message may not be stored.
+            ack = False  # Puts made in response to the last message may be lost.
         failures += await failed([each.close(ack=ack) for each in self.subscriptions.all()])
         name, unsubscribe = self.session.producer, self.subscriptions.remove
         failures += await failed([unsubscribe(topic, name) for topic in self.temporary])
@@ -212,13 +212,13 @@ class Running:
 def open_state(options: ClientOptions) -> StateDirectory | None:
     if options.state is None:
         return None
-    from oncecast.client.state import StateDirectory  # here, because few clients need it
+    from oncecast.client.state import StateDirectory  # imported here because few clients need it
 
     return StateDirectory(options.state)
 
 
 async def failed(work: list[Coroutine[Any, Any, Any]]) -> list[BaseException]:
-    """Run all coroutines of `work` concurrently. Return their exceptions."""
+    """Run all coroutines concurrently. Return their exceptions."""
     outcomes = await asyncio.gather(*work, return_exceptions=True)
     return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
 

@@ -1,4 +1,4 @@
-"""Scans: read a range of a topic without a subscription."""
+"""Read a range of a topic without a subscription."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ class Slice(NamedTuple):
 
 
 class Located(NamedTuple):
-    """The offset of a start, the id of the topic, and the first and next offset of the topic.
+    """The offset that a start refers to, the topic's id, and its first and next offsets.
 
-    `time` is when the message at `offset` was appended, in microseconds since 1970. It is 0 if the
-    topic holds no message at `offset`.
+    `time` is when the message at `offset` was appended, in microseconds since 1970, or 0 if the
+    topic has no message there.
     """
 
     offset: int
@@ -101,7 +101,7 @@ class Scans:
         topic_id: int = 0,
         size: int = SCAN_BYTES,
     ) -> AsyncGenerator[list[Slice], None]:
-        """Yield the slices from `start` to before `until`, one list per answer of the node."""
+        """Yield the slices from `start` to `until` (exclusive), one list per answer."""
         if size < 1:
             raise InvalidArgument(f"size is {size}", "ask for at least one byte")
         found = await self._scan(
@@ -139,7 +139,7 @@ def mark_retrieved(done: asyncio.Future[Scanned]) -> None:
 
 
 def check(topic: str, found: Scanned, start: Start, until: int, topic_id: int) -> None:
-    """Raise if the topic was replaced, or does not hold the whole range."""
+    """Raise an error if the topic was replaced or does not hold the whole range."""
     if found.topic_id != topic_id:
         raise TopicReplaced(topic)
     asked = start.offset if isinstance(start, FromOffset) else found.offset

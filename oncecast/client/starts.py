@@ -1,4 +1,4 @@
-"""The positions at which a subscription or a scan can start."""
+"""The positions where a subscription or a scan can start."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SECONDS_MAX = 10**11  # the year 5138
 
 def from_offset(offset: int) -> Start:
     if type(offset) is not int or offset < 0:
-        raise InvalidArgument(f"offset is {offset!r:.80}", "use an integer from 0 on, or NEW")
+        raise InvalidArgument(f"offset is {offset!r:.80}", "use an integer of at least 0, or NEW")
     return FromOffset(offset)
 
 
 def from_time(seconds: float) -> Start:
-    """Return the start at the first message put at or after `seconds` since 1970."""
+    """Start at the first message put at or after `seconds` since 1970."""
     try:
         near = abs(seconds) < SECONDS_MAX
     except TypeError:

@@ -1,6 +1,6 @@
-"""The state directory of a client, with its name and its outbox.
+"""The state directory of a client, which holds its name and its outbox.
 
-A state directory belongs to one client, and to one process at a time.
+A state directory belongs to one client. Only one process at a time can use it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from oncecast.node.directory import warn_if_exposed
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.journal import Journal
 
-SEGMENT_BYTES = 4 * 1024 * 1024  # small, because segments are preallocated and outboxes short
+SEGMENT_BYTES = 4 * 1024 * 1024  # small because segments are preallocated and outboxes are short
 
 
 class StateDirectory:
@@ -32,7 +32,7 @@ class StateDirectory:
         warn_if_exposed(self._disk, self._path)
 
     def open(self, stack: Stack, session: ClientSession) -> Journal:
-        """Restore the session, and return its journal. Close the directory if that fails."""
+        """Restore the session and return its journal. Close the directory if that fails."""
         try:
             return self._restore(stack, session)
         except BaseException:
@@ -46,15 +46,15 @@ class StateDirectory:
         except Corrupt as error:
             raise StateUnusable(
                 f"{self._path}: {error.where}",
-                "use a new directory; messages that this one holds and no node has stored are lost",
+                "use a new directory; messages in this one that no node has stored are lost",
             ) from error
         except StorageError as error:
             raise StateUnusable(f"{self._path}: {error.message}", error.remedy) from error
         if name and session.producer != name:
             journal.close()
             raise StateUnusable(
-                f"{self._path} is the state of client {session.producer!r}, not of {name!r}",
-                "use that name, leave out the name, or use another directory",
+                f"{self._path} belongs to client {session.producer!r}, not to {name!r}",
+                "use that name, omit the name, or use another directory",
             )
         return journal
 

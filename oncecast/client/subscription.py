@@ -1,4 +1,4 @@
-"""A subscription as the application uses it. It returns each message once and in order."""
+"""The application's view of a subscription: each message once and in order."""
 
 # ruff: noqa: ASYNC109  # timeouts are part of the interface
 
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from oncecast.client.subscriptions import Subscriptions
     from oncecast.wire.commands import Start
 
-TELL_AFTER = 0.05  # seconds until taken messages are reported to the session
+TELL_AFTER = 0.05  # seconds before taken messages are reported to the session
 NOT_BY_COUNT = -1  # a threshold that the queue length never reaches
 
 
 class Subscription:
-    """The messages of one subscription. Use `async for` or `get`; `Client.subscribe` creates it.
+    """The messages of one subscription. Use `async for` or `get`. Created by `Client.subscribe`.
 
     `start` is the offset at which reading started.
 
-    With `auto_ack` (the default), asking for the next message acknowledges the messages before it,
-    even if no message arrives. Without `auto_ack`, only `ack` acknowledges.
+    With `auto_ack` (the default), asking for the next message acknowledges all messages before it,
+    even if none arrives. Without `auto_ack`, only `ack` acknowledges messages.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Subscription:
         self._telling: asyncio.TimerHandle | None = None
         # While more messages than this are queued, taking a message needs no bookkeeping.
         self._slow: float = NEVER
-        self._hailed = False  # whether another thread has scheduled `_took`
+        self._hailed = False  # another thread has scheduled `_took`
         requests.send(Read(topic, name, -1 if start_at is None else start_at, push))
 
     def __repr__(self) -> str:
@@ -88,8 +88,8 @@ class Subscription:
     async def get(self, timeout: float | None = None) -> Message | None:
         """Return the next message, or None if none arrives within `timeout` seconds.
 
-        Without a timeout, wait until a message arrives. With 0, ask the node and return a message
-        only if the topic holds one now.
+        Without a timeout, wait until a message arrives. With a timeout of 0, ask the node and
+        return a message only if the topic holds one now.
         """
         if len(self._queue) > self._slow:
             return self._queue.popleft()
@@ -125,7 +125,7 @@ class Subscription:
                 await self._arrival(None)
 
     def take_arrived(self) -> Message | None:
-        """Return a queued message, or None. Call this only outside the thread of the loop."""
+        """Return a queued message, or None. Call this only outside the event loop's thread."""
         if len(self._queue) > self._slow:
             return self._queue.popleft()
         message = self._inbox.take()
@@ -141,7 +141,7 @@ class Subscription:
         return message
 
     def _ask(self) -> None:
-        """Acknowledge all taken messages if `auto_ack` is set, before asking for the next one."""
+        """Acknowledge all taken messages before asking for more, if `auto_ack` is set."""
         if self._inbox.auto_ack and self._inbox.last:
             self._slow = NEVER  # The fast path relies on `last` being 1.
             self._inbox.acknowledge_all()
@@ -190,7 +190,7 @@ class Subscription:
         return True
 
     async def _at_hand(self) -> bool:
-        """Return whether the topic holds another message, after that message has arrived."""
+        """Return whether the topic holds another message. If so, wait for it to arrive first."""
         seconds = self._requests.timeout
         try:
             async with asyncio.timeout(seconds):
@@ -225,9 +225,9 @@ class Subscription:
                 self._waiters.remove(waiter)
 
     async def _due(self) -> bool:
-        """Return whether the topic holds a message that was not taken yet.
+        """Return whether the topic holds a message that has not been taken yet.
 
-        Ask the node if all known messages were taken.
+        Ask the node if all known messages have been taken.
         """
         self._raise()
         if self._inbox.delivered >= self._end_of_topic:
@@ -246,13 +246,13 @@ class Subscription:
                 waiter.set_result(None)
 
     async def ready(self) -> Self:
-        """Wait until the node accepts this reader, and return it. Raise if the node refuses it."""
+        """Wait until the node accepts this reader, and return it. Raise an error if it refuses."""
         while not self._ready:
             self._raise()
             await self._wait()
         return self
 
-    # -- events of the session --
+    # -- session events --
 
     def _to(self, offset: int) -> None:
         self._slow = NEVER
@@ -283,7 +283,7 @@ class Subscription:
 
     def fail(self, error: OncecastError) -> None:
         self._error = self._error or error
-        self._to(self._inbox.delivered)  # Messages that were not taken belong to the next reader.
+        self._to(self._inbox.delivered)  # The next reader gets the messages that were not taken.
         if self._telling is not None:
             self._telling.cancel()
         self._owner.forget(self)
@@ -303,8 +303,8 @@ class Subscription:
     def nack(self, message: Message) -> None:
         """Redeliver this message and all after it, marked `redelivered`.
 
-        Raise InvalidArgument if the message is acknowledged. With `auto_ack`, asking for the next
-        message acknowledges the messages before it.
+        Raise InvalidArgument if the message is already acknowledged. With `auto_ack`, asking for
+        the next message acknowledges all messages before it.
         """
         self._check(message)
         try:
@@ -322,7 +322,7 @@ class Subscription:
             )
         if message.topic != self.topic:
             raise InvalidArgument(
-                f"the message is from topic {message.topic!r}, not from {self.topic!r}"
+                f"the message is from topic {message.topic!r}, not {self.topic!r}"
             )
 
     def _raise_error(self) -> None:
@@ -350,10 +350,10 @@ class Subscription:
     # -- the end --
 
     async def close(self, *, ack: bool = True) -> None:
-        """Stop reading. The node keeps the subscription and stores new messages for it.
+        """Stop reading. The subscription remains, and new messages are kept for it.
 
-        With `auto_ack`, acknowledge all messages that `get` has returned. With `ack=False`, leave
-        out the last one, which is then redelivered to the next reader.
+        With `auto_ack`, acknowledge all messages returned by `get`. With `ack=False`, leave out the
+        last one, so the next reader gets it again.
         """
         if self._error is not None:
             return
@@ -361,7 +361,7 @@ class Subscription:
         if inbox.auto_ack and ack:
             inbox.acknowledge_all()
         delivered, acked = inbox.delivered, inbox.ack
-        self.fail(Closed(f"the subscription {self.name!r} of topic {self.topic!r} is closed"))
+        self.fail(Closed(f"subscription {self.name!r} of topic {self.topic!r} is closed"))
         seconds = self._requests.timeout
         try:
             await self._owner.leave(

@@ -1,4 +1,4 @@
-"""The open subscriptions of a client. One object at a time reads a subscription."""
+"""A client's open subscriptions. Each subscription has at most one reader at a time."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ MakeSubscription = Callable[..., Subscription]  # has the parameters of Subscrip
 
 
 class Subscribed(NamedTuple):
-    """The next offset of a subscription, and whether the call created the subscription."""
+    """The next offset of a subscription, and whether the call created it."""
 
     offset: int
     new: bool
 
 
 class Subscriptions:
-    """Start and end readers, and pass them the events of the session."""
+    """Opens and closes readers, and passes session events to them."""
 
     def __init__(self, requests: Requests, make: MakeSubscription = Subscription) -> None:
         self._requests, self._make = requests, make
         self._open: dict[tuple[str, str], Subscription] = {}  # by topic and name
-        self._leaving: dict[tuple[str, str], asyncio.Future[None]] = {}  # done when closed
+        self._leaving: dict[tuple[str, str], asyncio.Future[None]] = {}  # done once closed
 
     def get(self, topic: str, name: str) -> Subscription | None:
         return self._open.get((topic, name))
@@ -60,7 +60,7 @@ class Subscriptions:
     async def read(
         self, topic: str, name: str, *, auto_ack: bool, start_at: int | None, push: bool
     ) -> Subscription:
-        """Return the subscription when the node accepts its reader. Open it if necessary."""
+        """Return the subscription once the node accepts its reader. Open it if necessary."""
         found = self.get(topic, name)
         if found is None:
             check_names(do.Attach(topic, name, incarnation=""))
@@ -70,15 +70,15 @@ class Subscriptions:
             found = await self._open_when_left(topic, name, auto_ack, start_at, push)
         elif auto_ack != found.auto_ack or start_at is not None:
             raise InvalidArgument(
-                f"the subscription {name!r} of topic {topic!r} is already open with "
+                f"subscription {name!r} of topic {topic!r} is already open with "
                 f"auto_ack={found.auto_ack}",
-                "close it before you open it with other options, or call seek()",
+                "close it before reopening it with other options, or call seek()",
             )
         seconds = self._requests.timeout
         try:
             async with asyncio.timeout(seconds):
                 return await found.ready()
-        except TimeoutError:  # The reader keeps trying, so a later call may find it ready.
+        except TimeoutError:  # The reader keeps trying, so a later call may succeed.
             raise local.NoAnswer(seconds, self._requests.led()).raised() from None
 
     async def _open_when_left(
@@ -100,7 +100,7 @@ class Subscriptions:
             del self._open[key]
 
     async def leave(self, subscription: Subscription, request: Callable[[int], Value]) -> None:
-        """Send `request`. Until it is answered, no other reader of this subscription starts."""
+        """Send `request`. Block new readers of this subscription until it is answered."""
         key = (subscription.topic, subscription.name)
         left = self._leaving[key] = self._requests.loop.create_future()
         try:

@@ -11,9 +11,9 @@ from oncecast.errors import NoSuchTopic, NotConnected, TimedOut
 from oncecast.wire.frames import ArcView, TopicView
 
 PAGE = 1000  # topics per request
-TOGETHER = 16  # groups of a ring that are asked concurrently
+TOGETHER = 16  # groups of a ring queried concurrently
 
-ListAt = Callable[[str, str], Awaitable[list[TopicView]]]  # given an address and a prefix
+ListAt = Callable[[str, str], Awaitable[list[TopicView]]]  # takes an address and a prefix
 
 
 class Topics:
@@ -48,8 +48,8 @@ class Topics:
     async def _of_ring(self, prefix: str) -> list[TopicView]:
         """Return the topics of all groups, sorted by name.
 
-        Ask each group twice: a topic may move, during the first round, to a group that has already
-        answered. The second round finds the topic there.
+        Query each group twice. During the first round, a topic may move to a group that has already
+        answered; the second round finds it there.
         """
         found: dict[str, TopicView] = {}
         for _ in range(2):

@@ -15,34 +15,34 @@ from oncecast.network.incidents import tls_reason
 class Problem(NamedTuple):
     fact: str = "no answer"
     remedy: str = ""
-    cli_remedy: str = ""  # the remedy that the command line shows instead
+    cli_remedy: str = ""  # shown by the command line in place of `remedy`
 
 
 def problem_of(error: Exception, *, tls: bool) -> Problem:
-    """Return the fact and the remedy for the error of a connection attempt."""
+    """Explain the error of a connection attempt, and suggest a remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         cause = error.verify_message.removesuffix(".")
         return Problem(
-            f"its certificate is not accepted: {cause}",
-            "use the CA that signed it, and an address that it contains",
+            f"its certificate was rejected: {cause}",
+            "use the CA that signed it, and an address listed in it",
         )
     if isinstance(error, ssl.SSLError):
         return Problem(
             f"TLS failed: {tls_reason(error)}",
-            "check whether the node uses TLS, and the certificate of this client",
+            "check that the node uses TLS and accepts this client's certificate",
         )
     fact = getattr(error, "strerror", None) or str(error) or Problem().fact
     if not isinstance(error, ConnectionResetError) and not _is_cut(error):
         return Problem(fact)
     if tls:
-        remedy = "give a certificate that the node accepts"
+        remedy = "provide a certificate that the node accepts"
         return Problem(fact, f"{remedy}, as `tls`", f"{remedy}, with --tls")
-    remedy = "if the node uses TLS, give its CA"
+    remedy = "if the node uses TLS, provide its CA"
     return Problem(fact, f"{remedy}, as `tls`", f"{remedy}, with --tls or --tls-ca")
 
 
 def _is_cut(error: Exception) -> bool:
-    """Return whether the other side has closed the connection without giving a reason."""
+    """Return whether the peer closed the connection without giving a reason."""
     return isinstance(error, NetworkError) and error.message.startswith((CLOSED, LOST))
 
 

@@ -62,7 +62,7 @@ class Listener:
             if tls is None and not self._trust.insecure and not is_loopback(host):
                 await self.close()
                 raise CannotListen(
-                    f"{host}:{port} can be reached from other machines and TLS is off",
+                    f"{host}:{port} is reachable from other machines, and TLS is off",
                     "provide a certificate, listen on 127.0.0.1, or set insecure=True",
                 )
             self._gate.exposed |= not is_loopback(host)

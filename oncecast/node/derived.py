@@ -133,7 +133,7 @@ def check_exposure(settings: Settings) -> None:
     host, _ = split_process(settings.listen)
     if not guarded and not is_loopback(host):
         raise NotAllowed(
-            f"{settings.listen} can be reached from other machines and TLS is off",
+            f"{settings.listen} is reachable from other machines, and TLS is off",
             "give this node a certificate (tls_certificate, tls_key, tls_ca), listen on "
             "127.0.0.1, or set insecure",
         )

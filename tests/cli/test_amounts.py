@@ -30,7 +30,7 @@ def test_invalid_count_is_reported(word: str, complaint: str) -> None:
 def test_local_cluster_has_at_most_64_nodes() -> None:
     """CLI-3"""
     assert nodes("64") == 64
-    complaint = r"65 nodes are too many for one machine \(limit 64\); start fewer"
+    complaint = r"too many nodes for one machine: 65 \(limit 64\); start fewer"
     with pytest.raises(argparse.ArgumentTypeError, match=complaint):
         nodes("65")
     with pytest.raises(argparse.ArgumentTypeError, match="0 is less than 1"):

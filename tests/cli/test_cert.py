@@ -166,16 +166,19 @@ def test_existing_file_is_never_overwritten(taken: str, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["node", "10.0.0.1:7400"], "'10.0.0.1:7400' is not a host; leave out the port"),
+        (
+            ["node", "10.0.0.1:7400"],
+            "'10.0.0.1:7400' is not a host; omit the port",
+        ),
         (["node", "bad host"], "'bad host' is not a host; use a DNS name or an IP address"),
-        (["node", "one", "--name", "../one"], "'../one' is not the name of a file"),
-        (["client", "a/b"], "'a/b' is not a name for a certificate"),
+        (["node", "one", "--name", "../one"], "'../one' is not a file name"),
+        (["client", "a/b"], "'a/b' is not a valid certificate name"),
         (["client", "ann", "--dir", "none"], "none/ca.pem: No such file or directory; run"),
         (["client", "ann", "--days", "9999"], "valid for 9999 days, but its CA only for"),
-        (["client", "ann", "--days", "9" * 12], "days are too many"),
+        (["client", "ann", "--days", "9" * 12], "days is too long"),
         (["init", "--dir", "x", "--name", "n" * 65], "65 characters long (limit 64)"),
         (["init", "--dir", "certs/ca.pem"], "certs/ca.pem: "),
-        (["show", "certs/ca.key"], "certs/ca.key: not a certificate in PEM"),
+        (["show", "certs/ca.key"], "certs/ca.key: not a PEM certificate"),
     ],
 )
 def test_invalid_arguments_are_refused_with_a_remedy(
@@ -193,7 +196,7 @@ def test_key_from_another_authority_is_refused(capsys: pytest.CaptureFixture[str
     made("init", "--dir", "other")
     Path("other/ca.key").replace("certs/ca.key")
     assert cert("client", "ann") == ExitStatus.USAGE
-    assert "the key does not belong to the certificate of the CA" in capsys.readouterr().err
+    assert "the key does not match the CA certificate" in capsys.readouterr().err
 
 
 def test_client_certificate_cannot_sign_other_certificates(

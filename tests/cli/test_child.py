@@ -43,7 +43,7 @@ def test_child_that_ignores_sigterm_is_killed(
             await written(deaf)
 
     run(story())
-    assert capsys.readouterr().err == "oncecast: sh did not end within 0.05 s and was killed\n"
+    assert capsys.readouterr().err == "oncecast: sh did not exit within 0.05 s and was killed\n"
 
 
 def test_second_cancellation_kills_the_child(tmp_path: Path) -> None:
@@ -101,6 +101,6 @@ def test_child_is_stopped_if_cancelled_while_it_starts(tmp_path: Path) -> None:
 
 def test_command_that_cannot_run_is_reported(tmp_path: Path) -> None:
     for command, status in (("no-such-command", 127), (str(tmp_path), 126)):
-        with pytest.raises(CannotRun, match="put an executable command after --") as error:
+        with pytest.raises(CannotRun, match="give an executable command after --") as error:
             run(run_until(never(), (command,), 1.0))
         assert error.value.status == status

@@ -54,7 +54,7 @@ def test_put_without_a_leader_reports_an_unknown_outcome() -> None:
     put.in_flight = True
     late = parted(put, parse(["put", "t", "x"]))
     reported = str(leaderless(late))
-    assert "no node leads the group; start more nodes" in reported
+    assert "the group has no leader; start more nodes" in reported
     assert reported.endswith("; outcome unknown: check the topic before resending, or use --state")
     late = parted(put, parse(["put", "t", "x", "--state", "s"]))
     assert "the next put with this --state stores it" in str(leaderless(late))

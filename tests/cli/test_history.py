@@ -82,7 +82,7 @@ def test_duplicate_file_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixtur
     fine = file_of(tmp_path, "fine", FINE)
     again = f"{tmp_path}/./fine"
     assert main(["history", "check", fine, again]) == ExitStatus.USAGE
-    assert "fine: given twice; give each file once" in capsys.readouterr().err
+    assert "fine: listed twice; list each file once" in capsys.readouterr().err
 
 
 def test_directory_instead_of_a_history_file_is_reported(

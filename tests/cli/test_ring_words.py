@@ -101,7 +101,7 @@ def test_different_versions_are_counted() -> None:
 
 def test_part_of_the_ring_without_an_owner_is_reported() -> None:
     seen = ring(arc("g-a", "g-c"), arc("g-c", "g-b"))
-    assert "arcs      12.5% of the ring has no owner: its topics cannot be reached" in status_words(
+    assert "arcs      12.5% of the ring has no owner: topics there are unavailable" in status_words(
         seen
     )
     assert not seen.serves

@@ -141,7 +141,7 @@ def test_late_nack_raises_an_error_with_a_remedy(tmp_path: Path) -> None:
             after = await waiting
             assert after is not None
             topic.nack(after)  # no later get acknowledged it
-            with pytest.raises(errors.InvalidArgument, match="not delivered yet"):
+            with pytest.raises(errors.InvalidArgument, match="not been delivered yet"):
                 topic.nack(after)
 
     run(story())

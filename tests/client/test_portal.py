@@ -88,7 +88,7 @@ with blocking.embedded(sys.argv[1]) as client:
             try:
                 ask()
             except errors.Closed as error:
-                assert "open another one" in str(error)
+                assert "open a new one" in str(error)
             else:
                 os._exit(1)
         client.close()
@@ -113,7 +113,7 @@ def test_flush_raises_the_error_caused_by_an_invalid_message(tmp_path: Path) -> 
             client.flush()
         client.put_nowait("t", b"x")
         client.flush()
-    with pytest.raises(errors.Closed, match="open another one"):
+    with pytest.raises(errors.Closed, match="open a new one"):
         client.put_nowait("t", b"x")
 
 

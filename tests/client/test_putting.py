@@ -209,7 +209,9 @@ def test_put_that_times_out_without_buffer_space_is_not_sent(
 
     async def story() -> None:
         desk = Desk()
-        with pytest.raises(errors.TimedOut, match=r"the first 2 are in flight.* only the rest"):
+        with pytest.raises(
+            errors.TimedOut, match=r"the first 2 are still in flight.* only the rest"
+        ):
             await desk.putting.put_many("t", [bytes(putting.CUT_BYTES // 2)] * 3, 0.001)
         with pytest.raises(errors.TimedOut, match="nothing was put; try again later"):
             await desk.putting.put("t", b"x", timeout=0.001)

@@ -212,7 +212,7 @@ def test_error_names_the_argument_with_the_wrong_type(tmp_path: Path) -> None:
             ):
                 with pytest.raises(errors.InvalidArgument, match=f"^{name}: expected `"):
                     await call
-            with pytest.raises(errors.InvalidArgument, match="the password is not a str"):
+            with pytest.raises(errors.InvalidArgument, match="the password is empty or not a str"):
                 await client.access.add_user("ann", cast("str", 5), admin=True)
 
     run(story())

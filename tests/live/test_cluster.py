@@ -349,7 +349,7 @@ def test_commands_report_a_missing_quorum(group: Replicas, cluster: Command) -> 
     assert f"{others[0].address} (not heard from for" in out
     assert f"seen by  {leader.address}" in out
     status, _, err = cluster("put", "any", "x", "--timeout", "2")
-    assert (status, "no node leads the group; start more nodes" in err) == (
+    assert (status, "the group has no leader; start more nodes" in err) == (
         ExitStatus.NO_QUORUM,
         True,
     )
@@ -438,7 +438,7 @@ def test_cluster_up_runs_a_group_until_it_is_stopped(
             with pytest.raises(ProcessLookupError):
                 os.kill(each["pid"], 0)
     assert main(("cluster", "up", "-n", "3", "--data", str(data))) == ExitStatus.FAILURE
-    assert "has 2 nodes, from port" in capsys.readouterr().err
+    assert "contains 2 nodes, starting at port" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -512,7 +512,7 @@ def test_invalid_node_address_is_a_usage_error(
 
 def test_cluster_up_rejects_ports_above_65535(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(("cluster", "up", "-n", "3", "--port", "65534")) == ExitStatus.FAILURE
-    assert "3 nodes from port 65534 on need ports above 65535" in capsys.readouterr().err
+    assert "3 nodes starting at port 65534 need ports above 65535" in capsys.readouterr().err
 
 
 def test_cluster_up_reports_a_port_in_use_before_it_starts_nodes(

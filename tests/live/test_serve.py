@@ -163,7 +163,7 @@ def ended_at_once(*flags: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("flags", "status", "fact"),
     [
-        (["--listen", "0.0.0.0:0"], 5, "can be reached from other machines and TLS is off"),
+        (["--listen", "0.0.0.0:0"], 5, "is reachable from other machines, and TLS is off"),
         (["--http", "0.0.0.0:0"], 5, "without a token and without TLS"),
         (["--http", "0.0.0.0:0", "--insecure"], 5, "without a token and without TLS"),
         (["--listen", "nowhere"], 2, "not an address"),

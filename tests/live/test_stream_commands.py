@@ -65,7 +65,7 @@ def test_stream_read_prints_values_raw_or_as_json(node: blocking.Node, capfdbina
         assert second["value"] == {"base64": "/w=="}
         status, out, err = stream(capfdbinary, *words[:-2], "--timeout", "0.2")
         assert (status, out) == (ExitStatus.EMPTY, "")
-        assert "no value of stream 'read' within 0.2 s; raise --timeout to wait longer" in err
+        assert "no value from stream 'read' within 0.2 s; raise --timeout to wait longer" in err
 
 
 def test_stream_commands_report_incompatible_qualities(

@@ -215,7 +215,7 @@ def test_missing_keepers_and_members_are_reported(
     (unused,) = free_addresses(1)
     status, _, err = oncecast("queue", "stats", "jobs", "--peers", unused)
     assert status == ExitStatus.NO_QUORUM
-    assert f"only 0 of 1 keepers are reachable, missing {unused} (Connection refused)" in err
+    assert f"only 0 of 1 keepers are reachable; missing: {unused} (Connection refused)" in err
     assert "start keepers with `oncecast keep`" in err
     alone = ("--listen", unused, "--peers", unused)
     status, _, err = oncecast(
@@ -232,7 +232,7 @@ def test_keeper_with_different_peers_refuses_with_a_reason(
     (unused,) = free_addresses(1)
     status, _, err = oncecast("queue", "stats", "jobs", "--peers", f"{keeper[1]},{unused}")
     assert status == ExitStatus.NO_QUORUM
-    assert f"{keeper[1]} (it was started with other --peers)" in err
+    assert f"{keeper[1]} (it was started with different --peers)" in err
 
 
 def test_address_in_use_is_reported(keeper: tuple[int, str], oncecast: Command) -> None:

@@ -83,7 +83,7 @@ def test_refused_node_waits_until_it_has_the_secret(
             assert not (tmp_path / "b").exists()
             (said,) = [each for each in caplog.records if each.message.startswith("waits")]
             assert said.levelname == "WARNING"
-            assert f"{server.me} refuses this node: 127.0.0.1:0 has a different" in said.message
+            assert f"{server.me} refused this node: 127.0.0.1:0 has a different" in said.message
 
     corrects = Corrects()
     try:

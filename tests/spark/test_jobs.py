@@ -60,7 +60,7 @@ def test_audit_describes_damage_to_a_trace(
     assert f"  {tmp_path / 'notes.txt'}:1" in out
     assert "1 cut tail: the last lines of the file are missing" in out
     assert "1 invalid line: " in out
-    assert "is not checked further, because its files are incomplete" in out
+    assert "was not checked further because its files are incomplete" in out
     assert main([*words, "--killed", str(trace)]) == 0
 
 

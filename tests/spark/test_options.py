@@ -94,7 +94,7 @@ def test_starting_options_set_the_position_where_reading_starts(
         ({"failondataloss": "yes"}, False, "use true or false"),
         ({"includeheaders": "yes"}, False, "use false or true or array"),
         ({"tlscert": "client.pem"}, False, "set tlsCa alone, or all three, or none"),
-        ({"user": "ann"}, False, "user and password belong together"),
+        ({"user": "ann"}, False, "user and password must be set together"),
     ],
 )
 def test_invalid_option_is_rejected(given: dict[str, str], streaming: bool, text: str) -> None:

@@ -101,7 +101,9 @@ def test_replaying_random_values_from_a_remote_checkpoint_fails_or_is_skipped(
         column, named = "string(rand()) as value", {"at": "", "queryName": "remote"}
         run("remote.in", "remote.out", column, **named)
         uncommit(str(kept / "remote"))
-        with pytest.raises(Exception, match=r"published with other content.*set option replay to"):
+        with pytest.raises(
+            Exception, match=r"published with different content.*set option replay to"
+        ):
             run("remote.in", "remote.out", column, **named)
         run("remote.in", "remote.out", column, replay="skip", **named)
     finally:
@@ -144,7 +146,7 @@ def test_earlier_run_fails_if_a_newer_run_has_taken_over(
     run("two.in", "two.out", at=str(copy), txnAppId="two")
     os.write(opener, b".")
     os.close(opener)
-    with pytest.raises(Exception, match="another run of source 'spark/two' has taken over; stop"):
+    with pytest.raises(Exception, match="a newer run has taken over source 'spark/two'; stop"):
         first.awaitTermination()
     assert values(client, "two.out") == [b"a", b"b"]
 
@@ -171,7 +173,7 @@ def test_deleted_checkpoint_starts_the_query_again(
         run("again.in", "again.out", at=str(tmp_path / f"new{number}"))
     assert values(client, "again.out") == [b"a"] * 2
     run("again.in", "again.named", at=str(tmp_path / "named"), txnAppId="app")
-    with pytest.raises(Exception, match="'spark/app' was already published with other content"):
+    with pytest.raises(Exception, match="'spark/app' was already published with different content"):
         run("again.in", "again.named", at=str(tmp_path / "other"), txnAppId="app")
     assert values(client, "again.named") == [b"a"]
 

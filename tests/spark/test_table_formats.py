@@ -242,7 +242,7 @@ def test_object_store_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """SVC-7"""
     words = ["pipeline", "run", "archive", "--topics", "a", "--no-spark", "s3://bucket/archive"]
     assert main(words) == 1
-    text = "s3://bucket/archive is the address of an object store; archive to a directory"
+    text = "s3://bucket/archive is the address of an object store; use a directory"
     assert text in capsys.readouterr().err
 
 

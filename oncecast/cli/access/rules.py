@@ -15,16 +15,16 @@ VERBS = ("put", "read", "ack", "manage", "admin")
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    about = "manage the rules for the use of topics and names"
+    about = "manage access rules"
     rule = commands.add_parser("rule", help=about, description=about)
     verbs = rule.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, help_, work in (
         ("allow", "allow verbs on topics, or the use of names", run_allow),
-        ("disallow", "remove verbs that were allowed with the same pattern", run_disallow),
+        ("disallow", "remove verbs allowed with the same pattern", run_disallow),
     ):
         parser = verbs.add_parser(name, help=help_)
         parser.add_argument(
-            "principal", metavar="NAME", type=unicode, help="name of the user, or * for all clients"
+            "principal", metavar="NAME", type=unicode, help="user name, or * for all clients"
         )
         parser.add_argument(
             "verbs", metavar="VERB", nargs="*", type=verb, help=f"one of {', '.join(VERBS)}"
@@ -42,11 +42,11 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
             metavar="PATTERN",
             type=unicode,
             default="",
-            help="pattern for names of clients, producers and subscriptions that the user may use",
+            help="pattern for client, producer and subscription names that the user may use",
         )
         add_work(parser, work, in_shell=False)
     list_ = verbs.add_parser("list", help="list all rules, or the rules of one user")
-    add_option(list_, "--of", "NAME", "list only rules of this user", kind=unicode)
+    add_option(list_, "--of", "NAME", "list only the rules of this user", kind=unicode)
     add_work(list_, run_list, in_shell=False)
 
 
@@ -60,7 +60,7 @@ async def run_allow(client: Client, arguments: argparse.Namespace) -> int:
     new = await client.access.allow(
         arguments.principal, *arguments.verbs, topic=arguments.topic, name=arguments.use
     )
-    text = f"{in_words(arguments)}: {'allowed' if new else 'allowed already'}"
+    text = f"{in_words(arguments)}: {'allowed' if new else 'already allowed'}"
     show(arguments, {**fields_of(arguments), "already": not new}, text)
     return ExitStatus.OK
 

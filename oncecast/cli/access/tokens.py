@@ -30,24 +30,26 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
     create = verbs.add_parser("create", help="create a token and print it once")
     create.add_argument(
-        "principal", metavar="NAME", type=unicode, help="user that clients with the token log in as"
+        "principal", metavar="NAME", type=unicode, help="user that the token logs in as"
     )
     days = "days until the token expires (default: never)"
     add_option(create, "--days", "N", days, kind=positive)
-    add_option(create, "--out", "FILE", "new file for the token, instead of standard output")
+    add_option(
+        create, "--out", "FILE", "write the token to this new file instead of standard output"
+    )
     add_work(create, run_create, in_shell=False)
 
     list_ = verbs.add_parser("list", help="list tokens, without their secrets")
     add_work(list_, run_list, in_shell=False)
 
     revoke = verbs.add_parser("revoke", help="revoke a token")
-    revoke.add_argument("id", metavar="ID", type=unicode, help="id of the token; see `token list`")
+    revoke.add_argument("id", metavar="ID", type=unicode, help="token id; see `token list`")
     add_work(revoke, run_revoke, in_shell=False)
 
 
 async def run_create(client: Client, arguments: argparse.Namespace) -> int:
     name, seconds = arguments.principal, arguments.days and arguments.days * DAY
-    # Open the file first, because a token that cannot be saved must not exist.
+    # Open the file first: a token that cannot be saved must not be created.
     file = None if arguments.out is None else opened(arguments.out)
     try:
         token = await client.access.create_token(name, seconds)
@@ -68,7 +70,7 @@ async def run_create(client: Client, arguments: argparse.Namespace) -> int:
 
 
 def opened(path: str) -> int:
-    """Return the descriptor of a new file that only its owner can read."""
+    """Create a file that only its owner can read, and return its descriptor."""
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -93,7 +95,7 @@ async def run_list(client: Client, arguments: argparse.Namespace) -> int:
 
 
 async def run_revoke(client: Client, arguments: argparse.Namespace) -> int:
-    id = arguments.id.partition(".")[0]  # a full token is accepted too, but never printed
+    id = arguments.id.partition(".")[0]  # A full token is also accepted, but never printed.
     if not await client.access.revoke_token(id):
         what = f"token {id!r} does not exist; see `oncecast token list`"
         return complain(what, ExitStatus.NOT_FOUND)

@@ -38,27 +38,29 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add = verbs.add_parser("add", help="add a user; the first user must be an administrator")
     add_name(add)
     add_flag(add, "--admin", "make the user an administrator with all permissions")
-    add_flag(add, "--no-password", "set no password; the user logs in with a certificate or token")
+    add_flag(
+        add, "--no-password", "do not set a password; the user logs in with a certificate or token"
+    )
     add_secret(add, run_add)
 
     add_work(verbs.add_parser("list", help="list users"), run_list, in_shell=False)
 
-    remove = verbs.add_parser("remove", help="remove a user with its tokens and rules")
+    remove = verbs.add_parser("remove", help="remove a user along with its tokens and rules")
     add_name(remove)
     add_work(remove, run_remove, in_shell=False)
 
-    password = verbs.add_parser("password", help="change the password of a user")
+    password = verbs.add_parser("password", help="change a user's password")
     add_name(password)
     password.set_defaults(no_password=False)
     add_secret(password, run_password)
 
 
 def add_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("principal", metavar="NAME", type=unicode, help="name of the user")
+    parser.add_argument("principal", metavar="NAME", type=unicode, help="user name")
 
 
 def add_secret(parser: argparse.ArgumentParser, work: Work) -> None:
-    """Add the option for a new password, and the function that runs the command.
+    """Add the option for a new password, and set the function that runs the command.
 
     The password is never an argument, because other users can see arguments.
     """
@@ -66,7 +68,7 @@ def add_secret(parser: argparse.ArgumentParser, work: Work) -> None:
         parser,
         "--new-password-file",
         "FILE",
-        "file with the new password in its first line (default: ask at the terminal)",
+        "file whose first line is the new password (default: prompt for it)",
     )
     add_work(parser, work, in_shell=False)
 
@@ -81,20 +83,20 @@ def add_secret(parser: argparse.ArgumentParser, work: Work) -> None:
 
 
 def new_password(arguments: argparse.Namespace) -> str | None:
-    """Return the new password, read from a file or typed twice, or None with --no-password."""
+    """Read the new password from a file or prompt for it twice. Return None with --no-password."""
     import getpass
 
     if arguments.no_password:
         if arguments.new_password_file is not None:
-            raise InvalidArgument("--no-password and --new-password-file exclude each other")
+            raise InvalidArgument("--no-password and --new-password-file cannot be combined")
         return None
     if arguments.new_password_file is not None:
         return read_secret(arguments.new_password_file)
     if not sys.stdin.isatty():
         raise InvalidArgument(
-            "cannot ask for the password without a terminal", "give --new-password-file"
+            "cannot prompt for the password without a terminal", "give --new-password-file"
         )
-    password = getpass.getpass(f"New password of {escaped(arguments.principal)}: ")
+    password = getpass.getpass(f"New password for {escaped(arguments.principal)}: ")
     if getpass.getpass("Repeat it: ") != password:
         raise InvalidArgument("the passwords differ", "type the same password twice")
     return password

@@ -31,24 +31,26 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     verbs = cert.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     init = verbs.add_parser("init", help="create a certificate authority (CA)")
-    init.add_argument("--name", default="oncecast CA", help="name of the CA (default: %(default)s)")
+    init.add_argument("--name", default="oncecast CA", help="CA name (default: %(default)s)")
     add_making(init, run_init, CA_DAYS)
 
-    node = verbs.add_parser("node", help="create the certificate of a node")
+    node = verbs.add_parser("node", help="create a node certificate")
     node.add_argument(
         "hosts",
         metavar="HOST",
         nargs="+",
-        help="names and IP addresses at which clients and nodes reach this node, without the port",
+        help="host names and IP addresses of the node, without the port",
     )
-    node.add_argument("--name", help="name of the files (default: the first host)")
+    node.add_argument("--name", help="base name of the files (default: the first host)")
     add_making(node, run_node)
 
-    client = verbs.add_parser("client", help="create the certificate of a client")
+    client = verbs.add_parser("client", help="create a client certificate")
     client.add_argument("client", metavar="NAME", help="name of the user or program")
     add_making(client, run_client)
 
-    shown = verbs.add_parser("show", help="show certificates; exit status 1 if one has expired")
+    shown = verbs.add_parser(
+        "show", help="show certificates; exit with status 1 if any has expired"
+    )
     shown.add_argument("files", metavar="FILE", type=Path, nargs="+", help="PEM file")
     shown.add_argument(
         "--ca", metavar="FILE", type=Path, help="check that this CA signed the certificates"
@@ -68,7 +70,7 @@ def add_making(
         metavar="DIR",
         type=Path,
         default=Path(DIRECTORY),
-        help="directory of the CA and of the new files (default: %(default)s)",
+        help="directory for the CA and the new files (default: %(default)s)",
     )
     parser.add_argument(
         "--days",
@@ -82,7 +84,7 @@ def add_making(
 
 
 def guarded(arguments: argparse.Namespace, run: Callable[[argparse.Namespace], int]) -> int:
-    """Run a subcommand, and return its exit status. Print an error in one line."""
+    """Run a subcommand and return its exit status. Print errors on one line."""
     try:
         return run(arguments)
     except ModuleNotFoundError as error:
@@ -131,7 +133,7 @@ def authority(directory: Path) -> Authority:
     except FileNotFoundError as error:
         raise InvalidArgument(
             f"{error.filename}: {error.strerror}",
-            "run `oncecast cert init`, or set --dir to the directory of the CA",
+            "run `oncecast cert init`, or set --dir to the CA directory",
         ) from error
 
 
@@ -139,7 +141,7 @@ def file_name(name: str) -> str:
     """Return the name. Raise InvalidArgument if it could point outside the directory."""
     if "/" in name or "\0" in name or len(os.fsencode(name)) > 200:
         raise InvalidArgument(
-            f"{name!r} is not the name of a file", "set --name to a name without slashes"
+            f"{name!r} is not a file name", "set --name to a name without slashes"
         )
     return name
 
@@ -156,7 +158,7 @@ def read(file: Path) -> bytes:
 
 
 def keep(arguments: argparse.Namespace, made: Made, certificate: str, key: str) -> int:
-    """Write both files or none of them, print their names, and return the exit status."""
+    """Write both files or neither, print their names, and return the exit status."""
     from oncecast.cli.cert.making import facts_of
 
     directory: Path = arguments.dir
@@ -178,7 +180,7 @@ def keep(arguments: argparse.Namespace, made: Made, certificate: str, key: str) 
 
 
 def create(file: Path, content: bytes, mode: int) -> None:
-    """Write a new file with exactly this mode. Raise FileExistsError if the file exists."""
+    """Create a file with exactly this mode. Raise FileExistsError if it already exists."""
     opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
     try:
         with os.fdopen(opened, "wb") as written:
@@ -196,7 +198,7 @@ def unwritable(error: OSError) -> InvalidArgument:
     if isinstance(error, FileExistsError):
         remedy = "move it away, or choose another --dir or name; files are never overwritten"
     else:
-        remedy = "choose a directory that you can write"
+        remedy = "choose a directory that you can write to"
     return InvalidArgument(f"{error.filename}: {error.strerror or error}", remedy)
 
 

@@ -1,8 +1,8 @@
-"""Create a certificate authority (CA), and certificates of nodes and clients.
+"""Create a certificate authority (CA) and certificates for nodes and clients.
 
-The functions are pure: they read no files and no clock. All keys are ECDSA on P-256. The
-certificate of a node contains its hosts and the URI `oncecast:node`. The certificate of a client
-contains the URI `oncecast:client:NAME` and cannot be used by a server.
+The functions are pure: they read no files and no clock. All keys are ECDSA on P-256. A node
+certificate contains the node's hosts and the URI `oncecast:node`. A client certificate contains the
+URI `oncecast:client:NAME` and cannot be used by a server.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from oncecast.errors import InvalidArgument
 
 NODE = "oncecast:node"
 CLIENT = "oncecast:client:"
-DAYS = 825  # lifetime of a certificate, unless its CA expires earlier
-COMMON_NAME_MAX = 64  # characters, a limit of X.509
-CLOCK_SKEW = timedelta(minutes=5)  # clocks of other machines may be this far behind
+DAYS = 825  # lifetime of a certificate, unless its CA expires first
+COMMON_NAME_MAX = 64  # characters, as limited by X.509
+CLOCK_SKEW = timedelta(minutes=5)  # how far other clocks may be behind
 HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
 
@@ -41,7 +41,7 @@ class Authority:
     """A CA that signs certificates."""
 
     def __init__(self, certificate: bytes, key: bytes) -> None:
-        """Load PEM files. Raise InvalidArgument unless they are a CA certificate and its key."""
+        """Load a CA certificate and its key from PEM. Raise InvalidArgument if they are not."""
         try:
             self.certificate = x509.load_pem_x509_certificate(certificate)
             self._key = serialization.load_pem_private_key(key, None)
@@ -57,8 +57,8 @@ class Authority:
             )
         if self._key.public_key() != self.certificate.public_key():
             raise InvalidArgument(
-                "the key does not belong to the certificate of the CA",
-                "use the two files of one `oncecast cert init`",
+                "the key does not match the CA certificate",
+                "use both files from the same `oncecast cert init`",
             )
 
     def node(self, hosts: Sequence[str], days: int | None, now: datetime) -> Made:
@@ -70,8 +70,8 @@ class Authority:
     def client(self, name: str, days: int | None, now: datetime) -> Made:
         if not CLIENT_NAME.fullmatch(name):
             raise InvalidArgument(
-                f"{name!r} is not a name for a certificate",
-                "use 1 to 128 letters, digits and any of ._@-, and start with a letter or digit",
+                f"{name!r} is not a valid certificate name",
+                "use 1 to 128 letters, digits and ._@-, starting with a letter or digit",
             )
         alternatives = [x509.UniformResourceIdentifier(f"{CLIENT}{name}")]
         return self._make(name, alternatives, [ExtendedKeyUsageOID.CLIENT_AUTH], days, now)
@@ -99,29 +99,29 @@ class Authority:
         return pem(builder.sign(self._key, hashes.SHA256()), key)
 
     def _end(self, days: int | None, now: datetime) -> datetime:
-        """Return when a certificate expires: after `days`, but not later than the CA.
+        """Return when a certificate expires: after `days`, but no later than the CA.
 
-        Raise InvalidArgument if the CA expires before that, or has expired.
+        Raise InvalidArgument if the CA has expired or expires before that.
         """
         last = self.certificate.not_valid_after_utc
         if last <= now:
             raise InvalidArgument(f"the CA expired on {last:%Y-%m-%d}", "make a new CA")
         if days is None:
             return min(after(DAYS, now), last)
-        if after(days, now) - last >= timedelta(days=1):  # a part of a day does not matter
+        if after(days, now) - last >= timedelta(days=1):  # ignore a fraction of a day
             raise InvalidArgument(
                 f"the certificate would be valid for {days} days, but its CA only for "
                 f"{(last - now).days}",
-                "use fewer days, or make a new CA",
+                "use fewer days, or create a new CA",
             )
         return min(after(days, now), last)
 
 
 def make_authority(name: str, days: int, now: datetime) -> Made:
-    """Return a new CA. It can sign certificates and revocation lists, but not other CAs."""
+    """Create a CA that can sign certificates and revocation lists, but not other CAs."""
     if not 1 <= len(name) <= COMMON_NAME_MAX:
         raise InvalidArgument(
-            f"the name of the CA is {len(name)} characters long (limit {COMMON_NAME_MAX})",
+            f"the CA name is {len(name)} characters long (limit {COMMON_NAME_MAX})",
             f"use 1 to {COMMON_NAME_MAX} characters",
         )
     key = ec.generate_private_key(ec.SECP256R1())
@@ -135,7 +135,7 @@ def make_authority(name: str, days: int, now: datetime) -> Made:
 
 
 def named(host: str) -> x509.GeneralName:
-    """Return the alternative name of a host: an IP address or a DNS name.
+    """Return the subject alternative name for a host: an IP address or a DNS name.
 
     Raise InvalidArgument if it is neither.
     """
@@ -144,7 +144,7 @@ def named(host: str) -> x509.GeneralName:
     except ValueError:
         pass
     if len(host) > 253 or not HOST.fullmatch(host):
-        remedy = "leave out the port" if ":" in host else "use a DNS name or an IP address"
+        remedy = "omit the port" if ":" in host else "use a DNS name or an IP address"
         raise InvalidArgument(f"{host!r} is not a host", remedy)
     return x509.DNSName(host)
 
@@ -157,13 +157,13 @@ def after(days: int, now: datetime) -> datetime:
     try:
         return now + timedelta(days=days)
     except OverflowError:
-        raise InvalidArgument(f"{days} days are too many", "use fewer days") from None
+        raise InvalidArgument(f"{days} days is too long", "use fewer days") from None
 
 
 def blank(
     name: str, key: ec.EllipticCurvePrivateKey, now: datetime, end: datetime
 ) -> x509.CertificateBuilder:
-    """Return a certificate builder with a subject, a key, a serial number and a validity."""
+    """Return a certificate builder with a subject, key, serial number and validity period."""
     return (
         x509.CertificateBuilder()
         .subject_name(common_name(name))
@@ -176,7 +176,7 @@ def blank(
 
 
 def usage(*, sign: bool) -> x509.KeyUsage:
-    """Return the key usage of a node or client (`sign`), or of a CA."""
+    """Return the key usage for a node or client (`sign`), or for a CA."""
     return x509.KeyUsage(
         digital_signature=sign,
         content_commitment=False,
@@ -202,16 +202,16 @@ def pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Made:
 
 
 class Facts(NamedTuple):
-    """The properties of a certificate that `oncecast cert show` prints."""
+    """The certificate properties that `oncecast cert show` prints."""
 
     kind: str  # ca, node, client or other
-    name: str  # name of the client, or common name of the subject
+    name: str  # client name, or common name of the subject
     hosts: tuple[str, ...]
     issuer: str
     begins: datetime
     ends: datetime
     fingerprint: str  # SHA-256
-    signed_by_ca: bool | None  # None if it was not compared with a CA
+    signed_by_ca: bool | None  # None if no CA was given
 
 
 def facts_of(certificate: bytes, authority: bytes | None = None) -> Facts:
@@ -221,7 +221,7 @@ def facts_of(certificate: bytes, authority: bytes | None = None) -> Facts:
         by = x509.load_pem_x509_certificate(authority) if authority else None
         names = alternatives_of(found)
     except ValueError as error:
-        raise InvalidArgument("not a certificate in PEM", "use another file") from error
+        raise InvalidArgument("not a PEM certificate", "use another file") from error
     uris = names.get_values_for_type(x509.UniformResourceIdentifier) if names else []
     kind, name = kind_of(found, uris)
     hosts = [] if names is None else names.get_values_for_type(x509.DNSName)
@@ -248,7 +248,7 @@ def alternatives_of(certificate: x509.Certificate) -> x509.SubjectAlternativeNam
 
 
 def kind_of(certificate: x509.Certificate, uris: Sequence[str]) -> tuple[str, str]:
-    """Return the kind of a certificate and the name of its owner."""
+    """Return the kind of certificate and its owner's name."""
     if any(uri == NODE or uri.startswith(f"{NODE}:") for uri in uris):
         return "node", named_in(certificate.subject)
     clients = [uri.removeprefix(CLIENT) for uri in uris if uri.startswith(CLIENT)]

@@ -28,15 +28,13 @@ if TYPE_CHECKING:
     from oncecast.client.client import Client
     from oncecast.wire.frames import GroupView, MemberView
 
-NODES_MAX = 64  # maximum processes that `cluster up` starts on one machine
-LEAVE = 300.0  # seconds that a process gets to move its topics to other processes
+NODES_MAX = 64  # maximum nodes that `cluster up` starts
+LEAVE = 300.0  # seconds to wait for a process to move its topics away
 
 
-# Long, because it is one table of commands and their options.
+# Long because it is one table of commands and their options.
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    cluster = commands.add_parser(
-        "cluster", help="inspect and change groups and rings", description=__doc__
-    )
+    cluster = commands.add_parser("cluster", help="manage groups and rings", description=__doc__)
     verbs = cluster.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     for verb, about, look in (
@@ -47,7 +45,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         add_group(parser)
         add_work(parser, look, in_shell=False)
 
-    about = "list the groups of a ring and the share of the ring that each owns"
+    about = "list the groups of a ring and the share that each owns"
     add_work(verbs.add_parser("ring", help=about, description=about), run_ring, in_shell=False)
 
     about = "show the multicast tree of a topic"
@@ -57,7 +55,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
     about = "move the topics of a process to other processes, then stop it"
     leave = verbs.add_parser("leave", help=about, description=about)
-    add_timeout(leave, LEAVE, "how long to wait until the process has stopped")
+    add_timeout(leave, LEAVE, "how long to wait for the process to stop")
     add_connection(leave)
     add_json(leave)
     leave.set_defaults(run=run_leave, patience=ANSWER_TIMEOUT)
@@ -68,7 +66,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         ("transfer-leader", "make another node the leader", run_transfer),
     ):
         parser = verbs.add_parser(verb, help=about, description=about)
-        parser.add_argument("node", metavar="NODE", type=address, help="host:port of the node")
+        parser.add_argument("node", metavar="NODE", type=address, help="address of the node")
         add_group(parser)
         add_work(parser, in_group(change), in_shell=False)
 
@@ -77,7 +75,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add_option(
         up, "-n", "N", "number of nodes (default: 3, or the number in the directory)", kind=nodes
     )
-    add_option(up, "--data", "DIR", "directory for their data (default: a temporary directory)")
+    add_option(up, "--data", "DIR", "data directory (default: a temporary directory)")
     up.add_argument(
         "--port",
         type=port,
@@ -90,7 +88,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def add_group(parser: argparse.ArgumentParser) -> None:
-    add_option(parser, "--group", "GROUP", "name of the group, if the nodes form a ring")
+    add_option(parser, "--group", "GROUP", "group name, if the nodes form a ring")
 
 
 def address(text: str) -> str:
@@ -108,7 +106,7 @@ def nodes(text: str) -> int:
     count = positive(text)
     if count > NODES_MAX:
         raise argparse.ArgumentTypeError(
-            f"{text} nodes are too many for one machine (limit {NODES_MAX}); start fewer"
+            f"too many nodes for one machine: {text} (limit {NODES_MAX}); start fewer"
         )
     return count
 
@@ -173,7 +171,7 @@ def fields(view: GroupView) -> dict[str, Any]:
 
 
 def rows(view: GroupView) -> list[dict[str, Any]]:
-    """Return a row for each member, and for each node that waits to become a member."""
+    """Return a row for each member and each node waiting to join."""
     found = [
         {
             "node": each.node,
@@ -201,7 +199,7 @@ def in_words(view: GroupView) -> str:
             f"quorum   {'yes' if view.quorum else 'no'}",
             f"members  {len(view.members)} of {view.size} ({reach_words(view)}): {members}"
             if members
-            else "members  none known: the node has not joined a group",
+            else "members  none: the node has not joined a group",
             *([f"waiting  {', '.join(view.offers)}"] if view.offers else []),
             f"applied  {view.applied}",
             f"level    {view.level}{level_words(view)}",
@@ -211,19 +209,19 @@ def in_words(view: GroupView) -> str:
 
 
 def reach_words(view: GroupView) -> str:
-    """Return how many members are reachable, as a text."""
+    """Describe how many members are reachable."""
     counts = Counter(each.reachable for each in view.members)
     words = {True: "reachable", False: "not heard from", None: "unknown"}
     return ", ".join(f"{counts[each]} {word}" for each, word in words.items() if counts[each])
 
 
 def level_words(view: GroupView) -> str:
-    """Return a note about members that know a higher level than the group uses, or ""."""
+    """Return a note about members that support a higher level than the group uses, or ""."""
     higher = [each for each in view.members if each.level > view.level]
     if not higher:
         return ""
     known = max(each.level for each in higher)
-    return f" ({len(higher)} of {len(view.members)} members know level {known})"
+    return f" ({len(higher)} of {len(view.members)} members support level {known})"
 
 
 def member_words(member: MemberView) -> str:
@@ -253,7 +251,7 @@ async def run_transfer(client: Client, arguments: argparse.Namespace) -> int:
 
 
 async def not_a_member(client: Client, node: str) -> str:
-    """Return an error text if the node is certainly not a member, else an empty string."""
+    """Return an error message if the node is certainly not a member, otherwise ""."""
     view = await seen(client)
     members = [each.node for each in view.members]
     if not view.quorum or node in members:

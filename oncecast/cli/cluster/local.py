@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from oncecast.client.blocking import Client
 
-TOGETHER = 30.0  # seconds within which all nodes must become members
-A_SHARE = 5.0  # more seconds for each process of a ring, because they join one by one
+TOGETHER = 30.0  # seconds for all nodes to become members
+A_SHARE = 5.0  # extra seconds per process of a ring, because they join one by one
 STOP = 10.0  # seconds between SIGTERM and SIGKILL
-NODES = 3  # default number of nodes; also the replicas per group
+NODES = 3  # default number of nodes, and replicas per group
 RING_FLAG = "--own-group"
 KILLED, LEFT = "was killed; restart it", "has left; restart it"
 LOG, DATA = "node.log", "data"
@@ -43,11 +43,11 @@ class Node(NamedTuple):
     address: str
     directory: Path
     process: subprocess.Popen[bytes]
-    words: list[str]  # arguments of `oncecast`
+    words: list[str]  # arguments to `oncecast`
 
 
 class Ended(Exception):
-    """A node has exited unexpectedly."""
+    """A node exited unexpectedly."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,19 +59,19 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             ports = ports_of(Path(data)) or free_ports(arguments.n or NODES, arguments.port)
             if differs(arguments, ports):
-                fact = f"{data}: has {len(ports)} nodes, from port {ports[0]} on"
+                fact = f"{data} contains {len(ports)} nodes, starting at port {ports[0]}"
                 return complain(f"{fact}; omit -n and --port, or use another directory")
             ring = arguments.own_group
             if is_other_kind(Path(data), ports, ring):
                 kind, remedy = ("group", "omit") if ring else ("ring", "add")
-                fact = f"{data}: its nodes form a {kind}"
+                fact = f"the nodes in {data} form a {kind}"
                 return complain(f"{fact}; {remedy} --own-group, or use another directory")
             founded = any(is_member(Path(data), port) for port in ports)
             size = NODES if ring else max(NODES, len(ports))
-            for port in ports:  # otherwise nodes of another cluster could answer instead
+            for port in ports:  # otherwise nodes of another cluster could answer
                 check_free(f"127.0.0.1:{port}")
             for number, port in enumerate(ports):
-                # The first node starts the cluster, unless it exists. The other nodes join it.
+                # The first node starts the cluster unless it exists. The other nodes join it.
                 join = ports if founded else ports[:number]
                 nodes.append(start(Path(data), port, join, size, ring=ring))
             if not come_together(nodes, stop, ring):
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def signals() -> Iterator[threading.Event]:
-    """Yield an event that SIGINT and SIGTERM set."""
+    """Yield an event that is set on SIGINT or SIGTERM."""
     stop = threading.Event()
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -103,24 +103,24 @@ def signals() -> Iterator[threading.Event]:
 
 
 def ports_of(data: Path) -> list[int]:
-    """Return the ports of an earlier run in this directory, because replicas keep their address."""
+    """Return the ports of an earlier run in this directory. Replicas must keep their addresses."""
     names = [each.name for each in data.iterdir()] if data.is_dir() else []
     return sorted(int(name) for name in names if name.isdecimal())
 
 
 def differs(arguments: argparse.Namespace, ports: list[int]) -> bool:
-    """Return whether the options ask for nodes that differ from those in the directory."""
+    """Return whether the options specify other nodes than those in the directory."""
     return arguments.n not in (None, len(ports)) or arguments.port not in (0, ports[0])
 
 
 def is_other_kind(data: Path, ports: list[int], ring: bool) -> bool:
-    """Return whether the earlier run was a ring and this one is a group, or the reverse."""
+    """Return whether the earlier run was a ring and this one is a group, or vice versa."""
     directories = [data / str(port) / DATA for port in ports]
     return any((each / RING).exists() != ring for each in directories if each.is_dir())
 
 
 def is_member(data: Path, port: int) -> bool:
-    """Return whether the node was ever a member. A node that only tried to join was not."""
+    """Return whether the node was ever a member, and did not just try to join."""
     directory = data / str(port) / DATA
     noted = recall(str(directory))
     return (noted is not None and noted.me in noted.members) or (directory / RING).exists()
@@ -128,7 +128,9 @@ def is_member(data: Path, port: int) -> bool:
 
 def free_ports(count: int, first: int) -> list[int]:
     if first + count - 1 > PORT_MAX:
-        raise Ended(f"{count} nodes from port {first} on need ports above {PORT_MAX}; lower --port")
+        raise Ended(
+            f"{count} nodes starting at port {first} need ports above {PORT_MAX}; lower --port"
+        )
     if first:
         return list(range(first, first + count))
     with contextlib.ExitStack() as reserved:
@@ -137,7 +139,7 @@ def free_ports(count: int, first: int) -> list[int]:
 
 
 def open_log(directory: Path) -> BinaryIO:
-    """Open the log file of a node, which only its owner can read."""
+    """Open a node's log file, readable only by its owner."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.fdopen(os.open(directory / LOG, flags, PRIVATE_FILE), "ab")
 
@@ -192,7 +194,7 @@ def is_in(node: Node, count: int, ring: bool) -> bool:
 def is_in_group(client: Client, count: int) -> bool:
     """Return whether the group is complete, as seen by one node.
 
-    A node that was removed in an earlier run sees no leader, so it needs no quorum.
+    A node removed in an earlier run sees no leader, so do not require a quorum.
     """
     view = client.group()
     members = [each.node for each in view.members]
@@ -212,9 +214,9 @@ def is_in_ring(client: Client, count: int) -> bool:
 def check(nodes: list[Node]) -> None:
     for node in nodes:
         status = node.process.poll()
-        left = status == 0 and RING_FLAG in node.words  # the process ended after `cluster leave`
+        left = status == 0 and RING_FLAG in node.words  # exited after `cluster leave`
         if not left and status not in (None, -signal.SIGKILL, -signal.SIGTERM):
-            raise Ended(f"{node.address} ended with status {status}: {last_line(node)}")
+            raise Ended(f"{node.address} exited with status {status}: {last_line(node)}")
 
 
 def last_line(node: Node) -> str:
@@ -230,7 +232,7 @@ def tell(arguments: argparse.Namespace, nodes: list[Node], data: str | None) -> 
         f"export ONCECAST_SERVER={server}",
         "oncecast cluster status",
         "",
-        f"Press Ctrl-C to stop the cluster. The data stays in {data}."
+        f"Press Ctrl-C to stop the cluster. The data remains in {data}."
         if data
         else "Press Ctrl-C to stop the cluster and delete its data.",
     ]
@@ -239,7 +241,7 @@ def tell(arguments: argparse.Namespace, nodes: list[Node], data: str | None) -> 
 
 
 def watch(nodes: list[Node], stop: threading.Event) -> None:
-    """Watch the nodes. Print how to restart a node that was killed or has left."""
+    """Watch the nodes. When one is killed or leaves, print how to restart it."""
     reported: list[Node] = []
     while not stop.wait(0.5):
         check(nodes)
@@ -254,7 +256,7 @@ def watch(nodes: list[Node], stop: threading.Event) -> None:
 
 def say_how_to_go_on(node: Node, nodes: list[Node], fate: str = KILLED) -> None:
     words = node.words
-    if "--join" not in words:  # the node started the group, which now exists
+    if "--join" not in words:  # the node started the group, which exists by now
         others = [each.address for each in nodes if each is not node]
         words = [*words, "--join", ",".join(others)]
     again = shlex.join(["oncecast", *words])

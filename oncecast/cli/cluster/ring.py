@@ -1,4 +1,4 @@
-"""`oncecast cluster ring|tree|leave`, and the choice of one group of a ring."""
+"""`oncecast cluster ring|tree|leave`, and the --group option on a ring."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     Ask = Callable[[str], Awaitable[TreeView | None]]
     Work = Callable[[Client, argparse.Namespace], Awaitable[int]]
 
-ANSWER = 3.0  # seconds that a process gets to answer
+ANSWER = 3.0  # seconds to wait for an answer from a process
 FIND = 3.0  # maximum seconds to find the leader of a group
-ASKED = 16  # maximum number of groups to ask
+ASKED = 16  # maximum groups to ask
 LOOK_EVERY = 0.3
 NO_RING = "is not a process of a ring: it was started without --own-group"
 
 
 def at(arguments: argparse.Namespace, server: str, timeout: float | None = None) -> Client:
-    """Return a client for another server, with the same options."""
+    """Return a client for another server with the same options."""
     patience = {} if timeout is None else {"patience": timeout}
     return client_of(argparse.Namespace(**{**vars(arguments), "server": server, **patience}))
 
@@ -50,7 +50,7 @@ def at(arguments: argparse.Namespace, server: str, timeout: float | None = None)
 
 
 def in_group(work: Work) -> Work:
-    """Return a function that runs `work`, on the group of --group if the nodes form a ring."""
+    """Wrap `work` so that it runs on the group chosen with --group if the nodes form a ring."""
 
     async def run(client: Client, arguments: argparse.Namespace) -> int:
         view = await client.ring()
@@ -67,7 +67,7 @@ def in_group(work: Work) -> Work:
             fact = f"the ring has no group {arguments.group!r}; choose one of"
             return complain(f"{fact} {names}", ExitStatus.NOT_FOUND)
         if "node" in arguments and "/" not in arguments.node:
-            # Use the replica that this process has in the group.
+            # Use this process's replica of the group.
             arguments.node = f"{arguments.node}/{arc.group}"
         async with at(arguments, ",".join(arc.nodes)) as replicas:
             return await work(replicas, arguments)
@@ -82,7 +82,7 @@ def chosen(groups: tuple[ArcView, ...], name: str | None) -> ArcView | None:
 async def seen(client: Client) -> GroupView:
     """Return the group as seen by its leader, or by the connected node if no leader answers.
 
-    The leader knows most. A node that is not a member may not know the leader.
+    The leader knows the most. A node that is not a member may not know the leader.
     """
     import asyncio
 
@@ -93,7 +93,7 @@ async def seen(client: Client) -> GroupView:
         return view
     try:
         async with asyncio.timeout(FIND):
-            await client.ping()  # only a leader answers, so the client is connected to it now
+            await client.ping()  # only the leader answers, so the client is now connected to it
             return await client.group()
     except (TimedOut, TimeoutError):
         return view
@@ -103,7 +103,7 @@ async def seen(client: Client) -> GroupView:
 
 
 async def asked(arguments: argparse.Namespace, view: RingView) -> Ring:
-    """Return the ring. Ask groups that seem incomplete directly, because gossip may be late."""
+    """Return the ring. Query seemingly incomplete groups directly, because gossip may be late."""
     import asyncio
 
     import msgspec
@@ -173,9 +173,9 @@ async def run_tree(client: Client, arguments: argparse.Namespace) -> int:
     if tree is not None:
         text = "\n".join((head, *drawn(tree, angles())))
     elif gossip:
-        text = f"{head}; pushed by gossip, so it has no tree"
+        text = f"{head}; no tree, because it is pushed by gossip"
     else:
-        text = f"{head}; no client reads it with --push, so it has no tree"
+        text = f"{head}; no tree, because no client reads it with --push"
     show(arguments, fields, text)
     return ExitStatus.OK
 
@@ -183,7 +183,7 @@ async def run_tree(client: Client, arguments: argparse.Namespace) -> int:
 def asker(arguments: argparse.Namespace) -> Ask:
     """Return a function that asks a process for its part of the tree.
 
-    The function returns None if the process does not answer.
+    It returns None if the process does not answer.
     """
     from oncecast.errors import NotConnected, TimedOut
 
@@ -198,7 +198,7 @@ def asker(arguments: argparse.Namespace) -> Ask:
 
 
 async def root_of(ask: Ask, processes: tuple[ProcessView, ...], topic: str) -> str:
-    """Return the root of the topic's tree: the process at its key, or a parent of that process.
+    """Return the root of the topic's tree: the process at the topic's key, or a parent of it.
 
     A process that has just joined at the key may not be the root yet.
     """
@@ -218,7 +218,7 @@ async def root_of(ask: Ask, processes: tuple[ProcessView, ...], topic: str) -> s
 async def grown(ask: Ask, process: str, seen: set[str]) -> Branch:
     """Return the tree below this process.
 
-    Each process appears once. While the tree changes, a process may have two parents.
+    Each process appears once, even if it has two parents while the tree changes.
     """
     import asyncio
 
@@ -242,7 +242,7 @@ def angles() -> tuple[str, str, str, str]:
 
 
 def run_leave(arguments: argparse.Namespace) -> int:
-    """Run `cluster leave`. Require one address, because it selects the process that leaves."""
+    """Run `cluster leave`. Require a single address, because it selects the process that leaves."""
     server = arguments.server or ""
     if not server or "," in server or "/" in server:
         return complain(
@@ -271,7 +271,7 @@ async def leave(client: Client, arguments: argparse.Namespace) -> int:
 
 
 async def gone(arguments: argparse.Namespace, view: RingView, deadline: float) -> bool:
-    """Wait until the process has stopped, and print its share. Return False at the deadline."""
+    """Wait until the process has stopped, printing its share. Return False at the deadline."""
     import asyncio
 
     from oncecast.errors import NotConnected, TimedOut

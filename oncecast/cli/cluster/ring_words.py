@@ -1,4 +1,4 @@
-"""Convert the view that a process has of its ring to text and JSON fields."""
+"""Convert a process's view of its ring to text and JSON."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from oncecast.wire.frames import ArcView, RingView, TreeView
 
 REPLICAS = 3  # replicas per group, if the ring has enough processes
-NAMED = 8  # maximum names on a line; further names are only counted
-WHOLE = 1 << 256  # number of ids on the ring
+NAMED = 8  # maximum names per line; the rest are only counted
+WHOLE = 1 << 256  # ids on the ring
 
 ANGLES = ("├── ", "│   ", "└── ", "    ")
 PLAIN_ANGLES = ("|-- ", "|   ", "`-- ", "    ")  # for terminals without Unicode
 
 
 class RingGroup(NamedTuple):
-    """A group, with its position on the ring and the process that created it."""
+    """A group, its position on the ring, and the process that created it."""
 
     position: str
     process: str  # "" if the process is not reachable
     version: str
     group: str
-    size: int  # number of ids that the group owns
+    size: int  # number of ids owned
     leader: str  # the process that leads, or ""
     replicas: tuple[str, ...]  # reachable processes
     away: tuple[str, ...]  # unreachable processes
@@ -37,7 +37,7 @@ class RingGroup(NamedTuple):
 
 
 class Ring:
-    """The groups of a ring, in the order of their positions."""
+    """The groups of a ring, ordered by position."""
 
     def __init__(self, view: RingView) -> None:
         self.view = view
@@ -77,7 +77,7 @@ class Ring:
 
 
 def sizes(arcs: Iterable[ArcView]) -> dict[str, int]:
-    """Return the number of ids that each group owns. If two groups claim an id, the nearer wins."""
+    """Return how many ids each group owns. If two groups claim an id, the nearer one wins."""
     owners = sorted((each for each in arcs if each.low), key=lambda each: each.position)
     return {
         arc.group: min(span(arc.low, arc.position), span(before.position, arc.position))
@@ -86,7 +86,7 @@ def sizes(arcs: Iterable[ArcView]) -> dict[str, int]:
 
 
 def span(low: str, high: str) -> int:
-    """Return the distance between two ids. The distance of an id to itself is the whole ring."""
+    """Return the distance between two ids. From an id to itself, it is the whole ring."""
     return (int(high, 16) - int(low, 16)) % WHOLE or WHOLE
 
 
@@ -135,7 +135,7 @@ def replicas_in_words(group: RingGroup) -> str:
 def arcs_in_words(ring: Ring) -> str:
     if ring.size == WHOLE:
         return "the whole ring is owned"
-    return f"{percent(WHOLE - ring.size)} of the ring has no owner: its topics cannot be reached"
+    return f"{percent(WHOLE - ring.size)} of the ring has no owner: topics there are unavailable"
 
 
 def versions_in_words(versions: Counter[str]) -> str:
@@ -155,7 +155,7 @@ def counted(things: tuple[object, ...], name: str) -> str:
 
 
 def percent(size: int) -> str:
-    """Return the share of the ring as a text. A very small share is "<0.1%", not "0.0%"."""
+    """Return a share of the ring as text. A very small share is "<0.1%", not "0.0%"."""
     share = 100 * size / WHOLE
     return f"{share:.1f}%" if not 0 < share < 0.05 else "<0.1%"
 
@@ -219,7 +219,7 @@ def group_fields(group: RingGroup) -> dict[str, Any]:
 
 
 class Branch(NamedTuple):
-    """A process in the tree of a topic, and the branches below it."""
+    """A process in a topic's tree, and the branches below it."""
 
     process: str
     part: TreeView | None  # None if the process does not answer
@@ -232,7 +232,7 @@ class Branch(NamedTuple):
 
 
 def drawn(branch: Branch, angles: tuple[str, str, str, str] = ANGLES) -> Iterator[str]:
-    """Yield the lines of the drawn tree, one per process."""
+    """Yield the lines of the tree drawing, one per process."""
     middle, beside, last, below = angles
     yield f"{branch.process}  {part_in_words(branch)}"
     for number, each in enumerate(branch.branches, 1):

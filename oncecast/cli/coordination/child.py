@@ -16,14 +16,14 @@ LOOK_EVERY = 0.01
 
 class CannotRun(Exception):
     def __init__(self, error: OSError, command: str) -> None:
-        super().__init__(f"{command}: {error.strerror}; put an executable command after --")
+        super().__init__(f"{command}: {error.strerror}; give an executable command after --")
         self.status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
 
 
 async def run_until(
     stop: Coroutine[Any, Any, None], command: Sequence[str], grace: float, **environment: str
 ) -> int | None:
-    """Run the command until `stop` returns. Return its status, or None if it was stopped.
+    """Run the command until `stop` returns. Return its exit status, or None if it was stopped.
 
     Raise CannotRun if the command cannot be started.
     """
@@ -43,8 +43,8 @@ async def run_until(
 class Child:
     """A child process that ends when its `async with` block ends.
 
-    It gets SIGTERM first, and SIGKILL after `grace` seconds. The start raises CannotRun if the
-    command cannot be started.
+    It receives SIGTERM first and SIGKILL after `grace` seconds. Entering the block raises CannotRun
+    if the command cannot be started.
     """
 
     def __init__(self, command: Sequence[str], grace: float, **environment: str) -> None:
@@ -52,7 +52,7 @@ class Child:
         self._environment = os.environ | environment
 
     async def __aenter__(self) -> Self:
-        # Start the process in its own session, so that a signal reaches its children too.
+        # Start the process in its own session, so that signals also reach its children.
         starting = asyncio.ensure_future(
             asyncio.create_subprocess_exec(
                 *self._command, env=self._environment, start_new_session=True
@@ -63,13 +63,13 @@ class Child:
         except OSError as error:
             raise CannotRun(error, self._command[0]) from None
         except asyncio.CancelledError:
-            self._process = await starting  # the process may have started already
+            self._process = await starting  # the process may already have started
             await self._end()
             raise
         return self
 
     async def wait(self) -> int:
-        """Return the exit status, as a shell reports it."""
+        """Return the exit status as a shell would report it."""
         status = await self._process.wait()
         return status if status >= 0 else 128 - status
 
@@ -85,7 +85,7 @@ class Child:
                 await self._all_gone()
         except TimeoutError:
             if self._process.returncode is None:  # otherwise only its children are left
-                complain(f"{self._command[0]} did not end within {self._grace:g} s and was killed")
+                complain(f"{self._command[0]} did not exit within {self._grace:g} s and was killed")
             await self._kill()
         except asyncio.CancelledError:
             await self._kill()

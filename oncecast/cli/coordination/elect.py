@@ -25,12 +25,14 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     elect = commands.add_parser(
         "elect",
         help="run a command on the leader of a group",
-        description="Run a command while this process is the leader of election NAME.",
+        description="Run a command while this process leads the election NAME.",
     )
-    elect.add_argument("name", metavar="NAME", type=called, help="name of the election")
+    elect.add_argument("name", metavar="NAME", type=called, help="election name")
     add_command(elect)
     add_joining(elect)
-    add_option(elect, "--members", "N", "members to wait for before the election", 1, positive)
+    add_option(
+        elect, "--members", "N", "number of members to wait for before the election", 1, positive
+    )
     add_timeout(elect, 30.0, "how long to wait for the members")
     elect.set_defaults(run=lambda arguments: run_member(arguments, run))
 
@@ -50,7 +52,7 @@ async def run(arguments: argparse.Namespace) -> int:
 
 
 async def hear_of_all(node: Node) -> None:
-    """Wait until the view has all peers, but not forever. Before that, a process elects itself."""
+    """Wait for all peers to appear in the view, but not forever. A lone process elects itself."""
     import asyncio
 
     try:
@@ -63,7 +65,7 @@ async def hear_of_all(node: Node) -> None:
 
 
 async def lead(arguments: argparse.Namespace, node: Node) -> int:
-    """Run the command whenever this process leads. Return its status when it exits by itself."""
+    """Run the command whenever this process leads. Return its status once it exits by itself."""
     from oncecast.cli.coordination.child import CannotRun, run_until
 
     command, variables = arguments.command, {"ONCECAST_ELECTION": arguments.name}

@@ -18,9 +18,11 @@ DATA = "oncecast-keep"
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    keep = commands.add_parser("keep", help="run a keeper of locks and queues", description=__doc__)
+    keep = commands.add_parser(
+        "keep", help="run a keeper, which stores locks and queues", description=__doc__
+    )
     add_joining(keep, KEEPER)
-    add_option(keep, "--data", "DIR", "directory for the state of the keeper", DATA)
+    add_option(keep, "--data", "DIR", "directory for the keeper's state", DATA)
     keep.set_defaults(run=lambda arguments: run_member(arguments, run, ExitStatus.OK))
 
 

@@ -23,10 +23,10 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="run a command while this process holds a lock",
         description="Run a command while this process holds a lock.",
     )
-    run.add_argument("name", metavar="NAME", type=called, help="name of the lock")
+    run.add_argument("name", metavar="NAME", type=called, help="lock name")
     add_command(run)
     add_joining(run)
-    about = "how long the lock stays held if this process crashes"
+    about = "how long the lock stays held after a crash"
     add_option(run, "--lease", "SECONDS", about, 10.0, lease)
     add_timeout(run, float("inf"), "how long to wait for the lock")
     run.set_defaults(run=lambda arguments: run_member(arguments, run_locked))
@@ -36,14 +36,14 @@ def lease(word: str) -> float:
     value = seconds(word)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(
-            f"a lease of {word} seconds is not possible; use a positive, finite number of seconds"
+            f"{word!r} is not a valid lease; use a positive, finite number of seconds"
         )
     return value
 
 
 def add_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("command", metavar="CMD", nargs="+", help="command to run, after --")
-    about = "time between SIGTERM and SIGKILL when CMD must stop"
+    about = "time between SIGTERM and SIGKILL when stopping CMD"
     add_option(parser, "--grace", "SECONDS", about, GRACE, seconds)
 
 

@@ -1,4 +1,4 @@
-"""Join a group for the coordination commands, and explain why a peer could not be reached."""
+"""Join a group for the coordination commands, and explain why a peer is unreachable."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 KEEPER = "127.0.0.1:7500"
 ANYWHERE = "127.0.0.1:0"
-JOIN_WITHIN = 5.0  # seconds; long enough for keepers that have just been started
-# A command that has just joined has a view of the group within two heartbeats.
+JOIN_WITHIN = 5.0  # seconds; enough for keepers that have just been started
+# A new member has a view of the group within two heartbeats.
 HEARTBEAT, SUSPECT_AFTER = 0.2, 2.0
 
 OTHER_CLUSTER, OTHER_PEERS = (
     "belongs to cluster 'coordination-",
-    "it was started with other --peers",
+    "it was started with different --peers",
 )
 NO_KEEPER = "start keepers with `oncecast keep`, or set --peers or ONCECAST_PEERS"
 
@@ -33,29 +33,29 @@ def add_joining(parser: argparse.ArgumentParser, listen: str = ANYWHERE) -> None
     parser.add_argument(
         "--peers",
         metavar="HOST:PORT,...",
-        help="addresses of the peers; use the same list in all processes "
+        help="peer addresses; use the same list in all processes "
         f"(default: ONCECAST_PEERS, or {KEEPER})",
     )
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="address at which other processes reach this process "
+        help="address where other processes reach this one "
         f"(default: ONCECAST_LISTEN, or {listen})",
     )
     add_flag(parser, "--insecure", "allow a --listen address that other machines can reach")
     parser.add_argument(
         "--cluster-secret-file",
         metavar="FILE",
-        help="private file with the secret that all processes share; required on several machines "
+        help="private file with the shared cluster secret; required across machines "
         "(default: ONCECAST_CLUSTER_SECRET_FILE, or none)",
     )
     parser.set_defaults(anywhere=listen)
 
 
 def addresses(arguments: argparse.Namespace) -> tuple[str, list[str]]:
-    """Return the address to listen on, and the peers.
+    """Return the address to listen on and the peers.
 
-    Raise BadAddress if an address is invalid, or if peers could not reach this process.
+    Raise BadAddress if an address is invalid or if peers could not reach this process.
     """
     from oncecast.errors import BadAddress
     from oncecast.network.addresses import is_loopback, split_process
@@ -68,13 +68,13 @@ def addresses(arguments: argparse.Namespace) -> tuple[str, list[str]]:
         if near and not is_loopback(split_process(peer)[0]):
             raise BadAddress(
                 f"{peer} cannot reach {listen}",
-                "set --listen to an address of this machine that other machines can reach",
+                "set --listen to an address that other machines can reach",
             )
     return listen, found
 
 
 def join_at(arguments: argparse.Namespace, listen: str, **options: Any) -> Node:
-    """Return a node at this address, with these options of `join` and a fast heartbeat."""
+    """Return a node at this address with these `join` options and a fast heartbeat."""
     from oncecast.coordination import join
 
     options |= {"heartbeat": HEARTBEAT, "suspect_after": SUSPECT_AFTER}
@@ -86,7 +86,7 @@ def join_at(arguments: argparse.Namespace, listen: str, **options: Any) -> Node:
 async def joined(
     arguments: argparse.Namespace, *, lease: float = 10.0, grace: float = 0.0
 ) -> AsyncIterator[Node]:
-    """Join the group of the keepers, and wait for a majority of them.
+    """Join the keepers' group and wait for a majority of them.
 
     Raise NoQuorum if too few keepers are reachable.
     """
@@ -110,16 +110,16 @@ async def joined(
 def missed(node: Node, reasons: dict[str, str]) -> str:
     there = [each for each in node.acceptors if each in node.group.view]
     gone = [each for each in node.acceptors if each not in there]
-    # The cluster name is a hash of the acceptors, which come from --peers.
+    # The cluster name is a hash of the acceptors given with --peers.
     why = {
         each: OTHER_PEERS if OTHER_CLUSTER in reason else reason for each, reason in reasons.items()
     }
     missing = ", ".join(f"{each} ({why.get(each, 'silent')})" for each in gone)
-    return f"only {len(there)} of {len(node.acceptors)} keepers are reachable, missing {missing}"
+    return f"only {len(there)} of {len(node.acceptors)} keepers are reachable; missing: {missing}"
 
 
 class troubles(logging.Handler):  # noqa: N801  # used as a verb: `with troubles() as reasons`
-    """Collect from the network log why each peer cannot be reached."""
+    """Collect, from the network log, why each peer cannot be reached."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -130,7 +130,7 @@ class troubles(logging.Handler):  # noqa: N801  # used as a verb: `with troubles
         self.before = logger.level, logger.propagate
         logger.addHandler(self)
         logger.setLevel(logging.INFO)
-        logger.propagate = False  # the reasons are part of the error message
+        logger.propagate = False  # the error message includes the reasons
         return self.reasons
 
     def __exit__(self, *_: object) -> None:
@@ -144,9 +144,9 @@ class troubles(logging.Handler):  # noqa: N801  # used as a verb: `with troubles
 
 
 def run_member(arguments: argparse.Namespace, work: Work, ended: int | None = None) -> int:
-    """Run `work`, and return its exit status. Print an error in one line.
+    """Run `work` and return its exit status. Print errors on one line.
 
-    `ended` is the exit status after SIGTERM or SIGINT, if it is set.
+    If `ended` is set, it is the exit status after SIGTERM or SIGINT.
     """
     from oncecast.cli.signals import ended_by_signals
     from oncecast.errors import OncecastError

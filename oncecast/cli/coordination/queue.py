@@ -1,4 +1,4 @@
-"""`oncecast queue put`, `take`, `peek`, `stats`: put elements, each of which one process takes."""
+"""`oncecast queue put`, `take`, `peek`, `stats`: queue elements, each taken by one process."""
 
 from __future__ import annotations
 
@@ -23,16 +23,14 @@ if TYPE_CHECKING:
     from oncecast.coordination.handles import Queue
 
 ANSWER_WITHIN = 30.0
-TOGETHER = 64  # maximum elements that are put or taken at once
+TOGETHER = 64  # maximum elements put or taken at once
 LOOK_EVERY = 0.02
-# New elements arrive by gossip. Older elements arrive when the processes compare their copies.
+# New elements arrive by gossip. Older ones arrive when processes compare their copies.
 QUIET = 4 * HEARTBEAT
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    queue = commands.add_parser(
-        "queue", help="put elements in a queue and take them out", description=__doc__
-    )
+    queue = commands.add_parser("queue", help="put and take queue elements", description=__doc__)
     verbs = queue.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     put = _verb(verbs, "put", "put elements in a queue", run_put)
@@ -50,14 +48,14 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         about = "maximum number of elements (default: %(default)s)"
         add_raw(verb)
         verb.add_argument("-n", "--count", metavar="N", type=positive, default=1, help=about)
-    _verb(verbs, "stats", "print the length of a queue and the number of keepers", run_stats)
+    _verb(verbs, "stats", "print the queue length and the number of keepers", run_stats)
 
 
 def _verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, work: Work
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(name, help=about, description=about)
-    verb.add_argument("name", metavar="NAME", type=called, help="name of the queue")
+    verb.add_argument("name", metavar="NAME", type=called, help="queue name")
     add_joining(verb)
     add_json(verb)
     verb.set_defaults(run=lambda arguments: run_member(arguments, work))
@@ -97,9 +95,9 @@ async def run_take(arguments: argparse.Namespace) -> int:
 
 
 async def taking(queue: Queue, count: int, patience: float) -> AsyncIterator[list[bytes]]:
-    """Yield elements until `count` are taken or the timeout has passed.
+    """Yield elements until `count` are taken or the timeout expires.
 
-    Always wait for a request that was sent, because its element would be lost otherwise.
+    Always wait for a request that was sent. Otherwise its element would be lost.
     """
     import asyncio
 
@@ -148,7 +146,7 @@ async def run_stats(arguments: argparse.Namespace) -> int:
         queue = node.queue(arguments.name)
         await quiet(queue)
         keepers = [each for each in node.acceptors if each in node.group.view]
-        guests = len(node.group.view) - len(keepers) - 1  # without this process
+        guests = len(node.group.view) - len(keepers) - 1  # except this process
         facts = {
             "queue": arguments.name,
             "length": len(queue),

@@ -1,4 +1,4 @@
-"""`oncecast stream read` and `stream write`: exchange values between processes as they change."""
+"""`oncecast stream read` and `stream write`: exchange values between processes."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from oncecast.coordination import Node, QoS, Sample
     from oncecast.streams.reader import Reader
 
-KEYS_SHOWN = 64  # maximum characters of a key to print
+KEYS_SHOWN = 64  # maximum characters printed of a key
 FLUSH_WITHIN = 30.0
 QUALITIES = {
-    "--deadline": "maximum time between two values of a key (default: no limit)",
+    "--deadline": "maximum time between values of a key (default: no limit)",
     "--lifespan": "time after which a value expires (default: never)",
-    "--liveliness": "maximum silence of a writer (default: no limit)",
+    "--liveliness": "maximum time without a sign of life from a writer (default: no limit)",
 }
 LIMITS = {
     "--samples-max": "maximum values in the cache (default: 100000)",
@@ -79,7 +79,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add_timeout(write, 5.0, "how long to wait for readers")
     write.set_defaults(lines=True)
 
-    read = _verb(verbs, "read", "read values of a stream", run_read)
+    read = _verb(verbs, "read", "read values from a stream", run_read)
     read.add_argument(
         "-n",
         "--count",
@@ -95,7 +95,7 @@ def _verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, work: Work
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(name, help=about, description=about)
-    verb.add_argument("name", metavar="NAME", type=called, help="name of the stream")
+    verb.add_argument("name", metavar="NAME", type=called, help="stream name")
     verb.add_argument(
         "--reliability",
         choices=("best-effort", "reliable", "agreed"),
@@ -125,7 +125,7 @@ def count(word: str) -> int:
 
 
 def qos_of(arguments: argparse.Namespace) -> QoS:
-    """Return the quality of service that the options describe. Raise BadQoS if it is invalid."""
+    """Return the QoS that the options describe. Raise BadQoS if it is invalid."""
     from oncecast.coordination import KEEP_ALL, BadQoS, Durability, QoS, Reliability
 
     facts: dict[str, Any] = {}
@@ -226,7 +226,7 @@ async def run_read(arguments: argparse.Namespace) -> int:
             telling.cancel()
     if read:
         return ExitStatus.OK
-    fact = f"no value of stream {arguments.name!r} within {arguments.timeout:g} s"
+    fact = f"no value from stream {arguments.name!r} within {arguments.timeout:g} s"
     return complain(f"{fact}; raise --timeout to wait longer", ExitStatus.EMPTY)
 
 
@@ -241,7 +241,7 @@ async def arriving(
 
 
 async def tell(reader: Reader) -> None:
-    """Print other events of the stream on standard error."""
+    """Print the other events of the stream to standard error."""
     async for event in reader.events():
         words = in_words(event)
         if words:
@@ -255,7 +255,7 @@ def in_words(event: object) -> str:
         case events.Mismatched(_, _, peer, qualities):
             return f"{peer} offers less than requested: {', '.join(qualities)}"
         case events.DeadlineMissed(_, _, key):
-            return f"no new value of key {as_key(key)!r} before the deadline"
+            return f"no new value for key {as_key(key)!r} before the deadline"
         case events.Liveliness(_, writer, alive):
             return f"{writer} is {'alive again' if alive else 'silent'}"
         case events.SamplesLost(_, writer, lost):

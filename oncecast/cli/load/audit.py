@@ -1,7 +1,7 @@
 """Check, for `oncecast load`, that each message is delivered once and in order.
 
-The value of a message starts with `producer.sequence`. Each producer counts its sequences per
-topic. A reader may `rewind`; messages are then redelivered, marked `redelivered`. A reader may also
+Each message value starts with `producer.sequence`. Each producer counts its sequences per topic. A
+reader may `rewind`; messages are then delivered again, marked `redelivered`. A reader may also
 unsubscribe and `resubscribe`. It then expects all messages from the new offset on.
 """
 
@@ -19,26 +19,26 @@ def value_of(producer: str, sequence: int, size: int) -> bytes:
 
 
 def id_of(value: bytes) -> tuple[str, int]:
-    """Return the producer and the sequence, or ("", -1) for a value of another program."""
+    """Return the producer and the sequence, or ("", -1) for a value from another program."""
     producer, _, number = value.split(b" ", 1)[0].decode(errors="replace").rpartition(".")
     return (producer, int(number)) if number.isdecimal() else ("", -1)
 
 
 @dataclass
 class Reading:
-    """The deliveries of one subscription. Its topic is new, so offsets start at 0."""
+    """The deliveries to one subscription. Its topic is new, so offsets start at 0."""
 
     next: int = 0  # the offset of the next delivery
-    seen: int = 0  # all offsets before this one were delivered at least once
+    seen: int = 0  # all earlier offsets were delivered at least once
     last: dict[str, int] = field(default_factory=dict)  # highest sequence by producer
     lost: int = 0
     duplicated: int = 0
     out_of_order: int = 0
     redelivered: int = 0
-    forgone: int = 0  # messages that were put between unsubscribe and subscribe
+    forgone: int = 0  # messages put between unsubscribe and subscribe
 
     def deliver(self, message: Message) -> bool:
-        """Record a delivery. Return whether it is the first delivery of this message."""
+        """Record a delivery. Return whether it is the first one of this message."""
         first = message.offset >= self.seen
         if message.offset > self.next:
             self.lost += message.offset - self.next
@@ -65,13 +65,13 @@ class Reading:
         self.next = offset
 
     def resubscribe(self, offset: int) -> int:
-        """Start a new subscription at `offset`. Return the number of messages that it skips."""
+        """Start a new subscription at `offset`. Return how many messages it skips."""
         forgone = max(0, offset - self.seen)
         self.forgone += forgone
         self.next, self.seen = offset, max(self.seen, offset)
         return forgone
 
     def end(self, total: int) -> None:
-        """End the audit, when `total` messages were stored and no more will arrive."""
+        """End the audit. `total` messages were stored, and no more will arrive."""
         self.lost += max(0, total - self.seen)
         self.duplicated += max(0, self.seen - total)

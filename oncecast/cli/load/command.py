@@ -27,11 +27,11 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "load", help="run automated clients and audit them", description=__doc__
     )
     for option, unit, default, about in (
-        ("--publishes", "N", 10_000, "messages to put"),
-        ("--producers", "N", 2, "clients that put"),
-        ("--topics", "N", 2, "topics to create"),
-        ("--subscribers", "N", 2, "subscribers of each topic"),
-        ("--size", "BYTES", 100, "size of a message"),
+        ("--publishes", "N", 10_000, "number of messages to put"),
+        ("--producers", "N", 2, "number of clients that put"),
+        ("--topics", "N", 2, "number of topics to create"),
+        ("--subscribers", "N", 2, "subscribers per topic"),
+        ("--size", "BYTES", 100, "message size"),
     ):
         add_option(load, option, unit, about, default, positive)
     load.add_argument(
@@ -39,13 +39,13 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="R",
         type=rate,
         default=0.0,
-        help="puts per second of all producers together (default: 0, no limit)",
+        help="total puts per second (default: 0, no limit)",
     )
-    add_option(load, "--seed", None, "seed of the random operations", 0, int)
-    add_flag(load, "--push", "on a ring: read through the connected process")
+    add_option(load, "--seed", None, "seed for the random operations", 0, int)
+    add_flag(load, "--push", "on a ring, read through the connected process")
     add_option(load, "--trace", "FILE", "write a JSON line for each put, ack and delivery")
-    load.add_argument("--keep", action="store_true", help="keep the topics at the end")
-    add_timeout(load, about="time without progress after which to give up")
+    load.add_argument("--keep", action="store_true", help="do not delete the topics at the end")
+    add_timeout(load, about="give up after this long without progress")
     add_connection(load)
     add_json(load)
     load.set_defaults(run=run)
@@ -69,6 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
         with Path(arguments.trace).open("w") as trace:
             return talk(arguments, lambda client, _: Load(arguments, trace).run(client))
     except OSError as error:
-        if error.filename is None:  # the error is not from opening the file
+        if error.filename is None:  # not an error from opening the file
             raise
         return complain(f"{error.filename}: {error.strerror}; use a writable file")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = 256  # maximum puts in flight per producer
 IN_FLIGHT_BYTES = 32 * 1024 * 1024
-MANY = 200  # maximum messages of one get
+MANY = 200  # maximum messages per get
 AGAIN = 0.02  # share of gets whose messages are requested again
 LEAVE = 0.01  # share of gets after which the reader disconnects without an ack
 RESUBSCRIBE = 0.01  # share of gets after which the reader subscribes again
@@ -34,7 +34,7 @@ RESUBSCRIBE = 0.01  # share of gets after which the reader subscribes again
 class Load:
     def __init__(self, arguments: argparse.Namespace, trace: IO[str] | None) -> None:
         self.arguments = arguments
-        self._run = secrets.token_hex(4)  # makes the names of the topics unique
+        self._run = secrets.token_hex(4)  # makes topic names unique
         self._log = None if trace is None else Trace(trace, f"load-{self._run}", "load")
         self._sessions: dict[tuple[str, str], int] = {}  # current session of each subscription
         self._attached = 0  # number of sessions so far
@@ -50,7 +50,7 @@ class Load:
         self.put_at: dict[tuple[str, str, int], float] = {}  # by topic, producer and sequence
         self.put_times: list[float] = []
         self.get_times: list[float] = []
-        self.putting = arguments.producers  # producers that are not done
+        self.putting = arguments.producers  # producers still running
         self.took_putting = 0.0
 
     async def run(self, client: Client) -> int:
@@ -78,7 +78,7 @@ class Load:
                 await client.delete_topic(topic)
 
     async def _traced(self) -> None:
-        """Run all clients, and complete their trace."""
+        """Run all clients and complete their trace."""
         complete = False
         try:
             await self._all()
@@ -152,7 +152,7 @@ class Load:
         return reader
 
     def _at(self, topic: str, name: str, offset: int) -> dict[str, Any]:
-        """Return the trace fields of the current session."""
+        """Return the trace fields for the current session."""
         return {**position(topic, name, offset), "session": self._sessions.get((topic, name), 0)}
 
     async def _read(self, client: Client, subscription: Subscription) -> None:
@@ -258,7 +258,7 @@ class Load:
 
 
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first error of a nested group."""
+    """Return the first error in a nested group."""
     error = group.exceptions[0]
     return first_of(error) if isinstance(error, BaseExceptionGroup) else error
 

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from oncecast.client.subscription import Subscription
     from oncecast.wire.message import Message
 
-READ = 256 * 1024  # maximum bytes of one read of standard input
-TOGETHER = 1000  # maximum messages of one put or get
+READ = 256 * 1024  # maximum bytes per read from standard input
+TOGETHER = 1000  # maximum messages per put or get
 
 
-# Long, because it is one table of commands and their options.
+# Long because it is one table of commands and their options.
 def configure(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], *, in_shell: bool = False
 ) -> None:
@@ -65,7 +65,7 @@ def configure(
     add_work(put, run_put, in_shell=in_shell)
 
     get = commands.add_parser(
-        "get", help="get messages", description="Get the next messages of a topic."
+        "get", help="get messages", description="Get the next messages from a topic."
     )
     add_topic(get)
     add_subscription(get)
@@ -78,7 +78,7 @@ def configure(
         help="maximum number of messages (default: 1)",
     )
     add_flag(get, "--keep", "do not acknowledge; the messages will be redelivered")
-    add_flag(get, "--push", "on a ring: read through the connected process")
+    add_flag(get, "--push", "on a ring, read through the connected process")
     add_raw(get)
     add_timeout(get, 0.0, "how long to wait for messages, or inf")
     get.set_defaults(patience=ANSWER_TIMEOUT)
@@ -90,7 +90,7 @@ def configure(
     add_option(sub, "--start", None, POSITIONS, "new", start)
     add_work(sub, run_sub, in_shell=in_shell)
 
-    unsub = commands.add_parser("unsub", help="unsubscribe", description="End a subscription.")
+    unsub = commands.add_parser("unsub", help="unsubscribe", description="Delete a subscription.")
     add_topic(unsub)
     add_subscription(unsub)
     add_work(unsub, run_unsub, in_shell=in_shell)
@@ -136,7 +136,7 @@ async def to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:
     if arguments.values != ["-"] or not arguments.lines:
         yield list(map(os.fsencode, arguments.values))
         return
-    parts: list[bytes] = []  # parts of an incomplete line
+    parts: list[bytes] = []  # pieces of an incomplete line
     while piece := await _read():
         head, *lines = piece.split(b"\n")
         parts.append(head)
@@ -149,7 +149,7 @@ async def to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:
 
 
 def check_size(size: int) -> None:
-    """Raise PayloadTooLarge if a line is too long, before an endless line fills the memory."""
+    """Raise PayloadTooLarge if a line is too long, before an endless line exhausts the memory."""
     from oncecast.client.putting import PAYLOAD_BYTES_MAX, SPLIT
     from oncecast.errors import PayloadTooLarge
 
@@ -221,7 +221,7 @@ async def run_get(client: Client, arguments: argparse.Namespace) -> int:
 async def _arriving(
     subscription: Subscription, arguments: argparse.Namespace
 ) -> AsyncIterator[list[Message] | str]:
-    """Yield messages until the count or the timeout is reached. Yield a text for each loss."""
+    """Yield messages until the count or the timeout is reached. Yield a note for each loss."""
     import asyncio
 
     from oncecast.errors import MessagesLost
@@ -256,7 +256,7 @@ def as_lines(messages: Iterable[Message]) -> Iterator[str]:
 
 
 def in_words(message: Message) -> str:
-    """Return the text that a terminal shows."""
+    """Return the text to show on a terminal."""
     value = message.value.decode(errors="backslashreplace")
     return f"{escaped(message.topic)} {message.offset}: {escaped(value)}"
 
@@ -287,7 +287,7 @@ def as_text(data: bytes) -> str | dict[str, str]:
 
 async def run_sub(client: Client, arguments: argparse.Namespace) -> int:
     topic, name = arguments.topic, arguments.subscription
-    # Create it without reading, because a read would fence the current reader.
+    # Create it without reading: a read would fence the current reader.
     offset, new = await client.create_subscription(topic, name, start=arguments.start)
     note = moved(arguments.start, offset) if new else ""
     fact = "created" if new else "exists already"

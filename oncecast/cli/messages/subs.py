@@ -30,7 +30,7 @@ def configure(
     verbs = subs.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     list_ = verbs.add_parser("list", help="list all subscriptions, or those of one topic")
-    list_.add_argument("topic", metavar="TOPIC", nargs="?", help="name of the topic (default: all)")
+    list_.add_argument("topic", metavar="TOPIC", nargs="?", help="topic name (default: all topics)")
     add_work(list_, run_list, in_shell=in_shell)
 
     lag = verbs.add_parser("lag", help="print the number of unacknowledged messages")
@@ -45,7 +45,7 @@ def configure(
     add_work(seek, run_seek, in_shell=in_shell)
 
     status = commands.add_parser(
-        "status", help="show the totals of a node", description="Show the totals of a node."
+        "status", help="show a node's totals", description="Show the totals of a node."
     )
     add_work(status, run_status, in_shell=in_shell)
 

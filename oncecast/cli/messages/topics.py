@@ -36,8 +36,8 @@ def configure(
     verbs = topic.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     for verb, about, work in (
-        ("create", "create a topic that stays until it is deleted", run_create),
-        ("set", "change the retention of a topic", run_set),
+        ("create", "create a topic that exists until it is deleted", run_create),
+        ("set", "change a topic's retention", run_set),
     ):
         parser = verbs.add_parser(verb, help=about, description=about)
         add_topic(parser)
@@ -46,7 +46,7 @@ def configure(
 
     list_ = verbs.add_parser("list", help="list topics by name")
     list_.add_argument(
-        "--prefix", type=unicode, default="", help="list only topics whose names start with PREFIX"
+        "--prefix", type=unicode, default="", help="list only topics that start with PREFIX"
     )
     add_work(list_, run_list, in_shell=in_shell)
 
@@ -75,8 +75,8 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="keep the newest SIZE bytes: 500k, 10M, 1G",
     )
-    add_flag(parser, "--drop-unread", "apply these limits to unread messages too")
-    add_flag(parser, "--gossip", "on a ring: push messages by gossip instead of by a tree")
+    add_flag(parser, "--drop-unread", "also apply these limits to unread messages")
+    add_flag(parser, "--gossip", "on a ring, push messages by gossip instead of through a tree")
 
 
 def age(word: str) -> int:

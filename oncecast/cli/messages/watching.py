@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class News(logging.Handler):
-    """A log handler that shows when the connection is lost and restored."""
+    """A log handler that reports when the connection is lost and restored."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)

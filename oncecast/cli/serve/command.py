@@ -41,7 +41,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def _metavar(name: str, known: Setting) -> str:
-    """Return the placeholder for a value on the help page: a unit or a format."""
+    """Return the placeholder for a value in the help: a unit or a format."""
     if name in FORMS:
         return FORMS[name]
     if isinstance(known.default, float):

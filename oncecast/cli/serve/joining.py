@@ -1,4 +1,4 @@
-"""Decide whether a node that joins becomes a replica of a group or a process of a ring.
+"""Decide whether a joining node becomes a replica of a group or a process of a ring.
 
 A new node asks the peers in `join`. They answer only if they accept it as a node, so a node without
 the cluster secret keeps waiting. After a restart, the data directory decides.
@@ -21,8 +21,8 @@ from oncecast.node.directory import MEMBERS, RING
 logger = logging.getLogger("oncecast.node")
 network = logging.getLogger("oncecast.network")
 
-ANSWER = 3.0  # seconds that a peer gets to answer
-PAUSE = 0.2  # seconds before the peers are asked again
+ANSWER = 3.0  # seconds to wait for an answer from a peer
+PAUSE = 0.2  # seconds between rounds of questions
 
 
 async def is_of_ring(settings: Settings) -> bool:
@@ -57,7 +57,7 @@ async def ask(settings: Settings, others: list[str]) -> tuple[str, bool]:
 
 
 def matters(record: logging.LogRecord) -> bool:
-    """Return whether to log a network event. `tell` logs why a peer is unreachable, only once."""
+    """Return whether to log a network event. `tell` logs once why a peer is unreachable."""
     return record.levelno > logging.INFO
 
 
@@ -81,7 +81,7 @@ def tell(peer: str, error: OncecastError) -> None:
     why, level = str(error), logging.INFO
     if isinstance(error, Refused) or (isinstance(error, NotConnected) and error.refused):
         reason = why.removeprefix(f"cannot connect to {peer}: ")
-        why, level = f"{peer} refuses this node: {reason}", logging.WARNING
+        why, level = f"{peer} refused this node: {reason}", logging.WARNING
     logger.log(level, line("waits", {"for": peer, "why": why}))
 
 

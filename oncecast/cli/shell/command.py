@@ -66,7 +66,7 @@ def by_hand(conversation: Conversation, history: Path, *, stop: bool) -> int:
                     break
                 status = conversation.do(line)
             except KeyboardInterrupt:
-                print(file=sys.stderr)  # ends the line with the ^C
+                print(file=sys.stderr)  # end the line with the ^C
                 complain("interrupted; the command may still take effect")
         left = conversation.close()
         return (status if stop else ExitStatus.OK) or left

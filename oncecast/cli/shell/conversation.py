@@ -1,8 +1,8 @@
-"""Run the commands of the shell, which are those of `oncecast COMMAND`, over one connection.
+"""Run shell commands, the same as those of `oncecast COMMAND`, over one connection.
 
-A thread runs the client and its event loop. The main thread reads lines and waits for each command.
-The client reconnects by itself, and the shell reports lost and restored connections. A client that
-was refused or fenced is replaced before the next command.
+One thread runs the client and its event loop. The main thread reads lines and waits for each
+command. The client reconnects by itself, and the shell reports lost and restored connections. A
+client that was refused or fenced is replaced before the next command.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from oncecast.client.portal import Portal
 from oncecast.errors import Closed, ExitStatus, Fenced, NotConnected, OncecastError, StateUnusable
 
 PERHAPS_ENDED = (Closed, NotConnected, Fenced, StateUnusable)
-COMPLETE_WITHIN = 1.0  # seconds that the node gets to answer a completion
+COMPLETE_WITHIN = 1.0  # seconds to wait for completions from the node
 COMPLETE_MAX = 500
 LEAVE_WITHIN = 1.0  # seconds to close the client while the connection is lost
 
@@ -120,7 +120,7 @@ class Conversation:
         return self._run(self._work(arguments))
 
     def _run(self, work: Coroutine[Any, Any, int]) -> int:
-        """Run `work` in the client's loop, and return its status.
+        """Run `work` in the client's loop and return its status.
 
         On an interrupt, cancel the work and raise the interrupt again.
         """
@@ -162,7 +162,7 @@ class Conversation:
         return self._client
 
     async def _replace_ended(self) -> None:
-        """Drop the client if the client itself is fenced or refused, not only a subscription."""
+        """Drop the client if it was fenced or refused itself, not only one of its subscriptions."""
         client = self._client
         if client is None:
             return
@@ -174,7 +174,7 @@ class Conversation:
                 await client.close()
 
     async def _leave(self) -> int:
-        """Close the client, and return the exit status.
+        """Close the client and return the exit status.
 
         Pending puts and acks are stored if the node is reachable.
         """
@@ -222,13 +222,13 @@ class Conversation:
     # -- commands --
 
     def _commands(self) -> argparse.ArgumentParser:
-        """Return a parser for all commands of the shell, without connection options."""
+        """Return a parser for all shell commands, without connection options."""
         parser = Parser(prog="", add_help=False)
         commands = parser.add_subparsers(metavar="COMMAND", required=True)
         for each in (messages, topics, subs):
             each.configure(commands, in_shell=True)
         for name, about, work in (
-            ("watch", "show messages of a subscription as they arrive", self._watching.watch),
+            ("watch", "show messages as they arrive", self._watching.watch),
             ("unwatch", "stop showing messages", self._watching.unwatch),
         ):
             watch = commands.add_parser(name, help=about, description=about)

@@ -18,7 +18,7 @@ from typing import Protocol as Interface
 Complete = Callable[[str], tuple[str, list[str]]]
 
 HISTORY_MAX = 1000
-RETRY_SECONDS = 0.2  # before another attempt, if the prompt ended without showing a message
+RETRY_SECONDS = 0.2  # before a retry if the prompt ended without showing a message
 
 
 class Terminal(Interface):
@@ -120,7 +120,7 @@ class PromptTerminal:
         if not self._prompting:
             self._show()
         elif loop is not None:
-            with suppress(RuntimeError):  # the prompt has just ended, and its loop is closed
+            with suppress(RuntimeError):  # the prompt has just ended and its loop is closed
                 loop.call_soon_threadsafe(lambda: run_in_terminal(self._show))
 
     def _show(self) -> None:

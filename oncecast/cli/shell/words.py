@@ -1,7 +1,7 @@
-"""Split lines of the shell into words, and complete the last word.
+"""Split shell lines into words, and complete the last word.
 
-Words are split as in a Unix shell: at spaces, with quotes and backslashes. The functions need no
-terminal and no node.
+Words are split as in a Unix shell: at spaces, with quotes and backslashes. The functions need
+neither a terminal nor a node.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ def command(parser: Parser, words: Sequence[str]) -> tuple[Parser, Sequence[str]
 
 
 class Unfinished(NamedTuple):
-    """The word before the cursor, as typed and without quotes and backslashes."""
+    """The word before the cursor, as typed and with quotes and backslashes removed."""
 
     typed: str
     text: str
 
 
 def unfinished(line: str) -> tuple[list[str], Unfinished]:
-    """Return the complete words of a line, and the word before the cursor."""
+    """Return the complete words of a line and the word before the cursor."""
     begin, quote, escaped = 0, "", False
     for at, char in enumerate(line):
         if escaped:
@@ -106,7 +106,7 @@ def spelled(names: Iterable[str], typed: str) -> list[str]:
 
 
 class Completion:
-    """Complete words. `topics(prefix)` and `subscriptions(topic)` return names from the node."""
+    """Completes words. `topics(prefix)` and `subscriptions(topic)` return names from the node."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Completion:
         self._parser, self._topics, self._subscriptions = parser, topics, subscriptions
 
     def __call__(self, line: str) -> tuple[str, list[str]]:
-        """Return the word before the cursor, and its completions. A single one ends in a space."""
+        """Return the word before the cursor and its completions. A single one ends with a space."""
         try:
             words, word = unfinished(line)
         except ValueError:
@@ -145,7 +145,7 @@ class Completion:
         options = {name: action for action in leaf._actions for name in action.option_strings}
         positionals = [action for action in leaf._actions if not action.option_strings]
         given: list[str] = []  # positional arguments so far
-        option_value = False  # whether the next word is the value of an option
+        option_value = False  # the next word is the value of an option
         for word in rest:
             if option_value:
                 option_value = False

@@ -20,7 +20,7 @@ SEEDS_MAX = 10_000_000
 NODES_MAX = 1_000_000
 
 
-# Long, because it is one table of commands and their options.
+# Long because it is one table of commands and their options.
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     sim = commands.add_parser("sim", help="run, replay and measure simulations")
     verbs = sim.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -56,7 +56,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="SECONDS",
         type=float,
         default=0.0,
-        help="print only steps from this second of virtual time on",
+        help="print only steps after this many seconds of virtual time",
     )
     verb.add_argument("--last", metavar="N", type=positive, help="print only the last N steps")
     verb.add_argument("--json", action="store_true", help="print one JSON line per step")
@@ -70,7 +70,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="N,M",
         help="numbers of nodes (default: 1000,10000)",
     )
-    verb.add_argument("--repeat", type=positive, default=3, help="runs of each size (default: 3)")
+    verb.add_argument("--repeat", type=positive, default=3, help="runs per size (default: 3)")
     verb.add_argument("--json", action="store_true", help="print one JSON line per size")
     verb.set_defaults(run=bench)
 
@@ -79,7 +79,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     add_option(verb, "--only", "NAME,NAME", "papers to reproduce (default: all)", kind=papers.names)
     verb.add_argument("--nodes", type=positive, help="number of nodes (default: as in the paper)")
-    verb.add_argument("--seed", type=int, default=1, help="seed of the simulation (default: 1)")
+    verb.add_argument("--seed", type=int, default=1, help="simulation seed (default: 1)")
     verb.add_argument("--json", action="store_true", help="print one JSON line per table")
     verb.set_defaults(run=papers.repeat)
 
@@ -87,11 +87,11 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def add_scenario(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("scenario", metavar="SCENARIO", help="name of a scenario; see `sim list`")
+    verb.add_argument("scenario", metavar="SCENARIO", help="scenario name; see `sim list`")
     verb.add_argument(
         "--nodes",
         type=positive,
-        help="number of nodes, or the maximum if the seed chooses (default: set by the scenario)",
+        help="number of nodes, or maximum if the seed determines it (default: set by the scenario)",
     )
 
 
@@ -225,7 +225,7 @@ def replay(args: argparse.Namespace) -> int:
             else:
                 kept.append(step)
 
-    # The next step reuses the list of effects, so keep a copy.
+    # Copy the effects: the next step reuses the list.
     keep_copy = args.last is not None
     outcome = run(scenario, args.seed, args.nodes, show=copying(show) if keep_copy else show)
     for step in kept:

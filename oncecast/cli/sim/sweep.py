@@ -1,4 +1,4 @@
-"""`oncecast sim sweep`: run many seeds and sizes of a scenario on Spark."""
+"""`oncecast sim sweep`: run a scenario with many seeds and sizes on Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def configure(
     seeds: Callable[[str], range],
 ) -> None:
     verb = verbs.add_parser("sweep", help="run many seeds and sizes on Spark", description=__doc__)
-    verb.add_argument("scenario", metavar="SCENARIO", help="name of a scenario; see `sim list`")
+    verb.add_argument("scenario", metavar="SCENARIO", help="scenario name; see `sim list`")
     verb.add_argument(
         "--nodes", type=sizes, metavar="N,M", help="numbers of nodes (default: set by the scenario)"
     )
@@ -33,7 +33,7 @@ def configure(
         type=seeds,
         default=range(100),
         metavar="A..B",
-        help="seeds of each size (default: 0..99)",
+        help="seeds per size (default: 0..99)",
     )
     add_option(verb, "--out", "DIR", "directory for the outcomes (default: sweeps/SCENARIO)")
     add_master(verb)
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"too many runs (limit {RUNS_MAX:,}); use fewer seeds or sizes", ExitStatus.USAGE
         )
     directory = arguments.out or f"sweeps/{scenario.name}"
-    # Python does most of the work, and Spark handles only a few rows.
+    # Python does most of the work; Spark handles only a few rows.
     return on_spark(arguments, lambda spark: sweep(spark, arguments, sizes, directory), light=True)
 
 
@@ -81,7 +81,7 @@ def sweep(
         lines.append(f"seed {each['seed']} at {each['virtual_seconds']} s: {each['violation']}")
         lines.append(f"  replay: {each['replay']}")
     left = failed - len(failures)
-    lines += [f"... and {left} more; the first {job.SHOWN} are shown"] if left else []
+    lines += [f"... and {left} more (first {job.SHOWN} shown)"] if left else []
     lines.append(f"outcomes: {directory}")
     fields: dict[str, Any] = {"sizes": counts, "failures": failures, "outcomes": directory}
     show_result(arguments, fields, "\n".join(lines))

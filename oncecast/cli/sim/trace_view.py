@@ -1,4 +1,4 @@
-"""Read a growing trace of `oncecast load` and draw it on a terminal."""
+"""Read a growing `oncecast load` trace and draw it on a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 COLUMNS = 60
-RATES = {"stored": "stored", "delivery": "delivered"}  # kinds of lines that the chart shows
+RATES = {"stored": "stored", "delivery": "delivered"}  # line kinds shown in the chart
 
 
 class Growing:
@@ -20,7 +20,7 @@ class Growing:
         self.times: dict[str, list[float]] = {kind: [] for kind in RATES}
 
     def read(self) -> int:
-        """Read the new lines. Return the number of newly stored messages."""
+        """Read the new lines. Return how many messages they report as stored."""
         before = self.counts["stored"]
         with self.path.open("rb") as file:
             file.seek(self._at)
@@ -35,7 +35,7 @@ class Growing:
 
 
 def chart(times: dict[str, list[float]], marks: list[tuple[float, str]]) -> list[str]:
-    """Return the lines of a chart, with messages over time and the marks below them."""
+    """Return the lines of a chart of messages over time, with the marks below."""
     every = [time for each in times.values() for time in each]
     if not every:
         return []

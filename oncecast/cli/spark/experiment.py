@@ -111,7 +111,7 @@ def find(
     chosen: list[Experiment],
     took: str = "",
 ) -> int:
-    """Write the tables and figures of the traces. Return exit status 0 if all checks pass."""
+    """Write tables and figures from the traces. Return exit status 0 if all checks pass."""
     from oncecast.spark.experiments import report
     from oncecast.spark.experiments.running import TRACES, found
 

@@ -42,7 +42,7 @@ FROM = (
 FORMAT = "format of a new archive (default: parquet)"
 
 
-# Long, because it is one table of commands and their options.
+# Long because it is one table of commands and their options.
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     pipeline = commands.add_parser("pipeline", help="run Spark jobs", description=__doc__)
     verbs = pipeline.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -51,12 +51,12 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
     archive = jobs.add_parser("archive", help="write topics to a table, each message once")
     archive.add_argument("directory", metavar="DIR", help="directory for the files")
-    archive.add_argument("--topics", metavar="T,...", help="names of topics, separated by commas")
-    add_option(archive, "--pattern", "REGEX", "regular expression for names of topics")
+    archive.add_argument("--topics", metavar="T,...", help="topic names, separated by commas")
+    add_option(archive, "--pattern", "REGEX", "regular expression for topic names")
     add_option(archive, "--batch", "N", "messages per commit (default: all)", kind=positive)
     add_option(archive, "--from", "START", FROM, kind=start)
     archive.add_argument("--format", choices=("parquet", "delta", "iceberg"), help=FORMAT)
-    add_flag(archive, "--compact", "replace small files of each day with larger ones")
+    add_flag(archive, "--compact", "merge each day's small files into larger ones")
     add_flag(archive, "--no-spark", "write the files in this process, without Spark and Java")
     add_connection(archive)
     archive.set_defaults(run=run_archive)
@@ -65,8 +65,8 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     audit.add_argument(
         "traces", metavar="FILE", nargs="+", help="trace written by `oncecast load --trace`"
     )
-    add_flag(audit, "--killed", "accept a trace without an end, because its writer was killed")
-    add_option(audit, "--examples", "N", "faults of each kind to list", 5, positive)
+    add_flag(audit, "--killed", "accept an incomplete trace whose writer was killed")
+    add_option(audit, "--examples", "N", "number of faults of each kind to list", 5, positive)
     audit.set_defaults(run=run_audit)
 
     metrics = jobs.add_parser(
@@ -97,9 +97,7 @@ def add_master(parser: argparse.ArgumentParser) -> None:
 
 def run_archive(arguments: argparse.Namespace) -> int:
     if (arguments.topics is None) == (arguments.pattern is None):
-        return complain(
-            "topics are not specified; use either --topics or --pattern", ExitStatus.USAGE
-        )
+        return complain("no topics specified; use either --topics or --pattern", ExitStatus.USAGE)
     if missing := needs_arrow() if arguments.no_spark else needs_spark(figures=False):
         return complain(missing)
     from oncecast.spark.archive.job import here
@@ -121,7 +119,7 @@ def archive_with(arguments: argparse.Namespace, execute: Execute) -> int:
 
     if "://" in arguments.directory:
         fact = f"{arguments.directory} is the address of an object store"
-        raise BadArchive(fact, "archive to a directory of a file system")
+        raise BadArchive(fact, "use a directory on a local file system")
     directory = Path(arguments.directory)
     options = SourceOptions.of(options_of(arguments), streaming=False)
     table = open_table(directory, arguments.format)
@@ -150,7 +148,7 @@ def archive_with(arguments: argparse.Namespace, execute: Execute) -> int:
 
 
 def options_of(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the options of the Spark source."""
+    """Return the options for the Spark source."""
     certificate, key, ca = arguments.tls or (None, None, arguments.tls_ca)
     login = login_of(arguments)
     options = {
@@ -199,13 +197,13 @@ def run_experiments(arguments: argparse.Namespace) -> int:
     directory = Path(arguments.out)
     chosen = kept(directory)
     if not chosen:
-        fact = f"{directory}: has no traces"
+        fact = f"{directory}: no traces found"
         return complain(f"{fact}; create them with `oncecast experiment run`", ExitStatus.NOT_FOUND)
     return on_spark(arguments, lambda spark: find(spark, arguments, directory, chosen), light=True)
 
 
 def lacking(traces: list[str]) -> str:
-    """Return an error text if a local file does not exist. Only Spark can check remote files."""
+    """Return an error message if a local file does not exist. Only Spark can check remote files."""
     for name in traces:
         if "://" not in name and not Path(name).exists():
             return f"{name}: file not found; create a trace with `oncecast load --trace`"
@@ -213,7 +211,7 @@ def lacking(traces: list[str]) -> str:
 
 
 def small(traces: list[str]) -> bool:
-    """Return whether the traces are so small that an optimizing JVM is not worth its start."""
+    """Return whether the traces are too small to justify the startup time of an optimizing JVM."""
     files = [Path(name) for name in traces]
     if not all(each.is_file() for each in files):
         return False
@@ -227,7 +225,7 @@ def needs_arrow() -> str:
 
 
 def needs_spark(*, figures: bool = True) -> str:
-    """Return an error text if a package that Spark jobs need is not installed, else ""."""
+    """Return an error message if a package that Spark jobs need is missing, otherwise ""."""
     for name in ("pyspark", "pyarrow", *(["matplotlib"] if figures else [])):
         if find_spec(name) is None:
             return f'{name} is not installed; run pip install "oncecast[spark]"'
@@ -245,7 +243,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         options = {"killed": arguments.killed, "examples": arguments.examples}
         report = audit_traces(spark, arguments.traces, **options)
         if not report.files:
-            return complain("the directories have no traces", ExitStatus.NOT_FOUND)
+            return complain("no traces found in the directories", ExitStatus.NOT_FOUND)
         show(arguments, report.fields(), "\n".join(in_words(report)))
         return ExitStatus.FAILURE if report.counts else ExitStatus.OK
 
@@ -262,15 +260,15 @@ def in_words(report: Report) -> Iterator[str]:
         yield f"{count} {name}: {MEANING[name]}"
         yield from (f"  {each}" for each in report.faults if each.fault == name)
     for run in report.unchecked:
-        yield f"run {run} is not checked further, because its files are incomplete"
+        yield f"run {run} was not checked further because its files are incomplete"
 
 
 def on_spark(
     arguments: argparse.Namespace, job: Callable[[SparkSession], int], *, light: bool = False
 ) -> int:
-    """Run a job on Spark, and return its exit status.
+    """Run a job on Spark and return its exit status.
 
-    A `light` job gives Spark little to do, so a small JVM is enough.
+    A `light` job gives Spark little to do, so a small JVM suffices.
     """
     from oncecast.errors import NoSpark
     from oncecast.spark.session import spark
@@ -278,7 +276,7 @@ def on_spark(
     print("oncecast: starting Spark", file=sys.stderr, flush=True)
     try:
         light = light and arguments.master.startswith("local[")
-        # A client of Spark Connect cannot change the settings of the server.
+        # A Spark Connect client cannot change the server's settings.
         settings = {} if arguments.master.startswith("sc://") else QUIET
         session = spark(arguments.master, light=light, **settings)
     except NoSpark as error:
@@ -297,7 +295,7 @@ def on_spark(
 
 
 def last_line(text: str) -> str:
-    """Return the last line of a Python traceback of oncecast, or the cause of a Java exception."""
+    """Return the last line of an oncecast traceback, or the cause of a Java exception."""
     every = text.splitlines()
     ours = [line for line in every if line.startswith("oncecast.")]
     causes = [line for line in every if line.startswith("Caused by: ")]

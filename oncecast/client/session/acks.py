@@ -16,11 +16,11 @@ from oncecast.wire.commands import Ack
 from oncecast.wire.errors import AnyRefusal
 from oncecast.wire.results import Acked
 
-DELAY = 0.1  # seconds for which acks are collected into one call
+DELAY = 0.1  # seconds to collect acks before they are sent in one call
 
 
 class Acks:
-    """The acks of one reader. `refused` is called when the node refuses an ack."""
+    """The acks of one reader. `refused` is called if the node refuses an ack."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Acks:
     ) -> None:
         self._host, self._alarm, self._calls, self._refused = host, alarm, calls, refused
         self._topic, self._subscription, self._epoch = topic, subscription, epoch
-        self.upto = offset  # The application has acknowledged all offsets before this one.
-        self._sent = offset  # Acks for all offsets before this one were sent.
-        self.confirmed = offset  # The node has confirmed the acks for all offsets before this one.
+        self.upto = offset  # the application has acknowledged all messages before this offset
+        self._sent = offset  # acks for all messages before this offset were sent
+        self.confirmed = offset  # the node has confirmed the acks before this offset
         self._calling = False
         self._waiting: list[tuple[int, int]] = []  # tickets, each with the offset it waits for
         self.due = NEVER
@@ -49,7 +49,7 @@ class Acks:
         return Ack(self._topic, self._subscription, self._epoch, self.upto)
 
     def carried(self) -> None:
-        """Note that a Fetch has carried the acks."""
+        """Record that a Fetch has carried the acks."""
         self._sent, self.due = self.upto, NEVER
 
     def soon(self) -> None:
@@ -59,7 +59,7 @@ class Acks:
             self._alarm.due(self.due)
 
     def settle(self, ticket: int, upto: int) -> None:
-        """Answer the ticket when the node has confirmed the acks before `upto`."""
+        """Answer the ticket once the node has confirmed the acks before `upto`."""
         self._waiting.append((ticket, min(upto, self.upto)))
         self._answer_confirmed()
 
@@ -88,7 +88,7 @@ class Acks:
             self.call()
 
     def void(self, outcome: Acked | AnyRefusal) -> None:
-        """Answer all tickets with `outcome`, because the epoch has ended."""
+        """Answer all tickets with `outcome`, because the epoch is over."""
         for ticket, _ in self._waiting:
             self._host.emit(Finished(ticket, outcome), after=0)
         self._waiting.clear()

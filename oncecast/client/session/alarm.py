@@ -13,7 +13,7 @@ class Alarm:
         self._at = NEVER
 
     def due(self, at: float) -> None:
-        """Set the timer to fire at `at` or earlier."""
+        """Make the timer fire no later than `at`."""
         if at < self._at:
             self._at = at
             self._host.later(max(0.0, at - self._host.now), Tick())

@@ -1,6 +1,6 @@
 """Repeat calls until they are answered or time out (the Lazy Pirate pattern).
 
-All copies of a call carry the same sequence, expected epoch or token, so only one of them has an
+All copies of a call carry the same sequence, expected epoch or token, so only one of them takes
 effect. The session uses the first answer and drops later ones.
 """
 
@@ -44,7 +44,7 @@ Then = Callable[[Outcome], None]
 
 
 class Waiting:
-    """A call without an answer. The topic is empty for a call about the group or the ring."""
+    """A pending call. The topic is empty for calls about the group or the ring."""
 
     __slots__ = ("deadline", "message", "patience", "refusal", "then", "timeout", "topic")
 
@@ -59,14 +59,14 @@ class Waiting:
     ) -> None:
         self.message, self.topic, self.then = message, topic, then
         self.timeout, self.deadline, self.patience = timeout, deadline, patience
-        self.refusal: Overloaded | None = None  # the last answer of a busy node
+        self.refusal: Overloaded | None = None  # the last answer from a busy node
 
 
 class Calls:
     def __init__(self, host: Protocol, identity: Identity, alarm: Alarm, routes: Routes) -> None:
         self._host, self._identity, self._alarm, self._routes = host, identity, alarm, routes
         self._waiting: dict[int, Waiting] = {}
-        # Answers to calls of an earlier process may still arrive, so the ids must differ.
+        # Random, because answers to the calls of an earlier process may still arrive.
         self._last = host.rng.getrandbits(48)
 
     def topics(self) -> list[str]:
@@ -86,10 +86,10 @@ class Calls:
         return id_
 
     def publish(self, command: PublishStaged, then: Then, timeout: float = NEVER) -> None:
-        """Publish staged parts if `command.expected` is the epoch of the source.
+        """Publish staged parts if `command.expected` is the current epoch of the source.
 
-        If the node reports another epoch, ask again with that epoch. A late copy of the first
-        command then has an old epoch, and no effect.
+        If the node reports a different epoch, try again with that one. A late copy of the first
+        command then carries an old epoch and has no effect.
         """
         deadline = self._host.now + timeout
 
@@ -106,7 +106,7 @@ class Calls:
         self.do(command, answered, timeout)
 
     def forget(self, id_: int) -> None:
-        """Stop repeating a call, and ignore its answer."""
+        """Stop repeating a call and ignore its answer."""
         self._waiting.pop(id_, None)
 
     def look(
@@ -130,15 +130,15 @@ class Calls:
         waiting = self._waiting.get(answer.id)
         if waiting is None:
             return
-        if type(answer.result) is NotHere:  # faster than isinstance in the common case
+        if type(answer.result) is NotHere:  # faster than isinstance
             self._routes.not_here(waiting.topic, route)
         elif isinstance(answer.result, Overloaded):
             waiting.refusal = answer.result
-            waiting.patience.pause()  # `tick` sends the call again.
+            waiting.patience.pause()  # `tick` resends the call.
         elif isinstance(waiting.message, LookRing | LeaveRing) and not isinstance(
             answer.result, Denied
         ):
-            pass  # Wait for the view, which is the only valid answer.
+            pass  # Wait for the view: it is the only valid answer.
         else:
             del self._waiting[answer.id]
             waiting.then(answer.result)

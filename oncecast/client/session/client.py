@@ -1,9 +1,9 @@
-"""The client's side of a session with a cluster. It is pure: simulator and network both run it.
+"""The client side of a session with a cluster. It is pure: simulator and network both run it.
 
 The session keeps one link to the leader of each group (`routes`, `route`). The link carries calls
 (`calls`), batches of each topic (`producing`) and deliveries (`reading`). The session resends
-messages that the link or a node has lost, and drops duplicates. A durable client writes batches to
-its outbox before it sends them, and its next process continues from there.
+whatever the link or a node has lost, and drops duplicates. A durable client writes batches to its
+outbox before it sends them, and its next process continues from there.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ from oncecast.wire.frames import (
     View,
 )
 
-READ_AHEAD = 16_384  # maximum messages of a subscription that are queued at the client
-OUTBOX_BYTES = 4 * 1024 * 1024  # bytes written to the outbox before settled batches are dropped
+READ_AHEAD = 16_384  # maximum messages per subscription queued in the client
+OUTBOX_BYTES = 4 * 1024 * 1024  # outbox size at which settled batches are dropped
 
 
 Seen = View | Scanned | GroupView | RingView | AccessView
@@ -90,8 +90,8 @@ class ClientSession(Protocol):
         durable: bool = False,
         read_ahead: int = READ_AHEAD,
         outbox_bytes: int = OUTBOX_BYTES,
-        moved: Callable[[NodeId], int] | None = None,  # bytes over the link to a node, both routes
-        any_replica: bool = False,  # scan at any replica of a group, not only at its leader
+        moved: Callable[[NodeId], int] | None = None,  # bytes sent to and received from a node
+        any_replica: bool = False,  # send scans to any replica, not only to the leader
     ) -> None:
         super().__init__(me, rng)
         self.identity = Identity(producer, incarnation, durable)
@@ -104,11 +104,11 @@ class ClientSession(Protocol):
         self._outbox = Outbox(
             self, self._alarm, self.flows, self._save, durable=durable, bytes_max=outbox_bytes
         )
-        self._in_flight: dict[int, Outgoing] = {}  # batches by the ids of calls that carry them
+        self._in_flight: dict[int, Outgoing] = {}  # batches by call id
         self.readers: dict[tuple[str, str], Reader] = {}
         self._readers_made = 0
         self._read_ahead = read_ahead
-        self._restored = False  # whether an earlier process used this outbox
+        self._restored = False  # an earlier process has used this outbox
 
     @property
     def producer(self) -> str:
@@ -134,7 +134,7 @@ class ClientSession(Protocol):
                 self._flow(record.topic).restore(record)
 
     def connected(self, node: NodeId, producer: str) -> None:
-        """Use `node`, which has confirmed or chosen the client's name. Call this before `start`."""
+        """Use `node`, which has confirmed or assigned the client's name. Call before `start`."""
         self.entry.node, self.identity.producer = node, producer
 
     def start(self) -> None:
@@ -192,7 +192,7 @@ class ClientSession(Protocol):
         self, request: local.Want | local.Settle | local.Again | local.Move | local.Leave
     ) -> None:
         reader = self.readers.get((request.topic, request.subscription))
-        if reader is None:  # The reader has ended, and the application has received the reason.
+        if reader is None:  # The reader has ended and the application knows why.
             if not isinstance(request, local.Want | local.Again):
                 gone = NotSubscribed(request.topic, request.subscription)
                 self._finished(request.ticket, gone)
@@ -216,10 +216,10 @@ class ClientSession(Protocol):
         else:
             route = self.routes.whose(sender)
             if route is None:
-                return  # The message is from a node that the session has left.
+                return  # from a node that the session has left
         if route.astray and not isinstance(message, Elsewhere | GroupView | RingView):
             route.found()
-        # Check the most frequent type first, because a failed isinstance is slow for structs.
+        # Check the most frequent types first: isinstance is slow for structs when it fails.
         if isinstance(message, Answer):
             outgoing = self._in_flight.get(message.id)
             if outgoing is not None:
@@ -254,11 +254,11 @@ class ClientSession(Protocol):
             self._tick()
         elif isinstance(timer, Rebound | Sweep):
             self.routes.timeout(timer)
-        elif route := self.routes.to(timer.group):  # None if the route was dropped
+        elif route := self.routes.to(timer.group):  # None if the route has been dropped
             route.timeout(timer)
 
     def redial(self, route: Route) -> None:
-        """Watch the node of the route, and send all its requests again."""
+        """Watch the route's node and resend all requests of the route."""
         self.watch(route.node)
         self.resend(lambda topic: self.routes.bound_to(topic) is route)
         if route is self.entry:
@@ -371,7 +371,7 @@ class ClientSession(Protocol):
         return all(route.led for route in self.routes)
 
     def node_of(self, topic: str) -> NodeId:
-        """Return the node to which requests about the topic are sent."""
+        """Return the node that requests about the topic are sent to."""
         return self.routes.bound_to(topic).node
 
     @property
@@ -385,7 +385,7 @@ class ClientSession(Protocol):
         return sum(len(flow.unsettled) for flow in self.flows.values())
 
     def _save(self, records: Iterable[OutboxRecord]) -> None:
-        """Replace the log of the outbox with a snapshot."""
+        """Replace the outbox's log with a snapshot."""
         identity = self.identity
         self.snapshot(ClientState(identity.producer, identity.directory_id, tuple(records)))
         self.trim(self._records.last + 1)

@@ -1,7 +1,7 @@
 """Credit: how many messages and bytes of a subscription the node may send.
 
-A Fetch grants credit, and each message that arrives uses some of it. The reader can grant more when
-the application takes messages.
+A Fetch grants credit, and each message that arrives uses up some of it. When the application takes
+messages, the reader can grant more.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 
 WINDOW_BYTES = 8 * 1024 * 1024
-UNREPORTED_BYTES_MAX = WINDOW_BYTES // 8  # unreported bytes that may arrive before a Fetch is sent
+UNREPORTED_BYTES_MAX = WINDOW_BYTES // 8  # bytes that may arrive before the next Fetch
 
 
 class Credit:
     """The credit of one reader.
 
-    At most `window` messages and about WINDOW_BYTES are in flight or wait for the application.
+    At most `window` messages and about WINDOW_BYTES are in flight or waiting for the application.
     """
 
     def __init__(self, window: int) -> None:
@@ -23,13 +23,13 @@ class Credit:
         self._limit = 0  # offset at which the credit ends
         self._bytes_limit = 0  # total bytes at which the credit ends
         self._bytes = 0  # total bytes that have arrived
-        self._queued: deque[tuple[int, int]] = deque()  # end and bytes of each waiting batch
+        self._queued: deque[tuple[int, int]] = deque()  # end offset and size of each waiting batch
         self._queued_bytes = 0
         self.unreported_bytes = 0  # bytes that have arrived since the last grant
         self.excesses = 0  # deliveries beyond the credit
 
     def grant(self, offset: int, delivered: int) -> tuple[int, int]:
-        """Grant new credit from `offset` on. Return the messages and bytes that it allows.
+        """Grant new credit from `offset` on. Return how many messages and bytes it allows.
 
         The application has taken all messages before `delivered`.
         """
@@ -41,7 +41,7 @@ class Credit:
     def allows(self, end: int) -> bool:
         """Return whether the credit allows another batch that ends before offset `end`.
 
-        The last batch may exceed the allowed bytes, because a node sends whole batches.
+        The last batch may exceed the byte limit, because nodes send whole batches.
         """
         return self._bytes < self._bytes_limit and end <= self._limit
 
@@ -57,7 +57,7 @@ class Credit:
             self._queued_bytes -= self._queued.popleft()[1]
 
     def forget(self) -> None:
-        """Drop the queued batches, because they will arrive again."""
+        """Drop the queued batches, because they will be delivered again."""
         self._queued.clear()
         self._queued_bytes = 0
 

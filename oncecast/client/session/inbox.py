@@ -1,8 +1,8 @@
-"""Messages that have arrived for one subscription and wait for the application.
+"""Messages that have arrived for a subscription and wait for the application.
 
-Taking a message is the hottest path of a reader, so it updates no counter. The number of messages
-taken follows from the number that is left. With `auto_ack`, taking a message acknowledges the
-messages before it (SVC-3).
+Taking a message is a reader's hottest path, so it updates no counter: the number of messages taken
+follows from the number that remain. With `auto_ack`, taking a message acknowledges the messages
+before it (SVC-3).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Inbox:
         self.auto_ack = auto_ack
         self.mark = 0  # notify the session at this queue length
         self._end = 0  # the offset after the last queued message
-        self._acked = 0  # all offsets before this one were acknowledged explicitly
-        self.last = 0  # number of messages in the last take
+        self._acked = 0  # all messages before this offset were acknowledged explicitly
+        self.last = 0  # number of messages taken last
 
     @property
     def delivered(self) -> int:
@@ -73,26 +73,26 @@ class Inbox:
     def acknowledge(self, offset: int) -> None:
         """Acknowledge all messages up to and including `offset`."""
         if not 0 <= offset < self.delivered:
-            raise ValueError(f"offset {offset} was not delivered yet")
+            raise ValueError(f"offset {offset} has not been delivered yet")
         self._acked = max(self._acked, offset + 1)
 
     def acknowledge_all(self) -> None:
         self._acked, self.last = self.delivered, 0
 
     def back(self, offset: int) -> int:
-        """Go back to `offset`. Return the offset after the last message that was taken before."""
+        """Go back to `offset`. Return the offset after the last message taken before that."""
         delivered, acked = self.delivered, self.ack
         if not 0 <= offset < delivered:
-            raise ValueError(f"offset {offset} was not delivered yet")
+            raise ValueError(f"offset {offset} has not been delivered yet")
         if offset < acked and self.auto_ack:
             raise ValueError(
-                f"offset {offset} was acknowledged when the next message was asked for; "
+                f"offset {offset} was acknowledged when the next message was requested; "
                 "call nack() before that, or subscribe with auto_ack=False"
             )
         if offset < acked:
             raise ValueError(
                 f"offset {offset} is acknowledged (only {acked} to {delivered - 1} can be "
-                "delivered again); call nack() instead of ack(), or seek back"
+                "redelivered); call nack() instead of ack(), or seek back"
             )
         self.position(offset)
         # Earlier messages that were not acknowledged stay unacknowledged until the next take.

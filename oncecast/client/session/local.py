@@ -1,4 +1,4 @@
-"""Requests of the client library to its session, and events of the session, inside one process.
+"""Requests from the client library to its session, and events in return, within one process.
 
 A `ticket` is a number that the library chooses and that the outcome repeats. A topic and a
 subscription identify a reader.
@@ -33,7 +33,7 @@ class NoAnswer(Value):
     """A call timed out. The node may or may not have executed it."""
 
     seconds: float
-    led: bool = True  # False if the group has no known leader, and so cannot answer calls
+    led: bool = True  # False if the group has no known leader, so it cannot answer calls
 
     def raised(self) -> TimedOut:
         """Return the exception for this outcome."""
@@ -88,7 +88,7 @@ class Group(Value):
 
 
 class Ring(Value):
-    """Show the ring, and the tree of a topic if `tree` names one. With `leave`, leave the ring."""
+    """Show the ring, and the multicast tree of the topic `tree`. With `leave`, leave the ring."""
 
     ticket: int
     tree: str = ""
@@ -110,7 +110,7 @@ class Shown(Value):
 
 
 class Produce(Value):
-    """Put a batch of `count` messages. Batches of one topic keep their order."""
+    """Put a batch of `count` messages. Batches to the same topic keep their order."""
 
     ticket: int
     topic: str
@@ -132,8 +132,8 @@ class Stored(Value):
 class NotStored(Value):
     """The batch is not stored. If `why` is Fenced or Forgotten, the outcome is unknown instead.
 
-    After Fenced or Forgotten, check the topic before you put the batch again. A durable client
-    keeps a Fenced batch in its outbox. Its next process puts the batch if it is not stored.
+    After Fenced or Forgotten, check the topic before putting the batch again. A durable client
+    keeps a Fenced batch in its outbox, and its next process puts the batch if it is not stored.
     """
 
     ticket: int
@@ -144,7 +144,7 @@ class NotStored(Value):
 
 
 class Read(Value):
-    """Start to read from the cursor of the subscription, or from offset `start_at` (E3).
+    """Start reading at the subscription's cursor, or at offset `start_at` (E3).
 
     With `push`, on a ring, messages arrive through the process that the client is connected to.
     """
@@ -156,7 +156,7 @@ class Read(Value):
 
 
 class Want(Value):
-    """The application has taken the messages before `delivered`, and acknowledged up to `ack`."""
+    """The application has taken all messages before `delivered` and acknowledged up to `ack`."""
 
     topic: str
     subscription: str
@@ -165,7 +165,7 @@ class Want(Value):
 
 
 class Settle(Value):
-    """The same as Want, but answered by Finished with Acked when the node has confirmed it."""
+    """Like Want, but Finished with Acked follows once the node has confirmed it."""
 
     ticket: int
     topic: str
@@ -184,7 +184,7 @@ class Again(Value):
 
 
 class Move(Value):
-    """Continue at `start`. Positioned answers it, and Finished with Sought."""
+    """Continue at `start`. The answers are Positioned, and Finished with Sought."""
 
     ticket: int
     topic: str
@@ -194,7 +194,7 @@ class Move(Value):
 
 
 class Leave(Value):
-    """Acknowledge all messages before `ack`, then detach the reader. Finished answers it."""
+    """Acknowledge all messages before `ack`, then detach the reader. The answer is Finished."""
 
     ticket: int
     topic: str
@@ -205,7 +205,7 @@ class Leave(Value):
 
 
 class Positioned(Value):
-    """The next message is at `offset`, so drop queued messages. The topic ends at `next`."""
+    """The next message is at `offset`: drop all queued messages. The topic ends at `next`."""
 
     topic: str
     subscription: str
@@ -227,7 +227,7 @@ class Arrived(Value):
 
 
 class Skipped(Value):
-    """The topic's policy has deleted the messages from `first` to before `next`."""
+    """The topic's policy has deleted the messages from `first` to `next` (exclusive)."""
 
     topic: str
     subscription: str
@@ -236,7 +236,7 @@ class Skipped(Value):
 
 
 class Ended(Value):
-    """The reader has ended, for the reason `why`."""
+    """The reader has ended for the reason `why`."""
 
     topic: str
     subscription: str
@@ -247,7 +247,7 @@ class Ended(Value):
 
 
 class Finish(Value):
-    """End the session. With `forget`, close the producers, because their name is not used again."""
+    """End the session. With `forget`, close the producers, because the name is not reused."""
 
     ticket: int
     forget: bool

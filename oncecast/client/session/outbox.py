@@ -1,7 +1,7 @@
-"""The outbox: batches that the client has put and that are not settled by an answer yet.
+"""The outbox: batches that the client has put and that no answer has settled yet.
 
-A durable client appends each batch to its log before it sends the batch. Answers are not logged.
-Instead, each batch records which batches before it are settled. A snapshot drops settled batches.
+A durable client logs each batch before it sends the batch. Answers are not logged. Instead, each
+batch records which earlier batches are settled. A snapshot drops settled batches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Outgoing:
-    """A batch that is not settled. `record` is its number in the log."""
+    """An unsettled batch. `record` is its position in the log."""
 
     __slots__ = (
         "batch",
@@ -42,17 +42,17 @@ class Outgoing:
         self.flow, self.ticket, self.record = flow, ticket, record
         self.number, self.count, self.batch = number, count, batch
         self.ids: list[int] = []  # ids of the calls that carried the batch
-        self.sent = ticket == 0  # whether it may have been sent; a restored batch may have been
+        self.sent = ticket == 0  # may have been sent, as any restored batch may
         self.sends = int(self.sent)
-        self.led = 0  # id of the last call, if all earlier batches were settled when it was sent
+        self.led = 0  # id of the last call, if it was sent when all earlier batches were settled
         self.refused: AnyRefusal | None = None
 
 
-TIDY_AFTER = 0.5  # seconds after the last answer until settled batches are dropped
+TIDY_AFTER = 0.5  # seconds after the last answer before settled batches are dropped
 
 
 class Outbox:
-    """Decide when to replace the log of the outbox with a snapshot. `save` writes the snapshot."""
+    """Decides when to replace the outbox's log with a snapshot. `save` writes the snapshot."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Outbox:
     ) -> None:
         self._host, self._alarm, self._flows, self._save = host, alarm, flows, save
         self._durable, self._bytes_max = durable, bytes_max
-        # `_written_bytes` counts the bytes written since the last snapshot.
+        # `_written_bytes` counts from the last snapshot.
         self._unsettled_bytes = self._written_bytes = 0
         self._due = NEVER
 

@@ -1,10 +1,10 @@
-"""Decide how long to wait for an answer before a request is sent again.
+"""Decide how long to wait for an answer before a request is resent.
 
 A link that is up loses nothing and keeps the order, so a request is repeated only after silence. A
-large message takes long on a slow link. While bytes move in either direction, the answer may still
-be on its way. The keepalive of the network detects a dead node. The wait is bounded: after
-ANSWERED_WITHIN bytes without an answer, the node has dropped the request. If the traffic is
-unknown, as in the simulator, only the elapsed time counts.
+large message takes a long time on a slow link: while bytes move in either direction, the answer may
+still be on its way. The network keepalive detects a dead node. The wait is bounded: if
+ANSWERED_WITHIN bytes pass without an answer, the node has dropped the request. If traffic is not
+measured, as in the simulator, only the elapsed time counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ANSWERED_WITHIN = 256 * 1024 * 1024  # bytes; more than a client and a node can 
 
 
 class Patience:
-    """Decide when to repeat a request. `attempts` counts consecutive waits without an answer."""
+    """Decides when to repeat a request. `attempts` counts consecutive waits without an answer."""
 
     __slots__ = (
         "_alarm",
@@ -48,19 +48,19 @@ class Patience:
         self._storing = 0.0  # seconds that the node may need to store the request
 
     def begin(self, size: int = 0) -> None:
-        """Wait for an answer. The node must store `size` bytes before it can answer."""
+        """Start waiting for an answer. The node must store `size` bytes before it can answer."""
         self._seen = -1.0  # Most requests are answered before the first check.
         self._storing = size / SLOWEST
         self._wait()
 
     def pause(self) -> None:
-        """Wait because the node has answered that it is busy."""
+        """Start waiting because the node answered that it is busy."""
         self._seen = NEVER
         self._storing = 0.0
         self._wait()
 
     def over(self, now: float) -> bool:
-        """Return whether it is time to ask again. If not, set the alarm for the next check."""
+        """Return whether it is time to resend. If not, set the alarm for the next check."""
         if now >= self.due:
             if not self._moves():
                 return True

@@ -1,25 +1,25 @@
 """Put batches to one topic: pipelined, resent after a loss, and stored exactly once.
 
-    number      the client's count of messages that it has put to the topic; stored in the outbox
+    number      the client's count of messages put to the topic; stored in the outbox
     sequence    the node's count of messages: number + shift, for one topic id
 
-The client writes a batch to the outbox and sends it. The answer to the batch settles it. Sequences
-are contiguous, so the node detects a duplicate (`Already`) and a hole (`Gap`, a request to resend).
-After silence or a lost link, the client sends only the first batch. Its answer opens the window
-again. The answer to an earlier copy widens the window by one batch.
+The client writes a batch to the outbox and sends it. The answer settles it. Sequences are
+contiguous, so the node detects duplicates (`Already`) and holes (`Gap`, which asks the client to
+resend). After silence or a lost link, the client sends only the first batch. Its answer reopens the
+window. The answer to an earlier copy widens the window by one batch.
 
 An open takes over the producer name from the process that holds it, but only if the client knows
-the epoch of that process. A first open expects that no process holds the name. If a process does,
-the node answers with its epoch. So a late copy of an open has no effect. If a process that held the
+that process's epoch. The first open expects that no process holds the name. If one does, the node
+answers with its epoch. A late copy of an open therefore has no effect. If a process that held the
 name finds a newer epoch, another process has taken over, and the older process stops.
 
-The first open fixes the shift. The shift is logged before anything is sent, so the next process of
-this client can find out which batches the node has. All unsettled messages get new sequences if the
-node knows less than it acknowledged, or if a process with another outbox used the name.
+The first open fixes the shift. The shift is logged before anything is sent, so this client's next
+process can find out which batches the node has. All unsettled messages get new sequences if the
+node has fewer messages than it acknowledged, or if a process with another outbox used the name.
 
-A topic that was deleted and created again does not know about earlier puts. A batch that was sent
-before may be stored in the old topic, so the client does not put it again. It reports the outcome
-as unknown. It does the same when the topic has deleted the record of the producer.
+A topic that was deleted and recreated does not know about earlier puts. A batch sent before that
+may be stored in the old topic, so the client does not put it again. It reports the outcome as
+unknown. It does the same if the topic has deleted its record of the producer.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ WINDOW_BATCHES, WINDOW_BYTES = 256, 8 * 1024 * 1024  # maximum in flight
 
 
 class Numbers:
-    """The mapping from message numbers of the client to sequences of the topic."""
+    """Maps the client's message numbers to the topic's sequences."""
 
     __slots__ = ("base", "logged", "record", "shift", "topic_id")
 
     def __init__(self) -> None:
-        self.topic_id = 0  # 0 if nothing was sent yet
+        self.topic_id = 0  # 0 if nothing has been sent yet
         self.shift = 0
-        self.base = 0  # the first sequence to which the shift applies
-        self.record = 0  # id of the record that the topic has of this producer
-        self.logged = 0  # position in the log of the last Based record
+        self.base = 0  # the first sequence that the shift applies to
+        self.record = 0  # id of the topic's record of this producer
+        self.logged = 0  # log position of the last Based record
 
 
 class Flow:
-    """The puts of a client to one topic.
+    """A client's puts to one topic.
 
     `calls_in_flight` maps the id of each call that carries a batch to the batch.
     """
@@ -92,18 +92,18 @@ class Flow:
         self._incarnation, self._incarnations = identity.incarnation, 0
         self.epoch = 0  # 0 if not open
         self._held = 0  # the last epoch that this process held, or 0
-        self._current = 0  # the epoch that an open takes over from
+        self._current = 0  # the epoch that the next open takes over from
         self._opening = False
-        self.failed: AnyRefusal | None = None  # refusal with which all later batches fail
-        self.busy: Overloaded | None = None  # the last answer of a busy node
+        self.failed: AnyRefusal | None = None  # the refusal for all later batches
+        self.busy: Overloaded | None = None  # the last answer from a busy node
         self._numbers = Numbers()
         self.number = 0  # number of the next message
-        # By number, in order. A dict is slow to find its first key after many deletions.
+        # By number, in order. A plain dict finds its first key slowly after many deletions.
         self.unsettled: OrderedDict[int, Outgoing] = OrderedDict()
         self._next = 0  # batches from this number on are not in flight
         self._window = 0  # maximum batches in flight
         self._in_flight = self._in_flight_bytes = 0
-        self._mark = 0  # calls with smaller ids were sent before the last rewind
+        self._mark = 0  # calls with lower ids were sent before the last rewind
 
     # -- put and send --
 
@@ -126,7 +126,7 @@ class Flow:
 
     @property
     def settled(self) -> int:
-        """Return the number of the first unsettled message. All messages before it are settled."""
+        """Return the number of the first unsettled message."""
         return next(iter(self.unsettled), self.number)
 
     def go_on(self) -> None:
@@ -146,7 +146,7 @@ class Flow:
                 self._send(outgoing)
 
     def _after(self, number: int) -> int:
-        """Return the next unsettled number. Numbers in between were answered after a rewind."""
+        """Return the next unsettled number. Those in between were answered after a rewind."""
         return next((each for each in self.unsettled if each > number), self.number)
 
     def _send(self, outgoing: Outgoing) -> None:
@@ -197,7 +197,7 @@ class Flow:
         self._rewind(self.settled)
 
     def _held_by_another(self, fenced: Fenced) -> None:
-        """Take over from the process with this epoch, unless that process has taken over here."""
+        """Take over from the process with this epoch, unless it has taken over from this one."""
         if 0 < self._held < fenced.epoch:
             self._fail_all(fenced)
         else:
@@ -205,14 +205,14 @@ class Flow:
             self.go_on()
 
     def _not_opened(self, why: AnyRefusal) -> None:
-        """Fail all batches, so that the application can decide.
+        """Fail all batches so that the application can decide what to do.
 
-        Batches of an earlier process have no caller to notify, so they are kept and tried again.
+        Batches from an earlier process have no caller to notify, so they are kept and retried.
         Later batches must not wait for them.
         """
         first = next(iter(self.unsettled.values()))
         if first.ticket:
-            self._forgotten()  # A batch sent under an earlier epoch may be stored.
+            self._forgotten()  # A batch sent in an earlier epoch may be stored.
             self._fail_all(why)
         else:
             self._withdraw(why)
@@ -220,7 +220,7 @@ class Flow:
             self._patience.attempts += 1
 
     def _withdraw(self, why: AnyRefusal) -> None:
-        """Report the batches that were never sent as not stored. Later ones get their numbers."""
+        """Report batches that were never sent as not stored. Later batches reuse their numbers."""
         unsent = [each for each in self.unsettled.values() if not each.sent]
         if unsent:
             for outgoing in unsent:
@@ -255,16 +255,16 @@ class Flow:
     def _forgotten(self) -> None:
         """Report the outcome of every batch that was sent as unknown.
 
-        The topic has lost its record of this producer, or refuses to open it. If such a batch were
-        put again, it could be stored twice.
+        The topic has lost its record of this producer, or refuses to open it. Putting the batches
+        again could store them twice.
         """
         sent = [each for each in self.unsettled.values() if each.sent]
         self._give_up(sent, Forgotten(self.topic, self._identity.producer))
 
     def _agrees(self, opened: Opened) -> bool:
-        """Return whether the state of the node fits this outbox, so that the mapping stays valid.
+        """Return whether the node's state fits this outbox, so that the mapping stays valid.
 
-        Settle batches of an earlier process that the node has stored.
+        Settle batches from an earlier process that the node has stored.
         """
         begin, known = opened.mine
         if not begin <= self._numbers.base <= known or known < self.settled + self._numbers.shift:
@@ -272,7 +272,7 @@ class Flow:
         for outgoing in list(self.unsettled.values()):
             end = outgoing.number + outgoing.count + self._numbers.shift
             if outgoing.ticket == 0 and end <= known:
-                # The batch is from an earlier process, and its offset is no longer known.
+                # From an earlier process: the offset is no longer known.
                 self._host.emit(Stored(outgoing.ticket, -1, None), after=0)
                 self._settle(outgoing)
         first = next(iter(self.unsettled.values()), None)
@@ -281,12 +281,12 @@ class Flow:
         return ours and known == opened.next_sequence
 
     def _nothing_is_stored(self) -> None:
-        """Mark all batches as not sent. The first was refused, so the topic has no later batch."""
+        """Mark all batches as not sent. The first was refused, so no later one is stored."""
         for outgoing in self.unsettled.values():
             outgoing.sent, outgoing.sends = False, 0
 
     def _reopen(self) -> None:
-        """Open again, and ignore answers to batches of the old epoch."""
+        """Open again, and ignore answers to batches from the old epoch."""
         self.epoch = 0
         for outgoing in self.unsettled.values():
             self._drop_calls(outgoing)
@@ -307,7 +307,7 @@ class Flow:
             case Already(offset):
                 self._stored(id_, outgoing, offset, None)
             case Gap() | NotHere() if id_ < self._mark:
-                pass  # The batch was sent before the last rewind.
+                pass  # sent before the last rewind
             case Gap() if id_ == outgoing.led:
                 self._reopen()  # The node has lost batches that it acknowledged.
             case Gap(expected):
@@ -337,8 +337,8 @@ class Flow:
         self._settle(outgoing)
         self.busy = None
         self._patience.attempts = 0
-        # If the batch was sent before the last rewind, later batches may still be in flight. If
-        # every such answer resent all of them, a slow node would be busy with duplicates.
+        # If the batch was sent before the last rewind, later batches may still be in flight.
+        # Resending all of them after every such answer would flood a slow node with duplicates.
         wider = self._window + 1 if id_ < self._mark else WINDOW_BATCHES
         self._window = min(WINDOW_BATCHES, wider)
         if self._in_flight:
@@ -361,7 +361,7 @@ class Flow:
                 return
 
     def _rewind(self, number: int) -> None:
-        """Send the batches from `number` on again."""
+        """Resend the batches from `number` on."""
         self._next = number
         before = [each for each in self.unsettled.values() if each.number < number]
         self._in_flight = len(before)
@@ -370,7 +370,7 @@ class Flow:
         self.go_on()
 
     def _hold(self) -> None:
-        """Send nothing for a while, because the node is busy."""
+        """Stop sending for a while, because the node is busy."""
         self._window = 0
         self._rewind(self.settled)
         self._patience.pause()
@@ -379,11 +379,11 @@ class Flow:
     # -- refusals --
 
     def _drop_refused(self) -> None:
-        """Report a refused batch when all batches before it are settled, and open again.
+        """Report a refused batch once all earlier batches are settled, then open again.
 
-        The batch leaves a hole in the sequence. So the remaining batches get new sequences under a
-        new epoch, and copies with the old sequences have no effect.
-        If the batch was sent before, that copy may be stored: only the answer to the open shows it.
+        The batch leaves a hole in the sequence, so the remaining batches get new sequences in a new
+        epoch. Copies with the old sequences then have no effect. If the batch was sent before, that
+        copy may be stored. Only the answer to the open shows whether it is.
         """
         first = next(iter(self.unsettled.values()), None)
         if first is None or first.refused is None:
@@ -396,9 +396,9 @@ class Flow:
         self._reopen()  # The answer shows whether an earlier copy is stored.
 
     def _judge_refused(self, next_sequence: int) -> None:
-        """Settle refused batches if an earlier copy of them is stored. Then drop the other ones.
+        """Settle refused batches that have an earlier copy in the topic. Drop the remaining ones.
 
-        Copies of an earlier epoch no longer have an effect.
+        Copies from an earlier epoch no longer take effect.
         """
         for outgoing in list(self.unsettled.values()):
             if outgoing.refused is None:
@@ -427,9 +427,9 @@ class Flow:
         self.epoch = 0
 
     def _give_up(self, batches: list[Outgoing], why: AnyRefusal) -> None:
-        """Report batches as not stored, after the outbox on disk has dropped them.
+        """Report batches as not stored, but only after the outbox on disk has dropped them.
 
-        So the next process cannot put a batch that was reported as not stored.
+        Otherwise the next process could put a batch that was reported as not stored.
         """
         for outgoing in batches:
             self._settle(outgoing)
@@ -451,7 +451,7 @@ class Flow:
                 self.go_on()
 
     def _probe(self) -> None:
-        """Send the first batch again after silence. Its answer opens the window for the rest."""
+        """Resend the first batch after silence. Its answer reopens the window for the rest."""
         if self.epoch and self.unsettled:
             self._window = 1
             self._patience.attempts += 1

@@ -1,13 +1,13 @@
 """Read one subscription: each offset once and in order, even if the network repeats messages.
 
-The reader attaches once, then fetches. It compares each delivery with its epoch and next offset. It
-drops stale and repeated messages, and fetches missing messages again. After a lost link it fetches
-in the same epoch and does not attach again. So if another process has taken over the subscription,
-the node refuses the fetch and the reader ends. The reader renews its credit when the application
-has taken half of the window.
+The reader attaches once, then fetches. It compares each delivery with its epoch and next offset,
+drops stale and repeated messages, and fetches missing ones again. After a lost link, it fetches in
+the same epoch without attaching again. If another process has taken over the subscription, the node
+refuses the fetch and the reader ends. The reader renews its credit when the application has taken
+half of the window.
 
-An Attach takes over from a reader with a certain epoch. The first Attach expects no reader. If
-there is a reader, the node answers with its epoch. So a late copy of an Attach has no effect.
+An Attach takes over from the reader with a given epoch. The first Attach expects no reader. If
+there is one, the node answers with its epoch. A late copy of an Attach therefore has no effect.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ if TYPE_CHECKING:
     from oncecast.client.session.route import Route
 
 EXCESSES_MAX = 100  # deliveries beyond the credit before the reader gives up
-DAMAGED_MAX = 3  # unreadable deliveries of one offset before the reader gives up
+DAMAGED_MAX = 3  # unreadable deliveries at one offset before the reader gives up
 
 
 class Position:
-    """The position of a reader in its topic."""
+    """A reader's position in its topic."""
 
     __slots__ = ("bad", "delivered", "expected", "gap", "skip")
 
     def __init__(self, offset: int) -> None:
         self.expected = offset  # the next expected offset
         self.delivered = offset  # the application has taken all earlier messages
-        self.gap = -1  # the last offset that was found missing
-        self.skip = 0  # the first offset that the topic holds, if it is after `expected`, else 0
+        self.gap = -1  # the last offset found missing
+        self.skip = 0  # the first offset in the topic if it is after `expected`, otherwise 0
         self.bad: errors.BadBatch | None = None  # why the message at `expected` is unreadable
 
 
@@ -95,10 +95,10 @@ class Reader:
         self.topic_id = 0
         self.ended = False
         self._leaving: Leaving | None = None
-        self._seeks = 0  # seeks that this reader has started
-        self._moving = 0  # seeks of this reader in flight
+        self._seeks = 0  # seeks started by this reader
+        self._moving = 0  # seeks in flight
         self._end_of_topic = 0
-        self._suspect_below = 0  # Messages before this offset may have been delivered before.
+        self._suspect_below = 0  # messages before this offset may have been delivered before
         self._fetched = -1  # the offset of the last Fetch
         self._credit = Credit(window)
         self._damaged = 0
@@ -107,13 +107,13 @@ class Reader:
 
     @property
     def confirmed(self) -> int:
-        """Return the offset up to which the node has confirmed the acknowledgements."""
+        """Return the offset up to which the node has confirmed acknowledgements."""
         return self._acks.confirmed
 
     # -- attach --
 
     def _attach(self, expected: int) -> None:
-        """Attach, and take over from the reader with this epoch. With 0, expect no reader."""
+        """Attach and take over from the reader with this epoch. With 0, expect no reader."""
         attach = Attach(self.topic, self.subscription, self._incarnation, expected)
         self._attaching = self._calls.do(attach, self._attached)
 
@@ -133,7 +133,7 @@ class Reader:
         elif start > outcome.next:
             self._end(errors.OutOfRange(outcome.next))
         elif 0 <= start < outcome.cursor:
-            # The application asks for messages that it has acknowledged, so move the cursor back.
+            # The application wants messages that it has acknowledged, so move the cursor back.
             self._at.expected = outcome.cursor
             self._seek(FromOffset(start), self._went_back)
         else:
@@ -188,7 +188,8 @@ class Reader:
     def _refetch(self) -> None:
         """Fetch missing messages.
 
-        The node takes the first Fetch at a later offset for a renewal of credit, so send a second.
+        The node treats the first Fetch at a later offset as a renewal of credit, so send a second
+        one.
         """
         if self._fetched < self._at.expected:
             self._fetch()
@@ -208,7 +209,7 @@ class Reader:
                 break
             end = chunk.offset + chunk.count
             if end <= self._at.expected:
-                continue  # a copy
+                continue  # a duplicate
             if not self._credit.allows(end):
                 self._excess()
                 break
@@ -224,19 +225,19 @@ class Reader:
             self._report_arrival()
 
     def _report_arrival(self) -> None:
-        """Report arrived bytes to the node, because all readers of a client share its window."""
+        """Report arrived bytes to the node, because all of a client's readers share its window."""
         if self._credit.unreported_bytes * len(self._readers) >= UNREPORTED_BYTES_MAX:
             self._fetch()
 
     def _excess(self) -> None:
-        """Count a delivery beyond the credit, which is dropped. End the reader after too many.
+        """Count and drop a delivery beyond the credit. End the reader after too many.
 
-        So a faulty node cannot fill the memory. Copies from before a seek may also exceed the
-        credit.
+        This keeps a faulty node from filling the memory. Copies from before a seek may also exceed
+        the credit.
         """
         self._credit.excesses += 1
         if self._credit.excesses >= EXCESSES_MAX:
-            fact = "the node sends more than the credit allows"
+            fact = "the node sent more than the credit allows"
             where = f"offset {self._at.expected} of topic {self.topic!r}"
             self._end_in_order(errors.BadBatch(f"{where} cannot be read: {fact}"))
 
@@ -287,13 +288,13 @@ class Reader:
             self._end_in_order(errors.BadBatch(f"{offsets} cannot be read: {error}"))
 
     def _end_in_order(self, why: errors.BadBatch) -> None:
-        """End the reader when the application has taken all messages before the bad batch."""
+        """End the reader once the application has taken all messages before the bad batch."""
         self._at.bad = why
         if self._at.delivered == self._at.expected and self._leaving is None:
             self._end(why)
             self._detach(lambda _: None, RETRY_MAX)
 
-    # -- requests of the application --
+    # -- requests from the application --
 
     def want(self, want: Want | Settle | Leave) -> None:
         self._at.delivered = max(self._at.delivered, min(want.delivered, self._at.expected))
@@ -326,7 +327,7 @@ class Reader:
             return
         match outcome:
             case errors.Repositioned(epoch, cursor):
-                acks.void(Acked(cursor))  # the epoch is over, even if a seek of this reader is open
+                acks.void(Acked(cursor))  # The epoch is over, even if a seek is pending.
                 self._repositioned(epoch, cursor)
             case errors.Refusal():
                 self._end(outcome)
@@ -338,7 +339,7 @@ class Reader:
             self._suspect_below = max(self._suspect_below, again.delivered)
             self._at.expected = self._at.delivered = again.offset
             self._credit.forget()
-            self._at.gap = again.offset  # Later messages in flight must not count as a new gap.
+            self._at.gap = again.offset  # Messages in flight must not count as a new gap.
             self._refetch()
 
     # -- seeks --
@@ -364,18 +365,18 @@ class Reader:
                 return
             self._moving -= 1
             if self.ended:
-                pass  # The seek must not move the next reader.
+                pass  # Do not move the next reader.
             elif isinstance(outcome, Sought):
                 self._repositioned(outcome.epoch, outcome.cursor)
             elif isinstance(outcome, NoAnswer):
-                self._refetch()  # The answer shows whether the node has executed the seek.
+                self._refetch()  # The answer shows whether the seek took effect.
             then(outcome)
 
         attempt(self.epoch)
 
     def _repositioned(self, epoch: int, cursor: int) -> None:
         if self._moving or epoch <= self.epoch:
-            return  # The answer to an open seek has the position, or the position is known.
+            return  # The answer to a pending seek has the position, or the position is known.
         self.epoch = epoch
         self._position(cursor)
         self._fetch()
@@ -398,7 +399,7 @@ class Reader:
     # -- deleted messages --
 
     def _skip_to(self, first: int) -> None:
-        """Skip deleted messages as soon as the application has taken all messages before them."""
+        """Skip deleted messages once the application has taken all messages before them."""
         self._at.skip = first if first > self._at.expected else 0
         self._pass_skipped()
 
@@ -416,9 +417,9 @@ class Reader:
         calls.look(look, self._looked, timeout=RETRY_MAX)
 
     def _looked(self, view: View | NoAnswer) -> None:
-        """Skip deleted messages if an ack shows that the epoch is still valid.
+        """Skip deleted messages if an ack confirms that the epoch is still valid.
 
-        If another reader has taken over, that reader may have acknowledged the messages.
+        If another reader has taken over, it may have acknowledged the messages.
         """
         if self.ended or not isinstance(view, View) or not view.topics:
             return
@@ -488,7 +489,7 @@ class Reader:
 
     def _detach(self, then: Then, timeout: float) -> None:
         calls = self._calls
-        # After a nack, `delivered` is lower than the offset up to which messages were delivered.
+        # After a nack, `delivered` is lower than the offset that deliveries have reached.
         delivered = max(self._at.delivered, self._suspect_below)
         detach = Detach(self.topic, self.subscription, self.epoch, delivered)
 

@@ -16,10 +16,10 @@ class Queued(Value, tag="Queued"):
 
 
 class Based(Value, tag="Based"):
-    """The mapping of numbers to sequences: message `number` has this sequence, and so on.
+    """Maps numbers to sequences: message `number` has this sequence, and later ones follow.
 
-    It is valid in the topic with id `topic_id`. `record` is the id of the record that this topic
-    has of the producer, or 0 if the node does not report it.
+    The mapping is valid in the topic with id `topic_id`. `record` is the id of the topic's record
+    of the producer, or 0 if the node does not report it.
     """
 
     topic: str
@@ -35,14 +35,14 @@ class Settled(Value, tag="Settled"):
 
 
 class Withdrawn(Value, tag="Withdrawn"):
-    """The batches from this number on were refused before they were sent. Others get the number."""
+    """Batches from this number on were refused before they were sent. Their numbers are reused."""
 
     topic: str
     number: int
 
 
 class Named(Value, tag="Named"):
-    """The name of the client, and the id of its outbox."""
+    """The client's name and the id of its outbox."""
 
     producer: str
     directory_id: str

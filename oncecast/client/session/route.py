@@ -1,13 +1,13 @@
 """The route to one group: the node that leads the group, as far as the client knows.
 
-A client keeps one link per group, to its leader. A node that does not lead reports the leader, and
-reports each change of leader. So a client without a leader waits for a while before it asks the
-next node. If the link to a node broke twice in a row, the client avoids that node, even if
-other nodes report it as leader.
+A client keeps one link per group, to its leader. A follower reports the leader, and reports each
+leader change. So a client that finds no leader waits a moment before it asks the next node. If the
+link to a node broke twice in a row, the client avoids that node, even if other nodes report it as
+the leader.
 
-A client does not leave a silent leader at once, because the leader may be busy. It asks the other
-nodes which leader they follow. All processes of a ring are equal, so there the client leaves a
-silent process for the next one.
+A client does not leave a silent leader at once, because the leader may be busy. Instead, it asks
+the other nodes which leader they follow. All processes of a ring are equal, so there the client
+leaves a silent process for the next one.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 NODES_MAX = 64  # nodes kept per group
 REDIAL = 0.1  # seconds
 WAIT_HERE = 0.6  # maximum seconds to wait at a node that knows no leader
-SILENCE = 0.25  # seconds without a message after which a leader counts as silent
+SILENCE = 0.25  # seconds without a message before a leader counts as silent
 ASK_EVERY = 0.1
 RING_SILENCE = 2.0  # longer for a process of a ring, because it may have to ask other processes
-ROUNDS = 2  # rounds through all nodes before the client gives up the group
+ROUNDS = 2  # rounds through all nodes before the client gives up on the group
 
 
 Timer = Redial | AskAround
 
 
 class Pending(Interface):
-    """The requests of a client that wait for an answer."""
+    """A client's unanswered requests."""
 
     def redial(self, route: Route) -> None:
-        """Watch the node of the route, and send all its requests again."""
+        """Watch the route's node and resend all requests of the route."""
 
     def resend(self, about: Callable[[str], bool]) -> None:
         """Resend the requests whose topic `about` accepts."""
@@ -64,24 +64,24 @@ class Route:
         self.group = group
         self.nodes, self.node = nodes, nodes[0]
         self.heard = host.now  # time of the last message from the node
-        self.astray = False  # no answer yet from the current node
+        self.astray = False  # the current node has not answered yet
         self.led = True  # False after a node reported that it knows no leader
         self.of_ring = False  # the nodes are processes of a ring
         self._lost = NodeId("")  # the node whose link broke last
-        self._tried = False  # whether `_lost` was tried again
+        self._tried = False  # `_lost` has been tried again
         self._strays = 0  # moves since the last answer
         self._failures = 0  # consecutive broken links
-        self._left: dict[NodeId, int] = {}  # number of the last move away from each node
-        self._leavings = 0  # total number of moves
+        self._left: dict[NodeId, int] = {}  # when each node was last left, as a count of moves
+        self._leavings = 0  # total moves
         self._waiting = self._asking = False
 
     def found(self) -> None:
-        """Record that the node has answered as the leader."""
+        """Record that the node answered as the leader."""
         self.astray, self.led, self._lost, self._strays = False, True, NodeId(""), 0
         self._failures = 0
 
     def gone(self, peer: NodeId) -> None:
-        """Move to the next node after the link to `peer` broke. Give up if no node is reachable."""
+        """Move on after the link to `peer` broke. Give up if no node is reachable."""
         self._failures += 1
         if self.group and self._failures > ROUNDS * len(self.nodes):
             self._routes.give_up(self)
@@ -106,31 +106,31 @@ class Route:
             self._wait_here()
 
     def learn(self, nodes: Iterable[str]) -> None:
-        """Store the nodes of the group. The route `entry` also keeps the nodes it knew before."""
+        """Store the nodes of the group. The route `entry` also keeps the nodes it already knew."""
         known = tuple(dict.fromkeys(map(NodeId, nodes)))
         if not self.group:
             known = tuple(dict.fromkeys((*known, *self.nodes)))
         self.nodes = known[:NODES_MAX] or self.nodes
 
     def hint(self, leader: str, nodes: Iterable[str]) -> None:
-        """Use the leader and nodes that `entry` reports, unless a node of this group answered."""
+        """Use the leader and nodes that `entry` reports, unless this group has already answered."""
         if self.astray:
             self.learn(nodes)
             if leader and leader not in (self.node, self._lost):
                 self._move_to(NodeId(leader))
 
     def _wait_here(self) -> None:
-        if not self._waiting:  # Every open call gets this answer, but one wait is enough.
+        if not self._waiting:  # Every pending call gets this answer, but one wait is enough.
             self.astray = self._waiting = True
             self._host.later(self._host.rng.uniform(0.5, 1.0) * WAIT_HERE, Redial(self.group))
 
     def _next_node(self) -> NodeId:
-        """Return the node that was left longest ago."""
+        """Return the node that was left the longest time ago."""
         others = [node for node in self.nodes if node != self.node] or list(self.nodes)
         return min(others, key=lambda node: self._left.get(node, 0))
 
     def _move_to(self, node: NodeId) -> None:
-        """Move to another node and ask it. The pause before that grows with the number of moves."""
+        """Move to another node and resend, after a pause that grows with the number of moves."""
         self._go(node)
         pause = REDIAL * min(self._strays, 4)
         self._strays += 1
@@ -153,14 +153,14 @@ class Route:
             self._ask_around()
             return
         if self._waiting:
-            self._waiting = self._tried = False  # The lost node may be back.
+            self._waiting = self._tried = False  # The lost node may be back up.
             self._go(self._next_node())
         self._pending.redial(self)
 
     # -- silence --
 
     def look(self, *, owes: bool) -> None:
-        """Ask the other nodes after a pause if this node owes an answer and is silent."""
+        """Schedule a query to the other nodes if this node owes an answer and is silent."""
         if owes and not self._asking and self._silent:
             self._asking = True
             patience = RING_SILENCE if self.of_ring else SILENCE

@@ -1,12 +1,12 @@
 """The routes of a client, which map each topic to the group that owns it.
 
-The route `entry` leads to the nodes that the application named. If they are a single group, it is
-the only route, because the group owns all topics. A ring distributes the topics over groups. There
-`entry` answers `Owned`, and the topic is bound to the route of its group until that group answers
-`NotHere`. The client then asks `entry` again: first at once, later with increasing pauses. When the
-route of a topic changes, all requests about the topic are sent again, as after a lost link.
+The route `entry` leads to the nodes that the application named. If they form a single group, it is
+the only route, because the group owns all topics. A ring distributes topics over groups. There,
+`entry` answers `Owned`, and the topic is bound to its group's route until that group answers
+`NotHere`. The client then asks `entry` again, first at once and later with increasing pauses. When
+a topic's route changes, all requests about the topic are resent, as after a lost link.
 
-Bindings are a cache. Unused bindings are deleted, and so are the routes of groups without bindings.
+Bindings are a cache. Unused bindings are deleted, and so are routes without bindings.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from oncecast.kernel.backoff import backoff
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.wire.frames import Owned
 
-BOUND_MAX, GROUPS_MAX = 10_000, 128  # above these limits, only entries in use are kept
-SWEEP_EVERY = 60.0  # seconds until an unused binding is deleted
-MISS_MIN = 0.1  # seconds until the first retry, because a topic soon finishes its move
-FORGIVEN_AFTER = 2 * RETRY_MAX  # seconds after which a miss no longer counts
+BOUND_MAX, GROUPS_MAX = 10_000, 128  # beyond these limits, only entries in use are kept
+SWEEP_EVERY = 60.0  # seconds before an unused binding is deleted
+MISS_MIN = 0.1  # seconds before the first retry; short because topics move quickly
+FORGIVEN_AFTER = 2 * RETRY_MAX  # seconds before a miss no longer counts
 
 
 class Bound:
@@ -34,11 +34,11 @@ class Bound:
 
     def __init__(self, route: Route) -> None:
         self.route = route
-        self.used = True  # whether the binding was used since the last sweep
+        self.used = True  # since the last sweep
 
 
 class Routes:
-    """All routes of a client. `moved` returns the bytes that have crossed the link to a node."""
+    """All routes of a client. `moved` returns the bytes that crossed the link to a node."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Routes:
         pending: Pending,
         moved: Callable[[NodeId], int] | None,
         *,
-        any_replica: bool = False,  # begin at any replica of a group, not at its leader
+        any_replica: bool = False,  # start at any replica of a group, not at its leader
     ) -> None:
         self.any_replica = any_replica
         self._host, self._pending, self._moved = host, pending, moved
@@ -55,9 +55,9 @@ class Routes:
         self.at: dict[NodeId, Route] = {}  # by current node
         self._groups: dict[str, Route] = {}  # by name
         self._bound: dict[str, Bound] = {}  # by topic
-        self._fresh: dict[str, float] = {}  # topics whose requests are sent again, and when
+        self._fresh: dict[str, float] = {}  # when to resend requests, by topic
         self._due = NEVER  # the earliest of these times
-        # By topic: the time of the last miss, and the number of misses before it.
+        # The time of the last miss and the number of misses before it, by topic.
         self._misses: dict[str, tuple[float, int]] = {}
         self._bound_max, self._groups_max = BOUND_MAX, GROUPS_MAX
 
@@ -77,16 +77,16 @@ class Routes:
         return self._groups.get(group) if group else self.entry
 
     def moved(self, topic: str) -> int | None:
-        """Return the bytes that have crossed the link for the topic, or None if not measured."""
+        """Return the bytes that crossed the topic's link, or None if not measured."""
         return None if self._moved is None else self._moved(self.of(topic).node)
 
     def bound_to(self, topic: str) -> Route:
-        """Return the route of the topic, without marking it as used."""
+        """Return the topic's route without marking it as used."""
         bound = self._bound.get(topic)
         return self.entry if bound is None else bound.route
 
     def whose(self, node: NodeId) -> Route | None:
-        """Return the route that a node belongs to, even if the route uses another node, or None."""
+        """Return the route that a node belongs to, even if it uses another node now, or None."""
         if not self.entry.of_ring:
             return self.entry
         return next((route for route in self if node in route.nodes), None)
@@ -151,13 +151,13 @@ class Routes:
             self.entry.learn((*self.entry.nodes, *processes))
 
     def not_here(self, topic: str, route: Route) -> None:
-        """Unbind the topic, unless the answer is from an earlier route of the topic."""
+        """Unbind the topic, unless the answer came over an earlier route."""
         if self.bound_to(topic) is route and topic not in self._fresh:
             self._bound.pop(topic, None)
             self._miss(topic)
 
     def give_up(self, route: Route) -> None:
-        """Unbind all topics of a group whose nodes are all unreachable."""
+        """Unbind all topics of a group that has no reachable node."""
         topics = [topic for topic, bound in self._bound.items() if bound.route is route]
         for topic in topics:
             del self._bound[topic]
@@ -175,7 +175,7 @@ class Routes:
     # -- asking again --
 
     def _ask_again(self, topic: str, pause: float) -> None:
-        """Send all requests about the topic again after `pause`. One timer serves all topics."""
+        """Resend all requests about the topic after `pause`. One timer serves all topics."""
         self._fresh[topic] = at = self._host.now + pause
         self._wait_until(at)
 
@@ -215,6 +215,6 @@ class Routes:
         for route in list(self._groups.values()):
             if route.group not in kept:
                 self._drop(route)
-        # More than the limit may be in use. Let the number double before the next check.
+        # More than the limit may be in use. Let the count double before checking again.
         self._bound_max = max(BOUND_MAX, 2 * len(self._bound))
         self._groups_max = max(GROUPS_MAX, 2 * len(self._groups))

@@ -56,7 +56,7 @@ def test_reader_fails_if_the_node_keeps_exceeding_the_credit() -> None:
     lone.ask(Want("t", "s", WINDOW, WINDOW))  # the application has taken all good messages
     (ended,) = [each for each in lone.events if isinstance(each, Ended)]
     assert isinstance(ended.why, errors.BadBatch)
-    assert "offset 100 of topic 't' cannot be read: the node sends more" in ended.why.fact
+    assert "offset 100 of topic 't' cannot be read: the node sent more" in ended.why.fact
 
 
 def test_delivery_of_compressed_batches_does_not_exceed_the_credit() -> None:

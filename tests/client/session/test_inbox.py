@@ -42,7 +42,7 @@ def test_only_delivered_messages_can_be_acknowledged() -> None:
     box.acknowledge(0)
     assert box.ack == 1
     for offset in (-1, 2):
-        with pytest.raises(ValueError, match=f"offset {offset} was not delivered yet"):
+        with pytest.raises(ValueError, match=f"offset {offset} has not been delivered yet"):
             box.acknowledge(offset)
     box.acknowledge(1)
     assert box.ack == 2
@@ -66,7 +66,7 @@ def test_seeking_back_does_not_acknowledge_messages(auto_ack: bool) -> None:
     if not auto_ack:
         box.acknowledge(0)
     for offset in (-1, 4):
-        with pytest.raises(ValueError, match=f"offset {offset} was not delivered yet"):
+        with pytest.raises(ValueError, match=f"offset {offset} has not been delivered yet"):
             box.back(offset)
     why = "was acknowledged when the next" if auto_ack else "is acknowledged .only 1 to 3 can"
     with pytest.raises(ValueError, match=f"offset 0 {why}"):
@@ -74,7 +74,7 @@ def test_seeking_back_does_not_acknowledge_messages(auto_ack: bool) -> None:
     assert box.back(3) == 4
     assert (box.delivered, box.ack, box.last) == (3, 1, 2)
     assert box.back(1) == 3
-    with pytest.raises(ValueError, match="offset 1 was not delivered yet"):
+    with pytest.raises(ValueError, match="offset 1 has not been delivered yet"):
         box.back(1)
     assert (box.delivered, box.ack, box.last) == (1, 1, 0)
 

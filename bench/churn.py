@@ -1,8 +1,8 @@
 """Run a ring under churn: processes join, leave and are killed while automated clients work.
 
 Nine processes own thirty topics. Automated clients connect to different processes; they put, get
-and subscribe, and write traces. Meanwhile some processes are killed with kill -9 and restarted, new
-ones join, and one leaves. At the end the program audits the traces (REP-4 to REP-6).
+and subscribe, and write traces. Meanwhile, some processes are killed with kill -9 and restarted,
+new ones join, and one leaves. At the end the program audits the traces (REP-4 to REP-6).
 
     python bench/churn.py [--processes N] [--messages N] [--kills N] [--json]
 """
@@ -106,7 +106,7 @@ class Ring:
 
 
 def until(what: str, reached: Callable[[], bool]) -> float:
-    """Wait until `reached` returns True; return the seconds that it took."""
+    """Wait until `reached` returns True, and return how many seconds it took."""
     began = time.monotonic()
     while time.monotonic() < began + PATIENCE:
         if reached():

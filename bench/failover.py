@@ -2,10 +2,10 @@
 
 The leader and then a follower are killed with SIGKILL and restarted, several times each. Then the
 leader is stopped with SIGTERM the same number of times; it hands over before it stops. Finally it
-is paused with SIGSTOP. `oncecast load` puts and gets meanwhile. The report has the number of lost,
-duplicated and reordered messages, which must be 0. It also has the longest time without an ack in
-any topic, with default and with fast timers. With --ring each node has its own group and backs up
-the groups of its peers; the leader is then the node that leads most groups.
+is paused with SIGSTOP. Meanwhile, `oncecast load` puts and gets. The report counts lost, duplicated
+and reordered messages, which must be 0. It also shows the longest time without an ack in any topic,
+with default and with fast timers. With --ring each node has its own group and backs up the groups
+of its peers; the leader is then the node that leads most groups.
 
     python bench/failover.py [--ring] [--messages 200000] [--kills 10] [--timers both] [--json]
 """
@@ -215,7 +215,7 @@ def has_acks(trace: Path) -> bool:
 
 
 def gaps(trace: Path, done: dict[str, float]) -> dict[str, float]:
-    """Return the longest time between two acks of a topic after each fault."""
+    """Return the longest time between acks of a topic after each fault."""
     acks: dict[str, list[float]] = {}
     with trace.open() as lines:
         for line in lines:

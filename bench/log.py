@@ -1,4 +1,4 @@
-"""Compare the log with plain file operations, in turns in one run.
+"""Compare the log with plain file operations, taking turns in one run.
 
 Appending writes and syncs groups of records. It is compared with writev and fdatasync of the same
 bytes to a preallocated file. Opening reads a log with and without a snapshot in its middle. It is

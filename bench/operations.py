@@ -1,4 +1,4 @@
-"""Measure the time and CPU of each operation of a client with one node.
+"""Measure the time and CPU use of each client operation on one node.
 
 put         one `await put` of 100 B after the other; it returns when the message is on disk
 put to get  the time from a put until a waiting subscriber has the message
@@ -305,7 +305,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
-    parser.add_argument("--beside", type=Path, help="another checkout to measure in turns")
+    parser.add_argument("--beside", type=Path, help="another checkout to measure alternately")
     parser.add_argument("--only", action="append", choices=[*MEASURES, "sync"])
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

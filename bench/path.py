@@ -1,8 +1,8 @@
-"""Measure the time of each hop of a message from `put` to `get`, as JSON and a figure.
+"""Measure how long each hop of a message takes from `put` to `get`. Write JSON and a figure.
 
 The publisher, the node and the subscriber are separate processes. Each records the time when a
 message reaches certain functions. One message is in flight at a time, with a pause after each. All
-processes of a machine share one clock.
+processes on a machine share one clock.
 
     python -m bench.path [--messages 1000] [--directory DIR] [--json FILE] [--picture FILE.png]
 """

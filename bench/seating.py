@@ -1,4 +1,4 @@
-"""Measure how long a new node needs to join a group under load, and how much puts slow down.
+"""Measure how long a new node takes to join a group under load, and how much puts slow down.
 
 Three nodes run as processes on loopback, with real fsyncs. A client puts at a constant rate. Then
 one member is removed and a node with an empty disk replaces it (`removed`). Or a member loses its

@@ -58,7 +58,7 @@ class Result(NamedTuple):
 
 
 def chunks(first: int, share: float) -> list[Chunk]:
-    """Return all chunks in an order in which every scenario progresses at the same pace."""
+    """Return all chunks, ordered so that every scenario progresses at the same pace."""
     placed: list[tuple[float, Chunk]] = []
     for storm in STORMS:
         seeds = max(1, round(storm.seeds * share))

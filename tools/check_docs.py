@@ -1,7 +1,7 @@
 """Check that the documentation matches the code. `make check` runs it; `--write` updates tables.
 
 links         relative links and their anchors exist
-paths         no file contains a path of a developer's machine or the address of a package index
+paths         no file contains a path on a developer's machine or the address of a package index
 requirements  every requirement id exists, and docs/requirements.md lists the tests that name it
 commands      docs/cli.md describes each command and option, and no others
 console       the commands in `console` blocks can be parsed
@@ -131,7 +131,7 @@ def with_tests(page: str, tests: Path) -> str:
 
 
 def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Yield the parser of each command, but not the parsers of groups of commands."""
+    """Yield the parser of each command, but not those of command groups."""
     groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
     for group in groups:
         for child in group.choices.values():
@@ -212,7 +212,7 @@ def problems() -> Iterator[str]:
     yield from machine_places(files)
     yield from unknown_requirements(known, sources)
     if with_tests(requirements, Path("tests")) != requirements:
-        yield "docs/requirements.md: the column of tests is out of date; run `make format`"
+        yield "docs/requirements.md: the tests column is out of date; run `make format`"
     yield from undocumented(parser, Path("docs/cli.md").read_text())
     yield from missing_from_site(Path("mkdocs.yml").read_text(), pages)
     for page in pages:

@@ -1,4 +1,4 @@
-"""Measure two commits in turns and print the ratio of their speeds.
+"""Measure two commits alternately and print the ratio of their speeds.
 
     python -m tools.compare_speed OLD [NEW] --rounds 5
 

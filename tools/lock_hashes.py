@@ -1,4 +1,4 @@
-"""Write the hashes of every file of each pinned release into lock files.
+"""Write the hashes of all files of each pinned release into lock files.
 
     python -m tools.lock_hashes requirements.lock ...
 

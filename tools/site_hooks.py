@@ -1,7 +1,7 @@
 """Adapt our pages to the documentation site that `make docs` builds.
 
 Links to source files become plain text, because source files are not part of the site. The
-changelog and the contributors' guide are in the root of the project. They get pages of the site.
+changelog and the contributors' guide are in the project root, so they are added to the site.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages of the project's root."""
+    """Add the pages in the project root."""
     for name, page in ROOT_PAGES.items():
         content = LINK.sub(lambda link: _from_root(link), (ROOT / name).read_text())
         files.append(File.generated(config, page, content=content))
@@ -26,7 +26,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def _from_root(link: re.Match[str]) -> str:
-    """Convert a link of a page in the project's root into a link of a page in docs."""
+    """Convert a link on a page in the project root to one that works in docs/."""
     target = link["target"]
     moved = target.removeprefix("docs/") if target.startswith("docs/") else f"../{target}"
     return link[0] if "://" in target or target.startswith("#") else f"[{link['text']}]({moved})"

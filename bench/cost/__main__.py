@@ -4,7 +4,7 @@ backlog       put 10 million messages of 100 B for a slow subscriber; measure th
               put rate in turns with an empty node, and the disk space freed after reading them
 single        the same with 2 million messages, each in its own batch
 many          create 10,000 topics with a subscription each; measure the start time and memory
-stall         measure how long 99 subscribers need, with and without one more that is stopped
+stall         measure how long 99 subscribers take, with and without one more that is stopped
 
     python -m bench.cost [--only backlog] [--scale 1.0] [--json FILE] [--directory DIR]
 

@@ -1,1 +1,1 @@
-"""Attack running nodes, and measure how well they serve honest clients meanwhile."""
+"""Attack running nodes, and measure how well they serve honest clients during the attack."""

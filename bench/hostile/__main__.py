@@ -1,4 +1,4 @@
-"""Attack running nodes, and measure how well they serve honest clients meanwhile.
+"""Attack running nodes, and measure how well they serve honest clients during the attack.
 
 barrage    send mutated frames of recorded sessions and well-typed extreme frames, as client and as
            peer, with and without credentials; after each block, check that the same processes run,

@@ -1,4 +1,4 @@
-"""Record messages of real sessions to mutate: of clients to a node, and between nodes."""
+"""Record real messages to mutate: from clients to a node, and between nodes."""
 
 from __future__ import annotations
 

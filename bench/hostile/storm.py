@@ -1,7 +1,7 @@
 """Measure the latency of an honest client while a node has thousands of hostile connections.
 
 Quiet and attacked phases alternate in one run. In each phase, one client puts messages, one at a
-time, and another client waits for each of them. New honest clients connect, too.
+time, and another client waits for each of them. New honest clients also connect.
 
 Attackers run at the lowest priority, so that they do not take CPU time from the honest client. They
 connect from separate addresses, so that a node can distinguish them like separate hosts.

@@ -1,4 +1,4 @@
-"""Compare a node with TLS, users and rules with a node without them, in turns."""
+"""Compare a node that has TLS, users and rules with one that has none, taking turns."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 python -m bench.peers.apart MODULE CLASS ADDRESS publish|subscribe TOPIC COUNT SIZE PIPE
 
 The subscriber writes a byte to the pipe when it waits for a message. The publisher reads that byte,
-pauses, and puts the next message, so no message waits behind another. At the end, both
-print the times of all their messages. The subscriber deletes the topic at the end of its input. All
-processes of a machine share one clock.
+pauses, and puts the next message, so no message waits behind another. At the end, both print the
+times of all their messages. The subscriber deletes the topic at the end of its input. All processes
+on a machine share one clock.
 """
 
 from __future__ import annotations

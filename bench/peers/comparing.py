@@ -1,4 +1,4 @@
-"""Compare systems in one run: each round measures one system after the other.
+"""Compare systems in one run: each round measures the systems one after another.
 
 The program reports and skips systems that are not installed. It writes progress to stderr, the
 table to stdout, and all figures to the file given with --json.

@@ -151,7 +151,7 @@ class Server:
             sleep(0.05)
 
     def end(self) -> None:
-        """Terminate it and its children; kill them if they do not end."""
+        """Terminate the process and its children, and kill them if they do not end."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self.process.pid, number)

@@ -123,7 +123,7 @@ def party(root: Path, producers: int, consumers: int, tickets: int) -> Iterator[
 
 
 def play(party: Party, elements: int, kill_every: float, rng: Random) -> tuple[float, int]:
-    """Run until all elements are taken; return the seconds and the number of kills."""
+    """Run until all elements are taken. Return the seconds and the number of kills."""
     kills_file = party.root / "killed.jsonl"
     kills_file.touch()
     party.traces.append(kills_file)

@@ -75,7 +75,7 @@ class Bench:
     # -- what is read --
 
     def fill(self, topic: str) -> None:
-        """Put messages, and write the same to Parquet."""
+        """Put messages, and write the same messages to Parquet."""
         if (self.root / topic).exists():
             return
         with blocking.connect(self.address) as client:
@@ -226,7 +226,7 @@ class Bench:
 def side_by_side(
     bench: Bench, ways: dict[str, Way], targets: dict[str, float], unit: str = "msg/s"
 ) -> Iterator[Figure]:
-    """Compare ways round by round; the first way is ours."""
+    """Compare the ways round by round. The first way is ours."""
     form = ",.0f" if unit == "msg/s" else ".2f"
     found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(bench.rounds + 1):

@@ -2,8 +2,8 @@
 
 The simulation runs the real protocols on the simulator's network, and models the time of a page. A
 node prepares one page at a time, and an executor works on a page `ratio` times as long. If ten
-cores saturate a node, the ratio is ten. An executor runs one task after the other. Each task has
-its own client, as in Spark, and reads some pages.
+cores saturate a node, the ratio is ten. An executor runs one task after another. Each task has its
+own client, as in Spark, and reads some pages.
 
     python -m bench.spark.spread [--executors 20] [--ratio 10] [--tasks 200] [--pages 10] [--json]
 """
@@ -39,7 +39,7 @@ NODES = [NodeId("a"), NodeId("b"), NodeId("c")]
 FOUNDERS = Config(1, tuple(Member(node, number) for number, node in enumerate(NODES, 1)), 3)
 WRITER = NodeId("client/writer")
 TOPIC, BATCHES = "t", 20
-PAGE_SECONDS = 0.01  # seconds that a node needs to prepare a page
+PAGE_SECONDS = 0.01  # seconds that a node takes to prepare a page
 PATIENCE = 600.0  # virtual seconds
 NEAR = Uniform(0.0001, 0.0005)  # seconds that a message takes
 

@@ -20,7 +20,7 @@ class HostsUnavailable(Exception):
 
 
 class Hosts:
-    """A set of hosts. Use it in `with`: the namespaces are removed at the end."""
+    """A set of hosts. Use it in a `with` statement, which removes the namespaces at the end."""
 
     def __init__(self, names: Iterable[str]) -> None:
         if shutil.which("ip") is None:
@@ -66,7 +66,7 @@ class Hosts:
         self._cuts[way] = self._cuts.get(way, 0) + 1
 
     def mend(self, sender: str, receiver: str) -> None:
-        """Remove one cut; packets pass when the last cut of this direction is removed."""
+        """Remove one cut. Packets pass again once the last cut in this direction is removed."""
         way = sender, receiver
         self._cuts[way] -= 1
         if not self._cuts[way]:

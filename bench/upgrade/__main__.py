@@ -1,4 +1,4 @@
-"""Upgrades a group of three nodes from an earlier revision to this one, under load.
+"""Upgrade a group of three nodes from an earlier revision to this one, under load.
 
     python -m bench.upgrade                 from the commit before the last one
     python -m bench.upgrade --from REVISION

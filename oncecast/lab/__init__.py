@@ -1,1 +1,1 @@
-"""Scenarios, reproductions of papers, experiments and benchmarks of the simulator."""
+"""Scenarios, paper reproductions, experiments and simulator benchmarks."""

@@ -1,4 +1,4 @@
-"""Measures the speed of the simulator with the shuffle scenario."""
+"""Measure the simulator's speed with the shuffle scenario."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Recording:
         self._recorder, self._session = recorder, session
         self._loop = asyncio.get_running_loop()
         self._history: SessionHistory | None = None
-        self._got: list[Message] = []  # messages of one subscription that are not recorded yet
+        self._got: list[Message] = []  # messages of one subscription that are not yet recorded
         self._got_by: Subscription | None = None
         self._got_since = 0.0
 

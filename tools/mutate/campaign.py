@@ -158,7 +158,7 @@ class Campaign:
             open_ones = list(self._try(open_ones))
 
     def _try(self, mutants: list[Mutant]) -> Iterator[Mutant]:
-        """Try each mutant once; yield those whose test also fails without a mutant."""
+        """Try each mutant once. Yield the mutants whose test also fails without them."""
         trials: dict[int, tuple[Mutant, list[str]]] = {}
 
         def children() -> Iterator[Child]:
@@ -181,7 +181,7 @@ class Campaign:
             self._note(verdict)
 
     def _order(self, mutant: Mutant) -> list[str]:
-        """Put tests first that detected this mutant before, or other mutants of its function."""
+        """Put tests first that once detected this mutant, or another mutant of its function."""
         tests = [each for each in self.selection.reaching(mutant) if self.trusted.get(each, True)]
         likely = {
             verdict.test: None

@@ -46,7 +46,7 @@ class Child:
         os.close(writer)
 
     def poll(self) -> None:
-        """Read the output of the child, and detect its end."""
+        """Read the child's output, and detect when it has ended."""
         data = os.read(self.reader, 1 << 16)
         if data:
             *lines, self._buffer = (self._buffer + data).split(b"\n")

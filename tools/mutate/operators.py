@@ -1,4 +1,4 @@
-"""Mutation operators: the small changes of a unit that a test should detect.
+"""Mutation operators: small changes to a unit that a test should detect.
 
 A mutant sets one field of one syntax node. Operators skip code that does not affect behaviour:
 annotations, docstrings, assertions (and `strict=True`), the arguments of a `raise`, formatted

@@ -1,4 +1,4 @@
-"""Insert a mutant into the modules of this process, without importing anything again.
+"""Insert a mutant into the loaded modules, without importing anything again.
 
 It replaces the code of existing function objects, so every reference to them sees the mutant.
 """

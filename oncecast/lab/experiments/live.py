@@ -66,7 +66,7 @@ class Planned(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The planned actions of one node."""
+    """The actions of one node, with their times."""
 
     run: Run
     names: list[str]
@@ -116,7 +116,7 @@ def simulated(scale: Scale) -> list[Run]:
 
 
 def play(run: Run, note: Note) -> None:
-    """Play a run and write the rows of a simulated run, with times of the real clock."""
+    """Play a run, and write the same rows as a simulated run but with real times."""
     count = REPLICAS + SPARES if run.system == "paxos" else run.nodes
     with TemporaryDirectory("-oncecast-live") as directory:
         plans, victims = planned(run, count, directory)
@@ -218,7 +218,7 @@ def leading(plans: list[Plan]) -> list[int]:
 
 
 def recalled(plan: Plan) -> list[Row]:
-    """Return the rows that a node has written, without an incomplete last line."""
+    """Return the rows that a node has written. Ignore an incomplete last line."""
     if not plan.file.exists():
         return []  # the node is not up yet
     lines = plan.file.read_bytes().split(b"\n")[:-1]

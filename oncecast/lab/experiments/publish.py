@@ -1,8 +1,8 @@
 """Publishing without faults: cost, latency and load of each node (EXP-1 to EXP-3).
 
 As in the original study, all nodes publish at the same rate to random topics out of thirty. Each
-node subscribes to some topics. The ring and the trees are built before the first message, with
-which counting starts.
+node subscribes to some topics. The ring and the trees are built before the first message. Counting
+starts with that message.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def knows_successor(member: MemberStatus, alive: Steady) -> bool:
 
 
 def fingers_right(member: MemberStatus, alive: Steady) -> list[bool]:
-    """Return for each finger beyond the successor whether it points to the right node."""
+    """Return a list of booleans: does each finger beyond the successor point to the right node?"""
     me, found = member.position.id, []
     head = alive.owner(finger_start(me, 0)).id
     for index in range(BITS - 1, -1, -1):

@@ -4,7 +4,7 @@
     plumtree   unstructured: every message to every node over a repaired tree, over HyParView
     flood      unstructured: every message to every node over every link, over HyParView
 
-In unstructured systems, each node drops messages of topics that it has not subscribed to.
+In unstructured systems, each node drops messages on topics that it has not subscribed to.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Tally:
             kind.receive(protocol, sender, message)
 
         def observe(protocol: Any, event: Value) -> None:
-            """Count messages that Chord routes to a root in the layer above, too."""
+            """Count messages that Chord routes to a root in the layer above as well."""
             if isinstance(event, Routed):
                 self.counts(event.sender, protocol, event)
             kind.observe(protocol, event)

@@ -1,4 +1,4 @@
-"""The figures of the Chord paper next to ours: Stoica et al., IEEE/ACM ToN 11(1), 2003.
+"""Compare our results with the Chord paper: Stoica et al., IEEE/ACM ToN 11(1), 2003.
 
 The real protocol runs in the simulator, message by message, with the delays of the paper.
 """
@@ -57,7 +57,7 @@ def tables(experiment: Experiment) -> Iterator[Table]:
 
 
 def invariant(experiment: Experiment) -> Table:
-    """Check Zave's invariant: each member has a live successor, and enough are never skipped."""
+    """Check Zave's invariant: live successors, and enough members that no list skips."""
     rows: list[tuple[Cell, ...]] = []
     for first, joins, deaths in SEARCHES:
         experiment.say(f"every state of {first} nodes, {joins} more, {deaths} deaths")

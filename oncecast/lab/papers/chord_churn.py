@@ -1,4 +1,4 @@
-"""The churn of the Chord paper: nodes join and leave at a rate, with one lookup per second."""
+"""Churn as in the Chord paper: nodes join and leave at a given rate, with one lookup per second."""
 
 from __future__ import annotations
 

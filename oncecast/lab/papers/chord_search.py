@@ -1,8 +1,8 @@
-"""A search through every state of a small ring, with the rules of Chord as steps.
+"""Search every state of a small ring, with the rules of Chord as steps.
 
 The steps run the real protocol. The receiver answers a question immediately, but the answer may be
-in flight for any time. The same holds for a Notify. Fingers and lookups are omitted, because they
-change no list. A joining node has already found the member before it.
+in flight for any time, and so may a Notify. Fingers and lookups are omitted, because they change no
+list. A joining node has already found the member before it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Explains why a path in Chord is slightly shorter than 1/2 log2 N, with other spacings of ids.
+"""Show why a Chord path is slightly shorter than 1/2 log2 N, by varying the spacing of ids.
 
 No messages are sent: a walk follows the tables of the members. If ids are evenly spaced, a walk
 takes 1/2 log2 N hops. If each id is moved a little, half of the fingers point one node further.

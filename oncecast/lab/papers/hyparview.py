@@ -1,4 +1,4 @@
-"""The experiments of the HyParView paper: shape of the overlay, and reliability after failures.
+"""The experiments in the HyParView paper: overlay shape, and reliability after failures.
 
 Leitao, Pereira and Rodrigues, DSN 2007. 10,000 nodes join one by one through one contact. After 50
 cycles some nodes fail at once, and live nodes flood 1,000 messages before the next cycle.

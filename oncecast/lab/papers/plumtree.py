@@ -192,7 +192,7 @@ def failures(trees: Trees, experiment: Experiment) -> Table:
 
 
 def survive(trees: Trees, share: float) -> list[tuple[float, float]]:
-    """Return reliability and RMR of the first message, and their means for each cycle."""
+    """Return the reliability and RMR of the first message, and their means in each cycle."""
     trees.overlay.fail(round(share * len(trees.overlay.alive())))
     found: list[tuple[float, float]] = []
     for cycle in range(CYCLES_AFTER):

@@ -1,4 +1,4 @@
-"""The figures of Scribe: trees of 10,000 nodes, and the cost of lookups and publishes.
+"""Measure Scribe: trees of 10,000 nodes, and the cost of lookups and publishes.
 
 Castro et al., JSAC 2002, used Pastry. Routes in Chord are longer, so the trees are deeper.
 """

@@ -1,4 +1,4 @@
-"""Tables with the figures of a paper, our figures, and checks on our figures."""
+"""Tables that compare a paper's figures with ours, and checks on our figures."""
 
 from __future__ import annotations
 

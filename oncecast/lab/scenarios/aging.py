@@ -1,7 +1,7 @@
 """A topic that keeps messages for a maximum age, while the wall clocks of some nodes are wrong.
 
-No message is removed before its age, minus the step by which a wrong clock may shift the time. At
-the end every message is removed (SVC-9).
+No message is removed more than one clock step before it reaches the age limit. At the end, every
+message is removed (SVC-9).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FASTEST = 1.25  # the fastest clock rate in a storm; nodes measure ages by their
 
 
 class Ager(Client):
-    """Puts messages, and checks from which offset on they are kept. It does not crash."""
+    """Puts messages, and checks the first offset that the topic keeps. It never crashes."""
 
     topic = "aging"
 

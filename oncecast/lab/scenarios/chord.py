@@ -1,7 +1,7 @@
-"""A ring under churn: nodes join and die at any moment, and the invariant of Chord holds.
+"""A ring under churn: nodes join and die at any moment, and Chord's invariant holds.
 
 A node may die if the invariant holds without it: each member has a live successor, and more members
-than the length of a list are skipped by no list. Lookups continue meanwhile.
+than the length of a list are never skipped. Meanwhile, lookups continue.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class Owners(Checker):
     """Checks that each lookup is answered. `astray` lists the answers that name a wrong owner.
 
     An answer is right if the node owned the key at some time since the question. A new member owns
-    its keys once its successor knows it. If neighbours die right after they met, a wrong answer
-    cannot be avoided. Without churn, all answers must be right.
+    its keys once its successor knows it. If neighbours die right after they have met, a wrong
+    answer is unavoidable. Without churn, all answers must be right.
     """
 
     def __init__(self) -> None:
@@ -183,7 +183,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
 
 
 class Churn:
-    """Random joins and deaths that the invariant of Chord allows."""
+    """Random joins and deaths that Chord's invariant allows."""
 
     def __init__(self, sim: Simulation, first: list[NodeId], nodes_max: int) -> None:
         self.sim, self.nodes_max = sim, nodes_max

@@ -1,8 +1,7 @@
 """A ring in which one or two links are cut: no two members are certain that they own the same key.
 
-All nodes can still reach each other through another node. In this case Chord does not promise one
-owner for each key, only that it marks uncertain answers. A lookup ends no later than when the links
-are repaired.
+All nodes can still reach each other through another node. Chord then does not promise one owner per
+key; it only marks uncertain answers. Every lookup ends by the time the links are repaired.
 """
 
 from __future__ import annotations

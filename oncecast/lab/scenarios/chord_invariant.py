@@ -1,8 +1,8 @@
-"""A check of the invariant of Zave's correct Chord.
+"""Check the invariant of Zave's corrected Chord.
 
 A ring is a list of views: each member with its successors in order. Two conditions keep a ring
-connected and ordered. Each member has a live successor, and enough members are skipped by no list.
-The rules repair everything else. See "Reasoning about Identifier Spaces: How to Make Chord
+connected and ordered. Each member has a live successor, and enough members are never skipped by a
+list. The rules repair everything else. See "Reasoning about Identifier Spaces: How to Make Chord
 Correct".
 """
 

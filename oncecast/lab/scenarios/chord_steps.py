@@ -1,7 +1,7 @@
-"""A ring without a clock and a network: any message may arrive next, and any node may die.
+"""A ring without a clock or a network: any message may arrive next, and any node may die.
 
-So every possible order of steps may occur, however unlikely it is. A call fails only if its
-receiver is dead, as Chord assumes.
+So every order of steps can occur, however unlikely. A call fails only if its receiver is dead, as
+Chord assumes.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Conditions:
         self.drifts = {name: rng.choice(DRIFTS) if mixed else usual for name in self.names}
 
     def count(self, mean: int) -> int:
-        """Return how often an event happens in this run. It happens more often in longer runs."""
+        """Return how often an event happens in this run, in proportion to its length."""
         return max(1, round(mean * self.stretch * self.rng.uniform(0.5, 1.5)))
 
     def time(self, least: float, most: float) -> float:
@@ -93,7 +93,7 @@ class DrawnStorm(Storm):
         )
         self.conditions = conditions
         self.loss, self.duplication = conditions.loss, conditions.duplication
-        self.prominent: Callable[[], list[NodeId]] = list  # nodes that are struck more often
+        self.prominent: Callable[[], list[NodeId]] = list  # nodes that fail more often
         self._kinds += (self._bounce, self._bounce)
 
     def _victim(self) -> NodeId:

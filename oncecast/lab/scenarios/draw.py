@@ -93,7 +93,7 @@ class Habits(msgspec.Struct, frozen=True):
     hasty: float = 0.0  # fraction of crashes after which the client soon crashes again
     renamed: bool = False  # a restarted client has a new address, as a new process does
     roamers: int = 0  # clients with random operations
-    watchers: int = 0  # clients that only read state, of any topic
+    watchers: int = 0  # clients that only read the state of topics
     topics: int = 3  # topics of the roaming clients
     deletes: bool = False  # roamers delete topics; then no roamer has an outbox
     rate: float = 3.0  # operations per second of each roamer
@@ -103,7 +103,7 @@ class Habits(msgspec.Struct, frozen=True):
     delivery_bytes: int = 1 << 20
     window_bytes: int = 8 << 20  # maximum bytes in flight to one client
     clock_step: float = 600.0  # maximum change of the time by one wrong wall clock, in seconds
-    age: float = 0.0  # seconds that a topic keeps its messages; 0 for no such topic
+    age: float = 0.0  # age limit of a topic's messages in seconds; 0 for no such topic
     nacks: float = 0.0  # fraction of takes after which a subscriber rejects messages
     stores_offset: bool = False  # one subscriber stores its offset with its results
     directories: int = 0  # number of state directories used in turn under one producer name
@@ -321,7 +321,7 @@ def log_uniform(rng: Random, low: float, high: float) -> float:
 
 
 def rounded(number: float) -> float:
-    """Round to three significant digits, because people read the draws."""
+    """Round to three significant digits, so that draws are easy to read."""
     return float(f"{number:.3g}")
 
 

@@ -1,8 +1,8 @@
 """A group and its leader in a storm. At the end, all nodes have the same view and leader.
 
 Every node has its own heartbeat, suspicion and clock. A message may take longer than a heartbeat.
-After the storm some nodes crash permanently. Then every view must have exactly the remaining nodes,
-the lowest of them must lead everywhere, and nothing may change any more.
+After the storm some nodes crash permanently. Then every view must contain exactly the remaining
+nodes, all nodes must follow the lowest of them, and nothing may change any more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records the client sessions of a simulation, and checks their history after the run."""
+"""Record the client sessions of a simulation, and check their history after the run."""
 
 from __future__ import annotations
 

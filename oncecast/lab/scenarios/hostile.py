@@ -2,8 +2,8 @@
 
 Attackers send well-typed, extreme messages of every type to ring stacks and replicas. They pose as
 a node that is not a member of any group, and as a client. No message may raise an exception, and
-everything that a stack sends must be encodable. Afterwards every honest operation is complete, and
-all answers fit one order of events (SEC-1, SEC-3).
+everything that a stack sends must be encodable. Afterwards, every honest operation must be
+complete, and the history must be linearizable (SEC-1, SEC-3).
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def play_insider(sim: Simulation, nodes: int) -> int:
 
 HOSTILE = Scenario(
     "hostile",
-    "extreme messages of strangers to a ring of replica groups with honest clients",
+    "a ring of replica groups that gets extreme messages from strangers",
     4,
     play,
     nodes_min=3,

@@ -18,7 +18,7 @@ class Distances(NamedTuple):
 
 
 def clustering(links: Links) -> float:
-    """Return the mean fraction of pairs of neighbours that are neighbours of each other."""
+    """Return the mean fraction of neighbour pairs that are also linked to each other."""
     near = [frozenset(each) for each in links]
     total = 0.0
     for each in links:
@@ -29,7 +29,7 @@ def clustering(links: Links) -> float:
 
 
 def distances(links: Links) -> Distances:
-    """Return the distances of all pairs.
+    """Return the distances between all pairs.
 
     The ball of radius r + 1 around a node is the union of the balls of radius r around its
     neighbours. A ball is an integer with one bit per node, so ten thousand nodes take seconds.

@@ -1,4 +1,4 @@
-"""Hostile clients, which send any frame that the codec of a node accepts from a client.
+"""Hostile clients, which send any frame that a node's codec accepts from a client.
 
 There are three kinds of frames. Some are copies of honest clients' frames. Some have arbitrary
 fields of the right types: names, epochs and offsets of honest clients, extreme values, and the
@@ -86,7 +86,7 @@ class Forger:
         self._honesty = 0.5  # fraction of own names in the current frame
 
     def forge(self) -> Value | None:
-        """Return a random frame, or None if a node would close the connection because of it."""
+        """Return a random frame, or None if the frame would make a node close the connection."""
         rng = self._rng
         self._honesty = rng.choice((0.0, 0.5, 0.9, 1.0))
         kind = rng.choice((Call, Call, Call, Fetch, Fetch, *CLIENTS))

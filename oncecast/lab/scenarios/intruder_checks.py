@@ -1,4 +1,4 @@
-"""Checks that intruders neither read nor change objects of other clients (SEC-2, SEC-3)."""
+"""Check that intruders neither read nor change other clients' objects (SEC-2, SEC-3)."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def check_kept_answers(node: NodeId, client: NodeId, state: ClientState) -> None
 
 
 def reveals_nothing(effect: Effect, sender: NodeId, message: Value, service: Service) -> bool:
-    """Return whether an effect of a forbidden request depends on nothing but the request."""
+    """Return whether an effect of a forbidden request depends only on the request."""
     if isinstance(effect, Watch | Unwatch):
         return effect.peer == sender
     if not isinstance(effect, Send) or effect.to != sender:
@@ -171,7 +171,7 @@ def check_answer(client: NodeId, message: Value) -> None:
 
 
 def check_state(service: Service, honest: Overheard, version: int) -> None:
-    """Check that only objects exist that honest clients created or intruders may create."""
+    """Check that every object was created by an honest client, or may be created by an intruder."""
     registry = service.machine.registry
     found: list[str] = []
     for topic in registry.topics.values():

@@ -5,9 +5,9 @@ own, another user that may only read them, and strangers without a login. From t
 arbitrary frames to arbitrary nodes (see `intruder`). A node accepts no other types from clients.
 Nodes do not lie: a node that has proved that it belongs to the cluster is trusted.
 
-All guarantees to honest clients hold as without intruders. A request about another client's object
-changes nothing, and its answer is the same whether or not the object exists. A node keeps a bounded
-state for an intruder. Honest puts are stored and read while intruders continue.
+All guarantees for honest clients hold, as they do without intruders. A request about another
+client's object changes nothing, and its answer is the same whether or not the object exists. A node
+keeps a bounded state for an intruder. Honest puts are stored and read while intruders continue.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Locks: never two holders, tokens that only grow, and eventually a turn for every node.
+"""Locks: never two holders, tokens that only increase, and eventually a turn for every node.
 
 `mutex` is the lock with leases. Its storm crashes, pauses, isolates and skews a minority, including
 the holder and nodes in the middle of a decision. Every node has its own lease, grace, suspicion

@@ -1,7 +1,7 @@
 """The rules of a replica group, one class each, checked after every event.
 
-The rules come from van Renesse and Altinbuken, "Paxos Made Moderately Complex" (2015). More rules
-concern leases, membership changes and lost disks. They compare replicas with the history.
+The rules come from van Renesse and Altinbuken, "Paxos Made Moderately Complex" (2015). Further
+rules cover leases, membership changes and lost disks. They compare replicas with the history.
 """
 
 from __future__ import annotations
@@ -335,8 +335,8 @@ class Proposals(Rule):
 class LeasePromises(Rule):
     """Checks that a replica keeps its lease to a leader.
 
-    After it answers a leader, it promises nothing to others until the suspicion time has passed on
-    its clock or the leader releases it. A restart does not change that.
+    After it answers a leader, it promises nothing to other candidates until the suspicion time has
+    passed on its clock or the leader releases it. A restart does not change that.
     """
 
     def __init__(self, history: GroupHistory) -> None:

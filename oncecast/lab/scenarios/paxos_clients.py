@@ -167,7 +167,7 @@ class Publisher(Client):
                 pass
 
     def check(self, log: list[bytes]) -> None:
-        """Check that acknowledged messages are stored in order, or all messages without a crash."""
+        """Check that acknowledged messages are stored in order; without a crash, all messages."""
         offsets = {value: offset for offset, value in enumerate(log)}
         found = {number: offsets.get(self.value(number), -1) for number in range(self.puts)}
         lost = [number for number in self.promised if found[number] < 0]

@@ -59,7 +59,7 @@ class Trouble:
         rng, victims = self.sim.rng, list(self.world.processes.values())
         strike, victim = rng.choice(self._kinds), rng.choice(victims)
         if not self.strikes and rng.random() < 0.5:
-            strike = self._wipe  # there is rarely a quiet period later
+            strike = self._wipe  # later, quiet periods are rare
         elif self.draw.habits.age and rng.random() < 0.4:
             strike, victim = self._set_wall_clock, self._leader(Ager.topic) or victim
         if len(self._mends) >= self.draw.at_once or victim.me in self._mends or not victim.alive:

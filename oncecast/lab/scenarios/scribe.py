@@ -2,8 +2,8 @@
 
 Three heartbeats after the deaths, each tree is whole again. Then the seed draws faults: nodes
 restart, and roots more often than other nodes. Nodes are cut off or slow. Members join and leave,
-and messages are late, lost and repeated. Meanwhile no node delivers a message twice between two
-restarts. Afterwards each tree is whole again, and each member gets each new message.
+and messages are late, lost and repeated. No node may deliver a message twice between restarts.
+Afterwards each tree is whole again, and each member gets each new message.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Forest:
         return Stack([chord, Scribe(me, rng, heartbeat_every=heartbeat)])
 
     def grow(self, nodes: int) -> None:
-        """Add nodes to the ring, which take over some keys and therefore some roots."""
+        """Add nodes to the ring. They take over some keys, and with them some roots."""
         for index in range(nodes):
             self.sim.add(NodeId(f"late {index}"), self._build)
         self.sim.run(until=self.sim.now + SETTLE_SECONDS)
@@ -212,11 +212,11 @@ class Forest:
         return self.torn()
 
     def repaired(self, heartbeats: float) -> float:
-        """Return after how many heartbeats all trees are whole, or raise Violation."""
+        """Return how many heartbeats the trees took to become whole, or raise Violation."""
         return self._until(self.torn, heartbeats)
 
     def settled(self, heartbeats: float) -> float:
-        """Return after how many heartbeats ring and trees are whole, or raise Violation."""
+        """Return how many heartbeats ring and trees took to become whole, or raise Violation."""
         return self._until(self.unsettled, heartbeats)
 
     def _until(self, wrong: Callable[[], str], heartbeats: float) -> float:

@@ -1,4 +1,4 @@
-"""Shuffle: every node keeps a small random sample of its peers by exchanging parts of it.
+"""Shuffle: every node keeps a small random sample of peers, and exchanges parts of it.
 
 It is the passive-view shuffle of HyParView (Leitao, Pereira, Rodrigues, DSN 2007). Once per second
 a node sends part of its view on a random walk. The last node of the walk returns part of its own

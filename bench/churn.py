@@ -27,7 +27,7 @@ from oncecast.errors import OncecastError
 from oncecast.wire.frames import RingView
 
 CLIENTS = 3
-TOPICS = 10  # messages of each client
+TOPICS = 10  # topics per client
 PATIENCE = 240.0
 SUSPICION = 2.0
 FAULTS = ("lost", "duplicated", "out_of_order")

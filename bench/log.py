@@ -29,7 +29,7 @@ from oncecast.storage.log import Log
 from oncecast.storage.segment import Segment
 
 MIB = 1024 * 1024
-RECORD = 100  # bytes of a small record, and messages of 100 B in a batch of 1,000
+RECORD = 100  # bytes of a small record
 
 # (name, records per group, bytes per record, groups per round)
 GROUPS = [

@@ -7,7 +7,7 @@ nowait      `put_nowait` of 100 B and of 1 KiB, then `flush`;  many: `put_many`
 get         `get` of one message, `get_many`, and ten subscriptions that each read all messages
 sync        the lower bound: a write and fdatasync of 200 B, on the same disk
 
-With --beside, the program measures another checkout in turns. Figures are medians over rounds, with
+With --beside, the program alternates with another checkout. Figures are medians over rounds, with
 min and max.
 
     python bench/operations.py [--json] [--rounds 5] [--beside CHECKOUT] [--only NAME]
@@ -41,7 +41,7 @@ TASKS, EACH = 256, 100
 BULK = 200_000
 A_TURN = 1_000  # puts without waiting, before the loop gets a turn
 READERS = 10
-BATCH = 1_000  # messages of one get_many
+BATCH = 1_000  # messages per get_many
 
 Figures = dict[str, float]
 
@@ -114,7 +114,7 @@ async def put_to_get(node: Node, client: Client) -> Figures:
     async def there(subscription: Subscription) -> None:
         for _ in range(PUTS):
             getting = asyncio.create_task(subscription.get())
-            await asyncio.sleep(0)  # it waits
+            await asyncio.sleep(0)  # let the subscriber start to wait
             start = perf_counter()
             putting = asyncio.create_task(client.put("t", SMALL))
             await getting
@@ -221,7 +221,7 @@ MEASURES: dict[str, Callable[[Node, Client], Awaitable[Figures]]] = {
 
 async def measure(name: str, node: Node) -> Figures:
     async with Client(node.address, connect_timeout=10) as client:
-        await client.put("t", SMALL)  # the topic is open
+        await client.put("t", SMALL)  # opens the producer, so that its cost is not measured
         return await MEASURES[name](node, client)
 
 

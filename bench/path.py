@@ -201,7 +201,7 @@ def summary(found: Sequence[Sequence[float]], about: dict[str, Any]) -> dict[str
 def show(results: dict[str, Any]) -> None:
     print(", ".join(f"{key} {value}" for key, value in results["conditions"].items()))
     rows = [(f"{hop['process']}: until {hop['to']}", hop) for hop in results["hops"]]
-    for name, figures in (*rows, (f"all, of {results['messages']:,} messages", results["total"])):
+    for name, figures in (*rows, (f"total, {results['messages']:,} messages", results["total"])):
         columns = [f"{key} {figures[key]:>8,.0f}" for key in results["total"]]
         print(f"{name:<42} us  {'  '.join(columns)}")
 

@@ -179,7 +179,7 @@ def main() -> int:
     parser.add_argument("--how", choices=("removed", "wiped"), default="wiped")
     parser.add_argument("--rate", type=int, default=20_000, help="messages per second")
     parser.add_argument(
-        "--clients", type=int, default=4, help="clients that put them, each to its own topic"
+        "--clients", type=int, default=4, help="clients that put, each to its own topic"
     )
     parser.add_argument("--backlog", type=int, default=0, help="messages before the load")
     parser.add_argument("--put", help=argparse.SUPPRESS)

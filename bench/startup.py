@@ -1,4 +1,4 @@
-"""Compare the CPU time of short commands with an empty uvloop program, in turns.
+"""Compare the CPU time of short commands with an empty uvloop program.
 
 Each command runs in its own process, with a node in another process. The figure is the user and
 system CPU time of the process, from its start to its end. Each line has the median, its ratio to

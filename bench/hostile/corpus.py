@@ -15,7 +15,7 @@ from bench.hostile.targets import Kind, Target
 from oncecast.kernel.codec import ENCODER
 from oncecast.network.links import Link
 
-EACH_MOST = 60  # messages of one type
+EACH_MOST = 60  # messages per type
 BYTES_MOST = 4096  # maximum size of a message
 
 

@@ -379,7 +379,7 @@ async def trips(
 
 async def arrival(reading: oncecast.Subscription, value: bytes) -> float:
     while (message := await reading.get()) is None or message.value != value:
-        pass  # a message of an earlier client
+        pass  # a message from an earlier client
     return perf_counter()
 
 

@@ -24,12 +24,12 @@ class Measure:
     size: int = 100
     less_is_better: bool = False
     alike: bool = False  # the same number of messages for each system
-    slices: int = 1  # measurements per round, in turns with the other systems
+    slices: int = 1  # measurements per round, alternating with the other systems
     pause: float | None = None  # seconds between messages, if they are measured one by one
     targets: dict[str, float] = field(default_factory=dict)  # oncecast's figure over the peer's
 
     def count(self, messages: int, peer_share: float) -> int:
-        """Return the messages of one slice for a system with this share."""
+        """Return how many messages one slice has for a system with this share."""
         if self.alike:
             return max(10, int(messages * self.share / self.slices))
         return max(4 * PUBLISHERS, int(messages * self.share * peer_share / self.slices))

@@ -21,7 +21,7 @@ from typing import ClassVar
 START = 60.0  # seconds that a server may take to start
 END = 15.0
 MANY = 1000  # messages per call, if the client does not batch
-PAUSE = 0.001  # seconds between messages of a latency measure
+PAUSE = 0.001  # seconds between messages when latency is measured
 
 Get = Callable[[], Awaitable[float]]  # gets and acknowledges a message; returns its arrival time
 Put = Callable[[bytes], Awaitable[object]]  # puts a message and waits for the ack

@@ -26,7 +26,7 @@ HEARTBEAT, SUSPECT_AFTER = (
 
 
 class Trace:
-    """A trace file whose lines survive a kill of this process."""
+    """A trace file whose lines survive if this process is killed."""
 
     def __init__(self, file: str) -> None:
         self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -1,4 +1,4 @@
-"""Define the measures, which run in turns in each round.
+"""Define the measures, which take turns in each round.
 
 All of them read the same messages from the same node. Parquet files contain the same messages.
 """
@@ -28,7 +28,7 @@ CHUNK = 100_000  # messages put at a time
 SLOW = 20  # the row-by-row source and sink get one in this many messages
 FEW = 100  # a selective query reads one in this many messages
 TRIGGER = 500_000  # messages a micro-batch
-SMALL = 100  # messages of a small micro-batch
+SMALL = 100  # messages per small micro-batch
 MICRO_BATCHES = 60  # small micro-batches per run; the first third is a warm-up
 QUIET = {
     "spark.ui.enabled": "false",

@@ -54,7 +54,7 @@ def audit(directory: Path, topics: dict[str, list[bytes]]) -> Findings:
 
 
 def _check_log(findings: Findings, topic: str, values: list[bytes]) -> None:
-    """Check that each message is stored once and the numbers of each writer increase."""
+    """Check that each message is stored once, and that each writer's numbers increase."""
     last: dict[bytes, int] = defaultdict(lambda: -1)
     seen: set[bytes] = set()
     for offset, value in enumerate(values):

@@ -68,7 +68,7 @@ def throughput(trace: DataFrame) -> DataFrame:
 
 
 def delays(trace: DataFrame) -> DataFrame:
-    """Return the delay of each stored message, and of its first delivery to each subscription."""
+    """Return how long each message took to be stored, and to reach each subscription."""
     puts = trace.where("kind = 'put'").select(*MESSAGE, f.col("time").alias("asked"))
     stored = trace.where("kind = 'stored'").groupBy(*MESSAGE).agg(f.min("time").alias("time"))
     came = trace.where("kind = 'delivery'").groupBy(*MESSAGE, "subscription")

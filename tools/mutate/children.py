@@ -23,7 +23,7 @@ class Outcome:
 
     said: dict[str, Any] = field(default_factory=dict)
     signal: int = 0
-    late: bool = False  # it was killed because it did not end
+    late: bool = False  # whether it was killed because it did not end
 
     @property
     def timed_out(self) -> bool:

@@ -59,7 +59,7 @@ PUT_EVERY = 0.02
 
 
 class Planned(msgspec.Struct, frozen=True):
-    at: float  # seconds since the first message of any node
+    at: float  # seconds since the first message
     topic: str
     payload: str
     owed: int

@@ -214,8 +214,8 @@ def mass_failures(experiment: Experiment) -> Table:
             f"mean of {rings} rings; std dev of rings: the standard deviation of their means",
             "path and timeouts are counted until the owner is asked",
             "asked in doubt: requests to an owner that has no predecessor and is not certain yet",
-            "path * p / (1 - p) is the expected number of timeouts; the paper is 34% above it at "
-            "10% failed, 11% at 20%, and at most 6% beyond",
+            "path * p / (1 - p) is the expected number of timeouts; the paper is 34% above it "
+            "with 10% failed, 11% with 20%, and at most 6% with more",
         ),
     )
 

@@ -39,7 +39,7 @@ class Joining(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of one node."""
+    """One node: its lists, and the operation that it runs."""
 
     successors: tuple[Position, ...]
     predecessor: Position | None

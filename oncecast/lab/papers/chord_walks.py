@@ -69,8 +69,8 @@ def spacing(experiment: Experiment) -> Table:
         ),
         notes=(
             f"the mean of {WALKS:,} walks to the member before the key",
-            "saved by own keys: a walk to an own key takes log2 N hops around the ring, "
-            "but a real lookup takes none",
+            "saved by own keys: a walk to one of a node's own keys takes log2 N hops around the "
+            "ring, but a real lookup takes none",
         ),
     )
 

@@ -23,7 +23,7 @@ MESSAGES = 1000
 SEND_EVERY = 0.5  # seconds between messages
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 HEALING_CYCLES = 4
-# These values are read from the curves of the paper.
+# These values are read from the paper's curves.
 PAPER_RELIABILITY = {0.95: "about 90%"}
 PAPER_HEALING = {share: "1 to 2" for share in SHARES if share < 0.8}
 LEAST = {0.9: 0.99, 0.95: 0.90}  # minimum reliability; 99.9% for smaller fractions

@@ -1,4 +1,4 @@
-"""The experiments of the Plumtree paper: cost of a broadcast, and the effect of failures and loss.
+"""The experiments in the Plumtree paper: cost of a broadcast, and the effect of failures and loss.
 
 Leitao, Pereira and Rodrigues, SRDS 2007, with 10,000 nodes over HyParView. RMR, the relative
 message redundancy, is m / (n - 1) - 1 for m payloads that reach n nodes. It is 0 for a tree and 3
@@ -210,7 +210,7 @@ def churn(trees: Trees, experiment: Experiment) -> Table:
     costs = apart(trees, wear_down, failing)
     worst = min(each.reliability for each in costs)
     return Table(
-        f"{failing} failures per cycle for {CHURN_CYCLES} cycles, a broadcast right after each",
+        f"{failing} failures per cycle for {CHURN_CYCLES} cycles, each followed by a broadcast",
         ("figure", "paper", "ours"),
         (
             ("mean reliability", "100%", f"{mean(each.reliability for each in costs):.4%}"),

@@ -55,7 +55,7 @@ class Histories(Checker):
         stack = sim.nodes[node].stack
         for protocol in stack.protocols if stack is not None else ():
             if isinstance(protocol, ClientSession):
-                # Messages of one producer name keep their order across restarts of the client.
+                # Messages under one producer name keep their order when the client restarts.
                 client = node.partition("#")[0]
                 return SessionHistory(self.recorder, f"{client} as {protocol.producer}", protocol)
         return None

@@ -56,7 +56,7 @@ class Views(Checker):
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.node not in sim.nodes or sim.nodes[step.node].stack is None:
-            return  # a fault of many nodes, or of a node that no longer runs
+            return  # the fault hit many nodes, or a node that is down
         if step.kind == "start":
             self.announced[step.node] = {}
         view, announced = sim.protocol(step.node, HyParView), self.announced[step.node]

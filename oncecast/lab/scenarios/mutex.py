@@ -113,7 +113,7 @@ class Exclusive(Checker):
         self.token = 0  # the highest token granted
         self.tokens: dict[NodeId, int] = {}  # the last token of each node, kept after its release
         self.waiting: dict[NodeId, None] = {}
-        # The nodes in the critical section, with the number of their entry.
+        # The nodes in the critical section, each with the number of its entry.
         self.acting: dict[NodeId, int] = {}
         self.fence = Fence()
         self.touched: list[int] = []

@@ -26,7 +26,7 @@ from oncecast.simulator.simulated import Simulation
 FIXED = Draw()
 CALM_SECONDS = 10.0
 SPARES = 2
-SLOT_SECONDS = 0.2  # time allowed for a slot if each slot waits for the one before
+SLOT_SECONDS = 0.2  # time allowed for a slot if each slot waits for the previous one
 LONG_SLOT_SECONDS = 0.1  # mean time allowed for a slot of a long storm
 CALM_MAX = 400.0
 LOOK_EVERY = 0.5  # seconds of calm between checks for completion

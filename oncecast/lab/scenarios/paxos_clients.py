@@ -320,7 +320,7 @@ class Outboxes(Checker):
 def check_topic(
     publishers: list[Publisher], subscribers: list[Subscriber], outbox: Iterable[bytes] = ()
 ) -> list[bytes]:
-    """Return the messages of the topic, or raise Violation if a reader missed or repeated one.
+    """Return the topic's messages, or raise Violation if a reader missed or repeated one.
 
     All clients use one topic. `outbox` has the messages that durable clients wrote to disk.
     """
@@ -334,7 +334,7 @@ def check_topic(
                 f"{reader.me} read {len(reader.seen)} of {len(log)} messages, or other ones"
             )
         if reader.stores_offset and reader.effects != log:
-            raise Violation(f"the results of {reader.me} differ from the messages of the topic")
+            raise Violation(f"the results of {reader.me} differ from the topic's messages")
     for publisher in publishers:
         publisher.check(log)
     there = set(log)

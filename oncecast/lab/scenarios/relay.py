@@ -73,7 +73,7 @@ class Relay:
         self._start(publisher)
         running = [each for each in self.publishers if self._runs(each)]
         for each in running:
-            # A process that runs alone is never fenced, even if messages of dead processes arrive.
+            # A process that runs alone is never fenced, even by messages from dead processes.
             each.contested = len(running) > 1
 
     def _start(self, publisher: Publisher) -> None:

@@ -44,7 +44,7 @@ KEEPING = (
     Policy(age_us=400_000, bytes_max=300, gossip=True),
 )
 PROCESSES_MIN = 3
-SLOT_SECONDS = 0.3  # time allowed for a put if each put waits for the one before
+SLOT_SECONDS = 0.3  # time allowed for a put if each put waits for the previous one
 MANY = 25  # number of topics in a few runs
 OPERATIONS_MAX = 60  # maximum per roaming client, because the history check searches them
 

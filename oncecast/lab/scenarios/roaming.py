@@ -26,8 +26,8 @@ from oncecast.wire.frames import Scan
 from oncecast.wire.retention import DEFAULT, Policy
 
 SUBSCRIPTIONS = ("shared", "other")
-BYTES = 1 << 16  # limit of a scan, more than any topic has
-# The check of a history is a search, which takes long if many requests overlap.
+BYTES = 1 << 16  # maximum bytes of a scan, more than any topic holds
+# Checking a history is a search, which takes a long time if many requests overlap.
 REQUESTS_MAX = 100  # maximum requests of a client
 WAITING_MAX = 40  # requests in flight at which a client makes no more requests
 

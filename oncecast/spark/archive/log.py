@@ -42,7 +42,7 @@ class Log:
         return sorted(int(each.stem) for each in found)
 
     def last(self) -> tuple[int, Commit] | None:
-        """Return the newest commit and its number, or None without a commit."""
+        """Return the newest commit and its number, or None for an empty log."""
         versions = self.versions()
         return (versions[-1], self.read(versions[-1])) if versions else None
 

@@ -46,7 +46,7 @@ def lacking(
 
 
 def first_rows(ranges: Iterable[Range], rows_max: int | None) -> list[Range]:
-    """Return the first `rows_max` messages of the ranges."""
+    """Return the ranges of the first `rows_max` messages."""
     if rows_max is None:
         return list(ranges)
     found, left = [], rows_max

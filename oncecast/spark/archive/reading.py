@@ -83,7 +83,7 @@ def read(directory: Path, range_: Range, names: Iterable[str]) -> Iterator[pa.Re
 def groups(
     directory: Path, range_: Range, columns: Iterable[str], opened: ExitStack
 ) -> list[Group]:
-    """Open the files that may have messages of the range. Start again after a compaction."""
+    """Open the files that may have messages in the range. Start again after a compaction."""
     needed = list(dict.fromkeys([*columns, "topic", "offset"]))
     for _ in range(ATTEMPTS):
         with ExitStack() as files:
@@ -126,7 +126,7 @@ def located(directory: Path, path: Path) -> Path:
 
 
 def bounds(footer: pq.FileMetaData, range_: Range) -> Iterator[tuple[int, int]]:
-    """Yield the row groups that may have messages of the range, with their lowest offset."""
+    """Yield the row groups that may have messages in the range, with their lowest offset."""
     leaves = {footer.schema.column(leaf).path: leaf for leaf in range(footer.num_columns)}
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)

@@ -107,7 +107,7 @@ def move(directory: Path, files: Sequence[File]) -> list[str]:
 
 
 def sync(path: Path) -> None:
-    """Make a file, or the names in a directory, survive a crash of the machine."""
+    """Make a file, or the names in a directory, survive a machine crash."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)

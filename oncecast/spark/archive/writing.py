@@ -61,7 +61,7 @@ class Writer:
 
 
 def by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the messages of each day, with the day since 1970 of their timestamps."""
+    """Yield the messages of each day, and the day as a number since 1970."""
     times = batch["timestamp"].cast(pa.int64())
     days = pc.divide(times, DAY)
     days = pc.subtract(days, pc.less(times, pc.multiply(days, DAY)).cast(pa.int64()))

@@ -236,7 +236,7 @@ def barrage(
     kinds: Sequence[Kind] = KINDS,
     sessions: Corpus | None = None,
 ) -> Iterator[Outcome]:
-    """Attack each kind of target with each kind of attacker, with equal shares of all frames."""
+    """Attack each kind of target with each kind of attacker. Divide the frames equally."""
     corpus = root / "corpus"
     if sessions is None:
         say("recording ordinary sessions")

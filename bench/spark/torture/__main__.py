@@ -132,7 +132,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=10, help="nodes to kill (default: 10)")
     parser.add_argument("--topics", type=int, default=150, help="topics of the job (default: 150)")
     parser.add_argument(
-        "--minutes", type=float, default=60.0, help="time limit of the kills (default: 60)"
+        "--minutes", type=float, default=60.0, help="time limit for all kills (default: 60)"
     )
     parser.add_argument("--directory", type=Path, help="directory to keep all files in")
     parser.add_argument("--json", type=Path, metavar="FILE", help="file for the report")

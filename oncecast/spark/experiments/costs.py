@@ -181,7 +181,7 @@ def chord_messages(trace: DataFrame) -> Finding:
         "10, 20 and 30 nodes that each publish 20 messages (section 7.2.3, figure 5; its "
         "text has no values).",
         SETTING_TEXT
-        + " A ring is stabilized once per second, and one finger is refreshed with it.",
+        + " Nodes stabilize once per second, and refresh one finger each time.",
         (chord_table(sizes),),
         (
             Figure(

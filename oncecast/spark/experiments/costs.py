@@ -180,8 +180,7 @@ def chord_messages(trace: DataFrame) -> Finding:
         "Chord messages sent",
         "10, 20 and 30 nodes that each publish 20 messages (section 7.2.3, figure 5; its "
         "text has no values).",
-        SETTING_TEXT
-        + " Nodes stabilize once per second, and refresh one finger each time.",
+        SETTING_TEXT + " Nodes stabilize once per second, and refresh one finger each time.",
         (chord_table(sizes),),
         (
             Figure(

@@ -3,7 +3,7 @@
 barrage    send mutated frames of recorded sessions and well-typed extreme frames, as client and as
            peer, with and without credentials; after each block, check that the same processes run,
            use less than 200 MB of additional memory, and serve an honest client
-storm      measure the latency of an honest client, alternately without and with thousands of hostile
+storm      measure the latency of an honest client, with and without thousands of hostile
            connections: incomplete handshakes, slow senders, floods, clients that do not read,
            guessed passwords
 toll       compare put, get and latency of a node with TLS, users and rules with an open node

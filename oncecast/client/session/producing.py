@@ -93,6 +93,7 @@ class Flow:
         self.epoch = 0  # 0 if not open
         self._held = 0  # the last epoch that this process held, or 0
         self._current = 0  # the epoch that the next open takes over from
+        self._alone = False  # whether no other state directory has put with this record
         self._opening = False
         self.failed: AnyRefusal | None = None  # the refusal for all later batches
         self.busy: Overloaded | None = None  # the last answer from a busy node
@@ -190,8 +191,11 @@ class Flow:
             assert isinstance(outcome, Refusal), f"{outcome} does not answer an open"
             self._not_opened(outcome)
             return
+        # An open that expects no process succeeds only if it creates the record, which is empty.
+        created = not self._current and not outcome.next_sequence
         self.epoch = self._held = self._current = outcome.epoch
-        self._rebase(outcome)
+        self._alone = outcome.mine == (0, outcome.next_sequence)
+        self._rebase(outcome, created=created)
         self._window = WINDOW_BATCHES
         self._judge_refused(outcome.next_sequence)
         self._rewind(self.settled)
@@ -230,13 +234,16 @@ class Flow:
             for outgoing in unsent:
                 self._host.emit(NotStored(outgoing.ticket, why), after=record)
 
-    def _rebase(self, opened: Opened) -> None:
-        """Find the sequence of the next number. Log the mapping if it changed."""
+    def _rebase(self, opened: Opened, *, created: bool) -> None:
+        """Find the sequence of the next number. Log the mapping if it changed.
+
+        `created` says that the open created the record, so an earlier record was deleted.
+        """
         known, self._numbers.record = self._numbers.record, opened.record
         if opened.topic_id != self._numbers.topic_id:
             if self._numbers.topic_id:  # 0 if nothing was sent with these numbers
                 self._forgotten()
-        elif known and opened.record not in (0, known):
+        elif created or (known and opened.record not in (0, known)):
             self._forgotten()
         elif self._agrees(opened):
             if known != opened.record and self._identity.durable:
@@ -460,7 +467,11 @@ class Flow:
     # -- close, restore and snapshot --
 
     def close_command(self) -> CloseProducer | None:
-        if not self.epoch:
+        """Return the command that deletes the record, or None if it is unknown or still needed.
+
+        Another state directory needs the record to find out which of its messages are stored.
+        """
+        if not self.epoch or not self._alone:
             return None
         return CloseProducer(self.topic, self._identity.producer, self.epoch)
 

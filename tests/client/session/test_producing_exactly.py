@@ -359,6 +359,7 @@ def test_restarted_client_does_not_resend_refused_batches() -> None:
     records += lone.answer(first, REFUSED).records
     assert lone.events == [NotStored(1, REFUSED)]
     later = Lone(durable=True, incarnation="next").start(*records)
+    later.answer(later.call, errors.Fenced(7))
     later.answer(later.call, opening(8, 0, 1))
     assert commands(later) == [put(0, 1, C, epoch=8)]
 
@@ -414,13 +415,23 @@ def test_unknown_outcome_is_reported_if_the_node_has_another_record(
     """SVC-2: durable clients log a changed record number."""
     lone = Lone(durable=durable).start().ask(Produce(1, "t", 1, A))
     lone.answer(lone.call, opening(7, 0, 1, record=5)).down()
-    lone.answer(lone.call, UNOPENED)
+    lone.answer(lone.call, errors.Gap(0))
     lone.answer(lone.call, opening(8, 0, 1, record=record))
     assert lone.events == reported
     based = Based("t", 1, sequence, 0, record)
     written = [*[Settled("t", 1)] * len(reported), based]
     assert lone.records == (written if durable and record != 5 else [])
     assert commands(lone) == [put(0, 1, A, epoch=8)][sequence:]
+
+
+@pytest.mark.parametrize("record", [0, 5, 1])
+def test_unknown_outcome_is_reported_if_an_open_creates_the_record(record: int) -> None:
+    """SVC-2: an open that expects no process succeeds only if the earlier record was deleted."""
+    lone = Lone().start().ask(Produce(1, "t", 1, A))
+    lone.answer(lone.call, opening(7, 0, 1, record=5)).down()
+    lone.answer(lone.call, UNOPENED)
+    lone.answer(lone.call, opening(8, 0, 1, record=record))
+    assert (lone.events, commands(lone)) == ([NotStored(1, FORGOTTEN)], [])
 
 
 def test_first_batch_is_put_again_each_time_the_topic_is_recreated() -> None:

@@ -6,6 +6,7 @@ OncecastError
 ├── NoSuchTopic · TopicExists · TopicReplaced · NotSubscribed
 ├── NameInUse · Fenced                               another process uses the name
 ├── Denied                                           the principal has no permission
+├── Revoked                                          the outcome of a denied copy is unknown
 ├── OutOfRange · MessagesLost                        the topic has no message at this offset
 ├── NotStaged · OldNumber · OtherContent · TakenOver  staged puts
 ├── NotKept · BadBatch
@@ -295,6 +296,18 @@ class Denied(OncecastError, PermissionError):
     code = "denied"
     message = "permission denied"
     remedy = "ask an administrator for a rule that permits it, or log in as another user"
+    exit_status = ExitStatus.NOT_ALLOWED
+
+
+class Revoked(OncecastError):
+    """The node denied a repeated request, but may have executed an earlier copy of it.
+
+    The permission was withdrawn in between, or the client sent the copies as different users.
+    """
+
+    code = "revoked"
+    message = "outcome unknown: permission was denied when the client repeated the request"
+    remedy = "check whether the change was made before you make it again"
     exit_status = ExitStatus.NOT_ALLOWED
 
 

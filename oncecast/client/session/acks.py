@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from oncecast.client.session.alarm import Alarm
 from oncecast.client.session.calls import Calls
-from oncecast.client.session.local import NEVER, Finished, Outcome
+from oncecast.client.session.local import NEVER, Finished, NoAnswer, Outcome
 from oncecast.kernel.protocol import Protocol
 from oncecast.wire.commands import Ack
-from oncecast.wire.errors import AnyRefusal
+from oncecast.wire.errors import AnyRefusal, Denied
 from oncecast.wire.results import Acked
 
 DELAY = 0.1  # seconds to collect acks before they are sent in one call
@@ -37,6 +37,7 @@ class Acks:
         self._topic, self._subscription, self._epoch = topic, subscription, epoch
         self.upto = offset  # the application has acknowledged all messages before this offset
         self._sent = offset  # acks for all messages before this offset were sent
+        self._sent_before = offset  # the same, without the first copy of the call in flight
         self.confirmed = offset  # the node has confirmed the acks before this offset
         self._calling = False
         self._waiting: list[tuple[int, int]] = []  # tickets, each with the offset it waits for
@@ -50,7 +51,8 @@ class Acks:
 
     def carried(self) -> None:
         """Record that a Fetch has carried the acks."""
-        self._sent, self.due = self.upto, NEVER
+        self._sent = self._sent_before = self.upto
+        self.due = NEVER
 
     def soon(self) -> None:
         """Send new acks within DELAY, unless a Fetch carries them earlier."""
@@ -66,7 +68,7 @@ class Acks:
     def call(self) -> None:
         self.due = NEVER
         if not self._calling:
-            self._calling, self._sent = True, self.upto
+            self._calling, self._sent_before, self._sent = True, self._sent, self.upto
             self._calls.do(self.command(), self._answered)
 
     def _answered(self, outcome: Outcome) -> None:
@@ -76,6 +78,8 @@ class Acks:
             self._answer_confirmed()
             self.soon()
         else:
+            if isinstance(outcome, Denied):
+                self._sent = self._sent_before  # no copy of this call has run
             self._refused(self, outcome)
 
     def _answer_confirmed(self) -> None:
@@ -88,7 +92,12 @@ class Acks:
             self.call()
 
     def void(self, outcome: Acked | AnyRefusal) -> None:
-        """Answer all tickets with `outcome`, because the epoch is over."""
-        for ticket, _ in self._waiting:
-            self._host.emit(Finished(ticket, outcome), after=0)
+        """Answer all tickets with `outcome`, because the epoch is over.
+
+        If the reader was denied, the node may still have executed the acks that were sent.
+        """
+        for ticket, upto in self._waiting:
+            unknown = isinstance(outcome, Denied) and upto <= self._sent
+            answer = NoAnswer(NEVER, denied=True) if unknown else outcome
+            self._host.emit(Finished(ticket, answer), after=0)
         self._waiting.clear()

@@ -1,7 +1,8 @@
 """Repeat calls until they are answered or time out (the Lazy Pirate pattern).
 
-All copies of a call carry the same sequence, expected epoch or token, so only one of them takes
-effect. The session uses the first answer and drops later ones.
+All copies of a call carry the same sequence, expected epoch or token, so only one of them has an
+effect. The session uses the first answer and drops later ones. If a later copy is denied, an earlier
+one may have run, so the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from oncecast.client.session.identity import Identity
 from oncecast.client.session.local import NEVER, NoAnswer, Outcome
 from oncecast.client.session.patience import Patience
 from oncecast.kernel.protocol import Protocol, Value
-from oncecast.wire.commands import ONCE, PublishStaged, Stage
+from oncecast.wire.commands import ONCE, Attach, OpenProducer, PublishStaged, Stage
 from oncecast.wire.errors import Denied, Fenced, NotHere, Overloaded
 from oncecast.wire.frames import (
     AccessView,
@@ -41,12 +42,14 @@ if TYPE_CHECKING:
     from oncecast.client.session.routes import Routes
 
 Then = Callable[[Outcome], None]
+# Calls of the session itself. A copy of one that was executed changes nothing for the application.
+ITS_OWN = (OpenProducer, Attach)
 
 
 class Waiting:
     """A pending call. The topic is empty for calls about the group or the ring."""
 
-    __slots__ = ("deadline", "message", "patience", "refusal", "then", "timeout", "topic")
+    __slots__ = ("deadline", "message", "patience", "refusal", "sends", "then", "timeout", "topic")
 
     def __init__(
         self,
@@ -60,6 +63,17 @@ class Waiting:
         self.message, self.topic, self.then = message, topic, then
         self.timeout, self.deadline, self.patience = timeout, deadline, patience
         self.refusal: Overloaded | None = None  # the last answer from a busy node
+        self.sends = 0  # copies sent so far
+
+    @property
+    def may_have_run(self) -> bool:
+        """Return whether an earlier copy may have changed something, or may still do so."""
+        message = self.message
+        if isinstance(message, Call):
+            changes = not isinstance(message.command, ITS_OWN)
+        else:
+            changes = isinstance(message, Govern | LeaveRing)
+        return changes and self.sends > 1
 
 
 class Calls:
@@ -98,8 +112,8 @@ class Calls:
                 case Fenced(epoch):
                     again = msgspec.structs.replace(command, expected=epoch)
                     self.do(again, answered, deadline - self._host.now)
-                case NoAnswer(_, led):
-                    then(NoAnswer(timeout, led))
+                case NoAnswer(_, led, denied):
+                    then(NoAnswer(timeout, led, denied))
                 case _:
                     then(outcome)
 
@@ -141,7 +155,8 @@ class Calls:
             pass  # Wait for the view: it is the only valid answer.
         else:
             del self._waiting[answer.id]
-            waiting.then(answer.result)
+            unknown = isinstance(answer.result, Denied) and waiting.may_have_run
+            waiting.then(NoAnswer(waiting.timeout, denied=True) if unknown else answer.result)
 
     def shown(self, view: View | Scanned | GroupView | RingView | AccessView) -> None:
         waiting = self._waiting.get(view.id)
@@ -169,6 +184,7 @@ class Calls:
 
     def _send(self, waiting: Waiting) -> None:
         message = waiting.message
+        waiting.sends += 1
         self._host.send(self._routes.of(waiting.topic).node, message, after=0)
         command = message.command if isinstance(message, Call) else None
         waiting.patience.begin(command.size if isinstance(command, Stage) else 0)

@@ -10,7 +10,7 @@ subscription identify a reader.
 
 from __future__ import annotations
 
-from oncecast.errors import NoQuorum, TimedOut
+from oncecast.errors import NoQuorum, Revoked, TimedOut
 from oncecast.kernel.protocol import Value
 from oncecast.kernel.stack import NEVER as NEVER
 from oncecast.replication.events import Change, HandOver
@@ -30,13 +30,16 @@ from oncecast.wire.results import Done
 
 
 class NoAnswer(Value):
-    """A call timed out. The node may or may not have executed it."""
+    """A call timed out, or a repeated copy of it was denied. The node may have executed it."""
 
     seconds: float
     led: bool = True  # False if the group has no known leader, so it cannot answer calls
+    denied: bool = False  # whether the node denied a repeated copy
 
-    def raised(self) -> TimedOut:
+    def raised(self) -> TimedOut | Revoked:
         """Return the exception for this outcome."""
+        if self.denied:
+            return Revoked()
         kind = TimedOut if self.led else NoQuorum
         return kind(f"no answer within {self.seconds:g} s")
 

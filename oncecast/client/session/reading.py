@@ -158,6 +158,8 @@ class Reader:
             self._skip_to(landed)
         elif isinstance(outcome, errors.Refusal):
             self._end(outcome)
+        else:
+            self._end(errors.Denied())
 
     def _position(self, offset: int) -> None:
         self._acks.void(Acked(offset))
@@ -321,6 +323,8 @@ class Reader:
             self._acks.settle(settle.ticket, settle.ack)
 
     def _ack_refused(self, acks: Acks, outcome: Outcome) -> None:
+        if isinstance(outcome, NoAnswer):  # a repeated copy was denied
+            outcome = errors.Denied()
         if acks is not self._acks or self.ended:  # from before a seek, or after the end
             if isinstance(outcome, errors.Refusal):
                 acks.void(outcome)
@@ -494,7 +498,7 @@ class Reader:
         detach = Detach(self.topic, self.subscription, self.epoch, delivered)
 
         def acked(outcome: Outcome) -> None:
-            if isinstance(outcome, NoAnswer):
+            if isinstance(outcome, NoAnswer) and not outcome.denied:
                 then(outcome)
             else:
                 calls.do(detach, then, timeout)

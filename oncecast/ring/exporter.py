@@ -145,13 +145,16 @@ class Exporter:
             self._mover.execute_once(do.Freeze(export.move, export.until, export.importer), answer)
 
     def _tell(self, importer: NodeId, holdings: Holdings, frozen: Frozen) -> None:
-        """Send the frozen part's metadata, or thaw the part if the metadata is too large."""
+        """Send the metadata of the frozen part, or a refusal if the metadata is too large.
+
+        The part stays frozen until the importer has abandoned the move. An earlier answer may have
+        been shorter, and the importer may adopt the part because of it.
+        """
         thawing = self._mover.in_flight(do.Thaw)
         exported = None if thawing else self._exported(holdings, frozen)
         if exported is not None and len(exported.rows) <= ROWS_BYTES_MAX:
             self._mover.send(importer, exported)
         else:
-            self._mover.execute_once(do.Thaw(frozen.move))
             self._mover.send(importer, ExportRefused(frozen.move))
 
     def _exported(self, holdings: Holdings, frozen: Frozen) -> Exported:

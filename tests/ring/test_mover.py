@@ -272,6 +272,31 @@ def test_part_with_too_much_metadata_is_thawed(monkeypatch: pytest.MonkeyPatch) 
     assert world.owners(MINE) == [TAKER]
 
 
+def test_part_has_one_owner_if_its_metadata_outgrows_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """REP-6: new rules make the metadata too large after the exporter has sent it once."""
+    world = begin()
+    until(world, Exported)
+    exporter, importer = world.groups[GIVER], world.groups[TAKER]
+    first = [each for each in world.in_flight if isinstance(each[2], Exported)]
+    export = next(each for each in world.sent if isinstance(each[2], Export))
+    world.in_flight.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr("oncecast.ring.exporter.ROWS_BYTES_MAX", 10)
+        world.hear(exporter.leader, export[0], export[2])  # a copy of the request arrives late
+        refused = [each for each in world.in_flight if isinstance(each[2], ExportRefused)]
+        assert refused
+        world.in_flight.clear()
+        world.in_flight.extend([*first, *refused])
+        while exporter.proposed:
+            exporter.decide()
+        world.run(lambda: "Adopt" in decided(importer))
+    world.run(lambda: world.settled)
+    assert world.owners(MINE) == [TAKER]
+    assert world.kept(MINE) == ALL
+
+
 def test_survey_lists_topics_in_name_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oncecast.ring.exporter.TOPICS_MAX", 1)
     world = World()

@@ -408,9 +408,9 @@ REPORT = Send(LOOKUP, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))
 
 @pytest.mark.parametrize(
     ("rows_max", "effects"),
-    [(10, [sent(X, GIVEN)]), (9, [execute(do.Thaw("m")), sent(X, ExportRefused("m"))])],
+    [(10, [sent(X, GIVEN)]), (9, [sent(X, ExportRefused("m"))])],
 )
-def test_oversized_frozen_part_is_thawed_instead_of_exported(
+def test_oversized_frozen_part_is_not_exported(
     rows_max: int, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REP-6"""

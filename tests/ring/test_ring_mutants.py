@@ -233,6 +233,14 @@ mutant(
     "if holdings.claim is None or not holdings.claim.adopted:",
 )
 mutant(
+    "a part with too much metadata stays frozen until the importer has abandoned it",
+    Exporter,
+    "_tell",
+    "self._mover.send(importer, ExportRefused(frozen.move))",
+    "self._mover.execute_once(do.Thaw(frozen.move)); "
+    "self._mover.send(importer, ExportRefused(frozen.move))",
+)
+mutant(
     "no part is adopted while another part is frozen",
     Importer,
     "_go_on",

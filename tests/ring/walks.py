@@ -6,14 +6,17 @@ Messages are reordered, lost and duplicated; leaders change; groups join and lea
 from __future__ import annotations
 
 from random import Random
+from unittest.mock import patch
 
 from oncecast.broker.moves import Retire
 from oncecast.kernel.protocol import NodeId, Value
+from oncecast.ring import exporter
 from oncecast.wire import commands as do
 from oncecast.wire import results as done
 from tests.ring.pair import GIVER, LOOKUP, MESSAGES, MINE, TAKER, Group, World, arcs_are_apart
 
 STEPS = 250
+ROWS_BYTES_MAX = exporter.ROWS_BYTES_MAX
 LEADERS_MAX = 4  # leader changes in a group during the move
 
 
@@ -24,6 +27,9 @@ class Walk:
         self.world.spoil = self.spoil
         self.put, self.acked, self.reader_id, self.epoch = MESSAGES, 0, 0, 0
         self.topic_id = 1
+        # The size of the metadata varies with the rules, so it may exceed the limit at times.
+        self._sizes = Random(f"{seed}/sizes")
+        self._oversized = self._sizes.choice((0.0, 0.0, 0.2, 0.5))  # fraction of the steps
 
     def spoil(self, sender: NodeId, to: NodeId, message: Value) -> int:
         return 1 if to == LOOKUP else self.rng.choices((0, 1, 2), (5, 90, 5))[0]
@@ -46,7 +52,9 @@ class Walk:
 
     def step(self) -> None:
         rng, world = self.rng, self.world
-        world.step()
+        oversized = self._sizes.random() < self._oversized
+        with patch.object(exporter, "ROWS_BYTES_MAX", 10 if oversized else ROWS_BYTES_MAX):
+            world.step()
         if rng.random() < 0.1:
             world.let_go()
         arcs_are_apart(world)

@@ -46,11 +46,12 @@ bench: $(READY) $(PEERS) ## compare the speed with Redis, NATS and RabbitMQ on t
 	@$(BIN)/python -m bench.queues --json build/queue.json
 	@$(BIN)/python -m bench.queues.beside --messages 20000 --json build/queue-beside.json
 
-check: $(READY) ## check format, lint, types, layers, docs and prose
+check: $(READY) ## check format, lint, types, layers, mutants, docs and prose
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy $(SOURCES)
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tools.check_mutants
 	@$(BIN)/python -m tools.check_docs
 	@$(BIN)/python -m tools.check_prose
 

@@ -1,8 +1,8 @@
 """Repeat calls until they are answered or time out (the Lazy Pirate pattern).
 
 All copies of a call carry the same sequence, expected epoch or token, so only one of them has an
-effect. The session uses the first answer and drops later ones. If a later copy is denied, an earlier
-one may have run, so the outcome is unknown.
+effect. The session uses the first answer and drops later ones. If a later copy is denied, an
+earlier one may have run, so the outcome is unknown.
 """
 
 from __future__ import annotations

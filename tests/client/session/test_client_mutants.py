@@ -8,6 +8,7 @@ import pytest
 
 from oncecast.broker.machine import Machine
 from oncecast.broker.producing import Producing
+from oncecast.client.session.acks import Acks
 from oncecast.client.session.calls import Calls
 from oncecast.client.session.client import ClientSession
 from oncecast.client.session.inbox import Inbox
@@ -16,6 +17,8 @@ from oncecast.client.session.reading import Reader
 from tests.client.session import test_client_calls as calls
 from tests.client.session import test_client_producing as puts
 from tests.client.session import test_client_reading as reads
+from tests.client.session import test_denied_copies as copies
+from tests.client.session import test_forgotten_record as records
 from tests.client.session import test_idle_clients as idle
 from tests.client.session import test_late_messages as late
 from tests.client.session import test_producing_exactly as numbers
@@ -136,7 +139,24 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     ),
     "forgotten messages put again": (
         idle.away_for_long, Flow, "_rebase",
-        "elif known and opened.record not in (0, known):", "elif False:",
+        "elif created or (known and opened.record not in (0, known)):", "elif False:",
+    ),
+    "messages put again to a record without an id that was deleted": (
+        exact(records.test_client_stores_new_messages_after_its_record_was_deleted),
+        Flow, "_opened", "created = not self._current and not outcome.next_sequence",
+        "created = False",
+    ),
+    "record deleted that another state directory needs": (
+        exact(records.test_process_keeps_a_record_that_another_state_directory_needs),
+        Flow, "close_command", "if not self.epoch or not self._alone:", "if not self.epoch:",
+    ),
+    "denied copy of a call taken for its outcome": (
+        exact(copies.test_created_topic_is_not_reported_as_denied),
+        Calls, "answered", "isinstance(answer.result, Denied) and waiting.may_have_run", "False",
+    ),
+    "denied copy of an ack taken for its outcome": (
+        exact(copies.test_outcome_of_a_denied_copy_of_an_ack_is_unknown),
+        Acks, "void", "isinstance(outcome, Denied) and upto <= self._sent", "False",
     ),
     "acknowledged messages put to a topic that was created again": (
         topics.replaced, Flow, "_rebase", "if self._numbers.topic_id:", "if False:",

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from oncecast.client.session import local
-from oncecast.client.session.client import Named
-from oncecast.client.session.outbox import Based, Queued
+from oncecast.client.session.records import Based, Named, Queued
 from oncecast.kernel.protocol import Value
 from oncecast.wire import commands as do
 from oncecast.wire.errors import Forgotten

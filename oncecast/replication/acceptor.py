@@ -3,7 +3,8 @@
 It is the acceptor of Paxos Made Moderately Complex (van Renesse, Altinbuken, 2015), extended with
 leader leases. A replica that has heard from a leader makes no promise to another candidate until
 the suspicion time has passed on its own clock. The rule also holds after a restart, when the
-replica no longer knows which leader it heard from.
+replica no longer knows which leader it heard from. The suspicion time is on disk, because a restart
+may change it.
 """
 
 from __future__ import annotations
@@ -103,12 +104,12 @@ class Acceptor:
         incarnation, durable = membership.incarnation, self.values.durable
         facts = (incarnation, durable, self.options.suspicion, membership.known_level)
         heard = m.Heard(ballot, message.stamp, *facts)
-        self.io.send(sender, heard, after=votes.promised_in)
+        self.io.send(sender, heard, after=max(votes.promised_in, self.following.bound_in))
 
     def _follow(self, ballot: Ballot) -> None:
         """Follow the leader of this ballot, which has just sent a message."""
         following = self.following
-        following.heard, following.failed_ballots = self.io.now, 0
+        following.heard_leader()
         self.io.later(following.patience(), m.Silence())
         if ballot > following.ballot:
             self.leader.outrun(ballot)

@@ -85,7 +85,7 @@ class Leader:
     def on_silence(self) -> None:
         if self.term is not None or not self.membership.is_member or self.retired:
             return
-        left = self.following.heard + self.options.suspicion - self.io.now
+        left = self.following.lease_end - self.io.now
         if left > 0:
             self.io.later(left, m.Silence())
         elif self.membership.others():

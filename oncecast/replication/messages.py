@@ -263,10 +263,20 @@ Message = (
 
 
 class Born(Value, tag="Born"):
-    """The first incarnation of this disk. The founder of a group is its first member."""
+    """The first incarnation of this disk. The founder of a group is its first member.
+
+    `suspicion` has the same meaning as in Bound. Older versions wrote none.
+    """
 
     incarnation: int
     config: Config
+    suspicion: float = 0.0
+
+
+class Bound(Value, tag="Bound"):
+    """From now on, an answer to a leader binds this replica for `suspicion` seconds."""
+
+    suspicion: float
 
 
 class NewIncarnation(Value, tag="Reborn"):
@@ -329,7 +339,7 @@ class Learned(Value, tag="Learned"):
     data: bytes
 
 
-Record = Born | NewIncarnation | Promised | Entry | Again | Skipped | Learned
+Record = Born | Bound | NewIncarnation | Promised | Entry | Again | Skipped | Learned
 
 
 class Checkpoint(Chunked, tag="Checkpoint"):
@@ -344,6 +354,7 @@ class Checkpoint(Chunked, tag="Checkpoint"):
     chain: int
     runs: tuple[Run, ...]
     lost: tuple[tuple[int, int], ...]
+    suspicion: float = 0.0  # as in Bound; 0 in snapshots of older versions
 
 
 # -- timers --

@@ -111,7 +111,7 @@ class Paxos(Protocol):
         self.comparison = Comparison(*common, leader)
         self.joining = Joining(*common, following, fetching)
         self.learner = learner = Learner(*common, *log, tallies, fetching, leader, changes)
-        self.supplier = supplier = Supplier(*common, *log, fetching)
+        self.supplier = supplier = Supplier(*common, *log, fetching, following)
         self.transfer = Transfer(*common, *log, tallies, fetching, leader, learner, supplier)
         self.catch_up = CatchUp(
             *common, *log, fetching, leader, learner, self.transfer, self.joining

@@ -61,8 +61,11 @@ class Recovery:
                 votes.counted = None
             case m.NewIncarnation(incarnation, renewals):
                 votes.begin_incarnation(incarnation, renewals or votes.renewals + 1)
-            case m.Born(incarnation, config):
+            case m.Bound(suspicion):
+                self.following.bound = suspicion
+            case m.Born(incarnation, config, suspicion):
                 self.membership.incarnation, self.born = incarnation, True
+                self.following.bound = suspicion
                 self.membership.start(0, config)
             case m.Checkpoint():
                 self._restore_snapshot(record)
@@ -89,6 +92,7 @@ class Recovery:
         progress, votes, machine = self.progress, self.votes, self.learner.machine
         assert machine is not None, "a snapshot needs a state machine"
         self.membership.incarnation, self.born = state.incarnation, True
+        self.following.bound = state.suspicion
         votes.restore_promise(state.promised)
         votes.top, votes.renewals, votes.replaced = state.vouch
         progress.applied = progress.certain = state.slot
@@ -125,7 +129,9 @@ class Recovery:
             self._outlive_damage(alone)
         alone = alone and not bound and not self.votes.damage
         # After a restart, earlier answers to a leader are still binding.
-        following.heard = self.io.now - self.options.suspicion if alone else self.io.now
+        following.resume()
+        if alone:
+            following.release()
         if not membership.is_member:
             self.io.later(0.0, m.OfferDue())
         elif alone:
@@ -142,7 +148,8 @@ class Recovery:
             me, group = membership.self_as_member, membership.incarnation
             config = Config(1, (me,), self.options.size, group, membership.known_level)
         membership.start(0, config)
-        self.io.append(m.Born(membership.incarnation, config))
+        self.following.bound = self.options.suspicion
+        self.io.append(m.Born(membership.incarnation, config, self.following.bound))
 
     def _new_incarnation(self) -> int:
         return self.io.rng.getrandbits(62) + 1

@@ -10,7 +10,7 @@ from oncecast.errors import Outdated
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication.ballot import BOTTOM
 from oncecast.replication.events import LeaderChanged
-from oncecast.replication.messages import Behind, Item, Vote, Want
+from oncecast.replication.messages import Behind, Bound, Item, Vote, Want
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.quorum import NO_MEMBERS, Config, Member, Memberships
 
@@ -128,15 +128,41 @@ class Following:
         self.ballot = BOTTOM  # ballot of the last known leader
         self.leader = NodeId("")
         self.heard = 0.0
+        self.bound = 0.0  # how long an answer to a leader binds, as stored on disk; 0 if unknown
+        self.bound_in = 0  # the number of the record with that time
+        self.bound_until = 0.0  # the end of a lease that an earlier run may have granted
         self.failed_ballots = 0  # failed elections since the last leader
 
     def leased(self, candidate: NodeId) -> bool:
         """Return whether a leader other than `candidate` may still hold this replica's lease."""
-        return candidate != self.leader and self.io.now < self.heard + self.options.suspicion
+        return candidate != self.leader and self.io.now < self.lease_end
+
+    @property
+    def lease_end(self) -> float:
+        """Return the time until which a leader may hold this replica's lease."""
+        return max(self.heard + self.options.suspicion, self.bound_until)
+
+    def resume(self) -> None:
+        """Keep the lease that an earlier run may have granted, perhaps for a longer time."""
+        self.heard, suspicion = self.io.now, self.options.suspicion
+        if self.bound > suspicion:
+            self.bound_until = self.io.now + self.bound
+        elif 0 < self.bound < suspicion:
+            self._bind(suspicion)
+
+    def heard_leader(self) -> None:
+        """Note a message of the leader. It binds this replica for the suspicion time."""
+        self.heard, self.failed_ballots = self.io.now, 0
+        if self.bound > self.options.suspicion and self.io.now >= self.bound_until:
+            self._bind(self.options.suspicion)
+
+    def _bind(self, suspicion: float) -> None:
+        self.bound, self.bound_in = suspicion, self.io.append(Bound(suspicion))
 
     def release(self) -> None:
         """End the lease, so that this replica may promise another candidate immediately."""
         self.heard = self.io.now - self.options.suspicion
+        self.bound_until = self.io.now
 
     def lose_leader(self) -> None:
         if self.leader:

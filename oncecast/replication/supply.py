@@ -22,7 +22,7 @@ from oncecast.replication.learner import Learner
 from oncecast.replication.messages import Item
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.quorum import Tallies
-from oncecast.replication.state import Fetching, Membership, Progress
+from oncecast.replication.state import Fetching, Following, Membership, Progress
 from oncecast.replication.values import Values
 from oncecast.replication.votes import FORGOT, Votes
 
@@ -46,6 +46,7 @@ class Supplier:
     values: Values
     votes: Votes
     fetching: Fetching
+    following: Following
     giving: Giving | None = None
     askers: dict[NodeId, None] = field(default_factory=dict)
 
@@ -81,6 +82,7 @@ class Supplier:
             chain,
             values.index.state(),
             tuple(votes.lost),
+            self.following.bound or self.options.suspicion,
         )
         behind = values.index.lowest(slot + 1)
         self.io.snapshot(checkpoint, -1 if behind is None else behind - 1)

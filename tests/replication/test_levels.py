@@ -122,7 +122,7 @@ def test_founder_starts_its_group_at_its_own_level() -> None:
     group = Paxos(A, Random(0), options=OPTIONS, incarnation=7, level=4)
     group.attach(Recorded())
     group.start()
-    assert records(group.drain())[0] == Born(7, Config(1, (Member(A, 7),), 3, 7, 4))
+    assert records(group.drain())[0] == Born(7, Config(1, (Member(A, 7),), 3, 7, 4), 2.0)
     assert group.level == 4
 
 

@@ -76,7 +76,7 @@ def test_snapshot_contains_all_fields_that_a_restart_needs() -> None:
     chain = group.state.progress.chain
     effects = compact(group, 3, 2)
     state = Checkpoint(
-        (b"state", b"x"), 3, 2, 1, ballot(1), vouch(5), THREE, chain, ((2, 3, 4),), ((7, 8),)
+        (b"state", b"x"), 3, 2, 1, ballot(1), vouch(5), THREE, chain, ((2, 3, 4),), ((7, 8),), 2.0
     )
     assert effects == [Snapshot(state, 4), Trim("paxos", 3)]
     assert group.state.values.kept == 2

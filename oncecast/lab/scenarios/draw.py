@@ -60,6 +60,7 @@ LONG_SLOTS = 100_000
 OPERATIONS_MAX = 40  # operations per roaming client
 PUTS_MAX = 30  # puts per publisher
 TINY_SHARE = 0.02  # fraction of storms without sessions that get tiny windows; they take longer
+ROTATES_SHARE = 0.6  # fraction of storms with different options in which a restart changes them
 AHEAD = (4, 32, 256, 4096)  # minimum slots that a replica accepts ahead of its applied state
 FLOOD_AHEAD = (1024, 4096)  # with less, a new member never catches up enough to get a seat
 SHORT = {(3.0, 8.0): 1}
@@ -119,6 +120,7 @@ class Draw(msgspec.Struct, frozen=True):
     sessions: bool = False  # whether the service runs on top, rather than a ledger
     grows: bool = False  # one node founds the group, and the other nodes join it
     options: tuple[GroupOptions, ...] = (FAST,)  # assigned to the nodes in turn
+    rotates: bool = False  # a restarted node uses the options of the next node
     load: Load = Load()
     habits: Habits = Habits()
     snapshots: Snapshots = Snapshots()
@@ -130,8 +132,9 @@ class Draw(msgspec.Struct, frozen=True):
     lasting: float = 0.8  # mean duration of a fault in seconds
     faults: float = 1.0  # fraction of the kinds of faults that can occur
 
-    def options_of(self, index: int) -> GroupOptions:
-        return self.options[index % len(self.options)]
+    def options_of(self, index: int, restarts: int = 0) -> GroupOptions:
+        """Return the options of a node that has restarted this many times."""
+        return self.options[(index + restarts * self.rotates) % len(self.options)]
 
     @property
     def suspicion(self) -> float:
@@ -182,7 +185,12 @@ def draw(seed: int, nodes: int) -> Draw:
     each = tuple(replace(options, ahead_min=ahead) for options in each)
     if not sessions and rng.random() < TINY_SHARE:
         each = tuple(map(tiny, each))
-    return msgspec.structs.replace(drawn, options=each)
+    return msgspec.structs.replace(drawn, options=each, rotates=draw_rotates(seed, nodes, each))
+
+
+def draw_rotates(seed: int, nodes: int, options: tuple[GroupOptions, ...]) -> bool:
+    """Return whether a restart changes the options of a node, as an edited settings file does."""
+    return len(options) > 1 and Random(f"{seed}/{nodes}/rotates").random() < ROTATES_SHARE
 
 
 def draw_long(seed: int, nodes: int, slots: int = LONG_SLOTS) -> Draw:

@@ -55,6 +55,7 @@ class Campaign(Checker):
         members = tuple(Member(node, incarnation) for incarnation, node in incarnations)
         self.founders = Config(1, members, nodes, group=1)
         self.wiped: dict[NodeId, None] = {}
+        self._starts: dict[NodeId, int] = {}
         self.history = GroupHistory(self.founders)
         self._watch: Checker = Rules(self.history) if rules else self.history
         self.due = 0  # the slot up to which every replica must have applied at the end
@@ -62,10 +63,12 @@ class Campaign(Checker):
     def build(self, me: NodeId, rng: Random) -> Stack:
         founder = self.founders.member(me) if me not in self.wiped else None
         contacts = tuple(node for node in self.nodes if node != me)
+        restarts = self._starts.get(me, 0)
+        self._starts[me] = restarts + 1
         paxos = Paxos(
             me,
             rng,
-            options=self.draw.options_of(self.nodes.index(me)),
+            options=self.draw.options_of(self.nodes.index(me), restarts),
             contacts=() if founder else contacts,
             founders=self.founders if founder else NO_MEMBERS,
             incarnation=founder.incarnation if founder else 0,

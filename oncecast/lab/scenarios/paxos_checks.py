@@ -357,8 +357,11 @@ class LeasePromises(Rule):
             del self.bound[me]
 
     def _heard(self, send: Send, paxos: Status) -> None:
+        me, ballot = paxos.self_as_member, cast("Heard", send.message).ballot
+        before, until = self.bound.get(me, (BOTTOM, 0.0))
         end = paxos.now + paxos.options.suspicion
-        self.bound[paxos.self_as_member] = cast("Heard", send.message).ballot, end
+        # The leader still relies on earlier answers, which may have named a longer time.
+        self.bound[me] = ballot, max(end, until) if before == ballot else end
 
     def _promised(self, send: Send, paxos: Status) -> None:
         me, ballot = paxos.self_as_member, cast("Promise", send.message).ballot

@@ -56,6 +56,7 @@ def draw(seed: int, nodes: int) -> ServiceDraw:
         sessions=True,
         grows=size > 1 and rng.random() < 0.2,
         options=tuple(replace(one, ahead_min=ahead) for one in each),
+        rotates=drawing.draw_rotates(seed, nodes, each),
         habits=with_limits(draw_habits(rng, seconds), Random(f"{seed}/{nodes}/limits")),
         segment_bytes=rng.choice((1 << 10, 1 << 12, 1 << 14, 1 << 16)),
         network=drawing.weighted(rng, drawing.NETWORKS),

@@ -48,6 +48,7 @@ from tests.replication import (
     test_replaced,
     test_restart,
     test_retiring,
+    test_shorter_suspicion,
     test_supply,
     test_supply_exactly,
     test_two_groups,
@@ -943,8 +944,31 @@ mutant(
     "a lease binds after a restart",
     Recovery,
     "start",
-    "if alone else self.io.now",
+    "following.resume()",
+    "following.resume(); following.release()",
+)
+mutant(
+    "a shorter suspicion time does not shorten a lease",
+    Following,
+    "resume",
+    "self.bound_until = self.io.now + self.bound",
+    "pass",
+)
+mutant(
+    "a shorter suspicion time is stored only when the longer lease is over",
+    Following,
+    "heard_leader",
+    "and self.io.now >= self.bound_until",
     "",
+    exact(test_shorter_suspicion.test_shorter_time_is_stored_only_after_the_old_lease),
+)
+mutant(
+    "a longer suspicion time is on disk before a leader relies on it",
+    Acceptor,
+    "on_beat",
+    "after=max(votes.promised_in, self.following.bound_in)",
+    "after=votes.promised_in",
+    exact(test_shorter_suspicion.test_longer_time_is_stored_before_the_replica_relies_on_it),
 )
 mutant(
     "a lease binds the last replica after a restart",

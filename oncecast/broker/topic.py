@@ -194,7 +194,7 @@ class Topic:
         subscription = self.subscriptions.get(seek.subscription)
         if subscription is None:
             return NotSubscribed(self.name, seek.subscription)
-        if seek.token == subscription.seek_token:
+        if seek.token == subscription.seek_token and not fenced(subscription, seek.epoch):
             return Sought(subscription.epoch, subscription.cursor, already=True)
         if seek.epoch not in (0, subscription.epoch):
             return stale(subscription, seek.epoch)
@@ -268,6 +268,11 @@ class Topic:
         heappush(self._cursors, (cursor, name))
         if len(self._cursors) > 2 * len(self.subscriptions) + 16:
             self._gather_cursors()
+
+
+def fenced(subscription: Subscription, epoch: int) -> bool:
+    """Return whether another reader has attached since `epoch`. No reader has epoch 0."""
+    return 0 < epoch < subscription.attached
 
 
 def stale(subscription: Subscription, epoch: int) -> Fenced | Repositioned:

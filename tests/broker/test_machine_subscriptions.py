@@ -228,6 +228,22 @@ def test_fenced_reader_cannot_seek() -> None:
     assert steps.apply(seek) == errors.Fenced(new.epoch)
 
 
+def test_repeated_seek_of_a_fenced_reader_does_not_return_the_epoch_of_its_successor() -> None:
+    """SVC-8: the reply to the seek was lost, and another reader has attached since.
+
+    Found by the scenario "paxos" with 5 nodes and seed 3006066.
+    """
+    steps = subscribed()
+    old = steps.attach(incarnation="old")
+    seek = do.Seek("t", "s", do.FromOffset(2), 0, "token", old.epoch)
+    moved = steps.apply(seek)
+    assert moved == Sought(old.epoch + 1, 2, already=False)
+    assert steps.apply(seek) == Sought(old.epoch + 1, 2, already=True)
+    new = steps.attach(incarnation="new")
+    assert steps.apply(seek) == errors.Fenced(new.epoch)
+    assert steps.ack(new.epoch, 5) == Acked(5)
+
+
 def test_seek_forward_drops_skipped_messages() -> None:
     """SVC-9"""
     steps = subscribed()

@@ -79,8 +79,10 @@ class CatchUp:
         self.values.say_stored()
         before = progress.applied
         self.learner.advance()
-        if before < progress.applied < progress.known:
-            self.fetching.want_from(sender)  # the sender has more slots
+        if before < progress.applied:
+            self.fetching.source = sender
+            if progress.applied < progress.known:
+                self.fetching.want_from(sender)  # the sender has more slots
 
     def _keep(self, slot: int, item: Item) -> None:
         self.leader.hear_chosen(slot, item)

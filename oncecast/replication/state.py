@@ -199,6 +199,7 @@ class Fetching:
         self.membership, self.progress, self.following = membership, progress, following
         self.asked: dict[NodeId, float] = {}  # time of the last request to each node
         self.tried: dict[NodeId, None] = {}  # replicas that could not send the next slot
+        self.source = NodeId("")  # the last node that had missing slots
         self.lost_by: dict[NodeId, None] = {}  # replicas whose disk has lost the next slot
         self.applied_when_set = -1  # the last applied slot when the timer was set, or -1
         # Applied slots that are unreadable here, with the replicas that have also lost them.
@@ -251,10 +252,15 @@ class Fetching:
         self.io.later(self.options.resend, Behind())
 
     def _choose(self, nodes: list[NodeId]) -> NodeId:
-        """Choose the leader. A newcomer, which fetches many slots, spares it if it can."""
+        """Choose the leader. A newcomer, which fetches many slots, spares it if it can.
+
+        A newcomer first asks the last node that had slots, because many others may lack them too.
+        """
         leader = self.following.leader
         if self.membership.is_member and leader in nodes:
             return leader
+        if self.source in nodes and not self.membership.is_member:
+            return self.source
         return self.io.rng.choice([node for node in nodes if node != leader] or nodes)
 
     def await_more(self) -> None:

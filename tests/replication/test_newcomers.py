@@ -218,6 +218,35 @@ def test_newcomer_fetches_until_it_has_every_slot_from_its_source() -> None:
     assert sends(effects)[-1] == (A, Offer(group.state.membership.incarnation, 3))
 
 
+@pytest.mark.parametrize("source", [A, B, E])
+def test_newcomer_first_asks_the_last_node_that_had_slots(source: NodeId) -> None:
+    """Other spare nodes lack the same slots. Under load, asking them in turn takes too long.
+
+    Found by the scenario "paxos" with 3 nodes and seed 3003737.
+    """
+    group = outsider()
+    group.state.membership.contacts = (A, B, C, E)
+    fetching, progress = group.state.fetching, group.state.progress
+    hear(group, A, Beat(ballot(1), 1, 1.0))
+    fetching.ask(source)
+    hear(group, source, Chosen(1, (command(b"1"),), 1))
+    for slot in range(2, 6):
+        group.now += 1.0
+        group.drain()
+        hear(group, A, Beat(ballot(1), slot, group.now))
+        fetching.want_from_next()
+        assert (source, Want(slot, slot)) in sends(group.drain())
+        hear(group, source, Chosen(slot, (command(b"x"),), slot))
+        assert progress.applied == slot
+    hear(group, A, Beat(ballot(1), 6, group.now))
+    group.drain()
+    fetching.progressed()
+    for _ in fetching.sources():  # a source that does not answer blocks no other
+        fetching.want_from_next()
+    asked = [to for to, message in sends(group.drain()) if isinstance(message, Want)]
+    assert (asked[0], sorted(asked)) == (source, sorted(fetching.sources()))
+
+
 def test_memory_is_bounded_in_bytes_while_a_slot_is_missing() -> None:
     """The replica reads the values again from its log when it can apply them."""
     group = outsider(GroupOptions(window_bytes=1000))

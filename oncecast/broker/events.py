@@ -72,6 +72,10 @@ class ScanDue(Value):
     """Timer: check whether the lease was renewed."""
 
 
+class ScanWaitOver(Value):
+    """Timer: answer the scans that have waited long enough for a message."""
+
+
 class ReadClock(Value, tag="ReadClock"):
     """Message: ask a replica for its wall clock."""
 

@@ -46,6 +46,7 @@ from oncecast.replication.events import LeaderChanged, Mended, Missing
 from oncecast.security.access import ACK, READ
 from oncecast.wire import batch, errors
 from oncecast.wire import commands as do
+from oncecast.wire.foreign import foreign_fault
 from oncecast.wire.frames import (
     Answer,
     Call,
@@ -247,7 +248,9 @@ class Gateway(Protocol):
         except batch.BadBatch as bad:
             return errors.BadBatch(str(bad))
         if header.format != batch.COLUMNS:
-            return errors.BadBatch(f"format {header.format} is unknown, so no reader could open it")
+            fault = foreign_fault(header, command.batch)
+            if fault:
+                return errors.BadBatch(fault)
         if (command.count, command.size) != (header.count, size):
             return errors.BadBatch(
                 f"the command declares {command.count} messages in {command.size} bytes, "

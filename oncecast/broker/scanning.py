@@ -1,8 +1,9 @@
 """Read a topic without a subscription: `Scan →`, `Scanned ←`.
 
-Scans are independent: the node keeps no state between scans, several readers can split a topic, and
-no cursor moves. The leader answers only while it holds its lease, so a scan sees all messages that
-were acknowledged before it was sent.
+Scans are independent: the node keeps no state between two scans, several readers can split a topic,
+and no cursor moves. The leader answers only while it holds its lease. So a scan sees all messages
+that were acknowledged before it was sent. A scan with `wait_ms` that starts at the end of the topic
+is answered when the next message arrives.
 
 Decided messages never change, so a follower may also answer if the client allows it. The scan must
 specify the topic id and both ends of the range, and the follower must hold the whole range. The
@@ -14,16 +15,19 @@ from __future__ import annotations
 
 from random import Random
 
+from msgspec.structs import replace
+
 from oncecast.broker.chunks import chunks_of, lost
-from oncecast.broker.events import AccessChanged, ScanDue
+from oncecast.broker.events import AccessChanged, Changed, ScanDue, ScanWaitOver
 from oncecast.broker.guard import PrincipalOf, anonymous
 from oncecast.broker.lease_queue import LeaseQueue
+from oncecast.broker.scan_waits import ScanWaits
 from oncecast.broker.service import Service
 from oncecast.broker.sizes import read_fault
 from oncecast.broker.topic import Topic
 from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import NodeId, Protocol
-from oncecast.replication.events import Missing
+from oncecast.replication.events import LeaderChanged, Missing
 from oncecast.security.access import READ
 from oncecast.wire.commands import FromOffset
 from oncecast.wire.frames import Answer, Elsewhere, Scan, Scanned
@@ -34,8 +38,8 @@ SCAN_BYTES_MAX = 8 << 20  # bytes per answer, unless one batch is larger
 class Scanner(Protocol):
     name = "scanner"
     Message = Scan
-    Observed = AccessChanged
-    Timer = ScanDue
+    Observed = AccessChanged | Changed | LeaderChanged
+    Timer = ScanDue | ScanWaitOver
 
     def __init__(
         self,
@@ -48,15 +52,32 @@ class Scanner(Protocol):
         super().__init__(me, rng)
         self._service, self._principal_of = service, principal_of
         self._awaiting_lease: LeaseQueue[Scan] = LeaseQueue(self, ScanDue())
+        self._waits = ScanWaits(self, ScanWaitOver())
 
-    def timeout(self, timer: ScanDue) -> None:
+    def timeout(self, timer: ScanDue | ScanWaitOver) -> None:
+        if isinstance(timer, ScanWaitOver):
+            for client, scan in self._waits.over():
+                self.receive(client, replace(scan, wait_ms=0))
+            return
         # A replica that no longer leads empties the queue to redirect the clients.
         ready = not self._service.leading or self._service.group.leads(self.now)
         for client, scan in self._awaiting_lease.due(leased=ready):
             self.receive(client, scan)
 
-    def observe(self, event: AccessChanged) -> None:
-        self._awaiting_lease.take()  # drop the scans; the clients repeat them under the new rules
+    def observe(self, event: AccessChanged | Changed | LeaderChanged) -> None:
+        if isinstance(event, Changed):
+            for client, scan in self._waits.of_topic(event.topic):
+                self.receive(client, scan)
+        elif isinstance(event, LeaderChanged):
+            for client, scan in self._waits.all():
+                self.receive(client, scan)
+        else:
+            # Drop the scans; the clients repeat them under the new rules.
+            self._awaiting_lease.take()
+            self._waits.all()
+
+    def down(self, client: NodeId) -> None:
+        self._waits.forget(client)
 
     def receive(self, sender: NodeId, scan: Scan) -> None:
         service = self._service
@@ -76,6 +97,8 @@ class Scanner(Protocol):
             why = registry.elsewhere(scan.topic) or registry.missing(scan.topic)
             self.send(sender, Answer(scan.id, why))
             return
+        if scan.wait_ms > 0 and self._must_wait(topic, scan) and self._waits.add(sender, scan):
+            return
         try:
             self.send(sender, scanned(service, topic, scan))
         except Missing:
@@ -83,6 +106,15 @@ class Scanner(Protocol):
         except Corrupt as damage:
             where = topic.nearest_offset(scan.start)
             self.send(sender, Answer(scan.id, lost(scan.topic, where, damage)))
+
+    def _must_wait(self, topic: Topic, scan: Scan) -> bool:
+        """Return whether the topic has no message at or after the start of the scan."""
+        return (
+            scan.topic_id in (0, topic.id)
+            and scan.until < 0
+            and isinstance(scan.start, FromOffset)
+            and scan.start.offset == topic.index.next
+        )
 
     def _follow(self, sender: NodeId, scan: Scan) -> None:
         """Answer as a follower, or redirect the client to the leader."""

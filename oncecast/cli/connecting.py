@@ -18,6 +18,7 @@ from oncecast.kernel.escaping import escaped
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
+    from oncecast.client.options import ClientOptions
     from oncecast.wire.commands import Start
 
     Work = Callable[[Client, argparse.Namespace], Awaitable[int]]
@@ -242,6 +243,18 @@ def client_of(arguments: argparse.Namespace) -> Client:
 
 def named_client(arguments: argparse.Namespace, name: str | None) -> Client:
     from oncecast.client.client import Client
+
+    return Client(**options_of(arguments, name))
+
+
+def client_options(arguments: argparse.Namespace, name: str | None) -> ClientOptions:
+    from oncecast.client.options import ClientOptions
+
+    return ClientOptions(**options_of(arguments, name))
+
+
+def options_of(arguments: argparse.Namespace, name: str | None) -> dict[str, Any]:
+    """Return the options of a client, as named arguments. Raise BadAddress for a bad --server."""
     from oncecast.network.addresses import split
 
     server = arguments.server or os.environ.get("ONCECAST_SERVER") or SERVER
@@ -251,18 +264,18 @@ def named_client(arguments: argparse.Namespace, name: str | None) -> Client:
     # The timeout of `get` limits the wait for messages, not the wait for an answer.
     patience = getattr(arguments, "patience", arguments.timeout)
     patience = min(patience, arguments.timeout or patience)
-    return Client(
-        server,
-        cluster=arguments.cluster,
-        connect_timeout=CONNECT_TIMEOUT,
-        timeout=max(patience, 1.0),
-        name=name,
-        state=getattr(arguments, "state", None),
-        tls=tls_of(arguments),
-        user=login.user,
-        password=login.password,
-        token=login.token,
-    )
+    return {
+        "address": server,
+        "cluster": arguments.cluster,
+        "connect_timeout": CONNECT_TIMEOUT,
+        "timeout": max(patience, 1.0),
+        "name": name,
+        "state": getattr(arguments, "state", None),
+        "tls": tls_of(arguments),
+        "user": login.user,
+        "password": login.password,
+        "token": login.token,
+    }
 
 
 # Output

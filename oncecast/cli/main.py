@@ -24,6 +24,7 @@ STDIN, STDOUT, STDERR = range(3)
 COMMANDS = {
     "serve.command": ("serve",),
     "cluster.command": ("cluster",),
+    "kafka": ("kafka",),
     "messages.command": ("put", "get", "sub", "unsub"),
     "messages.topics": ("topic",),
     "messages.subs": ("subs", "status"),

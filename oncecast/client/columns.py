@@ -23,7 +23,8 @@ from oncecast.wire.batch_arrow import (
     time_array,
     value_array,
 )
-from oncecast.wire.batch_layout import KEYS, TIMES, Columns, open_columns
+from oncecast.wire.batch_columns import open_columns
+from oncecast.wire.batch_layout import KEYS, TIMES, Columns
 
 ROWS = 65_536  # approximate number of messages per Arrow batch
 BYTES = 8 << 20  # approximate size of an Arrow batch

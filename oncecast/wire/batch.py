@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from oncecast.wire.batch_builder import ZSTD_FROM, Builder, to_time
+from oncecast.wire.batch_columns import open_columns
 from oncecast.wire.batch_layout import (
     BYTES_MAX,
     COLUMNS,
@@ -35,11 +36,11 @@ from oncecast.wire.batch_layout import (
     check,
     check_frame,
     only_values,
-    open_columns,
     opened_bytes,
     peek,
     seal,
 )
+from oncecast.wire.kafka_records import KAFKA, MILLISECOND, decode
 from oncecast.wire.message import Message
 
 if TYPE_CHECKING:
@@ -127,6 +128,8 @@ def messages(
                     topic, offset, None, alone, NO_HEADERS, time, producer, sequence, redelivered
                 )
             ]
+    if peek(data).format == KAFKA:
+        return _from_kafka(data, topic, offset, producer, sequence, skip, count, redelivered)
     columns = open_columns(data)
     begin, end = _span(columns, skip, count)
     return list(
@@ -143,6 +146,38 @@ def messages(
             repeat(redelivered),
         )
     )
+
+
+def _from_kafka(
+    data: bytes,
+    topic: str,
+    offset: int,
+    producer: str,
+    sequence: int,
+    skip: int,
+    count: int | None,
+    redelivered: bool,
+) -> list[Message]:
+    """Return messages that a Kafka client has put. A null value becomes an empty one.
+
+    Of headers with the same name, the last one counts.
+    """
+    records = decode(unwrap(data))
+    end = len(records) if count is None else skip + count
+    return [
+        Message(
+            topic,
+            offset + number,
+            each.key,
+            each.value or b"",
+            {name: value or b"" for name, value in each.headers} if each.headers else NO_HEADERS,
+            each.timestamp * MILLISECOND,
+            producer,
+            sequence + number,
+            redelivered,
+        )
+        for number, each in enumerate(records[skip:end])
+    ]
 
 
 def wrap(payload: bytes, *, format: int, count: int, timestamp: int) -> bytes:

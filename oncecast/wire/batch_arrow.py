@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from oncecast.wire.batch_builder import ZSTD_FROM, limit, to_time
+from oncecast.wire.batch_columns import open_columns
 from oncecast.wire.batch_layout import (
     BYTES_MAX,
     HEADER_BYTES_MAX,
@@ -24,7 +25,6 @@ from oncecast.wire.batch_layout import (
     TIMES,
     Columns,
     Parts,
-    open_columns,
     seal_columns,
 )
 

@@ -190,6 +190,7 @@ class Scan(Value, tag="Scan"):
     bytes: int = 0
     topic_id: int = 0
     any_replica: bool = False
+    wait_ms: int = 0  # how long to wait for a message if there is none; older nodes do not wait
 
 
 class Scanned(Value, tag="Scanned"):

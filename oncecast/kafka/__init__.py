@@ -1,0 +1,1 @@
+"""The Kafka front end: lets unmodified Kafka clients use topics (KAF)."""

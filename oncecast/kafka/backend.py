@@ -1,0 +1,95 @@
+"""The front end's way to the cluster: commands and scans, with a callback for each outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oncecast.client.session import local
+from oncecast.kafka.errors import Code
+from oncecast.kernel.protocol import Protocol, Value
+from oncecast.wire import errors
+from oncecast.wire.frames import ClientCommand, Scan
+
+Then = Callable[[Value], None]  # receives a result, a view, a refusal or NoAnswer
+
+CODES: dict[type[Value], Code] = {
+    errors.InvalidTopic: Code.INVALID_TOPIC_EXCEPTION,
+    errors.InvalidName: Code.INVALID_REQUEST,
+    errors.InvalidArgument: Code.INVALID_REQUEST,
+    errors.TooLarge: Code.MESSAGE_TOO_LARGE,
+    errors.TooMany: Code.THROTTLING_QUOTA_EXCEEDED,
+    errors.NoSuchTopic: Code.UNKNOWN_TOPIC_OR_PARTITION,
+    errors.TopicExists: Code.TOPIC_ALREADY_EXISTS,
+    errors.Gap: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    errors.Unopened: Code.UNKNOWN_PRODUCER_ID,
+    errors.OutOfRange: Code.OFFSET_OUT_OF_RANGE,
+    errors.Fenced: Code.INVALID_PRODUCER_EPOCH,
+    errors.NotSubscribed: Code.GROUP_ID_NOT_FOUND,
+    errors.Overloaded: Code.REQUEST_TIMED_OUT,
+    errors.BadBatch: Code.CORRUPT_MESSAGE,
+    errors.Denied: Code.TOPIC_AUTHORIZATION_FAILED,
+    errors.LevelTooLow: Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    local.NoAnswer: Code.REQUEST_TIMED_OUT,
+}
+
+
+def code_of(outcome: Value) -> Code:
+    """Return the error code for a refusal or NoAnswer."""
+    return CODES.get(type(outcome), Code.UNKNOWN_SERVER_ERROR)
+
+
+def refused(outcome: Value) -> bool:
+    """Return whether the outcome is a refusal or NoAnswer."""
+    return isinstance(outcome, errors.Refusal | local.NoAnswer)
+
+
+class Backend:
+    """Asks the client session of the same stack. `host` is the front end."""
+
+    def __init__(self, host: Protocol) -> None:
+        self._host = host
+        self._tickets = 0
+        self._waiting: dict[int, Then] = {}
+
+    def do(self, command: ClientCommand, then: Then, timeout: float) -> None:
+        self._host.ask(local.Do(self._ticket(then), command, timeout))
+
+    def scan(self, scan: Scan, then: Then, timeout: float) -> None:
+        self._host.ask(local.Survey(self._ticket(then), scan, timeout))
+
+    def look(
+        self,
+        then: Then,
+        timeout: float,
+        *,
+        topic: str = "",
+        after: str = "",
+        subscriptions: bool = False,
+    ) -> None:
+        """Ask for one topic, or for a page of all topics after `after`."""
+        ticket = self._ticket(then)
+        show = local.Show(ticket, topic, "", after, 1000, subscriptions, timeout)
+        self._host.ask(show)
+
+    def produce(self, topic: str, count: int, batch: bytes, then: Then) -> None:
+        """Put a batch of a producer without idempotence, under the session's own name."""
+        self._host.ask(local.Produce(self._ticket(then), topic, count, batch))
+
+    def observe(self, event: local.Finished | local.Shown | local.Stored | local.NotStored) -> None:
+        then = self._waiting.pop(event.ticket, None)
+        if then is None:
+            return
+        match event:
+            case local.Finished(_, outcome):
+                then(outcome)
+            case local.Shown(_, view):
+                then(view)
+            case local.Stored():
+                then(event)
+            case local.NotStored(_, why):
+                then(why)
+
+    def _ticket(self, then: Then) -> int:
+        self._tickets += 1
+        self._waiting[self._tickets] = then
+        return self._tickets

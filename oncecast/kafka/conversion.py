@@ -1,0 +1,39 @@
+"""Stored batches as Kafka record batches, for fetches.
+
+A batch that a Kafka client has put is passed on as it is, with its offset stamped in. A batch of a
+native client is converted.
+"""
+
+from __future__ import annotations
+
+from oncecast.wire import batch, kafka_records
+from oncecast.wire.frames import Chunk
+from oncecast.wire.kafka_records import KAFKA, encode, records_of, restamp
+
+
+def kafka_batch(chunk: Chunk, topic: str) -> bytes:
+    """Return the record batch of a chunk. It may start before the chunk; clients skip the rest."""
+    if batch.peek(chunk.batch).format == KAFKA:
+        return restamp(batch.unwrap(chunk.batch), chunk.offset - chunk.skip)
+    found = batch.messages(
+        chunk.batch,
+        topic=topic,
+        offset=chunk.offset,
+        producer=chunk.producer,
+        sequence=chunk.sequence,
+        skip=chunk.skip,
+        count=chunk.count,
+    )
+    records = records_of(
+        (each.value for each in found),
+        (each.key for each in found),
+        (each.headers for each in found),
+        (each.timestamp for each in found),
+    )
+    return encode(records, base_offset=chunk.offset)
+
+
+def native_batch(data: bytes, header: kafka_records.RecordBatch) -> bytes:
+    """Return the batch in which a node stores this record batch."""
+    time = max(header.base_timestamp, 0) * kafka_records.MILLISECOND
+    return batch.wrap(data, format=KAFKA, count=header.count, timestamp=time)

@@ -1,0 +1,41 @@
+"""What the listener tells the front end, and what the front end asks of the listener.
+
+listener → front end    Connected, Received, Disconnected
+front end → listener    Reply, Hangup
+"""
+
+from __future__ import annotations
+
+from oncecast.kernel.protocol import Value
+
+
+class Connected(Value):
+    """A Kafka client has connected. `connection` is a number that is never used again."""
+
+    connection: int
+    host: str  # the client's address, for DescribeGroups
+
+
+class Received(Value):
+    """A request has arrived, without the length in front of it."""
+
+    connection: int
+    request: bytes
+
+
+class Disconnected(Value):
+    connection: int
+
+
+class Reply(Value):
+    """Send a response, with the length in front of it. Responses are in the order of requests."""
+
+    connection: int
+    response: bytes
+
+
+class Hangup(Value):
+    """Close the connection, because the client sent something that cannot be answered."""
+
+    connection: int
+    why: str

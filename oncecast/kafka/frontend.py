@@ -1,0 +1,195 @@
+"""The Kafka front end: requests of Kafka clients in, responses out.
+
+It is a pure protocol above a client session in one stack, so it runs in a node, in a process of its
+own, and in the simulator. Each connection gets its responses in the order of its requests.
+
+    listener → FrontEnd → ClientSession → nodes
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from oncecast.client.session import local
+from oncecast.errors import Malformed
+from oncecast.kafka import messages as m
+from oncecast.kafka.backend import Backend
+from oncecast.kafka.errors import Code
+from oncecast.kafka.events import Connected, Disconnected, Hangup, Received, Reply
+from oncecast.kafka.fetching import FetchAgain, Fetching
+from oncecast.kafka.groups import Groups, GroupTimer
+from oncecast.kafka.layout import Body, codec, skip_tagged
+from oncecast.kafka.offsets import Offsets
+from oncecast.kafka.producing import Producing
+from oncecast.kafka.topics import Topics
+from oncecast.kernel.protocol import NodeId, Protocol
+
+LENGTH_BYTES = 4
+API_VERSIONS = 18
+
+Handler = Callable[[Any, Callable[[Body], None]], None]
+
+
+class Pending:
+    """A request that is not answered, or whose response waits for earlier ones."""
+
+    __slots__ = ("response",)
+
+    def __init__(self) -> None:
+        self.response: bytes | None = None
+
+
+class Client:
+    """A connected Kafka client and its unanswered requests, in order."""
+
+    def __init__(self, number: int, host: str) -> None:
+        self.number, self.host = number, host
+        self.pending: OrderedDict[int, Pending] = OrderedDict()
+        self.received = 0
+
+
+class FrontEnd(Protocol):
+    name = "kafka"
+    Request = Connected | Received | Disconnected
+    Observed = local.Finished | local.Shown | local.Stored | local.NotStored
+    Timer = GroupTimer | FetchAgain
+
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        *,
+        host: str,  # the address that clients connect to
+        port: int,
+        node_id: int = 0,
+        auto_create: bool = True,
+        retention_us: int = 7 * 24 * 3600 * 1_000_000,  # age limit of topics that it creates
+    ) -> None:
+        super().__init__(me, rng)
+        self._backend = backend = Backend(self)
+        self._clients: dict[int, Client] = {}
+        self.topics = Topics(
+            backend,
+            m.MetadataBroker(node_id=node_id, host=host, port=port),
+            auto_create=auto_create,
+            retention_us=retention_us,
+        )
+        self.producing, self.fetching = Producing(self, backend), Fetching(self, backend)
+        self.offsets = Offsets(self, backend)
+        self.groups = Groups(self, self.offsets, self.topics)
+        self._handlers: dict[type[Body], Handler] = {
+            m.ProduceRequest: self.producing.produce,
+            m.InitProducerIdRequest: self.producing.init_producer_id,
+            m.FetchRequest: self.fetching.fetch,
+            m.ListOffsetsRequest: self.fetching.list_offsets,
+            **self.topics.handlers(),
+            **self.groups.handlers(),
+        }
+
+    # -- inputs --
+
+    def request(self, request: Connected | Received | Disconnected) -> None:
+        match request:
+            case Connected(number, host):
+                self._clients[number] = Client(number, host)
+            case Received(number, data):
+                client = self._clients.get(number)
+                if client is not None:
+                    self._received(client, data)
+            case Disconnected(number):
+                self._clients.pop(number, None)
+
+    def observe(self, event: local.Finished | local.Shown | local.Stored | local.NotStored) -> None:
+        self._backend.observe(event)
+
+    def timeout(self, timer: GroupTimer | FetchAgain) -> None:
+        if isinstance(timer, FetchAgain):
+            self.fetching.timeout(timer)
+        else:
+            self.groups.timeout(timer)
+
+    # -- requests and responses --
+
+    def _received(self, client: Client, data: bytes) -> None:
+        try:
+            self._dispatch(client, data)
+        except Malformed as error:
+            del self._clients[client.number]
+            self.emit(Hangup(client.number, str(error)))
+
+    def _dispatch(self, client: Client, data: bytes) -> None:
+        header, at = codec(m.RequestHeader, 0, False).read(data, 0)
+        api, version = m.BY_KEY.get(header.api_key), header.api_version
+        if header.api_key == API_VERSIONS and api is not None and not api.offers(version):
+            self._answer_versions(client, header, 0, Code.UNSUPPORTED_VERSION)
+            return
+        if api is None or not api.offers(version):
+            raise Malformed(f"request {header.api_key} in version {version} is not offered")
+        flexible = version >= api.flexible
+        if flexible:
+            at = skip_tagged(data, at)
+        request, end = codec(api.request, version, flexible).read(data, at)
+        if end != len(data):
+            raise Malformed(f"the request has {len(data) - end} bytes too many")
+        if isinstance(request, m.ApiVersionsRequest):
+            self._answer_versions(client, header, version, Code.NONE)
+            return
+        reply = self._reply(client, header, codec(api.response, version, flexible).write, flexible)
+        if isinstance(request, m.JoinGroupRequest):
+            self.groups.join(request, reply, header.client_id or "", client.host, version)
+        elif isinstance(request, m.ProduceRequest) and request.acks == 0:
+            self.producing.produce(request, lambda _: None)
+            self._finish(client, client.received, b"")
+        else:
+            self._handlers[api.request](request, reply)
+
+    def _reply(
+        self,
+        client: Client,
+        header: m.RequestHeader,
+        write: Callable[[bytearray, Body], None],
+        flexible: bool,
+    ) -> Callable[[Body], None]:
+        """Return a function that answers the request."""
+        client.received += 1
+        number = client.received
+        client.pending[number] = Pending()
+
+        def reply(response: Body) -> None:
+            out = bytearray(LENGTH_BYTES)
+            out += header.correlation_id.to_bytes(4, "big", signed=True)
+            if flexible:
+                out.append(0)  # no tagged fields
+            write(out, response)
+            out[:LENGTH_BYTES] = (len(out) - LENGTH_BYTES).to_bytes(4, "big")
+            self._finish(client, number, bytes(out))
+
+        return reply
+
+    def _finish(self, client: Client, number: int, response: bytes) -> None:
+        """Send the response, and those behind it that waited for it."""
+        if self._clients.get(client.number) is not client:
+            return  # The client has disconnected.
+        client.pending[number].response = response
+        while client.pending:
+            first = next(iter(client.pending))
+            ready = client.pending[first].response
+            if ready is None:
+                return
+            del client.pending[first]
+            if ready:
+                self.emit(Reply(client.number, ready))
+
+    def _answer_versions(
+        self, client: Client, header: m.RequestHeader, version: int, code: Code
+    ) -> None:
+        offered = tuple(
+            m.ApiVersion(api_key=api.key, min_version=api.first, max_version=api.last)
+            for api in m.APIS
+        )
+        write = codec(m.ApiVersionsResponse, version, False).write
+        reply = self._reply(client, header, write, False)
+        reply(m.ApiVersionsResponse(error_code=code, api_keys=offered))

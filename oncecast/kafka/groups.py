@@ -1,0 +1,322 @@
+"""The coordinator of consumer groups.
+
+Members are known to this front end alone. After its restart they join again, and their committed
+offsets are still there. Two front ends that coordinate the same group do no harm: each commit is
+fenced by the epoch of the group's subscription (see `offsets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oncecast.kafka import messages as m
+from oncecast.kafka.errors import Code
+from oncecast.kafka.gather import Gather
+from oncecast.kafka.layout import Body
+from oncecast.kafka.membership import Group, State
+from oncecast.kafka.offsets import Offsets
+from oncecast.kafka.topics import Topics
+from oncecast.kernel.protocol import Protocol, Value
+
+GROUPS_MAX = 10_000
+CONSUMER = "consumer"  # the protocol type of consumer groups
+SIMPLE = -1  # the generation of a commit without a group
+
+Reply = Callable[[Any], None]
+Handler = Callable[[Any, Reply], None]
+
+
+class GroupTimer(Value):
+    """Timer: check the members of a group."""
+
+    group: str
+
+
+class Groups:
+    def __init__(self, host: Protocol, offsets: Offsets, topics: Topics) -> None:
+        self._host, self._offsets, self._topics = host, offsets, topics
+        self._groups: dict[str, Group] = {}
+        self._id = f"{host.rng.getrandbits(64):016x}"  # of this front end
+
+    def handlers(self) -> dict[type[Body], Handler]:
+        return {
+            m.FindCoordinatorRequest: self.find,
+            m.SyncGroupRequest: self.sync,
+            m.HeartbeatRequest: self.heartbeat,
+            m.LeaveGroupRequest: self.leave,
+            m.OffsetCommitRequest: self.commit,
+            m.OffsetFetchRequest: self.fetch,
+            m.DescribeGroupsRequest: self.describe,
+            m.ListGroupsRequest: self.list,
+            m.DeleteGroupsRequest: self.delete,
+        }
+
+    def find(self, request: m.FindCoordinatorRequest, reply: Reply) -> None:
+        broker = self._topics.broker
+        reply(m.FindCoordinatorResponse(node_id=broker.node_id, host=broker.host, port=broker.port))
+
+    # -- members --
+
+    def join(
+        self,
+        request: m.JoinGroupRequest,
+        reply: Reply,
+        client_id: str,
+        host: str,
+        version: int,
+    ) -> None:
+        group = self._groups.get(request.group_id)
+        if not request.group_id or (group is None and len(self._groups) >= GROUPS_MAX):
+            code = Code.GROUP_MAX_SIZE_REACHED if request.group_id else Code.INVALID_GROUP_ID
+            reply(m.JoinGroupResponse(error_code=code, member_id=request.member_id))
+            return
+        if group is None:
+            group = self._groups[request.group_id] = Group(request.group_id, self._host.rng)
+        group.join(request, reply, self._host.now, client_id, host, version)
+        self._set_timer(group)
+
+    def sync(self, request: m.SyncGroupRequest, reply: Reply) -> None:
+        group = self._groups.get(request.group_id)
+        if group is None:
+            reply(m.SyncGroupResponse(error_code=Code.UNKNOWN_MEMBER_ID))
+        else:
+            group.sync(request, reply, self._host.now)
+            self._set_timer(group)
+
+    def heartbeat(self, request: m.HeartbeatRequest, reply: Reply) -> None:
+        group = self._groups.get(request.group_id)
+        code = Code.UNKNOWN_MEMBER_ID
+        if group is not None:
+            code = group.heartbeat(
+                request.member_id,
+                request.generation_id,
+                request.group_instance_id,
+                self._host.now,
+            )
+        reply(m.HeartbeatResponse(error_code=code))
+
+    def leave(self, request: m.LeaveGroupRequest, reply: Reply) -> None:
+        group = self._groups.get(request.group_id)
+        leaving = request.members or (m.LeavingMember(member_id=request.member_id),)
+        left = []
+        for each in leaving:
+            member = None if group is None else self._find_member(group, each)
+            code = Code.NONE
+            if group is None or member is None:
+                code = Code.UNKNOWN_MEMBER_ID
+            else:
+                group.remove(member, self._host.now)
+            left.append(
+                m.LeftMember(
+                    member_id=each.member_id,
+                    group_instance_id=each.group_instance_id,
+                    error_code=code,
+                )
+            )
+        code = Code.NONE if request.members else Code(left[0].error_code)
+        reply(m.LeaveGroupResponse(error_code=code, members=tuple(left)))
+        if group is not None:
+            group.check(self._host.now)
+            self._set_timer(group)
+
+    def _find_member(self, group: Group, leaving: m.LeavingMember) -> Any:
+        if leaving.member_id or leaving.group_instance_id is None:
+            return group.members.get(leaving.member_id)
+        found = (e for e in group.members.values() if e.instance == leaving.group_instance_id)
+        return next(found, None)
+
+    def timeout(self, timer: GroupTimer) -> None:
+        group = self._groups.get(timer.group)
+        if group is not None:
+            group.check(self._host.now)
+            self._set_timer(group)
+
+    def _set_timer(self, group: Group) -> None:
+        due = group.next_check()
+        if due is not None:
+            self._host.later(max(0.0, due - self._host.now), GroupTimer(group.name))
+        elif group.state == State.EMPTY:
+            del self._groups[group.name]
+
+    # -- offsets --
+
+    def commit(self, request: m.OffsetCommitRequest, reply: Reply) -> None:
+        group = self._groups.get(request.group_id)
+        code = self._commit_fault(request, group)
+        wanted = [(topic.name, each) for topic in request.topics for each in topic.partitions]
+
+        def done(codes: tuple[Code, ...]) -> None:
+            answers = iter(codes)
+            reply(
+                m.OffsetCommitResponse(
+                    topics=tuple(
+                        m.CommittedTopic(
+                            name=topic.name,
+                            partitions=tuple(
+                                m.CommittedPartition(
+                                    partition_index=each.partition_index, error_code=next(answers)
+                                )
+                                for each in topic.partitions
+                            ),
+                        )
+                        for topic in request.topics
+                    )
+                )
+            )
+
+        gather = Gather(len(wanted), done)
+        holder = f"kafka/{self._id}/{request.generation_id}"
+        for number, (topic, each) in enumerate(wanted):
+            then = gather.slot(number)
+            if code != Code.NONE:
+                then(code)
+            elif each.partition_index != 0:
+                then(Code.UNKNOWN_TOPIC_OR_PARTITION)
+            elif each.committed_offset < 0:
+                then(Code.INVALID_REQUEST)
+            else:
+                offset = each.committed_offset
+                self._offsets.commit(request.group_id, holder, topic, offset, then)
+
+    def _commit_fault(self, request: m.OffsetCommitRequest, group: Group | None) -> Code:
+        if not request.group_id:
+            return Code.INVALID_GROUP_ID
+        if request.generation_id == SIMPLE and not request.member_id:
+            busy = group is not None and group.members
+            return Code.UNKNOWN_MEMBER_ID if busy else Code.NONE
+        if group is None:
+            return Code.UNKNOWN_MEMBER_ID
+        # A member may commit during a rebalance, because it still has its partitions.
+        return group.fault_of(request.member_id, request.generation_id, request.group_instance_id)
+
+    def fetch(self, request: m.OffsetFetchRequest, reply: Reply) -> None:
+        if request.topics is None:
+            self._fetch_all(request.group_id, reply)
+            return
+        wanted = [
+            (topic.name, each) for topic in request.topics for each in topic.partition_indexes
+        ]
+
+        def done(found: tuple[m.FetchedOffset, ...]) -> None:
+            answers = iter(found)
+            reply(
+                m.OffsetFetchResponse(
+                    topics=tuple(
+                        m.FetchedOffsets(
+                            name=topic.name,
+                            partitions=tuple(next(answers) for _ in topic.partition_indexes),
+                        )
+                        for topic in request.topics or ()
+                    )
+                )
+            )
+
+        gather = Gather(len(wanted), done)
+        for number, (topic, index) in enumerate(wanted):
+            put = gather.slot(number)
+
+            def then(
+                offset: int,
+                code: Code,
+                put: Callable[[m.FetchedOffset], None] = put,
+                index: int = index,
+            ) -> None:
+                put(
+                    m.FetchedOffset(partition_index=index, committed_offset=offset, error_code=code)
+                )
+
+            if index != 0:
+                then(-1, Code.NONE)
+            else:
+                self._offsets.committed(request.group_id, topic, then)
+
+    def _fetch_all(self, group: str, reply: Reply) -> None:
+        def done(views: list[Any]) -> None:
+            reply(
+                m.OffsetFetchResponse(
+                    topics=tuple(
+                        m.FetchedOffsets(
+                            name=view.name,
+                            partitions=(
+                                m.FetchedOffset(partition_index=0, committed_offset=each.cursor),
+                            ),
+                        )
+                        for view in views
+                        for each in view.subscriptions
+                        if each.name == group
+                    )
+                )
+            )
+
+        self._topics.all(done, subscriptions=True)
+
+    # -- administration --
+
+    def describe(self, request: m.DescribeGroupsRequest, reply: Reply) -> None:
+        groups = tuple(self._described(name) for name in request.groups)
+        reply(m.DescribeGroupsResponse(groups=groups))
+
+    def _described(self, name: str) -> m.DescribedGroup:
+        group = self._groups.get(name)
+        if group is None:
+            return m.DescribedGroup(group_id=name, group_state=State.DEAD)
+        return m.DescribedGroup(
+            group_id=name,
+            group_state=group.state,
+            protocol_type=group.protocol_type,
+            protocol_data=group.protocol,
+            members=tuple(
+                m.DescribedMember(
+                    member_id=each.id,
+                    group_instance_id=each.instance,
+                    client_id=each.client_id,
+                    client_host=each.host,
+                    member_metadata=each.protocols.get(group.protocol, b""),
+                    member_assignment=each.assignment,
+                )
+                for each in group.members.values()
+            ),
+        )
+
+    def list(self, request: m.ListGroupsRequest, reply: Reply) -> None:
+        """List the groups that have members or committed offsets."""
+
+        def done(views: list[Any]) -> None:
+            names = {name: group.protocol_type for name, group in self._groups.items()}
+            for view in views:
+                for each in view.subscriptions:
+                    names.setdefault(each.name, CONSUMER)
+            reply(
+                m.ListGroupsResponse(
+                    groups=tuple(
+                        m.ListedGroup(group_id=name, protocol_type=kind)
+                        for name, kind in names.items()
+                    )
+                )
+            )
+
+        self._topics.all(done, subscriptions=True)
+
+    def delete(self, request: m.DeleteGroupsRequest, reply: Reply) -> None:
+        """Delete the committed offsets of groups without members."""
+
+        def done(views: list[Any]) -> None:
+            results = []
+            for name in request.groups_names:
+                group = self._groups.get(name)
+                topics = [
+                    view.name for view in views for each in view.subscriptions if each.name == name
+                ]
+                code = Code.NONE
+                if group is not None and group.members:
+                    code = Code.NON_EMPTY_GROUP
+                elif not topics:
+                    code = Code.GROUP_ID_NOT_FOUND
+                else:
+                    for topic in topics:
+                        self._offsets.drop(name, topic, lambda _: None)
+                results.append(m.DeletedGroup(group_id=name, error_code=code))
+            reply(m.DeleteGroupsResponse(results=tuple(results)))
+
+        self._topics.all(done, subscriptions=True)

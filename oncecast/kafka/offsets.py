@@ -1,0 +1,115 @@
+"""Committed offsets of consumer groups. They are the cursors of subscriptions.
+
+The subscription of a group has the group's name. Before the first commit of a generation, the front
+end attaches to the subscription. That fences commits of earlier generations, also those that come
+through another front end. The metadata string of a commit is not stored.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from oncecast.kafka.backend import Backend, code_of, refused
+from oncecast.kafka.errors import Code
+from oncecast.kernel.protocol import Protocol, Value
+from oncecast.wire import commands as do
+from oncecast.wire import errors
+from oncecast.wire.frames import View
+from oncecast.wire.results import Acked, Attached, Sought
+
+TIMEOUT = 15.0
+HELD_MAX = 100_000  # positions that the front end remembers; it attaches again to others
+NOT_COMMITTED = -1
+
+Then = Callable[[Code], None]
+
+
+class Position:
+    """The epoch and the cursor of a subscription, as attached for one generation."""
+
+    __slots__ = ("cursor", "epoch", "holder")
+
+    def __init__(self, holder: str, epoch: int, cursor: int) -> None:
+        self.holder, self.epoch, self.cursor = holder, epoch, cursor
+
+
+class Offsets:
+    def __init__(self, host: Protocol, backend: Backend) -> None:
+        self._host, self._backend = host, backend
+        self._held: OrderedDict[tuple[str, str], Position] = OrderedDict()
+        self._seeks = 0
+
+    def commit(self, group: str, holder: str, topic: str, offset: int, then: Then) -> None:
+        """Commit an offset. `holder` identifies the generation that commits it."""
+        position = self._held.get((group, topic))
+        if position is not None and position.holder == holder:
+            self._held.move_to_end((group, topic))
+            self._move(group, topic, position, offset, then)
+            return
+
+        def attached(outcome: Value) -> None:
+            if not isinstance(outcome, Attached):
+                then(code_of(outcome))
+                return
+            position = Position(holder, outcome.epoch, outcome.cursor)
+            self._held[group, topic] = position
+            while len(self._held) > HELD_MAX:
+                self._held.popitem(last=False)
+            self._move(group, topic, position, offset, then)
+
+        def subscribed(outcome: Value) -> None:
+            if refused(outcome):
+                then(code_of(outcome))
+            else:
+                self._backend.do(do.Attach(topic, group, holder), attached, TIMEOUT)
+
+        subscribe = do.Subscribe(topic, group, do.FromOffset(max(offset, 0)), 0)
+        self._backend.do(subscribe, subscribed, TIMEOUT)
+
+    def _move(self, group: str, topic: str, position: Position, offset: int, then: Then) -> None:
+        def moved(outcome: Value) -> None:
+            match outcome:
+                case Acked(cursor):
+                    position.cursor = cursor
+                    then(Code.NONE)
+                case Sought(epoch, cursor):
+                    position.epoch, position.cursor = epoch, cursor
+                    then(Code.NONE)
+                case errors.Fenced() | errors.Repositioned():
+                    self._held.pop((group, topic), None)
+                    then(Code.ILLEGAL_GENERATION)
+                case _:
+                    then(code_of(outcome))
+
+        if offset >= position.cursor:
+            self._backend.do(do.Ack(topic, group, position.epoch, offset), moved, TIMEOUT)
+            return
+        self._seeks += 1
+        token = f"{position.holder}.{self._seeks}"
+        seek = do.Seek(topic, group, do.FromOffset(offset), 0, token, position.epoch)
+        self._backend.do(seek, moved, TIMEOUT)
+
+    def committed(self, group: str, topic: str, then: Callable[[int, Code], None]) -> None:
+        """Call `then` with the committed offset of the group, or NOT_COMMITTED."""
+
+        def seen(outcome: Value) -> None:
+            if not isinstance(outcome, View):
+                code = code_of(outcome)
+                missing = code == Code.UNKNOWN_TOPIC_OR_PARTITION
+                then(NOT_COMMITTED, Code.NONE if missing else code)
+                return
+            cursors = [
+                each.cursor
+                for view in outcome.topics
+                for each in view.subscriptions
+                if each.name == group
+            ]
+            then(cursors[0] if cursors else NOT_COMMITTED, Code.NONE)
+
+        self._backend.look(seen, TIMEOUT, topic=topic, subscriptions=True)
+
+    def drop(self, group: str, topic: str, then: Callable[[Value], None]) -> None:
+        """Delete the committed offset of the group."""
+        self._held.pop((group, topic), None)
+        self._backend.do(do.Unsubscribe(topic, group, 0), then, TIMEOUT)

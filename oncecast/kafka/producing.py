@@ -1,0 +1,246 @@
+"""Produce and InitProducerId.
+
+A record batch is stored as it comes. The sequence of an idempotent producer is the sequence of our
+own producer `kafka/ID/EPOCH`, so the state machine detects resent batches, without a time window.
+Batches of other producers are put under the name of the front end's session.
+
+Every response waits until the batch is on disk, also with acks=1. With acks=0 there is no response.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+from oncecast.client.session import local
+from oncecast.kafka.backend import Backend, code_of
+from oncecast.kafka.conversion import native_batch
+from oncecast.kafka.errors import Code
+from oncecast.kafka.gather import Gather
+from oncecast.kafka.messages import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseTopic,
+)
+from oncecast.kernel.protocol import Protocol, Value
+from oncecast.wire import commands as do
+from oncecast.wire import errors, kafka_records
+from oncecast.wire.batch import BadBatch
+from oncecast.wire.kafka_records import NO_PRODUCER, RecordBatch
+from oncecast.wire.results import Already, Appended, Opened
+
+SEQUENCES = 1 << 31  # a Kafka sequence wraps to 0 after this number
+PRODUCERS_MAX = 10_000  # producers that the front end remembers; it opens others again
+ID_BITS = 62
+
+Answer = Callable[[ProduceResponsePartition], None]
+
+
+class Batch:
+    """A batch of an idempotent producer that is not answered yet."""
+
+    __slots__ = ("answer", "attempts", "count", "data", "index", "sequence", "timeout")
+
+    def __init__(
+        self, index: int, sequence: int, count: int, data: bytes, timeout: float, answer: Answer
+    ) -> None:
+        self.index, self.sequence, self.count, self.data = index, sequence, count, data
+        self.timeout, self.answer, self.attempts = timeout, answer, 0
+
+
+class Producer:
+    """An idempotent producer of one topic: `queue` waits for the open or for earlier batches."""
+
+    __slots__ = ("epoch", "in_flight", "next", "opening", "queue")
+
+    def __init__(self) -> None:
+        self.epoch = self.next = 0
+        self.opening = False
+        self.in_flight: list[Batch] = []
+        self.queue: deque[Batch] = deque()
+
+    def unwrapped(self, sequence: int) -> int:
+        """Return the sequence without wrapping, closest to the next expected one."""
+        turns = (self.next - sequence + SEQUENCES // 2) // SEQUENCES
+        return sequence + max(turns, 0) * SEQUENCES
+
+    @property
+    def idle(self) -> bool:
+        return not (self.opening or self.in_flight or self.queue)
+
+
+class Producing:
+    def __init__(self, host: Protocol, backend: Backend) -> None:
+        self._host, self._backend = host, backend
+        self._producers: OrderedDict[tuple[str, int, int], Producer] = OrderedDict()
+
+    def init_producer_id(
+        self, request: InitProducerIdRequest, reply: Callable[[InitProducerIdResponse], None]
+    ) -> None:
+        if request.transactional_id is not None:
+            reply(InitProducerIdResponse(error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+            return
+        # Random, so that ids stay unique without an agreement between front ends.
+        reply(
+            InitProducerIdResponse(
+                producer_id=self._host.rng.getrandbits(ID_BITS), producer_epoch=0
+            )
+        )
+
+    def produce(self, request: ProduceRequest, reply: Callable[[ProduceResponse], None]) -> None:
+        """Put all batches and reply when each of them is on disk or refused."""
+        wanted = [(topic.name, each) for topic in request.topics for each in topic.partitions]
+
+        def done(found: tuple[ProduceResponsePartition, ...]) -> None:
+            answers = iter(found)
+            reply(
+                ProduceResponse(
+                    topics=tuple(
+                        ProduceResponseTopic(
+                            name=topic.name,
+                            partitions=tuple(next(answers) for _ in topic.partitions),
+                        )
+                        for topic in request.topics
+                    )
+                )
+            )
+
+        timeout = max(request.timeout_ms, 1) / 1000
+        gather = Gather(len(wanted), done)
+        for number, (topic, each) in enumerate(wanted):
+            self._put(topic, each.index, each.records, timeout, gather.slot(number))
+
+    def _put(
+        self, topic: str, index: int, records: bytes | None, timeout: float, answer: Answer
+    ) -> None:
+        if index != 0:
+            answer(failed(index, Code.UNKNOWN_TOPIC_OR_PARTITION))
+            return
+        try:
+            header = kafka_records.check(records or b"")
+        except BadBatch as bad:
+            answer(failed(index, Code.CORRUPT_MESSAGE, str(bad)))
+            return
+        if header.transactional:
+            answer(failed(index, Code.INVALID_TXN_STATE, "transactions are not supported"))
+            return
+        data = native_batch(records or b"", header)
+        if header.producer_id == NO_PRODUCER:
+            self._put_plain(topic, index, header.count, data, answer)
+        else:
+            self._put_idempotent(topic, index, header, data, timeout, answer)
+
+    def _put_plain(self, topic: str, index: int, count: int, data: bytes, answer: Answer) -> None:
+        def then(outcome: Value) -> None:
+            if isinstance(outcome, local.Stored):
+                answer(ProduceResponsePartition(index=index, base_offset=outcome.offset))
+            else:
+                answer(failed(index, code_of(outcome), str(outcome)))
+
+        self._backend.produce(topic, count, data, then)
+
+    # -- idempotent producers --
+
+    def _put_idempotent(
+        self,
+        topic: str,
+        index: int,
+        header: RecordBatch,
+        data: bytes,
+        timeout: float,
+        answer: Answer,
+    ) -> None:
+        if header.base_sequence < 0 or header.producer_epoch < 0:
+            answer(failed(index, Code.INVALID_RECORD, "the sequence or the epoch is negative"))
+            return
+        key = (topic, header.producer_id, header.producer_epoch)
+        producer = self._producers.get(key)
+        if producer is None:
+            producer = self._producers[key] = Producer()
+            self._forget_idle()
+        else:
+            self._producers.move_to_end(key)
+        producer.queue.append(
+            Batch(index, header.base_sequence, header.count, data, timeout, answer)
+        )
+        self._advance(key, producer)
+
+    def _forget_idle(self) -> None:
+        for key in list(self._producers)[: max(0, len(self._producers) - PRODUCERS_MAX)]:
+            if self._producers[key].idle:
+                del self._producers[key]
+
+    def _advance(self, key: tuple[str, int, int], producer: Producer) -> None:
+        """Open the producer, or send the queued batches."""
+        if not producer.queue:
+            return
+        if not producer.epoch:
+            self._open(key, producer)
+            return
+        while producer.queue:
+            self._send(key, producer, producer.queue.popleft())
+
+    def _open(self, key: tuple[str, int, int], producer: Producer) -> None:
+        if producer.opening:
+            return
+        producer.opening = True
+        topic, name = key[0], name_of(*key[1:])
+        open_ = do.OpenProducer(topic, name, name, 0, directory_id=name, expected=0)
+
+        def opened(outcome: Value) -> None:
+            producer.opening = False
+            if isinstance(outcome, Opened):
+                producer.epoch, producer.next = outcome.epoch, outcome.next_sequence
+                self._advance(key, producer)
+                return
+            waiting, producer.queue = producer.queue, deque()
+            for each in waiting:
+                each.answer(failed(each.index, code_of(outcome), str(outcome)))
+
+        self._backend.do(open_, opened, producer.queue[0].timeout)
+
+    def _send(self, key: tuple[str, int, int], producer: Producer, batch: Batch) -> None:
+        producer.in_flight.append(batch)
+        batch.attempts += 1
+        topic, name = key[0], name_of(*key[1:])
+        sequence = producer.unwrapped(batch.sequence)
+        put = do.Put(
+            topic, name, producer.epoch, sequence, batch.count, len(batch.data), 0, batch.data
+        )
+
+        def stored(outcome: Value) -> None:
+            earlier = producer.in_flight.index(batch) > 0
+            producer.in_flight.remove(batch)
+            match outcome:
+                case Appended(offset) | Already(offset):
+                    producer.next = max(producer.next, sequence + batch.count)
+                    batch.answer(ProduceResponsePartition(index=batch.index, base_offset=offset))
+                case errors.Gap() if earlier or producer.queue:
+                    # A batch before this one was delayed, so this one is sent again after it.
+                    producer.queue.append(batch)
+                case errors.Gap(0):  # The record of the producer was deleted, so it starts anew.
+                    batch.answer(failed(batch.index, Code.UNKNOWN_PRODUCER_ID, str(outcome)))
+                case errors.Unopened() if batch.attempts == 1:
+                    producer.epoch = 0  # The topic was deleted, or the record was idle for days.
+                    producer.queue.append(batch)
+                case _:
+                    batch.answer(failed(batch.index, code_of(outcome), str(outcome)))
+            if producer.queue and not producer.in_flight:
+                producer.queue = deque(
+                    sorted(producer.queue, key=lambda each: producer.unwrapped(each.sequence))
+                )
+                self._advance(key, producer)
+
+        self._backend.do(put, stored, batch.timeout)
+
+
+def name_of(producer_id: int, epoch: int) -> str:
+    """Return the name of our producer for a Kafka producer id and epoch."""
+    return f"kafka/{producer_id}/{epoch}"
+
+
+def failed(index: int, code: Code, message: str | None = None) -> ProduceResponsePartition:
+    return ProduceResponsePartition(index=index, error_code=code, error_message=message)

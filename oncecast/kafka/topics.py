@@ -1,0 +1,348 @@
+"""Metadata, topics and their configuration.
+
+Every topic is a Kafka topic with one partition, and the front end is its leader. A topic that a
+Kafka client creates keeps its messages for a time (`retention.ms`), whether they were read or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oncecast.kafka import messages as m
+from oncecast.kafka.backend import Backend, code_of, refused
+from oncecast.kafka.errors import Code
+from oncecast.kafka.gather import Gather
+from oncecast.kafka.layout import Body
+from oncecast.kernel.protocol import Value
+from oncecast.wire import commands as do
+from oncecast.wire.frames import TopicView, View
+from oncecast.wire.kafka_records import MILLISECOND
+from oncecast.wire.retention import Policy
+
+TIMEOUT = 15.0
+TOPIC, BROKER = 2, 4  # resource types
+CONFIGURED, DEFAULT = 1, 5  # sources of a configuration value
+RETENTION_MS, RETENTION_BYTES, CLEANUP = "retention.ms", "retention.bytes", "cleanup.policy"
+UNLIMITED = -1
+SET, REMOVE = 0, 1  # operations of IncrementalAlterConfigs
+
+Reply = Callable[[Any], None]
+Handler = Callable[[Any, Reply], None]
+
+
+class Topics:
+    def __init__(
+        self, backend: Backend, broker: m.MetadataBroker, *, auto_create: bool, retention_us: int
+    ) -> None:
+        self._backend, self.broker = backend, broker
+        self._auto_create = auto_create
+        self._policy = hard_limit(retention_us, 0)
+
+    def handlers(self) -> dict[type[Body], Handler]:
+        return {
+            m.MetadataRequest: self.metadata,
+            m.CreateTopicsRequest: self.create,
+            m.DeleteTopicsRequest: self.delete,
+            m.CreatePartitionsRequest: self.add_partitions,
+            m.DescribeConfigsRequest: self.describe_configs,
+            m.AlterConfigsRequest: self.alter_configs,
+            m.IncrementalAlterConfigsRequest: self.alter_some_configs,
+        }
+
+    # -- metadata --
+
+    def metadata(self, request: m.MetadataRequest, reply: Reply) -> None:
+        def done(topics: tuple[m.MetadataResponseTopic, ...]) -> None:
+            reply(
+                m.MetadataResponse(
+                    brokers=(self.broker,),
+                    cluster_id="oncecast",
+                    controller_id=self.broker.node_id,
+                    topics=topics,
+                )
+            )
+
+        if request.topics is None:
+            self.all(lambda views: done(tuple(self._known(each.name) for each in views)))
+            return
+        create = self._auto_create and request.allow_auto_topic_creation
+        gather = Gather(len(request.topics), done)
+        for number, topic in enumerate(request.topics):
+            self._describe(topic.name, gather.slot(number), create=create)
+
+    def all(self, then: Callable[[list[TopicView]], None], *, subscriptions: bool = False) -> None:
+        """Call `then` with all topics of the group."""
+        found: list[TopicView] = []
+
+        def page(outcome: Value) -> None:
+            if isinstance(outcome, View):
+                found.extend(outcome.topics)
+                if outcome.more and outcome.topics:
+                    after = outcome.topics[-1].name
+                    self._backend.look(page, TIMEOUT, after=after, subscriptions=subscriptions)
+                    return
+            then(found)
+
+        self._backend.look(page, TIMEOUT, subscriptions=subscriptions)
+
+    def _describe(
+        self, name: str, then: Callable[[m.MetadataResponseTopic], None], *, create: bool
+    ) -> None:
+        def created(outcome: Value) -> None:
+            if refused(outcome) and code_of(outcome) != Code.TOPIC_ALREADY_EXISTS:
+                then(m.MetadataResponseTopic(name=name, error_code=code_of(outcome)))
+            else:
+                then(self._known(name))
+
+        def seen(outcome: Value) -> None:
+            if isinstance(outcome, View) and outcome.topics:
+                then(self._known(name))
+            elif isinstance(outcome, View) or code_of(outcome) == Code.UNKNOWN_TOPIC_OR_PARTITION:
+                if create:
+                    command = do.CreateTopic(name, 0, self._policy)
+                    self._backend.do(command, created, TIMEOUT)
+                else:
+                    code = Code.UNKNOWN_TOPIC_OR_PARTITION
+                    then(m.MetadataResponseTopic(name=name, error_code=code))
+            else:
+                then(m.MetadataResponseTopic(name=name, error_code=code_of(outcome)))
+
+        self._backend.look(seen, TIMEOUT, topic=name)
+
+    def _known(self, name: str) -> m.MetadataResponseTopic:
+        node = self.broker.node_id
+        partition = m.MetadataResponsePartition(
+            partition_index=0, leader_id=node, replica_nodes=(node,), isr_nodes=(node,)
+        )
+        return m.MetadataResponseTopic(name=name, partitions=(partition,))
+
+    # -- create and delete --
+
+    def create(self, request: m.CreateTopicsRequest, reply: Reply) -> None:
+        def done(found: tuple[m.TopicError, ...]) -> None:
+            reply(m.CreateTopicsResponse(topics=found))
+
+        gather = Gather(len(request.topics), done)
+        for number, topic in enumerate(request.topics):
+            self._create(topic, gather.slot(number), validate_only=request.validate_only)
+
+    def _create(
+        self,
+        topic: m.CreatableTopic,
+        then: Callable[[m.TopicError], None],
+        *,
+        validate_only: bool,
+    ) -> None:
+        def answer(code: Code, message: str | None = None) -> None:
+            then(m.TopicError(name=topic.name, error_code=code, error_message=message))
+
+        if topic.num_partitions not in (-1, 1) or len(topic.assignments) > 1:
+            answer(Code.INVALID_PARTITIONS, "a topic has one partition; ask for 1")
+            return
+        try:
+            policy = changed(self._policy, {each.name: each.value for each in topic.configs})
+        except ValueError as error:
+            answer(Code.INVALID_CONFIG, str(error))
+            return
+
+        def created(outcome: Value) -> None:
+            if refused(outcome):
+                answer(code_of(outcome), str(outcome))
+            elif getattr(outcome, "already", False):
+                answer(Code.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} already exists")
+            else:
+                answer(Code.NONE)
+
+        if validate_only:
+            answer(Code.NONE)
+        else:
+            self._backend.do(do.CreateTopic(topic.name, 0, policy), created, TIMEOUT)
+
+    def delete(self, request: m.DeleteTopicsRequest, reply: Reply) -> None:
+        names = request.topic_names
+
+        def done(found: tuple[Code, ...]) -> None:
+            answers = zip(names, found, strict=True)
+            reply(
+                m.DeleteTopicsResponse(
+                    responses=tuple(m.DeletedTopic(name=n, error_code=c) for n, c in answers)
+                )
+            )
+
+        gather = Gather(len(names), done)
+        for number, name in enumerate(names):
+            put = gather.slot(number)
+
+            def deleted(outcome: Value, put: Callable[[Code], None] = put) -> None:
+                if refused(outcome):
+                    put(code_of(outcome))
+                else:
+                    already = getattr(outcome, "already", False)
+                    put(Code.UNKNOWN_TOPIC_OR_PARTITION if already else Code.NONE)
+
+            self._backend.do(do.DeleteTopic(name, 0), deleted, TIMEOUT)
+
+    def add_partitions(self, request: m.CreatePartitionsRequest, reply: Reply) -> None:
+        message = "a topic has one partition"
+        reply(
+            m.CreatePartitionsResponse(
+                results=tuple(
+                    m.TopicError(
+                        name=each.name, error_code=Code.INVALID_PARTITIONS, error_message=message
+                    )
+                    for each in request.topics
+                )
+            )
+        )
+
+    # -- configuration --
+
+    def describe_configs(self, request: m.DescribeConfigsRequest, reply: Reply) -> None:
+        def done(found: tuple[m.DescribedResource, ...]) -> None:
+            reply(m.DescribeConfigsResponse(results=found))
+
+        gather = Gather(len(request.resources), done)
+        for number, resource in enumerate(request.resources):
+            self._describe_resource(resource, gather.slot(number))
+
+    def _describe_resource(
+        self, resource: m.DescribeConfigsResource, then: Callable[[m.DescribedResource], None]
+    ) -> None:
+        kind, name, keys = (
+            resource.resource_type,
+            resource.resource_name,
+            resource.configuration_keys,
+        )
+
+        def seen(outcome: Value) -> None:
+            if not (isinstance(outcome, View) and outcome.topics):
+                code = Code.UNKNOWN_TOPIC_OR_PARTITION
+                code = code if isinstance(outcome, View) else code_of(outcome)
+                then(m.DescribedResource(error_code=code, resource_type=kind, resource_name=name))
+                return
+            values = configuration(outcome.topics[0].policy)
+            configs = tuple(
+                m.DescribedConfig(
+                    name=key, value=value, read_only=key == CLEANUP, config_source=CONFIGURED
+                )
+                for key, value in values.items()
+                if keys is None or key in keys
+            )
+            then(m.DescribedResource(resource_type=kind, resource_name=name, configs=configs))
+
+        if kind == TOPIC:
+            self._backend.look(seen, TIMEOUT, topic=name)
+        elif kind == BROKER:
+            then(m.DescribedResource(resource_type=kind, resource_name=name))
+        else:
+            code = Code.INVALID_REQUEST
+            then(m.DescribedResource(error_code=code, resource_type=kind, resource_name=name))
+
+    def alter_configs(self, request: m.AlterConfigsRequest, reply: Reply) -> None:
+        """Set the whole configuration of each topic. Missing values become the default."""
+
+        def done(found: tuple[m.AlteredResource, ...]) -> None:
+            reply(m.AlterConfigsResponse(responses=found))
+
+        gather = Gather(len(request.resources), done)
+        for number, each in enumerate(request.resources):
+            wanted = {config.name: config.value for config in each.configs}
+            self._alter(each.resource_type, each.resource_name, wanted, gather.slot(number))
+
+    def alter_some_configs(self, request: m.IncrementalAlterConfigsRequest, reply: Reply) -> None:
+        """Change single values of each topic."""
+
+        def done(found: tuple[m.AlteredResource, ...]) -> None:
+            reply(m.IncrementalAlterConfigsResponse(responses=found))
+
+        gather = Gather(len(request.resources), done)
+        for number, each in enumerate(request.resources):
+            self._alter_some(each, gather.slot(number))
+
+    def _alter_some(
+        self, resource: m.IncrementalResource, then: Callable[[m.AlteredResource], None]
+    ) -> None:
+        kind, name = resource.resource_type, resource.resource_name
+
+        def seen(outcome: Value) -> None:
+            if not (isinstance(outcome, View) and outcome.topics):
+                code = Code.UNKNOWN_TOPIC_OR_PARTITION
+                then(altered(kind, name, code if isinstance(outcome, View) else code_of(outcome)))
+                return
+            wanted: dict[str, str | None] = dict(configuration(outcome.topics[0].policy))
+            for each in resource.configs:
+                if each.config_operation not in (SET, REMOVE):
+                    message = f"{each.name} is not a list"
+                    then(altered(kind, name, Code.INVALID_CONFIG, message))
+                    return
+                if each.config_operation == SET:
+                    wanted[each.name] = each.value
+                else:
+                    wanted.pop(each.name, None)
+            self._alter(kind, name, wanted, then)
+
+        self._backend.look(seen, TIMEOUT, topic=name)
+
+    def _alter(
+        self,
+        kind: int,
+        name: str,
+        wanted: dict[str, str | None],
+        then: Callable[[m.AlteredResource], None],
+    ) -> None:
+        if kind != TOPIC:
+            message = "only the configuration of topics can be changed"
+            then(altered(kind, name, Code.INVALID_REQUEST, message))
+            return
+        try:
+            policy = changed(self._policy, wanted)
+        except ValueError as error:
+            then(altered(kind, name, Code.INVALID_CONFIG, str(error)))
+            return
+
+        def set_(outcome: Value) -> None:
+            why = (code_of(outcome), str(outcome)) if refused(outcome) else (Code.NONE, None)
+            then(altered(kind, name, *why))
+
+        self._backend.do(do.SetPolicy(name, 0, policy), set_, TIMEOUT)
+
+
+def altered(kind: int, name: str, code: Code, message: str | None = None) -> m.AlteredResource:
+    return m.AlteredResource(
+        error_code=code, error_message=message, resource_type=kind, resource_name=name
+    )
+
+
+def hard_limit(age_us: int, bytes_max: int) -> Policy:
+    """Return a policy that deletes messages by age and size, whether they were read or not."""
+    if age_us <= 0 and bytes_max <= 0:
+        return Policy(keep_all=True)
+    return Policy(age_us=max(age_us, 0), bytes_max=max(bytes_max, 0), drop_unread=True)
+
+
+def configuration(policy: Policy) -> dict[str, str]:
+    """Return the policy as Kafka configuration."""
+    age = policy.age_us // MILLISECOND if policy.age_us else UNLIMITED
+    size = policy.bytes_max or UNLIMITED
+    return {RETENTION_MS: str(age), RETENTION_BYTES: str(size), CLEANUP: "delete"}
+
+
+def changed(policy: Policy, wanted: dict[str, str | None]) -> Policy:
+    """Return the policy with this configuration. Raise ValueError if it is not supported."""
+    age, size = policy.age_us, policy.bytes_max
+    for name, value in wanted.items():
+        if name == RETENTION_MS and value is not None:
+            age = max(integer(name, value), 0) * MILLISECOND
+        elif name == RETENTION_BYTES and value is not None:
+            size = max(integer(name, value), 0)
+        elif name == CLEANUP and value not in (None, "delete"):
+            raise ValueError(f"cleanup.policy={value} is not supported; use delete")
+    return hard_limit(age, size)
+
+
+def integer(name: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"{name}={value!r} is not an integer") from None

@@ -1,0 +1,37 @@
+"""The columns of any batch, including those that Kafka clients have put."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oncecast.wire import batch_layout
+from oncecast.wire.batch_builder import Builder
+from oncecast.wire.batch_layout import BadBatch, Columns, Oversized, check_frame
+from oncecast.wire.kafka_records import KAFKA, MILLISECOND, decode
+
+if TYPE_CHECKING:
+    from oncecast.storage.disk import Buffer
+
+
+def open_columns(buffer: Buffer) -> Columns:
+    """Validate and decompress a batch, and return its columns. Raise BadBatch if it is invalid.
+
+    A batch of a Kafka client is converted first. That takes some microseconds per message.
+    """
+    data = buffer if type(buffer) is bytes else bytes(buffer)
+    if check_frame(data).format == KAFKA:
+        data = converted(data)
+    return batch_layout.open_columns(data)
+
+
+def converted(data: bytes) -> bytes:
+    """Return a batch of a Kafka client as a batch in our own format."""
+    builder = Builder()
+    try:
+        for each in decode(data[batch_layout.HEADER_BYTES : -4]):
+            headers = {name: value or b"" for name, value in each.headers}
+            time = each.timestamp * MILLISECOND
+            builder.add(each.value or b"", each.key, headers or None, time)
+    except Oversized as error:
+        raise BadBatch(f"a Kafka client has put a message that exceeds a limit: {error}") from None
+    return builder.build()

@@ -1,0 +1,189 @@
+"""Test Fetch and ListOffsets: exact scans, exact responses (KAF-1, KAF-4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oncecast.kafka import messages as m
+from oncecast.kafka.errors import Code
+from oncecast.wire import batch, errors
+from oncecast.wire import commands as do
+from oncecast.wire.frames import Chunk, Scan, Scanned
+from oncecast.wire.kafka_records import KAFKA, Record, check, decode, encode
+from tests.kafka.front_desk import FrontDesk, desk
+
+RECORDS = [Record(1000, b"k", b"one", ()), Record(2000, None, b"two", ())]
+
+
+def fetch(
+    *offsets: int, topic: str = "t", wait: int = 500, least: int = 1, most: int = 1 << 20
+) -> m.FetchRequest:
+    """Return a fetch of one topic for each offset."""
+    topics = tuple(
+        m.FetchTopic(
+            topic=f"{topic}{number}",
+            partitions=(
+                m.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000),
+            ),
+        )
+        for number, offset in enumerate(offsets)
+    )
+    return m.FetchRequest(max_wait_ms=wait, min_bytes=least, max_bytes=most, topics=topics)
+
+
+def chunk(offset: int, skip: int = 0) -> Chunk:
+    data = batch.wrap(encode(RECORDS), format=KAFKA, count=2, timestamp=0)
+    return Chunk(offset, skip, 2 - skip, "p", 0, data)
+
+
+def scanned(offset: int, *chunks: Chunk, first: int = 0, end: int = 9) -> Scanned:
+    return Scanned(0, 1, first, end, offset, chunks)
+
+
+def parts(front: FrontDesk) -> list[m.FetchResponsePartition]:
+    reply: Any = front.reply()
+    return [each for topic in reply.responses for each in topic.partitions]
+
+
+def test_fetch_of_one_partition_is_one_scan_that_waits() -> None:
+    """KAF-1: a long poll costs the node nothing while it waits."""
+    front = desk()
+    front.send(fetch(7))
+    assert front.commands == [Scan(0, "t0", do.FromOffset(7), bytes=1000, wait_ms=500)]
+    front.answer(scanned(7, chunk(7)))
+    (part,) = parts(front)
+    assert (part.error_code, part.high_watermark, part.last_stable_offset) == (0, 9, 9)
+    assert part.records is not None
+    assert check(part.records).base_offset == 7
+    assert decode(part.records) == RECORDS
+
+
+def test_fetch_from_the_middle_of_a_batch_returns_the_whole_batch() -> None:
+    """Kafka clients skip records before the offset that they asked for."""
+    front = desk()
+    front.send(fetch(8))
+    front.answer(scanned(8, chunk(8, skip=1)))
+    (part,) = parts(front)
+    assert part.records is not None
+    assert check(part.records).base_offset == 7
+
+
+def test_native_messages_are_converted() -> None:
+    """KAF-4"""
+    front = desk()
+    front.send(fetch(0))
+    data = batch.encode([b"a", b"b"], timestamps=5_000_000, keys=[b"k", None])
+    front.answer(scanned(0, Chunk(0, 0, 2, "p", 0, data)))
+    (part,) = parts(front)
+    assert part.records is not None
+    assert decode(part.records) == [Record(5000, b"k", b"a", ()), Record(5000, None, b"b", ())]
+
+
+def test_fetch_of_several_partitions_looks_first_and_then_waits() -> None:
+    front = desk()
+    front.send(fetch(9, 9))
+    assert [scan.wait_ms for scan in front.commands] == [0, 0]
+    front.answer(scanned(9))
+    front.answer(scanned(9))
+    assert [scan.wait_ms for scan in front.commands] == [500, 500]
+    front.answer(scanned(9, chunk(9), end=11), front.asked[1])  # the first to get a message
+    first, second = parts(front)
+    assert (first.records, first.high_watermark) == (b"", 9)
+    assert second.high_watermark == 11
+    front.answer(scanned(9))  # late, after the response
+    assert not front.replies
+
+
+def test_fetch_answers_without_messages_when_its_time_is_over() -> None:
+    front = desk()
+    front.send(fetch(9))
+    front.front.now = 0.5
+    front.answer(scanned(9))
+    (part,) = parts(front)
+    assert (part.error_code, part.records) == (0, b"")
+
+
+def test_fetch_pauses_if_an_older_node_does_not_wait() -> None:
+    front = desk()
+    front.send(fetch(9))
+    front.answer(scanned(9))
+    assert not front.asked
+    front.wait(0.02)
+    assert [scan.wait_ms for scan in front.commands] == [480]
+    front.answer(scanned(9, chunk(9)))
+    assert parts(front)[0].records
+
+
+def test_fetch_waits_until_the_minimum_size_is_there() -> None:
+    front = desk()
+    front.send(fetch(7, 7, least=100_000))
+    front.answer(scanned(7, chunk(7)))
+    front.answer(scanned(7, chunk(7)))
+    assert not front.replies
+    assert len(front.asked) == 2
+
+
+def test_fetch_respects_the_maximum_size_of_the_response() -> None:
+    front = desk()
+    front.send(fetch(7, 7, most=10))
+    front.answer(scanned(7, chunk(7)))
+    front.answer(scanned(7, chunk(7)))
+    first, second = parts(front)
+    assert first.records
+    assert second.records == b""
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [
+        (scanned(3, first=3), Code.OFFSET_OUT_OF_RANGE),
+        (errors.NoSuchTopic("t0"), Code.UNKNOWN_TOPIC_OR_PARTITION),
+        (errors.Denied(), Code.TOPIC_AUTHORIZATION_FAILED),
+        (scanned(1, Chunk(1, 0, 2, "p", 0, chunk(1).batch[:-1] + b"x")), Code.CORRUPT_MESSAGE),
+    ],
+)
+def test_fetch_error_is_answered_at_once(outcome: Any, code: Code) -> None:
+    front = desk()
+    front.send(fetch(1))
+    front.answer(outcome)
+    (part,) = parts(front)
+    assert part.error_code == code
+
+
+def test_unknown_partition_is_refused() -> None:
+    front = desk()
+    part = m.FetchPartition(partition=3, fetch_offset=0, partition_max_bytes=9)
+    topic = m.FetchTopic(topic="t", partitions=(part,))
+    front.send(m.FetchRequest(max_wait_ms=1, min_bytes=1, max_bytes=9, topics=(topic,)))
+    assert parts(front)[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_empty_fetch_is_answered() -> None:
+    front = desk()
+    front.send(fetch())
+    assert parts(front) == []
+
+
+def listed(timestamp: int, outcome: Any, start: Any) -> tuple[int, int, int]:
+    front = desk()
+    part = m.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    topic = m.ListOffsetsTopic(name="t", partitions=(part,))
+    front.send(m.ListOffsetsRequest(topics=(topic,)))
+    assert front.commands == [Scan(0, "t", start)]
+    front.answer(outcome)
+    found: Any = front.reply().topics[0].partitions[0]
+    return found.error_code, found.offset, found.timestamp
+
+
+def test_offsets_are_listed_by_position_and_by_time() -> None:
+    """KAF-1"""
+    assert listed(-1, scanned(9), do.FromNew()) == (0, 9, -1)
+    assert listed(-2, scanned(2), do.FromEarliest()) == (0, 2, -1)
+    found = Scanned(0, 1, 0, 9, 4, (), 1_500_000)
+    assert listed(1200, found, do.FromTime(1_200_000)) == (0, 4, 1500)
+    assert listed(99_000, scanned(9), do.FromTime(99_000_000)) == (0, -1, -1)
+    assert listed(-3, scanned(9), do.FromEarliest())[0] == Code.INVALID_REQUEST
+    unknown = errors.NoSuchTopic("t")
+    assert listed(-1, unknown, do.FromNew())[0] == Code.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,0 +1,247 @@
+"""Test consumer groups: joins, rebalances, expiry and static members (KAF-3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oncecast.kafka import messages as m
+from oncecast.kafka.errors import Code
+from tests.kafka.front_desk import FrontDesk, desk
+
+SESSION = 10.0
+
+
+class Members:
+    """Kafka clients that belong to one group, each with its own connection."""
+
+    def __init__(self) -> None:
+        self.front = FrontDesk()
+        self.connections = 0
+
+    def connect(self) -> int:
+        self.connections += 1
+        self.front.connect(self.connections)
+        return self.connections
+
+    def send(self, connection: int, request: Any, version: int | None = None) -> Any:
+        """Send a request, and return its response, or None if it has none yet."""
+        number = self.front.send(request, connection, version)
+        return self.response(number)
+
+    def response(self, number: int | None = None) -> Any:
+        number = self.front.sent if number is None else number
+        for each in self.front.replies:
+            if each[1] == number:
+                self.front.replies.remove(each)
+                return each[2]
+        return None
+
+    def join(self, connection: int, id: str = "", instance: str | None = None, *names: str) -> Any:
+        protocols = tuple(
+            m.JoinProtocol(name=name, metadata=name.encode()) for name in names or ("range",)
+        )
+        request = m.JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=int(SESSION * 1000),
+            rebalance_timeout_ms=30_000,
+            member_id=id,
+            group_instance_id=instance,
+            protocol_type="consumer",
+            protocols=protocols,
+        )
+        return self.send(connection, request)
+
+    def member(self) -> tuple[int, str]:
+        """Return the connection and the id of a new member that waits for the rebalance."""
+        connection = self.connect()
+        asked = self.join(connection)
+        assert asked.error_code == Code.MEMBER_ID_REQUIRED
+        assert self.join(connection, asked.member_id) is None
+        return connection, asked.member_id
+
+    def sync(self, connection: int, id: str, generation: int, **given: bytes) -> Any:
+        assignments = tuple(
+            m.SyncAssignment(member_id=name, assignment=data) for name, data in given.items()
+        )
+        return self.send(
+            connection,
+            m.SyncGroupRequest(
+                group_id="g", generation_id=generation, member_id=id, assignments=assignments
+            ),
+        )
+
+    def beat(self, connection: int, id: str, generation: int) -> Code:
+        request = m.HeartbeatRequest(group_id="g", generation_id=generation, member_id=id)
+        return Code(self.send(connection, request).error_code)
+
+
+def settled(count: int) -> tuple[Members, list[tuple[int, str]], int]:
+    """Return a stable group of `count` members, and its generation. The first one leads."""
+    group = Members()
+    members = [group.member() for _ in range(count)]
+    group.front.wait(0.3)
+    joined = [each[2] for each in group.front.replies]
+    group.front.replies.clear()
+    leader = joined[0].leader
+    members.sort(key=lambda each: each[1] != leader)
+    generation = joined[0].generation_id
+    given = {id: id.encode() for _, id in members}
+    for connection, id in reversed(members):
+        group.sync(connection, id, generation, **(given if id == leader else {}))
+    group.front.replies.clear()
+    return group, members, generation
+
+
+def test_members_of_a_new_group_join_one_generation() -> None:
+    """KAF-3: the leader gets all members, the others get none."""
+    group = Members()
+    (_, first), (_, second) = group.member(), group.member()
+    assert not group.front.replies
+    group.front.wait(0.3)
+    replies = {each[2].member_id: each[2] for each in group.front.replies}
+    assert set(replies) == {first, second}
+    assert {each.generation_id for each in replies.values()} == {replies[first].generation_id}
+    leader = replies[first].leader
+    assert [each.member_id for each in replies[leader].members] == [first, second]
+    (other,) = {first, second} - {leader}
+    assert replies[other].members == ()
+    assert replies[other].protocol_name == "range"
+
+
+def test_assignment_of_the_leader_reaches_every_member() -> None:
+    group = Members()
+    (one, first), (two, second) = group.member(), group.member()
+    group.front.wait(0.3)
+    generation = group.front.replies[0][2].generation_id
+    leader = group.front.replies[0][2].leader
+    group.front.replies.clear()
+    follower = second if leader == first else first
+    to = {first: one, second: two}
+    assert group.sync(to[follower], follower, generation) is None
+    found = group.sync(to[leader], leader, generation, **{follower: b"f", leader: b"l"})
+    assert found.assignment == b"l"
+    assert [each[2].assignment for each in group.front.replies] == [b"f"]
+    group.front.replies.clear()
+    assert group.sync(to[follower], follower, generation).assignment == b"f"  # repeated
+
+
+def test_new_member_makes_the_others_join_again() -> None:
+    group, [(one, first), (two, second)], generation = settled(2)
+    assert group.beat(one, first, generation) == Code.NONE
+    group.member()
+    assert group.beat(one, first, generation) == Code.REBALANCE_IN_PROGRESS
+    assert group.join(one, first) is None
+    joined = [group.join(two, second), *(each[2] for each in group.front.replies)]
+    assert {each.generation_id for each in joined} == {generation + 1}
+    assert len(joined) == 3
+    assert group.beat(one, first, generation) == Code.ILLEGAL_GENERATION
+    assert group.sync(two, second, generation).error_code == Code.ILLEGAL_GENERATION
+
+
+def test_member_that_does_not_join_again_is_removed_after_the_rebalance_timeout() -> None:
+    group, [(one, first), (two, second)], generation = settled(2)
+    group.member()
+    group.join(one, first)
+    for _ in range(4):  # it sends heartbeats, but never joins
+        group.front.wait(9.0)
+        group.beat(two, second, generation)
+    joined = [each[2] for each in group.front.replies if isinstance(each[2], m.JoinGroupResponse)]
+    assert {len(each.members) for each in joined} == {0, 2}
+    assert group.beat(two, second, generation) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_silent_member_expires_and_its_group_rebalances() -> None:
+    group, [(one, first), (two, second)], generation = settled(2)
+    for _ in range(2):
+        group.front.wait(SESSION / 2)
+        group.beat(one, first, generation)
+    assert group.beat(one, first, generation) == Code.REBALANCE_IN_PROGRESS
+    assert group.join(one, first).generation_id == generation + 1
+    assert group.beat(two, second, generation) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_leaving_member_is_removed_at_once() -> None:
+    group, [(one, first), (two, second)], generation = settled(2)
+    leave = m.LeaveGroupRequest(group_id="g", members=(m.LeavingMember(member_id=second),))
+    assert group.send(two, leave).members[0].error_code == 0
+    assert group.beat(one, first, generation) == Code.REBALANCE_IN_PROGRESS
+    again = group.send(two, leave)
+    assert again.members[0].error_code == Code.UNKNOWN_MEMBER_ID
+    old = m.LeaveGroupRequest(group_id="g", member_id=first)
+    assert group.send(one, old, version=1).error_code == 0
+    assert group.send(one, old, version=1).error_code == Code.UNKNOWN_MEMBER_ID
+
+
+def test_static_member_that_restarts_replaces_itself() -> None:
+    """KAF-3: the earlier process is fenced."""
+    group = Members()
+    one = group.connect()
+    assert group.join(one, "", "instance") is None
+    group.front.wait(0.3)
+    first = group.front.replies.pop()[2]
+    two = group.connect()
+    second = group.join(two, "", "instance")
+    assert second.member_id != first.member_id
+    assert second.generation_id == first.generation_id + 1
+    beat = m.HeartbeatRequest(
+        group_id="g",
+        generation_id=first.generation_id,
+        member_id=first.member_id,
+        group_instance_id="instance",
+    )
+    assert group.send(one, beat).error_code == Code.FENCED_INSTANCE_ID
+
+
+def test_protocol_is_one_that_all_members_know() -> None:
+    group = Members()
+    for names in (("sticky", "range"), ("range",)):
+        connection = group.connect()
+        asked = group.join(connection, "", None, *names)
+        group.join(connection, asked.member_id, None, *names)
+    connection = group.connect()
+    refused = group.join(connection, "", None, "other")
+    assert refused.error_code == Code.INCONSISTENT_GROUP_PROTOCOL
+    group.front.wait(0.3)
+    assert {each[2].protocol_name for each in group.front.replies} == {"range"}
+
+
+def test_invalid_joins_are_refused() -> None:
+    front = desk()
+
+    def join(**fields: Any) -> Code:
+        base: dict[str, Any] = {
+            "group_id": "g",
+            "session_timeout_ms": 10_000,
+            "member_id": "",
+            "protocol_type": "consumer",
+            "protocols": (m.JoinProtocol(name="range", metadata=b""),),
+        }
+        front.send(m.JoinGroupRequest(**(base | fields)))
+        return Code(front.reply().error_code)
+
+    assert join(group_id="") == Code.INVALID_GROUP_ID
+    assert join(session_timeout_ms=1) == Code.INVALID_SESSION_TIMEOUT
+    assert join(protocols=()) == Code.INCONSISTENT_GROUP_PROTOCOL
+    assert join(member_id="stranger") == Code.UNKNOWN_MEMBER_ID
+
+
+def test_group_is_described_while_it_has_members() -> None:
+    """KAF-3"""
+    group, members, _ = settled(2)
+    request = m.DescribeGroupsRequest(groups=("g", "other"))
+    known, unknown = group.send(members[0][0], request).groups
+    assert (known.group_state, known.protocol_type, known.protocol_data) == (
+        "Stable",
+        "consumer",
+        "range",
+    )
+    assert {each.member_id for each in known.members} == {id for _, id in members}
+    assert {each.member_assignment for each in known.members} == {id.encode() for _, id in members}
+    assert (unknown.group_state, unknown.members) == ("Dead", ())
+
+
+def test_group_without_members_is_forgotten() -> None:
+    group, [(one, first)], _ = settled(1)
+    leave = m.LeaveGroupRequest(group_id="g", members=(m.LeavingMember(member_id=first),))
+    group.send(one, leave)
+    assert group.front.front.groups._groups == {}

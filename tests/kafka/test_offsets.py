@@ -1,0 +1,140 @@
+"""Test committed offsets: cursors of subscriptions, fenced by generation (KAF-3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oncecast.kafka import messages as m
+from oncecast.kafka.errors import Code
+from oncecast.wire import commands as do
+from oncecast.wire import errors
+from oncecast.wire.frames import SubscriptionView, TopicView, View
+from oncecast.wire.results import Acked, Attached, Sought, Subscribed, Unsubscribed
+from oncecast.wire.retention import DEFAULT
+from tests.kafka.front_desk import FrontDesk, desk
+
+
+def commit(offset: int, *, generation: int = -1, member: str = "") -> m.OffsetCommitRequest:
+    part = m.CommitPartition(partition_index=0, committed_offset=offset)
+    topic = m.CommitTopic(name="t", partitions=(part,))
+    return m.OffsetCommitRequest(
+        group_id="g", generation_id=generation, member_id=member, topics=(topic,)
+    )
+
+
+def code(front: FrontDesk) -> Code:
+    found: Any = front.reply().topics[0].partitions[0]
+    return Code(found.error_code)
+
+
+def attached(front: FrontDesk, cursor: int = 0) -> str:
+    """Answer the commands of the first commit. Return the incarnation of the attach."""
+    front.answer(Subscribed(cursor, 1, already=True))
+    (attach,) = front.commands
+    assert isinstance(attach, do.Attach)
+    assert (attach.topic, attach.subscription) == ("t", "g")
+    front.answer(Attached(4, cursor, 0, 99, 0, 1))
+    return attach.incarnation
+
+
+def view(**cursors: int) -> View:
+    subscriptions = tuple(
+        SubscriptionView(name, cursor, 0, 1, False) for name, cursor in cursors.items()
+    )
+    return View(0, (TopicView("t", 1, 0, 99, 0, DEFAULT, subscriptions, 0),), False, "n", "0")
+
+
+def test_first_commit_creates_the_subscription_and_fences_earlier_generations() -> None:
+    """KAF-3: committed offsets are part of the replicated state."""
+    front = desk()
+    front.send(commit(7))
+    assert front.commands == [do.Subscribe("t", "g", do.FromOffset(7), 0)]
+    attached(front)
+    assert front.commands == [do.Ack("t", "g", 4, 7)]
+    front.answer(Acked(7))
+    assert code(front) == Code.NONE
+
+
+def test_later_commits_are_single_acks_and_a_smaller_offset_is_a_seek() -> None:
+    front = desk()
+    front.send(commit(7))
+    attached(front)
+    front.answer(Acked(7))
+    front.replies.clear()
+    front.send(commit(9))
+    assert front.commands == [do.Ack("t", "g", 4, 9)]
+    front.answer(Acked(9))
+    assert code(front) == Code.NONE
+    front.send(commit(2))
+    (seek,) = front.commands
+    assert (seek.start, seek.epoch) == (do.FromOffset(2), 4)
+    front.answer(Sought(5, 2, already=False))
+    assert code(front) == Code.NONE
+    front.send(commit(3))
+    assert front.commands == [do.Ack("t", "g", 5, 3)]
+
+
+def test_commit_that_another_front_end_has_fenced_makes_the_member_join_again() -> None:
+    """KAF-3: two coordinators of one group do no harm."""
+    front = desk()
+    front.send(commit(7))
+    first = attached(front)
+    front.answer(errors.Fenced(8))
+    assert code(front) == Code.ILLEGAL_GENERATION
+    front.send(commit(7))
+    assert attached(front) == first
+
+
+def test_commit_of_a_stranger_is_refused() -> None:
+    front = desk()
+    front.send(commit(7, generation=3, member="x"))
+    assert not front.asked
+    assert code(front) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_invalid_commits_are_refused() -> None:
+    front = desk()
+    front.send(commit(-5))
+    assert code(front) == Code.INVALID_REQUEST
+    front.send(commit(7))
+    front.answer(errors.NoSuchTopic("t"))
+    assert code(front) == Code.UNKNOWN_TOPIC_OR_PARTITION
+    front.send(commit(700))
+    attached(front)
+    front.answer(errors.OutOfRange(99))
+    assert code(front) == Code.OFFSET_OUT_OF_RANGE
+
+
+def test_committed_offset_is_the_cursor_of_the_subscription() -> None:
+    front = desk()
+    topics = (m.OffsetFetchTopic(name="t", partition_indexes=(0, 1)),)
+    front.send(m.OffsetFetchRequest(group_id="g", topics=topics))
+    front.answer(view(other=3, g=7))
+    first, second = front.reply().topics[0].partitions
+    assert (first.committed_offset, first.error_code) == (7, 0)
+    assert second.committed_offset == -1
+    front.send(m.OffsetFetchRequest(group_id="new", topics=topics))
+    front.answer(view(other=3, g=7))
+    assert front.reply().topics[0].partitions[0].committed_offset == -1
+
+
+def test_all_committed_offsets_of_a_group_are_listed() -> None:
+    front = desk()
+    front.send(m.OffsetFetchRequest(group_id="g", topics=None))
+    front.answer(view(other=3, g=7))
+    (topic,) = front.reply().topics
+    assert (topic.name, topic.partitions[0].committed_offset) == ("t", 7)
+
+
+def test_groups_with_offsets_are_listed_and_deleted() -> None:
+    """KAF-3"""
+    front = desk()
+    front.send(m.ListGroupsRequest())
+    front.answer(view(g=7))
+    assert [each.group_id for each in front.reply().groups] == ["g"]
+    front.send(m.DeleteGroupsRequest(groups_names=("g", "unknown")))
+    front.answer(view(g=7))
+    assert front.commands == [do.Unsubscribe("t", "g", 0)]
+    front.answer(Unsubscribed(already=False))
+    results = front.reply().results
+    assert [each.error_code for each in results] == [Code.NONE, Code.GROUP_ID_NOT_FOUND]

@@ -1,0 +1,227 @@
+"""Test Produce and InitProducerId: exact commands to the session, exact responses (KAF-2)."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from google_crc32c import value as crc32c
+
+from oncecast.client.session import local
+from oncecast.kafka import messages as m
+from oncecast.kafka.errors import Code
+from oncecast.kafka.producing import PRODUCERS_MAX, SEQUENCES, Producer
+from oncecast.wire import commands as do
+from oncecast.wire import errors
+from oncecast.wire.batch import unwrap
+from oncecast.wire.kafka_records import TRANSACTIONAL, Record, encode
+from oncecast.wire.results import Already, Appended, Opened
+from tests.kafka.front_desk import FrontDesk, desk
+
+NAME = "kafka/5/0"
+ONE = [Record(1000, None, b"one", ())]
+
+
+def stamped(records: list[Record], sequence: int, *, epoch: int = 0, attributes: int = 0) -> bytes:
+    """Return a batch of producer 5."""
+    data = bytearray(encode(records))
+    data[21:23] = struct.pack(">h", attributes)
+    data[43:57] = struct.pack(">qhi", 5, epoch, sequence)
+    data[17:21] = struct.pack(">I", crc32c(bytes(data[21:])))
+    return bytes(data)
+
+
+def produce(records: bytes | None, *, acks: int = -1, index: int = 0) -> m.ProduceRequest:
+    partition = m.ProducePartition(index=index, records=records)
+    topic = m.ProduceTopic(name="t", partitions=(partition,))
+    return m.ProduceRequest(acks=acks, timeout_ms=5000, topics=(topic,))
+
+
+def answered(front: FrontDesk) -> m.ProduceResponsePartition:
+    found: Any = front.reply().topics[0].partitions[0]
+    assert isinstance(found, m.ProduceResponsePartition)
+    return found
+
+
+def opened(front: FrontDesk, next_sequence: int = 0) -> None:
+    front.answer(Opened(9, next_sequence, 1, (0, next_sequence)))
+
+
+def put_of(sequence: int, data: bytes, asked: object) -> do.Put:
+    assert isinstance(asked, do.Put)
+    assert unwrap(asked.batch) == data
+    return do.Put("t", NAME, 9, sequence, asked.count, len(asked.batch), 0, asked.batch)
+
+
+def test_idempotent_batch_is_put_under_its_own_sequence() -> None:
+    """KAF-2: our dedup record is the producer's, so no resent batch is stored twice."""
+    front, data = desk(), stamped(ONE, 0)
+    front.send(produce(data))
+    assert front.commands == [do.OpenProducer("t", NAME, NAME, 0, directory_id=NAME, expected=0)]
+    opened(front)
+    assert front.commands == [put_of(0, data, front.commands[0])]
+    assert not front.replies  # no response before the batch is on disk
+    front.answer(Appended(40, 1, True))
+    assert answered(front) == m.ProduceResponsePartition(index=0, base_offset=40)
+
+
+def test_resent_batch_gets_its_first_offset() -> None:
+    """KAF-2"""
+    front = desk()
+    front.send(produce(stamped(ONE, 0)))
+    opened(front, 1)
+    front.answer(Already(40, 1))
+    assert answered(front) == m.ProduceResponsePartition(index=0, base_offset=40)
+
+
+def test_pipelined_batches_are_sent_at_once_and_answered_in_order() -> None:
+    front = desk()
+    first = front.send(produce(stamped(ONE, 0)))
+    second = front.send(produce(stamped(ONE, 1)))
+    opened(front)
+    assert [put.sequence for put in front.commands] == [0, 1]
+    front.answer(Appended(8, 1, True), front.asked[1])
+    assert not front.replies  # responses keep the order of the requests
+    front.answer(Appended(7, 1, True))
+    assert [(each[1], each[2].topics[0].partitions[0].base_offset) for each in front.replies] == [
+        (first, 7),
+        (second, 8),
+    ]
+
+
+def test_batch_that_overtook_an_earlier_one_is_sent_again() -> None:
+    """KAF-2: a delayed batch does not become an error of the client."""
+    front = desk()
+    front.send(produce(stamped(ONE, 0)))
+    front.send(produce(stamped(ONE, 1)))
+    opened(front)
+    front.answer(errors.Gap(0), front.asked[1])
+    assert [put.sequence for put in front.commands] == [0]
+    front.answer(Appended(7, 1, True))
+    assert [put.sequence for put in front.commands] == [1]
+    front.answer(Appended(8, 1, True))
+    assert [each[2].topics[0].partitions[0].base_offset for each in front.replies] == [7, 8]
+
+
+def test_gap_in_the_sequence_of_a_client_is_refused() -> None:
+    front = desk()
+    front.send(produce(stamped(ONE, 0)))
+    opened(front)
+    front.answer(Appended(7, 1, True))
+    front.replies.clear()
+    front.send(produce(stamped(ONE, 5)))
+    front.answer(errors.Gap(1))
+    assert answered(front).error_code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_producer_whose_record_was_deleted_is_told_to_start_again() -> None:
+    front = desk()
+    front.send(produce(stamped(ONE, 5)))
+    opened(front)
+    front.answer(errors.Gap(0))
+    assert answered(front).error_code == Code.UNKNOWN_PRODUCER_ID
+
+
+def test_deleted_topic_is_opened_again() -> None:
+    front = desk()
+    front.send(produce(stamped(ONE, 0)))
+    opened(front)
+    front.answer(errors.Unopened("t", NAME))
+    assert isinstance(front.commands[0], do.OpenProducer)
+    opened(front)
+    front.answer(errors.Unopened("t", NAME))
+    assert answered(front).error_code == Code.UNKNOWN_PRODUCER_ID
+
+
+def test_batch_without_a_producer_id_is_put_by_the_session() -> None:
+    """KAF-2: the session resends and deduplicates it."""
+    front, data = desk(), encode(ONE)
+    front.send(produce(data))
+    (asked,) = front.asked
+    assert isinstance(asked, local.Produce)
+    assert (asked.topic, asked.count, unwrap(asked.batch)) == ("t", 1, data)
+    front.answer(local.Stored(0, 3, True))
+    assert answered(front).base_offset == 3
+
+
+def test_acks_0_has_no_response_and_does_not_block_the_next_one() -> None:
+    front = desk()
+    front.send(produce(encode(ONE), acks=0))
+    later = front.send(m.FindCoordinatorRequest(key="g"))
+    assert [each[1] for each in front.replies] == [later]
+    front.answer(local.Stored(0, 3, True))
+    assert len(front.replies) == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (produce(encode(ONE), index=1), Code.UNKNOWN_TOPIC_OR_PARTITION),
+        (produce(b"nonsense"), Code.CORRUPT_MESSAGE),
+        (produce(None), Code.CORRUPT_MESSAGE),
+        (produce(stamped(ONE, 0, attributes=TRANSACTIONAL)), Code.INVALID_TXN_STATE),
+        (produce(stamped(ONE, -1)), Code.INVALID_RECORD),
+        (produce(stamped(ONE, 0, epoch=-1)), Code.INVALID_RECORD),
+    ],
+)
+def test_invalid_batch_is_refused_before_it_is_sent(request_: m.ProduceRequest, code: Code) -> None:
+    front = desk()
+    front.send(request_)
+    assert not front.asked
+    assert answered(front).error_code == code
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [
+        (errors.Denied(), Code.TOPIC_AUTHORIZATION_FAILED),
+        (errors.TooLarge("bytes", 9), Code.MESSAGE_TOO_LARGE),
+        (errors.InvalidTopic(), Code.INVALID_TOPIC_EXCEPTION),
+        (local.NoAnswer(5.0), Code.REQUEST_TIMED_OUT),
+    ],
+)
+def test_refusal_becomes_the_error_code_of_kafka(outcome: Any, code: Code) -> None:
+    for at_open in (True, False):
+        front = desk()
+        front.send(produce(stamped(ONE, 0)))
+        if not at_open:
+            opened(front)
+        front.answer(outcome)
+        assert answered(front).error_code == code
+
+
+def test_sequence_continues_after_it_wraps() -> None:
+    producer = Producer()
+    assert producer.unwrapped(0) == 0
+    producer.next = SEQUENCES
+    assert producer.unwrapped(0) == SEQUENCES
+    assert producer.unwrapped(SEQUENCES - 1) == SEQUENCES - 1  # resent
+    producer.next = 3 * SEQUENCES + 5
+    assert producer.unwrapped(5) == 3 * SEQUENCES + 5
+    assert producer.unwrapped(SEQUENCES - 2) == 3 * SEQUENCES - 2
+
+
+def test_producer_ids_are_unique_and_transactional_ids_are_refused() -> None:
+    front = desk()
+    front.send(m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1))
+    first = front.reply()
+    front.send(m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1))
+    second = front.reply()
+    assert first.producer_id != second.producer_id
+    assert (first.error_code, first.producer_epoch) == (0, 0)
+    front.send(m.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1))
+    assert front.reply().error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_front_end_remembers_a_bounded_number_of_producers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("oncecast.kafka.producing.PRODUCERS_MAX", 3)
+    front = desk()
+    for epoch in range(10):
+        front.send(produce(stamped(ONE, 0, epoch=epoch)))
+        opened(front)
+        front.answer(Appended(epoch, 1, True))
+    assert len(front.front.producing._producers) == 3
+    assert PRODUCERS_MAX == 10_000

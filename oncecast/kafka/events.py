@@ -1,4 +1,4 @@
-"""What the listener tells the front end, and what the front end asks of the listener.
+"""Requests of the listener to the front end, and events of the front end.
 
 listener → front end    Connected, Received, Disconnected
 front end → listener    Reply, Hangup

@@ -62,8 +62,8 @@ class Fetch:
         self._deadline = host.now + min(max(request.max_wait_ms, 0) / 1000, WAIT_MAX)
 
     def start(self) -> None:
-        # A single partition waits at once. Several are looked at first, so that partitions without
-        # new messages delay none of the others.
+        # A single partition waits at once. Several are looked at first, so that a partition
+        # without new messages does not delay a partition that has some.
         waits = len(self._wanted) == 1 and self._request.min_bytes > 0
         self._scan_all(waits=waits)
 

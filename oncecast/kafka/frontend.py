@@ -1,7 +1,7 @@
 """The Kafka front end: requests of Kafka clients in, responses out.
 
-It is a pure protocol above a client session in one stack, so it runs in a node, in a process of its
-own, and in the simulator. Each connection gets its responses in the order of its requests.
+It is a pure protocol above a client session in one stack. So it runs in a process of its own and in
+the simulator. Each connection gets its responses in the order of its requests.
 
     listener → FrontEnd → ClientSession → nodes
 """

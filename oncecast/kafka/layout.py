@@ -12,8 +12,8 @@ A class declares each field once, with its wire type and the versions that conta
 `flexible` selects the compact encoding of newer versions: lengths are varints, and each struct ends
 with tagged fields. Reading skips unknown tagged fields, and writing adds none.
 
-Every length is checked against the remaining bytes before anything is allocated, so a reader never
-needs more memory than a small multiple of the request.
+Every length is checked against the remaining bytes before anything is allocated. So reading a
+request needs at most a small multiple of its size.
 """
 
 from __future__ import annotations

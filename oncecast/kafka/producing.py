@@ -4,7 +4,8 @@ A record batch is stored as it comes. The sequence of an idempotent producer is 
 own producer `kafka/ID/EPOCH`, so the state machine detects resent batches, without a time window.
 Batches of other producers are put under the name of the front end's session.
 
-Every response waits until the batch is on disk, also with acks=1. With acks=0 there is no response.
+Every response waits until the batch is on disk, also with acks=1. A request with
+acks=0 gets no response.
 """
 
 from __future__ import annotations
@@ -221,7 +222,7 @@ class Producing:
                 case errors.Gap() if earlier or producer.queue:
                     # A batch before this one was delayed, so this one is sent again after it.
                     producer.queue.append(batch)
-                case errors.Gap(0):  # The record of the producer was deleted, so it starts anew.
+                case errors.Gap(0):  # The record of the producer was deleted, so it starts again.
                     batch.answer(failed(batch.index, Code.UNKNOWN_PRODUCER_ID, str(outcome)))
                 case errors.Unopened() if batch.attempts == 1:
                     producer.epoch = 0  # The topic was deleted, or the record was idle for days.

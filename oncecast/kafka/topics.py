@@ -1,7 +1,7 @@
 """Metadata, topics and their configuration.
 
 Every topic is a Kafka topic with one partition, and the front end is its leader. A topic that a
-Kafka client creates keeps its messages for a time (`retention.ms`), whether they were read or not.
+Kafka client creates keeps both read and unread messages for a time (`retention.ms`).
 """
 
 from __future__ import annotations
@@ -315,7 +315,7 @@ def altered(kind: int, name: str, code: Code, message: str | None = None) -> m.A
 
 
 def hard_limit(age_us: int, bytes_max: int) -> Policy:
-    """Return a policy that deletes messages by age and size, whether they were read or not."""
+    """Return a policy that deletes read and unread messages by age and size."""
     if age_us <= 0 and bytes_max <= 0:
         return Policy(keep_all=True)
     return Policy(age_us=max(age_us, 0), bytes_max=max(bytes_max, 0), drop_unread=True)

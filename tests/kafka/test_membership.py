@@ -93,7 +93,7 @@ def settled(count: int) -> tuple[Members, list[tuple[int, str]], int]:
 
 
 def test_members_of_a_new_group_join_one_generation() -> None:
-    """KAF-3: the leader gets all members, the others get none."""
+    """KAF-3: the leader gets all members, and each other member gets none."""
     group = Members()
     (_, first), (_, second) = group.member(), group.member()
     assert not group.front.replies
@@ -125,7 +125,7 @@ def test_assignment_of_the_leader_reaches_every_member() -> None:
     assert group.sync(to[follower], follower, generation).assignment == b"f"  # repeated
 
 
-def test_new_member_makes_the_others_join_again() -> None:
+def test_new_member_makes_earlier_members_join_again() -> None:
     group, [(one, first), (two, second)], generation = settled(2)
     assert group.beat(one, first, generation) == Code.NONE
     group.member()

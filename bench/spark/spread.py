@@ -18,7 +18,7 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from oncecast.broker.events import ScanDue
+from oncecast.broker.events import ScanDue, ScanWaitOver
 from oncecast.broker.gateway import Gateway
 from oncecast.broker.scanning import Scanner
 from oncecast.broker.service import Service
@@ -53,7 +53,7 @@ class Prepared(Value):
 class BusyScanner(Scanner):
     """A node that prepares one page at a time."""
 
-    Timer = ScanDue | Prepared
+    Timer = ScanDue | ScanWaitOver | Prepared
 
     def __init__(self, me: NodeId, rng: Random, service: Service, pages: Counter[NodeId]) -> None:
         super().__init__(me, rng, service=service)
@@ -69,8 +69,8 @@ class BusyScanner(Scanner):
         self._free_at = max(self._free_at, self.now) + PAGE_SECONDS
         self.later(self._free_at - self.now, Prepared(self._number))
 
-    def timeout(self, timer: ScanDue | Prepared) -> None:
-        if isinstance(timer, ScanDue):
+    def timeout(self, timer: ScanDue | ScanWaitOver | Prepared) -> None:
+        if not isinstance(timer, Prepared):
             super().timeout(timer)
             return
         self._pages[self.me] += 1

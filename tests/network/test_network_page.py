@@ -40,4 +40,4 @@ def test_network_page_documents_the_wire_format() -> None:
     for name in ("GREETING", "MESSAGE", "PING", "PONG", "BYE"):
         assert f"| {getattr(framing, name)} | {name} |" in PAGE
     assert f"may send {framing.HELLO_BYTES_MAX // KiB} KiB" in PAGE
-    assert f"at most {LINES_AT_ONCE} at once" in PAGE
+    assert f"a burst of at most {LINES_AT_ONCE} events" in PAGE

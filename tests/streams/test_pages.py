@@ -56,6 +56,6 @@ def test_streams_page_states_the_limits() -> None:
     """DDS-1"""
     assert f"at most {WINDOW} values and {WINDOW_BYTES >> 20} MiB in flight" in PAGE
     assert f"every {ACK_EVERY} values or {ACK_EVERY_BYTES >> 10} KiB" in PAGE
-    assert f"for {SUSPECTED_MAX:g} s, the writer keeps the values that it lacks" in PAGE
+    assert f"For {SUSPECTED_MAX:g} s, the writer keeps the values that the reader lacks" in PAGE
     assert f"{STREAMS_MAX} writers and {STREAMS_MAX} readers" in PAGE
     assert f"a value at most {VALUE_BYTES_MAX >> 20} MiB" in PAGE

@@ -280,7 +280,7 @@ def test_each_application_version_is_written_once(client: blocking.Client, put: 
     assert sorted(values(client, "app")) == [b"0", b"0", b"1"]
     put("select 'a' as value", topic="app.too", txnAppId="app", txnVersion=0)
     assert values(client, "app.too") == [b"a"]
-    for version, error in {1: "number 1 .* is below the last", 2: "other content"}.items():
+    for version, error in {1: "number 1 .* is below the last", 2: "different content"}.items():
         with pytest.raises(Exception, match=error):
             put("select 'x' as value", topic="app", txnAppId="app", txnVersion=version)
     with pytest.raises(Exception, match="set both of the options txnAppId and txnVersion"):

@@ -25,7 +25,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# One worker runs all tests of a file, and all tests that share a Spark session, which is slow to
+# One worker runs all tests in a file, and all tests that share a Spark session, which is slow to
 # start. The longest tests start first, so that no worker is left alone with one at the end.
 LONGEST = (
     "spark/test_live.py",

@@ -17,7 +17,7 @@ WRITTEN = b"x" * 40960
 
 
 def test_unsynced_bytes_are_readable_and_mostly_not_in_the_file(tmp_path: Path) -> None:
-    """SVC-10: the disk of the torture run loses unsynced data."""
+    """SVC-10: the disk in the torture run loses unsynced data."""
     disk = ForgetfulDisk(tmp_path)
     file = disk.open("log", create=True)
     file.write(0, [WRITTEN])

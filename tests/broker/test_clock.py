@@ -160,7 +160,7 @@ def test_correcting_a_fast_clock_preserves_message_ages() -> None:
 
 
 def test_correcting_a_slow_clock_does_not_expire_messages() -> None:
-    """SVC-9: a machine without a clock battery starts in 1970, until it has a network."""
+    """SVC-9: a machine without a clock battery starts in 1970 until it reaches a time server."""
     steps = Aging()
     steps.minutes(NOON, 3)
     minutes = SUSTAINED * STEP // MINUTE + 2

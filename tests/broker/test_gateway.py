@@ -258,7 +258,7 @@ def test_topics_are_listed_in_pages() -> None:
 
 
 def test_moving_topics_are_listed_until_they_have_moved() -> None:
-    """REP-6: a list of all topics of a ring must include moving topics."""
+    """REP-6: a list of all topics in a ring must include moving topics."""
     desk = Desk()
     for name in ("b", "a"):
         desk.call(ANN, do.CreateTopic(name, 0))

@@ -235,7 +235,7 @@ def test_put_in_flight_keeps_its_producer_record() -> None:
 
 @pytest.mark.parametrize("sequence", [0, 1, 5], ids=["repeated", "next", "after a gap"])
 def test_resending_client_keeps_its_producer_record(sequence: int) -> None:
-    """SVC-2: each copy of an unacknowledged batch counts as use, whatever its answer."""
+    """SVC-2: each copy of an unacknowledged batch counts as use, whatever the answer."""
     steps = Days()
     epoch = steps.open()
     steps.put(epoch, 0)

@@ -150,7 +150,7 @@ class Looker(App):
     """Repeatedly requests the end of the topic, and records stale answers."""
 
     def __init__(self, world: World, me: str) -> None:
-        self.asked: dict[int, int] = {}  # stored messages at the time of each question
+        self.asked: dict[int, int] = {}  # stored messages at the time of each request
         self.stale: list[tuple[int, int]] = []
         self.answers = 0
         self.stored: Callable[[], int] = lambda: 0

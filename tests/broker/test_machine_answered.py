@@ -67,7 +67,7 @@ def contents(machine: Machine) -> Any:
 
 
 def again(result: Result) -> Result:
-    """Return the result of a copy of a call."""
+    """Return the result of a duplicate call."""
     has_mark = "already" in result.__struct_fields__
     return replace(result, already=True) if has_mark else result
 
@@ -148,7 +148,7 @@ def test_late_duplicate_of_a_refused_call_is_refused_too() -> None:
 
 
 def test_only_the_last_1000_answered_calls_are_kept() -> None:
-    """SVC-10: the memory is bounded."""
+    """SVC-10: memory use is bounded."""
     assert ANSWERED_MAX == 1000
     steps = Steps()
     first, second = (do.CreateTopic("t", 0, token=token) for token in ("0", "1"))

@@ -172,7 +172,7 @@ def test_every_state_directory_under_a_name_is_kept() -> None:
 
 
 def test_state_directory_above_the_limit_is_refused() -> None:
-    """SVC-2 SVC-7: dropping the record of a directory could store its messages twice."""
+    """SVC-2 SVC-7: if a directory's record were dropped, its messages could be stored twice."""
     pair = Pair(msgspec.structs.replace(LIMITS, directories_max=3))
 
     def opened(directory_id: str) -> done.Result:
@@ -255,7 +255,7 @@ def test_put_without_subscriptions_gets_an_offset_but_is_not_kept() -> None:
 
 
 def test_late_put_to_a_deleted_topic_is_refused_by_the_recreated_topic() -> None:
-    """SVC-2: a late put must not count as the first put of the new topic."""
+    """SVC-2: a late put must not count as the first put to the new topic."""
     steps = Steps()
     steps.subscribe()
     old = steps.open()

@@ -78,7 +78,7 @@ class Leader:
         self._work()
 
     def hear(self, node: NodeId, wrong: int = 0) -> None:
-        """Deliver the time of another replica."""
+        """Deliver another replica's time."""
         right = NOON + int(self.service.now * 1e6)
         self.service.receive(node, ClockRead(right + wrong))
         self._work()
@@ -268,7 +268,7 @@ def test_leader_near_the_trusted_time_does_not_ask_replicas() -> None:
 
 
 def test_leader_reports_no_elapsed_time_after_a_clock_jump() -> None:
-    """SVC-9: the monotonic clock of a node may also jump."""
+    """SVC-9: a node's monotonic clock may jump, too."""
     leader = Leader(B, C)
     leader.put()
     leader.service.now += YEAR / SECOND

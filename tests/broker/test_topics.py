@@ -49,7 +49,7 @@ def test_names_are_listed_in_order_after_any_changes() -> None:
 
 
 def test_listing_a_page_does_not_sort_all_names() -> None:
-    """SEC-3: 13,797 Looks in one write once blocked the event loop for 81 seconds."""
+    """SEC-3: 13,797 Look frames in one write once blocked the event loop for 81 seconds."""
     topics = Topics()
     for number in range(4096):
         topics[Counted(f"{number:04}")] = TOPIC

@@ -112,7 +112,7 @@ def test_certificates_connect_a_client_to_a_node() -> None:
     assert ("URI", "oncecast:node") in seen["subjectAltName"]
 
 
-def test_tls_refuses_a_client_certificate_as_server_and_a_wrong_host_name() -> None:
+def test_tls_refuses_client_certificates_on_servers_and_wrong_host_names() -> None:
     """SEC-1"""
     made("init")
     made("node", "localhost")

@@ -92,7 +92,7 @@ def test_commands_inspect_and_change_a_ring(
     assert third in json.dumps(found["tree"])
     assert run("cluster", "tree", "missing")[0] == ExitStatus.NOT_FOUND
 
-    # The group commands work on one group of the ring.
+    # The group commands work on one group in the ring.
     group, successor = groups[0]["group"], groups[1]["process"]
     status, members = run("cluster", "members", "--group", group)
     assert (status, len(members)) == (ExitStatus.OK, 3)

@@ -37,7 +37,10 @@ def position(digit: str) -> str:
 
 
 def arc(group: str, after: str, *nodes: str, leader: str = "", **facts: Any) -> ArcView:
-    """Return the view of a group with replicas at these processes. By default the first leads."""
+    """Return the view of a group with replicas at these processes.
+
+    By default, the first one leads.
+    """
     nodes = nodes or tuple(PROCESSES.values())
     leads = (leader or nodes[0]) if leader != "none" else ""
     return ArcView(
@@ -257,7 +260,7 @@ def test_search_for_the_root_ends_at_a_cycle_of_parents() -> None:
 
 
 class FakeClient:
-    """A client that is connected to a process of a ring, or to a node."""
+    """A client connected to a ring process or to a node."""
 
     def __init__(self, view: RingView) -> None:
         self.view = view

@@ -1,4 +1,4 @@
-"""Check that removing any rule of the client library makes a test fail."""
+"""Check that removing any client library rule makes a test fail."""
 
 from __future__ import annotations
 

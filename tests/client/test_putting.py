@@ -126,7 +126,7 @@ def test_put_many_returns_the_receipt_for_its_last_message() -> None:
 
 
 def test_put_many_raises_if_any_of_its_batches_is_refused() -> None:
-    """SVC-7: it raises even if the last batch is stored."""
+    """SVC-7: the call raises even if the last batch is stored."""
 
     async def story() -> None:
         desk = Desk()

@@ -1,4 +1,4 @@
-"""A client of a ring with two groups follows a topic that moves between them."""
+"""A client follows a topic that moves between two groups in a ring."""
 
 from __future__ import annotations
 

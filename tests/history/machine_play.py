@@ -114,7 +114,7 @@ class Call:
 
 
 class Flow:
-    """The puts of a client to one topic until it restarts, in order."""
+    """A client's puts to one topic until it restarts, in order."""
 
     def __init__(self, client: Client, topic: str) -> None:
         self.client, self.topic = client, topic

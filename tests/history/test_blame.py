@@ -94,7 +94,7 @@ def test_lost_ack_is_shown_with_its_confirmation() -> None:
 def test_timeline_prints_enough_digits_to_distinguish_its_times(
     first: float, last: float, text: str
 ) -> None:
-    """The monotonic clock of a machine that has run for days has many digits."""
+    """On a machine that has run for days, the monotonic clock has many digits."""
     assert span_of(first, last) == text
 
 

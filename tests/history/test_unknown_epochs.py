@@ -1,4 +1,4 @@
-"""Answers that do not name the epoch of the topic, while unanswered puts may fill its log.
+"""Test answers without a topic epoch, while unanswered puts may fill the log.
 
 The model learns the epoch of a topic from later answers. The reference model here chooses it at
 once, so both must agree.

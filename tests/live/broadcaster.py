@@ -1,4 +1,4 @@
-"""A node of a broadcast cluster as a process: commands on stdin, events on stdout, log on stderr.
+"""Run a broadcast node as a process: commands on stdin, events on stdout, log on stderr.
 
     commands publish COUNT BYTES     broadcast COUNT messages of this size
              expect COUNT            print `reached COUNT` once COUNT are delivered or lost

@@ -106,7 +106,7 @@ def test_follower_serves_a_fixed_range_scan(group: Replicas) -> None:
                 found += [message.value for message in each.messages()]
             return found, client.parts.session.entry.node
 
-    # The follower may still apply the last puts; then the leader answers.
+    # If the follower has not applied the last puts yet, the leader answers.
     def by_follower() -> bool | None:
         found, node = asyncio.run(scanned())
         assert found[: len(values)] == values

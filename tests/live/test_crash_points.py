@@ -1,6 +1,6 @@
 """A real process is killed at each crash point and then replaced.
 
-All other participants run in the process of the test.
+All other participants run in the test process.
 """
 
 from __future__ import annotations

@@ -204,7 +204,10 @@ def recorded_members(replica: Replica) -> set[str]:
 
 
 def test_record_lost_by_all_replicas_is_reported(group: Replicas, values: list[bytes]) -> None:
-    """SVC-10: no snapshot covers it, so the group stops. Keep this the last test of the group."""
+    """SVC-10: no snapshot covers it, so the group stops.
+
+    This must stay the last test for the group.
+    """
     group.settled()
     for replica in group.all:
         assert replica.end(signal.SIGTERM) == 0

@@ -89,7 +89,7 @@ def put(server: str, value: bytes) -> None:
 
 
 def read(server: str, count: int) -> dict[str, list[bytes]]:
-    """Return all messages of each topic."""
+    """Return all messages in each topic."""
     found: dict[str, list[bytes]] = {topic: [] for topic in TOPICS}
     with blocking.connect(server) as client:
         for topic, values in found.items():

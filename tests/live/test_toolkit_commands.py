@@ -132,9 +132,9 @@ def held(keeper: str, *options: str) -> list[str]:
 def test_next_lock_holder_after_a_kill_gets_a_higher_token(
     keeper: tuple[int, str], oncecast: Command
 ) -> None:
-    """DDS-4: the next holder waits for the lease of the killed one, not for its own.
+    """DDS-4: the next holder waits for the killed holder's lease, not for its own.
 
-    The command of the killed holder continues with a stale token.
+    The killed holder's command continues with a stale token.
     """
     with process(*held(keeper[1], "--lease", "1", "--grace", "0.1")) as holder:
         token, orphan = map(int, line_of(holder).split())

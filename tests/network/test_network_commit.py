@@ -43,7 +43,7 @@ class FakeFlush:
 
 
 class FakeJournal:
-    """A journal in memory whose syncs can be delayed and fail."""
+    """An in-memory journal whose syncs can be delayed or fail."""
 
     def __init__(self, *, blocked: bool = False, broken: bool = False) -> None:
         self.blocked, self.broken = blocked, broken

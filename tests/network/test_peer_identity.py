@@ -183,7 +183,7 @@ def test_node_refuses_a_proof_that_it_computed_itself() -> None:
 
 @pytest.mark.parametrize("answer", ["without challenge", "without proof", "reflected"])
 def test_acceptor_without_the_secret_gets_no_messages(answer: str) -> None:
-    """SEC-1: a process that takes over the address of a node is not trusted."""
+    """SEC-1: a process that takes over a node's address is not trusted."""
 
     async def test() -> None:
         async with RawPeer() as pose, Node(secret=SECRET) as node:

@@ -56,7 +56,7 @@ def test_expired_or_future_certificate_is_refused(
         files.tls()
 
 
-def test_certificate_that_expires_soon_is_logged(
+def test_soon_expiring_certificate_triggers_a_warning(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SEC-4"""
@@ -64,7 +64,7 @@ def test_certificate_that_expires_soon_is_logged(
     assert "expires what=" in caplog.text
 
 
-def test_world_readable_key_is_logged(
+def test_world_readable_key_triggers_a_warning(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SEC-4"""
@@ -136,7 +136,7 @@ def test_client_certificate_gives_the_principal(
     assert [each.how for each in users.attempts] == (["certificate"] if principal else [])
 
 
-def test_certificate_without_a_principal_is_not_a_login(authority: Authority) -> None:
+def test_certificate_without_a_principal_does_not_count_as_a_login(authority: Authority) -> None:
     """SEC-2"""
     with pytest.raises(NotAuthenticated, match="requires a login"):
         entry(Trust(tls=authority.node().tls(), logins=Users()), certificate=PLAIN)

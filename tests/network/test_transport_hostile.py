@@ -163,7 +163,7 @@ def test_number_of_peer_connections_is_limited() -> None:
     drive(test())
 
 
-def test_many_incidents_are_logged_in_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_many_incidents_produce_only_a_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     stats, clock = Stats(), [0.0]
     incidents = Incidents(stats, clock=lambda: clock[0])
     for n in range(1000):

@@ -154,7 +154,7 @@ def test_connection_is_served_at_once_if_no_other_connection_waits() -> None:
     one, two = Worker(loop, "a", 1, 0.0, []), Worker(loop, "b", 0, 0.0, [])
     assert turns.begin(one) == TURN_SECONDS
     loop.now = TURN_SECONDS
-    assert turns.begin(one) == 0.0  # the time of this turn is used up
+    assert turns.begin(one) == 0.0  # this turn's time is used up
     loop.turn()
     assert turns.begin(one) == 2 * TURN_SECONDS
     loop.turn()
@@ -167,7 +167,7 @@ def test_connection_is_served_at_once_if_no_other_connection_waits() -> None:
 
 
 def test_account_waits_once_it_has_used_its_share_of_a_turn() -> None:
-    """SEC-3: only a light account goes before the queue."""
+    """SEC-3: only a light account may skip the queue."""
     loop, turns = made()
     light = Worker(loop, "light", 0, 0.0, [])
     turns.queue(Worker(loop, "a", 1, 0.0, []))

@@ -44,7 +44,7 @@ def values(name: str, *numbers: int) -> list[bytes]:
 
 
 async def unread(client: oncecast.Client, topic: str, name: str) -> list[oncecast.Message]:
-    """Read and acknowledge all messages of a subscription."""
+    """Read and acknowledge all messages for a subscription."""
     found: list[oncecast.Message] = []
     async with await client.read(topic, name) as subscription:
         while messages := await subscription.get_many(100, timeout=0):

@@ -69,7 +69,7 @@ def test_jumping_to_any_number_adds_one_gap() -> None:
     assert numbers.gaps == [(2, NUMBER_MAX - 1)]
 
 
-def test_impossible_numbers_are_not_well_formed() -> None:
+def test_well_formed_rejects_impossible_numbers() -> None:
     for bad in (
         Numbers(-1),
         Numbers(NUMBER_MAX + 1),

@@ -227,7 +227,7 @@ def test_answer_to_a_beat_waits_only_for_the_first_vote_with_that_ballot() -> No
 
 
 def test_restarted_replica_rejects_leaders_older_than_the_last_one_it_answered() -> None:
-    """REP-5: otherwise an older leader could end the lease of the newer one."""
+    """REP-5: otherwise an older leader could end a newer leader's lease."""
     before = started()
     answered = records(hear(before, C, Beat(ballot(2, C), 0, 7.5)))
     group = restored(*answered)

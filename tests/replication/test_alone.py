@@ -221,7 +221,7 @@ def test_trim_keeps_records_for_the_saved_snapshot_until_the_next_one_is_saved(
 
 
 def last_of_two() -> Paxos:
-    """Return a replica that restarts after the leader of its group of two removed itself."""
+    """Return a replica that restarts after the leader of its two-member group removed itself."""
     two = Config(1, (Member(A, 1), Member(B, 1)), 2)
     left = two.removed(A)
     data = encode_config(left)

@@ -384,7 +384,7 @@ def test_follower_raises_its_next_ballot_after_a_rejection() -> None:
     assert records(group.drain()) == [Promised(ballot(10), vouch(0))]
 
 
-# -- a group of one --
+# -- a single-node group --
 
 
 def test_lone_replica_leads_with_a_ballot_above_its_promises() -> None:

@@ -452,7 +452,7 @@ def test_leader_that_follows_a_higher_ballot_reports_the_change_once() -> None:
 
 
 def test_leader_does_not_step_down_for_its_own_beat() -> None:
-    """An old message of the same term changes nothing."""
+    """An old message from the same term changes nothing."""
     group = leading()
     assert group.leader.term is not None
     hear(group, A, Beat(group.leader.term.ballot, 0, 1.0))
@@ -662,7 +662,7 @@ def test_lease_must_also_hold_for_a_membership_in_flight() -> None:
 
 
 def test_restarted_founder_does_not_lead_alone_after_it_added_a_member() -> None:
-    """The last record of its log is a membership of two."""
+    """The last record in its log is a two-member membership."""
     one = Config(1, (Member(A, 1),), 3)
     group = unstarted(A, one)
     two = one.added(Member(B, 5))

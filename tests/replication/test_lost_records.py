@@ -271,7 +271,7 @@ def test_older_record_does_not_replace_a_record_named_by_a_snapshot() -> None:
     assert group.state.values.index.get(2) == 6
 
 
-# -- a group of one --
+# -- a single-node group --
 
 
 def test_founder_does_not_apply_votes_after_another_replica_joined() -> None:

@@ -173,7 +173,7 @@ def test_leader_keeps_a_bounded_number_of_offers() -> None:
 
 
 def test_leader_forgets_non_members_without_a_kept_offer() -> None:
-    """A leader keeps the last message time of its members, and of nodes whose offers it keeps."""
+    """A leader keeps the last message times of members and of nodes whose offers it keeps."""
     group = leading()
     alive(group, B, C)
     for at in range(1000):

@@ -1,4 +1,4 @@
-"""REP-2: the arithmetic of majorities and memberships."""
+"""REP-2: test the arithmetic of majorities and memberships."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ def test_lone_replica_with_a_damaged_log_refuses_to_start() -> None:
 
 @pytest.mark.parametrize("kind", [Entry, Learned])
 def test_replica_with_a_damaged_log_asks_the_members_named_in_the_log(kind: type) -> None:
-    """The record that makes it a group of two comes after the damage."""
+    """The record that adds the second member comes after the damage."""
     group = unstarted(A)
     group.restore(Born(1, Config(1, (Member(A, 1),), 3)))
     group._records.last = 1

@@ -1,4 +1,4 @@
-"""REP-1: the exact state of a replica after a restart."""
+"""REP-1: test the exact state of a replica after a restart."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_newcomer_without_a_membership_does_not_send_snapshots() -> None:
 
 
 def test_replica_that_installs_a_snapshot_stops_sending_an_older_snapshot() -> None:
-    """The entries of the older snapshot may be gone, so the peer is offered a newer one."""
+    """The older snapshot's entries may be gone, so the peer is offered a newer one."""
     group = replica()
     compact(group, 3, 2)
     hear(group, C, Want(1, 5))

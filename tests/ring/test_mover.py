@@ -429,7 +429,7 @@ def test_refused_export_abandons_the_claim() -> None:
 
 
 def test_abandoned_claim_thaws_the_part() -> None:
-    """REP-6: the exporter asks, and the leader of the importer answers."""
+    """REP-6: the exporter asks, and the importer's leader answers."""
     world = begin()
     until(world, Exported)
     importer, exporter = world.groups[TAKER], world.groups[GIVER]

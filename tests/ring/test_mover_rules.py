@@ -280,7 +280,7 @@ def test_retired_group_asks_the_next_group_to_import_its_arc(
 def test_only_a_complete_group_without_an_arc_claims_one(
     fields: dict[str, Any], owner: dict[str, Any], processes: int, claims: bool
 ) -> None:
-    """REP-6: the claim names the leader of the owner first."""
+    """REP-6: the claim names the owner's leader first."""
     replica = Replica(holdings(**{"low": None, **fields}))
     found = GroupFacts(owner.get("group", "h"), LOW, Y, owner.get("nodes", (X, Y)), 1)
     effects = replica.hear(KeyOwner(owner.get("key", AT), found, processes), LOOKUP)

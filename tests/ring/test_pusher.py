@@ -246,7 +246,7 @@ def test_push_is_limited_to_a_mebibyte_and_the_rest_follows_at_once() -> None:
 
 
 def test_recreated_topic_is_pushed_from_its_beginning() -> None:
-    """NET-6: offsets of the deleted topic are ignored."""
+    """NET-6: offsets in the deleted topic are ignored."""
     leader = Leader()
     for _ in range(5):
         leader.put()

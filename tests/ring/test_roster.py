@@ -601,7 +601,7 @@ def test_group_data_is_deleted_only_if_the_group_log_records_its_end() -> None:
     ],
 )
 def test_invalid_facts_about_a_group_are_ignored(change: dict[str, Any]) -> None:
-    """SEC-1: only the leader of a group, or a replica without a leader, may publish its facts."""
+    """SEC-1: only a group's leader, or a replica without a leader, may publish its facts."""
     mine = GroupFacts("g", None, NodeId(f"{B}/g"), (NodeId(f"{B}/g"),), 5)
     roster = make()
     roster.receive(B, NewCards((card(B, 1, msgspec.structs.replace(mine, **change)),)))

@@ -1,4 +1,4 @@
-"""Random moves, during which a client puts, reads and acknowledges messages.
+"""Run random moves while a client puts, reads and acknowledges messages.
 
 Messages are reordered, lost and duplicated; leaders change; groups join and leave.
 """

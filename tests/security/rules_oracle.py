@@ -11,7 +11,7 @@ PRINCIPALS = ("", "a", "b", "a.b", "a/b", "é", "nobody")
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Return whether the text matches; compare character by character, with backtracking."""
+    """Return whether the text matches, by comparing characters with backtracking."""
     if not pattern:
         return not text
     if pattern[0] == "*":

@@ -86,7 +86,7 @@ def test_other_certificates_do_not_identify_a_node(
     uses: list[x509.ObjectIdentifier],
     reason: str,
 ) -> None:
-    """SEC-1: an alternative name of the wrong kind does not count."""
+    """SEC-1: an alternative name with the wrong type does not count."""
     with pytest.raises(Refused, match=reason):
         check_node(read(authority.special(*names, uses=uses)), "127.0.0.1", "127.0.0.1:1")
 

@@ -105,7 +105,7 @@ def held(paths: Sequence[str | Path]) -> Counter[tuple[str, int]]:
 
 
 def seen(kind: str, directory: Path) -> list[str]:
-    """Return the files that a reader of this format finds, without our code."""
+    """Return the files that a reader of this format finds, without using our code."""
     if kind == "delta":
         from deltalake import DeltaTable
 

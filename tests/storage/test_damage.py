@@ -61,7 +61,7 @@ def disk_with(contents: dict[str, bytes]) -> SimulatedDisk:
 
 
 def served(log: Log) -> dict[int, bytes]:
-    """Return all readable records of the log."""
+    """Return all readable records in the log."""
     found: dict[int, bytes] = {}
     number = log.first
     while number <= log.last:
@@ -198,7 +198,7 @@ def test_damage_to_any_byte_in_a_closed_log_is_reported_and_never_served(
 def test_damage_to_the_last_segment_after_a_kill_loses_at_most_the_last_group(
     harm: Harm,
 ) -> None:
-    """SVC-10: no later block reports the last group as synced. `Log.mark` would."""
+    """SVC-10: no later block reports the last group as synced, although `Log.mark` would."""
     sweep(harm, NAMES[-1], closed=False)
 
 

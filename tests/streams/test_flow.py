@@ -356,7 +356,7 @@ def test_writer_sends_values_to_all_but_persistent_readers() -> None:
 
 
 def test_full_persistent_reader_continues_when_values_are_taken() -> None:
-    """DDS-1: no value of the topic is lost."""
+    """DDS-1: no value in the topic is lost."""
     wires = Wires("r")
     wires.ask("r", OpenReader(STREAM, msgspec.structs.replace(PERSISTENT, samples_max=2)))
     samples = tuple(Sample(W, number, b"k", b"%d" % number) for number in range(1, 6))

@@ -33,7 +33,7 @@ def service_of(sim: Simulation) -> Service:
 class ExactlyOnce(Checker):
     """Checks that no acknowledged message is lost and that readers get each once, in order.
 
-    The names of clients start with their topic: `topic/...`.
+    Client names start with their topic: `topic/...`.
     """
 
     def __init__(self, topic: str) -> None:

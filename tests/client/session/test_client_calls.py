@@ -142,7 +142,7 @@ def test_retried_publish_keeps_its_deadline() -> None:
 
 
 def test_failed_status_request_reports_the_error() -> None:
-    """SVC-7: a process of a ring does not store topics itself."""
+    """SVC-7: a ring process does not store topics itself."""
     lone = Lone().start().ask(Show(9, prefix="a"))
     (look,) = lone.sent
     assert isinstance(look, Look)

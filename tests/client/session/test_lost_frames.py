@@ -407,5 +407,5 @@ def test_client_resends_every_lost_frame(path: Callable[[Talk], None], copies: i
 def test_client_resends_every_frame_lost_between_it_and_a_group(
     path: Callable[[Talk], None],
 ) -> None:
-    """SVC-3 SVC-13 REP-6: including the frames that name the leader."""
+    """SVC-3 SVC-13 REP-6: this includes the frames that name the leader."""
     lose_each_frame(path, group, 1)

@@ -241,7 +241,7 @@ def test_acks_are_sent_in_time_despite_an_earlier_timer() -> None:
 
 
 def test_unread_messages_in_a_partly_read_batch_keep_their_offsets() -> None:
-    """SVC-3: the first messages of the batch were read before, or by another reader."""
+    """SVC-3: the first messages in the batch were read earlier or by another reader."""
     lone = at_five().deliver(3, chunk(5, b"a"))
     whole = packed(b"x", b"a", b"b", b"c")
     lone.deliver(3, Chunk(5, 1, 3, "p", 41, whole))

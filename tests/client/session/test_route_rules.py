@@ -223,7 +223,7 @@ def test_hint_from_the_entry_is_followed_until_the_group_answers(
 def test_unresponsive_node_is_detected(
     of_ring: bool, astray: bool, owes: bool, silence: float
 ) -> None:
-    """REP-5: a client without a leader waits, but any process of a ring must answer."""
+    """REP-5: a client without a leader waits, but any ring process must answer."""
     route, session = make()
     route.of_ring, route.astray = of_ring, astray
     session.now += silence

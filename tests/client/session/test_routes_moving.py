@@ -114,7 +114,7 @@ def test_old_inconsistency_does_not_slow_down_lookups() -> None:
 
 
 def test_configured_node_is_asked_again_if_it_does_not_have_the_topic() -> None:
-    """The application has named a replica instead of a process of the ring."""
+    """The application has named a replica instead of a ring process."""
     lone = Lone().start().ask(create("t", 1, timeout=60.0))
     call = lone.call
     assert not_here(lone, call.id, NODE).addressed == [(NODE, call)]

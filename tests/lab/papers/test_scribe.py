@@ -1,4 +1,4 @@
-"""Check claims about Scribe at small sizes; `oncecast sim papers` uses full size."""
+"""Check claims about Scribe at small sizes; `oncecast sim papers` runs them at full size."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Upgrades:
 
     def __init__(self, seed: int) -> None:
         self.sim = Simulation(seed, loss=0.02, duplication=0.02)
-        self.installed = dict.fromkeys(NODES, 1)  # the program on the disk of each node
+        self.installed = dict.fromkeys(NODES, 1)  # the program installed on each node
         self.running = dict.fromkeys(NODES, 1)  # the program that each node ran last
         self.tokens = 0
         for node in NODES:
@@ -107,7 +107,7 @@ class Upgrades:
             self.sim.bounce(node, away=self.sim.rng.uniform(0.0, 3.0))
 
     def propose(self) -> None:
-        """Ask each node for a command of each level."""
+        """Ask each node to execute a command of each level."""
         for node in self.sim.alive():
             self.tokens += 1
             for command in (do.CreateTopic("t", 0), do.SetPolicy("t", 0, KEEP)):

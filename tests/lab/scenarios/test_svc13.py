@@ -100,7 +100,7 @@ class Leaver(App):
 def unsubscribing(seed: int, point: Point) -> Leaver:
     """End one of three subscriptions during puts and a crash."""
     world = CrashWorld(seed, [point])
-    world.away = (0.4, 1.0)  # messages of a crashed client arrive before it restarts
+    world.away = (0.4, 1.0)  # messages from a crashed client arrive before it restarts
     world.passes = 1
     reader = Subscriber(world, "reader", name=FICKLE)
     world.run_until(lambda: reader.positioned)

@@ -4,6 +4,7 @@ OncecastError
 ├── InvalidTopic · InvalidName · InvalidArgument     the request is wrong
 ├── PayloadTooLarge · TooMany                        a limit is exceeded
 ├── NoSuchTopic · TopicExists · TopicReplaced · NotSubscribed
+├── WrongKind · LeaseLost                            a shared subscription
 ├── NameInUse · Fenced                               another process uses the name
 ├── Denied                                           the principal has no permission
 ├── Revoked                                          the outcome of a denied copy is unknown
@@ -257,6 +258,39 @@ class NotSubscribed(OncecastError, LookupError):
     remedy = "subscribe first"
     cli_remedy = "create it with `oncecast sub`"
     exit_status = ExitStatus.NOT_FOUND
+
+
+@with_fields
+class WrongKind(OncecastError):
+    """A shared subscription is used like an exclusive one, or the other way round."""
+
+    topic: str
+    subscription: str
+    kind: str  # "shared" or "exclusive", as the subscription is
+
+    code = "wrong-kind"
+    message = "subscription {subscription!r} of topic {topic!r} is {kind}"
+    remedy = "pass shared= to subscribe() only for a shared subscription, or choose another name"
+    exit_status = ExitStatus.NOT_ALLOWED
+
+
+@with_fields
+class LeaseLost(OncecastError):
+    """The lease of a message has ended, and this settlement of it was refused.
+
+    Another worker may have the message now. If the handler has stored its effect, the larger token
+    of the next delivery shows which effect counts.
+    """
+
+    topic: str
+    subscription: str
+    offset: int
+
+    code = "lease-lost"
+    message = (
+        "the lease of offset {offset} of topic {topic!r} in subscription {subscription!r} has ended"
+    )
+    remedy = "stop working on this message; use a longer lease if this happens often"
 
 
 @with_fields

@@ -74,6 +74,7 @@ class Administering:
         registry, before = self._registry, self._registry.limits
         registry.limits = command.limits
         registry.level = max(registry.level, command.level)
+        registry.follow_level()
         if command.limits.producer_idle_us and not before.producer_idle_us:
             registry.follow_use()
         if command.limits.source_idle_us and not before.source_idle_us:

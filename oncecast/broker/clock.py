@@ -43,11 +43,13 @@ class Dispute(IntEnum):
 class Retiming(NamedTuple):
     """A correction of stored times: each time after `above` becomes `rule(time)`.
 
-    The correction preserves the order of the times.
+    The correction preserves the order of the times. The trusted time itself jumps by `shift`, and
+    deadlines jump with it, so that nothing ends early or late.
     """
 
     above: int
     rule: Callable[[int], int]
+    shift: int = 0
 
 
 class Clock:
@@ -111,12 +113,14 @@ class Clock:
         forward = min(at - before, self.moved_back)
         self.moved_back -= forward
         self.trusted = at
-        settled = self._settle()
+        settled = self._settle() or Retiming(at, lambda time: time)
         if not forward:
-            return settled
+            return settled._replace(shift=at - before)
         floor = before + forward
         return Retiming(
-            -1, lambda time: min(max(floor, time) if time > before else time + forward, at)
+            -1,
+            lambda time: min(max(floor, time) if time > before else time + forward, at),
+            at - before,
         )
 
     def _behind(self, at: int, step: int, passed: int) -> Retiming | None:
@@ -129,7 +133,7 @@ class Clock:
         self.moved_back += back
         self.trusted = self.now = at
         self._settle()
-        return Retiming(-1, lambda time: max(time - back, 0))
+        return Retiming(-1, lambda time: max(time - back, 0), -back)
 
     def _go_on(self, dispute: Dispute, passed: int) -> None:
         """Begin a dispute, or track how long the stamps have advanced steadily."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from oncecast.broker.moves import AnyCommand
 from oncecast.kernel.protocol import Value
+from oncecast.wire import commands as do
 from oncecast.wire import errors
-from oncecast.wire.results import Done
+from oncecast.wire.results import Done, Result
+from oncecast.wire.sharing import Settle
 
 Outcome = Done | errors.AnyRefusal
 
@@ -14,7 +16,7 @@ class Execute(Value):
     """Request: execute a command. Executed reports the result, unless the replica stops leading."""
 
     token: int
-    command: AnyCommand
+    command: AnyCommand | Settle
 
 
 class Executed(Value):
@@ -28,6 +30,19 @@ class Changed(Value):
     """Event: a topic has new messages, or the state of its readers has changed."""
 
     topic: str
+
+
+class SharedChanged(Value):
+    """Event: a topic with shared subscriptions has new messages, or its subscriptions changed."""
+
+    topic: str
+
+
+class Dispatched(Value):
+    """Event: a command about leases is decided."""
+
+    command: do.Lease | do.Settles | do.Bury
+    result: Result
 
 
 class AccessChanged(Value):
@@ -66,6 +81,14 @@ class AccessApplied(Value):
 
 class LeaseDue(Value):
     """Timer: check whether the lease was renewed."""
+
+
+class WorkDue(Value):
+    """Timer: a lease may have ended, a retry may be due, or a worker may be gone for long."""
+
+
+class WorkLeaseDue(Value):
+    """Timer: check whether the leader's lease was renewed."""
 
 
 class ScanDue(Value):

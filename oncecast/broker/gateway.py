@@ -36,6 +36,7 @@ from oncecast.broker.events import (
 from oncecast.broker.guard import PrincipalOf, anonymous
 from oncecast.broker.lease_queue import LeaseQueue
 from oncecast.broker.service import Service
+from oncecast.broker.sharing import dead_letters
 from oncecast.broker.sizes import read_fault, size_fault
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
@@ -57,6 +58,7 @@ from oncecast.wire.frames import (
     Fetch,
     FlowEnded,
     Look,
+    SharedView,
     SubscriptionView,
     TopicView,
     View,
@@ -537,6 +539,21 @@ class Gateway(Protocol):
                     yield name
 
 
+def shared_view(topic: str, name: str, subscription: Subscription) -> SharedView | None:
+    queue = subscription.queue
+    if queue is None:
+        return None
+    leased, dead = queue.leased, len(queue.dead)
+    return SharedView(
+        queue.settings,
+        dead_letters(topic, name, queue.settings),
+        sum(1 for each in queue.workers.values() if each.held),
+        leased,
+        len(queue.open) - leased - dead,
+        dead,
+    )
+
+
 def topic_view(topic: Topic, of_subscriptions: bool) -> TopicView:
     index = topic.index
     subscriptions = tuple(
@@ -547,6 +564,7 @@ def topic_view(topic: Topic, of_subscriptions: bool) -> TopicView:
                 index.next - max(each.cursor, index.first),
                 each.epoch,
                 bool(each.incarnation),
+                shared_view(topic.name, name, each),
             )
             for name, each in (topic.subscriptions.items() if of_subscriptions else ())
         ]

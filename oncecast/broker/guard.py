@@ -22,7 +22,7 @@ from oncecast.broker.sizes import too_long
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.security.access import ADMIN, MANAGE, PUT, Access
 from oncecast.security.principals import ANONYMOUS
-from oncecast.wire.commands import PublishStaged
+from oncecast.wire.commands import PublishStaged, SubscribeShared
 from oncecast.wire.errors import RULES, Denied, NotHere, Overloaded
 from oncecast.wire.frames import (
     Answer,
@@ -34,16 +34,19 @@ from oncecast.wire.frames import (
     LookAccess,
     Scan,
     Tune,
+    Work,
+    WorkEnded,
 )
 
 PrincipalOf = Callable[[NodeId], str]
 
 # Requests that only a leader executes, and requests that a ring process only redirects.
-OF_LEADER = (Call, Fetch, Look, Scan, Govern, LookAccess)
-OF_OWNER = (Call, Fetch, Look, Scan)
+OF_LEADER = (Call, Fetch, Work, Look, Scan, Govern, LookAccess)
+OF_OWNER = (Call, Fetch, Work, Look, Scan)
 
 DENIED = Denied()
 ADMINISTRATIVE = (MANAGE, ADMIN)
+PUTTING = PublishStaged | SubscribeShared  # commands that may append to more topics
 
 
 def anonymous(client: NodeId) -> str:
@@ -114,7 +117,7 @@ class Guard:
         principal = self._principal_of(sender)
         if access.permits(principal, verb, topic, name) and (
             type(message) is not Call
-            or type(message.command) is not PublishStaged
+            or not isinstance(message.command, PUTTING)
             or self._may_publish(access, principal, message.command)
         ):
             if (
@@ -139,11 +142,17 @@ class Guard:
         kind = type(asked_of(message)).__name__
         self.report(Checked(client, principal, kind, *need, object_of(message), allowed))
 
-    def _may_publish(self, access: Access, principal: str, command: PublishStaged) -> bool:
-        """Return whether the principal may put to the topics of all staged parts.
+    def _may_publish(
+        self, access: Access, principal: str, command: PublishStaged | SubscribeShared
+    ) -> bool:
+        """Return whether the principal may put to the topics that the command appends to.
 
-        Outside a ring, these topics may differ from the command's topic.
+        Outside a ring, the topics of staged parts may differ from the command's topic. The default
+        dead-letter topic belongs to its subscription and needs no permission.
         """
+        if isinstance(command, SubscribeShared):
+            named = command.settings.dead_letters if command.settings is not None else ""
+            return not named or access.allows(principal, PUT, named)
         return all(access.allows(principal, PUT, topic) for topic in self._staged(command))
 
 
@@ -151,6 +160,9 @@ def refusal_of(message: Value) -> Value:
     """Return the answer to a request without permission."""
     if isinstance(message, Tune):
         message = message.fetch
+    if isinstance(message, Work):
+        where = (message.topic, message.subscription, message.worker)
+        return WorkEnded(*(("", "", "") if any(map(too_long, where)) else where), DENIED)
     if not isinstance(message, Fetch):
         return Answer(id_of(message), DENIED)
     names = (message.topic, message.subscription)
@@ -166,7 +178,7 @@ def try_again(message: Value) -> Answer:
 
 
 def id_of(message: Value) -> int:
-    """Return the id of a request. Every frame except Fetch and Tune has an id."""
+    """Return the id of a request. Every frame except Fetch, Tune and Work has an id."""
     id: int = getattr(message, "id")  # noqa: B009  # the frames have no common base
     return id
 

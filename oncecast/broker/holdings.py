@@ -19,7 +19,7 @@ from __future__ import annotations
 from oncecast.broker.staging import Part, Source
 from oncecast.broker.topic import Topic
 from oncecast.broker.topics import Topics
-from oncecast.dht.identifiers import Key, key_of, up_to
+from oncecast.dht.identifiers import Key, key_of, key_of_topic, up_to
 from oncecast.kernel.protocol import NodeId, Value
 
 PartName = tuple[str, int, str]
@@ -51,6 +51,7 @@ class Holdings:
         self.group, self.position = group, key_of(group)
         # None if the group owns nothing; its own position if it owns everything.
         self.low = low
+        self.tagged = False  # whether a tag in the name of a topic decides its owner
         self.retired = False  # the group exports everything, then stops
         self.claim: ActiveClaim | None = None
         self.incoming: dict[str, Topic] = {}  # copies imported so far
@@ -59,18 +60,21 @@ class Holdings:
         self.outgoing = Topics()  # topics of the frozen part
         self.sources: dict[str, Source] = {}  # sources of the frozen part
 
+    def key_of(self, topic: str) -> Key:
+        return key_of_topic(topic) if self.tagged else key_of(topic)
+
     def owns(self, topic: str) -> bool:
         """Return whether this group currently serves the topic."""
         if self.low is None:
             return False
-        key = key_of(topic)
+        key = self.key_of(topic)
         if self.frozen is not None and up_to(self.low, key, self.frozen.until):
             return False
         return up_to(self.low, key, self.position)
 
     def in_part(self, topic: str, until: Key) -> bool:
         """Return whether the topic lies after the arc's low end, up to `until`."""
-        return self.low is not None and up_to(self.low, key_of(topic), until)
+        return self.low is not None and up_to(self.low, self.key_of(topic), until)
 
     def may_export(self, until: Key) -> bool:
         return self.low is not None and up_to(self.low, until, self.position)

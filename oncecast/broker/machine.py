@@ -21,6 +21,7 @@ from oncecast.broker.moving import Moving
 from oncecast.broker.producing import Producing
 from oncecast.broker.publishing import Publishing
 from oncecast.broker.registry import Registry
+from oncecast.broker.sharing import Sharing
 from oncecast.broker.subscribing import Subscribing
 from oncecast.wire import commands as do
 from oncecast.wire.errors import InvalidName, NotHere
@@ -145,7 +146,7 @@ class Machine:
         self.registry = registry
         administering, producing = Administering(registry), Producing(registry)
         subscribing, publishing = Subscribing(registry), Publishing(registry)
-        moving, granting = Moving(registry), Granting(registry)
+        moving, granting, sharing = Moving(registry), Granting(registry), Sharing(registry)
         self._handlers: dict[type, Callable[[int, Any], Result]] = {
             do.CreateTopic: administering.create,
             do.SetPolicy: administering.set_policy,
@@ -163,6 +164,10 @@ class Machine:
             do.Ack: subscribing.ack,
             do.Acks: subscribing.acks,
             do.Seek: subscribing.seek,
+            do.SubscribeShared: sharing.subscribe,
+            do.Lease: sharing.lease,
+            do.Settles: sharing.settles,
+            do.Bury: sharing.bury,
             do.Stage: publishing.stage,
             do.PublishStaged: publishing.publish,
             do.DropStaged: publishing.drop,

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from oncecast.broker import moves as do
 from oncecast.broker import state
 from oncecast.broker.holdings import ActiveClaim, Frozen, Holdings, PartName
+from oncecast.broker.queue import Queue
 from oncecast.broker.registry import Registry
 from oncecast.broker.staging import Part, Source, topic_of_key
+from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
 from oncecast.wire.commands import Stage
 from oncecast.wire.results import MoveStep
@@ -31,6 +33,7 @@ class Moving:
         if registry.holdings is None:
             holdings = registry.holdings = Holdings(command.group, None)
             holdings.low = holdings.position if command.first else None
+            registry.follow_level()
         return MoveStep(registry.holdings.group == command.group)
 
     def retire(self, slot: int, command: do.Retire) -> MoveStep:
@@ -98,6 +101,7 @@ class Moving:
             return NO  # the frozen part begins where the adopted part would end
         if not whole or not staged:
             return NO
+        queues = set_aside(topics)  # their deadlines follow the clock of the exporter
         for topic in topics:
             if topic.index.first < topic.index.next:
                 copied = holdings.incoming.pop(topic.name)
@@ -115,6 +119,11 @@ class Moving:
         if command.newest > registry.clock.now:
             # The stamp may be disputed. In that case a later stamp moves the adopted times back.
             registry.pass_time(command.newest)
+        for subscription, queue in queues:
+            queue.shift(registry.clock.trusted - command.clock)
+            subscription.queue = queue
+        for topic in topics:
+            registry.follow_sharing(topic)
         registry.access = registry.access.newer(access)
         registry.last_topic_id = max(registry.last_topic_id, command.last_topic_id)
         registry.last_epoch = max(registry.last_epoch, command.last_epoch)
@@ -158,6 +167,7 @@ class Moving:
         for name in [each for each in registry.topics if holdings.in_part(each, command.until)]:
             holdings.outgoing[name] = registry.topics.pop(name)
             registry.aging.pop(name, None)
+            registry.sharing.pop(name, None)
         for key in list(registry.staging.sources):
             if holdings.in_part(topic_of_key(key), command.until):
                 holdings.sources[key] = registry.staging.hand_over(key)
@@ -170,6 +180,7 @@ class Moving:
             for name, topic in holdings.outgoing.items():
                 self._registry.topics[name] = topic
                 self._registry.follow_age(topic)
+                self._registry.follow_sharing(topic)
             for key, source in holdings.sources.items():
                 self._registry.staging.take_over(key, source)
             holdings.outgoing.clear()
@@ -233,6 +244,17 @@ class Moving:
         if copied is None or copied.id != topic.id:
             return False
         return copied.index.next == index.next and copied.index.first <= index.first
+
+
+def set_aside(topics: list[Topic]) -> list[tuple[Subscription, Queue]]:
+    """Take the queues out of their subscriptions, so that no retiming moves their deadlines."""
+    found = []
+    for topic in topics:
+        for subscription in topic.subscriptions.values():
+            if subscription.queue is not None:
+                found.append((subscription, subscription.queue))
+                subscription.queue = None
+    return found
 
 
 def names_of_parts(sources: dict[str, Source]) -> Iterator[PartName]:

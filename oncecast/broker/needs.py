@@ -23,7 +23,9 @@ from oncecast.wire.frames import (
     LookRing,
     Scan,
     Tune,
+    Work,
 )
+from oncecast.wire.sharing import Settle
 
 # A verb, a topic and a name. An empty field needs no permission.
 Need = tuple[str, str, str]
@@ -42,7 +44,7 @@ def of_subscription(asked: Any) -> Need:
     return READ, asked.topic, asked.subscription
 
 
-def of_ack(asked: do.Ack) -> Need:
+def of_ack(asked: do.Ack | Settle) -> Need:
     return ACK, asked.topic, asked.subscription
 
 
@@ -76,6 +78,8 @@ COMMANDS: dict[type, Needs] = {
     do.Detach: of_subscription,
     do.Seek: of_subscription,
     do.Ack: of_ack,
+    do.SubscribeShared: of_subscription,
+    Settle: of_ack,
     do.Stage: of_stage,
     do.PublishStaged: of_source,
     do.DropStaged: of_source,
@@ -111,6 +115,7 @@ FRAMES: dict[type, Needs] = {
     Call: of_call,
     Fetch: of_subscription,
     Tune: of_tune,
+    Work: of_subscription,
     Look: of_look,
     Scan: of_topic(READ),
     LookGroup: of_known,

@@ -22,6 +22,7 @@ from oncecast.security.access import OPEN, Access
 from oncecast.wire.errors import InvalidTopic, NoSuchTopic, NotHere, TooMany
 from oncecast.wire.limits import Limits, is_name
 from oncecast.wire.retention import DEFAULT, Policy
+from oncecast.wire.sharing import SHARED_LEVEL
 
 
 class Registry:
@@ -41,6 +42,7 @@ class Registry:
         self.live_slots = LiveSlots()
         self.topics = Topics()
         self.aging: dict[str, Topic] = {}  # topics with an age limit
+        self.sharing: dict[str, Topic] = {}  # topics with a shared subscription
         self.staging = Staging(self.live_slots)
         self.answered = Answered()
         self.access: Access = OPEN  # immutable; each change replaces it
@@ -102,10 +104,10 @@ class Registry:
             return TooMany("topics", self.limits.topics_max)
         return None
 
-    def refusal_to_subscribe(self, topic: Topic) -> TooMany | None:
+    def refusal_to_subscribe(self, topic: Topic | None) -> TooMany | None:
         """Return a refusal if the topic cannot have another subscription, or None."""
         limits = self.limits
-        if len(topic.subscriptions) >= limits.subscriptions_max:
+        if topic is not None and len(topic.subscriptions) >= limits.subscriptions_max:
             return TooMany("subscriptions of the topic", limits.subscriptions_max)
         if 0 < limits.subscriptions_total_max <= self.topics.subscriptions.count:
             return TooMany("subscriptions of all topics", limits.subscriptions_total_max)
@@ -135,6 +137,7 @@ class Registry:
         topic.index.clear()
         del self.topics[topic.name]
         self.aging.pop(topic.name, None)
+        self.sharing.pop(topic.name, None)
 
     def release(self, topic: Topic) -> None:
         """Delete the topic if it is idle."""
@@ -186,6 +189,17 @@ class Registry:
             for name, producer in topic.producers.items():
                 if producer.record and producer.used <= before:
                     yield topic, name
+
+    def follow_level(self) -> None:
+        """Apply the rules of the feature level."""
+        if self.holdings is not None:
+            self.holdings.tagged = self.level >= SHARED_LEVEL
+
+    def follow_sharing(self, topic: Topic) -> None:
+        if topic.shared:
+            self.sharing[topic.name] = topic
+        else:
+            self.sharing.pop(topic.name, None)
 
     def follow_age(self, topic: Topic) -> None:
         if topic.policy.age_us:

@@ -1,17 +1,18 @@
 """The pub/sub machine on a replica group: commands go into the log, results come out of it.
 
-    Execute, Ack ↓    Executed, Changed, AccessChanged, ClockDisputed ↑
-    and `machine`, `stored_batch(slot)`
+    Execute, Ack ↓    Executed, Changed, SharedChanged, Dispatched, AccessChanged, ClockDisputed ↑
+    and `machine`, `stored_batch(slot)`, `expected_time()`
 
-The service stamps commands with the time, and batches acks into one log slot. It keeps the log
-short with snapshots, and carries live entries forward when most of the log around them is garbage.
-It reports only decided commands, and proposes only while its replica leads. When the replica stops
-leading, the service drops open proposals, and clients must ask the next leader.
+The service stamps commands with the time, and batches acks into one log slot. It batches the
+settlements of workers too: those that arrive while one slot is in flight share the next one. It
+keeps the log short with snapshots, and carries live entries forward when most of the log around
+them is garbage. It reports only decided commands, and proposes only while its replica leads. When
+the replica stops leading, the service drops open proposals, and clients must ask the next leader.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from itertools import islice
 from random import Random
@@ -25,11 +26,13 @@ from oncecast.broker.events import (
     ClockDisputed,
     ClockOutvoted,
     ClockRead,
+    Dispatched,
     Execute,
     Executed,
     FlushAcks,
     Outcome,
     ReadClock,
+    SharedChanged,
     Upkept,
 )
 from oncecast.broker.log_usage import LogUsage
@@ -55,14 +58,17 @@ from oncecast.replication.events import (
 from oncecast.wire import commands as do
 from oncecast.wire import errors, levels
 from oncecast.wire.limits import LIMITS, Limits
-from oncecast.wire.results import Published, Result
+from oncecast.wire.results import Published, Result, SettlesDone
+from oncecast.wire.sharing import Settle
 
 COMMAND_BYTES_MAX = 1 << 20  # maximum size of a command without its batch
 CARRY_BYTES = 2 << 20  # bytes carried forward at once
 MAINTENANCE_EVERY_BYTES = 1 << 20
 PRODUCERS_EVERY = 3600.0  # maximum seconds between two checks for idle producers
 DISPUTE_TICK_US = 60 * 1_000_000  # maximum time between two stamps during a dispute
-NO_ASKER, CARRYING, ACKING = -1, -2, -3  # used in place of a token from the layer above
+# These are used in place of a token from the layer above.
+NO_ASKER, CARRYING, ACKING, SETTLING = -1, -2, -3, -4
+SETTLES_RUNS_MAX = 20_000  # runs of all settlements in one slot
 ACKS_IN_FLIGHT_MAX = 16  # proposals; further acks wait, and only each reader's newest is kept
 
 
@@ -83,6 +89,8 @@ class StoredBatch(NamedTuple):
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(AnyCommand).decode
 KINDS: tuple[type, ...] = get_args(AnyCommand)
+Ending = do.Seek | do.Unsubscribe | do.DeleteTopic  # commands that may end leases
+ENDING = frozenset(get_args(Ending))
 STAMPED = {kind for kind in get_args(do.Command) if "at" in kind.__struct_fields__}
 
 
@@ -127,6 +135,7 @@ class Service(Protocol):
         # Open proposals by token, each with the asker's token.
         self._proposed: dict[int, tuple[int, AnyCommand]] = {}
         self._acks: dict[tuple[str, str, int], do.Ack] = {}
+        self._settling = Settling()
         self._carrying = self._acking = 0  # proposals in flight
         self._grown = 0  # bytes appended since the last maintenance
         self._producers_due = 0.0
@@ -155,7 +164,11 @@ class Service(Protocol):
 
     def request(self, request: Execute | do.Ack) -> None:
         if isinstance(request, Execute):
-            self._propose(request.command, request.token)
+            command = request.command
+            if isinstance(command, Settle):
+                self._gather_settle(request.token, command)
+            else:
+                self._propose(command, request.token)
         else:
             self._gather(request)
 
@@ -179,14 +192,20 @@ class Service(Protocol):
 
     def _refuse(self, asker: int, limit: int) -> None:
         """Refuse a command that is too large for a frame. It would block the log."""
-        if asker >= 0:
-            self.emit(Executed(asker, errors.TooLarge("bytes", limit)))
+        for each in self._askers(asker):
+            self.emit(Executed(each, errors.TooLarge("bytes", limit)))
 
     def _refuse_new(self, asker: int, command: AnyCommand) -> None:
         """Refuse a command that some member of the group may not be able to decode."""
         needed, level = levels.level_of(type(command)), self.machine.registry.level
-        if asker >= 0:
-            self.emit(Executed(asker, errors.LevelTooLow(needed, level)))
+        for each in self._askers(asker):
+            self.emit(Executed(each, errors.LevelTooLow(needed, level)))
+
+    def _askers(self, asker: int) -> tuple[int, ...]:
+        """Return the tokens of all calls that a proposal answers."""
+        if asker == SETTLING:
+            return self._settling.done()
+        return (asker,) if asker >= 0 else ()
 
     def _stamped(self, command: AnyCommand) -> AnyCommand:
         registry = self.machine.registry
@@ -232,6 +251,7 @@ class Service(Protocol):
         self.leader = leader
         self._proposed.clear()
         self._acks.clear()
+        self._settling = Settling()
         self._carrying = self._acking = 0
         self._note_level()
         self._propose_settings()
@@ -249,7 +269,11 @@ class Service(Protocol):
         slot, value, token = event.slot, event.value, event.token
         asker, command = self._proposed.pop(token, None) or (NO_ASKER, _decode(value))
         disputed, access = self.machine.registry.clock.dispute, self.machine.registry.access
+        ended = cast("Ending", command).topic if type(command) in ENDING else ""
+        was_shared = ended in self.machine.registry.sharing
         result = self.machine.apply(slot, command)
+        if was_shared:
+            self.emit(SharedChanged(ended))
         if type(command) in STAMPED:
             self.time.saw_stamp()
         if self.machine.registry.clock.dispute != disputed:
@@ -258,12 +282,19 @@ class Service(Protocol):
         if isinstance(command, do.Put):
             self._recent.add(slot, StoredBatch(command.producer, command.sequence, command.batch))
             self.emit(Changed(command.topic))
+            if command.topic in self.machine.registry.sharing:
+                self.emit(SharedChanged(command.topic))
         else:
             self._tell_changes(command, result)
             if self.machine.registry.access is not access:
                 self.emit(AccessChanged())
         if asker >= 0:
             self.emit(Executed(asker, cast("Outcome", result)))
+        elif asker == SETTLING:
+            assert isinstance(result, SettlesDone)
+            for each, settled in zip(self._settling.done(), result.results, strict=True):
+                self.emit(Executed(each, settled))
+            self._flush_settles()
         elif asker == CARRYING:
             self._carrying -= 1
         elif asker == ACKING:
@@ -277,14 +308,27 @@ class Service(Protocol):
     def _tell_changes(self, command: AnyCommand, result: Result) -> None:
         if isinstance(command, do.PublishStaged):
             for each in result.ranges if isinstance(result, Published) else ():
-                self.emit(Changed(each.topic))
+                self._tell_changed(each.topic)
+        elif isinstance(command, do.Lease | do.Settles | do.Bury):
+            if isinstance(command, do.Bury):
+                self._tell_changed(command.put.topic)
+            self.emit(Dispatched(command, result))
+        elif isinstance(command, do.SubscribeShared):
+            self.emit(SharedChanged(command.topic))
         elif isinstance(command, do.SetLimits):
             self._note_level()
         elif isinstance(command, Freeze) and self.machine.registry.holdings is not None:
             for name in self.machine.registry.holdings.outgoing:
                 self.emit(Changed(name))
+                if self.machine.registry.holdings.outgoing[name].shared:
+                    self.emit(SharedChanged(name))
         elif isinstance(command, do.Attach | do.Detach | do.Seek | do.Unsubscribe | do.DeleteTopic):
             self.emit(Changed(command.topic))
+
+    def _tell_changed(self, topic: str) -> None:
+        self.emit(Changed(topic))
+        if topic in self.machine.registry.sharing:
+            self.emit(SharedChanged(topic))
 
     # -- acks: only the newest ack of a subscription matters, and no client waits for it --
 
@@ -306,6 +350,18 @@ class Service(Protocol):
         self._propose(do.Acks(tuple([self._acks.pop(key) for key in some]), 0), ACKING)
         if self._acks:
             self.later(self._pace.ack_delay, FlushAcks())
+
+    # -- settlements: each has an answer, and those that arrive together share a slot --
+
+    def _gather_settle(self, asker: int, settle: Settle) -> None:
+        if self.leading:
+            self._settling.add(asker, settle)
+            self._flush_settles()
+
+    def _flush_settles(self) -> None:
+        settles = self._settling.next()
+        if settles:
+            self._propose(do.Settles(settles, 0), SETTLING)
 
     def timeout(self, timer: FlushAcks | Upkept) -> None:
         if isinstance(timer, FlushAcks):
@@ -357,6 +413,11 @@ class Service(Protocol):
             self._producers_due = self.now + min(PRODUCERS_EVERY, idle / 10)
             if any(registry.idle_producers(trusted)) or any(registry.idle_sources(trusted)):
                 self._propose(do.Tick(0, producers=True))
+
+    def expected_time(self) -> int:
+        """Return the trusted time if this leader proposed a command now."""
+        clock, step = self.machine.registry.clock, self.machine.registry.limits.clock_step_us
+        return clock.trusted_after(self.time.stamp(clock, step), step, self.time.elapsed())
 
     def _dispute_due(self, step: int, ahead_us: int) -> bool:
         """Return whether a clock dispute needs another stamp to continue or end.
@@ -411,6 +472,35 @@ class Service(Protocol):
             self._propose(do.Carry(extent.slot, extent.offset, command), CARRYING)
 
 
+class Settling:
+    """Settlements that wait for a slot of the log, and the askers of those in flight."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, Settle]] = deque()
+        self._in_flight: tuple[int, ...] = ()
+
+    def add(self, asker: int, settle: Settle) -> None:
+        self._waiting.append((asker, settle))
+
+    def next(self) -> tuple[Settle, ...]:
+        """Return the settlements for the next slot, or () if a slot is in flight."""
+        if self._in_flight:
+            return ()
+        left, askers, settles = SETTLES_RUNS_MAX, [], []
+        while self._waiting and left > 0:
+            asker, settle = self._waiting.popleft()
+            askers.append(asker)
+            settles.append(settle)
+            left -= 1 + settle.runs
+        self._in_flight = tuple(askers)
+        return tuple(settles)
+
+    def done(self) -> tuple[int, ...]:
+        """Return the askers of the slot in flight, which is decided or refused."""
+        askers, self._in_flight = self._in_flight, ()
+        return askers
+
+
 class RecentBatches:
     """A least-recently-used cache of batches by slot."""
 
@@ -438,8 +528,8 @@ class RecentBatches:
 
 def carried(command: AnyCommand) -> do.Put | do.Stage:
     """Return the command that first stored a batch."""
-    while isinstance(command, do.Carry | Import):
-        command = command.command
+    while isinstance(command, do.Carry | Import | do.Bury):
+        command = command.put if isinstance(command, do.Bury) else command.command
     assert isinstance(command, do.Put | do.Stage), f"a {type(command).__name__} has no batch"
     return command
 

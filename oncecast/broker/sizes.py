@@ -10,10 +10,11 @@ from typing import get_args
 
 from oncecast.kernel.codec import ENCODER
 from oncecast.wire.access_faults import access_fault
-from oncecast.wire.commands import AccessCommand, PublishStaged, Put
+from oncecast.wire.commands import AccessCommand, PublishStaged, Put, SubscribeShared
 from oncecast.wire.errors import InvalidArgument, InvalidName, InvalidTopic, TooMany
-from oncecast.wire.frames import ClientCommand, Fetch, Look, Scan
+from oncecast.wire.frames import ClientCommand, Fetch, Look, Scan, Work
 from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
+from oncecast.wire.sharing import WINDOW_MAX, Settle
 
 ALWAYS_SHORT = NAME_BYTES_MAX // 4  # in characters, because a character has at most four bytes
 
@@ -22,7 +23,7 @@ ACCESS_BYTES_MAX = 8 * 1024  # maximum size of a command for users, tokens or ru
 
 TEXTS = (
     *("topic", "token", "producer", "incarnation", "directory_id"),
-    *("subscription", "source", "part", "run"),
+    *("subscription", "source", "part", "run", "worker"),
 )
 NAMES: dict[type, tuple[str, ...]] = {
     kind: tuple(name for name in kind.__struct_fields__ if name in TEXTS)
@@ -47,6 +48,12 @@ def size_fault(
             return InvalidTopic() if field == "topic" else InvalidName(field)
     if isinstance(command, AccessCommand):
         return access_fault(command)
+    if isinstance(command, Settle) and command.fault:
+        return InvalidArgument(command.fault)
+    if isinstance(command, SubscribeShared):
+        settings = command.settings
+        long = settings is not None and too_long(settings.dead_letters)
+        return InvalidName("dead-letter topic") if long else None
     if isinstance(command, PublishStaged):
         if len(command.parts) > PARTS_MAX:
             return TooMany("parts in one publish", PARTS_MAX)
@@ -54,6 +61,20 @@ def size_fault(
             return InvalidName("part")
     if isinstance(command, OF_ACCESS) and (size := len(ENCODER.encode(command))) > ACCESS_BYTES_MAX:
         return InvalidArgument(f"the command is {size:,} bytes long (limit {ACCESS_BYTES_MAX:,})")
+    return None
+
+
+def work_fault(work: Work) -> InvalidTopic | InvalidName | InvalidArgument | None:
+    """Return the refusal of a Work whose names are too long or whose window is not valid."""
+    if too_long(work.topic):
+        return InvalidTopic()
+    for name, what in ((work.subscription, "subscription"), (work.worker, "worker")):
+        if not name or too_long(name):
+            return InvalidName(what)
+    if not 0 <= work.window <= WINDOW_MAX:
+        return InvalidArgument(
+            f"the window is {work.window} messages (limits 0 and {WINDOW_MAX:,})"
+        )
     return None
 
 

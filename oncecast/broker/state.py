@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple, assert_never, cast
+from itertools import islice
+from typing import Any, Literal, NamedTuple, assert_never, cast
 
 import msgspec
 
@@ -17,6 +18,7 @@ from oncecast.broker.answered import Answer
 from oncecast.broker.holdings import ActiveClaim, Frozen, Holdings
 from oncecast.broker.live_slots import LiveSlots
 from oncecast.broker.producer import Producer
+from oncecast.broker.queue import Death, Held, Queue, Worker
 from oncecast.broker.registry import Registry
 from oncecast.broker.staging import Part, Source
 from oncecast.broker.subscription import Subscription
@@ -29,6 +31,7 @@ from oncecast.wire.errors import MachineRefusal
 from oncecast.wire.limits import Limits
 from oncecast.wire.results import Done, PublishedRange
 from oncecast.wire.retention import DEFAULT, Policy
+from oncecast.wire.sharing import DEFAULT_SHARED, Run, Shared
 
 VERSION = 2
 CHUNK_ROWS = 1000
@@ -98,6 +101,39 @@ class SubscriptionRow(Value, tag="SubscriptionRow"):
     seek_token: str
 
 
+class SharedRow(Value, tag="SharedRow"):
+    """The queue of the shared subscription in the row before."""
+
+    settings: Shared
+    next: int
+
+
+class WorkerRow(Value, tag="WorkerRow"):
+    name: str
+    number: int
+    stale: tuple[Run, ...]
+    used: int
+
+
+class OpenRun(Value, tag=False):
+    """Open messages with consecutive offsets and otherwise equal records."""
+
+    first: int
+    count: int
+    deliveries: int
+    condition: int
+    time: int = 0
+    token: int = 0
+    worker: str = ""
+    key: int = 0
+    reason: str = ""
+    detail: str = ""
+
+
+class OpenRow(Value, tag="OpenRow"):
+    runs: tuple[OpenRun, ...]
+
+
 class SourceRow(Value, tag="SourceRow"):
     name: str
     published: int
@@ -157,6 +193,9 @@ Row = (
     | IndexRow
     | ProducerRow
     | SubscriptionRow
+    | SharedRow
+    | WorkerRow
+    | OpenRow
     | SourceRow
     | CopyRow
     | PartRow
@@ -194,9 +233,11 @@ def restored(chunks: Iterable[bytes]) -> Registry:
     registry.last_topic_id, registry.last_epoch = head.last_topic_id, head.last_epoch
     registry.staging.floor, registry.level = head.sources_floor, head.level
     _read(registry, rows, registry.live_slots)
+    registry.follow_level()
     for topic in registry.topics.values():
         topic.rebuild()
         registry.follow_age(topic)
+        registry.follow_sharing(topic)
     for topic in registry.holdings.outgoing.values() if registry.holdings is not None else ():
         topic.rebuild()
     return registry
@@ -313,6 +354,43 @@ def _client_rows(topic: Topic) -> Iterator[Row]:
             each.suspect_below,
             each.seek_token,
         )
+        if each.queue is not None:
+            yield from _queue_rows(each.queue)
+
+
+def _queue_rows(queue: Queue) -> Iterator[Row]:
+    yield SharedRow(queue.settings, queue.next)
+    for name, worker in queue.workers.items():
+        yield WorkerRow(name, worker.number, worker.stale, worker.used)
+    runs = _open_runs(queue)
+    while some := tuple(islice(runs, CHUNK_ROWS)):
+        yield OpenRow(some)
+
+
+def _open_runs(queue: Queue) -> Iterator[OpenRun]:
+    first, count, rest = 0, 0, None
+    for each in queue.messages():
+        if count and each.offset == first + count and each[1:] == rest:
+            count += 1
+            continue
+        if rest is not None:
+            yield _open_run(first, count, rest)
+        first, count, rest = each.offset, 1, each[1:]
+    if rest is not None:
+        yield _open_run(first, count, rest)
+
+
+def _open_run(first: int, count: int, rest: tuple[Any, ...]) -> OpenRun:
+    *facts, death = rest
+    return OpenRun(first, count, *facts, *(death or ()))
+
+
+def _held(runs: tuple[OpenRun, ...]) -> Iterator[Held]:
+    for run in runs:
+        death = Death(run.reason, run.detail) if run.reason else None
+        rest = (run.deliveries, run.condition, run.time, run.token, run.worker, run.key, death)
+        for offset in range(run.first, run.first + run.count):
+            yield Held(offset, *rest)
 
 
 def _source_rows(sources: dict[str, Source], *, out: bool = False) -> Iterator[Row]:
@@ -348,6 +426,7 @@ def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> Non
     """Add rows to the registry. A row belongs to the last TopicRow or SourceRow before it."""
     topic = Topic(0, "", DEFAULT, False, live_slots)
     source, out = Source(), False
+    subscription, queue = Subscription(0, 0), Queue(DEFAULT_SHARED, 0)
     for row in rows:
         match row:
             case HeadRow():
@@ -370,7 +449,14 @@ def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> Non
             case ProducerRow():
                 topic.producers[row.name] = _producer(row)
             case SubscriptionRow():
-                topic.subscriptions[row.name] = _subscription(row)
+                subscription = topic.subscriptions[row.name] = _subscription(row)
+            case SharedRow():
+                queue = subscription.queue = Queue(row.settings, row.next)
+            case WorkerRow():
+                worker = queue.workers[row.name] = Worker(row.used)
+                worker.number, worker.stale = row.number, row.stale
+            case OpenRow():
+                queue.restore(_held(row.runs))
             case SourceRow():
                 source, out = Source(row.epoch), row.out
                 source.published, source.ranges = row.published, row.ranges

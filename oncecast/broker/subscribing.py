@@ -24,6 +24,7 @@ from oncecast.wire.errors import (
     NotSubscribed,
     Repositioned,
     TooMany,
+    WrongKind,
 )
 from oncecast.wire.limits import is_name
 from oncecast.wire.results import (
@@ -43,7 +44,7 @@ class Subscribing:
 
     def subscribe(
         self, slot: int, command: Subscribe
-    ) -> Subscribed | InvalidTopic | InvalidName | TooMany:
+    ) -> Subscribed | InvalidTopic | InvalidName | TooMany | WrongKind:
         registry = self._registry
         registry.pass_time(command.at)
         if not is_name(command.subscription):
@@ -55,6 +56,8 @@ class Subscribing:
                 return refusal
             topic = registry.make(command.topic)
         known = topic.subscriptions.get(command.subscription)
+        if known is not None and known.queue is not None:
+            return WrongKind(command.topic, command.subscription, "shared")
         if known is not None:
             return Subscribed(known.cursor, topic.id, already=True)
         full = registry.refusal_to_subscribe(topic)
@@ -69,12 +72,13 @@ class Subscribing:
         topic = self._registry.topics.get(command.topic)
         if topic is None or not topic.unsubscribe(command.subscription, clock):
             return Unsubscribed(already=True)
+        self._registry.follow_sharing(topic)
         self._registry.release(topic)
         return Unsubscribed(already=False)
 
     def attach(
         self, slot: int, command: Attach
-    ) -> Attached | Fenced | InvalidName | InvalidTopic | NoSuchTopic | NotSubscribed:
+    ) -> Attached | Fenced | InvalidName | InvalidTopic | NoSuchTopic | NotSubscribed | WrongKind:
         if not is_name(command.incarnation):
             return InvalidName("incarnation")
         topic = self._registry.topics.get(command.topic)
@@ -83,6 +87,8 @@ class Subscribing:
         subscription = topic.subscriptions.get(command.subscription)
         if subscription is None:
             return NotSubscribed(command.topic, command.subscription)
+        if subscription.queue is not None:
+            return WrongKind(command.topic, command.subscription, "shared")
         if subscription.incarnation != command.incarnation:
             current = subscription.epoch if subscription.incarnation else 0
             if command.expected not in (ANY_EPOCH, current):
@@ -92,7 +98,7 @@ class Subscribing:
 
     def detach(
         self, slot: int, command: Detach
-    ) -> Detached | NoSuchTopic | InvalidTopic | NotSubscribed | Fenced | Repositioned:
+    ) -> Detached | NoSuchTopic | InvalidTopic | NotSubscribed | WrongKind | Fenced | Repositioned:
         topic = self._registry.topics.get(command.topic)
         return self._registry.missing(command.topic) if topic is None else topic.detach(command)
 

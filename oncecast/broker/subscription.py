@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from oncecast.broker.queue import Queue
+
 
 class Subscription:
     """Messages before `cursor` are acknowledged.
 
     Messages from `cursor` up to but excluding `suspect_below` may have been delivered to an earlier
-    reader that did not detach.
+    reader that did not detach. A shared subscription has a queue instead of a reader.
     """
 
-    __slots__ = ("attached", "cursor", "epoch", "incarnation", "seek_token", "suspect_below")
+    __slots__ = (
+        "attached",
+        "cursor",
+        "epoch",
+        "incarnation",
+        "queue",
+        "seek_token",
+        "suspect_below",
+    )
 
     def __init__(self, epoch: int, cursor: int) -> None:
         self.epoch = epoch
@@ -19,6 +29,7 @@ class Subscription:
         self.cursor = cursor
         self.suspect_below = 0
         self.seek_token = ""  # the token of the last seek
+        self.queue: Queue | None = None  # None if the subscription is exclusive
 
     def attach(self, incarnation: str, epoch: int, end: int) -> None:
         """Attach a reader. If it replaces another reader, all messages before `end` are suspect."""
@@ -39,3 +50,5 @@ class Subscription:
         self.cursor = cursor
         self.epoch = epoch
         self.seek_token = token
+        if self.queue is not None:
+            self.queue.reset(cursor)

@@ -30,6 +30,7 @@ from oncecast.wire.errors import (
     OutOfRange,
     Repositioned,
     Unopened,
+    WrongKind,
 )
 from oncecast.wire.results import (
     Acked,
@@ -80,6 +81,11 @@ class Topic:
     def keeps(self) -> bool:
         """Return whether the topic would keep a new message, at least for some time."""
         return self.policy.retains or bool(self.subscriptions)
+
+    @property
+    def shared(self) -> bool:
+        """Return whether the topic has a shared subscription."""
+        return any(each.queue is not None for each in self.subscriptions.values())
 
     @property
     def idle(self) -> bool:
@@ -167,10 +173,14 @@ class Topic:
             self.id,
         )
 
-    def detach(self, detach: Detach) -> Detached | NotSubscribed | Fenced | Repositioned:
+    def detach(
+        self, detach: Detach
+    ) -> Detached | NotSubscribed | WrongKind | Fenced | Repositioned:
         subscription = self.subscriptions.get(detach.subscription)
         if subscription is None:
             return NotSubscribed(self.name, detach.subscription)
+        if subscription.queue is not None:
+            return WrongKind(self.name, detach.subscription, "shared")
         if detach.epoch != subscription.epoch:
             return stale(subscription, detach.epoch)
         subscription.detach(min(detach.delivered, self.index.next))
@@ -180,6 +190,8 @@ class Topic:
         subscription = self.subscriptions.get(ack.subscription)
         if subscription is None:
             return NotSubscribed(self.name, ack.subscription)
+        if subscription.queue is not None:
+            return WrongKind(self.name, ack.subscription, "shared")
         if ack.epoch != subscription.epoch:
             return stale(subscription, ack.epoch)
         if ack.upto > self.index.next:
@@ -226,6 +238,9 @@ class Topic:
         for producer in self.producers.values():
             if producer.used > retiming.above:
                 producer.used = retiming.rule(producer.used)
+        for subscription in self.subscriptions.values() if retiming.shift else ():
+            if subscription.queue is not None:
+                subscription.queue.shift(retiming.shift)
 
     # Retention.
 

@@ -34,6 +34,21 @@ def key_of(text: str) -> Key:
     return Key(sha256(text.encode()).digest())
 
 
+def tag_of(topic: str) -> str:
+    """Return the part of a topic's name that decides its owner: `b` in `a{b}c`, or all of it.
+
+    Only the first pair of braces counts, and only if there is text between them.
+    """
+    begin = topic.find("{")
+    end = topic.find("}", begin + 1) if begin >= 0 else -1
+    return topic[begin + 1 : end] if end > begin + 1 else topic
+
+
+def key_of_topic(topic: str) -> Key:
+    """Return the identifier of a topic. Topics with the same tag have the same owner."""
+    return key_of(tag_of(topic))
+
+
 def position_ids(name: str, count: int) -> tuple[Key, ...]:
     """Return the identifiers of a node with `count` positions. The first is the hash of `name`."""
     return tuple(key_of(f"{name}#{index}" if index else name) for index in range(count))

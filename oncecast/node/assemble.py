@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from oncecast.broker.access_viewer import AccessViewer
 from oncecast.broker.accounts import Budget
+from oncecast.broker.dispatching import Dispatcher
 from oncecast.broker.gateway import Gateway
 from oncecast.broker.governing import Governor
 from oncecast.broker.guard import Guard, PrincipalOf, anonymous, guard_of_replica
@@ -87,11 +88,17 @@ def assemble(
         free_disk_bytes=free_disk_bytes,
         principal_of=principal_of,
     )
+    dispatcher = Dispatcher(
+        me, rng, service=service, window_bytes=window_bytes, principal_of=principal_of
+    )
     governor = Governor(me, rng, group=group.status)
     scanner = Scanner(me, rng, service=service, principal_of=principal_of)
     viewer = AccessViewer(me, rng, service=service)
     space = SpaceKeeper(me, rng, service=service, gateway=gateway)
-    layers: list[Protocol] = [group, service, gateway, scanner, governor, viewer, space]
+    layers: list[Protocol] = [
+        *(group, service, gateway, dispatcher),
+        *(scanner, governor, viewer, space),
+    ]
     mover = None
     if membership is not None:
         mover = Mover(

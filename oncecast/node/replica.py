@@ -44,6 +44,7 @@ from oncecast.wire.frames import (
     LookRing,
     Scan,
     Tune,
+    Work,
 )
 from oncecast.wire.limits import LIMITS, Limits
 
@@ -54,7 +55,10 @@ ASK_DISK_EVERY = 1.0  # seconds between attempts to allocate space on a full dis
 HAND_OVER_SECONDS = 1.0  # maximum time to wait for the next leader when the node stops
 
 # The messages that clients may send.
-CLIENTS = (Call, Fetch, Tune, Look, Scan, LookGroup, Govern, LookAccess, LookRing, LeaveRing)
+CLIENTS = (
+    *(Call, Fetch, Work, Tune, Look, Scan),
+    *(LookGroup, Govern, LookAccess, LookRing, LeaveRing),
+)
 
 
 class Replica:

@@ -13,19 +13,19 @@ from random import Random
 from typing import ClassVar, NamedTuple, assert_never
 
 from oncecast.dht.events import FindRoot, RootFound
-from oncecast.dht.identifiers import Key, key_of
+from oncecast.dht.identifiers import Key, key_of_topic
 from oncecast.dht.messages import FIRST_NUMBER_BITS
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.ring.events import GroupFacts, KeyOwner, Owner, WhoOwns, WhoseKey
 from oncecast.ring.roster import Roster
 from oncecast.wire.errors import InvalidArgument
-from oncecast.wire.frames import Answer, Call, Fetch, Look, Owned, Scan
+from oncecast.wire.frames import Answer, Call, Fetch, Look, Owned, Scan, Work
 
 ASKERS_MAX = 1000  # clients and replicas waiting for one key
 SEARCHES_MAX = 10_000
 ANSWER_WITHIN = 1.0
 
-Question = Call | Fetch | Look | Scan
+Question = Call | Fetch | Work | Look | Scan
 
 
 class Search(NamedTuple):
@@ -44,7 +44,7 @@ class Overdue(Value):
 
 class OwnerLookup(Protocol):
     name = "usher"
-    Message: ClassVar = Call | Fetch | Look | Scan | WhoseKey | WhoOwns | Owner
+    Message: ClassVar = Call | Fetch | Work | Look | Scan | WhoseKey | WhoOwns | Owner
     Observed = RootFound
     Timer = Overdue
 
@@ -70,7 +70,7 @@ class OwnerLookup(Protocol):
             case Owner(number, owner):
                 if number in self._keys and self._roots.get(number) == sender:
                     self._found(self._keys[number], owner)
-            case Call() | Fetch() | Look() | Scan():
+            case Call() | Fetch() | Work() | Look() | Scan():
                 self._locate(sender, message)
             case _:
                 assert_never(message)
@@ -79,8 +79,8 @@ class OwnerLookup(Protocol):
         asked = question.command if isinstance(question, Call) else question
         topic: str = getattr(asked, "topic", "")  # user commands have none
         if topic:
-            self._search(key_of(topic), client, topic)
-        elif not isinstance(question, Fetch):  # a client repeats a Fetch until it is served
+            self._search(key_of_topic(topic), client, topic)
+        elif not isinstance(question, Fetch | Work):  # a client repeats them until it is served
             fact = f"{self.me} is a ring process; name a topic, or ask each group"
             self.send(client, Answer(question.id, InvalidArgument(fact)))
 

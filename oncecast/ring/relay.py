@@ -21,7 +21,7 @@ import msgspec
 
 from oncecast.broker.delivery import Flow, Flows, Window
 from oncecast.broker.guard import PrincipalOf, anonymous
-from oncecast.dht.identifiers import key_of
+from oncecast.dht.identifiers import key_of_topic
 from oncecast.dht.scribe import Scribe
 from oncecast.dht.tree_messages import JoinTree, LeaveTree, Multicast, Multicasted
 from oncecast.kernel.protocol import NodeId, Protocol, Value
@@ -168,12 +168,12 @@ class Relay(Protocol):
             self._drop(flow)
 
     def _leader(self, topic: str) -> NodeId:
-        owner = self._roster.owner(key_of(topic))
+        owner = self._roster.owner(key_of_topic(topic))
         return owner.leader if owner is not None else NodeId("")
 
     def _owns(self, sender: NodeId, topic: str) -> bool:
         """Return whether the sender is a replica of the group that owns the topic."""
-        owner = self._roster.owner(key_of(topic))
+        owner = self._roster.owner(key_of_topic(topic))
         return owner is not None and sender in owner.nodes
 
     def _send(self, to: NodeId, message: Value) -> None:

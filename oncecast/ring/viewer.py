@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import ClassVar
 
-from oncecast.dht.identifiers import key_of
+from oncecast.dht.identifiers import key_of, key_of_topic
 from oncecast.dht.scribe import Scribe
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.ring.events import Leave
@@ -72,7 +72,7 @@ class Viewer(Protocol):
         )
 
     def _tree(self, topic: str) -> TreeView:
-        owner = self._roster.owner(key_of(topic))
+        owner = self._roster.owner(key_of_topic(topic))
         name = owner.group if owner is not None else ""
         readers = len(self._relay.flows.of_topic(topic))
         tree = self._scribe.trees.get(topic)

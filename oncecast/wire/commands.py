@@ -18,13 +18,14 @@ changes nothing. Older clients send no token.
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import ClassVar, get_args
 
 from oncecast.kernel.protocol import Value
 from oncecast.security.access import Rule
 from oncecast.security.scram import Credentials
 from oncecast.wire.limits import Limits
 from oncecast.wire.retention import DEFAULT, Policy
+from oncecast.wire.sharing import SHARED_LEVEL, Settle, Shared
 
 ANY_EPOCH = -1  # take over unconditionally, as older clients do
 
@@ -197,6 +198,53 @@ class Seek(Value, tag="Seek"):
     epoch: int = 0
 
 
+# Shared subscriptions: see the module `sharing`.
+
+
+class SubscribeShared(Value, tag="SubscribeShared"):
+    """Create a shared subscription, or change its settings.
+
+    Without `settings`, an existing subscription keeps its settings, and a new one gets the default.
+    """
+
+    feature_level: ClassVar[int] = SHARED_LEVEL
+
+    topic: str
+    subscription: str
+    start: Start
+    at: int
+    settings: Shared | None = None
+    token: str = ""
+
+
+class Lease(Value, tag="Lease"):
+    """Release what has expired, and fill the windows of these workers. Only the leader proposes it.
+
+    `wants` has the number of messages that each worker may hold in all. `gone` are workers that
+    have disconnected. With `by_key`, `keys` has a hash of the key of each message from offset
+    `keys_from` on, or 0 for a message without a key.
+    """
+
+    feature_level: ClassVar[int] = SHARED_LEVEL
+
+    topic: str
+    subscription: str
+    at: int
+    wants: tuple[tuple[str, int], ...] = ()
+    gone: tuple[str, ...] = ()
+    keys_from: int = 0
+    keys: tuple[int, ...] = ()
+
+
+class Settles(Value, tag="Settles"):
+    """Settlements of several workers in one slot of the log."""
+
+    feature_level: ClassVar[int] = SHARED_LEVEL
+
+    settles: tuple[Settle, ...]
+    at: int
+
+
 # Staged puts.
 
 
@@ -324,6 +372,21 @@ class Disallow(Value, tag="Disallow"):
 AccessCommand = AddUser | RemoveUser | CreateToken | RevokeToken | Allow | Disallow
 
 
+class Bury(Value, tag="Bury"):
+    """Append dead letters to their topic and settle them. Only the leader proposes it.
+
+    `put` has a message for each of the offsets, in the same order.
+    """
+
+    feature_level: ClassVar[int] = SHARED_LEVEL
+
+    topic: str
+    subscription: str
+    offsets: tuple[int, ...]
+    at: int
+    put: Put
+
+
 # The log.
 
 
@@ -354,6 +417,10 @@ Command = (
     | Ack
     | Acks
     | Seek
+    | SubscribeShared
+    | Lease
+    | Settles
+    | Bury
     | Stage
     | PublishStaged
     | DropStaged
@@ -368,6 +435,7 @@ Once = (
     | SetPolicy
     | DeleteTopic
     | Subscribe
+    | SubscribeShared
     | Unsubscribe
     | DropStaged
     | CloseSource

@@ -102,6 +102,14 @@ class NotSubscribed(Refusal, tag="NotSubscribed"):
     subscription: str
 
 
+class WrongKind(Refusal, tag="WrongKind"):
+    error = errors.WrongKind
+
+    topic: str
+    subscription: str
+    kind: str
+
+
 class OutOfRange(Refusal, tag="OutOfRange"):
     error = errors.OutOfRange
 
@@ -212,6 +220,7 @@ MachineRefusal = (
     | Unopened
     | Gap
     | NotSubscribed
+    | WrongKind
     | OutOfRange
     | Fenced
     | Repositioned

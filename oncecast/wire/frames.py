@@ -4,9 +4,9 @@ A client repeats a call until it gets an answer. All copies of a call have the s
 command. Commands are idempotent, so a call can be retried indefinitely. To read, a client sends an
 offset and a credit, and receives messages as they arrive.
 
-    client → node    Call, Fetch, Look, Scan · LookGroup, Govern, LookAccess
-    node → client    Answer, Delivery, FlowEnded, View, Scanned, Elsewhere, Owned · GroupView,
-                     AccessView
+    client → node    Call, Fetch, Work, Look, Scan · LookGroup, Govern, LookAccess
+    node → client    Answer, Delivery, FlowEnded, Jobs, WorkEnded, View, Scanned, Elsewhere, Owned ·
+                     GroupView, AccessView
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire.results import Done
 from oncecast.wire.retention import Policy
+from oncecast.wire.sharing import Settle, Shared
 
 ClientCommand = (
     do.CreateTopic
@@ -32,6 +33,8 @@ ClientCommand = (
     | do.Detach
     | do.Ack
     | do.Seek
+    | do.SubscribeShared
+    | Settle
     | do.Stage
     | do.PublishStaged
     | do.DropStaged
@@ -111,6 +114,50 @@ class FlowEnded(Value, tag="FlowEnded"):
     why: errors.AnyRefusal
 
 
+class Work(Value, tag="Work"):
+    """Hold up to `window` messages of a shared subscription at a time.
+
+    The node sends new messages when the worker has settled some. A later Work replaces an earlier
+    one. `seen` is the last token that the worker has received completely, or 0. The node sends the
+    messages of later tokens again, because they may be lost.
+    """
+
+    topic: str
+    subscription: str
+    worker: str
+    window: int
+    seen: int = 0
+
+
+class Jobs(Value, tag="Jobs"):
+    """Messages that a worker holds. One token may need several parts; `last` marks the final one.
+
+    `previous` is the token before this one. If the worker has not seen it, a frame was lost, and
+    the worker sends Work again. `lease_us` is the time until the lease ends. `deliveries` has the
+    number of deliveries for the messages of each chunk.
+    """
+
+    topic: str
+    subscription: str
+    worker: str
+    previous: int
+    token: int
+    part: int
+    last: bool
+    lease_us: int
+    deliveries: tuple[int, ...]
+    chunks: tuple[Chunk, ...]
+
+
+class WorkEnded(Value, tag="WorkEnded"):
+    """The node sends no more messages to this worker; `why` gives the reason."""
+
+    topic: str
+    subscription: str
+    worker: str
+    why: errors.AnyRefusal
+
+
 class Elsewhere(Value, tag="Elsewhere"):
     """The node is not the leader and has dropped the request.
 
@@ -144,12 +191,24 @@ class Look(Value, tag="Look"):
     subscriptions: bool = True  # False omits subscriptions, of which there may be many
 
 
+class SharedView(Value, tag=False):
+    """A shared subscription: its settings, and the number of messages in each condition."""
+
+    settings: Shared
+    dead_letters: str  # the dead-letter topic
+    workers: int
+    leased: int
+    waiting: int  # for another delivery, or for an earlier message with the same key
+    dead: int  # dead letters that are not buried yet
+
+
 class SubscriptionView(Value, tag=False):
     name: str
     cursor: int
     lag: int
     epoch: int
     attached: bool
+    shared: SharedView | None = None  # None if the subscription is exclusive
 
 
 class TopicView(Value, tag=False):

@@ -7,11 +7,12 @@ level, so no member ever receives a command that it cannot decode.
 | level | adds |
 |---|---|
 | 1 | all commands and rules of the first version |
+| 2 | shared subscriptions, and tags in topic names |
 
 To add a level, raise `KNOWN`, add a row here, and declare `feature_level` in each new command:
 
-    class Lease(Value, tag="Lease"):
-        feature_level: ClassVar[int] = 2
+    class Delay(Value, tag="Delay"):
+        feature_level: ClassVar[int] = 3
 
 If a rule of the state machine changes, make it depend on `registry.level`. Set a field that only
 newer members understand only at its level.
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-KNOWN = 1  # the highest level that this program supports
+KNOWN = 2  # the highest level that this program supports
 
 
 def level_of(command: type) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from oncecast.kernel.protocol import Value
 from oncecast.wire import errors
+from oncecast.wire.sharing import Run
 
 
 class TopicCreated(Value, tag="TopicCreated"):
@@ -96,6 +97,7 @@ AckResult = (
     | errors.InvalidTopic
     | errors.NoSuchTopic
     | errors.NotSubscribed
+    | errors.WrongKind
     | errors.Fenced
     | errors.Repositioned
     | errors.OutOfRange
@@ -112,6 +114,52 @@ class Sought(Value, tag="Sought"):
     epoch: int
     cursor: int
     already: bool
+
+
+class GrantMade(Value, tag=False):
+    """The messages that a worker got: runs of a first offset and a count."""
+
+    worker: str
+    token: int
+    runs: tuple[tuple[int, int], ...]
+
+
+class Leased(Value, tag="Leased"):
+    grants: tuple[GrantMade, ...]
+
+
+class Settled(Value, tag="Settled"):
+    """The settlement is stored, except for the `stale` runs: their tokens are not current.
+
+    All messages before `cursor` are settled.
+    """
+
+    cursor: int
+    stale: tuple[Run, ...] = ()
+
+
+SettleResult = (
+    Settled
+    | errors.InvalidTopic
+    | errors.NoSuchTopic
+    | errors.NotSubscribed
+    | errors.InvalidArgument
+    | errors.WrongKind
+    | errors.NotHere
+)
+
+
+class SettlesDone(Value, tag="SettlesDone"):
+    """The results of the settlements, in the same order."""
+
+    results: tuple[SettleResult, ...]
+
+
+class Buried(Value, tag="Buried"):
+    """The dead letters are stored. `done` is False if some of them were settled before."""
+
+    done: bool
+    offset: int = -1  # of the first one in the dead-letter topic
 
 
 class Staged(Value, tag="Staged"):
@@ -178,6 +226,10 @@ Done = (
     | Acked
     | AcksDone
     | Sought
+    | Leased
+    | Settled
+    | SettlesDone
+    | Buried
     | Staged
     | Published
     | StagedDropped

@@ -6,6 +6,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
+from oncecast.broker.dispatching import Dispatcher
 from oncecast.broker.gateway import Gateway
 from oncecast.broker.service import Service
 from oncecast.kernel.protocol import (
@@ -25,7 +26,7 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.simulator.disk import SimulatedDisk
 from oncecast.storage.journal import Journal
-from oncecast.wire import batch
+from oncecast.wire import batch, levels
 from oncecast.wire import commands as do
 from oncecast.wire.frames import Answer, Call, Chunk, Delivery, Fetch
 
@@ -68,11 +69,13 @@ class Desk:
         self.waiting = False
         of_service, of_gateway = self._options
         rng = Random(0)
-        group = Paxos(ME, rng, options=GroupOptions())
+        level = of_service.get("level", levels.KNOWN)
+        group = Paxos(ME, rng, options=GroupOptions(), level=level)
         self.service = Service(ME, rng, group=group, **of_service)
         group.attach(self.service)
         self.gateway = Gateway(ME, rng, service=self.service, **of_gateway)
-        self.stack = Stack([group, self.service, self.gateway])
+        self.dispatcher = Dispatcher(ME, rng, service=self.service)
+        self.stack = Stack([group, self.service, self.gateway, self.dispatcher])
         self.journal = Journal.open(self.disk, self.stack, segment_bytes=16 * 1024)
         self.sent: list[tuple[NodeId, Value]] = []
         self.watched: dict[NodeId, None] = {}

@@ -16,6 +16,7 @@ from oncecast.wire import frames
 from oncecast.wire.errors import Denied
 from oncecast.wire.frames import Answer, Call, ClientCommand, FlowEnded
 from oncecast.wire.retention import DEFAULT
+from oncecast.wire.sharing import Settle, Shared
 
 NEW = do.FromNew()
 KEYS = Credentials(b"salt", 4096, bytes(32), bytes(32))
@@ -35,6 +36,8 @@ EXAMPLES: dict[Value, tuple[str, str, str]] = {
     do.Detach("t", "s", 1, 0): ("read", "t", "s"),
     do.Seek("t", "s", NEW, 0, "x"): ("read", "t", "s"),
     do.Ack("t", "s", 1, 0): ("ack", "t", "s"),
+    do.SubscribeShared("t", "s", NEW, 0): ("read", "t", "s"),
+    Settle("t", "s", "w", 1): ("ack", "t", "s"),
     do.Stage("src", 0, "a", "t", 1, 1, 0, b""): ("put", "t", "src"),
     do.PublishStaged("src", 0, ("a",), 0, "t"): ("put", "t", "src"),
     do.DropStaged("src", 0, "t"): ("put", "t", "src"),
@@ -47,6 +50,7 @@ EXAMPLES: dict[Value, tuple[str, str, str]] = {
     do.Disallow(Rule("u", ("put",), "t")): ("admin", "", ""),
     FETCH: ("read", "t", "s"),
     frames.Tune(FETCH): ("read", "t", "s"),
+    frames.Work("t", "s", "w", 1): ("read", "t", "s"),
     frames.Look(1, "t"): ("see", "t", ""),
     frames.Look(1): ("known", "", ""),
     frames.Scan(1, "t", NEW): ("read", "t", ""),
@@ -93,6 +97,8 @@ def test_every_frame_has_a_refusal_that_reveals_nothing() -> None:
         refusal: Any = refusal_of(frame)
         if isinstance(frame, frames.Fetch | frames.Tune):
             assert refusal == FlowEnded("t", "s", 1, Denied())
+        elif isinstance(frame, frames.Work):
+            assert refusal == frames.WorkEnded("t", "s", "w", Denied())
         else:
             assert refusal == Answer(getattr(frame, "id"), Denied())  # noqa: B009
 
@@ -100,6 +106,21 @@ def test_every_frame_has_a_refusal_that_reveals_nothing() -> None:
 def test_refusal_for_a_long_name_fits_into_a_frame() -> None:
     fetch = frames.Fetch("t" * 1000, "s", 1, 0, 0, 1, 1)
     assert refusal_of(fetch) == FlowEnded("", "", 1, Denied())
+    work = frames.Work("t" * 1000, "s", "w", 1)
+    assert refusal_of(work) == frames.WorkEnded("", "", "", Denied())
+
+
+def test_named_dead_letter_topic_needs_put() -> None:
+    """SEC-2: otherwise a reader could append to any topic."""
+    root = Access().with_user(User("root")).with_rule(Rule("root", (ADMIN,), "*"))
+    access = root.with_rule(Rule("u", ("read",), "t")).with_rule(Rule("u", (), name="*"))
+    guard = Guard(lambda: access, lambda client: "u")
+    other = do.SubscribeShared("t", "s", NEW, 0, Shared(dead_letters="other"))
+    assert guard(NodeId("client/u"), Call(1, other)) == (Answer(1, Denied()),)
+    access = access.with_rule(Rule("u", ("put",), "other"))
+    assert guard(NodeId("client/u"), Call(1, other)) is None
+    plain = do.SubscribeShared("t", "s", NEW, 0, Shared())
+    assert guard(NodeId("client/u"), Call(1, plain)) is None
 
 
 def test_single_rule_allows_exactly_the_matching_requests() -> None:
@@ -139,7 +160,7 @@ def test_process_redirects_only_requests_that_it_does_not_execute() -> None:
     process = guard_of_process(Access)
     verdicts = {kind: process._verdict(example_of(kind)) for kind in FRAMES}
     redirected = {kind for kind in FRAMES if verdicts[kind] is Verdict.REDIRECT}
-    assert redirected == {Call, frames.Fetch, frames.Look, frames.Scan}
+    assert redirected == {Call, frames.Fetch, frames.Work, frames.Look, frames.Scan}
     assert [kind for kind in FRAMES if verdicts[kind] is Verdict.DROP] == [frames.Tune]
 
 

@@ -18,6 +18,7 @@ from oncecast.wire import errors
 from oncecast.wire.frames import Answer, Call, ClientCommand, Fetch, FlowEnded, Look
 from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
 from oncecast.wire.retention import DEFAULT
+from oncecast.wire.sharing import Settle
 from tests.broker.desk import ANN, Desk, packed
 from tests.broker.test_gateway_exactly import bare
 
@@ -37,6 +38,8 @@ COMMANDS: list[Any] = [
     do.Detach("t", "s", 1, 0),
     do.Ack("t", "s", 1, 0),
     do.Seek("t", "s", START, 0, "k"),
+    do.SubscribeShared("t", "s", START, 0),
+    Settle("t", "s", "w", 1),
     do.Stage("s", 1, "p", "t", 1, len(packed(b"x")), 0, packed(b"x")),
     do.PublishStaged("s", 1, ("p",), 0),
     do.DropStaged("s", 1),

@@ -202,9 +202,9 @@ async def root_of(ask: Ask, processes: tuple[ProcessView, ...], topic: str) -> s
 
     A process that has just joined at the key may not be the root yet.
     """
-    from oncecast.dht.identifiers import key_of
+    from oncecast.dht.identifiers import key_of_topic
 
-    at = bisect_left([each.position for each in processes], key_of(topic).hex())
+    at = bisect_left([each.position for each in processes], key_of_topic(topic).hex())
     process, before = processes[at % len(processes)].process, set[str]()
     while process not in before:
         before.add(process)

@@ -7,7 +7,7 @@ from random import Random
 from msgspec.structs import replace
 
 from oncecast.broker.holdings import Holdings
-from oncecast.dht.identifiers import distance, key_of
+from oncecast.dht.identifiers import distance, key_of, key_of_topic
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.ring_draw import RingDraw
@@ -177,7 +177,7 @@ class RingWorld:
     def nearest(self, topic: str, *more: str) -> str:
         """Return the group that should own the topic, among the existing groups and `more`."""
         groups = [each.group for each in self.processes.values() if each.group in each.seats]
-        return min((*groups, *more), key=lambda each: distance(key_of(topic), key_of(each)))
+        return min((*groups, *more), key=lambda each: distance(key_of_topic(topic), key_of(each)))
 
     def found(self, count: int) -> None:
         """Add `count` processes, which all join through the first one."""

@@ -1,0 +1,253 @@
+"""Handlers of the commands of shared subscriptions. The module `wire.sharing` describes them.
+
+The cursor of a shared subscription is its lowest unsettled offset. So retention treats it like any
+other subscription.
+"""
+
+from __future__ import annotations
+
+from oncecast.broker.clock import Clock
+from oncecast.broker.queue import Queue, runs_of, shares
+from oncecast.broker.registry import Registry
+from oncecast.broker.subscription import Subscription
+from oncecast.broker.topic import Topic
+from oncecast.dht.identifiers import key_of_topic
+from oncecast.wire.commands import Bury, Lease, Settles, SubscribeShared
+from oncecast.wire.errors import (
+    InvalidArgument,
+    InvalidName,
+    InvalidTopic,
+    NoSuchTopic,
+    NotKept,
+    NotSubscribed,
+    TooMany,
+    WrongKind,
+)
+from oncecast.wire.limits import is_name
+from oncecast.wire.results import (
+    Buried,
+    GrantMade,
+    Leased,
+    Settled,
+    SettleResult,
+    SettlesDone,
+    Subscribed,
+)
+from oncecast.wire.retention import Policy
+from oncecast.wire.sharing import (
+    DEFAULT_SHARED,
+    WINDOW_MAX,
+    Settle,
+    Shared,
+    dead_letter_topic,
+)
+
+KEEP_ALL = Policy(keep_all=True)
+
+Missing = InvalidTopic | NoSuchTopic | NotSubscribed | WrongKind
+Found = tuple[Topic, Subscription, Queue]
+
+
+class Sharing:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    # -- subscribe --
+
+    def subscribe(
+        self, slot: int, command: SubscribeShared
+    ) -> Subscribed | InvalidTopic | InvalidName | InvalidArgument | TooMany | WrongKind | NotKept:
+        registry = self._registry
+        registry.pass_time(command.at)
+        fault = self._fault(command)
+        if fault is not None:
+            return fault
+        topic = registry.topics.get(command.topic)
+        known = topic.subscriptions.get(command.subscription) if topic is not None else None
+        if topic is not None and known is not None:
+            return self._change(topic, known, command)
+        settings = command.settings or DEFAULT_SHARED
+        refusal = self._refusal(topic, command, settings)
+        if refusal is not None:
+            return refusal
+        if topic is None:
+            topic = registry.make(command.topic)
+        made = topic.subscribe(command.subscription, registry.new_epoch(), command.start)
+        made.queue = Queue(settings, made.cursor)
+        registry.follow_sharing(topic)
+        self._dead_letters(command.topic, command.subscription, settings)
+        return Subscribed(made.cursor, topic.id, already=False)
+
+    def _fault(self, command: SubscribeShared) -> InvalidName | InvalidArgument | None:
+        if not is_name(command.subscription):
+            return InvalidName("subscription")
+        settings = command.settings or DEFAULT_SHARED
+        if settings.fault:
+            return InvalidArgument(settings.fault)
+        name = dead_letters(command.topic, command.subscription, settings)
+        if not is_name(name):
+            return InvalidName("dead-letter topic")
+        if name == command.topic:
+            return InvalidArgument("the dead-letter topic is the topic itself; choose another name")
+        apart = key_of_topic(name) != key_of_topic(command.topic)
+        if self._registry.holdings is not None and apart:
+            return InvalidArgument(
+                f"the dead-letter topic {name!r} can be in another group of the ring; "
+                "give it the same tag in braces as the topic"
+            )
+        return None
+
+    def _refusal(
+        self, topic: Topic | None, command: SubscribeShared, settings: Shared
+    ) -> InvalidTopic | TooMany | NotKept | None:
+        """Return the refusal to create the subscription with its topics, or None."""
+        registry = self._registry
+        name = dead_letters(command.topic, command.subscription, settings)
+        dead = registry.topics.get(name)
+        new = (topic is None) + (dead is None)
+        if topic is None or dead is None:
+            refusal = registry.refusal_to_make(command.topic, new)
+            if refusal is not None:
+                return refusal
+        if dead is not None and not dead.keeps:
+            return NotKept(name)
+        return registry.refusal_to_subscribe(topic)
+
+    def _change(
+        self, topic: Topic, known: Subscription, command: SubscribeShared
+    ) -> Subscribed | WrongKind | InvalidArgument | InvalidTopic | TooMany | NotKept:
+        """Change the settings of a subscription, for leases and releases from now on."""
+        queue, settings = known.queue, command.settings
+        if queue is None:
+            return WrongKind(command.topic, command.subscription, "exclusive")
+        if settings is not None and settings != queue.settings:
+            if settings.by_key != queue.settings.by_key and queue.open:
+                return InvalidArgument(
+                    f"by_key cannot change while {len(queue.open):,} messages are in flight; "
+                    "wait until they are settled"
+                )
+            name = dead_letters(command.topic, command.subscription, settings)
+            dead = self._registry.topics.get(name)
+            if dead is not None and not dead.keeps:
+                return NotKept(name)
+            if dead is None:
+                refusal = self._registry.refusal_to_make(name)
+                if refusal is not None:
+                    return refusal
+            queue.settings = settings
+            self._dead_letters(command.topic, command.subscription, settings)
+        return Subscribed(known.cursor, topic.id, already=True)
+
+    def _dead_letters(self, topic: str, subscription: str, settings: Shared) -> Topic:
+        """Return the dead-letter topic. Create it if it does not exist."""
+        name = dead_letters(topic, subscription, settings)
+        known = self._registry.topics.get(name)
+        return known or self._registry.make(name, KEEP_ALL, declared=True)
+
+    # -- lease and settle --
+
+    def lease(self, slot: int, command: Lease) -> Leased | Missing:
+        clock = self._registry.pass_time(command.at)
+        found = self._find(command.topic, command.subscription)
+        if not isinstance(found, tuple):
+            return found
+        topic, subscription, queue = found
+        now = clock.trusted
+        queue.expire(now, topic.index.first)
+        for worker in command.gone:
+            queue.lose(worker, now)
+        if not command.wants:
+            for worker in queue.idle_workers(now):
+                del queue.workers[worker]
+        grants = self._grant(topic, queue, command, now)
+        self._advance(topic, subscription, queue, clock)
+        return Leased(grants)
+
+    def _grant(self, topic: Topic, queue: Queue, command: Lease, now: int) -> tuple[GrantMade, ...]:
+        workers, rooms = [], []
+        for worker, window in dict(command.wants).items():
+            room = queue.room(worker, min(window, WINDOW_MAX))
+            if room > 0 and is_name(worker):
+                workers.append(worker)
+                rooms.append(room)
+        keys = command.keys if command.keys_from == queue.next else ()
+        taken = queue.take(sum(rooms), now, topic.index.next, keys)
+        made, at = [], 0
+        for worker, share in zip(workers, shares(rooms, len(taken)), strict=True):
+            if share:
+                token, mine = self._registry.new_epoch(), taken[at : at + share]
+                at += share
+                queue.grant(worker, token, now, mine)
+                runs = tuple((first, count) for _, first, count in runs_of((0, o) for o in mine))
+                made.append(GrantMade(worker, token, runs))
+        return tuple(made)
+
+    def settles(self, slot: int, command: Settles) -> SettlesDone:
+        clock = self._registry.pass_time(command.at)
+        return SettlesDone(tuple([self._settle(each, clock) for each in command.settles]))
+
+    def _settle(self, settle: Settle, clock: Clock) -> SettleResult:
+        elsewhere = self._registry.elsewhere(settle.topic)
+        if elsewhere is not None:
+            return elsewhere
+        found = self._find(settle.topic, settle.subscription)
+        if not isinstance(found, tuple):
+            return found
+        if settle.fault:
+            return InvalidArgument(settle.fault)
+        topic, subscription, queue = found
+        stale = queue.settle(settle, clock.trusted)
+        self._advance(topic, subscription, queue, clock)
+        return Settled(subscription.cursor, stale)
+
+    # -- dead letters --
+
+    def bury(self, slot: int, command: Bury) -> Buried | Missing | InvalidTopic | TooMany:
+        registry, put = self._registry, command.put
+        clock = registry.pass_time(command.at)
+        found = self._find(command.topic, command.subscription)
+        if not isinstance(found, tuple):
+            return found
+        topic, subscription, queue = found
+        name = dead_letters(command.topic, command.subscription, queue.settings)
+        unknown = [each for each in command.offsets if each not in queue.dead]
+        if unknown or put.topic != name or not 0 < put.count == len(set(command.offsets)):
+            return Buried(done=False)
+        if name not in registry.topics:
+            refusal = registry.refusal_to_make(name)
+            if refusal is not None:
+                return refusal
+        dead = self._dead_letters(command.topic, command.subscription, queue.settings)
+        registry.live_slots.add(slot)
+        offset = dead.index.append(slot, put.count, put.size, clock.now)
+        for each in command.offsets:
+            queue.close(each)
+        self._advance(topic, subscription, queue, clock)
+        dead.collect(clock)
+        return Buried(True, offset)
+
+    # -- helpers --
+
+    def _find(self, name: str, label: str) -> Found | Missing:
+        topic = self._registry.topics.get(name)
+        if topic is None:
+            return self._registry.missing(name)
+        subscription = topic.subscriptions.get(label)
+        if subscription is None:
+            return NotSubscribed(name, label)
+        if subscription.queue is None:
+            return WrongKind(name, label, "exclusive")
+        return topic, subscription, subscription.queue
+
+    def _advance(
+        self, topic: Topic, subscription: Subscription, queue: Queue, clock: Clock
+    ) -> None:
+        cursor = queue.cursor
+        if cursor > subscription.cursor:
+            subscription.cursor = cursor
+            topic.collect(clock)
+
+
+def dead_letters(topic: str, subscription: str, settings: Shared) -> str:
+    """Return the name of the dead-letter topic of a subscription."""
+    return settings.dead_letters or dead_letter_topic(topic, subscription)

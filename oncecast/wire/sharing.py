@@ -1,0 +1,169 @@
+"""Shared subscriptions: many workers, and each message is leased to one worker at a time (WRK).
+
+    client → node    Call(SubscribeShared), Work, Call(Settle)
+    node → client    Answer, Jobs, WorkEnded
+    leader → log     SubscribeShared, Lease, Settles, Bury
+
+A worker says how many messages it wants to hold (`Work`). The leader gathers the wants of all
+workers of a subscription in one `Lease`. The machine gives each worker a grant: offsets, a token
+and the time at which the lease ends. The leader sends the messages (`Jobs`). The worker settles
+each message by its token. The leader gathers the settlements of all workers in one `Settles`.
+
+| verb | effect on a message |
+|---|---|
+| accept | the message is done |
+| release | deliver it again after a delay; -1 means the backoff of the subscription |
+| reject | do not deliver it again: it becomes a dead letter |
+| unused | the worker has not started it: deliver it again at once, and do not count this delivery |
+| renew | the lease starts again |
+
+A message with `deliveries_max` deliveries that is released, or whose lease ends, becomes a dead
+letter. The leader reads it and proposes `Bury`. This command appends it to the dead-letter topic,
+with headers that say why, and settles it.
+
+A token belongs to one grant, and later grants have larger tokens. A settlement whose token is not
+the current one of its offset is stale: the machine refuses it for this offset only. `number` counts
+the settlements of a worker. So a copy gets the result of the original.
+
+A worker repeats `Work` with `seen`, the last token that it has received completely. The leader
+then sends the grants of this worker with larger tokens again. So no grant is lost with a connection
+or a leader.
+
+These commands need feature level 2. All times and delays are in microseconds.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from oncecast.dht.identifiers import tag_of
+from oncecast.kernel.protocol import Value
+
+SHARED_LEVEL = 2  # the feature level of all commands and rules of this module
+
+# Limits. They decide results, so they must never change.
+WINDOW_MAX = 10_000  # messages that one worker holds
+IN_FLIGHT_MAX = 1_000_000  # leased messages of one subscription
+OPEN_MAX = 1_000_000  # messages of one subscription that are leased or wait for another delivery
+WORKERS_MAX = 10_000  # workers of one subscription
+SETTLED_MAX = 10_000  # offsets in one Settle
+REASON_BYTES_MAX = 1000
+REASONS_BYTES_MAX = 100_000  # of all reasons in one Settle
+DURATION_MAX_US = 365 * 24 * 3600 * 1_000_000
+WORKER_IDLE_US = 600 * 1_000_000  # the record of a worker without messages is then deleted
+
+BY_BACKOFF = -1  # the delay of a release that asks for the backoff of the subscription
+
+# Runs of consecutive offsets: the token, the first offset and the number of offsets.
+Run = tuple[int, int, int]
+Release = tuple[int, int, int, int, str]  # a run with a delay and a reason
+Reject = tuple[int, int, int, str]  # a run with a reason
+
+# Headers of a dead letter. All values are text in UTF-8.
+DEAD_REASON = "oncecast-dead-reason"
+DEAD_DETAIL = "oncecast-dead-detail"  # the reason that the worker gave
+DEAD_TOPIC = "oncecast-dead-topic"
+DEAD_SUBSCRIPTION = "oncecast-dead-subscription"
+DEAD_OFFSET = "oncecast-dead-offset"
+DEAD_DELIVERIES = "oncecast-dead-deliveries"
+DEAD_HEADERS = (
+    *(DEAD_REASON, DEAD_DETAIL, DEAD_TOPIC),
+    *(DEAD_SUBSCRIPTION, DEAD_OFFSET, DEAD_DELIVERIES),
+)
+
+# Values of DEAD_REASON.
+REJECTED = "rejected"
+EXHAUSTED = "exhausted"  # a worker has released the last allowed delivery
+EXPIRED = "expired"  # the lease of the last allowed delivery has ended
+WORKER_LOST = "worker-lost"  # the worker of the last allowed delivery has disconnected
+
+
+class Shared(Value, tag="Shared"):
+    """The settings of a shared subscription.
+
+    `by_key` delivers messages with the same key one at a time and in order. A later message waits
+    until the earlier one is accepted or dead. Messages without a key do not wait.
+    """
+
+    lease_us: int = 30 * 1_000_000
+    deliveries_max: int = 10  # 0 for no limit
+    backoff_min_us: int = 1_000_000  # before the second delivery; it doubles each time
+    backoff_max_us: int = 60 * 1_000_000
+    in_flight_max: int = 100_000  # leased messages at one time
+    dead_letters: str = ""  # the dead-letter topic; empty for `dead_letter_topic`
+    by_key: bool = False
+
+    @property
+    def fault(self) -> str:
+        """Return what is wrong with the settings, or "" if they are valid."""
+        if not 1000 <= self.lease_us <= DURATION_MAX_US:
+            return f"the lease is {seconds(self.lease_us)} s (limits 0.001 s and one year)"
+        if not 0 <= self.backoff_min_us <= self.backoff_max_us <= DURATION_MAX_US:
+            return (
+                f"the backoff is {seconds(self.backoff_min_us)} to {seconds(self.backoff_max_us)}"
+                " s; the first must not be negative or larger than the second (limit one year)"
+            )
+        if not 0 <= self.deliveries_max <= 1_000_000:
+            return f"the maximum of deliveries is {self.deliveries_max} (limits 0 and 1,000,000)"
+        if not 1 <= self.in_flight_max <= IN_FLIGHT_MAX:
+            return f"the in-flight maximum is {self.in_flight_max} (limits 1 and {IN_FLIGHT_MAX:,})"
+        return ""
+
+
+DEFAULT_SHARED = Shared()
+
+
+class Settle(Value, tag="Settle"):
+    """Settle messages that `worker` holds. `number` counts its settlements, starting at 1."""
+
+    feature_level: ClassVar[int] = SHARED_LEVEL
+
+    topic: str
+    subscription: str
+    worker: str
+    number: int
+    accept: tuple[Run, ...] = ()
+    release: tuple[Release, ...] = ()
+    reject: tuple[Reject, ...] = ()
+    unused: tuple[Run, ...] = ()
+    renew: tuple[Run, ...] = ()
+    leave: bool = False  # the worker leaves: release all other messages that it holds
+
+    @property
+    def runs(self) -> int:
+        """Return the number of runs of all verbs."""
+        verbs = (self.accept, self.release, self.reject, self.unused, self.renew)
+        return sum(map(len, verbs))
+
+    @property
+    def fault(self) -> str:
+        """Return what is wrong with the settlement, or "" if it is valid."""
+        left = SETTLED_MAX
+        runs = [*self.accept, *self.unused, *self.renew]
+        runs += [(token, first, count) for token, first, count, *_ in self.release]
+        runs += [(token, first, count) for token, first, count, _ in self.reject]
+        for _, first, count in runs:
+            if first < 0 or count < 1:
+                return f"a run has {count} messages from offset {first} on (at least 1 and 0)"
+            left -= count
+            if left < 0:
+                return f"one call settles more than {SETTLED_MAX:,} messages; use several calls"
+        for release in self.release:
+            if not BY_BACKOFF <= release[3] <= DURATION_MAX_US:
+                return f"the delay is {seconds(release[3])} s (limits 0 and one year)"
+        reasons = (*(each[4] for each in self.release), *(each[3] for each in self.reject))
+        sizes = [len(reason.encode(errors="replace")) for reason in reasons]
+        if max(sizes, default=0) > REASON_BYTES_MAX:
+            return f"the reason is {max(sizes):,} bytes long (limit {REASON_BYTES_MAX:,})"
+        if sum(sizes) > REASONS_BYTES_MAX:
+            return f"the reasons are {sum(sizes):,} bytes long (limit {REASONS_BYTES_MAX:,})"
+        return "" if self.number >= 1 else f"the number is {self.number} (at least 1)"
+
+
+def dead_letter_topic(topic: str, subscription: str) -> str:
+    """Return the default name of the dead-letter topic, which has the same place on a ring."""
+    return f"{topic if tag_of(topic) != topic else f'{{{topic}}}'}.dead.{subscription}"
+
+
+def seconds(us: int) -> str:
+    return f"{us / 1e6:g}"

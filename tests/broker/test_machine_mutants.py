@@ -92,7 +92,7 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     ),
     "ack undoes a seek": (Subscription, "seek", "self.epoch = epoch", "pass"),
     "repeated seek is executed again": (
-        Topic, "seek", "if seek.token == subscription.seek_token:", "if False:",
+        Topic, "seek", "if seek.token == subscription.seek_token and", "if False and",
     ),
     "repeated subscribe starts again": (
         Subscribing, "subscribe", "if known is not None:", "if False:",

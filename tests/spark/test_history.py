@@ -75,7 +75,7 @@ def offsets_of(reader: BatchReader | StreamReader, pieces: Any) -> list[int]:
 def subject(
     client: blocking.Client, address: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Subject:
-    return Subject(client, address, f"history/{request.node.name}"[:80], tmp_path / "archive")
+    return Subject(client, address, f"history/{request.node.name}", tmp_path / "archive")
 
 
 @formats

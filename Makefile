@@ -10,10 +10,11 @@ GET_PEERS := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --
 # Three workers on two cores, because tests with real processes mostly wait. A worker that dies ends the
 # run; otherwise pytest would wait forever for the tests of its file.
 PYTEST := $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
+COMPILED_TESTS := $(addprefix tests/,kernel storage overlay dht replication wire broker history simulator client/session lab/scenarios)
 SOURCES := oncecast pyspark_oncecast.py pipelines tests tools $(sort $(dir $(wildcard bench/*.py)))
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY) ## kill one of three nodes under load and audit the result with Spark (a minute)
 	@$(BIN)/python -m oncecast demo --out build/demo
@@ -23,6 +24,22 @@ quick: $(READY) ## run the unit tests, without processes and long scenarios
 
 test: $(READY) ## run all tests
 	@$(PYTEST) -m "not mutants and not soak"
+
+fast: $(READY) ## compile the hot modules in place; run it again after each change
+	@$(BIN)/python -m tools.compile
+
+pure: $(READY) ## remove the compiled modules
+	@$(BIN)/python -m tools.compile --remove
+
+# The copy leaves this tree pure. Low optimization, because compiling takes longer than these tests.
+fast-test: $(READY) ## compile a copy and run the unit tests of the compiled packages with it
+	@$(BIN)/python -m tools.compile --copy --level 1
+	@ONCECAST_BUILD=compiled $(PYTEST) -o pythonpath="build/fast ." -m "not long and not pure and not mutants and not soak" --hypothesis-profile=quick $(COMPILED_TESTS)
+
+wheels: $(READY) ## write a pure and a compiled wheel to dist/
+	@$(BIN)/python -m tools.compile --copy
+	@$(BIN)/python -m hatchling build --target wheel
+	@ONCECAST_COMPILED=1 $(BIN)/python -m hatchling build --target wheel
 
 soak: $(READY) ## run long campaigns with many more seeds (about an hour)
 	@$(PYTEST) -m soak
@@ -69,6 +86,7 @@ lock: ## update the versions in requirements.lock, and the hashes of all lock fi
 
 clean: ## remove the environment and all caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	find oncecast -name "*.so" -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml
@@ -89,4 +107,4 @@ $(SITE): requirements-docs.lock $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement $<
 	@touch $@
 
-.PHONY: help demo quick test soak mutants mutate bench check docs format lock clean
+.PHONY: help demo quick test fast pure fast-test wheels soak mutants mutate bench check docs format lock clean

@@ -12,10 +12,20 @@ from hypothesis import settings
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
+import oncecast
+from oncecast.kernel.compiling import build
+from tools.compile import outdated
+
 # Use the same examples on every machine, and no deadline: a test must not fail on a busy machine.
 settings.register_profile("oncecast", derandomize=True, deadline=None)
 settings.register_profile("quick", derandomize=True, deadline=None, max_examples=10)
 settings.load_profile("oncecast")
+
+# A compiled module hides its source. Never test another build, or an older source, than intended.
+if os.environ.get("ONCECAST_BUILD", build()) != build():
+    pytest.exit(f"the tests run with the {build()} build; check pythonpath", 1)
+for source in outdated(Path(oncecast.__file__).parent.parent):
+    pytest.exit(f"{source} is newer than its compiled file; run `make fast` or `make pure`", 1)
 
 # A shell that runs the tests in the background makes them and their children ignore SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 import oncecast
 from oncecast.cli import main
 from oncecast.errors import ExitStatus
+from oncecast.kernel.compiling import build
 from tools.check_docs import ROOT
 from tools.lock_hashes import locked, pins
 
@@ -95,7 +96,7 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main.main(["--version"])
     assert end.value.code == ExitStatus.OK
-    assert capsys.readouterr().out == f"oncecast {oncecast.__version__}\n"
+    assert capsys.readouterr().out == f"oncecast {oncecast.__version__} ({build()})\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["--no-such-option"]])

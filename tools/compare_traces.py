@@ -1,8 +1,10 @@
 """Run the same seeds with two commits and report scenarios whose traces differ.
 
     python -m tools.compare_traces OLD [NEW] --seeds 1..200
+    python -m tools.compare_traces --builds --seeds 1..200
 
-NEW defaults to the working tree. Each commit is checked out to a temporary directory. A trace is
+NEW defaults to the working tree. Each commit is checked out to a temporary directory. With
+`--builds`, the two sides are the working tree and its compiled copy in build/fast. A trace is
 a hash of all inputs and effects of all nodes, and of the tags of their types. A renamed type keeps
 its hash only if it has an explicit tag.
 """
@@ -19,6 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
+
+from tools import compile as compiler
 
 ROOT = Path(__file__).resolve().parent.parent
 ROW = "{:<14} {:>6} {:>9}"
@@ -84,16 +88,36 @@ def compare(
     return differing
 
 
+@contextmanager
+def commits(old: str, new: str | None) -> Iterator[tuple[Path, Path]]:
+    """Yield the trees of two commits, or of a commit and the working tree."""
+    with checkout(old) as first, checkout(new or "HEAD") as second:
+        yield first, second if new else ROOT
+
+
+@contextmanager
+def builds() -> Iterator[tuple[Path, Path]]:
+    """Yield this tree and its compiled copy. Leave if this tree is not pure."""
+    if compiler.compiled_files(ROOT):
+        raise SystemExit("the working tree is compiled; run `make pure`")
+    compiler.copy_sources(compiler.COPY)
+    compiler.build(compiler.COPY)
+    os.chdir(ROOT)
+    yield ROOT, compiler.COPY
+
+
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tools.compare_traces", description=__doc__)
-    parser.add_argument("old", metavar="OLD", help="a commit")
+    parser.add_argument("old", metavar="OLD", nargs="?", help="a commit")
     parser.add_argument("new", metavar="NEW", nargs="?", help="a commit (default: this tree)")
+    parser.add_argument("--builds", action="store_true", help="compare pure and compiled")
     parser.add_argument("--seeds", default="1..200", help="first..last (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="seeds at a time (default: 2)")
     parser.add_argument("--scenario", action="append", default=[], help="may be repeated")
     given = parser.parse_args(words)
-    with checkout(given.old) as old, checkout(given.new or "HEAD") as new:
-        trees = (old, new if given.new else ROOT)
+    if given.builds == (given.old is not None):
+        parser.error("name a commit, or use --builds")
+    with builds() if given.builds else commits(given.old, given.new) as trees:
         differing = compare(trees, given.scenario, given.seeds, given.jobs)
     for scenario, seeds in differing.items():
         if seeds:

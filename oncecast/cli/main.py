@@ -17,6 +17,7 @@ import oncecast
 from oncecast.cli.connecting import complain, is_of_output
 from oncecast.cli.parser import Parser
 from oncecast.errors import ExitStatus
+from oncecast.kernel.compiling import build
 
 STDIN, STDOUT, STDERR = range(3)
 
@@ -59,7 +60,8 @@ def modules_for(words: Sequence[str]) -> list[str]:
 def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Return the parser for all commands, or only for the command at the start of `words`."""
     parser = Parser(prog="oncecast", description=oncecast.__doc__)
-    parser.add_argument("--version", action="version", version=f"oncecast {oncecast.__version__}")
+    version = f"oncecast {oncecast.__version__} ({build()})"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in modules_for(words):
         importlib.import_module(f"oncecast.cli.{name}").configure(commands)

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from oncecast.dht.messages import FIRST_NUMBER_BITS, Again, Answer, Silent
+from oncecast.dht.messages import FIRST_NUMBER_BITS, Again, Answer, Call, Silent
 from oncecast.kernel.protocol import NodeId, Protocol, Value
-
-
-class Call(NamedTuple):
-    peer: NodeId
-    purpose: object  # tells the caller why it made the call
 
 
 class Counters:

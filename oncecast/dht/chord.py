@@ -23,7 +23,7 @@ from functools import partial
 from random import Random
 from typing import ClassVar, assert_never
 
-from oncecast.dht.calls import Call, Calls, Counters
+from oncecast.dht.calls import Calls, Counters
 from oncecast.dht.events import FindRoot, Route
 from oncecast.dht.identifiers import Position, between, finger_start, position_ids
 from oncecast.dht.joining import Joining, Reunion
@@ -31,6 +31,7 @@ from oncecast.dht.lookups import Confirming, Lookups, Seeking
 from oncecast.dht.member import Member, Members
 from oncecast.dht.messages import (
     Again,
+    Call,
     ChordMessage,
     Confirm,
     Found,

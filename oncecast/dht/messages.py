@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from oncecast.dht.identifiers import BYTES, NODE_LENGTH_MAX, Key, Position
 from oncecast.kernel.protocol import NodeId, Value
@@ -181,3 +181,10 @@ class Stabilize(Value):
     """Timer: a position checks its successors and fixes a finger."""
 
     at: Key
+
+
+class Call(NamedTuple):
+    """A pending request to a peer. It is never sent."""
+
+    peer: NodeId
+    purpose: object  # tells the caller why it made the call

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from oncecast.dht.calls import Call
 from oncecast.dht.identifiers import Key, Position
 from oncecast.dht.member import Ownership
+from oncecast.dht.messages import Call
 from oncecast.kernel.protocol import NodeId
 
 

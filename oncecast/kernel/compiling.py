@@ -1,6 +1,6 @@
 """The optional compiled build: marks for its compiler, and a test whether it is running.
 
-`make fast` compiles the hot modules with mypyc.
+`make fast` compiles the modules that tools/compiled_modules.toml lists.
 """
 
 from __future__ import annotations

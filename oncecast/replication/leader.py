@@ -283,12 +283,12 @@ class Leader:
     def proceed(self) -> None:
         """Propose all values that may be proposed now; values from earlier ballots come first."""
         term = self.term
-        while term is not None and term is self.term and not term.idle:
+        while term is not None and self._holds(term) and not term.idle:
             term.next = max(term.next, self.progress.applied + 1)
             if term.changing is not None:
                 return
             items = self._next_items(term)
-            if term is not self.term:
+            if not self._holds(term):
                 return
             self._become_leader(term)
             if not items:
@@ -296,6 +296,10 @@ class Leader:
                     self._await_answers(term)  # wait for members that can report more votes
                 return
             self._propose(term, items)
+
+    def _holds(self, term: Term) -> bool:
+        """Return whether this term has not ended."""
+        return term is self.term
 
     def _next_items(self, term: Term) -> list[Item]:
         config, promises, options = self.membership.config, term.promises, self.options

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from oncecast.dht.calls import Call
 from oncecast.dht.chord import Chord
 from oncecast.dht.identifiers import Position, between, key_of
 from oncecast.dht.member import Member
-from oncecast.dht.messages import Notify, Report, Silent
+from oncecast.dht.messages import Call, Notify, Report, Silent
 from oncecast.dht.stabilization import Rectifying, Stabilizing
 from oncecast.kernel.protocol import NodeId, Send
 from oncecast.lab.scenarios.chord_invariant import View, broken

@@ -64,6 +64,7 @@ class Client:
         password: str | None = None,
         token: str | None = None,  # log in with this token instead
         any_replica: bool = False,  # send scans to any replica, not only to the leader
+        busy_poll: float = 0.0,  # seconds to poll after a message instead of sleeping
     ) -> None:
         self._options = ClientOptions(
             address=address,
@@ -78,6 +79,7 @@ class Client:
             password=password,
             token=token,
             any_replica=any_replica,
+            busy_poll=busy_poll,
         )
         self.parts = cast("Running", NotOpen())  # internal: for this package and its tests
         self._putting = cast("Putting", NotOpen())

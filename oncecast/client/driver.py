@@ -257,8 +257,9 @@ class ClientRuntime(Runtime):
         secret: ClusterSecret | None,
         cluster: str,
         connect_timeout: float,
+        busy_poll: float,
     ) -> None:
-        options = replace(OPTIONS, cluster=cluster)
+        options = replace(OPTIONS, cluster=cluster, busy_poll=busy_poll)
         super().__init__(
             stack,
             me=session.me,

@@ -37,12 +37,14 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     secret: ClusterSecret | None = None  # set if a node connects as a client
     node: str = ""  # the address of a node that queries other nodes before it joins them
     any_replica: bool = False  # send scans to any replica, not only to the leader
+    busy_poll: float = 0.0  # seconds to poll after a message instead of sleeping; 0: never
 
     def __post_init__(self) -> None:
         if self.name is not None:
             check_name("client", self.name)
         check_timeout("timeout", self.timeout)
         check_timeout("connect_timeout", self.connect_timeout)
+        check_timeout("busy_poll", self.busy_poll)
         if not isinstance(self.address, str):
             raise InvalidArgument(f"address is {self.address!r:.80}", 'use a str: "host:port"')
         try:

@@ -79,6 +79,7 @@ class Running:
             secret=options.secret,
             cluster=options.cluster,
             connect_timeout=options.connect_timeout,
+            busy_poll=options.busy_poll,
         )
         self._observer = observe(self.session) if observe is not None else None
         session = self.session

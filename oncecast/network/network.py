@@ -47,6 +47,7 @@ from oncecast.security.secret import ClusterSecret
 
 if TYPE_CHECKING:
     from oncecast.network.commits import Commits
+    from oncecast.network.polling import Poller
     from oncecast.network.tls import Tls
     from oncecast.storage.journal import Journal
 
@@ -103,6 +104,7 @@ class Runtime:
         self._wakes: Wakes
         self._handlers: dict[type[Value], Callable[[Any], None]]
         self._commits: Commits | None = None  # only with a journal
+        self._poller: Poller | None = None  # only with `options.busy_poll`
 
     # -- start and stop --
 
@@ -180,6 +182,10 @@ class Runtime:
                 release=self._release,
             )
         self._handlers = self._output_handlers()
+        if self.options.busy_poll and self._primary is None:
+            from oncecast.network.polling import Poller  # imported here, because few nodes need it
+
+            self._poller = Poller(self._loop, self.options.busy_poll, self.stats)
 
     async def __aenter__(self) -> Self:
         primary = self._primary
@@ -222,6 +228,8 @@ class Runtime:
         self.stop()
         failed = self._ended.exception()
         self._wakes.stop()
+        if self._poller is not None:
+            self._poller.stop()
         if self._commits is not None:
             self._commits.stop()
         await self._transport.lock()

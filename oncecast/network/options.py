@@ -36,6 +36,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     inline_bytes_max: int = 64 * KiB  # larger groups of records are written in a thread
     idle_after: float = 0.05  # seconds without new records until the log is marked as fully synced
     unsynced_bytes_max: int = 64 * MiB  # reading pauses above this many unsynced bytes
+    busy_poll: float = 0.0  # seconds to poll after a message instead of sleeping; 0: never
     held_max: int = 100_000  # reading pauses while more messages and events wait for the disk
 
 

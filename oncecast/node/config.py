@@ -121,6 +121,9 @@ class Settings:
     unsynced_bytes_max: int = setting(
         64 << 20, "maximum bytes not yet synced to disk; above it, the node stops reading input"
     )
+    busy_poll: float = setting(
+        0.0, "seconds to poll the network after each message instead of sleeping, or 0 for never"
+    )
     drain_timeout: float = setting(5.0, "seconds to send pending messages when the node stops")
 
 

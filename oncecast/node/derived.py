@@ -41,6 +41,7 @@ def options_of(settings: Settings) -> Options:
         host_connections_max=settings.host_connections_max,
         peers_max=settings.peers_max,
         unsynced_bytes_max=settings.unsynced_bytes_max,
+        busy_poll=settings.busy_poll,
         drain_timeout=settings.drain_timeout,
         frame_bytes_max=frame,
         queue_bytes_max=max(queue, 2 * frame),

@@ -191,6 +191,7 @@ def test_empty_or_long_client_name_is_refused() -> None:
         ({"timeout": "5"}, "timeout is '5'; use seconds, 0 or more"),
         ({"timeout": nan}, "timeout is nan"),
         ({"connect_timeout": -1.0}, "connect_timeout is -1.0"),
+        ({"busy_poll": -1.0}, "busy_poll is -1.0"),
     ],
 )
 def test_error_names_the_invalid_option(options: dict[str, Any], fact: str) -> None:

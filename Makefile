@@ -10,7 +10,7 @@ GET_PEERS := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --
 # Three workers on two cores, because tests with real processes mostly wait. A worker that dies ends the
 # run; otherwise pytest would wait forever for the tests of its file.
 PYTEST := $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
-COMPILED_TESTS := $(addprefix tests/,kernel storage overlay dht replication wire broker history simulator client/session lab/scenarios)
+COMPILED_TESTS := $(addprefix tests/,kernel storage overlay dht replication simulator)
 SOURCES := oncecast pyspark_oncecast.py pipelines tests tools $(sort $(dir $(wildcard bench/*.py)))
 
 help: ## list the targets
@@ -32,7 +32,7 @@ pure: $(READY) ## remove the compiled modules
 	@$(BIN)/python -m tools.compile --remove
 
 # The copy leaves this tree pure. Low optimization, because compiling takes longer than these tests.
-fast-test: $(READY) ## compile a copy and run the unit tests of the compiled packages with it
+fast-test: $(READY) ## compile a copy and run unit tests of its protocols, storage and simulator
 	@$(BIN)/python -m tools.compile --copy --level 1
 	@ONCECAST_BUILD=compiled $(PYTEST) -o pythonpath="build/fast ." -m "not long and not pure and not mutants and not soak" --hypothesis-profile=quick $(COMPILED_TESTS)
 

@@ -78,7 +78,7 @@ def build(tree: Path, *, level: int = 3, jobs: int = 2) -> None:
     """Compile the modules of `tree` in place. Leave with a message if that is impossible."""
     # Importing these takes a second, and they exist only in the environment of a developer.
     from mypyc.build import mypycify
-    from setuptools import Distribution
+    from setuptools import Distribution  # type: ignore[import-untyped,unused-ignore]
 
     groups = modules()
     files = [each for group in groups.values() for each in group]

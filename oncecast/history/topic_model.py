@@ -155,8 +155,8 @@ class Seen:
             return True
         for at in range(len(digests) // DIGEST_BYTES):
             known = offset + at < len(self._known) and self._known[offset + at]
-            part = slice(DIGEST_BYTES * at, DIGEST_BYTES * (at + 1))
-            if known and self._digests[begin:end][part] != digests[part]:
+            low, high = DIGEST_BYTES * at, DIGEST_BYTES * (at + 1)
+            if known and self._digests[begin + low : begin + high] != digests[low:high]:
                 return False
         return True
 

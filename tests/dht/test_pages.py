@@ -15,6 +15,7 @@ from tests.overlay.test_pages import (
 )
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("protocol", [Chord, Scribe])
 def test_protocol_page_lists_all_messages_timers_and_options(protocol: type[Protocol]) -> None:
     names_types(protocol)

@@ -34,6 +34,7 @@ def test_protocol_page_lists_every_message_timer_and_record(protocol: type[Proto
     assert list(reported.get("record", {})) == names(protocol.Record, protocol.State)
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("protocol", [HyParView, Mesh, Plumtree, Recovery])
 def test_protocol_page_lists_every_option_with_its_default(protocol: type[Protocol]) -> None:
     options = {

@@ -319,6 +319,7 @@ def test_node_crashed_by_a_listener_sends_no_further_outputs(then: str) -> None:
         assert said <= {Heard(text) for text in world.written(B)}
 
 
+@pytest.mark.pure
 def test_request_from_a_listener_waits_until_the_step_ends() -> None:
     """B's answer leaves before the request that its application makes in that step."""
     world = World()
@@ -377,6 +378,7 @@ def test_observing_a_run_does_not_change_it(name: str) -> None:
     assert views(True) == views(False)
 
 
+@pytest.mark.pure
 def test_future_events_are_revised_once_for_many_crashes() -> None:
     sim = Simulation(5)
     shuffle.populate(sim, 200)

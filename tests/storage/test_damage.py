@@ -202,6 +202,7 @@ def test_damage_to_the_last_segment_after_a_kill_loses_at_most_the_last_group(
     sweep(harm, NAMES[-1], closed=False)
 
 
+@pytest.mark.pure
 def test_sweep_catches_a_recovery_that_mistakes_corruption_for_a_torn_tail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

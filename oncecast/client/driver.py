@@ -257,7 +257,7 @@ class ClientRuntime(Runtime):
         secret: ClusterSecret | None,
         cluster: str,
         connect_timeout: float,
-        busy_poll: float,
+        busy_poll: float = 0.0,
     ) -> None:
         options = replace(OPTIONS, cluster=cluster, busy_poll=busy_poll)
         super().__init__(

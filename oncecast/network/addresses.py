@@ -1,4 +1,4 @@
-"""Addresses of nodes, which are also their ids: `host:port` or `[v6 address]:port`.
+"""Node addresses, which are also node ids: `host:port` or `[v6 address]:port`.
 
 Several nodes may share a process and its listener. All nodes except the first have a name after the
 address: `host:port/name`.
@@ -22,7 +22,7 @@ ADDRESS = re.compile(
 
 
 def split(address: str) -> tuple[str, int]:
-    """Return the host and port of an address, without the node name. Raise BadAddress."""
+    """Return the host and port of an address, without the node name, or raise BadAddress."""
     match = ADDRESS.fullmatch(address)
     if match is None:
         raise BadAddress(f"{address!r:.300} is not an address")
@@ -32,9 +32,9 @@ def split(address: str) -> tuple[str, int]:
 
 
 def split_process(address: str) -> tuple[str, int]:
-    """Return the host and port of a process. Raise BadAddress if the address names a node."""
+    """Return the host and port of a process. Raise BadAddress if the address has a node name."""
     if name_of(address):
-        raise BadAddress(f"{address!r} names one node of a process", 'write only "host:port"')
+        raise BadAddress(f"{address!r} names a node within a process", 'write only "host:port"')
     return split(address)
 
 
@@ -49,7 +49,7 @@ def is_name(text: str) -> bool:
 
 
 def name_of(node: str) -> str:
-    """Return the name of the node within its process; empty for the first node."""
+    """Return the name of the node within its process, or "" for the first node."""
     return node.partition("/")[2]
 
 
@@ -65,7 +65,7 @@ def is_loopback(host: str) -> bool:
 
 
 def network_of(host: str) -> str:
-    """Return the network of an address: for IPv6 its first 64 bits, which have a single owner."""
+    """Return the network of an address: for IPv6, the first 64 bits, which have one owner."""
     import ipaddress
 
     try:

@@ -1,7 +1,7 @@
-"""Client connections of a node.
+"""A node's client connections.
 
-A client dials the node, and its connection carries messages both ways. The client may send only the
-message types of clients. The stack knows it as the node `client/NAME`, which is not a valid peer
+A client dials the node, and its connection carries messages both ways. A client may send only
+client message types. The stack knows it as the node `client/NAME`, which is not a valid peer
 address. A new connection with the same name replaces the old one, because the node may not have
 noticed that the old one is dead. The old client gets a Refusal.
 """
@@ -27,7 +27,7 @@ NAME_BYTES_MAX = 255
 
 
 class Clients:
-    """The connected clients by node id."""
+    """The connected clients, by node id."""
 
     def __init__(self, wires: Wires, codec: Codec, *, deliver: Deliver, down: Down) -> None:
         self._wires, self._codec, self._deliver, self._down = wires, codec, deliver, down
@@ -39,7 +39,7 @@ class Clients:
             raise Refused(
                 f"invalid client name {name[:40]!r} (1 to {NAME_BYTES_MAX} bytes of printable "
                 "text)",
-                "choose another name, or leave it empty to get one",
+                "choose another name, or leave it empty to have one assigned",
             )
         id = NodeId(PREFIX + name)
         if older := self.here.get(id):
@@ -53,17 +53,17 @@ class Clients:
         return client
 
     def principal_of(self, id: NodeId) -> str:
-        """Return the principal of a connected client; an anonymous client has an empty name."""
+        """Return the principal of a connected client, or "" if it is anonymous."""
         client = self.here.get(id)
         return client.principal if client is not None else ANONYMOUS
 
     def address_of(self, id: NodeId) -> str:
-        """Return host:port of a connected client, or an empty string."""
+        """Return the host:port of a connected client, or "" if it is not connected."""
         client = self.here.get(id)
         return client.address if client is not None else ""
 
     def check_login(self, id: NodeId, valid: Callable[[str, str], bool]) -> None:
-        """Close the connection of a client whose user was removed or whose token has expired."""
+        """Close the connection of a client whose user was removed or whose token expired."""
         client = self.here.get(id)
         if client is not None and not valid(client.principal, client.token):
             reason = "the login is no longer valid"
@@ -71,7 +71,7 @@ class Clients:
             client.dismiss(reason)
 
     def send(self, id: NodeId, body: bytes) -> None:
-        """Send a message to a client, or drop the message if the client is not connected."""
+        """Send a message to a client. Drop the message if the client is not connected."""
         if id in self.here:
             self.here[id].connection.send(MESSAGE, body)
         else:
@@ -88,7 +88,7 @@ class Clients:
             self.here[id].watched = False
 
     def leave(self) -> list[Connection]:
-        """Ask all clients to close, and return their connections. `over` tells when each closed."""
+        """Ask all clients to close, and return their connections. Wait for `over` of each."""
         connections = [client.connection for client in self.here.values()]
         for connection in connections:
             connection.switch(Leaving())

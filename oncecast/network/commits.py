@@ -1,7 +1,7 @@
-"""Writes the records of a stack in groups that share one fdatasync.
+"""Writes a stack's records in groups that share one fdatasync.
 
-A group consists of all records of one turn of the loop, or of all records that arrived while the
-disk was busy. The loop keeps running while a large group is written. Messages and events that
+A group consists of all records from one event loop iteration, or of all records that arrived while
+the disk was busy. The loop keeps running while a large group is written. Messages and events that
 depend on a record wait until that record is on disk.
 """
 
@@ -17,7 +17,7 @@ from oncecast.network.transport import Transport
 from oncecast.storage.gate import Gate
 from oncecast.storage.journal import Flush, Journal
 
-SETTLE_ROUNDS = 100  # a protocol that keeps sending to itself must not block a stop
+SETTLE_ROUNDS = 100  # limits a protocol that keeps sending to itself during a stop
 
 
 class Commits:
@@ -29,8 +29,8 @@ class Commits:
         *,
         options: Options,
         stats: Stats,
-        guard: Callable[..., None],  # calls a function; an exception ends the node
-        release: Callable[[list[Send | Emit]], None],  # gets outputs whose records are on disk
+        guard: Callable[..., None],  # calls a function; exceptions end the node
+        release: Callable[[list[Send | Emit]], None],  # takes outputs whose records are on disk
     ) -> None:
         self._journal, self._loop, self._transport = journal, loop, transport
         self._options, self._stats = options, stats
@@ -69,7 +69,7 @@ class Commits:
     def _commit(self) -> None:
         self._due = False
         if self._flushing is not None:
-            return  # the end of the current flush commits the rest
+            return  # the current flush commits the rest when it ends
         journal = self._journal
         waiting = journal.waiting_bytes
         if not waiting:
@@ -92,7 +92,7 @@ class Commits:
         self._commit()
 
     def _synced(self) -> None:
-        """Send the messages that waited for the synced records, in the same turn."""
+        """Send the messages that waited for the synced records, in the same loop iteration."""
         self._stats.syncs += 1
         self._release(self._gate.release(self._journal.synced))
         self._transport.flush()
@@ -108,7 +108,7 @@ class Commits:
             )
 
     def _rest(self, synced: int) -> None:
-        """Mark the log as synced if nothing was appended meanwhile; otherwise wait again."""
+        """Mark the log as synced if nothing was appended meanwhile. Otherwise wait again."""
         self._idle = None
         journal = self._journal
         if journal.synced != synced or journal.waiting or self._flushing is not None:
@@ -129,7 +129,7 @@ class Commits:
             flush, done = self._flushing
             await done
             journal.finish(flush)
-        # A message of the node to itself may append more records, on which other messages depend.
+        # A node's message to itself may append more records that other messages depend on.
         for _ in range(SETTLE_ROUNDS):
             if journal.waiting:
                 journal.sync()

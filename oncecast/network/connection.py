@@ -1,6 +1,6 @@
 """One TCP or TLS connection that sends and receives frames.
 
-A session handles the frames: first a Greeting, then a Link, an Inbound or the session of a role. A
+A session handles the frames: first a Greeting, then a Link, an Inbound or a role's session. A
 session can raise a ProtocolError to end the connection.
 """
 
@@ -34,16 +34,16 @@ from oncecast.network.options import Options, Stats
 from oncecast.network.turns import Account, Backlogs, Turns
 from oncecast.security.certificates import Certificate, parse
 
-WRITE_BYTES = 256 * 1024  # above this size, write without waiting for the end of the turn
-COPIED_BYTES_MAX = 16 * 1024  # parts with a larger average size are written without joining
-SILENT_AFTER = 3  # number of keepalive intervals
-SLOWEST_LINK = 1024  # bytes per second; a frame that arrives more slowly is abandoned
-FRAMES_PER_SHARE = 1000  # maximum frames before another connection gets its turn
+WRITE_BYTES = 256 * 1024  # above this size, write before the loop iteration ends
+COPIED_BYTES_MAX = 16 * 1024  # parts with a larger average size are not joined
+SILENT_AFTER = 3  # keepalive intervals
+SLOWEST_LINK = 1024  # bytes per second; slower frames are abandoned
+FRAMES_PER_SHARE = 1000  # frames before another connection gets its turn
 NEVER = float("inf")
 CLOSED, LOST = "closed by the other side", "connection lost"  # why a connection ended
-READ_BYTES_MIN = 16 * 1024  # bytes to read at a time from a client that sends small frames
+READ_BYTES_MIN = 16 * 1024  # read size for a client that sends small frames
 FRAME_BYTES_FEW = 1024  # maximum size of a small frame
-KERNEL_BYTES = 64 * 1024  # a kernel queue up to this size tells nothing about the peer
+KERNEL_BYTES = 64 * 1024  # a smaller kernel queue says nothing about the peer
 
 
 class Session(Interface):
@@ -54,7 +54,7 @@ class Session(Interface):
 
 
 class Wires:
-    """Options, counters and buffers that the connections of a process share."""
+    """Options, counters and buffers shared by the connections of a process."""
 
     def __init__(self, options: Options, stats: Stats) -> None:
         self.options, self.stats = options, stats
@@ -66,13 +66,13 @@ class Wires:
         self._unflushed: list[Connection] = []
 
     def flush_soon(self, connection: Connection) -> None:
-        """Flush the connection at the end of this turn, so that one write sends all frames."""
+        """Flush the connection when this loop iteration ends, so one write sends all frames."""
         if not self._unflushed:
             self.loop.call_soon(self.flush)
         self._unflushed.append(connection)
 
     def flush(self) -> bool:
-        """Write the pending frames, and return whether there were any."""
+        """Write the pending frames. Return whether there were any."""
         connections, self._unflushed = self._unflushed, []
         for connection in connections:
             connection.flush()
@@ -83,11 +83,11 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, wires: Wires, session: Session, name: str) -> None:
         self.session, self.name = session, name
         self.transport: asyncio.Transport | None = None
-        self.ended = ""  # why the session ended; empty while it is open
+        self.ended = ""  # why the session ended, or empty while it is open
         self._ended_at = 0.0
-        self.over: asyncio.Future[str] = wires.loop.create_future()  # done when closed; the reason
+        self.over: asyncio.Future[str] = wires.loop.create_future()  # the reason, set when closed
         self.framer = Framer(wires.buffers)
-        # The time of the last bytes, and of the start of the unfinished frame.
+        # When the last bytes arrived, and when the unfinished frame started.
         self.heard = self.began = wires.loop.time()
         self.used = 0.0  # seconds of work, if the connection takes turns
         self.account: Account  # set only if the connection takes turns
@@ -110,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's class does not inherit it
         self._wires.connections[self] = None
-        if self.ended:  # it was dropped while connecting
+        if self.ended:  # dropped while connecting
             self.transport.abort()
         else:
             self.transport.write(PREAMBLE)
@@ -126,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
         if not framer.unfinished:
             self.began = self.heard
         if self._takes_turns and not self._may_work():
-            # Splitting bytes into frames is also work. Copy them: the buffer will be reused.
+            # Splitting bytes into frames also takes time. Copy them, because the buffer is reused.
             self._unread += bytes(framer.get_buffer()[:count])
             self._wires.turns.queue(self)
             self._steer()
@@ -141,11 +141,11 @@ class Connection(asyncio.BufferedProtocol):
             self.fail("hostile", str(error))
 
     def _split(self, count: int) -> list[tuple[int, memoryview]]:
-        """Return the frames that the new bytes complete, and adjust how much to read next."""
+        """Return the frames completed by the new bytes, and adjust how much to read next."""
         frames = self.framer.received(count)
         if frames:
             self.began = self.heard
-        if count <= FRAME_BYTES_FEW * len(frames):  # splitting many small frames takes long
+        if count <= FRAME_BYTES_FEW * len(frames):  # splitting many small frames takes a long time
             self._read_most = READ_BYTES_MIN
         elif count >= self._read_most:
             self._read_most = min(2 * self._read_most, SCRATCH_BYTES)
@@ -165,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- turns --
 
     def take_turns(self, owner: str) -> None:
-        """Share the loop with other owners, and limit the bytes that the client leaves unread."""
+        """Take turns with other owners, and limit how many bytes the client may leave unread."""
         self._takes_turns = True
         self._wires.turns.join(self, owner)
         assert self.transport is not None
@@ -185,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
             self._steer()
 
     def _may_work(self) -> float:
-        """Return until when new frames may be handled now, or 0 if they have to wait."""
+        """Return the time until which new frames may be handled, or 0 if they must wait."""
         if self._waiting or self._unread or self._paused or self._choked:
             return 0.0
         return self._wires.turns.begin(self)
@@ -220,7 +220,7 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting.extend((kind, bytes(body)) for kind, body in self._split(count))
 
     def pause_writing(self) -> None:
-        """Stop serving the client, because it does not read its answers."""
+        """Stop serving a client that does not read its answers."""
         self._choked = self._takes_turns
         self._steer()
 
@@ -263,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
             self.fail("slow", f"{self.unsent_bytes} bytes unsent; link reset")
         self._unsent, self._unsent_bytes = [], 0
         if unsent and self.transport is not None and not self.ended:
-            # The limit is checked before the write, so that one large message always fits.
+            # Check the limit before the write, so that one large message always fits.
             if count < COPIED_BYTES_MAX * len(unsent):
                 self.transport.write(b"".join(unsent))
             else:
@@ -275,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def backlog(self) -> int:
-        """Return the number of bytes that wait in this process because the kernel is full."""
+        """Return the bytes that wait in this process because the kernel buffer is full."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     @property
@@ -284,18 +284,18 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """Return the number of written bytes that the peer's kernel has not acknowledged."""
+        """Return the written bytes that the peer's kernel has not acknowledged."""
         return self.backlog + self.in_kernel
 
     @property
     def in_kernel(self) -> int:
-        """Return the size of the kernel's send queue, which can be megabytes on a slow link."""
+        """Return the size of the kernel's send queue, which can reach megabytes on a slow link."""
         socket = None if self.transport is None else self.transport.get_extra_info("socket")
         if socket is None or self.ended:
             return 0
         try:
             answer = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
-        except OSError:  # this system does not support the call
+        except OSError:  # not supported on this system
             return 0
         return int(struct.unpack("i", answer)[0])
 
@@ -309,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
         self._steer()
 
     def peer_certificate(self) -> Certificate | None:
-        """Return the verified certificate of the other side, or None if it has shown none."""
+        """Return the peer's verified certificate, or None if it presented none."""
         assert self.transport is not None
         tls = self.transport.get_extra_info("ssl_object")
         der = None if tls is None else tls.getpeercert(binary_form=True)
@@ -322,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
         options = self._wires.options
         if self.ended and self.transport is not None:
             if now - self._ended_at > options.drain_timeout:
-                self.transport.abort()  # the peer does not read the remaining bytes
+                self.transport.abort()  # the peer is not reading the remaining bytes
             return
         if self._moves() or self._paused or self.ready:
             self.heard = now
@@ -333,16 +333,16 @@ class Connection(asyncio.BufferedProtocol):
             self.fail("silent", f"nothing heard for {now - self.heard:.1f} s")
 
     def _moves(self) -> bool:
-        """Return whether the peer has acknowledged bytes of a backlog since the last check.
+        """Return whether the peer has acknowledged part of a backlog since the last check.
 
-        A ping waits behind the backlog. But progress also shows that the peer's process is reading.
+        A ping waits behind the backlog, but progress also shows that the peer is reading.
         """
         before, rest = self._taken, self.in_flight
         self._taken = self._written - rest if self.backlog or rest > KERNEL_BYTES else -1
         return 0 <= before < self._taken
 
     def fail(self, incident: str, reason: str) -> None:
-        """Report an incident and close immediately, without sending the remaining bytes."""
+        """Report an incident and close at once, without sending the remaining bytes."""
         if not self.ended:
             self._wires.incidents.report(incident, peer=self.name, reason=reason)
             self.drop(reason)
@@ -380,7 +380,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class Greeting:
-    """The session during the handshake, which waits for one frame at a time."""
+    """The session during the handshake. It waits for one frame at a time."""
 
     def __init__(self, wires: Wires) -> None:
         self._wires = wires
@@ -392,7 +392,7 @@ class Greeting:
         return await self._greeting
 
     async def ask(self, connection: Connection, greeting: Value) -> Value:
-        """Send a greeting and return the next greeting of the peer, or its earlier refusal."""
+        """Send a greeting. Return the next greeting from the peer, or its earlier refusal."""
         if self._refusal is not None:
             return self._refusal
         if self._lost:
@@ -403,9 +403,9 @@ class Greeting:
 
     def frame(self, kind: int, body: Buffer) -> None:
         if kind != GREETING:
-            raise OutOfPlace(f"frame of kind {kind} arrived before the handshake")
+            raise OutOfPlace(f"a frame of kind {kind} arrived before the handshake")
         if self._greeting.cancelled():
-            return  # the handshake timed out and the connection is about to be dropped
+            return  # the handshake timed out, so the connection is about to be dropped
         if self._greeting.done():
             raise OutOfPlace("a second greeting arrived")
         greeting = GREETINGS.decode(body)
@@ -417,11 +417,11 @@ class Greeting:
         self._lost = reason
         if not self._greeting.done():
             self._greeting.set_exception(NetworkError(reason))
-            self._greeting.exception()  # mark it as retrieved, in case no task waits for it
+            self._greeting.exception()  # mark it as retrieved in case no task waits for it
 
 
 class Leaving:
-    """The session of a connection that only sends its last bytes."""
+    """The session of a connection that is only sending its last bytes."""
 
     def frame(self, kind: int, body: Buffer) -> None:
         pass

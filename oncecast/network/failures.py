@@ -1,6 +1,6 @@
 """Limits how often a host may guess passwords, without affecting other hosts and users.
 
-A login counts as failed from its start until it succeeds. So concurrent logins are limited too.
+A login counts as failed from its start until it succeeds, so concurrent logins are limited as well.
 Each user has a budget per host, and each host has a larger budget for all users.
 """
 
@@ -12,15 +12,15 @@ from collections.abc import Callable
 from oncecast.errors import Absent
 from oncecast.network.addresses import network_of
 
-USER_AT_ONCE, USER_SECONDS = 10, 6.0  # burst of failures, and seconds per further failure
+USER_AT_ONCE, USER_SECONDS = 10, 6.0  # allowed burst, then seconds per failure
 HOST_AT_ONCE, HOST_SECONDS = 100, 0.6
-KEYS_MAX = 20_000  # maximum number of budgets; above it, the oldest ones are dropped
+KEYS_MAX = 20_000  # maximum budgets; beyond it, the oldest are dropped
 
 
 class Failures:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # By host, or host and user: when all failures are forgiven. The oldest key comes first.
+        # When all failures are forgiven, by host or by host and user. The oldest key comes first.
         self._due: dict[tuple[str, ...], float] = {}
 
     def begin(self, host: str, user: str) -> None:

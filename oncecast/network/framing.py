@@ -3,8 +3,8 @@
     preamble   7 bytes magic, 1 byte format          once in each direction
     frame      u32 length of the body, u8 kind, body  big-endian
 
-The first byte that differs from the preamble ends the connection, so a browser, a TLS client or a
-port scanner costs a few bytes. Lengths are checked before memory is allocated. The buffer of a
+The first byte that differs from the preamble ends the connection, so browsers, TLS clients and port
+scanners cost only a few bytes. Lengths are checked before memory is allocated. The buffer for a
 large frame grows with the bytes received, not with the declared length.
 
 A framer works like `asyncio.BufferedProtocol`: call `get_buffer()`, fill it and call
@@ -19,13 +19,13 @@ from struct import Struct
 from oncecast.errors import FrameTooLong, NotOncecast, WrongWireFormat
 
 FORMAT = 1
-MAGIC = b"\xf0once\r\n"  # neither text nor TLS; converting line ends breaks it
+MAGIC = b"\xf0once\r\n"  # neither text nor TLS; newline conversion breaks it
 PREAMBLE = MAGIC + bytes([FORMAT])
 
 HEADER = Struct(">IB")
 HEADER_BYTES = HEADER.size
 
-HELLO_BYTES_MAX = 4 * 1024  # limit of a frame until the handshake is done
+HELLO_BYTES_MAX = 4 * 1024  # frame limit until the handshake is done
 SCRATCH_BYTES = 256 * 1024
 TAIL_BYTES_MAX = 16 * 1024  # a longer unfinished frame gets its own buffer
 SPARE_BYTES_MAX = 8 * 1024 * 1024  # larger buffers are not kept for the next frame
@@ -41,7 +41,7 @@ def frame(kind: int, body: bytes = b"") -> bytes:
 
 
 class Buffers:
-    """The buffers that the framers of a loop share: one for small frames and one spare large one.
+    """The buffers shared by the framers of a loop: one for small frames and one spare large one.
 
     Allocating memory for each large frame would cost more than handling the frame.
     """
@@ -66,7 +66,7 @@ class Framer:
     __slots__ = ("_buffers", "_filled", "_large", "_limit", "_scratch", "_tail", "greeted")
 
     def __init__(self, buffers: Buffers) -> None:
-        self.greeted = False  # whether the preamble has arrived
+        self.greeted = False  # the preamble has arrived
         self._buffers = buffers
         self._scratch = buffers.scratch
         self._limit = HELLO_BYTES_MAX
@@ -75,7 +75,7 @@ class Framer:
         self._filled = 0
 
     def trust(self, frame_bytes_max: int) -> None:
-        """Raise the frame limit to `frame_bytes_max`, after the handshake is done."""
+        """Raise the frame limit to `frame_bytes_max` once the handshake is done."""
         self._limit = frame_bytes_max
 
     @property
@@ -92,7 +92,7 @@ class Framer:
         return self._scratch
 
     def received(self, count: int) -> list[Frame]:
-        """Return the frames that `count` more bytes complete, or raise a ProtocolError."""
+        """Return the frames completed by `count` more bytes, or raise a ProtocolError."""
         if self._filled:
             return self._continue_large(count)
         start, end = 0, len(self._tail) + count
@@ -119,7 +119,7 @@ class Framer:
         return frames
 
     def _greet(self, end: int) -> bool:
-        """Check the preamble bytes received so far, and return whether the preamble is complete."""
+        """Check the preamble bytes received so far. Return whether the preamble is complete."""
         seen = bytes(self._scratch[: min(end, len(PREAMBLE))])
         if not MAGIC.startswith(seen[: len(MAGIC)]):
             raise NotOncecast(f"not an oncecast connection: starts with {seen!r}", guess(seen))
@@ -144,7 +144,7 @@ class Framer:
         return int(HEADER_BYTES + length)
 
     def _rest_of_large(self) -> memoryview:
-        """Return the free part of the buffer of a large frame. The buffer doubles if it is full."""
+        """Return the free part of a large frame's buffer. Double the buffer if it is full."""
         wanted = self._wanted()
         if self._filled == len(self._large):
             small, self._large = self._large, self._buffers.take(min(wanted, 2 * self._filled))
@@ -164,9 +164,9 @@ class Framer:
 
 
 def guess(first: bytes) -> str:
-    """Return a hint for the log about the protocol that these bytes belong to."""
+    """Return a hint for the log: which protocol these bytes probably belong to."""
     if first[:2] == b"\x16\x03":
-        return "the peer speaks TLS; give this node a certificate, or turn TLS off at the peer"
+        return "the peer speaks TLS; give this node a certificate, or turn off TLS on the peer"
     if first[:4] in (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"PRI ", b"CONN"):
         return "the peer sent an HTTP request; this port is for oncecast nodes and clients"
     return ""

@@ -1,4 +1,4 @@
-"""The acceptor's side of the handshake: identifies a dialler and decides whether to accept it.
+"""The acceptor's side of the handshake: identify a dialler and decide whether to accept it.
 
 `handshake.py` lists all ways to log in.
 """
@@ -19,19 +19,19 @@ from oncecast.security.principals import ANONYMOUS, NODE
 from oncecast.security.scram import ServerExchange
 from oncecast.security.secret import ACCEPTOR, DIALLER, NONCE_BYTES
 
-TEXT_NONCE_BYTES = 18  # a multiple of 3, so that its base64 text has no padding
+TEXT_NONCE_BYTES = 18  # a multiple of 3, so its base64 needs no padding
 
 
 class Dialler(NamedTuple):
-    """A connection whose role is not accepted yet."""
+    """A connection that has not been accepted yet."""
 
-    address: str  # its host and port
+    address: str  # host:port
     certificate: Certificate | None
     ask: Ask
 
 
 class Admission(NamedTuple):
-    """The result of an accepted login, with the proofs for the Welcome."""
+    """An accepted login, with the proofs for the Welcome."""
 
     principal: str = ANONYMOUS
     login: str = ""
@@ -40,13 +40,13 @@ class Admission(NamedTuple):
 
 class Gate:
     def __init__(self, trust: Trust) -> None:
-        self.exposed = False  # whether other machines can reach the listener
+        self.exposed = False  # other machines can reach the listener
         self._trust, self._logins = trust, trust.logins
         self._decoy_key = secrets.token_bytes(32)
         self._failures = Failures()
 
     async def admit(self, hello: Hello, dialler: Dialler) -> Admission:
-        """Return the admission of a dialler, or raise Refused or a ProtocolError."""
+        """Admit a dialler, or raise Refused or a ProtocolError."""
         if hello.role == PEER:
             return await self._peer(hello, dialler)
         return await self._client(hello, dialler)
@@ -73,14 +73,15 @@ class Gate:
         assert secret is not None
         if len(hello.nonce) != NONCE_BYTES:
             raise Refused(
-                f"{sender} has no cluster secret", "set its cluster_secret_file to a copy of it"
+                f"{sender} has no cluster secret",
+                "copy this node's cluster_secret_file to it",
             )
         meeting = meeting_of(hello, secrets.token_bytes(NONCE_BYTES))
         proof = await dialler.ask(Challenge(nonce=meeting.acceptor_nonce))
         if not secret.proves(proved(proof).mac, DIALLER, meeting):
             raise Refused(
                 f"{sender} has a different cluster secret",
-                "set its cluster_secret_file to a copy of it",
+                "copy this node's cluster_secret_file to it",
             )
         return Admission(NODE, mac=secret.proof(ACCEPTOR, meeting))
 
@@ -148,12 +149,12 @@ class Gate:
         if self._open_to_strangers(dialler):
             raise NotAuthenticated(
                 "this node has no users yet, so clients from other machines need a certificate",
-                "add a user on the machine of the node, or use a certificate",
+                "add a user on the node's machine, or use a certificate",
             )
         return ANONYMOUS
 
     def _open_to_strangers(self, dialler: Dialler) -> bool:
-        """Return whether this client, without any login, could do everything from elsewhere."""
+        """Return whether this client would get full access from another machine without a login."""
         tls = self._trust.tls
         if tls is None or self._trust.insecure or dialler.certificate is not None:
             return False
@@ -169,7 +170,7 @@ class Gate:
 
 
 def named(certificate: Certificate | None) -> str:
-    """Return the principal of a certificate, or an empty name."""
+    """Return the principal of a certificate, or "" if there is none."""
     if certificate is None:
         return ANONYMOUS
     return NODE if certificate.is_node else certificate.client

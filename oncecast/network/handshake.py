@@ -1,4 +1,4 @@
-"""The handshake: the first frames of each side.
+"""The handshake: the first frames from each side.
 
 dialler     Hello       protocol version, cluster, role, own id, id of the node to reach, login
 acceptor    Challenge   only if the dialler must prove something
@@ -9,20 +9,20 @@ acceptor    Welcome     with the acceptor's own proof; or a Refusal at any time,
 |---|---|---|---|
 | a client without a login | | no Challenge | of its certificate, or anonymous |
 | a client with a token | `token` | no Challenge | of the token |
-| a client with user and password | `login` | `login`: the messages of SCRAM-SHA-256 | the user |
+| a client with user and password | `login` | `login`: the SCRAM-SHA-256 messages | the user |
 | a node that asks before it joins | `node`, `nonce` | as a peer | `oncecast:node` |
 | a node with the cluster secret, as a client | `nonce` | `nonce`, then `mac`s | `oncecast:node` |
 | a peer with the cluster secret | `nonce` | `nonce`, then `mac`s | `oncecast:node` |
-| a peer without | | no Challenge | `oncecast:node` |
+| a peer without it | | no Challenge | `oncecast:node` |
 
-With TLS and a CA, each side of a peer connection also needs the certificate of a node. A node that
-listens beyond loopback accepts no peer that has neither a secret nor a certificate. A node that
-asks before it joins connects as a client but is checked as a peer. So it learns nothing from nodes
-that would refuse it later. A side that expects a proof and gets none ends the handshake. For
-example, a dialler with a password or a secret does not accept a Welcome without a Challenge.
+With TLS and a CA, each side of a peer connection also needs a node certificate. A node that listens
+beyond loopback accepts no peer that has neither a secret nor a certificate. A node that asks before
+it joins connects as a client but is checked as a peer. It learns nothing from nodes that would
+refuse it later. A side that expects a proof and gets none ends the handshake. For example, a
+dialler with a password or a secret rejects a Welcome without a Challenge.
 
-A client sends its name as `sender`, or an empty one to get a name assigned (SVC-8). Its `to` is the
-address that it dialled. Only the node name after the slash counts.
+A client sends its name as `sender`, or "" to have one assigned (SVC-8). Its `to` is the address
+that it dialled. Only the node name after the slash counts.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import process_of, split
 from oncecast.security.secret import ACCEPTOR, DIALLER, ClusterSecret, Meeting
 
-VERSION = 1  # version of the frame contents; the preamble has the version of the frame format
+VERSION = 1  # of the frame contents; the preamble carries the version of the frame format
 PEER = "peer"  # the role of another node
 CLIENT = "client"  # the role of a client
 
-# Sends a greeting and returns the next greeting of the other side.
+# Sends a greeting and returns the peer's next greeting.
 Ask = Callable[[Value], Awaitable[Value]]
 
 
@@ -51,30 +51,30 @@ class Hello(Value, tag="Hello"):
     role: str
     sender: str
     to: str
-    incarnation: int  # random at each start; distinguishes processes with the same id
-    token: str = ""  # the token of a client
-    login: str = ""  # client-first of SCRAM
-    nonce: bytes = b""  # the nonce of a node that knows the cluster secret
-    node: str = ""  # the address of a node that asks as a client before it joins
+    incarnation: int  # random at each start; tells processes with the same id apart
+    token: str = ""  # of a client
+    login: str = ""  # SCRAM client-first message
+    nonce: bytes = b""  # from a node that knows the cluster secret
+    node: str = ""  # address of a node that asks as a client before it joins
 
 
 class Challenge(Value, tag="Challenge"):
-    login: str = ""  # server-first of SCRAM
+    login: str = ""  # SCRAM server-first message
     nonce: bytes = b""
 
 
 class Proof(Value, tag="Proof"):
-    login: str = ""  # client-final of SCRAM
-    mac: bytes = b""  # the proof of the dialler
+    login: str = ""  # SCRAM client-final message
+    mac: bytes = b""  # the dialler's proof
 
 
 class Welcome(Value, tag="Welcome"):
     sender: str
     incarnation: int
-    you: str = ""  # the name of the client
+    you: str = ""  # the client's name
     batch_bytes_max: int = 0  # limit for the client's batches, or 0 if unknown
-    login: str = ""  # server-final of SCRAM
-    mac: bytes = b""  # the proof of the acceptor
+    login: str = ""  # SCRAM server-final message
+    mac: bytes = b""  # the acceptor's proof
 
 
 class Refusal(Value, tag="Refusal"):
@@ -116,8 +116,8 @@ class Identity(msgspec.Struct, frozen=True):
             )
 
     def check_peer(self, hello: Hello) -> None:
-        """Raise Refused if the ids of the two nodes do not fit together."""
-        mine = process_of(self.me)  # nodes of one process do not dial each other
+        """Raise Refused if the two nodes' ids do not match the connection."""
+        mine = process_of(self.me)  # nodes in one process do not dial each other
         if process_of(NodeId(hello.sender)) == mine and hello.incarnation == self.incarnation:
             raise Refused(
                 f"{mine} has dialled itself as {hello.to}", "remove its own address from its peers"
@@ -127,7 +127,7 @@ class Identity(msgspec.Struct, frozen=True):
         if hello.to != self.me:
             raise Refused(
                 f"{hello.sender} dialled {hello.to}, but this is {self.me}",
-                "use the same spelling of a node's address everywhere",
+                "spell each node's address the same way everywhere",
             )
         try:
             split(hello.sender)
@@ -136,7 +136,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def answer(greeting: Value, expected: NodeId) -> Welcome:
-    """Return the Welcome in answer to our Hello, or raise Refused or Absent."""
+    """Return the Welcome to our Hello, or raise Refused or Absent."""
     match greeting:
         case Welcome() if greeting.sender == expected:
             return greeting
@@ -155,7 +155,7 @@ def answer(greeting: Value, expected: NodeId) -> Welcome:
 
 
 def meeting_of(hello: Hello, nonce: bytes) -> Meeting:
-    """Return the facts that both sides prove. `nonce` is the nonce of the acceptor."""
+    """Return the facts that both sides prove. `nonce` is the acceptor's nonce."""
     return Meeting(hello.role, hello.cluster, hello.sender, hello.to, hello.nonce, nonce)
 
 
@@ -174,7 +174,7 @@ async def introduce(hello: Hello, secret: ClusterSecret | None, ask: Ask) -> Val
     if secret is not None and isinstance(answer, Welcome):
         raise Refused(
             f"{hello.to} did not prove that it knows the cluster secret",
-            "set its cluster_secret_file to a copy of it",
+            "copy this node's cluster_secret_file to it",
         )
     return answer
 

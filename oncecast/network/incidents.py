@@ -19,8 +19,8 @@ LINES_PER_SECOND = 1.0
 class Incidents:
     """Counts every incident and logs a limited number of them.
 
-    Unknown peers can cause incidents at any rate, so each kind has a token bucket. The next line
-    that is logged says how many were omitted.
+    Unknown peers can cause incidents at any rate, so each kind has a token bucket. The next logged
+    line says how many were omitted.
     """
 
     def __init__(self, stats: Stats, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -28,7 +28,7 @@ class Incidents:
         self._buckets: dict[str, Bucket] = {}
 
     def report(self, event: str, level: int = logging.WARNING, **facts: object) -> None:
-        """Count and log an incident; `event` is the name of a counter in Stats."""
+        """Count and log an incident. `event` names a counter in Stats."""
         setattr(self._stats, event, getattr(self._stats, event) + 1)
         bucket = self._buckets.get(event)
         if bucket is None:
@@ -57,7 +57,7 @@ class Bucket:
 
 
 class Line(str):
-    """The text of a line with its event and facts, for JSON logs."""
+    """A log line that also carries its event and facts, for JSON logs."""
 
     event: str
     facts: Mapping[str, object]
@@ -74,12 +74,12 @@ def line(event: str, facts: Mapping[str, object]) -> Line:
 
 
 def tls_reason(error: ssl.SSLError) -> str:
-    """Return the cause in words, without the source line of the TLS library."""
+    """Return the cause in words, without the TLS library's source line."""
     return error.reason.replace("_", " ").lower() if error.reason else str(error)
 
 
 def quoted(fact: str) -> str:
-    """Return a single word unchanged, and any other text quoted and on one line."""
+    """Return a single word unchanged, and other text quoted on one line."""
     if fact.isprintable() and not any(mark in fact for mark in ' ="'):
         return fact
     escaped = fact.replace("\\", "\\\\").replace('"', '\\"')

@@ -4,7 +4,7 @@
     Inbound    the receiver: decodes messages, answers pings
 
 Messages over a link arrive in order and without gaps until the link is lost. Messages in flight are
-lost with it, and protocols that watch the peer get `down` once.
+then lost too, and protocols that watch the peer get `down` once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Link:
         self._retry_at = 0.0
         self._dial_at: asyncio.TimerHandle | None = None
         self._dialling: asyncio.Task[None] | None = None
-        self._used = True  # whether a message was sent since the last check
+        self._used = True  # a message was sent since the last check
         self._used_at = self._up_at = self._pinged_at = wires.loop.time()
 
     # -- for the transport --
@@ -83,7 +83,7 @@ class Link:
             self._dial()
 
     def look(self, now: float) -> bool:
-        """Send a ping if one is due. Return False if the link was closed because it was unused."""
+        """Send a ping if one is due. Return False if the link was unused and is now closed."""
         if self._used or self.watched:
             self._used, self._used_at = False, now
         if now - self._used_at > self._wires.options.unused_after:
@@ -95,7 +95,7 @@ class Link:
         return True
 
     def leave(self) -> Connection | None:
-        """Ask the peer to close. Return the connection, or None. `over` tells when it closed."""
+        """Ask the peer to close. Return the connection, or None. Wait for its `over`."""
         self._stop_dialling()
         self._drop_waiting()
         connection, self._connection = self._connection, None
@@ -160,7 +160,7 @@ class Link:
         self._gone()
 
     def _up(self, connection: Connection) -> None:
-        if connection.ended:  # it was lost after the Welcome
+        if connection.ended:  # lost after the Welcome
             raise NetworkError(connection.ended)
         connection.switch(self)
         connection.framer.trust(self._wires.options.frame_bytes_max)
@@ -177,7 +177,7 @@ class Link:
 
     def frame(self, kind: int, body: Buffer) -> None:
         if kind != PONG:
-            raise OutOfPlace(f"frame of kind {kind} arrived from the receiver of a one-way link")
+            raise OutOfPlace(f"the receiver of a one-way link sent a frame of kind {kind}")
 
     def lost(self, reason: str) -> None:
         connection, self._connection = self._connection, None
@@ -191,7 +191,7 @@ class Link:
     def _gone(self) -> None:
         self._drop_waiting()
         self._failures += 1
-        # Full jitter, so that not all peers dial a restarted node at the same moment.
+        # Full jitter, so that peers do not all dial a restarted node at the same moment.
         options = self._wires.options
         longest = backoff(self._failures - 1, options.backoff_min, options.backoff_max)
         wait = self._rng.uniform(0.0, longest)
@@ -230,7 +230,7 @@ class Inbound:
         elif kind == BYE:
             self.connection.close("closed by the peer")
         else:
-            raise OutOfPlace(f"frame of kind {kind} is not allowed from a peer")
+            raise OutOfPlace(f"a peer must not send a frame of kind {kind}")
 
     def lost(self, reason: str) -> None:
         pass  # our own link to the peer detects its failure

@@ -1,7 +1,7 @@
 """The listener of a process: accepts connections and passes each one to the node it asks for.
 
-Clients and peers have separate limits, so that clients cannot lock out peers. The size, the
-duration and the number of pending handshakes are limited too (`pending.py`).
+Clients and peers have separate limits, so that clients cannot lock out peers. The size, duration
+and number of pending handshakes are also limited (`pending.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from oncecast.network.trust import Trust
 
 BACKLOG = 256
 CLOSED_EARLY = "closed during the TLS handshake; the peer may reject this node's certificate"
-ACCEPT_PAUSE = 0.1  # seconds to wait when the system is out of file descriptors
+ACCEPT_PAUSE = 0.1  # seconds to wait when file descriptors run out
 
 Listen = str | socket.socket | list[socket.socket]  # an address, or bound sockets
 
@@ -128,12 +128,12 @@ class Listener:
         except TimeoutError:
             connection.fail("overdue", f"no handshake within {timeout} s")
         except asyncio.CancelledError:
-            connection.fail("crowded", "closed before its handshake was done")
+            connection.fail("crowded", "closed before the handshake was done")
             raise
         except ssl.SSLError as error:
             reason = f"TLS handshake failed: {tls_reason(error)}"
             self._wires.incidents.report("hostile", peer=name, reason=reason)
-        except OSError as error:  # for example, a client that reached another node first
+        except OSError as error:  # such as a client that reached another node first
             reason = str(error) or CLOSED_EARLY
             self._wires.incidents.report("refused", logging.INFO, peer=name, reason=reason)
         except (Refused, Absent) as refused:
@@ -154,9 +154,9 @@ class Listener:
             self._seats.check_peers()
         dialler = Dialler(connection.name, connection.peer_certificate(), ask)
         admission = await self._gate.admit(hello, dialler)
-        if connection.ended:  # it closed after its last frame
+        if connection.ended:  # closed after its last frame
             return False
-        # During the login, the stack may have closed or other connections may have taken the space.
+        # During the login, the stack may have closed, or other connections may have filled it up.
         accept, owner = self._role(hello), owner_of(admission.principal, connection.name)
         if hello.role == PEER:
             self._seats.check_peers()
@@ -187,7 +187,7 @@ class Listener:
     def _refuse(self, connection: Connection, refused: Refused | Absent) -> None:
         if connection.ended:
             return
-        # Groups often move, so an Absent is not worth a warning.
+        # Groups move often, so Absent does not deserve a warning.
         level = logging.INFO if isinstance(refused, Absent) else logging.WARNING
         self._wires.incidents.report("refused", level, peer=connection.name, reason=refused)
         connection.switch(Leaving())
@@ -196,7 +196,7 @@ class Listener:
 
 
 async def bind(listen: str) -> list[socket.socket]:
-    """Bind a socket to each address of the host, because localhost often has two."""
+    """Bind a socket to each address of the host. localhost, for example, often has two."""
     host, port = split_process(listen)
     loop = asyncio.get_running_loop()
     sockets: list[socket.socket] = []
@@ -212,7 +212,7 @@ async def bind(listen: str) -> list[socket.socket]:
 
 
 def check_free(listen: str) -> None:
-    """Raise CannotListen if the address is taken or does not belong to this machine."""
+    """Raise CannotListen if the address is in use or does not belong to this machine."""
     host, port = split_process(listen)
     try:
         for family, kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -226,7 +226,7 @@ def check_free(listen: str) -> None:
 
 
 def cannot_listen(listen: str, error: OSError) -> CannotListen:
-    # create_server appends the address, which our message already contains.
+    # create_server appends the address, which our message already has.
     cause = (error.strerror or str(error)).partition(" (while")[0]
     elsewhere = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
     remedy = "use an address of this machine" if elsewhere else ""

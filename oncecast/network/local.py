@@ -1,8 +1,8 @@
-"""Links between stacks that share a process.
+"""Links between stacks in the same process.
 
-A local link behaves like a network link: messages arrive in a later turn of the loop, in order and
-without gaps until the other stack closes. The protocols that watch it then get `down`. Messages are
-encoded, so that the same checks and limits apply.
+A local link behaves like a network link: messages arrive in a later loop iteration, in order and
+without gaps, until the other stack closes. Protocols that watch it then get `down`. Messages are
+encoded so that the same checks and limits apply.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from oncecast.network.connection import Connection, Session, Wires
 from oncecast.network.handshake import Hello, Identity
 from oncecast.network.links import Down
 
-# Gets a connection, its Hello and principal. Starts a session, or raises Refused.
+# Takes a connection, its Hello and its principal. Starts a session or raises Refused.
 Accept = Callable[[Connection, Hello, str], Session]
 
 
 class LocalStack(Interface):
-    """A stack, as the listener and the other stacks of its process see it."""
+    """A stack as seen by the listener and by the other stacks in its process."""
 
     identity: Identity
     roles: dict[str, Accept]
@@ -30,7 +30,7 @@ class LocalStack(Interface):
     local_links: dict[NodeId, LocalLink]  # by receiving node
 
     def hear(self, sender: NodeId, body: bytes) -> None:
-        """Receive a message of another stack."""
+        """Receive a message from another stack."""
 
 
 LocalStacks = dict[str, LocalStack]  # by node name; "" is the primary stack
@@ -82,7 +82,7 @@ class LocalLink:
             self.carry_soon()
 
     def lost(self) -> None:
-        """Drop the pending messages and call `down`, because the stack is closed or too slow."""
+        """Drop the pending messages and call `down`. The other stack is closed or too slow."""
         self._wires.stats.bytes_dropped += self.unsent_bytes
         self._waiting.clear()
         self.unsent_bytes = 0

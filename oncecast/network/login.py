@@ -1,4 +1,4 @@
-"""The interface to the users of a node.
+"""The interface to a node's users.
 
 A client logs in with a certificate, a token, or a user and password. Otherwise it is anonymous. The
 node passes its users down as `Logins`. A runtime without users accepts only anonymous clients and
@@ -21,36 +21,36 @@ class Attempt(NamedTuple):
 
     address: str  # host:port of the client
     how: str  # one of the constants above
-    principal: str  # the claimed principal, if the login failed
-    client: str  # the name that the client asks for
-    refusal: str = ""  # why the login failed; empty if it succeeded
+    principal: str  # as claimed, if the login failed
+    client: str  # the requested client name
+    refusal: str = ""  # why the login failed, or empty
 
 
 class Logins(Interface):
-    """The users of a node. No method blocks, and the answers may change at any time."""
+    """A node's users. No method blocks, and the answers may change at any time."""
 
     @property
     def required(self) -> bool:
         """Return whether clients without a login are refused."""
 
     def credentials(self, user: str) -> Credentials | None:
-        """Return the credentials of a user, or None if there is no such user."""
+        """Return the user's credentials, or None if the user does not exist."""
 
     def principal_of_token(self, text: str) -> str | None:
-        """Return the principal of a token, or None if the token is not valid."""
+        """Return the principal of a token, or None if the token is invalid."""
 
     def may_use(self, principal: str, name: str) -> bool:
         """Return whether the principal may use this client name."""
 
     def valid(self, principal: str, token: str) -> bool:
-        """Return whether a connected client may stay. `token` is the id of its token, or empty."""
+        """Return whether a client may stay connected. `token` is the id of its token, or empty."""
 
     def report(self, attempt: Attempt) -> None:
-        """Record a login, but not a successful anonymous one."""
+        """Record a login attempt. Successful anonymous logins are not recorded."""
 
 
 class OpenLogins:
-    """The logins of a node without users: every client may use every name."""
+    """The logins of a node without users: any client may use any name."""
 
     required = False
 

@@ -1,7 +1,7 @@
 """Runs a stack on a real network: feeds it inputs, writes its records, sends its messages.
 
-The messages of a step leave at the end of the loop's turn, with one write for each peer. Messages
-that depend on a record wait until it is on disk (`commits.py`).
+A step's messages leave when the event loop iteration ends, with one write per peer. Messages that
+depend on a record wait until it is on disk (`commits.py`).
 
 A bug in a protocol or a disk failure ends the node: `run` raises the error, and waiting messages
 are not sent.
@@ -60,21 +60,21 @@ Trace = Callable[[float, str, object, list[Effect]], None]
 class Runtime:
     """One node. Call `await run()`, which returns on a signal, or use it in `async with`."""
 
-    # Long, because each option has a line.
+    # Long because each option has a line.
     def __init__(
         self,
         stack: Stack,
         *,
         me: NodeId,
         listen: Listen | None = None,
-        journal: Journal | None = None,  # None if no state survives a restart
+        journal: Journal | None = None,  # None if the state need not survive a restart
         on_event: Callable[[Value], None] = lambda event: None,
         tls: Tls | None = None,
         insecure: bool = False,
         trace: Trace | None = None,
-        clients: tuple[type[Value], ...] = (),  # message types of clients; empty to refuse clients
-        secret: ClusterSecret | None = None,  # the secret that all nodes of the cluster share
-        logins: Logins | None = None,  # the users; None if all clients are anonymous
+        clients: tuple[type[Value], ...] = (),  # client message types; empty to refuse clients
+        secret: ClusterSecret | None = None,  # shared by all nodes of the cluster
+        logins: Logins | None = None,  # None if all clients are anonymous
         options: Options | None = None,
         primary: Runtime | None = None,  # shares its listener, TLS, logins, options and counters
         tolerated: tuple[type[Exception], ...] = (),  # failures that do not end `primary`
@@ -89,7 +89,7 @@ class Runtime:
         self._clients, self._primary, self._tolerated = clients, primary, tolerated
         if primary is not None:
             assert not any((listen, tls, secret, logins, options)), (
-                f"{me} must take these settings from {primary.me}"
+                f"{me} must inherit these settings from {primary.me}"
             )
             self.options, self.stats, self._trust = primary.options, primary.stats, primary._trust
         self._secondaries: dict[Runtime, None] = {}
@@ -109,7 +109,7 @@ class Runtime:
     # -- start and stop --
 
     async def run(self) -> None:
-        """Serve until `stop()`, SIGTERM or SIGINT; raise the error that ends the node, if any."""
+        """Serve until `stop()`, SIGTERM or SIGINT. Raise the error that ended the node, if any."""
         async with self:
             await self.wait()
 
@@ -121,12 +121,12 @@ class Runtime:
             self._ended.result()
 
     def ask_to_stop(self) -> None:
-        """Make `wait` return. The node processes inputs until it is closed."""
+        """Make `wait` return. The node keeps processing inputs until it is closed."""
         if not self._asked.done():
             self._asked.set_result(None)
 
     def stop(self) -> None:
-        """Stop processing inputs. `run` then writes all records, sends its queues and returns."""
+        """Stop processing inputs. `run` then writes all records, empties its queues and returns."""
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -147,7 +147,7 @@ class Runtime:
 
     @property
     def stopping(self) -> bool:
-        ended = getattr(self, "_ended", None)  # the attribute does not exist before the start
+        ended = getattr(self, "_ended", None)  # not set before the start
         return ended is not None and ended.done()
 
     @property
@@ -158,7 +158,7 @@ class Runtime:
 
     @property
     def failure(self) -> BaseException | None:
-        """Return the error that ended the node; None while it runs or after a normal stop."""
+        """Return the error that ended the node, or None if it runs or stopped normally."""
         return self._ended.exception() if self.stopping else None
 
     def _prepare(self) -> None:
@@ -219,7 +219,7 @@ class Runtime:
             raise failed
 
     async def close(self) -> BaseException | None:
-        """Stop and wait for the end. Return the error, if any. It may be called repeatedly."""
+        """Stop and wait for the end. Return the error, if any. May be called repeatedly."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
         return await asyncio.shield(self._closing)
@@ -270,30 +270,30 @@ class Runtime:
     # -- inputs --
 
     def request(self, request: Value) -> None:
-        """Make a request to the stack, which answers with events."""
+        """Send a request to the stack, which answers with events."""
         self._input(self.stack.request, request)
 
     def principal_of(self, client: NodeId) -> str:
-        """Return the principal of a connected client; an anonymous client has an empty name."""
+        """Return the principal of a connected client, or "" if it is anonymous."""
         return self._transport.clients.principal_of(client)
 
     def address_of(self, client: NodeId) -> str:
-        """Return host:port of a connected client, or an empty string."""
+        """Return the host:port of a connected client, or "" if it is not connected."""
         return self._transport.clients.address_of(client)
 
     def unsent_bytes(self, peer: NodeId) -> int:
-        """Return the number of unsent bytes for this peer."""
+        """Return the unsent bytes for this peer."""
         return self._transport.unsent_bytes(peer)
 
     def _input(self, step: Callable[..., list[Output]], *subject: Any) -> None:
-        # The stack is not re-entrant: requests of an event handler wait until the step ends.
+        # The stack is not re-entrant: requests from an event handler wait until the step ends.
         if self._stepping:
             self._inputs.append((step, subject))
         else:
             self._guard(self._step, step, subject)
 
     def _guard(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Run `work` and then the inputs that it caused. Any exception ends the node."""
+        """Run `work`, then the inputs that it caused. Any exception ends the node."""
         if self._ended.done():
             return
         self._stepping = True
@@ -325,7 +325,7 @@ class Runtime:
     # -- outputs --
 
     def _output_handlers(self) -> dict[type[Value], Callable[[Any], None]]:
-        """Return the handler of each type of output."""
+        """Return the handler for each type of output."""
         record = (lambda effect: None) if self._commits is None else self._commits.record
         handlers: dict[type[Value], Callable[[Any], None]] = {
             Send: self._send,
@@ -373,7 +373,7 @@ def traced(subject: tuple[Any, ...]) -> object:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` on uvloop if it is installed, or else on asyncio's loop."""
+    """Run `main` on uvloop if it is installed, otherwise on asyncio's loop."""
     try:
         import uvloop
     except ImportError:

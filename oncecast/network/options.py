@@ -1,4 +1,4 @@
-"""Limits, timeouts and counters of a node on the network."""
+"""Network limits, timeouts and counters of a node."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ KiB, MiB = 1024, 1024 * 1024
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Limits and timeouts, in bytes and seconds. docs/network.md describes each option."""
 
-    cluster: str = "oncecast"  # nodes of different clusters refuse each other
+    cluster: str = "oncecast"  # nodes in different clusters refuse each other
 
     frame_bytes_max: int = 64 * MiB  # the largest message
-    batch_bytes_max: int = 0  # limit of a client's batches, sent in the handshake; 0: no limit
+    batch_bytes_max: int = 0  # limit for client batches, sent in the handshake; 0: no limit
     queue_bytes_max: int = 16 * MiB  # unsent bytes to one peer; above it, the link is reset
     unsent_bytes_max: int = 8 * MiB  # unsent bytes to one client; above it, serving pauses
     unsent_total_max: int = 128 * MiB  # unsent bytes to all clients; above it, reset the slowest
     waiting_bytes_max: int = 1 * MiB  # unsent bytes to a lost peer; above it, drop messages
-    # Accepted connections of clients and of peers; keep their sum below the limit of open files.
+    # Accepted client and peer connections. Keep their sum below the open file limit.
     connections_max: int = 800
-    user_connections_max: int = 0  # limit for one user; 0 means no separate limit
-    host_connections_max: int = 0  # limit for clients without a login from one host
+    user_connections_max: int = 0  # limit per user; 0 means no separate limit
+    host_connections_max: int = 0  # limit per host for clients without a login
     peers_max: int = 128
-    handshakes_max: int = 128  # pending handshakes; above it, the oldest one is closed
+    handshakes_max: int = 128  # pending handshakes; beyond it, the oldest is closed
 
     handshake_timeout: float = 5.0
     frame_timeout: float = 30.0  # seconds to receive a frame, plus 1 s per KiB received
     keepalive: float = 2.0  # seconds between pings; a link is lost after three silent intervals
     unused_after: float = 60.0  # seconds before a link without messages and watchers is closed
-    backoff_min: float = 0.1  # upper limit of the first reconnect delay; doubles each time
+    backoff_min: float = 0.1  # maximum first reconnect delay; doubles each time
     backoff_max: float = 5.0
-    drain_timeout: float = 5.0  # seconds to empty the send queues at a clean stop
+    drain_timeout: float = 5.0  # seconds to empty the send queues during a clean stop
 
     inline_bytes_max: int = 64 * KiB  # larger groups of records are written in a thread
-    idle_after: float = 0.05  # seconds without new records until the log is marked as fully synced
+    idle_after: float = 0.05  # seconds without new records before the log is marked as fully synced
     unsynced_bytes_max: int = 64 * MiB  # reading pauses above this many unsynced bytes
     busy_poll: float = 0.0  # seconds to poll after a message instead of sleeping; 0: never
     held_max: int = 100_000  # reading pauses while more messages and events wait for the disk
 
 
 class Stats(msgspec.Struct):
-    """Counters since the start of the process."""
+    """Counters since the process started."""
 
     accepted: int = 0  # accepted connections
     linked: int = 0  # links established to peers
@@ -49,9 +49,9 @@ class Stats(msgspec.Struct):
     messages_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    bytes_dropped: int = 0  # bytes of messages to disconnected or slow peers
+    bytes_dropped: int = 0  # message bytes to disconnected or slow peers
 
-    # Incidents, which are also logged.
+    # Incidents. These are also logged.
     hostile: int = 0  # connections closed for protocol violations
     crowded: int = 0  # connections closed because there were too many
     overdue: int = 0  # handshakes and frames that timed out

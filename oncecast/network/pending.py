@@ -1,9 +1,9 @@
-"""The accepted sockets whose handshakes are not finished.
+"""Accepted sockets whose handshakes are not finished.
 
 Until its handshake is finished, a connection costs a socket and a little memory for a few seconds.
-If there are too many, the host with the most pending handshakes loses its oldest one. So a host
-that opens many connections only harms itself, and a genuine dialler finishes within a few round
-trips.
+If there are too many, the host with the most pending handshakes loses its oldest one. A host that
+opens many connections therefore harms only itself, and a genuine dialler finishes within a few
+round trips.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import socket
 class Handshake:
     def __init__(self, sock: socket.socket, host: str, port: int) -> None:
         self.sock, self.host, self.port = sock, host, port
-        self.started = False  # whether the task has started, which then closes the socket
+        self.started = False  # the task has started and will close the socket
         self.done = False
         self.task: asyncio.Task[None]
 
@@ -31,7 +31,7 @@ class Handshake:
 
 class Pending:
     def __init__(self) -> None:
-        self._hosts: dict[str, dict[Handshake, None]] = {}  # the oldest first for each host
+        self._hosts: dict[str, dict[Handshake, None]] = {}  # oldest first for each host
         self._count = 0
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class Pending:
                 del self._hosts[handshake.host]
 
     def cancel_one(self) -> None:
-        """Cancel the oldest handshake of the host that has the most handshakes."""
+        """Cancel the oldest handshake of the host with the most handshakes."""
         most = max(self._hosts.values(), key=len)
         self._cancel(next(iter(most)))
 

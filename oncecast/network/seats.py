@@ -1,8 +1,8 @@
 """The accepted connections of a process, and how many each owner may have.
 
 Peers have a separate limit. Clients share `connections_max`. If all connections are taken, the
-owner with the most connections loses its newest one to an owner that has fewer. So users and hosts
-with many connections cannot lock out others.
+owner with the most connections loses its newest one to an owner with fewer. This way, users and
+hosts with many connections cannot lock out others.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class Seats:
         self._options, self._stats = options, stats
         self._peers: dict[Connection, None] = {}
         self._clients: dict[Connection, str] = {}  # the owner of each connection
-        self._owners: dict[str, dict[Connection, None]] = {}  # the oldest first for each owner
+        self._owners: dict[str, dict[Connection, None]] = {}  # oldest first for each owner
 
     def __len__(self) -> int:
         return len(self._peers) + len(self._clients)
 
     def check_peers(self) -> None:
-        """Raise Absent if the limit of peers is reached."""
+        """Raise Absent if the peer limit is reached."""
         limit = self._options.peers_max
         if len(self._peers) >= limit:
             raise self._full("of peers", limit, "peers_max")
 
     def make_space(self, owner: str) -> None:
-        """Close a connection of another owner if all are taken, or raise Absent."""
+        """Close another owner's connection if all are taken, or raise Absent."""
         options, taken = self._options, len(self._owners.get(owner, ()))
         kind = owner.partition(" ")[0]
         limit = options.user_connections_max if kind == USER else options.host_connections_max

@@ -1,12 +1,12 @@
-"""TLS 1.3: the files of a node or a client, and the SSL contexts built from them.
+"""TLS 1.3: the files of a node or client, and the SSL contexts built from them.
 
 | given | a node | a client |
 |---|---|---|
-| certificate, key and CA | asks others for certificates from the CA | shows its own certificate |
-| certificate and key | does not ask for certificates | |
-| CA | | verifies the node, without its own certificate |
+| certificate, key and CA | requests certificates signed by the CA | presents its certificate |
+| certificate and key | requests no certificates | |
+| CA | | verifies the node, but presents no certificate |
 
-Without a CA file, the other side is checked against the certificate authorities of the system.
+Without a CA file, the system's certificate authorities verify the other side.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     client_certificates: bool = True  # False if clients may connect without a certificate
 
     def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        """Return the SSL contexts for accepted and for dialled connections."""
+        """Return the SSL contexts for accepted and dialled connections."""
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         for context in (server, client):
             context.minimum_version = ssl.TLSVersion.TLSv1_3
             self._load(context)
-        # Clients do not resume sessions, and OpenSSL keeps a few kilobytes for each ticket.
+        # Clients never resume sessions, and OpenSSL keeps a few kilobytes per ticket.
         server.num_tickets = 0
         if self.ca is not None:
             wanted = self.client_certificates
@@ -53,7 +53,7 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     def _load(self, context: ssl.SSLContext) -> None:
         if (self.certificate is None) != (self.key is None):
-            raise TlsUnusable("a certificate and its key belong together", "give both, or none")
+            raise TlsUnusable("the certificate or its key is missing", "set both or neither")
         try:
             if self.certificate is not None:
                 context.load_cert_chain(self.certificate, self.key)
@@ -71,7 +71,7 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
         if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
             return TlsUnusable(
                 f"{self.key} is not the key of certificate {self.certificate}",
-                "use a certificate and a key that were generated together",
+                "use a certificate and key that were generated together",
             )
         files = [("certificate", self.certificate), ("key", self.key), ("CA", self.ca)]
         files += [("revocation list", self.crl)]
@@ -88,11 +88,11 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self, now: float) -> None:
         """Raise TlsUnusable if a certificate is not valid now. Log a warning before it expires."""
-        if self.certificate is not None:  # check the first certificate; the chain follows it
+        if self.certificate is not None:  # check the first one; its chain follows
             check_period(
                 certificates_in(self.certificate)[0], f"certificate {self.certificate}", now
             )
-        if self.ca is not None:  # during a rotation, the file has the old and the new CA
+        if self.ca is not None:  # during a rotation, the file has both the old and the new CA
             newest = max(certificates_in(self.ca), key=lambda each: each.ends)
             check_period(newest, f"CA {self.ca}", now)
         if self.key is not None and Path(self.key).stat().st_mode & stat.S_IROTH:
@@ -107,7 +107,7 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tls:
-    """The SSL contexts for accepted and for dialled connections."""
+    """The SSL contexts for accepted and dialled connections."""
 
     def __init__(
         self, server: ssl.SSLContext, client: ssl.SSLContext, files: TlsFiles | None = None
@@ -135,7 +135,7 @@ class Tls:
         crl: str | PathLike[str] | None = None,
         client_certificates: bool = True,
     ) -> Tls:
-        """Load PEM files: the certificate with its chain, its key, and the CA of all sides.
+        """Load PEM files: the certificate with its chain, its key, and the CA for both sides.
 
         Raise TlsUnusable if the files do not belong together or are not valid now.
         """
@@ -152,23 +152,23 @@ class Tls:
 
     @property
     def identifies(self) -> bool:
-        """Return whether this side asks others for a certificate."""
+        """Return whether this side requests a certificate from its peers."""
         return self.server.verify_mode != ssl.CERT_NONE
 
     @property
     def required(self) -> bool:
-        """Return whether this side refuses others without a certificate."""
+        """Return whether this side refuses peers without a certificate."""
         return self.server.verify_mode == ssl.CERT_REQUIRED
 
     @property
     def own(self) -> Certificate | None:
-        """Return the certificate of this process, or None if it has no files."""
+        """Return this process's certificate, or None if it has no files."""
         if self.files is None or self.files.certificate is None:
             return None
         return certificates_in(self.files.certificate)[0]
 
     def reload(self) -> None:
-        """Load the files again for new connections, or raise TlsUnusable."""
+        """Reload the files for new connections, or raise TlsUnusable."""
         if self.files is not None:
             contexts = self.files.contexts()
             self.files.check(time.time())
@@ -176,7 +176,7 @@ class Tls:
 
 
 def certificates_in(file: str | PathLike[str]) -> list[Certificate]:
-    """Return the certificates of a PEM file."""
+    """Return the certificates in a PEM file."""
     try:
         blocks = [block.partition(END)[0] for block in Path(file).read_text().split(BEGIN)[1:]]
         found = [parse(ssl.PEM_cert_to_DER_cert(f"{BEGIN}{block}{END}")) for block in blocks]

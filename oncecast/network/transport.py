@@ -1,10 +1,10 @@
 """The transport of a stack: outgoing links, accepted connections and their timeouts.
 
 It calls `deliver(sender, message)`, and `down(peer)` when the link to a watched peer is lost or
-cannot be established. The event loop calls both, never a method of the transport. The exception is
-`send`, which calls `down` when a queue overflows.
+cannot be established. Both run as separate event loop callbacks, never within a call to the
+transport. The exception is `send`, which calls `down` when a queue overflows.
 
-Each stack of a process has a transport. The primary transport owns the listener.
+Each stack in a process has a transport. The primary transport owns the listener.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from oncecast.network.local import Accept, LocalLink
 from oncecast.network.options import Options, Stats
 from oncecast.network.trust import Trust
 
-CLOSE_SECONDS = 1.0  # time that the loop gets to close dropped connections
-LOOKED_AT_ONCE = 50  # connections to check in one turn of the loop
+CLOSE_SECONDS = 1.0  # time to let the loop close dropped connections
+LOOKED_AT_ONCE = 50  # connections to check per loop iteration
 
 Item = TypeVar("Item")
 
@@ -56,7 +56,7 @@ class Transport:
             self.listener = Listener(self._wires, self.identity, trust)
         else:
             assert process_of(me) == primary.identity.me, (
-                f"{me} is not in the process {primary.identity.me}"
+                f"{me} is not in process {primary.identity.me}"
             )
             self.identity = replace(primary.identity, me=me)
             self._wires, self.listener = primary._wires, primary.listener
@@ -113,7 +113,7 @@ class Transport:
         return way.unsent_bytes if way else 0
 
     def flush(self) -> bool:
-        """Write pending frames now, before the end of the turn. Return whether there were any."""
+        """Write pending frames before the loop iteration ends. Return whether there were any."""
         return self._wires.flush()
 
     def _way(self, peer: NodeId) -> Link | LocalLink:
@@ -146,9 +146,9 @@ class Transport:
     def _accept_peer(self, connection: Connection, hello: Hello, principal: str) -> Session:
         self.identity.check_peer(hello)
         peer = NodeId(hello.sender)
-        # A peer that dials again has dropped its old link, which may still be open on our side.
+        # A peer that dials again has dropped its old link, even if it still looks open here.
         if older := self._inbound.get(peer):
-            older.connection.drop("replaced by a new connection of the peer")
+            older.connection.drop("replaced by a new connection from the peer")
         inbound = Inbound(self._wires, connection, peer, self._codec, self._deliver)
         self._inbound[peer] = inbound
         connection.switch(inbound, peer)
@@ -247,7 +247,7 @@ class Transport:
             await asyncio.wait([connection.over for connection in rest], timeout=CLOSE_SECONDS)
 
     def _open(self, leaving: list[Connection]) -> list[Connection]:
-        """Return the open connections of this stack. Other stacks keep their connections."""
+        """Return the open connections of this stack. Other stacks keep theirs."""
         inbound = [inbound.connection for inbound in self._inbound.values()]
         return [each for each in (*leaving, *inbound) if not each.over.done()]
 

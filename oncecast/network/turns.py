@@ -1,15 +1,15 @@
-"""Fair turns: clients share the loop, so that no client blocks it for long.
+"""Fair turns: clients share the event loop, so that no client blocks it for long.
 
-A client may send thousands of frames in one write. In one turn of the loop, the frames of all
-clients together get at most `TURN_SECONDS`. The other frames wait, and their connections read
-nothing more. Splitting bytes into frames is also work, so bytes wait unsplit. A sync to disk waits
-for the end of a turn, so turns are short.
+A client may send thousands of frames in one write. In one loop iteration, all clients' frames
+together get at most `TURN_SECONDS`. The other frames wait, and their connections stop reading.
+Splitting bytes into frames also takes time, so bytes wait unsplit. A disk sync waits for the end of
+a turn, so turns are short.
 
 Accounts share the loop, not connections. All connections of a user, or of a host without a login,
 form one account. A light account needs less than `SHARE_SECONDS` in each turn. It is served first
-and does not queue. Among the busy accounts, the one that has used the least time is next. Within an
-account, the connection that has used the least time is next. So a client that sends one request at
-a time is answered quickly, even while other accounts overload the node.
+and does not queue. Among the busy accounts, the one that has used the least time is next, and the
+same rule applies to connections within an account. So a client that sends one request at a time
+gets quick answers, even while other accounts overload the node.
 
 Unsent bytes are limited too. A client that does not read its answers is not served until it does.
 If all clients together have too many unsent bytes, the connections with the most are reset.
@@ -23,15 +23,15 @@ from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-TURN_SECONDS = 0.001  # seconds of work for busy accounts in one turn of the loop
+TURN_SECONDS = 0.001  # seconds of work for busy accounts per turn
 LIGHT_SECONDS = 0.0005  # additional seconds for light accounts
 SHARE_SECONDS = 0.0005  # seconds for one account while others wait
-SAVED_SECONDS = 0.1  # maximum unused time that gives an account priority over others
+SAVED_SECONDS = 0.1  # maximum unused time that an account can save up
 NOTED_BYTES = 64 * 1024  # smaller backlogs do not count
 
 
 class Counted(Protocol):
-    used: float  # seconds of work, comparable within the same queue
+    used: float  # seconds of work, comparable within a queue
 
 
 class Served(Protocol):
@@ -57,12 +57,12 @@ Item = TypeVar("Item", bound=Counted)
 
 
 class FairQueue(Generic[Item]):
-    """Items in the order of the time that they have used, the least first."""
+    """Items ordered by the time that they have used, least first."""
 
     def __init__(self) -> None:
-        self.floor = 0.0  # the highest used time of an item when its turn came
+        self.floor = 0.0  # highest used time among the items served
         self._heap: list[tuple[float, int, Item]] = []
-        self._number = 0  # the order of arrival, which decides between equal times
+        self._number = 0  # arrival order, which breaks ties
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -80,18 +80,18 @@ class FairQueue(Generic[Item]):
         item.used = self._owed(item) + seconds
 
     def _owed(self, item: Item) -> float:
-        """Return the used time. Unused time of the past counts only up to a limit."""
+        """Return the used time. Unused time from the past counts only up to a limit."""
         return max(item.used, self.floor - SAVED_SECONDS)
 
 
 class Account:
-    """The connections of one user or host that have waiting work."""
+    """The connections of one user or host with waiting work."""
 
     def __init__(self, used: float) -> None:
         self.used = used
         self.waiting: FairQueue[Served] = FairQueue()
         self.queued: set[Served] = set()
-        self.listed = False  # whether it is queued or being served
+        self.listed = False  # queued or being served
         self.turn = -1  # the turn in which it was last served
         self.spent = 0.0  # seconds of work in that turn
 
@@ -103,7 +103,7 @@ class Turns:
         self._light: deque[Account] = deque()
         self._busy: FairQueue[Account] = FairQueue()
         self._turn = 0
-        self._until = 0.0  # the end of this turn for busy accounts
+        self._until = 0.0  # when this turn ends for busy accounts
         self._in_turn = False
 
     def join(self, connection: Served, owner: str) -> None:
@@ -114,7 +114,7 @@ class Turns:
         connection.account, connection.used = account, account.waiting.floor
 
     def begin(self, connection: Served) -> float:
-        """Return until when a connection may work now, or 0 if it has to queue."""
+        """Return the time until which a connection may work now, or 0 if it must queue."""
         account = connection.account
         if account.listed:
             return 0.0
@@ -133,7 +133,7 @@ class Turns:
         account.spent, account.turn = self._spent(account) + seconds, self._turn
 
     def _spent(self, account: Account) -> float:
-        """Return the seconds of work for an account in this turn."""
+        """Return how many seconds an account has worked in this turn."""
         return account.spent if account.turn == self._turn else 0.0
 
     def queue(self, connection: Served) -> None:
@@ -157,7 +157,7 @@ class Turns:
         self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """Begin the next turn of the loop and serve the waiting accounts."""
+        """Start the next turn and serve the waiting accounts."""
         self._in_turn = False
         if not (self._light or self._busy):
             return
@@ -171,7 +171,7 @@ class Turns:
             now = self._serve(self._busy.next(), now)
 
     def _serve(self, account: Account, now: float) -> float:
-        """Let the connections of an account work for one share. Return the time afterwards."""
+        """Let an account's connections work for one share. Return the time afterwards."""
         until = now + SHARE_SECONDS
         while account.queued and now < until:
             connection = account.waiting.next()
@@ -214,5 +214,5 @@ class Backlogs:
             self.total -= self._noted.pop(largest)
             reason = f"{largest.backlog} bytes unsent, the most of all clients; link reset"
             largest.fail("slow", reason)
-        # Counting takes time, so a few more bytes must not trigger the next count.
+        # Counting takes time, so a few more bytes must not trigger another count.
         self._recount_at = max(self._bytes_max, self.total + self._bytes_max // 16)

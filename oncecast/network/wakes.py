@@ -1,4 +1,4 @@
-"""Schedules the wake-up calls of a stack with a single timer of the event loop."""
+"""Schedules the wake-up calls of a stack with a single event loop timer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Wakes:
     def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[Wake], None]) -> None:
         self._loop, self._wake = loop, wake
         self._heap: list[tuple[float, int, Wake]] = []
-        self._made = 0  # a counter that keeps calls with equal times in order
+        self._made = 0  # keeps calls with equal times in order
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 

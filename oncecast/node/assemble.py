@@ -1,4 +1,4 @@
-"""Assemble the stack of a replica."""
+"""Assemble the protocol stack of a replica."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from oncecast.ring.pusher import Pusher
 from oncecast.wire import levels
 from oncecast.wire.limits import LIMITS, Limits
 
-# Read from the metadata, because the root package imports the client, which is a layer above.
+# Read from the metadata: the root package imports the client, which is a layer above.
 VERSION = metadata.version("oncecast")
 
 
 class RingMembership(NamedTuple):
-    """The membership of a replica in a ring of groups."""
+    """A replica's membership in a ring of groups."""
 
     group: str
-    process: NodeId  # node id of the ring stack of its process
-    first: bool = False  # whether the group starts a new ring
+    process: NodeId  # node id of its process's ring stack
+    first: bool = False  # the group starts a new ring
 
 
 class Parts(NamedTuple):
@@ -48,7 +48,7 @@ class Parts(NamedTuple):
     mover: Mover | None = None  # only in a ring
 
 
-# Long, because the wiring of all protocols is in one place.
+# Long because all the wiring is in one place.
 def assemble(
     me: NodeId,
     rng: Random,
@@ -57,7 +57,7 @@ def assemble(
     wall: Callable[[], int] | None = None,
     free_disk_bytes: Callable[[], int] | None = None,
     limits: Limits = LIMITS,
-    level: int = levels.KNOWN,  # the highest feature level that this node knows
+    level: int = levels.KNOWN,  # highest feature level that this node supports
     snapshot_bytes: int = 64 << 20,
     window_bytes: int = 8 << 20,
     budget: Budget = Budget(),  # noqa: B008  # frozen
@@ -115,7 +115,7 @@ def assemble(
     guard = guard_of_replica(service, principal_of, on_ring=on_ring)
 
     def check(sender: NodeId, message: Value) -> tuple[Value, ...] | None:
-        # This is Guard.__call__, inlined, so that messages cost little in a cluster without users.
+        # Guard.__call__, inlined, to keep messages cheap in a cluster without users.
         access = service.machine.registry.access
         if access.open and not guard.audits_open and not (on_ring and guard.unsettled()):
             return None

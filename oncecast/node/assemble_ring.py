@@ -30,7 +30,7 @@ class RingOptions:
     shuffle_every: float = 10.0
     heartbeat_every: float = 2.0  # heartbeat of multicast trees; all times are in seconds
     gossip_every: float = 1.0
-    gone_after: float = 10.0  # a process counts as gone if it does not renew its card for this long
+    gone_after: float = 10.0  # a process is gone if it does not renew its card for this long
 
 
 class RingParts(NamedTuple):
@@ -42,21 +42,21 @@ class RingParts(NamedTuple):
     relay: Relay
 
 
-# Long, because the wiring of all protocols is in one place.
+# Long because all the wiring is in one place.
 def assemble_ring(
     me: NodeId,
     rng: Random,
     *,
-    group: str,  # the group of this process, which gives its position on the ring
+    group: str,  # this process's group, which determines its position on the ring
     contacts: tuple[NodeId, ...] = (),  # processes of the ring; empty: start a new ring
-    returns: bool = False,  # whether this process was on the ring before
+    returns: bool = False,  # this process was on the ring before
     epoch_us: int = 0,
     options: RingOptions = RingOptions(),  # noqa: B008  # frozen
     access: Callable[[], Access] | None = None,  # users and rules; None: allow everything
     principal_of: PrincipalOf = anonymous,  # the principal of a connected client
     report: Callable[[Checked], None] = lambda checked: None,  # writes to the audit log
-    unsettled: Callable[[], bool] = lambda: False,  # whether the rules of the ring are unknown yet
-    audits_open: bool = False,  # report administrative requests even before there are users
+    unsettled: Callable[[], bool] = lambda: False,  # the rules of the ring are still unknown
+    audits_open: bool = False,  # report administrative requests even without users
 ) -> RingParts:
     views = HyParView(me, rng, contacts=contacts, shuffle_every=options.shuffle_every)
     # If all processes of a ring restart, none of them finds a ring to join. So a process that

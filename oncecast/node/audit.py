@@ -1,7 +1,7 @@
 """Write the audit log: one JSON object per line to a file, or one line to the node's log.
 
-The file is private and append-only. The node opens it again on SIGHUP, so it can be rotated. If a
-write fails, the event goes to the node's log, and the node continues.
+The file is private and append-only. The node reopens it on SIGHUP, so it can be rotated. If a write
+fails, the event goes to the node's log and the node continues.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Audit:
         self._path, self._clock = path, clock
         self._limit = Limit(clock())
         self._file = -1
-        self.node = ""  # the address of this node, which each line contains
+        self.node = ""  # this node's address, included in each line
         if path:
             try:
                 self._file = opened(path)
@@ -103,7 +103,7 @@ class Audit:
         return True
 
     def reopen(self) -> None:
-        """Open the file again. If that fails, log the reason and keep the old file."""
+        """Reopen the file. If that fails, log the reason and keep the old file."""
         if not self._path:
             return
         try:

@@ -1,4 +1,4 @@
-"""The settings of a node, from defaults, config file, environment and flags. The last one wins.
+"""Node settings, from defaults, config file, environment and flags. Later sources win.
 
 An unknown name is an error in all of them, because a misspelt setting would have no effect.
 """
@@ -19,14 +19,14 @@ PREFIX = "ONCECAST_SERVE_"
 
 
 def setting(default: str | bool | int | float, about: str) -> Any:
-    """Return a field of Settings with this default and help text."""
+    """Return a Settings field with this default and help text."""
     return field(default=default, metadata={"about": about})
 
 
-# Long, because it is the one table of all settings.
+# Long because it is the one table of all settings.
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All settings of a node, each with its default and its help text. Numbers must be above 0."""
+    """All settings of a node, each with its default and help text. Numbers must be above 0."""
 
     data: str = setting("oncecast-data", "directory for the log and all other state")
     listen: str = setting(
@@ -34,7 +34,7 @@ class Settings:
     )
     http: str = setting("", "host:port for /metrics, /health and /live; empty: no HTTP")
     cluster: str = setting(
-        "oncecast", "name of the cluster; clients and nodes of another cluster are refused"
+        "oncecast", "cluster name; clients and nodes of other clusters are refused"
     )
 
     join: str = setting(
@@ -43,18 +43,18 @@ class Settings:
         "empty: start a new group",
     )
     advertise: str = setting(
-        "", "host:port at which clients and nodes reach this node; empty: the listen address"
+        "", "host:port where clients and nodes reach this node; empty: the listen address"
     )
     own_group: bool = setting(
         False, "start a new ring; each process that joins gets its own replica group"
     )
     replicas: int = setting(3, "number of replicas in a new group, up to 9")
-    heartbeat: float = setting(1.0, "seconds between heartbeats of the leader")
+    heartbeat: float = setting(1.0, "seconds between leader heartbeats")
     suspicion: float = setting(
-        2.0, "seconds without a heartbeat until an election; at least twice the heartbeat"
+        2.0, "seconds without a heartbeat before an election; at least twice the heartbeat"
     )
     replace_after: float = setting(
-        30.0, "seconds until another node replaces an unreachable replica"
+        30.0, "seconds before another node replaces an unreachable replica"
     )
     compare_every: float = setting(60.0, "seconds between comparisons of the replicas' states")
 
@@ -63,10 +63,8 @@ class Settings:
     )
     tls_certificate: str = setting("", "PEM file with this node's certificate and its chain")
     tls_key: str = setting("", "PEM file with the certificate's private key")
-    tls_ca: str = setting(
-        "", "PEM file with the CA that signs the certificates of clients and nodes"
-    )
-    tls_crl: str = setting("", "PEM file with the certificate revocation list (CRL) of the CA")
+    tls_ca: str = setting("", "PEM file with the CA that signs client and node certificates")
+    tls_crl: str = setting("", "PEM file with the CA's certificate revocation list (CRL)")
     tls_clients: Literal["required", "optional"] = setting(
         "required", "whether clients need a certificate from the CA: required or optional"
     )
@@ -89,30 +87,30 @@ class Settings:
     )
 
     connections_max: int = setting(
-        800, "maximum connections of clients; must be below the limit of open files"
+        800, "maximum client connections; must be below the open file limit"
     )
     user_connections_max: int = setting(
-        0, "maximum connections of one user, or 0 for no limit other than connections_max"
+        0, "maximum connections per user, or 0 for no limit other than connections_max"
     )
     host_connections_max: int = setting(
         0,
         "maximum connections without a login from one host, or 0 for no limit other than "
         "connections_max",
     )
-    peers_max: int = setting(128, "maximum connections of other nodes, in addition to clients")
+    peers_max: int = setting(128, "maximum connections from other nodes, in addition to clients")
     batch_bytes_max: int = setting(
         64 << 20, "maximum bytes in one batch; use the same value on all nodes of a group"
     )
-    topics_max: int = setting(100_000, "maximum topics of a group")
-    subscriptions_max: int = setting(100_000, "maximum subscriptions of a group")
-    producers_max: int = setting(200_000, "maximum producers that a group remembers")
+    topics_max: int = setting(100_000, "maximum topics per group")
+    subscriptions_max: int = setting(100_000, "maximum subscriptions per group")
+    producers_max: int = setting(200_000, "maximum producers that a group keeps records of")
     client_calls_max: int = setting(10_000, "maximum calls in flight from one client")
     client_bytes_max: int = setting(64 << 20, "maximum bytes of puts in flight from one client")
     client_rate: float = setting(
         float("inf"), "maximum bytes that one client may put per second, or inf for no limit"
     )
     producer_idle: float = setting(
-        604_800.0, "seconds until an idle producer or source is deleted, or inf for never"
+        604_800.0, "seconds before an idle producer or source is deleted, or inf for never"
     )
     window_bytes: int = setting(8 << 20, "maximum unacknowledged bytes in flight to one client")
     snapshot_bytes: int = setting(
@@ -147,7 +145,7 @@ def load(
 ) -> Settings:
     """Return the settings. Raise BadSetting if one is invalid.
 
-    `flags` contains the flags on the command line. `config` is the path of a TOML file.
+    `flags` contains the command-line flags. `config` is the path of a TOML file.
     """
     config = config or environment.get(PREFIX + "CONFIG") or None
     found: dict[str, Any] = {}
@@ -178,7 +176,7 @@ def converted(name: str, value: Any, where: str, *, strict: bool) -> Any:
         near = difflib.get_close_matches(name, TABLE, 1)
         hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(TABLE)}"
         raise BadSetting(f"{where}: no such setting", hint)
-    import msgspec  # here, because `oncecast --help` reads the table and should start quickly
+    import msgspec  # imported here to keep `oncecast --help` fast
 
     kind = Annotated[known.kind, msgspec.Meta(gt=0)] if known.kind in (int, float) else known.kind
     try:
@@ -188,7 +186,7 @@ def converted(name: str, value: Any, where: str, *, strict: bool) -> Any:
 
 
 def wanted(setting: Setting) -> str:
-    """Return a description of the values that a setting accepts."""
+    """Describe the values that a setting accepts."""
     if choices := get_args(setting.kind):
         return f"one of {', '.join(choices)}"
     numbers = {int: "an integer above 0", float: "a number above 0"}
@@ -199,7 +197,7 @@ def wanted(setting: Setting) -> str:
 
 def checked(settings: Settings) -> Settings:
     """Return the settings, or raise BadSetting if they contradict each other."""
-    from oncecast.replication.quorum import SIZE_MAX  # here, because it loads msgspec
+    from oncecast.replication.quorum import SIZE_MAX  # imported here because it loads msgspec
 
     if bool(settings.tls_certificate) != bool(settings.tls_key):
         raise BadSetting("TLS needs tls_certificate and tls_key", "give both, or none")

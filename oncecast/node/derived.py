@@ -1,4 +1,4 @@
-"""Values derived from the settings of a node: options, TLS, and the address to listen on."""
+"""Values derived from a node's settings: options, TLS, and the address to listen on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from oncecast.security.secret import SECRET_BYTES_MIN, ClusterSecret
 logger = logging.getLogger("oncecast.node")
 
 FRAME_SLACK = 1024 * 1024  # maximum overhead of a message, in bytes
-SLOWEST = 32 * 1024 * 1024  # bytes per second that links and disks are expected to reach
+SLOWEST = 32 * 1024 * 1024  # bytes per second expected of links and disks
 
 
 def options_of(settings: Settings) -> Options:
@@ -94,7 +94,7 @@ def tls_of(settings: Settings) -> Tls | None:
 def secret_of(path: str | os.PathLike[str]) -> ClusterSecret | None:
     """Return the cluster secret in a file, or None if `path` is empty.
 
-    Raise BadSetting if the secret is too short, or if other users can access the file.
+    Raise BadSetting if the secret is too short or if other users can access the file.
     """
     if not path:
         return None
@@ -106,7 +106,7 @@ def secret_of(path: str | os.PathLike[str]) -> ClusterSecret | None:
         ) from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise BadSetting(
-            f"cluster_secret_file: other users can use {path} (mode {stat.S_IMODE(mode):04o})",
+            f"cluster_secret_file: other users can access {path} (mode {stat.S_IMODE(mode):04o})",
             f"run chmod 600 {path}",
         )
     if len(secret) < SECRET_BYTES_MIN:
@@ -119,7 +119,7 @@ def secret_of(path: str | os.PathLike[str]) -> ClusterSecret | None:
 
 
 def warn_of_certificate(tls: Tls | None, me: NodeId) -> None:
-    """Log a warning if other nodes would not accept the certificate of this node."""
+    """Log a warning if other nodes would reject this node's certificate."""
     if tls is None or not tls.identifies or tls.own is None:
         return
     try:
@@ -142,7 +142,7 @@ def check_exposure(settings: Settings) -> None:
 
 def warn_of_join(settings: Settings, kind: str) -> None:
     """Log a warning that `join` is ignored, because this node has its own group or ring."""
-    why = f"the directory holds a {kind} of which this node is the only member"
+    why = f"this node is the only member of the {kind} in its directory"
     remedy = "to join them, use an empty directory; or let them join this node"
     facts = {"join": settings.join, "data": settings.data, "why": why, "remedy": remedy}
     logger.warning(line("join_ignored", facts))

@@ -36,7 +36,7 @@ GONE = ".gone"  # suffix of a directory that is being removed
 
 
 class Members(msgspec.Struct):
-    """The last known members of the group, and the address that this node had at that time."""
+    """The group's last known members, and this node's address at that time."""
 
     me: NodeId
     members: tuple[NodeId, ...]
@@ -47,7 +47,7 @@ class RingIdentity(msgspec.Struct):
 
     me: NodeId
     group: str  # the group that the process created
-    first: bool = False  # whether the process started the ring
+    first: bool = False  # the process started the ring
 
 
 def open_directory(path: str, ours: re.Pattern[str] = OURS) -> OsDisk:
@@ -63,7 +63,7 @@ def open_directory(path: str, ours: re.Pattern[str] = OURS) -> OsDisk:
         if not all(ours.fullmatch(each.name) for each in found):
             raise WrongFormat(
                 f"{directory}: the directory contains files that do not belong to a node",
-                "use an empty or a new directory",
+                "use an empty or new directory",
             )
         disk = OsDisk(directory)
     except OSError as error:
@@ -75,7 +75,7 @@ def open_directory(path: str, ours: re.Pattern[str] = OURS) -> OsDisk:
 
 
 def warn_if_exposed(disk: OsDisk, directory: Path) -> None:
-    """Log a warning if other users of this machine can access the files of a directory."""
+    """Log a warning if other users of this machine can access the files in a directory."""
     if disk.exposed:
         remedy = f"run chmod -R go= {shlex.quote(str(directory))}"
         logger.warning(line("directory_exposed", {"directory": directory, "remedy": remedy}))
@@ -115,7 +115,7 @@ def sync(directory: Path) -> None:
 
 
 def set_aside(path: str) -> Path:
-    """Rename a damaged directory, and return the new name."""
+    """Rename a damaged directory and return its new name."""
     directory = Path(path)
     stem = f"{directory.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}"
     aside = next(
@@ -127,8 +127,8 @@ def set_aside(path: str) -> Path:
         directory.rename(aside)
     except OSError as error:
         raise WrongFormat(
-            f"{directory}: it is damaged and cannot be renamed ({error.strerror or error})",
-            "move its files elsewhere, and the node joins its group again",
+            f"{directory}: damaged, and cannot be renamed ({error.strerror or error})",
+            "move its files elsewhere; the node will then rejoin its group",
         ) from error
     return aside
 
@@ -148,7 +148,7 @@ def recall_ring(path: str) -> RingIdentity | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise WrongFormat(
-            f"{file}: {error}", "restore it, or delete it and the node starts a new group"
+            f"{file}: {error}", "restore it, or delete it to start a new group"
         ) from error
 
 

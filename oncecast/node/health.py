@@ -6,9 +6,9 @@
     disk-full    the node has too little disk space, and refuses puts
     joining      the node is not a member of its group yet
     no-leader    the node knows no leader of its group
-    no-quorum    too few members of the group can be reached
+    no-quorum    too few members of the group are reachable
     draining     the process was told to stop
-    failed       the process stops because of an error, for example of its disk
+    failed       the process is stopping because of an error, such as a disk failure
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Health(NamedTuple):
 
 
 def ending(runtime: Runtime) -> dict[str, object]:
-    """Return `status` and `reason` of a process that is stopping, or {} if it is not."""
+    """Return the `status` and `reason` of a process that is stopping, or {} if it is not."""
     if not runtime.draining:
         return {}
     error = runtime.failure

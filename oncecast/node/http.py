@@ -2,7 +2,7 @@
 
 A request is a GET or HEAD without a body. It must be at most 4 KiB long and arrive within five
 seconds. The server closes the connection after the response. If there are too many connections, it
-closes the oldest one. So slow clients cannot block others, which send their requests immediately.
+closes the oldest one, so slow clients cannot block others.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class HttpServer:
                 writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the client has disconnected, was too slow, or sent too much
+            pass  # the client disconnected, was too slow, or sent too much
         finally:
             self._visitors.pop(writer, None)
             writer.close()
@@ -87,7 +87,7 @@ class HttpServer:
         elif words[0] not in (b"GET", b"HEAD"):
             page = Page(405, "text/plain", "use GET or HEAD\n")
         elif not self._admits(request):
-            page = Page(401, "text/plain", "give the token: Authorization: Bearer TOKEN\n")
+            page = Page(401, "text/plain", "send the token: Authorization: Bearer TOKEN\n")
         else:
             path = words[1].split(b"?", 1)[0].decode("latin-1")
             known = self._pages.get(path)

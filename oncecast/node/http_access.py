@@ -1,8 +1,8 @@
 """Control access to the HTTP pages. The rules for messaging clients do not apply to them.
 
-On loopback the pages are plain HTTP. On any other address they need a token (`http_token_file`), or
-TLS with the certificate of the node. With TLS and without a token, an HTTP client needs a client
-certificate. The setting `insecure` has no effect on these pages.
+On loopback, the pages are plain HTTP. On any other address, they need a token (`http_token_file`)
+or TLS with the node's certificate. With TLS but no token, HTTP clients need a client certificate.
+The setting `insecure` has no effect on these pages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oncecast.node.config import Settings
 logger = logging.getLogger("oncecast.node")
 
 TOKEN_CHARACTERS_MIN = 16
-OTHERS = 0o077  # the permission bits of the group and of other users
+OTHERS = 0o077  # permission bits of the group and other users
 
 
 class HttpAccess:
@@ -43,7 +43,7 @@ class HttpAccess:
     def _check(self) -> None:
         if self._exposed and not self.token and self.tls is None:
             raise NotAllowed(
-                f"http: {self._settings.http} can be reached from other machines without a token "
+                f"http: {self._settings.http} is reachable from other machines without a token "
                 "and without TLS",
                 "set http_token_file, give this node a certificate (tls_certificate, tls_key, "
                 "tls_ca), or use 127.0.0.1",
@@ -71,20 +71,20 @@ class HttpAccess:
         return context
 
     def reload(self) -> None:
-        """Read token and certificate again. If that fails, log the error and keep the old ones."""
+        """Reload the token and certificate. If that fails, log the error and keep the old ones."""
         try:
             self.token = read_token(self._settings.http_token_file)
         except BadSetting as error:
             logger.error(line("http_token_kept", {"reason": error}))
         try:
-            # Load a new context first, because a wrong key would make this context unusable.
+            # Load a new context first: a wrong key would make this one unusable.
             if self.tls is not None and self._context() is not None:
                 self.tls.load_cert_chain(self._settings.tls_certificate, self._settings.tls_key)
         except (OSError, TlsUnusable) as error:
             logger.error(line("http_certificate_kept", {"reason": error}))
 
     def admits(self, request: bytes) -> bool:
-        """Return whether a request contains the token, or no token is required."""
+        """Return whether a request has the token, or no token is required."""
         return not self.token or hmac.compare_digest(bearer(request), self.token.encode())
 
 

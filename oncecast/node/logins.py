@@ -1,4 +1,4 @@
-"""Check logins at the listener of a node, by the newest users and rules that the node knows."""
+"""Check logins against the newest users and rules that the node knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Format the log of a node: one line per event on standard error, as text or JSON."""
+"""Format a node's log: one line per event on standard error, as text or JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """A formatter that escapes control characters, which a traceback may contain from a peer."""
+    """A formatter that escapes control characters, because tracebacks may contain peer data."""
 
     def format(self, record: logging.LogRecord) -> str:
         return escaped(super().format(record), keep="\n")

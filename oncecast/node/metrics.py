@@ -1,4 +1,4 @@
-"""The metrics of a process in the Prometheus text format."""
+"""Process metrics in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def service_gauges(replica: Replica) -> Gauges:
     return {
         "feature_level": ("Feature level of the group, decided in its log.", registry.level),
         "feature_level_known": (
-            "Highest feature level that this node knows.",
+            "Highest feature level that this node supports.",
             replica.group.log.level_of(replica.group.self_as_member),
         ),
         "topics": ("Topics.", len(topics)),
@@ -64,7 +64,7 @@ def service_gauges(replica: Replica) -> Gauges:
             registry.clock.disputed_us / 1e6,
         ),
         "clock_correction_seconds": (
-            "Seconds that this leader adds to its wall clock, because its group disagrees with it.",
+            "Seconds that this leader adds to its wall clock to agree with its group.",
             correction / 1e6,
         ),
         "kept_bytes": ("Total bytes of stored batches.", sum(each.index.size for each in topics)),

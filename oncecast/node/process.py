@@ -1,4 +1,4 @@
-"""The base class of servers, with listener, HTTP pages, start and stop."""
+"""Base class for servers: listener, HTTP pages, start and stop."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Process:
         named = tuple(map(NodeId, addresses(settings.join)))
         self.joined = without(named, self.me)  # nodes to ask for membership
         if named and not self.joined:
-            raise BadSetting(f"join: {self.me} is this node itself", "name another node")
+            raise BadSetting(f"join: {self.me} is this node", "name another node")
         pages = {"/metrics": self.metrics, "/health": self.health, "/live": self.live}
         self._http = HttpServer(pages, self._http_access.admits)
         self.http_port = 0
@@ -88,7 +88,7 @@ class Process:
         return page_of(200, self.me, {"status": "live"})
 
     async def hand_over(self) -> None:
-        """Transfer the leadership of all groups that this process leads, and wait briefly."""
+        """Transfer leadership of all groups that this process leads, and wait briefly."""
 
     async def calm_down(self) -> None:
         """Clean up after the runtime has ended."""
@@ -102,14 +102,14 @@ class Process:
     # -- start and stop --
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT. Then transfer leadership and flush everything."""
+        """Serve until SIGTERM or SIGINT, then transfer leadership and flush everything."""
         with self._hangup():
             async with self:
                 await self.runtime.wait()
 
     @contextmanager
     def _hangup(self) -> Iterator[None]:
-        """Reload on SIGHUP. At a terminal, stop instead, because the terminal was closed."""
+        """Reload on SIGHUP. At a terminal, stop instead: the terminal was closed."""
         loop = asyncio.get_running_loop()
         at_terminal = sys.stderr.isatty()
         loop.add_signal_handler(signal.SIGHUP, self._stop if at_terminal else self.reload)
@@ -160,7 +160,7 @@ class Process:
             cause = (error.strerror or str(error)).rpartition(": ")[2]  # without the address
             raise CannotListen(
                 f"cannot serve HTTP on {self.settings.http}: {cause}",
-                "free the port or choose another",
+                "free the port or choose another one",
             ) from error
         logger.info(line("http", {"at": f"{host}:{self.http_port}"}))
 

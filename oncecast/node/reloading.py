@@ -1,4 +1,4 @@
-"""Reload the TLS files of a node when they change. New connections use the new files."""
+"""Reload a node's TLS files when they change. New connections use the new files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TlsReloader:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Start to check the files periodically."""
+        """Start checking the files periodically."""
         if self._tls is not None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._due)
 

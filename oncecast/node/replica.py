@@ -1,4 +1,4 @@
-"""A replica of a group, with its directory, stack, journal and log lines."""
+"""A replica of a group: its directory, stack, journal and log lines."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ from oncecast.wire.limits import LIMITS, Limits
 
 logger = logging.getLogger("oncecast.node")
 
-IDLE_MAX = 1e9  # seconds; a longer time means never
+IDLE_MAX = 1e9  # seconds; longer means never
 ASK_DISK_EVERY = 1.0  # seconds between attempts to allocate space on a full disk
-HAND_OVER_SECONDS = 1.0  # maximum time to wait for the next leader when the node stops
+HAND_OVER_SECONDS = 1.0  # how long a stopping node waits for the next leader
 
 # The messages that clients may send.
 CLIENTS = (
@@ -67,7 +67,7 @@ class Replica:
         settings: Settings,
         me: NodeId,
         path: str,
-        joined: tuple[NodeId, ...],  # nodes to ask for membership, in addition to the saved ones
+        joined: tuple[NodeId, ...],  # nodes to ask for membership besides the saved ones
         *,
         membership: RingMembership | None = None,  # None outside a ring
         audit: Audit,
@@ -77,7 +77,7 @@ class Replica:
         self._membership, self._audit = membership, audit
         self._named = {"group": membership.group} if membership else {}  # in each log line
         self._noted: tuple[NodeId, ...] = ()  # the members saved in the directory
-        # Whether the disk was full at the last log line, and when to try to allocate again.
+        # Whether the disk was full at the last log line, and when to retry the allocation.
         self._full, self._ask_disk_at = False, 0.0
         self.runtime: Runtime  # set by make_runtime
         self._retired: asyncio.Future[None] | None = None
@@ -91,12 +91,12 @@ class Replica:
     # -- recovery --
 
     def recover(self) -> None:
-        """Restore the replica. If its directory is damaged, join the group again."""
+        """Restore the replica. If its directory is damaged, rejoin the group."""
         known = recall(self.path)
         contacts = without(self._joined, self.me)
         if known is not None:
             self._noted = known.members
-            # Leave out the old address of this node, which may have moved.
+            # Leave out this node's old address, because it may have moved.
             contacts = without((*without(known.members, known.me), *self._joined), self.me)
         try:
             self._restore(contacts)
@@ -106,7 +106,7 @@ class Replica:
             raise error.within(self.path) from None
 
     def begin_anew(self, damage: Exception) -> None:
-        """Rename the directory and join the group again. Raise `damage` without other members."""
+        """Rename the directory and rejoin the group. Without other members, raise `damage`."""
         known = recall(self.path)
         others = without(known.members, self.me, known.me) if known else self._joined
         if not others:
@@ -154,7 +154,7 @@ class Replica:
     def _free_disk_bytes(self) -> int:
         """Return the allocated disk space that the log can still use, in bytes.
 
-        If the disk was full, try to allocate again from time to time. While the node refuses puts,
+        If the disk was full, retry the allocation from time to time. While the node refuses puts,
         there may be no other write that would notice free space.
         """
         log, now = self.journal.log, time.monotonic()
@@ -189,7 +189,7 @@ class Replica:
         return self.group.nodes() == (self.me,)
 
     def _note_group(self) -> None:
-        """Save the members, so that this node can join them again if its log is damaged."""
+        """Save the members, so that this node can rejoin them if its log is damaged."""
         nodes = self.group.nodes()
         if nodes and nodes != self._noted:
             note(self.path, Members(self.me, nodes))
@@ -286,12 +286,12 @@ class Replica:
         if not ahead_us:
             logger.info(line("clock_agreed", {**self._named, "was": what}))
             return
-        remedy = "check the clocks of the nodes; nothing expires until they agree"
+        remedy = "check the nodes' clocks; nothing expires until they agree"
         facts = {"ahead_seconds": ahead_us // 1_000_000, "remedy": remedy}
         logger.warning(line(what, {**self._named, **facts}))
 
     def _compare_later(self) -> None:
-        """Compare the batch limit with that of the leader, after the group has decided it."""
+        """Compare the batch limit with the leader's once the group has decided it."""
         asyncio.get_running_loop().call_later(self.settings.suspicion, self._compare_limits)
 
     def _compare_limits(self) -> None:
@@ -322,7 +322,7 @@ class Replica:
         elif not group.leader:
             status, reason = "no-leader", "this node knows no leader of the group"
         elif not quorum:
-            status, reason = "no-quorum", "too few members of the group can be reached"
+            status, reason = "no-quorum", "too few members of the group are reachable"
         return Health(status, reason, role_of(group), group.leader, quorum)
 
 

@@ -1,6 +1,6 @@
 """A process of a ring, with a ring stack and replicas of several groups.
 
-At its first start the process creates its own group. The ring stack decides which other groups the
+At its first start, the process creates its own group. The ring stack decides which other groups the
 process backs up, with the events Seat and Unseat. Each replica is a node `host:port/GROUP`. All of
 them share one listener.
 
@@ -53,7 +53,7 @@ from oncecast.storage.disk import OsDisk
 
 logger = logging.getLogger("oncecast.node")
 
-NO_GROUP = Health("joining", "the group of this process does not run here", "joining", "", False)
+NO_GROUP = Health("joining", "this process does not run its own group", "joining", "", False)
 
 
 class RingServer(Process):
@@ -61,12 +61,12 @@ class RingServer(Process):
         """Recover the replicas of all groups in the directory. `run` starts to accept clients."""
         super().__init__(settings)
         self.replicas: dict[str, Replica] = {}
-        self._keepers: dict[str, asyncio.Task[None]] = {}  # the tasks that run the replicas
-        # Groups whose replica stops, each with the nodes to join if the replica must return.
+        self._keepers: dict[str, asyncio.Task[None]] = {}  # tasks that run the replicas
+        # Groups with a stopping replica, and the nodes to join if it must return.
         self._leaving: dict[str, tuple[NodeId, ...]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._disk: OsDisk | None = None
-        self._settled = False  # whether this process knows the rules of its ring
+        self._settled = False  # this process knows the rules of its ring
         try:
             self._disk = open_directory(settings.data, OURS_OF_RING)
             self.identity = self._find_identity()
@@ -112,10 +112,10 @@ class RingServer(Process):
     # -- recovery --
 
     def _find_identity(self) -> RingIdentity:
-        """Return the saved identity, or a new one. Save it in the directory.
+        """Return the saved identity, or create and save a new one.
 
-        If the directory of its group is lost, other processes may still run the group. So this
-        process creates a group with another name.
+        If its group's directory is lost, other processes may still run that group. The process then
+        creates a group with another name.
         """
         known, groups = recall_ring(self.settings.data), groups_in(self.settings.data)
         self._returns, self._was = known is not None, known.me if known is not None else self.me
@@ -175,7 +175,7 @@ class RingServer(Process):
         other = self.other_ring()
         if other:
             error = Diverged(
-                f"process {self.me}: {other} is in another ring, which has topics of this one",
+                f"process {self.me}: {other} is in another ring, which owns the same topics",
                 f"move the directory {self.settings.data} away and let the process join again, "
                 f"with --join {other}",
             )
@@ -188,7 +188,7 @@ class RingServer(Process):
         return self.runtime.principal_of(client)
 
     def access(self) -> Access:
-        """Return the newest users, tokens and rules that a replica of this process knows."""
+        """Return the newest users, tokens and rules known to this process's replicas."""
         newest = OPEN
         for replica in self.replicas.values():
             if replica.access.version > newest.version:
@@ -198,7 +198,7 @@ class RingServer(Process):
     def unsettled(self) -> bool:
         """Return whether this process has joined a ring and does not know its rules yet.
 
-        It receives the rules with the first topics of its group, or when it backs up a group with
+        It receives the rules with its group's first topics, or when it backs up a group with
         topics.
         """
         self._settled = self._settled or self.identity.first or self._owns_arc()
@@ -211,7 +211,7 @@ class RingServer(Process):
         )
 
     def _share_access(self) -> None:
-        """Give the newest users, tokens and rules to the groups that this process leads.
+        """Pass the newest users, tokens and rules to the groups that this process leads.
 
         A change may not have reached all groups, and a new group starts without rules.
         """
@@ -227,8 +227,8 @@ class RingServer(Process):
     def other_ring(self) -> str:
         """Return a process of another ring, or "" if none is known.
 
-        Another ring is certain only if the group of this process owns all topics and has no other
-        member, while another group owns topics too.
+        Another ring certainly exists if this process's group owns all topics and has no other
+        member, while another group also owns topics.
         """
         mine = self.replicas.get(self.identity.group)
         holdings = mine.parts.service.machine.registry.holdings if mine and mine.alone else None
@@ -268,9 +268,9 @@ class RingServer(Process):
             self._run(group)
 
     async def _unseat(self, group: str, gone: bool) -> None:
-        """Stop a replica, and delete its directory if the group is gone.
+        """Stop a replica. Delete its directory if the group is gone.
 
-        If the group is not gone, it may need this replica again.
+        Otherwise the group may need this replica again.
         """
         self._keepers[group].cancel()
         await asyncio.wait([self._keepers[group]])

@@ -64,7 +64,7 @@ def test_named_node_has_its_process_address(node: str) -> None:
     address, _, name = node.partition("/")
     assert (process_of(NodeId(node)), name_of(node)) == (address, name)
     assert split(node) == split(address)
-    with pytest.raises(BadAddress, match=r'names one node of a process; write only "host:port"'):
+    with pytest.raises(BadAddress, match=r'names a node within a process; write only "host:port"'):
         split_process(node)
 
 

@@ -43,7 +43,7 @@ def tls(files: Files) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("theirs", "reason"),
     [
-        ("", "127.0.0.1:0 has no cluster secret; set its cluster_secret_file"),
+        ("", "127.0.0.1:0 has no cluster secret; copy this node's cluster_secret_file"),
         ("another secret of some cluster", "127.0.0.1:0 has a different cluster secret"),
     ],
 )

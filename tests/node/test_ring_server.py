@@ -111,7 +111,7 @@ def test_single_process_ring_ignores_join_and_logs_it(
     ring = server(tmp_path, join="127.0.0.1:1")
     ring.close()
     assert (ring.parts.chord.status.contacts, ring.parts.chord.status.lost) == ((), ())
-    assert "the directory holds a ring of which this node is the only member" in caplog.text
+    assert "this node is the only member of the ring in its directory" in caplog.text
 
 
 def test_process_stops_if_it_has_started_a_second_ring(tmp_path: Path) -> None:
@@ -148,9 +148,7 @@ def test_single_node_group_ignores_join_and_logs_it(
             address = first.me
         assert "join_ignored" not in caplog.text
         async with Server(Settings(listen=address, join="127.0.0.1:1", **settings)):
-            assert (
-                "the directory holds a group of which this node is the only member" in caplog.text
-            )
+            assert "this node is the only member of the group in its directory" in caplog.text
 
     drive(live)
 
@@ -416,7 +414,7 @@ def test_settings_reject_addresses_with_a_node_name(tmp_path: Path, what: str) -
 
 
 def test_process_cannot_join_itself(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="is this node itself"):
+    with pytest.raises(BadSetting, match="is this node"):
         RingServer(Settings(data=str(tmp_path), listen="127.0.0.1:7", join="127.0.0.1:7"))
 
 

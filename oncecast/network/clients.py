@@ -88,7 +88,7 @@ class Clients:
             self.here[id].watched = False
 
     def leave(self) -> list[Connection]:
-        """Ask all clients to close, and return their connections. Wait for `over` of each."""
+        """Ask all clients to close. Return their connections, for the caller to await `over`."""
         connections = [client.connection for client in self.here.values()]
         for connection in connections:
             connection.switch(Leaving())

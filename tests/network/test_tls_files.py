@@ -77,7 +77,7 @@ def test_world_readable_key_triggers_a_warning(
 
 def test_incomplete_or_empty_tls_files_are_refused(authority: Authority, tmp_path: Path) -> None:
     files = authority.node()
-    with pytest.raises(TlsUnusable, match="belong together"):
+    with pytest.raises(TlsUnusable, match="certificate or its key is missing"):
         Tls.from_files(certificate=files.certificate, ca=files.ca)
     empty = tmp_path / "empty.pem"
     empty.touch()

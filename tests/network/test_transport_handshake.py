@@ -35,7 +35,7 @@ def test_hello_is_answered_with_a_welcome() -> None:
         ({"version": 7}, "uses protocol version 7, .* version 1; upgrade the older"),
         ({"cluster": "other"}, "belongs to cluster 'other', .* to 'oncecast'; correct"),
         ({"role": "ghost"}, "unknown role 'ghost'; use peer"),
-        ({"to": "127.0.0.1:2"}, "dialled 127.0.0.1:2, but this is .*same spelling"),
+        ({"to": "127.0.0.1:2"}, "dialled 127.0.0.1:2, but this is .*the same way"),
         ({"sender": "me"}, "two nodes have the id .*; give each node its own address"),
         ({"sender": "nonsense"}, "'nonsense' is not an address; write"),
     ],

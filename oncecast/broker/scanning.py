@@ -14,6 +14,7 @@ recently.
 from __future__ import annotations
 
 from random import Random
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -38,8 +39,8 @@ SCAN_BYTES_MAX = 8 << 20  # bytes per answer, unless one batch is larger
 class Scanner(Protocol):
     name = "scanner"
     Message = Scan
-    Observed = AccessChanged | Changed | LeaderChanged
-    Timer = ScanDue | ScanWaitOver
+    Observed: ClassVar = AccessChanged | Changed | LeaderChanged
+    Timer: ClassVar = ScanDue | ScanWaitOver
 
     def __init__(
         self,

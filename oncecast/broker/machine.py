@@ -142,6 +142,7 @@ class Machine:
         for part in self.registry.staging.before(slot):
             yield Extent(part.slot, 0, part.count, -1)
 
+    # Long, because it lists the handler of every command.
     def _manage(self, registry: Registry) -> None:
         self.registry = registry
         administering, producing = Administering(registry), Producing(registry)

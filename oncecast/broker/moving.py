@@ -103,13 +103,7 @@ class Moving:
             return NO
         queues = set_aside(topics)  # their deadlines follow the clock of the exporter
         for topic in topics:
-            if topic.index.first < topic.index.next:
-                copied = holdings.incoming.pop(topic.name)
-                copied.index.drop_below(topic.index.first)
-                topic.index = copied.index
-            registry.topics[topic.name] = topic
-            topic.rebuild()
-            registry.follow_age(topic)
+            self._adopt_topic(holdings, topic)
         self._adopt_sources(holdings, sources)
         for token, answer in answers:
             registry.answered.add(token, *answer)
@@ -132,6 +126,15 @@ class Moving:
         holdings.low = command.low
         holdings.claim = ActiveClaim(command.move, holdings.claim.exporter, adopted=True)
         return YES
+
+    def _adopt_topic(self, holdings: Holdings, topic: Topic) -> None:
+        if topic.index.first < topic.index.next:
+            copied = holdings.incoming.pop(topic.name)
+            copied.index.drop_below(topic.index.first)
+            topic.index = copied.index
+        self._registry.topics[topic.name] = topic
+        topic.rebuild()
+        self._registry.follow_age(topic)
 
     def _adopt_sources(self, holdings: Holdings, sources: dict[str, Source]) -> None:
         for key, source in sources.items():

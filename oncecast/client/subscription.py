@@ -246,7 +246,7 @@ class Subscription:
                 waiter.set_result(None)
 
     async def ready(self) -> Self:
-        """Wait until the node accepts this reader, and return it. Raise an error if it refuses."""
+        """Wait until the node accepts this reader, then return the reader. Raise its refusal."""
         while not self._ready:
             self._raise()
             await self._wait()

@@ -281,7 +281,7 @@ class _Search:
         return self._model.guess(self._state, item.effect, skips)
 
     def _shuts_out_nothing(self, item: Item) -> bool:
-        """Return whether no optional item would have to come before this item."""
+        """Return whether every remaining optional item can still come after this item."""
         dues, before = self._optional_dues, bisect_left(self._optional_dues, self._latest)
         return before == len(dues) or item.call <= dues[before]
 

@@ -52,7 +52,7 @@ class Wire(NamedTuple):
 
 
 class since(NamedTuple):  # noqa: N801  # reads as a word in annotations
-    """The first and the last version that contain a field."""
+    """The first and last versions that contain a field."""
 
     first: int
     last: int = 0x7FFF
@@ -101,7 +101,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, end + 1
         shift += 7
-    raise Malformed(f"the number at byte {at} does not end within {VARINT_BYTES_MAX} bytes")
+    raise Malformed(f"the varint at byte {at} is longer than {VARINT_BYTES_MAX} bytes")
 
 
 def write_varint(out: bytearray, value: int) -> None:

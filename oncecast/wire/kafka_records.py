@@ -170,7 +170,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), end + 1
         shift += 7
-    raise BadBatch(f"a number in a record does not end within {VARINT_BYTES_MAX} bytes")
+    raise BadBatch(f"a varint in a record is longer than {VARINT_BYTES_MAX} bytes")
 
 
 def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:

@@ -111,7 +111,7 @@ def test_message_put_twice_may_be_seen_once() -> None:
     assert check([history[0], *history[2:]]).broken
 
 
-def test_logs_are_equal_however_their_messages_were_put() -> None:
+def test_log_equality_ignores_how_appends_were_grouped() -> None:
     a, b, c = (digests(value) for value in "abc")
     log = Log(bytearray())
     whole = log.append(a + b + UNKNOWN + c)

@@ -201,7 +201,7 @@ class Flow:
         self._rewind(self.settled)
 
     def _held_by_another(self, fenced: Fenced) -> None:
-        """Take over from the process with this epoch, unless it has taken over from this one."""
+        """Take over the name, unless its holder took the name over from this process."""
         if 0 < self._held < fenced.epoch:
             self._fail_all(fenced)
         else:

@@ -47,7 +47,7 @@ def views_of(sim: Simulation) -> list[View]:
 
 
 def views_to_come(sim: Simulation) -> list[View]:
-    """Return the lists that members will have after the messages in flight have arrived."""
+    """Return the successor lists that members will have once the messages in flight arrive."""
     found: list[View] = []
     for bucket in sim.to_come():
         for _, action, sender, message in bucket:

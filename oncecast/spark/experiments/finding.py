@@ -48,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Experiment(NamedTuple):
-    """An experiment. `find` receives the trace of its runs, and perhaps of other runs."""
+    """A set of simulation runs. `find` evaluates a trace with these runs, and possibly others."""
 
     name: str
     about: str

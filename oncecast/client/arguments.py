@@ -109,9 +109,11 @@ def check_count(count: object) -> None:
 def check_wait(timeout: object) -> None:
     """Raise an error unless `timeout` is a number. A negative timeout means 0."""
     if not isinstance(timeout, int | float) or timeout != timeout:
-        raise InvalidArgument(f"timeout is {timeout!r:.80}", "use seconds, or None for no limit")
+        raise InvalidArgument(
+            f"timeout is {timeout!r:.80}", "use a number of seconds, or None for no limit"
+        )
 
 
 def check_timeout(name: str, seconds: object) -> None:
     if not isinstance(seconds, int | float) or not seconds >= 0:
-        raise InvalidArgument(f"{name} is {seconds!r:.80}", "use seconds, 0 or more")
+        raise InvalidArgument(f"{name} is {seconds!r:.80}", "use a number of seconds, 0 or more")

@@ -31,7 +31,7 @@ LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 WAIT_MAX = 60.0  # seconds
 NO_PARTITION = NoSuchTopic("")  # the answer for any partition but the first
 GRACE = 10.0  # seconds that a scan may take in addition to its wait
-PAUSE = 0.02  # seconds until a scan is repeated that did not wait, as on older nodes
+PAUSE = 0.02  # seconds before repeating a scan that an older node answered without waiting
 
 
 class FetchAgain(Value):

@@ -78,7 +78,7 @@ class Membership:
 
 
 class Progress:
-    """Which slots are chosen and applied here."""
+    """The slots that this replica knows to be chosen, and those that it has applied."""
 
     def __init__(self, options: GroupOptions) -> None:
         self.applied = 0

@@ -188,7 +188,7 @@ def test_empty_or_long_client_name_is_refused() -> None:
     ("options", "fact"),
     [
         ({"address": 7400}, "address is 7400; use a str"),
-        ({"timeout": "5"}, "timeout is '5'; use seconds, 0 or more"),
+        ({"timeout": "5"}, "timeout is '5'; use a number of seconds, 0 or more"),
         ({"timeout": nan}, "timeout is nan"),
         ({"connect_timeout": -1.0}, "connect_timeout is -1.0"),
         ({"busy_poll": -1.0}, "busy_poll is -1.0"),

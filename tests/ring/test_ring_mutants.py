@@ -126,21 +126,21 @@ mutant(
 mutant(
     "a copy begins at the first offset of the exporter",
     Moving,
-    "adopt",
+    "_adopt_topic",
     "copied.index.drop_below(topic.index.first)",
     "pass",
 )
 mutant(
     "producers move with their sequences",
     Moving,
-    "adopt",
+    "_adopt_topic",
     "topic.rebuild()",
     "topic.producers.clear(); topic.rebuild()",
 )
 mutant(
     "cursors move with their subscriptions",
     Moving,
-    "adopt",
+    "_adopt_topic",
     "topic.rebuild()",
     "[setattr(each, 'cursor', topic.index.first) for each in topic.subscriptions.values()]"
     "; topic.subscriptions and topic.subscriptions.popitem(); topic.rebuild()",

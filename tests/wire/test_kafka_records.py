@@ -50,7 +50,7 @@ def by_aiokafka(compression: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize("compression", range(5), ids=NAMES)
-def test_batch_of_a_kafka_client_is_read(compression: int) -> None:
+def test_batch_from_a_kafka_client_is_decoded(compression: int) -> None:
     """KAF-3: all compressions; KAF-4: native readers read what Kafka clients put."""
     data = by_aiokafka(compression)
     header = check(data)

@@ -165,7 +165,7 @@ class Calls:
             waiting.then(view)
 
     def resend(self, about: Callable[[str], bool]) -> None:
-        """Resend the calls whose topic `about` accepts."""
+        """Resend the calls for topics that match the predicate `about`."""
         for waiting in self._waiting.values():
             if about(waiting.topic):
                 self._send(waiting)

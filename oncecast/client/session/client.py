@@ -267,7 +267,7 @@ class ClientSession(Protocol):
                     reader.link_lost()
 
     def resend(self, about: Callable[[str], bool]) -> None:
-        """Resend all requests whose topic `about` accepts."""
+        """Resend all requests for topics that match the predicate `about`."""
         self.calls.resend(about)
         for flow in self.flows.values():
             if about(flow.topic):

@@ -1,4 +1,4 @@
-"""The reader of a stream. It puts values in order, requests missing values, and caches them."""
+"""The reader of a stream. It caches values, puts them in order, and requests missing ones."""
 
 from __future__ import annotations
 

@@ -268,6 +268,9 @@ class Dispatcher(Protocol):
         if queue.settings.by_key and wants:
             count = min(4 * sum(want for _, want in wants), KEYS_MAX)
             keys = letters.keys_from(self._service, topic, queue.next, count)
+            now = self._service.expected_time()
+            if not (keys or gone or queue.ended(now) or queue.leasable(now, queue.next)):
+                return  # The next batch is being fetched. Mended leads to another attempt.
         crew.leasing = True
         lease = do.Lease(*where, 0, wants, gone, queue.next, tuple(keys))
         self.ask(Execute(NO_ASKER, lease))

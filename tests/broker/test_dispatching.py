@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from oncecast.broker import letters
 from oncecast.broker.dispatching import GRACE
 from oncecast.broker.letters import hashed, narrowed
 from oncecast.kernel.protocol import NodeId, Value
@@ -258,6 +259,28 @@ def test_key_is_in_the_hands_of_one_worker() -> None:
     owner = ANN if 0 in offsets(jobs[ANN]) else CAT
     shop.settle(owner, accept=((token(jobs[owner]), 0, 1),))
     assert offsets(shop.took(ANN) + shop.took(CAT)) == [1]
+
+
+def test_leader_waits_for_a_batch_that_it_fetches_instead_of_leasing_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """WRK-4: a lease without keys would grant nothing, and the next one would follow at once."""
+    shop = Shop(Shared(by_key=True))
+    shop.work(ANN)
+    read, leases = letters.keys_from, 0
+
+    def unreadable(*_: Any) -> list[int]:
+        nonlocal leases
+        leases += 1
+        assert leases < 10, "the leader proposes leases in a loop"
+        return []
+
+    monkeypatch.setattr(letters, "keys_from", unreadable)
+    shop.fill_keys(b"k")
+    assert shop.took(ANN) == []
+    monkeypatch.setattr(letters, "keys_from", read)
+    shop.fill_keys(b"l")
+    assert offsets(shop.took(ANN)) == [0, 1]
 
 
 def test_messages_without_a_key_have_no_hash() -> None:

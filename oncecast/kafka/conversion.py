@@ -10,6 +10,8 @@ from oncecast.wire import batch, kafka_records
 from oncecast.wire.frames import Chunk
 from oncecast.wire.kafka_records import KAFKA, encode, records_of, restamp
 
+TIME_MAX = (1 << 63) - 1  # microseconds
+
 
 def kafka_batch(chunk: Chunk, topic: str) -> bytes:
     """Return the record batch of a chunk. It may start before the chunk; clients skip the rest."""
@@ -35,5 +37,5 @@ def kafka_batch(chunk: Chunk, topic: str) -> bytes:
 
 def native_batch(data: bytes, header: kafka_records.RecordBatch) -> bytes:
     """Return the batch in which a node stores this record batch."""
-    time = max(header.base_timestamp, 0) * kafka_records.MILLISECOND
+    time = min(max(header.base_timestamp, 0) * kafka_records.MILLISECOND, TIME_MAX)
     return batch.wrap(data, format=KAFKA, count=header.count, timestamp=time)

@@ -39,3 +39,11 @@ class Code(IntEnum):
     FENCED_INSTANCE_ID = 82
     INVALID_RECORD = 87
     THROTTLING_QUOTA_EXCEEDED = 89
+
+
+MESSAGE_CHARACTERS_MAX = 1000
+
+
+def clipped(message: str | None) -> str | None:
+    """Return an error message that fits into a response, however long the value in it is."""
+    return None if message is None else message[:MESSAGE_CHARACTERS_MAX]

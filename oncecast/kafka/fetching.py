@@ -30,6 +30,7 @@ from oncecast.wire.kafka_records import MILLISECOND
 LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 WAIT_MAX = 60.0  # seconds
 NO_PARTITION = NoSuchTopic("")  # the answer for any partition but the first
+TIME_MAX = (1 << 63) - 1  # microseconds
 GRACE = 10.0  # seconds that a scan may take in addition to its wait
 PAUSE = 0.02  # seconds before repeating a scan that an older node answered without waiting
 
@@ -217,7 +218,7 @@ def start_of(timestamp: int) -> do.Start:
         return do.FromNew()
     if timestamp < 0:
         return do.FromEarliest()
-    return do.FromTime(timestamp * MILLISECOND)
+    return do.FromTime(min(timestamp * MILLISECOND, TIME_MAX))
 
 
 def offset_of(partition: ListOffsetsPartition, outcome: Value) -> ListOffsetsResponsePartition:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from oncecast.client.session import local
 from oncecast.kafka.backend import Backend, code_of
 from oncecast.kafka.conversion import native_batch
-from oncecast.kafka.errors import Code
+from oncecast.kafka.errors import Code, clipped
 from oncecast.kafka.gather import Gather
 from oncecast.kafka.messages import (
     InitProducerIdRequest,
@@ -244,4 +244,4 @@ def name_of(producer_id: int, epoch: int) -> str:
 
 
 def failed(index: int, code: Code, message: str | None = None) -> ProduceResponsePartition:
-    return ProduceResponsePartition(index=index, error_code=code, error_message=message)
+    return ProduceResponsePartition(index=index, error_code=code, error_message=clipped(message))

@@ -11,7 +11,7 @@ from typing import Any
 
 from oncecast.kafka import messages as m
 from oncecast.kafka.backend import Backend, code_of, refused
-from oncecast.kafka.errors import Code
+from oncecast.kafka.errors import Code, clipped
 from oncecast.kafka.gather import Gather
 from oncecast.kafka.layout import Body
 from oncecast.kernel.protocol import Value
@@ -25,6 +25,8 @@ TOPIC, BROKER = 2, 4  # resource types
 CONFIGURED, DEFAULT = 1, 5  # sources of a configuration value
 RETENTION_MS, RETENTION_BYTES, CLEANUP = "retention.ms", "retention.bytes", "cleanup.policy"
 UNLIMITED = -1
+INT64_MAX = (1 << 63) - 1  # the largest value of a Kafka configuration
+AGE_MS_MAX = INT64_MAX // MILLISECOND  # a longer time means no limit
 SET, REMOVE = 0, 1  # operations of IncrementalAlterConfigs
 
 Reply = Callable[[Any], None]
@@ -135,7 +137,7 @@ class Topics:
         validate_only: bool,
     ) -> None:
         def answer(code: Code, message: str | None = None) -> None:
-            then(m.TopicError(name=topic.name, error_code=code, error_message=message))
+            then(m.TopicError(name=topic.name, error_code=code, error_message=clipped(message)))
 
         if topic.num_partitions not in (-1, 1) or len(topic.assignments) > 1:
             answer(Code.INVALID_PARTITIONS, "a topic has one partition; ask for 1")
@@ -310,7 +312,7 @@ class Topics:
 
 def altered(kind: int, name: str, code: Code, message: str | None = None) -> m.AlteredResource:
     return m.AlteredResource(
-        error_code=code, error_message=message, resource_type=kind, resource_name=name
+        error_code=code, error_message=clipped(message), resource_type=kind, resource_name=name
     )
 
 
@@ -333,7 +335,8 @@ def changed(policy: Policy, wanted: dict[str, str | None]) -> Policy:
     age, size = policy.age_us, policy.bytes_max
     for name, value in wanted.items():
         if name == RETENTION_MS and value is not None:
-            age = max(integer(name, value), 0) * MILLISECOND
+            milliseconds = max(integer(name, value), 0)
+            age = milliseconds * MILLISECOND if milliseconds <= AGE_MS_MAX else 0
         elif name == RETENTION_BYTES and value is not None:
             size = max(integer(name, value), 0)
         elif name == CLEANUP and value not in (None, "delete"):
@@ -343,6 +346,9 @@ def changed(policy: Policy, wanted: dict[str, str | None]) -> Policy:
 
 def integer(name: str, value: str) -> int:
     try:
-        return int(value)
+        found = int(value)
     except ValueError:
         raise ValueError(f"{name}={value!r} is not an integer") from None
+    if abs(found) > INT64_MAX:
+        raise ValueError(f"{name}={value!r} has more than 64 bits")
+    return found

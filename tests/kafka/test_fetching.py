@@ -187,3 +187,11 @@ def test_offsets_are_listed_by_position_and_by_time() -> None:
     assert listed(-3, scanned(9), do.FromEarliest())[0] == Code.INVALID_REQUEST
     unknown = errors.NoSuchTopic("t")
     assert listed(-1, unknown, do.FromNew())[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_offset_of_a_time_beyond_our_clock_is_asked_for_with_the_latest_time() -> None:
+    front = desk()
+    partition = m.ListOffsetsPartition(partition_index=0, timestamp=(1 << 63) - 1)
+    topic = m.ListOffsetsTopic(name="t", partitions=(partition,))
+    front.send(m.ListOffsetsRequest(topics=(topic,)))
+    assert front.commands == [Scan(0, "t", do.FromTime((1 << 63) - 1))]

@@ -225,3 +225,20 @@ def test_front_end_remembers_a_bounded_number_of_producers(
         front.answer(Appended(epoch, 1, True))
     assert len(front.front.producing._producers) == 3
     assert PRODUCERS_MAX == 10_000
+
+
+@pytest.mark.parametrize("time", [(1 << 63) - 1, -(1 << 63)])
+def test_batch_with_an_impossible_time_is_stored_as_it_comes(time: int) -> None:
+    data = bytearray(encode(ONE))
+    data[27:35] = struct.pack(">q", time)
+    data[17:21] = struct.pack(">I", crc32c(bytes(data[21:])))
+    front = desk()
+    front.send(produce(bytes(data)))
+    assert unwrap(front.asked[0].batch) == bytes(data)
+
+
+def test_long_refusal_fits_into_a_response() -> None:
+    front = desk()
+    front.send(produce(stamped(ONE, 0)))
+    front.answer(errors.Unopened("t" * 32_767, NAME))
+    assert len(answered(front).error_message or "") <= 1000

@@ -199,3 +199,20 @@ def test_single_values_of_the_configuration_change() -> None:
 def test_policy_and_configuration_convert_both_ways() -> None:
     for policy in (WEEK, hard_limit(0, 5), hard_limit(2000, 5), Policy(keep_all=True)):
         assert changed(WEEK, dict(configuration(policy))) == policy
+
+
+@pytest.mark.parametrize("value", [str((1 << 63) - 1), str(1 << 62)])
+def test_retention_beyond_our_clock_keeps_all_messages(value: str) -> None:
+    """A time in microseconds would not fit into 64 bits, and no command could carry it."""
+    assert changed(WEEK, {"retention.ms": value}) == Policy(keep_all=True)
+
+
+@pytest.mark.parametrize("name", ["retention.ms", "retention.bytes", "cleanup.policy"])
+@pytest.mark.parametrize("value", ["9" * 4000, "\u20ac" * 10_000, "x" * 32_000])
+def test_huge_configuration_value_is_refused_with_a_short_message(name: str, value: str) -> None:
+    front = desk()
+    front.send(creation(**{name.replace(".", "_"): value}))
+    assert not front.asked
+    (topic,) = front.reply().topics
+    assert topic.error_code == Code.INVALID_CONFIG
+    assert len(topic.error_message) <= 1000

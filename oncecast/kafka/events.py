@@ -1,7 +1,7 @@
 """Requests of the listener to the front end, and events of the front end.
 
 listener → front end    Connected, Received, Disconnected
-front end → listener    Reply, Hangup
+front end → listener    Reply, Handled, Hangup
 """
 
 from __future__ import annotations
@@ -32,6 +32,12 @@ class Reply(Value):
 
     connection: int
     response: bytes
+
+
+class Handled(Value):
+    """A request that has no response (acks=0) is done."""
+
+    connection: int
 
 
 class Hangup(Value):

@@ -18,7 +18,7 @@ from oncecast.errors import Malformed
 from oncecast.kafka import messages as m
 from oncecast.kafka.backend import Backend
 from oncecast.kafka.errors import Code
-from oncecast.kafka.events import Connected, Disconnected, Hangup, Received, Reply
+from oncecast.kafka.events import Connected, Disconnected, Handled, Hangup, Received, Reply
 from oncecast.kafka.fetching import FetchAgain, Fetching
 from oncecast.kafka.groups import Groups, GroupTimer
 from oncecast.kafka.layout import Body, codec, skip_tagged
@@ -117,8 +117,7 @@ class FrontEnd(Protocol):
         try:
             self._dispatch(client, data)
         except Malformed as error:
-            del self._clients[client.number]
-            self.emit(Hangup(client.number, str(error)))
+            self._hang_up(client, str(error))
 
     def _dispatch(self, client: Client, data: bytes) -> None:
         header, at = codec(m.RequestHeader, 0, False).read(data, 0)
@@ -137,14 +136,34 @@ class FrontEnd(Protocol):
         if isinstance(request, m.ApiVersionsRequest):
             self._answer_versions(client, header, version, Code.NONE)
             return
+        if isinstance(request, m.ProduceRequest) and request.acks == 0:
+            self._produce_silently(client, request)
+            return
         reply = self._reply(client, header, codec(api.response, version, flexible).write, flexible)
         if isinstance(request, m.JoinGroupRequest):
             self.groups.join(request, reply, header.client_id or "", client.host, version)
-        elif isinstance(request, m.ProduceRequest) and request.acks == 0:
-            self.producing.produce(request, lambda _: None)
-            self._finish(client, client.received, b"")
         else:
             self._handlers[api.request](request, reply)
+
+    def _produce_silently(self, client: Client, request: m.ProduceRequest) -> None:
+        """Put batches whose client expects no response. It learns of a failure by a hangup."""
+
+        def done(response: m.ProduceResponse) -> None:
+            if self._clients.get(client.number) is not client:
+                return  # The client has disconnected.
+            partitions = [each for topic in response.topics for each in topic.partitions]
+            failed = next((each for each in partitions if each.error_code), None)
+            if failed is None:
+                self.emit(Handled(client.number))
+            else:
+                code = Code(failed.error_code).name
+                self._hang_up(client, f"a batch with acks=0 was refused: {code}")
+
+        self.producing.produce(request, done)
+
+    def _hang_up(self, client: Client, why: str) -> None:
+        del self._clients[client.number]
+        self.emit(Hangup(client.number, why))
 
     def _reply(
         self,
@@ -180,8 +199,7 @@ class FrontEnd(Protocol):
             if ready is None:
                 return
             del client.pending[first]
-            if ready:
-                self.emit(Reply(client.number, ready))
+            self.emit(Reply(client.number, ready))
 
     def _answer_versions(
         self, client: Client, header: m.RequestHeader, version: int, code: Code

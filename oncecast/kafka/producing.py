@@ -36,6 +36,8 @@ from oncecast.wire.results import Already, Appended, Opened
 SEQUENCES = 1 << 31  # a Kafka sequence wraps to 0 after this number
 PRODUCERS_MAX = 10_000  # producers that the front end remembers; it opens others again
 ID_BITS = 62
+TIMEOUT_MAX = 60.0  # seconds
+IN_FLIGHT_BYTES_MAX = 512 << 20  # of all clients; further batches are refused until some are stored
 
 Answer = Callable[[ProduceResponsePartition], None]
 
@@ -77,6 +79,7 @@ class Producing:
     def __init__(self, host: Protocol, backend: Backend) -> None:
         self._host, self._backend = host, backend
         self._producers: OrderedDict[tuple[str, int, int], Producer] = OrderedDict()
+        self._bytes = 0  # in flight
 
     def init_producer_id(
         self, request: InitProducerIdRequest, reply: Callable[[InitProducerIdResponse], None]
@@ -109,7 +112,7 @@ class Producing:
                 )
             )
 
-        timeout = max(request.timeout_ms, 1) / 1000
+        timeout = min(max(request.timeout_ms, 1) / 1000, TIMEOUT_MAX)
         gather = Gather(len(wanted), done)
         for number, (topic, each) in enumerate(wanted):
             self._put(topic, each.index, each.records, timeout, gather.slot(number))
@@ -129,10 +132,24 @@ class Producing:
             answer(failed(index, Code.INVALID_TXN_STATE, "transactions are not supported"))
             return
         data = native_batch(records or b"", header)
+        if self._bytes and self._bytes + len(data) > IN_FLIGHT_BYTES_MAX:
+            answer(failed(index, Code.REQUEST_TIMED_OUT, "too many bytes are in flight"))
+            return
+        answer = self._counted(len(data), answer)
         if header.producer_id == NO_PRODUCER:
             self._put_plain(topic, index, header.count, data, answer)
         else:
             self._put_idempotent(topic, index, header, data, timeout, answer)
+
+    def _counted(self, size: int, answer: Answer) -> Answer:
+        """Count the bytes as in flight until the answer."""
+        self._bytes += size
+
+        def done(response: ProduceResponsePartition) -> None:
+            self._bytes -= size
+            answer(response)
+
+        return done
 
     def _put_plain(self, topic: str, index: int, count: int, data: bytes, answer: Answer) -> None:
         def then(outcome: Value) -> None:

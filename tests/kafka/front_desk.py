@@ -7,7 +7,7 @@ from typing import Any
 
 from oncecast.client.session import local
 from oncecast.kafka import messages as m
-from oncecast.kafka.events import Connected, Hangup, Received, Reply
+from oncecast.kafka.events import Connected, Handled, Hangup, Received, Reply
 from oncecast.kafka.frontend import FrontEnd
 from oncecast.kafka.layout import Body, codec
 from oncecast.kernel.protocol import Ask, Emit, Later, NodeId, Value
@@ -24,6 +24,7 @@ class FrontDesk:
         self.asked: list[Any] = []
         self.replies: list[tuple[int, int, Any]] = []  # connection, correlation id, response
         self.hung_up: list[int] = []
+        self.handled: list[int] = []
         self.timers: dict[Value, float] = {}
         self.sent = 0
 
@@ -101,6 +102,8 @@ class FrontDesk:
                     body, end = read(data, 9 if flexible else 8)
                     assert end == len(data)
                     self.replies.append((connection, correlation, body))
+                case Emit(Handled(connection)):
+                    self.handled.append(connection)
                 case Emit(Hangup(connection)):
                     self.hung_up.append(connection)
                 case Later(delay, timer):

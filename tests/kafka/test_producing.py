@@ -150,8 +150,45 @@ def test_acks_0_has_no_response_and_does_not_block_the_next_one() -> None:
     front.send(produce(encode(ONE), acks=0))
     later = front.send(m.FindCoordinatorRequest(key="g"))
     assert [each[1] for each in front.replies] == [later]
+    assert not front.handled
     front.answer(local.Stored(0, 3, True))
     assert len(front.replies) == 1
+    assert front.handled == [1]  # the listener may read further requests
+
+
+def test_failed_put_with_acks_0_ends_the_connection() -> None:
+    """The client gets no response, so a hangup is the only way to tell it."""
+    front = desk()
+    front.send(produce(encode(ONE), acks=0))
+    front.send(produce(encode(ONE), acks=0))
+    front.answer(errors.NoSuchTopic("t"))
+    assert front.hung_up == [1]
+    front.answer(errors.NoSuchTopic("t"))
+    assert (front.hung_up, front.handled) == ([1], [])
+
+
+def test_bytes_in_flight_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are held while no node answers, also for clients that have disconnected."""
+    data = encode(ONE)
+    monkeypatch.setattr("oncecast.kafka.producing.IN_FLIGHT_BYTES_MAX", len(data))
+    front = desk()
+    front.send(produce(data))
+    front.connect(2)
+    front.send(produce(data), 2)
+    assert len(front.asked) == 1
+    assert answered(front).error_code == Code.REQUEST_TIMED_OUT
+    front.answer(local.Stored(0, 3, True))
+    assert answered(front).base_offset == 3
+    front.send(produce(data), 2)
+    assert len(front.asked) == 1
+
+
+def test_client_cannot_make_a_put_wait_for_days() -> None:
+    front = desk()
+    request = produce(stamped(ONE, 0))
+    request.timeout_ms = (1 << 31) - 1
+    front.send(request)
+    assert front.asked[0].timeout == 60.0
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from oncecast.kafka.topics import Topics
 from oncecast.kernel.protocol import Protocol, Value
 
 GROUPS_MAX = 10_000
+BYTES_MAX = 128 << 20  # metadata and assignments of all members; twice that when they join again
 CONSUMER = "consumer"  # the protocol type of consumer groups
 SIMPLE = -1  # the generation of a commit without a group
 
@@ -37,6 +38,8 @@ class Groups:
     def __init__(self, host: Protocol, offsets: Offsets, topics: Topics) -> None:
         self._host, self._offsets, self._topics = host, offsets, topics
         self._groups: dict[str, Group] = {}
+        self._sizes: dict[str, int] = {}  # bytes of each group
+        self._bytes = 0
         self._id = f"{host.rng.getrandbits(64):016x}"  # of this front end
 
     def handlers(self) -> dict[type[Body], Handler]:
@@ -67,7 +70,7 @@ class Groups:
         version: int,
     ) -> None:
         group = self._groups.get(request.group_id)
-        if not request.group_id or (group is None and len(self._groups) >= GROUPS_MAX):
+        if not request.group_id or self._full(request, group):
             code = Code.GROUP_MAX_SIZE_REACHED if request.group_id else Code.INVALID_GROUP_ID
             reply(m.JoinGroupResponse(error_code=code, member_id=request.member_id))
             return
@@ -75,6 +78,12 @@ class Groups:
             group = self._groups[request.group_id] = Group(request.group_id, self._host.rng)
         group.join(request, reply, self._host.now, client_id, host, version)
         self._set_timer(group)
+
+    def _full(self, request: m.JoinGroupRequest, group: Group | None) -> bool:
+        if group is None:
+            return len(self._groups) >= GROUPS_MAX or self._bytes >= BYTES_MAX
+        known = request.member_id in group.members
+        return self._bytes >= BYTES_MAX * (2 if known else 1)
 
     def sync(self, request: m.SyncGroupRequest, reply: Reply) -> None:
         group = self._groups.get(request.group_id)
@@ -133,6 +142,10 @@ class Groups:
             self._set_timer(group)
 
     def _set_timer(self, group: Group) -> None:
+        size = group.bytes
+        self._bytes += size - self._sizes.pop(group.name, 0)
+        if size:
+            self._sizes[group.name] = size
         due = group.next_check()
         if due is not None:
             self._host.later(max(0.0, due - self._host.now), GroupTimer(group.name))

@@ -69,7 +69,7 @@ class Group:
         self.protocol_type = self.protocol = self.leader = ""
         # Random, so that a member of an earlier front end does not have the current generation.
         self.generation = rng.getrandbits(24)
-        self.due = 0.0  # when the rebalance ends without the members that are missing
+        self.due = 0.0  # when the members that have not joined or synced are removed
         self._not_before = 0.0
 
     # -- joining --
@@ -89,10 +89,12 @@ class Group:
             return
         member = self._member(request, client_id, host, now)
         if member is None:
-            code = Code.UNKNOWN_MEMBER_ID
+            code = self.fault_of(request.member_id, self.generation, request.group_instance_id)
             reply(JoinGroupResponse(error_code=code, member_id=request.member_id))
         elif member.id not in self.members and version >= 4 and self._needs_id(request, member):
             self.promised[member.id] = now + request.session_timeout_ms / 1000
+            if len(self.promised) > MEMBERS_MAX:
+                del self.promised[next(iter(self.promised))]
             code = Code.MEMBER_ID_REQUIRED
             reply(JoinGroupResponse(error_code=code, member_id=member.id))
         else:
@@ -148,6 +150,8 @@ class Group:
         self.promised.pop(member.id, None)
         first = self.state == State.EMPTY
         self.members[member.id] = member
+        # A client that has reconnected repeats its join.
+        self._answer_join(member, JoinGroupResponse(error_code=Code.REBALANCE_IN_PROGRESS))
         member.update(request, reply, now)
         self.protocol_type = request.protocol_type
         self._answer_sync(member, SyncGroupResponse(error_code=Code.REBALANCE_IN_PROGRESS))
@@ -177,6 +181,9 @@ class Group:
             waiting = [each for each in self.members.values() if each.joining is None]
             if not waiting or now >= self.due:
                 self._begin_generation(waiting, now)
+        elif self.state == State.COMPLETING and now >= self.due:
+            for each in [each for each in self.members.values() if each.syncing is None]:
+                self.remove(each, now)
 
     def _is_late(self, member: Member, now: float) -> bool:
         return member.joining is None and member.syncing is None and now >= member.expires
@@ -196,6 +203,7 @@ class Group:
             return
         self.generation = (self.generation + 1) & 0x7FFFFFFF
         self.state = State.COMPLETING
+        self.due = now + max(each.rebalance for each in self.members.values())
         if self.leader not in self.members:
             self.leader = next(iter(self.members))
         self.protocol = self._chosen_protocol()
@@ -240,12 +248,15 @@ class Group:
         if self.state == State.STABLE:
             reply(SyncGroupResponse(assignment=member.assignment))
             return
+        self._answer_sync(member, SyncGroupResponse(error_code=Code.REBALANCE_IN_PROGRESS))
         member.syncing = reply
         if member.id == self.leader:
             given = {each.member_id: each.assignment for each in request.assignments}
             self.state = State.STABLE
             for each in self.members.values():
                 each.assignment = given.get(each.id, b"")
+                if each.syncing is not None:
+                    each.expires = now + each.session
                 self._answer_sync(each, SyncGroupResponse(assignment=each.assignment))
 
     def fault_of(self, member_id: str, generation: int, instance: str | None = None) -> Code:
@@ -267,6 +278,15 @@ class Group:
                 return Code.REBALANCE_IN_PROGRESS
         return code
 
+    @property
+    def bytes(self) -> int:
+        """Return the bytes that the members have sent: their metadata and assignments."""
+        return sum(
+            len(each.assignment)
+            + sum(len(name) + len(data) for name, data in each.protocols.items())
+            for each in self.members.values()
+        )
+
     def next_check(self) -> float | None:
         """Return when `check` must run next, or None if the group has nothing to wait for."""
         times = [
@@ -276,6 +296,8 @@ class Group:
         ]
         if self.state == State.PREPARING:
             times.append(self._not_before if self._all_joined else self.due)
+        elif self.state == State.COMPLETING:
+            times.append(self.due)
         times += self.promised.values()
         return min(times, default=None)
 

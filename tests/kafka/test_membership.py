@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from oncecast.kafka import messages as m
 from oncecast.kafka.errors import Code
 from tests.kafka.front_desk import FrontDesk, desk
@@ -245,3 +247,96 @@ def test_group_without_members_is_forgotten() -> None:
     leave = m.LeaveGroupRequest(group_id="g", members=(m.LeavingMember(member_id=first),))
     group.send(one, leave)
     assert group.front.front.groups._groups == {}
+
+
+def test_repeated_join_and_sync_answer_the_earlier_request() -> None:
+    """A client that reconnects repeats its request. Every request is answered."""
+    group = Members()
+    one, first = group.member()
+    earlier = group.front.sent
+    assert group.join(one, first) is None
+    group.front.wait(0.3)
+    assert group.response(earlier).error_code == Code.REBALANCE_IN_PROGRESS
+    joined = group.response()
+    assert joined.error_code == 0
+    two, second = group.member()
+    group.join(one, first)
+    generation = joined.generation_id + 1
+    group.front.replies.clear()
+    follower, id = (two, second) if joined.leader == first else (one, first)
+    assert group.sync(follower, id, generation) is None
+    earlier = group.front.sent
+    again = group.connect()
+    assert group.sync(again, id, generation) is None
+    assert group.response(earlier).error_code == Code.REBALANCE_IN_PROGRESS
+
+
+def test_follower_of_a_slow_leader_stays_a_member() -> None:
+    """The session of a follower starts again when it gets its assignment."""
+    group = Members()
+    (one, first), (two, second) = group.member(), group.member()
+    group.front.wait(0.3)
+    joined = group.front.replies[0][2]
+    group.front.replies.clear()
+    assert joined.leader == first
+    group.sync(two, second, joined.generation_id)
+    for _ in range(3):
+        group.front.wait(SESSION * 0.5)
+        assert group.beat(one, first, joined.generation_id) == Code.NONE
+    group.sync(one, first, joined.generation_id)
+    group.front.wait(SESSION * 0.5)
+    assert group.beat(one, first, joined.generation_id) == Code.NONE
+    assert group.beat(two, second, joined.generation_id) == Code.NONE
+
+
+def test_leader_that_never_syncs_is_removed_after_the_rebalance_timeout() -> None:
+    """Otherwise its followers would wait forever."""
+    group = Members()
+    (one, first), (two, second) = group.member(), group.member()
+    group.front.wait(0.3)
+    generation = group.front.replies[0][2].generation_id
+    group.front.replies.clear()
+    group.sync(two, second, generation)
+    waiting = group.front.sent
+    for _ in range(4):
+        group.front.wait(9.0)
+        group.beat(one, first, generation)
+    assert group.response(waiting).error_code == Code.REBALANCE_IN_PROGRESS
+    assert group.beat(one, first, generation) == Code.UNKNOWN_MEMBER_ID
+    assert group.join(two, second).leader == second
+
+
+def test_promised_ids_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncecast.kafka.membership.MEMBERS_MAX", 3)
+    group = Members()
+    connection = group.connect()
+    ids = [group.join(connection).member_id for _ in range(5)]
+    assert list(group.front.front.groups._groups["g"].promised) == ids[2:]
+    assert group.join(connection, ids[0]).error_code == Code.UNKNOWN_MEMBER_ID
+    assert group.join(connection, ids[4]) is None
+
+
+def test_replaced_static_member_that_joins_again_is_fenced() -> None:
+    """Otherwise two processes with one instance id would replace each other forever."""
+    group = Members()
+    one, two = group.connect(), group.connect()
+    group.join(one, "", "instance")
+    group.front.wait(0.3)
+    first = group.front.replies.pop()[2].member_id
+    assert group.join(two, "", "instance").error_code == 0
+    assert group.join(one, first, "instance").error_code == Code.FENCED_INSTANCE_ID
+
+
+def test_bytes_of_all_members_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member remains for its session timeout after its client has disconnected."""
+    group, [(one, first)], _ = settled(1)
+    groups = group.front.front.groups
+    assert groups._bytes == len(first) + len("range") * 2
+    monkeypatch.setattr("oncecast.kafka.groups.BYTES_MAX", groups._bytes)
+    assert group.join(group.connect()).error_code == Code.GROUP_MAX_SIZE_REACHED
+    assert group.join(one, first).error_code == 0  # a member may join again
+    monkeypatch.setattr("oncecast.kafka.groups.BYTES_MAX", 1)
+    assert group.join(one, first).error_code == Code.GROUP_MAX_SIZE_REACHED
+    leave = m.LeaveGroupRequest(group_id="g", members=(m.LeavingMember(member_id=first),))
+    group.send(one, leave)
+    assert (groups._bytes, groups._sizes) == (0, {})

@@ -211,8 +211,10 @@ def test_retention_beyond_our_clock_keeps_all_messages(value: str) -> None:
 @pytest.mark.parametrize("value", ["9" * 4000, "\u20ac" * 10_000, "x" * 32_000])
 def test_huge_configuration_value_is_refused_with_a_short_message(name: str, value: str) -> None:
     front = desk()
-    front.send(creation(**{name.replace(".", "_"): value}))
+    config = m.TopicConfig(name=name, value=value)
+    topic = m.CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=(config,))
+    front.send(m.CreateTopicsRequest(topics=(topic,), timeout_ms=1))
     assert not front.asked
-    (topic,) = front.reply().topics
-    assert topic.error_code == Code.INVALID_CONFIG
-    assert len(topic.error_message) <= 1000
+    (found,) = front.reply().topics
+    assert found.error_code == Code.INVALID_CONFIG
+    assert len(found.error_message) <= 1000

@@ -35,6 +35,15 @@ GRACE = 10.0  # seconds that a scan may take in addition to its wait
 PAUSE = 0.02  # seconds before repeating a scan that an older node answered without waiting
 
 
+FETCH_BYTES_MAX = 50 << 20  # of one response, unless the first batch is larger
+
+
+def read_code(outcome: Value) -> Code:
+    """Return the error code for a read. Consumers repeat it if no node has answered."""
+    code = code_of(outcome)
+    return Code.NOT_LEADER_OR_FOLLOWER if code == Code.REQUEST_TIMED_OUT else code
+
+
 class FetchAgain(Value):
     """Timer: scan the partitions of a fetch again."""
 
@@ -51,9 +60,11 @@ class Fetch:
         request: FetchRequest,
         reply: Callable[[FetchResponse], None],
         pause: Callable[[Fetch], None],
+        alive: Callable[[], bool],  # whether the client is still connected
     ) -> None:
         self._host, self._backend, self._request, self._reply = host, backend, request, reply
-        self._pause, self._waited = pause, False
+        self._pause, self._alive, self._waited = pause, alive, False
+        self._bytes_max = min(request.max_bytes, FETCH_BYTES_MAX)
         self._wanted = [
             (topic.topic, each) for topic in request.topics for each in topic.partitions
         ]
@@ -92,7 +103,7 @@ class Fetch:
             then(NO_PARTITION)
             return
         wait = max(0.0, self._deadline - self._host.now) if waits else 0.0
-        size = max(1, min(partition.partition_max_bytes, self._request.max_bytes))
+        size = max(1, min(partition.partition_max_bytes, self._bytes_max))
         start = do.FromOffset(max(partition.fetch_offset, 0))
         scan = Scan(0, topic, start, bytes=size, wait_ms=int(wait * 1000))
         self._backend.scan(scan, then, wait + GRACE)
@@ -106,6 +117,8 @@ class Fetch:
         enough = self._bytes >= self._request.min_bytes or failed
         if ready or enough or self._host.now >= self._deadline:
             self._finish()
+        elif not self._alive():
+            self._over = True
         elif self._waited:
             self._pause(self)
         else:
@@ -116,11 +129,11 @@ class Fetch:
     ) -> FetchResponsePartition:
         index = partition.partition
         if not isinstance(outcome, Scanned):
-            return FetchResponsePartition(partition_index=index, error_code=code_of(outcome))
+            return FetchResponsePartition(partition_index=index, error_code=read_code(outcome))
         code, records = Code.NONE, b""
         if outcome.offset != partition.fetch_offset:
             code = Code.OFFSET_OUT_OF_RANGE
-        elif self._bytes < self._request.max_bytes:
+        elif self._bytes < self._bytes_max:
             try:
                 records = b"".join(kafka_batch(chunk, topic) for chunk in outcome.chunks)
             except BadBatch:
@@ -166,8 +179,17 @@ class Fetching:
         self._paused: dict[int, Fetch] = {}
         self._pauses = 0
 
-    def fetch(self, request: FetchRequest, reply: Callable[[FetchResponse], None]) -> None:
-        Fetch(self._host, self._backend, request, reply, self._pause).start()
+    def fetch(
+        self,
+        request: FetchRequest,
+        reply: Callable[[FetchResponse], None],
+        alive: Callable[[], bool],
+    ) -> None:
+        if request.session_id != 0 and request.session_epoch > 0:
+            # The client continues a session of another broker that had this address.
+            reply(FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND, responses=()))
+        else:
+            Fetch(self._host, self._backend, request, reply, self._pause, alive).start()
 
     def _pause(self, fetch: Fetch) -> None:
         self._pauses += 1
@@ -224,7 +246,7 @@ def start_of(timestamp: int) -> do.Start:
 def offset_of(partition: ListOffsetsPartition, outcome: Value) -> ListOffsetsResponsePartition:
     index, timestamp = partition.partition_index, partition.timestamp
     if not isinstance(outcome, Scanned):
-        return ListOffsetsResponsePartition(partition_index=index, error_code=code_of(outcome))
+        return ListOffsetsResponsePartition(partition_index=index, error_code=read_code(outcome))
     if timestamp < EARLIEST:
         code = Code.INVALID_REQUEST
         return ListOffsetsResponsePartition(partition_index=index, error_code=code)

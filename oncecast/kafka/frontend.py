@@ -83,7 +83,6 @@ class FrontEnd(Protocol):
         self._handlers: dict[type[Body], Handler] = {
             m.ProduceRequest: self.producing.produce,
             m.InitProducerIdRequest: self.producing.init_producer_id,
-            m.FetchRequest: self.fetching.fetch,
             m.ListOffsetsRequest: self.fetching.list_offsets,
             **self.topics.handlers(),
             **self.groups.handlers(),
@@ -142,6 +141,8 @@ class FrontEnd(Protocol):
         reply = self._reply(client, header, codec(api.response, version, flexible).write, flexible)
         if isinstance(request, m.JoinGroupRequest):
             self.groups.join(request, reply, header.client_id or "", client.host, version)
+        elif isinstance(request, m.FetchRequest):
+            self.fetching.fetch(request, reply, lambda: self._is_connected(client))
         else:
             self._handlers[api.request](request, reply)
 
@@ -149,8 +150,8 @@ class FrontEnd(Protocol):
         """Put batches whose client expects no response. It learns of a failure by a hangup."""
 
         def done(response: m.ProduceResponse) -> None:
-            if self._clients.get(client.number) is not client:
-                return  # The client has disconnected.
+            if not self._is_connected(client):
+                return
             partitions = [each for topic in response.topics for each in topic.partitions]
             failed = next((each for each in partitions if each.error_code), None)
             if failed is None:
@@ -160,6 +161,9 @@ class FrontEnd(Protocol):
                 self._hang_up(client, f"a batch with acks=0 was refused: {code}")
 
         self.producing.produce(request, done)
+
+    def _is_connected(self, client: Client) -> bool:
+        return self._clients.get(client.number) is client
 
     def _hang_up(self, client: Client, why: str) -> None:
         del self._clients[client.number]
@@ -190,8 +194,8 @@ class FrontEnd(Protocol):
 
     def _finish(self, client: Client, number: int, response: bytes) -> None:
         """Send the response, and those behind it that waited for it."""
-        if self._clients.get(client.number) is not client:
-            return  # The client has disconnected.
+        if not self._is_connected(client):
+            return
         client.pending[number].response = response
         while client.pending:
             first = next(iter(client.pending))

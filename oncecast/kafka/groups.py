@@ -7,10 +7,11 @@ fenced by the epoch of the group's subscription (see `offsets`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from oncecast.kafka import messages as m
+from oncecast.kafka.backend import code_of, refused
 from oncecast.kafka.errors import Code
 from oncecast.kafka.gather import Gather
 from oncecast.kafka.layout import Body
@@ -213,15 +214,18 @@ class Groups:
 
         def done(found: tuple[m.FetchedOffset, ...]) -> None:
             answers = iter(found)
+            # Clients repeat a request that fails as a whole, and end on other errors.
+            retry = Code.COORDINATOR_LOAD_IN_PROGRESS
             reply(
                 m.OffsetFetchResponse(
+                    error_code=retry if any(e.error_code == retry for e in found) else Code.NONE,
                     topics=tuple(
                         m.FetchedOffsets(
                             name=topic.name,
                             partitions=tuple(next(answers) for _ in topic.partition_indexes),
                         )
                         for topic in request.topics or ()
-                    )
+                    ),
                 )
             )
 
@@ -235,6 +239,8 @@ class Groups:
                 put: Callable[[m.FetchedOffset], None] = put,
                 index: int = index,
             ) -> None:
+                if code == Code.REQUEST_TIMED_OUT:
+                    code = Code.COORDINATOR_LOAD_IN_PROGRESS
                 put(
                     m.FetchedOffset(partition_index=index, committed_offset=offset, error_code=code)
                 )
@@ -245,9 +251,10 @@ class Groups:
                 self._offsets.committed(request.group_id, topic, then)
 
     def _fetch_all(self, group: str, reply: Reply) -> None:
-        def done(views: list[Any]) -> None:
+        def done(views: list[Any] | None) -> None:
             reply(
                 m.OffsetFetchResponse(
+                    error_code=Code.COORDINATOR_LOAD_IN_PROGRESS if views is None else Code.NONE,
                     topics=tuple(
                         m.FetchedOffsets(
                             name=view.name,
@@ -255,10 +262,10 @@ class Groups:
                                 m.FetchedOffset(partition_index=0, committed_offset=each.cursor),
                             ),
                         )
-                        for view in views
+                        for view in views or ()
                         for each in view.subscriptions
                         if each.name == group
-                    )
+                    ),
                 )
             )
 
@@ -295,7 +302,11 @@ class Groups:
     def list(self, request: m.ListGroupsRequest, reply: Reply) -> None:
         """List the groups that have members or committed offsets."""
 
-        def done(views: list[Any]) -> None:
+        def done(views: Iterable[Any] | None) -> None:
+            if views is None:
+                code = Code.COORDINATOR_NOT_AVAILABLE
+                reply(m.ListGroupsResponse(error_code=code, groups=()))
+                return
             names = {name: group.protocol_type for name, group in self._groups.items()}
             for view in views:
                 for each in view.subscriptions:
@@ -313,23 +324,39 @@ class Groups:
 
     def delete(self, request: m.DeleteGroupsRequest, reply: Reply) -> None:
         """Delete the committed offsets of groups without members."""
+        names = request.groups_names
 
-        def done(views: list[Any]) -> None:
-            results = []
-            for name in request.groups_names:
-                group = self._groups.get(name)
-                topics = [
-                    view.name for view in views for each in view.subscriptions if each.name == name
-                ]
-                code = Code.NONE
-                if group is not None and group.members:
-                    code = Code.NON_EMPTY_GROUP
-                elif not topics:
-                    code = Code.GROUP_ID_NOT_FOUND
+        def done(codes: tuple[Code, ...]) -> None:
+            results = zip(names, codes, strict=True)
+            reply(
+                m.DeleteGroupsResponse(
+                    results=tuple(m.DeletedGroup(group_id=n, error_code=c) for n, c in results)
+                )
+            )
+
+        def found(views: Iterable[Any] | None) -> None:
+            gather = Gather(len(names), done)
+            for number, name in enumerate(names):
+                if views is None:
+                    gather.slot(number)(Code.COORDINATOR_NOT_AVAILABLE)
                 else:
-                    for topic in topics:
-                        self._offsets.drop(name, topic, lambda _: None)
-                results.append(m.DeletedGroup(group_id=name, error_code=code))
-            reply(m.DeleteGroupsResponse(results=tuple(results)))
+                    self._delete(name, views, gather.slot(number))
 
-        self._topics.all(done, subscriptions=True)
+        self._topics.all(found, subscriptions=True)
+
+    def _delete(self, name: str, views: Iterable[Any], then: Callable[[Code], None]) -> None:
+        group = self._groups.get(name)
+        topics = [view.name for view in views for each in view.subscriptions if each.name == name]
+        if group is not None and group.members:
+            then(Code.NON_EMPTY_GROUP)
+        elif not topics:
+            then(Code.GROUP_ID_NOT_FOUND)
+        else:
+            gather: Gather[Value] = Gather(len(topics), lambda outcomes: then(worst(outcomes)))
+            for number, topic in enumerate(topics):
+                self._offsets.drop(name, topic, gather.slot(number))
+
+
+def worst(outcomes: tuple[Value, ...]) -> Code:
+    """Return the error code of the first refusal, or NONE."""
+    return next((code_of(each) for each in outcomes if refused(each)), Code.NONE)

@@ -30,6 +30,7 @@ UNANSWERED_MAX = 32  # requests of one connection; further ones wait until some 
 UNANSWERED_BYTES_MAX = 64 << 20  # of one connection
 HELD_BYTES_MAX = 1 << 30  # buffers and unanswered requests of all connections
 UNSENT_BYTES_MAX = 64 << 20  # responses to a client that does not read
+ALL_UNSENT_BYTES_MAX = 1 << 30  # responses to all clients that do not read
 UNSENT_BYTES_HIGH = 1 << 20  # no further request is handled until the client reads
 IDLE_MAX = 600.0  # seconds without a request, as in Kafka
 FIRST_REQUEST_SECONDS = 30.0  # until the first valid request
@@ -156,10 +157,20 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         transport.write(response)
-        if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+        if self._reads_too_slowly:
             self.close()
         else:
             self.answered()
+
+    @property
+    def _reads_too_slowly(self) -> bool:
+        if self.unsent <= UNSENT_BYTES_HIGH:
+            return False
+        return self.unsent > UNSENT_BYTES_MAX or self._listener.unsent > ALL_UNSENT_BYTES_MAX
+
+    @property
+    def unsent(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def answered(self) -> None:
         """Note that a request is done, and continue with further ones."""
@@ -289,6 +300,11 @@ class Listener:
     @property
     def now(self) -> float:
         return self._loop.time()
+
+    @property
+    def unsent(self) -> int:
+        """Return the bytes of responses that clients have not read."""
+        return sum(each.unsent for each in self._connections.values())
 
     def hold(self, size: int) -> bool:
         """Count bytes that connections hold. Return False if they would be too many."""

@@ -40,12 +40,25 @@ class Offsets:
         self._held: OrderedDict[tuple[str, str], Position] = OrderedDict()
         self._seeks = 0
 
-    def commit(self, group: str, holder: str, topic: str, offset: int, then: Then) -> None:
-        """Commit an offset. `holder` identifies the generation that commits it."""
+    def commit(
+        self, group: str, holder: str, topic: str, offset: int, then: Then, *, again: bool = True
+    ) -> None:
+        """Commit an offset. `holder` identifies the generation that commits it.
+
+        With `again`, the front end subscribes anew if the subscription has been deleted.
+        """
+
+        def moved(outcome: Value) -> None:
+            if isinstance(outcome, errors.NotSubscribed) and again:
+                self._held.pop((group, topic), None)
+                self.commit(group, holder, topic, offset, then, again=False)
+            else:
+                then(self._code(group, topic, outcome))
+
         position = self._held.get((group, topic))
         if position is not None and position.holder == holder:
             self._held.move_to_end((group, topic))
-            self._move(group, topic, position, offset, then)
+            self._move(group, topic, position, offset, moved)
             return
 
         def attached(outcome: Value) -> None:
@@ -56,7 +69,7 @@ class Offsets:
             self._held[group, topic] = position
             while len(self._held) > HELD_MAX:
                 self._held.popitem(last=False)
-            self._move(group, topic, position, offset, then)
+            self._move(group, topic, position, offset, moved)
 
         def subscribed(outcome: Value) -> None:
             if refused(outcome):
@@ -67,22 +80,36 @@ class Offsets:
         subscribe = do.Subscribe(topic, group, do.FromOffset(max(offset, 0)), 0)
         self._backend.do(subscribe, subscribed, TIMEOUT)
 
-    def _move(self, group: str, topic: str, position: Position, offset: int, then: Then) -> None:
+    def _code(self, group: str, topic: str, outcome: Value) -> Code:
+        match outcome:
+            case Acked() | Sought():
+                return Code.NONE
+            case errors.Fenced() | errors.Repositioned():
+                self._held.pop((group, topic), None)
+                return Code.ILLEGAL_GENERATION
+            case _:
+                return code_of(outcome)
+
+    def _move(
+        self,
+        group: str,
+        topic: str,
+        position: Position,
+        offset: int,
+        then: Callable[[Value], None],
+    ) -> None:
         def moved(outcome: Value) -> None:
             match outcome:
                 case Acked(cursor):
-                    position.cursor = cursor
-                    then(Code.NONE)
+                    position.cursor = max(position.cursor, cursor)
                 case Sought(epoch, cursor):
                     position.epoch, position.cursor = epoch, cursor
-                    then(Code.NONE)
-                case errors.Fenced() | errors.Repositioned():
-                    self._held.pop((group, topic), None)
-                    then(Code.ILLEGAL_GENERATION)
                 case _:
-                    then(code_of(outcome))
+                    pass
+            then(outcome)
 
         if offset >= position.cursor:
+            position.cursor = offset  # A lower offset that follows at once is a seek.
             self._backend.do(do.Ack(topic, group, position.epoch, offset), moved, TIMEOUT)
             return
         self._seeks += 1

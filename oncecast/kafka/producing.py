@@ -36,6 +36,7 @@ from oncecast.wire.results import Already, Appended, Opened
 SEQUENCES = 1 << 31  # a Kafka sequence wraps to 0 after this number
 PRODUCERS_MAX = 10_000  # producers that the front end remembers; it opens others again
 ID_BITS = 62
+ACKS = (-1, 0, 1)
 TIMEOUT_MAX = 60.0  # seconds
 IN_FLIGHT_BYTES_MAX = 512 << 20  # of all clients; further batches are refused until some are stored
 
@@ -115,6 +116,9 @@ class Producing:
         timeout = min(max(request.timeout_ms, 1) / 1000, TIMEOUT_MAX)
         gather = Gather(len(wanted), done)
         for number, (topic, each) in enumerate(wanted):
+            if request.acks not in ACKS:
+                gather.slot(number)(failed(each.index, Code.INVALID_REQUIRED_ACKS))
+                continue
             self._put(topic, each.index, each.records, timeout, gather.slot(number))
 
     def _put(

@@ -65,16 +65,24 @@ class Topics:
                 )
             )
 
+        def listed(views: list[TopicView] | None) -> None:
+            if views is None:  # A client repeats a request that names no broker.
+                reply(m.MetadataResponse(brokers=(), topics=()))
+            else:
+                done(tuple(self._known(each.name) for each in views))
+
         if request.topics is None:
-            self.all(lambda views: done(tuple(self._known(each.name) for each in views)))
+            self.all(listed)
             return
         create = self._auto_create and request.allow_auto_topic_creation
         gather = Gather(len(request.topics), done)
         for number, topic in enumerate(request.topics):
             self._describe(topic.name, gather.slot(number), create=create)
 
-    def all(self, then: Callable[[list[TopicView]], None], *, subscriptions: bool = False) -> None:
-        """Call `then` with all topics of the group."""
+    def all(
+        self, then: Callable[[list[TopicView] | None], None], *, subscriptions: bool = False
+    ) -> None:
+        """Call `then` with all topics of the group, or with None if no node answers."""
         found: list[TopicView] = []
 
         def page(outcome: Value) -> None:
@@ -84,7 +92,7 @@ class Topics:
                     after = outcome.topics[-1].name
                     self._backend.look(page, TIMEOUT, after=after, subscriptions=subscriptions)
                     return
-            then(found)
+            then(found if isinstance(outcome, View) else None)
 
         self._backend.look(page, TIMEOUT, subscriptions=subscriptions)
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from oncecast.client.session import local
 from oncecast.kafka import messages as m
 from oncecast.kafka.errors import Code
+from oncecast.kafka.events import Disconnected
 from oncecast.wire import batch, errors
 from oncecast.wire import commands as do
 from oncecast.wire.frames import Chunk, Scan, Scanned
@@ -195,3 +197,49 @@ def test_offset_of_a_time_beyond_our_clock_is_asked_for_with_the_latest_time() -
     topic = m.ListOffsetsTopic(name="t", partitions=(partition,))
     front.send(m.ListOffsetsRequest(topics=(topic,)))
     assert front.commands == [Scan(0, "t", do.FromTime((1 << 63) - 1))]
+
+
+def test_read_that_no_node_answers_is_repeated_by_the_client() -> None:
+    """Java consumers end on a code that they do not expect in a fetch."""
+    front = desk()
+    front.send(fetch(7))
+    front.answer(local.NoAnswer(5.0))
+    assert parts(front)[0].error_code == Code.NOT_LEADER_OR_FOLLOWER
+    partition = m.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    topic = m.ListOffsetsTopic(name="t", partitions=(partition,))
+    front.send(m.ListOffsetsRequest(topics=(topic,)))
+    front.answer(local.NoAnswer(5.0))
+    assert front.reply().topics[0].partitions[0].error_code == Code.NOT_LEADER_OR_FOLLOWER
+
+
+def test_fetch_session_of_another_broker_is_refused() -> None:
+    front = desk()
+    request = fetch(7)
+    request.session_id, request.session_epoch = 5, 3
+    front.send(request)
+    assert front.reply().error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+    request.session_epoch = -1  # the client ends its session
+    front.send(request)
+    assert len(front.asked) == 1
+
+
+def test_fetch_of_a_disconnected_client_is_not_repeated() -> None:
+    front = desk()
+    front.send(fetch(7, 8))
+    front.front.request(Disconnected(1))
+    front.answer(scanned(7))
+    front.answer(scanned(8))
+    assert not front.asked
+    assert not front.timers
+
+
+def test_response_is_limited_whatever_the_client_asks_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("oncecast.kafka.fetching.FETCH_BYTES_MAX", 50)
+    front = desk()
+    front.send(fetch(7, 7, most=(1 << 31) - 1))
+    assert [each.bytes for each in front.commands] == [50, 50]
+    front.answer(scanned(7, chunk(7)))
+    front.answer(scanned(7, chunk(7)))
+    assert [bool(each.records) for each in parts(front)] == [True, False]

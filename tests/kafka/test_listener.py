@@ -50,7 +50,7 @@ class Desk:
     def __init__(self, *, answers: bool = False) -> None:
         self.requests: list[bytes] = []
         self.now = 0.0
-        self.held = 0
+        self.held = self.others_unsent = 0
         self.transport = Transport()
         self.connection = Connection(cast("Listener", self), 1, 0.0)
         self.connection.connection_made(cast("asyncio.Transport", self.transport))
@@ -63,6 +63,10 @@ class Desk:
         self.requests.clear()
         if not self.answers:
             self.connection.reply(b"")
+
+    @property
+    def unsent(self) -> int:
+        return self.transport.unsent + self.others_unsent
 
     def opened(self, *_: object) -> None:
         pass
@@ -223,3 +227,14 @@ def test_idle_connection_expires() -> None:
     silent = Connection(cast("Listener", desk), 2, 0.0)
     assert not silent.expired(listener.FIRST_REQUEST_SECONDS - 1)
     assert silent.expired(listener.FIRST_REQUEST_SECONDS)
+
+
+def test_slow_reader_is_disconnected_when_all_responses_are_too_many() -> None:
+    desk = Desk()
+    desk.others_unsent = listener.ALL_UNSENT_BYTES_MAX
+    desk.send(request(bytes(2)) * 2)
+    desk.connection.reply(b"")
+    assert not desk.transport.closed
+    desk.transport.unsent = listener.UNSENT_BYTES_HIGH + 1
+    desk.connection.reply(b"")
+    assert desk.transport.closed

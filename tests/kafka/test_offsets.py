@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from oncecast.client.session import local
 from oncecast.kafka import messages as m
 from oncecast.kafka.errors import Code
 from oncecast.wire import commands as do
@@ -138,3 +139,62 @@ def test_groups_with_offsets_are_listed_and_deleted() -> None:
     front.answer(Unsubscribed(already=False))
     results = front.reply().results
     assert [each.error_code for each in results] == [Code.NONE, Code.GROUP_ID_NOT_FOUND]
+
+
+def test_commit_after_the_subscription_was_deleted_subscribes_again() -> None:
+    front = desk()
+    front.send(commit(7))
+    attached(front)
+    front.answer(Acked(7))
+    front.replies.clear()
+    front.send(commit(9))
+    front.answer(errors.NotSubscribed("t", "g"))
+    attached(front)
+    front.answer(Acked(9))
+    assert code(front) == Code.NONE
+    front.send(commit(10))
+    front.answer(errors.NotSubscribed("t", "g"))
+    attached(front)
+    front.answer(errors.NotSubscribed("t", "g"))
+    assert code(front) == Code.GROUP_ID_NOT_FOUND  # it does not try forever
+
+
+def test_lower_offset_right_behind_a_higher_one_is_committed() -> None:
+    front = desk()
+    front.send(commit(1))
+    attached(front)
+    front.answer(Acked(1))
+    front.send(commit(9))
+    front.send(commit(5))
+    ack, seek = front.commands
+    assert ack == do.Ack("t", "g", 4, 9)
+    assert seek.start == do.FromOffset(5)
+
+
+def test_unanswered_question_is_not_taken_for_an_empty_cluster() -> None:
+    """A consumer would end or start again at the beginning."""
+    silence = local.NoAnswer(15.0)
+    front = desk()
+    topics = (m.OffsetFetchTopic(name="t", partition_indexes=(0,)),)
+    for wanted in (topics, None):
+        front.send(m.OffsetFetchRequest(group_id="g", topics=wanted))
+        front.answer(silence)
+        assert front.reply().error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
+    front.send(m.ListGroupsRequest())
+    front.answer(silence)
+    assert front.reply().error_code == Code.COORDINATOR_NOT_AVAILABLE
+    front.send(m.DeleteGroupsRequest(groups_names=("g",)))
+    front.answer(silence)
+    assert front.reply().results[0].error_code == Code.COORDINATOR_NOT_AVAILABLE
+    front.send(m.MetadataRequest(topics=None))
+    front.answer(silence)
+    assert front.reply().brokers == ()
+
+
+def test_deletion_of_a_group_waits_for_its_outcome() -> None:
+    front = desk()
+    front.send(m.DeleteGroupsRequest(groups_names=("g",)))
+    front.answer(view(g=7))
+    assert not front.replies
+    front.answer(errors.Denied())
+    assert front.reply().results[0].error_code == Code.TOPIC_AUTHORIZATION_FAILED

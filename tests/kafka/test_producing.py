@@ -195,6 +195,7 @@ def test_client_cannot_make_a_put_wait_for_days() -> None:
     ("request_", "code"),
     [
         (produce(encode(ONE), index=1), Code.UNKNOWN_TOPIC_OR_PARTITION),
+        (produce(encode(ONE), acks=2), Code.INVALID_REQUIRED_ACKS),
         (produce(b"nonsense"), Code.CORRUPT_MESSAGE),
         (produce(None), Code.CORRUPT_MESSAGE),
         (produce(stamped(ONE, 0, attributes=TRANSACTIONAL)), Code.INVALID_TXN_STATE),

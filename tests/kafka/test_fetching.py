@@ -243,3 +243,30 @@ def test_response_is_limited_whatever_the_client_asks_for(
     front.answer(scanned(7, chunk(7)))
     front.answer(scanned(7, chunk(7)))
     assert [bool(each.records) for each in parts(front)] == [True, False]
+
+
+@pytest.mark.parametrize(("wanted", "asked", "found"), [(-1, 0, 0), (50, 50, 9)])
+def test_fetch_outside_of_the_topic_is_out_of_range(wanted: int, asked: int, found: int) -> None:
+    front = desk()
+    front.send(fetch(wanted))
+    assert front.commands[0].start == do.FromOffset(asked)
+    front.answer(scanned(found))
+    assert parts(front)[0].error_code == Code.OFFSET_OUT_OF_RANGE
+
+
+def test_error_of_one_of_several_partitions_is_answered_at_once() -> None:
+    front = desk()
+    front.send(fetch(7, 8))
+    front.answer(errors.NoSuchTopic("t0"))
+    front.answer(scanned(8))
+    codes = [each.error_code for each in parts(front)]
+    assert codes == [Code.UNKNOWN_TOPIC_OR_PARTITION, Code.NONE]
+
+
+def test_empty_topic_has_no_offset_for_time_0() -> None:
+    front = desk()
+    partition = m.ListOffsetsPartition(partition_index=0, timestamp=0)
+    topic = m.ListOffsetsTopic(name="t", partitions=(partition,))
+    front.send(m.ListOffsetsRequest(topics=(topic,)))
+    front.answer(scanned(0, end=0))
+    assert front.reply().topics[0].partitions[0].offset == -1

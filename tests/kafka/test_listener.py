@@ -238,3 +238,13 @@ def test_slow_reader_is_disconnected_when_all_responses_are_too_many() -> None:
     desk.transport.unsent = listener.UNSENT_BYTES_HIGH + 1
     desk.connection.reply(b"")
     assert desk.transport.closed
+
+
+def test_unanswered_first_request_does_not_keep_a_connection_open() -> None:
+    desk = Desk()
+    silent = Connection(cast("Listener", desk), 2, 0.0)
+    silent.connection_made(cast("asyncio.Transport", Transport()))
+    data = request(b"\x00\x12")
+    silent.get_buffer(-1)[: len(data)] = data
+    silent.buffer_updated(len(data))
+    assert silent.expired(listener.FIRST_REQUEST_SECONDS)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
 from oncecast.kafka import messages as m
 from oncecast.kafka.errors import Code
+from oncecast.kafka.membership import Group
+from oncecast.wire.results import Subscribed
 from tests.kafka.front_desk import FrontDesk, desk
 
 SESSION = 10.0
@@ -340,3 +343,67 @@ def test_bytes_of_all_members_are_limited(monkeypatch: pytest.MonkeyPatch) -> No
     leave = m.LeaveGroupRequest(group_id="g", members=(m.LeavingMember(member_id=first),))
     group.send(one, leave)
     assert (groups._bytes, groups._sizes) == (0, {})
+
+
+def test_member_of_another_protocol_type_is_refused() -> None:
+    group, _, _ = settled(1)
+    request = m.JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        member_id="",
+        protocol_type="connect",
+        protocols=(m.JoinProtocol(name="range", metadata=b""),),
+    )
+    found = group.send(group.connect(), request)
+    assert found.error_code == Code.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_session_starts_again_when_a_long_rebalance_ends() -> None:
+    group, [(one, first), (two, second)], generation = settled(2)
+    assert group.join(one, first) is None
+    for _ in range(3):
+        group.front.wait(SESSION / 2)
+        assert group.beat(two, second, generation) == Code.REBALANCE_IN_PROGRESS
+    assert group.join(two, second).generation_id == generation + 1
+    group.front.wait(SESSION / 2)
+    assert group.beat(one, first, generation + 1) == Code.NONE
+
+
+def test_last_member_leaves_during_a_rebalance() -> None:
+    group = Members()
+    one, first = group.member()
+    waiting = group.front.sent
+    leave = m.LeaveGroupRequest(group_id="g", members=(m.LeavingMember(member_id=first),))
+    group.front.connect(9)
+    group.send(9, leave)
+    assert group.response(waiting).error_code == Code.UNKNOWN_MEMBER_ID
+    assert group.front.front.groups._groups == {}
+    assert group.beat(one, first, 0) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_sync_during_a_rebalance_makes_the_member_join_again() -> None:
+    group, [(one, first)], generation = settled(1)
+    group.member()
+    assert group.sync(one, first, generation).error_code == Code.REBALANCE_IN_PROGRESS
+
+
+def test_generation_of_a_new_front_end_is_another_one() -> None:
+    """KAF-3: a member of an earlier front end must join again before it commits."""
+    assert Group("g", Random(1)).generation != Group("g", Random(2)).generation
+
+
+def test_commit_of_a_member_is_fenced_by_front_end_and_generation() -> None:
+    """KAF-3"""
+    group, [(one, first)], generation = settled(1)
+    partition = m.CommitPartition(partition_index=0, committed_offset=7)
+    topics = (m.CommitTopic(name="t", partitions=(partition,)),)
+    commit = m.OffsetCommitRequest(
+        group_id="g", generation_id=generation, member_id=first, topics=topics
+    )
+    group.send(one, commit)
+    group.front.answer(Subscribed(0, 1, already=True))
+    (attach,) = group.front.commands
+    assert attach.incarnation == f"kafka/{group.front.front.groups._id}/{generation}"
+    simple = m.OffsetCommitRequest(group_id="g", generation_id=-1, member_id="", topics=topics)
+    found = group.send(group.connect(), simple)
+    assert found.topics[0].partitions[0].error_code == Code.UNKNOWN_MEMBER_ID

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from oncecast.client.session import local
 from oncecast.kafka import messages as m
 from oncecast.kafka.errors import Code
@@ -198,3 +200,51 @@ def test_deletion_of_a_group_waits_for_its_outcome() -> None:
     assert not front.replies
     front.answer(errors.Denied())
     assert front.reply().results[0].error_code == Code.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_front_end_remembers_a_bounded_number_of_positions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("oncecast.kafka.offsets.HELD_MAX", 1)
+    front = desk()
+    for generation in ("g", "h"):
+        request = commit(7)
+        request.group_id = generation
+        front.send(request)
+        front.answer(Subscribed(0, 1, already=True))
+        front.answer(Attached(4, 0, 0, 99, 0, 1))
+        front.answer(Acked(7))
+    assert list(front.front.offsets._held) == [("h", "t")]
+
+
+def test_commit_after_the_deletion_of_its_group_subscribes_again() -> None:
+    front = desk()
+    front.send(commit(7))
+    attached(front)
+    front.answer(Acked(7))
+    front.send(m.DeleteGroupsRequest(groups_names=("g",)))
+    front.answer(view(g=7))
+    front.answer(Unsubscribed(already=False))
+    front.send(commit(9))
+    assert front.commands == [do.Subscribe("t", "g", do.FromOffset(9), 0)]
+
+
+def test_group_has_no_committed_offset_in_a_missing_topic() -> None:
+    front = desk()
+    topics = (m.OffsetFetchTopic(name="t", partition_indexes=(0,)),)
+    front.send(m.OffsetFetchRequest(group_id="g", topics=topics))
+    front.answer(errors.NoSuchTopic("t"))
+    found = front.reply().topics[0].partitions[0]
+    assert (found.committed_offset, found.error_code) == (-1, 0)
+
+
+def test_late_answer_to_a_lower_commit_does_not_hide_a_higher_one() -> None:
+    front = desk()
+    front.send(commit(1))
+    attached(front)
+    front.answer(Acked(1))
+    front.send(commit(5))
+    front.send(commit(9))
+    front.answer(Acked(5))
+    front.send(commit(7))
+    assert isinstance(front.commands[-1], do.Seek)

@@ -280,3 +280,37 @@ def test_long_refusal_fits_into_a_response() -> None:
     front.send(produce(stamped(ONE, 0)))
     front.answer(errors.Unopened("t" * 32_767, NAME))
     assert len(answered(front).error_message or "") <= 1000
+
+
+def test_sequence_wraps_while_earlier_batches_are_in_flight() -> None:
+    """KAF-2: the batch after the wrap is new. As a resent one it would be lost."""
+    front = desk()
+    front.send(produce(stamped(ONE, SEQUENCES - 2)))
+    opened(front, SEQUENCES - 2)
+    front.send(produce(stamped(ONE, SEQUENCES - 1)))
+    front.send(produce(stamped(ONE, 0)))
+    wanted = [SEQUENCES - 2, SEQUENCES - 1, SEQUENCES]
+    assert [put.sequence for put in front.commands] == wanted
+
+
+def test_front_end_follows_the_sequence_of_stored_batches() -> None:
+    front = desk()
+    front.send(produce(stamped(ONE, SEQUENCES // 2 - 1)))
+    opened(front, SEQUENCES // 2 - 1)
+    front.answer(Appended(7, 1, True))
+    front.send(produce(stamped(ONE, 0)))
+    assert [put.sequence for put in front.commands] == [SEQUENCES]
+
+
+def test_batches_that_wait_are_sent_again_in_the_order_of_their_sequences() -> None:
+    front = desk()
+    front.send(produce(stamped(ONE, 1)))
+    front.send(produce(stamped(ONE, 2)))
+    opened(front)
+    front.answer(errors.Gap(0), front.asked[1])
+    front.answer(errors.Gap(0))
+    assert [put.sequence for put in front.commands] == [1, 2]
+    front.answer(errors.Gap(0))
+    front.answer(errors.Gap(0))
+    codes = [each[2].topics[0].partitions[0].error_code for each in front.replies]
+    assert codes == [Code.UNKNOWN_PRODUCER_ID] * 2

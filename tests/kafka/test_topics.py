@@ -218,3 +218,13 @@ def test_huge_configuration_value_is_refused_with_a_short_message(name: str, val
     (found,) = front.reply().topics
     assert found.error_code == Code.INVALID_CONFIG
     assert len(found.error_message) <= 1000
+
+
+def test_topics_are_not_created_if_the_front_end_must_not() -> None:
+    """`--no-auto-create` holds whatever the client allows."""
+    front = desk()
+    front.front.topics._auto_create = False
+    front.send(metadata("t", create=True))
+    front.answer(no_topics())
+    assert not front.asked
+    assert front.reply().topics[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION

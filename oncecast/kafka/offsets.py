@@ -45,7 +45,7 @@ class Offsets:
     ) -> None:
         """Commit an offset. `holder` identifies the generation that commits it.
 
-        With `again`, the front end subscribes anew if the subscription has been deleted.
+        With `again`, the front end subscribes again if the subscription has been deleted.
         """
 
         def moved(outcome: Value) -> None:

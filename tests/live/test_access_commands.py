@@ -73,7 +73,7 @@ def test_rules_limit_the_requests_of_each_user(users: None, oncecast: Run) -> No
     assert oncecast(*sub, user="bob")[0] == ExitStatus.NOT_ALLOWED
     words = ("bob", "read", "ack", "--topic", "news*")
     assert oncecast("rule", "allow", *words, user="ann")[1] == ("bob read, ack on news*: allowed\n")
-    assert "allowed already" in oncecast("rule", "allow", *words, user="ann")[1]
+    assert "already allowed" in oncecast("rule", "allow", *words, user="ann")[1]
     assert oncecast(*sub, user="bob")[0] == ExitStatus.OK
     assert oncecast("put", "news", "hello", user="bob")[0] == ExitStatus.NOT_ALLOWED
     assert oncecast("put", "news", "hello", user="ann")[0] == ExitStatus.OK

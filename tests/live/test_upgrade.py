@@ -50,7 +50,7 @@ def test_level_rises_after_the_last_node_is_upgraded(
         last.program = OLD
         last.start()
         assert last.wait() == ExitStatus.FAILURE
-        assert last.has_said(f"level {NEXT}, .* up to {levels.KNOWN}; upgrade oncecast")
+        assert last.has_said(f"level {NEXT}; .* up to {levels.KNOWN}; upgrade oncecast")
 
         last.wipe()
         last.start(group.all[0].address)

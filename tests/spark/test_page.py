@@ -283,5 +283,5 @@ def test_each_application_version_is_written_once(client: blocking.Client, put: 
     for version, error in {1: "number 1 .* is below the last", 2: "different content"}.items():
         with pytest.raises(Exception, match=error):
             put("select 'x' as value", topic="app", txnAppId="app", txnVersion=version)
-    with pytest.raises(Exception, match="set both of the options txnAppId and txnVersion"):
+    with pytest.raises(Exception, match="set both txnAppId and txnVersion"):
         put("select 'x' as value", topic="app", txnAppId="app")

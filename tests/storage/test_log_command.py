@@ -84,7 +84,7 @@ def test_verifying_a_missing_log_exits_with_status_3(
     out, err = capsys.readouterr()
     assert out == ""
     assert "no such directory" in err
-    assert "has no log" in err
+    assert "no log found" in err
 
 
 @pytest.mark.long

@@ -112,6 +112,8 @@ class Forger:
                 return (rng.choice(("", "part-0")),) * 12_000
             items = [self._value(type_.item_type, name.removesuffix("s")) for _ in range(3)]
             return tuple(items[: rng.randrange(4)])
+        if isinstance(type_, inspect.TupleType):
+            return tuple([self._value(each, name) for each in type_.item_types])
         if isinstance(type_, inspect.NoneType):
             return None
         if isinstance(type_, inspect.BoolType):

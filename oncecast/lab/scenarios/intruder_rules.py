@@ -30,7 +30,10 @@ from oncecast.wire.frames import (
     LookRing,
     Scan,
     Tune,
+    Work,
+    WorkEnded,
 )
+from oncecast.wire.sharing import Settle
 
 ROOT, HONEST, MALLORY, OSCAR, STRANGER = ("root", "honest", "mallory", "oscar", "stranger")
 HOSTILE = tuple(CLIENT + name for name in (MALLORY, OSCAR, STRANGER))
@@ -62,13 +65,14 @@ NAME_FIELDS = ("producer", "subscription", "source")
 
 PUTS = (do.OpenProducer, do.Put, do.CloseProducer, do.Stage)
 OF_SOURCE = (do.PublishStaged, do.DropStaged, do.CloseSource)
-READS = (do.Subscribe, do.Unsubscribe, do.Attach, do.Detach, do.Seek, Fetch, Scan)
+SUBSCRIBES = (do.Subscribe, do.SubscribeShared, do.Unsubscribe)
+READS = (*SUBSCRIBES, do.Attach, do.Detach, do.Seek, Fetch, Work, Scan)
 MANAGES = (do.CreateTopic, do.SetPolicy, do.DeleteTopic)
 VERBS: dict[type, str] = {
     **dict.fromkeys((*PUTS, *OF_SOURCE), "put"),
     **dict.fromkeys(READS, "read"),
     **dict.fromkeys(MANAGES, "manage"),
-    do.Ack: "ack",
+    **dict.fromkeys((do.Ack, Settle), "ack"),
 }
 
 
@@ -109,6 +113,10 @@ def is_foreign(principal: str, frame: Value) -> bool:
         return not may_see(principal, topic) if topic else principal not in TOPICS
     if not all(may_use(principal, getattr(asked, name, "")) for name in NAME_FIELDS):
         return True
+    if isinstance(asked, do.SubscribeShared) and asked.settings is not None:
+        dead_letters = asked.settings.dead_letters
+        if dead_letters and not may(principal, "put", dead_letters):
+            return True
     verb = VERBS[type(asked)]
     if isinstance(asked, OF_SOURCE) and not asked.topic:
         return verb not in TOPICS.get(principal, {})
@@ -118,9 +126,15 @@ def is_foreign(principal: str, frame: Value) -> bool:
 def refusals(frame: Any) -> tuple[Value, ...]:
     """Return the only refusals that reveal nothing, because they depend on the request alone."""
     fetch = frame.fetch if isinstance(frame, Tune) else frame
+    if isinstance(fetch, Work):
+        where = (fetch.topic, fetch.subscription, fetch.worker)
+        return (WorkEnded(*(("", "", "") if any(map(too_long, where)) else where), Denied()),)
     if not isinstance(fetch, Fetch):
         return (Answer(frame.id, Denied()),)
     named = FlowEnded(fetch.topic, fetch.subscription, fetch.epoch, Denied())
     nameless = FlowEnded("", "", fetch.epoch, Denied())
-    long = max(len(each.encode()) for each in (fetch.topic, fetch.subscription)) > 255
-    return (nameless,) if long else (named,)
+    return (nameless,) if any(map(too_long, (fetch.topic, fetch.subscription))) else (named,)
+
+
+def too_long(name: str) -> bool:
+    return len(name.encode()) > 255

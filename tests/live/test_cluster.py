@@ -325,7 +325,7 @@ def test_founder_without_its_disk_stops_if_it_starts_without_join(group: Replica
     founder.start()
     assert founder.process is not None
     assert founder.process.wait(PATIENCE) == ExitStatus.FAILURE
-    assert founder.has_said("leads another group that includes this node .* --join 127.0.0.1:")
+    assert founder.has_said("leads another group that includes this node; .* --join 127.0.0.1:")
     founder.wipe()
     group.restart(founder)
 

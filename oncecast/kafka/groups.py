@@ -231,24 +231,20 @@ class Groups:
 
         gather = Gather(len(wanted), done)
         for number, (topic, index) in enumerate(wanted):
-            put = gather.slot(number)
+            self._fetch_one(request.group_id, topic, index, gather.slot(number))
 
-            def then(
-                offset: int,
-                code: Code,
-                put: Callable[[m.FetchedOffset], None] = put,
-                index: int = index,
-            ) -> None:
-                if code == Code.REQUEST_TIMED_OUT:
-                    code = Code.COORDINATOR_LOAD_IN_PROGRESS
-                put(
-                    m.FetchedOffset(partition_index=index, committed_offset=offset, error_code=code)
-                )
+    def _fetch_one(
+        self, group: str, topic: str, index: int, put: Callable[[m.FetchedOffset], None]
+    ) -> None:
+        def then(offset: int, code: Code) -> None:
+            if code == Code.REQUEST_TIMED_OUT:
+                code = Code.COORDINATOR_LOAD_IN_PROGRESS
+            put(m.FetchedOffset(partition_index=index, committed_offset=offset, error_code=code))
 
-            if index != 0:
-                then(-1, Code.NONE)
-            else:
-                self._offsets.committed(request.group_id, topic, then)
+        if index != 0:
+            then(-1, Code.NONE)
+        else:
+            self._offsets.committed(group, topic, then)
 
     def _fetch_all(self, group: str, reply: Reply) -> None:
         def done(views: list[Any] | None) -> None:

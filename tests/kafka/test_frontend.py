@@ -92,7 +92,7 @@ def test_every_offered_request_has_a_handler() -> None:
 def test_mutated_requests_never_raise() -> None:
     """KAF-1: each is answered, forwarded, or closes the connection."""
     rng = Random(5)
-    for number in range(3000):
+    for number in range(1000):
         api = rng.choice(APIS)
         version = rng.randint(api.first, api.last)
         data = bytearray(request_bytes(api, version, random_body(api.request, version, rng)))

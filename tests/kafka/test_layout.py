@@ -17,7 +17,7 @@ from oncecast.kafka.layout import codec
 from oncecast.kafka.messages import APIS, Api, MetadataRequest
 from tests.kafka.bodies import encoded, random_body
 
-SEEDS = range(60)
+SEEDS = range(40)
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.request.__name__)
